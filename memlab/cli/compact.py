@@ -2,7 +2,8 @@
 
 import json
 import shlex
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,8 @@ from memlab.views.bundled import store_path
 if TYPE_CHECKING:
     from memlab.sources.base import Source
 
+LATEST: Final = "latest"
+"""Name of the last plan that can be undone, in place of its digest."""
 _END: Final = "\n}\n"
 """End of a plan's JSON."""
 
@@ -44,6 +47,14 @@ def _change_options(command: options.Command) -> options.Command:
 @click.argument("store", type=options.STORE)
 @policy_option()
 @click.option(
+    "--id",
+    "ids",
+    multiple=True,
+    metavar="ID",
+    help="Only this memory, whatever a policy says; may be given several times. memlab rows STORE "
+    "--json lists the ids.",
+)
+@click.option(
     "--retire/--delete",
     default=None,
     help="Take what the policy does not keep out of what is loaded, and leave it in the store.  "
@@ -57,6 +68,7 @@ def _change_options(command: options.Command) -> options.Command:
 def compact(
     store: Path,
     policy: "memlab.Policy | None",
+    ids: tuple[str, ...],
     retire: bool | None,
     save: bool,
     save_plan: Path | None,
@@ -78,61 +90,99 @@ def compact(
     memlab compact memory.db --keep-recent 200 --apply   do it
     memlab compact memory.db --keep-recent 200 --save    remember it
     memlab compact memory.db --keep-recent 200 --retire  show what it would retire
-    memlab compact memory.db                             go by what is remembered
+    memlab compact memory.db --id episodic-12 --apply    delete one memory
+    memlab compact memory.db                             use memlab.toml
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.policies.named import as_setting
     from memlab.sizing.in_force import remembered_policy
-    from memlab.sources.opening import open_source, remember, settings_of
+    from memlab.sources.opening import open_source, settings_of
 
     source = open_source(store)
-    if list_rows and (do_it or output.wants_json()):
+    if list_rows and (do_it or ids or output.wants_json()):
         raise click.UsageError(
-            "--rows is for the dry run: --json has every memory, and --apply deletes them"
+            "--rows is for the dry run of a policy: --json has every memory, --apply deletes them, "
+            "and --id names them"
         )
-    if save and policy is None:
-        raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
+    _check_policy_options(policy, ids, save=save)
     if save_plan is not None:
         check_writable(save_plan, replace=False)
     number = ""
-    if policy is None:
+    if policy is None and not ids:
         policy, number = remembered_policy(source)
-    retires = settings_of(source).retire if retire is None else retire
+    retires = bool(retire)
+    if retire is None and not ids:
+        retires = settings_of(source).retire
     watch = output.progress_callback("planning")
     with faults_of(policy):
-        plan = memlab.plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
+        plan = memlab.plan(
+            source, policy, ids=ids or None, retire=retires, log=log, now=now_utc(), watch=watch
+        )
     _save_plan(plan, save_plan, source)
-    if save:
-        kept: dict[str, Any] = {"policy": as_setting(policy)}
-        if retire is not None:
-            kept["retire"] = retire or None
-        if log:
-            kept["log"] = log
-        file = remember(source, kept)
-        click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
-    notes = _settings_notes(source)
+    if save and policy is not None:
+        _remember(source, policy, retire, log)
+    notes: list[Any] = _settings_notes(source)
     if against is not None:
         _compare(against, plan, do_it=do_it)
     elif do_it:
-        _apply_and_print(plan, notes, all_prunable=all_prunable)
+        if not output.wants_json():
+            notes += _effect_and_cost(source, plan, log)
+        _apply_and_print(plan, notes, all_prunable=all_prunable, name=str(store))
     elif output.wants_json():
         cost = None if retires else _cost(source, plan, log)
         output.print_text(_json_with_cost(plan, cost))
     else:
         costliest = []
-        if list_rows and not plan.is_empty:
+        if list_rows and policy is not None and not plan.is_empty:
             costliest = _costliest(source, policy, log)
+        notes += _effect_and_cost(source, plan, log)
         details = _details(source, plan, log, number)
-        after = _after_planning(plan, save_plan, "under this policy every memory stays")
-        output.print_lines(*notes, plan, "", *costliest, *details, *after)
+        after = _after_planning(plan, save_plan, "under this policy every memory stays", str(store))
+        page = plan.sheet(str(store))
+        output.print_lines(*notes, page, "", *costliest, *details, *after)
+
+
+def _check_policy_options(
+    policy: "memlab.Policy | None", ids: tuple[str, ...], *, save: bool
+) -> None:
+    """Raise a UsageError if ``--id``, ``--save`` and a policy do not go together."""
+    if ids and (policy is not None or save):
+        raise click.UsageError("--id names the memories: leave out the policy and --save")
+    if save and policy is None:
+        raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
+
+
+def _remember(
+    source: "Source", policy: "memlab.Policy", retire: bool | None, log: Path | None
+) -> None:
+    """Write the policy, and what was given with it, to the settings of a store."""
+    from memlab.policies.named import as_setting
+    from memlab.sources.opening import remember
+
+    kept: dict[str, Any] = {"policy": as_setting(policy)}
+    if retire is not None:
+        kept["retire"] = retire or None
+    if log:
+        kept["log"] = log
+    file = remember(source, kept)
+    click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
+
+
+def _effect_and_cost(source: "Source", plan: "memlab.Plan", log: Path | None) -> list[Any]:
+    """Return the first page of a plan: what it does, and what that costs in later needs."""
+    if plan.is_empty:
+        return []
+    if not plan.memories:
+        return [TextPage(plan.effect, []), ""]
+    cost = _cost(source, plan, log)
+    if isinstance(cost, str):
+        return [TextPage(plan.effect, []), cost, ""]
+    return [TextPage(plan.effect, cost.facts()), ""]
 
 
 def _details(source: "Source", plan: "memlab.Plan", log: Path | None, number: str) -> list[Any]:
-    """Return the lines below a plan: its cost, the number in the settings, and the warnings."""
+    """Return the lines below a plan: the number in the settings, and the warnings."""
     from memlab.sources.opening import settings_of
 
     lines: list[Any] = []
-    if plan.memories:
-        lines += [_cost(source, plan, log), ""]
     if number:
         lines.append(f"by memlab.toml: {number}")
     if plan.retires:
@@ -207,17 +257,31 @@ def _applied(plan: "memlab.Plan", store: Path | str, *, all_prunable: bool) -> "
         raise
 
 
-def _apply_and_print(plan: "memlab.Plan", notes: list[str], *, all_prunable: bool = False) -> None:
-    """Apply a plan, and print the notes, the plan and its receipt."""
+def _apply_and_print(
+    plan: "memlab.Plan", notes: Sequence[Any], *, all_prunable: bool = False, name: str = ""
+) -> None:
+    """Apply a plan, and print the notes, the plan and its receipt with the store's `name`."""
     receipt = _applied(plan, plan.store, all_prunable=all_prunable)
     if output.wants_json():
         output.print_text(receipt.to_json())
     else:
-        output.print_lines(*notes, plan, "", receipt)
+        output.print_lines(*notes, plan.sheet(name), "", _receipt_for(receipt, name))
 
 
-def _after_planning(plan: "memlab.Plan", save_plan: Path | None, nothing: str) -> list[str]:
-    """Return the lines on how to apply a plan, or `nothing` if it is empty."""
+def _receipt_for(receipt: "memlab.Receipt", name: str) -> "memlab.Receipt":
+    """Return a receipt to print, with the store and its archive as a person named the store."""
+    if not name or "://" in name:
+        return receipt
+    archive = receipt.archive
+    if archive is not None and Path(archive).parent == Path(receipt.store).parent:
+        archive = str(Path(name).parent / Path(archive).name)
+    return replace(receipt, store=name, archive=archive)
+
+
+def _after_planning(
+    plan: "memlab.Plan", save_plan: Path | None, nothing: str, name: str = ""
+) -> list[str]:
+    """Return the lines on how to apply a plan and how to undo it, or `nothing` if it is empty."""
     if plan.is_empty:
         saved = f"; the plan is in {save_plan}" if save_plan else ""
         return [f"nothing to do: {nothing}{saved}"]
@@ -227,7 +291,11 @@ def _after_planning(plan: "memlab.Plan", save_plan: Path | None, nothing: str) -
             f"nothing was {was}; the plan is in {save_plan}. After review:",
             f"  {command('apply', save_plan)}",
         ]
-    return [f"nothing was {was}; add --apply to do it, or --save-plan FILE to have it reviewed"]
+    undo = command("restore", name or plan.store, LATEST)
+    return [
+        f"nothing was {was}; add --apply to do it, or --save-plan FILE to have it reviewed",
+        f"undo: {undo}    takes it back, once it is applied",
+    ]
 
 
 def _cost(
@@ -238,7 +306,7 @@ def _cost(
     try:
         return memlab.compaction.cost_of(plan, store=source, log=log)
     except MemlabError as error:
-        return f"what that costs in later references is not known: {error}"
+        return f"what that costs in later needs is not known: {error}"
 
 
 def _settings_notes(source: "Source") -> list[str]:
@@ -302,7 +370,7 @@ def floor(
     elif do_it:
         _apply_and_print(plan, [])
     else:
-        output.print_result(plan, *_after_planning(plan, save_plan, nothing))
+        output.print_result(plan, *_after_planning(plan, save_plan, nothing, str(path)))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -377,10 +445,15 @@ def _plan_in(file: Path) -> "memlab.Plan":
 def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None) -> None:
     """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
 
-    The beginning of the digest will do; memlab archive STORE lists them.
-    """
-    if digest is None:
-        raise click.UsageError(f"which plan? {command('archive', store)} lists their digests")
+    DIGEST may be the beginning of a digest, or "latest" for the last plan that is not undone yet.
+    It may be left out if there is only one such plan; memlab archive STORE lists all plans.
+
+    \b
+    memlab restore memory.db latest
+    memlab restore memory.db 3fa1c0de9b21 --id episodic-12
+    """  # noqa: D301 - \b keeps the lines below it apart
+    if digest is None or digest == LATEST:
+        digest = _undoable(store, only_one=digest is None)
     watch = output.progress_callback("restoring")
     restored = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
     target = store if into is None else into
@@ -416,3 +489,23 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
             "referred to is not there"
         )
     output.print_lines(*lines)
+
+
+def _undoable(store: Path, *, only_one: bool) -> str:
+    """Return the digest of the last plan that is not undone yet.
+
+    Raise a UsageError if there is none, or if `only_one` is set and there are several.
+    """
+    from memlab.compaction.archive_views import archive_listing
+
+    plans = archive_listing(store).undoable
+    lists = f"{command('archive', store)} lists all plans"
+    if not plans:
+        raise click.UsageError(f"no plan is left to undo; {lists}")
+    if only_one and len(plans) > 1:
+        found = "; ".join(
+            f"{plan.digest[:12]} of {plan.archived_at:%Y-%m-%d %H:%M}" for plan in plans[-5:]
+        )
+        latest = command("restore", store, LATEST)
+        raise click.UsageError(f"which plan? {found}. {latest} takes the last one; {lists}")
+    return plans[-1].digest

@@ -80,6 +80,8 @@ def digests_beginning(
     except Exception:  # noqa: BLE001 - completion never prints an error
         return []
     items = []
+    if ctx.command.name == "restore" and entries and "latest".startswith(incomplete):
+        items.append(CompletionItem("latest", help="the last plan that is not undone"))
     for entry in reversed(entries):
         is_offered = entry.finished_at is None or ctx.command.name != "apply"
         if is_offered and entry.digest.startswith(incomplete):

@@ -106,6 +106,7 @@ class ArchiveListing(DisplayMixin):
     moved: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[str, ...] = ()
     copied: datetime | None = None
+    undoable: tuple[Entry, ...] = ()
 
     def to_json(self) -> str:
         """Return the deletions as a JSON list of objects."""
@@ -195,6 +196,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
         moved = {}
         undo = ""
         unfinished = ""
+        undoable = []
         for entry in entries:
             can_be_undone = entry.left > entry.restored
             if entry.planned and not entry.memories and not entry.recovers:
@@ -205,6 +207,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
                 )
             if can_be_undone and entry.finished_at and not entry.recovers:
                 undo = undo_line(name, entry.digest)
+                undoable.append(entry)
             elif entry.planned and not (entry.finished_at or entry.recovers):
                 unfinished = f"next: {command('apply', name, entry.digest[:12])}    finishes it"
         return ArchiveListing(
@@ -214,6 +217,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
             moved=moved,
             steps=tuple(step for step in (unfinished, undo) if step),
             copied=last_copied(archive),
+            undoable=tuple(undoable),
         )
 
     return look_into(source, read)

@@ -31,6 +31,9 @@ class Cost(DisplayMixin):
         The share of references to serve.
     references, to_deleted : int
         The number of references so far, and of those to memories that the plan deletes.
+    missed : int or None
+        The number of references so far that would have found their memory gone, had the cap or
+        budget been kept from the start. None for other policies.
     """
 
     lost: float | None
@@ -40,23 +43,34 @@ class Cost(DisplayMixin):
     target: float
     references: int
     to_deleted: int
+    missed: int | None = None
 
     def sheet(self) -> TextPage:
         """Return the printed page."""
+        return TextPage("what that costs", self.facts())
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return the cost as facts: later needs, the past, and the numbers for the target."""
         facts = []
         if self.lost is not None and self.lost_limits is not None:
             low, high = self.lost_limits
             lost = f"about {self.lost:.1%} would find their memory gone"
-            facts.append(("later references", f"{lost}, limits {low:.1%} to {high:.1%}"))
+            facts.append(("of later needs", f"{lost}, limits {low:.1%} to {high:.1%}"))
+        facts.append(("in the past", self._past_in_words()))
         if self.safe is not None:
             numbers = f"{self.safe:,} is safe, {self.likely:,} is likely"
             facts.append((f"to serve {self.target:.0%}", numbers))
-        so_far = "no reference or read is known"
-        if self.references:
-            references = counted(self.references, "references")
-            so_far = f"{self.to_deleted:,} of {references} led to what it deletes"
-        facts.append(("so far", so_far))
-        return TextPage("what that costs", facts)
+        return facts
+
+    def _past_in_words(self) -> str:
+        """Return how many past references and reads would have found their memory gone."""
+        if not self.references:
+            return "no reference or read is known"
+        known = counted(self.references, "references and reads")
+        if self.missed is None:
+            return f"{self.to_deleted:,} of {known} named a memory that it deletes"
+        share = self.missed / self.references
+        return f"{self.missed:,} of {known} ({share:.1%}), had it been applied from the start"
 
 
 def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> Cost:
@@ -86,6 +100,7 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     goal = SizingGoal.of(evidence.settings)
     lost = None
     limits = None
+    missed = None
     safe = None
     likely = None
     name = str(plan.policy.get("policy"))
@@ -94,6 +109,8 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
         (row,) = sizing.at([plan.policy[NUMBERS[name]]]).to_dict("records")
         lost = round(1 - row["served"], 6)
         limits = (round(1 - row["high"], 6), round(1 - row["low"], 6))
+        if len(references):
+            missed = round(len(references) * (1 - row["served_observed"]))
         choice = sizing.choose(goal.target)
         if choice.verdict is not Verdict.NOTHING_PRUNABLE:
             safe = sizing.number_for(choice.keep_recent)
@@ -106,4 +123,5 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
         target=goal.target,
         references=len(references),
         to_deleted=to_deleted,
+        missed=missed,
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from memlab import columns as col
-from memlab.arguments import expect
+from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.applier import entries_of
@@ -27,12 +27,14 @@ from memlab.frame.fields import Flags, as_instant, retired_rows, rows_in_state
 from memlab.frame.loading import frame_of
 from memlab.policies import CappedPolicy, KeepAll, Policy
 from memlab.policies.base import PINNED, Decision, decision_of
+from memlab.policies.rules import ByIds
 from memlab.policies.supersession import supersedable
 from memlab.sources.base import Source, archive_at, read_consistent
 from memlab.sources.capabilities import require
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.sources.readers import Key, Reader, StepCallback, no_progress
 from memlab.store.records import fingerprint_of
+from memlab.text import command
 
 Places = npt.NDArray[np.intp]
 """Row numbers in a frame, from 0."""
@@ -57,10 +59,11 @@ _BATCH_ROWS: Final = 4_000
 columns."""
 
 
-def plan(
+def plan(  # noqa: PLR0913 - what is asked of a store
     source: SourceLike,
-    policy: Policy,
+    policy: Policy | None = None,
     *,
+    ids: Collection[str] | None = None,
     retire: bool = False,
     log: Log = None,
     now: datetime | None = None,
@@ -78,7 +81,10 @@ def plan(
     source : str, Path, SqliteMemoryStore or Source
         A store's file, its URL, or an open store.
     policy : Policy
-        The retention policy.
+        The retention policy. Leave it out if `ids` is given.
+    ids : collection of str, optional
+        The ids of the memories to delete or retire, instead of a policy. All others stay as they
+        are.
     retire : bool
         Retire the memories that the policy does not keep, instead of deleting them. A retired
         memory stays in the store and is not loaded. The plan decides again about all memories that
@@ -100,10 +106,17 @@ def plan(
     Raises
     ------
     PlanError
-        If `retire` is true and the agent of the store loads no memories at start.
+        If `retire` is true and the agent of the store loads no memories at start, or if one of
+        `ids` is not the id of an active prunable memory.
+    ValueError
+        If neither a policy nor ids are given, or both.
     UnsafeDeletionError
         If the store is in memory, or if other tables of its file would lose rows.
     """
+    if ids is not None:
+        if policy is not None:
+            raise ValueError("memlab.plan takes either a policy or ids, not both")
+        policy = ByIds(tuple(dict.fromkeys(texts(ids, call="memlab.plan", name="ids"))))
     expect(policy, Policy, call="memlab.plan", name="policy")
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.plan")
@@ -116,7 +129,7 @@ def plan(
     reads = None
     if log is not None:
         reads, _ = reads_in(log, settings_of(opened), call="memlab.plan", source=opened)
-    request = _Request(policy, retire, reads, moment)
+    request = _Request(cast("Policy", policy), retire, reads, moment)
     return read_consistent(opened, lambda reader: _plan_of(reader, opened, request, watch))
 
 
@@ -141,11 +154,15 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
     frame.attrs = {}  # pandas would copy them deeply with every column
     columns = _columns_of(frame)
     label = _labels_of(frame)
+    is_by_ids = isinstance(policy, ByIds)
+    if isinstance(policy, ByIds):
+        _check_ids(frame, source, policy.ids)
     if retire:
         decision = _decide_retirement(frame, source, request)
         active = columns[col.ACTIVE]
         label[active & ~decision.keep] = _LABELS.index(plans.RETIRES)
-        label[~active & decision.keep & retired_rows(frame)] = _LABELS.index(plans.RETURNS)
+        if not is_by_ids:
+            label[~active & decision.keep & retired_rows(frame)] = _LABELS.index(plans.RETURNS)
         leaves = label == _LABELS.index(plans.RETIRES)
     else:
         if any(step.learns for step in policy.steps):
@@ -191,6 +208,27 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         expires=expires,
         last_goes=source.is_native_format and bool(is_deleted[-1:].any()),
     )
+
+
+def _check_ids(frame: pd.DataFrame, source: Source, ids: Collection[str]) -> None:
+    """Raise PlanError unless each id is that of an active prunable memory."""
+    known = frame.drop_duplicates(col.MEMORY_ID).set_index(col.MEMORY_ID)
+    for memory_id in ids:
+        if memory_id not in known.index:
+            lists = command("rows", source.name, "--json")
+            raise PlanError(f"{memory_id!r} is no memory of this store; {lists} lists their ids")
+        memory = known.loc[memory_id]
+        if memory[col.PRUNABLE]:
+            continue
+        if memory[col.LOAD_BEARING]:
+            words = f"{memory_id!r} is load-bearing, and is never deleted or retired"
+            if source.supersedes:
+                replaces = command("floor", source.name, "--supersede", f"{memory_id}=NEWER")
+                words += f"; {replaces} has a newer memory stand for it, so that it is not loaded"
+            raise PlanError(words)
+        raise PlanError(
+            f"{memory_id!r} is not loaded any more: it is superseded, retired, or named by no index"
+        )
 
 
 def _evidence_of(

@@ -119,6 +119,9 @@ def _no_rows(text: Mapping[str, Any]) -> None:
     """Return None: the text of the plan is complete."""
 
 
+_LOADED: Final = "boot context"
+"""What ``start_words`` returns for a store that an agent loads at start."""
+
 LISTED: Final = 10
 """Maximum number of memories that a printed plan lists; the others are counted."""
 
@@ -133,7 +136,8 @@ _COLUMNS: Final = {
 }
 
 _LAST_GOES: Final = (
-    "whole until something is written: that takes the place of the newest, which goes"
+    "exact until the agent writes again: the newest memory goes, and the next one written takes "
+    "its position"
 )
 
 
@@ -378,9 +382,23 @@ class Plan(DisplayMixin):
             )
         return plan
 
-    def sheet(self) -> TextPage:
-        """Return the printed page."""
-        title = f"plan {self.digest[:12]} for {self.store}"
+    @property
+    def effect(self) -> str:
+        """What the plan does, in a sentence."""
+        subject = "a start" if start_words(self.store) == _LOADED else "the store"
+        before = f"{self.boot_before.tokens:,}"
+        cut = f"{subject} goes from {before} to {counted(self.boot_after.tokens, 'tokens')}"
+        if self.moves:
+            retired = counted(len(self.retires))
+            return f"Retires {retired} and loads {counted(len(self.returns))} again: {cut}."
+        if self.supersedes:
+            return f"Supersedes {counted(len(self.supersedes))}: {cut}."
+        deleted = f"{self.deletes.memories:,} of {counted(self.in_reach.memories)}"
+        return f"Deletes {deleted}: {cut}."
+
+    def sheet(self, name: str = "") -> TextPage:
+        """Return the printed page, with the store under `name` as a person gave it."""
+        title = f"plan {self.digest[:12]} for {name or self.store}"
         facts = [("policy", wire.in_words(self.policy)), ("made", wire.minute(self.made_at))]
         facts += self._action_facts()
         facts.append(("floor", wire.sized(self.floor, "load-bearing memories")))
@@ -392,7 +410,7 @@ class Plan(DisplayMixin):
         if self.supersedes:
             costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
             heading = "what it supersedes, the costliest first"
-            remark = ", all in the plan's supersedes"
+            remark = "; --save-plan FILE lists them all"
             return TextPage(title, facts, [table_of(heading, costliest).first(LISTED, remark)])
         actions = [RETIRES, RETURNS, "keeps"] if self.moves else [DELETES, "keeps"]
         tables = [_group_table(action, self.groups) for action in actions]
@@ -684,9 +702,10 @@ def _listing(fate: str, memories: Sequence[PlannedMemory]) -> Table:
     hidden = len(memories) - 2 * half
     if hidden <= 0:
         return table_of(f"what it {fate}, oldest first", memories)
-    where = "memories" if fate == DELETES else fate
     listed = table_of(f"oldest and newest that it {fate}", [*memories[:half], *memories[-half:]])
-    return listed._replace(remark=f"and {hidden:,} more between them, all in the plan's {where}")
+    return listed._replace(
+        remark=f"and {hidden:,} more between them; --save-plan FILE lists them all"
+    )
 
 
 def table_of(heading: str, memories: Sequence[PlannedMemory | PlannedLink]) -> Table:

@@ -10,18 +10,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import repeat
+from itertools import chain, repeat
 from json.encoder import encode_basestring_ascii as in_quotes
 from typing import Any, Final, TypeVar, get_args, get_origin
 
 from memlab.arguments import expect
-from memlab.clock import moment_of
+from memlab.clock import age_text, moment_of
 from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.settings import REPLACED
 from memlab.store.archive.schema import check_depth
 from memlab.store.records import batched
-from memlab.text import counted, shortened
+from memlab.text import counted, in_shell, shortened
 from memlab.versions import FileFormat, written_in
 
 FORMAT: FileFormat = FileFormat(number=2, readable_from=2, oldest=2)
@@ -377,26 +377,85 @@ def _tuples(parts: list[Any], row: Callable[..., Row], keys: Mapping[str, str]) 
 
 
 def in_words(policy: Mapping[str, Any]) -> str:
-    """Return the JSON values of a policy as one line of text.
+    """Return the JSON values of a policy as one line of text, as options if there are any.
 
     >>> recent = {"policy": "recent", "keep": 50, "by": "position", "now": None}
-    >>> in_words(recent)
-    "recent(keep=50, by='position')"
+    >>> in_words(recent), in_words({**recent, "by": "created_at"})
+    ('--keep-recent 50', '--keep-recent 50 --newest-by created_at')
+    >>> in_words({"policy": "activation", "max_items": None, "max_tokens": 9000})
+    '--policy activation --max-tokens 9000'
     >>> in_words({"policy": "pipeline", "policies": [recent]})
-    "pipeline(policies=[recent(keep=50, by='position')])"
+    'pipeline(policies=[--keep-recent 50])'
     >>> in_words({"policy": "learned", "max_items": 50})
     'learned(max_items=50), which activation has replaced'
     """
+    name = str(policy.get("policy"))
+    if name in OPTIONS:
+        return _as_options(name, policy)
     settings = (
         f"{name}={_word(value)}"
         for name, value in policy.items()
         if name != "policy" and value is not None
     )
-    name = str(policy.get("policy"))
     words = f"{name}({', '.join(settings)})"
     if name in REPLACED:
         return f"{words}, which {REPLACED[name]} has replaced"
     return words
+
+
+def _as_options(name: str, policy: Mapping[str, Any]) -> str:
+    """Return the settings of a policy that are not its defaults as options of ``compact``."""
+    if name == "ids":
+        return in_shell(*chain.from_iterable(("--id", str(key)) for key in policy["ids"]))
+    words = [] if name == "recent" else ["--policy", name]
+    for key, (option, default) in OPTIONS[name].items():
+        value = policy.get(key, default)
+        if value == default:
+            continue
+        values = value if isinstance(value, list) else [value]
+        words += [option, ",".join(map(_option_value, values)) or "none"]
+    return in_shell(*words)
+
+
+def _option_value(value: Any) -> str:
+    """Return the value of a setting as an option takes it.
+
+    >>> [_option_value(value) for value in (True, None, "30 days, 0:00:00", "1 day, 12:00:00")]
+    ['yes', 'none', '30d', '36h']
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none"
+    age = _AGE.fullmatch(value) if isinstance(value, str) else None
+    if age is None:
+        return str(value)
+    days, hours, minutes, seconds = (int(part or 0) for part in age.groups())
+    return age_text(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
+
+
+_AGE: Final = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)")
+"""A ``timedelta`` as text."""
+
+_SCOPE: Final = ["agent_id", "thread_id", "namespace", "tags"]
+OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, Any]]]] = {
+    "recent": {"keep": ("--keep-recent", None), "by": ("--newest-by", "position")},
+    "tokens": {"max_tokens": ("--max-tokens", None)},
+    "ttl": {"ttl": ("--ttl", None), "own_expiry": ("--own-expiry", True)},
+    "value": {
+        "max_items": ("--max-items", None),
+        "half_life": ("--half-life", "7 days, 0:00:00"),
+        "recency": ("--recency", 0.25),
+        "importance": ("--importance", 0.15),
+        "scope": ("--scope", _SCOPE),
+    },
+    "budget": {"max_items": ("--max-items", None), "scope": ("--scope", ["agent_id"])},
+    "floor": {"threshold": ("--threshold", 0.1)},
+    "activation": {"max_items": ("--max-items", None), "max_tokens": ("--max-tokens", None)},
+    "purge-superseded": {"older_than": ("--older-than", None)},
+    "ids": {"ids": ("--id", None)},
+}
+"""The option and the default of each setting, by policy, for those that ``compact`` takes."""
 
 
 def minute(moment: datetime) -> str:

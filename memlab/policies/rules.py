@@ -254,6 +254,21 @@ class LongRetired(base.DatedPolicy):
         return base.times(rows, col.RETIRED_AT) + _span(self.age)
 
 
+@dataclass(frozen=True)
+class ByIds(base.Policy):
+    """Drop the rows with some ids, and keep all others."""
+
+    ids: tuple[str, ...]
+
+    name: ClassVar[str] = "ids"
+    origin: ClassVar[str] = "memlab: memories that a person named"
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
+        """Return the rows with one of the ids."""
+        named = np.flatnonzero(rows[col.MEMORY_ID].isin(self.ids))
+        return pd.Series("by-id", index=named, dtype="str")
+
+
 ScopeField = Literal["agent_id", "thread_id", "namespace", "tags"]
 
 

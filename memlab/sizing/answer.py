@@ -38,7 +38,7 @@ class AnswerCase(StrEnum):
 
 
 TEMPLATES: Final[Mapping[AnswerCase, str]] = {
-    AnswerCase.NOTHING: "Nothing to remove: {memories}, {loaded} tokens.",
+    AnswerCase.NOTHING: "Nothing to remove: {memories}, {loaded_tokens}.",
     AnswerCase.FLOOR: (
         "Load-bearing memories take {floor} tokens, the budget is {budget}: no {word} helps."
         "{see_floor}"
@@ -50,7 +50,7 @@ TEMPLATES: Final[Mapping[AnswerCase, str]] = {
         "would serve {fitting_served}."
     ),
     AnswerCase.TOO_SMALL: (
-        "Keep all for now: a start loads only {loaded} tokens ({share_now} of {window})."
+        "Keep all for now: a start loads only {loaded_tokens} ({share_now} of {window})."
     ),
     AnswerCase.TOO_LITTLE_EVIDENCE: (
         "Keep all for now: there is too little evidence that any {word} serves {target} later "
@@ -62,7 +62,7 @@ TEMPLATES: Final[Mapping[AnswerCase, str]] = {
         "{likely_alone}"
     ),
     AnswerCase.SMALL_SAVING: (
-        "Keep all for now: the safe {word}, {safe}, saves only {saved} of {loaded} tokens a start."
+        "Keep all for now: the safe {word}, {safe}, saves only {saved} of {loaded_tokens} a start."
         "{likely_alone}"
     ),
     AnswerCase.COMPACT: (
@@ -74,8 +74,8 @@ TEMPLATES: Final[Mapping[AnswerCase, str]] = {
         "store has {all_units}.{likely_alone}"
     ),
     AnswerCase.SEARCHED: (
-        "Nothing is loaded at start; deleting {deleted}, all but {safe}, frees {saved} of {loaded} "
-        "tokens of the store. {assurance}{likely_alone}"
+        "Nothing is loaded at start; deleting {deleted}, all but {safe}, frees {saved} of "
+        "{loaded_tokens} of the store. {assurance}{likely_alone}"
     ),
 }
 """The template of each case."""
@@ -349,6 +349,7 @@ def _words_of(advice: Recommended) -> dict[str, str]:
     words = {
         "memories": counted(advice.floor.memories + advice.prunable),
         "loaded": f"{advice.loaded:,}",
+        "loaded_tokens": counted(advice.loaded, "tokens"),
         "floor": f"{advice.floor.tokens:,}",
         "word": advice.WORD,
         "window": f"{advice.context_window:,}",
@@ -407,7 +408,9 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
         cut = "a start" if advice.loads_at_start else "the store"
         words["likely"] = f" {likely:,} would cut it to {tokens:,}, at even odds."
         keeping = f" Keeping {counted(likely, advice.EACH)}"
-        words["likely_alone"] = f"{keeping} would cut {cut} to {tokens:,} tokens, at even odds."
+        words["likely_alone"] = (
+            f"{keeping} would cut {cut} to {counted(tokens, 'tokens')}, at even odds."
+        )
     return words
 
 

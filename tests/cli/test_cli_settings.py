@@ -46,7 +46,7 @@ def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) 
     assert abs(datetime.now(UTC) - found.sized.at) < timedelta(minutes=5)
     again = json.loads(run("size", two_years, "--json").output)
     assert again.items() >= (asked | {"keep_recent": advice.keep_recent}).items()
-    assert f"  recent(keep={advice.keep_recent}, by=" in run("compact", two_years).output
+    assert f"  --keep-recent {advice.keep_recent}\n" in run("compact", two_years).output
     assert f"backlog         passed {advice.keep_recent:,} on" in run("show", two_years).output
     assert run("compact", two_years, "--apply").exit_code == 0
     assert memlab.load(two_years)["prunable"].sum() == advice.keep_recent

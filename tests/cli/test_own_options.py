@@ -29,7 +29,7 @@ def test_a_policy_gets_the_field_that_its_own_option_names(
     store = write_rows(tmp_path / "memory.db", episodes(8))
     monkeypatch.setitem(NAMED, "weeks", _of_class("weeks", KeepWeeks))
     assert ":KeepWeeks(keep=3" in said("compact", store, "--policy", "weeks", "--keep-weeks", 3)
-    assert "recent(keep=2" in said("compact", store, "--keep-recent", 2)
+    assert "  --keep-recent 2\n" in said("compact", store, "--keep-recent", 2)
     wrong = run("compact", store, "--policy", "weeks", "--ttl", "3d")
     assert wrong.exit_code == 2
     assert "ttl is no setting of the policy 'weeks'" in wrong.output

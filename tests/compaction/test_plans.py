@@ -216,7 +216,7 @@ class TestShowing:
         shown = {" ".join(line.split()) for line in str(plan).splitlines()}
         assert shown >= {
             f"plan {plan.digest[:12]} for {store}",
-            "policy recent(keep=4, by='position')",
+            "policy --keep-recent 4",
             "made 2026-03-01 12:00 UTC",
             "deletes 6 of 13 memories (46.2%), 36 of 78 tokens (46.2%)",
             "floor 2 load-bearing memories, 12 tokens",
@@ -235,7 +235,7 @@ class TestShowing:
         write_rows(store, episodes(990, start=11))
         text = str(planned(store, 0))
         assert text.count("beyond-newest") == 1 + 10
-        assert "and 990 more between them, all in the plan's memories" in text
+        assert "and 990 more between them; --save-plan FILE lists them all" in text
         assert [name in text for name in ("e5 ", "e996 ", "e6 ")] == [True, True, False]
 
     def test_a_receipt_prints_how_to_take_back_what_there_is(self, store: Path) -> None:

@@ -1,0 +1,174 @@
+"""Compact begins with what would go and what it costs, and ends with its undo; restore by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+from invariants import rows_of
+from shell import run, said
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab.compaction.wire import OPTIONS, as_data, in_words
+from memlab.errors import PlanError
+from memlab.policies.named import NAMED, options_of, policy_named, policy_of
+from memlab.policies.typed import REQUIRED
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    floor = [row("d1", "semantic"), row("s1", "procedural"), row("r1", "episodic", "rejected-path")]
+    return write_rows(Path("memory.db"), [*floor, *episodes(10)])
+
+
+def test_a_dry_run_begins_with_effect_and_cost_and_ends_with_undo(store: Path) -> None:
+    lines = said("compact", store, "--keep-recent", 4).splitlines()
+    assert lines[0] == "Deletes 6 of 13 memories: a start goes from 78 to 42 tokens."
+    assert [line.split("  ")[1] for line in lines[1:3]] == ["of later needs", "in the past"]
+    assert lines[-1].split("    ")[0] == "undo: memlab restore memory.db latest"
+
+
+def test_applying_says_the_cost_too_and_ends_with_undo(store: Path) -> None:
+    lines = said("compact", store, "--keep-recent", 4, "--apply").splitlines()
+    assert lines[0].startswith("Deletes 6 of 13 memories")
+    assert "in the past" in lines[2]
+    assert lines[-1].split()[:4] == ["undo", "memlab", "restore", "memory.db"]
+
+
+def test_paths_are_printed_as_they_were_given(store: Path) -> None:
+    done = said("compact", store, "--keep-recent", 4)
+    done += said("compact", store, "--keep-recent", 4, "--apply")
+    assert str(store.resolve().parent) not in done
+    assert "  archive       memory.db.archive.db\n" in done
+
+
+def test_one_figure_tells_the_past_as_if_the_cap_had_been_held(tmp_path: Path) -> None:
+    two_years = memlab.copy_store(memlab.store_path("two_years"), tmp_path / "m.db")
+    cost = json.loads(said("compact", two_years, "--keep-recent", 675, "--json"))["cost"]
+    served = memlab.sizing.cap_curve(two_years).loc[675, "served_observed"]
+    assert cost["missed"] == round(cost["references"] * (1 - served))
+    done = said("compact", two_years, "--keep-recent", 675)
+    share = f"{cost['missed'] / cost['references']:.1%}"
+    assert f"{cost['missed']} of {cost['references']} references and reads ({share})" in done
+    assert "led to" not in done
+
+
+# Undo by name
+
+
+def test_latest_is_the_last_plan_that_is_not_undone(store: Path) -> None:
+    before = rows_of(store)
+    said("compact", store, "--keep-recent", 6, "--apply")
+    between = rows_of(store)
+    said("compact", store, "--keep-recent", 4, "--apply")
+    several = said("restore", store, code=2)
+    assert "which plan? " in several
+    assert "memlab restore memory.db latest" in several
+    assert "2 memories restored" in said("restore", store, "latest")
+    assert rows_of(store) == between
+    assert "4 memories restored" in said("restore", store)  # one is left
+    assert rows_of(store) == before
+    assert "no plan is left to undo" in said("restore", store, "latest", code=2)
+
+
+def test_latest_takes_back_a_retirement(store: Path) -> None:
+    before = rows_of(store)
+    said("compact", store, "--keep-recent", 4, "--retire", "--apply")
+    said("restore", store, "latest")
+    assert rows_of(store) == before
+
+
+# One memory by name
+
+
+@pytest.mark.parametrize("how", ["--delete", "--retire"])
+def test_named_memories_go_and_come_back(store: Path, how: str) -> None:
+    before = rows_of(store)
+    done = said("compact", store, "--id", "e3", "--id", "e7", how, "--apply")
+    assert "  policy        --id e3 --id e7\n" in done
+    frame = memlab.load(store)
+    assert set(frame.loc[frame["active"] & frame["prunable"], "memory_id"]) == {
+        f"e{number}" for number in range(1, 11) if number not in {3, 7}
+    }
+    said("restore", store)
+    assert rows_of(store) == before
+
+
+def test_a_second_retirement_by_name_leaves_the_first(store: Path) -> None:
+    for memory_id in ("e3", "e7"):
+        said("compact", store, "--id", memory_id, "--retire", "--apply")
+    frame = memlab.load(store)
+    assert set(frame.loc[~frame["active"], "memory_id"]) == {"e3", "e7"}
+
+
+@pytest.mark.parametrize(
+    ("memory_id", "words"),
+    [
+        ("d1", "memlab floor"),
+        ("r1", "--supersede r1=NEWER has a newer memory stand for it"),
+        ("nobody", "is no memory of this store; memlab rows"),
+    ],
+)
+@pytest.mark.parametrize("how", ["--delete", "--retire"])
+def test_what_cannot_go_by_name_is_refused(
+    store: Path, memory_id: str, words: str, how: str
+) -> None:
+    before = rows_of(store)
+    done = run("compact", store, "--id", "e1", "--id", memory_id, how, "--apply")
+    assert done.exit_code == 2
+    assert words in done.output
+    assert rows_of(store) == before
+
+
+def test_ids_and_a_policy_do_not_go_together(store: Path) -> None:
+    assert "leave out the policy" in said(
+        "compact", store, "--id", "e1", "--keep-recent", 3, code=2
+    )
+    with pytest.raises(ValueError, match="either a policy or ids"):
+        memlab.plan(store, memlab.KeepRecent(3), ids=["e1"])
+    with pytest.raises(TypeError, match="ids"):
+        memlab.plan(store, ids="e1")
+
+
+def test_a_plan_by_ids_is_read_again_and_applied_by_the_library(store: Path) -> None:
+    plan = memlab.plan(store, ids=["e3", "e3"])
+    assert [memory.memory_id for memory in plan.memories] == ["e3"]
+    again = memlab.Plan.from_json(plan.to_json())
+    receipt = memlab.apply(again)
+    assert (receipt.deleted, memlab.restore(receipt)) == (1, 1)
+    with pytest.raises(PlanError, match="no memory of this store"):
+        memlab.plan(store, ids=[""])
+
+
+# A policy in words
+
+
+@pytest.mark.parametrize("name", sorted(set(OPTIONS) - {"ids"}))
+def test_the_options_of_a_policy_can_be_typed_back(name: str) -> None:
+    named = policy_named(name)
+    samples = {"N": "7", "AGE": "36h", "X": "0.5", "yes|no": "no", "NAMES": "agent_id"}
+    samples["position|created_at"] = "created_at"
+    every = {
+        setting.name: samples[setting.metavar]
+        for setting in named.settings.values()
+        if setting.metavar
+    }
+    if name == "activation":
+        del every["max_items"]
+    required = {
+        setting.name: samples[setting.metavar]
+        for setting in named.settings.values()
+        if setting.default is REQUIRED
+    }
+    for given in (every, required):
+        if name == "activation" and not given:
+            continue
+        policy = policy_of(named, given)
+        typed = in_words(as_data(policy)).removeprefix(f"--policy {name}").split()
+        wanted = options_of(policy).replace("False", "no").removeprefix(f"--policy {name}").split()
+        assert typed == wanted
+
+
+def test_every_policy_of_one_rule_has_options() -> None:
+    assert set(NAMED) - set(OPTIONS) == {"dedup", "odek", "memforge", "betterdb"}
