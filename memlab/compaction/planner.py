@@ -222,7 +222,7 @@ def _check_ids(frame: pd.DataFrame, source: Source, ids: Collection[str]) -> Non
             continue
         if memory[col.LOAD_BEARING]:
             words = f"{memory_id!r} is load-bearing, and is never deleted or retired"
-            if source.supersedes:
+            if source.supersession is not None:
                 replaces = command("floor", source.name, "--supersede", f"{memory_id}=NEWER")
                 words += f"; {replaces} has a newer memory stand for it, so that it is not loaded"
             raise PlanError(words)
