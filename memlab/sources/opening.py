@@ -93,7 +93,7 @@ SYSTEMS: tuple[System, ...] = (
     System("memory_items", ("file",), ".memory_items.source:MemoryItems", start="boot context"),
     System("claude-mem", ("claude-mem",), ".claude_mem:ClaudeMem", ".claude_mem", "loaded from"),
     System("mcp-memory-service", ("mcp-memory",), ".mcp_memory:McpMemory", ".mcp_memory"),
-    System("Codex", (), reads=".codex"),
+    System("Codex", ("codex",), ".codex:Codex", ".codex"),
     System(
         "OpenClaw workspace",
         ("openclaw",),

@@ -105,7 +105,7 @@ def newer(schema: object, known: int) -> str:
 
 
 class TableReader(readers.Reader):
-    """Reader of memories that are rows of one table with the key ``id``.
+    """Reader of memories that are rows of one table.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ class TableReader(readers.Reader):
         """Return the report on what is not in the frame."""
 
     @abstractmethod
-    def _places(self) -> Iterable[tuple[int, int]]:
+    def _places(self) -> Iterable[tuple[int, Any]]:
         """Return the position and the key of each memory."""
 
     def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +172,9 @@ class TableReader(readers.Reader):
 
     def _exact(self, keys: Iterable[readers.Key]) -> dict[readers.Key, dict[str, Any]]:
         """Return the exact rows of existing memories by key."""
-        return {row["id"]: row for row in exact_rows(self.connection, self.table, "id", keys)}
+        column = self.source.key_column
+        rows = exact_rows(self.connection, self.table, column, keys)
+        return {row[column]: row for row in rows}
 
     def _one(self, statement: str) -> Any:
         """Return the single value of a query."""
@@ -184,6 +186,8 @@ class TableSource(base.FileSource):
 
     shape: ClassVar["staticmethod[[Any], None]"]
     """Shape of a record; see :mod:`memlab.store.shapes`."""
+    key_column: ClassVar[str] = "id"
+    """Column with the key of a memory."""
 
     @contextmanager
     def reading(self) -> Iterator[readers.Reader]:
@@ -203,8 +207,8 @@ class TableSource(base.FileSource):
         """Check that an archived record is valid for this system and has this key."""
         check_canonical(record, said)
         self.shape(said)
-        if said["id"] != key:
-            raise ValueError(f"its id is {said['id']}")
+        if said[self.key_column] != key:
+            raise ValueError(f"its id is {said[self.key_column]}")
 
 
 def text_of(value: object) -> str:

@@ -1,16 +1,41 @@
-"""Harvest Codex's citations, in which the model names the threads whose memory it used."""
+"""Codex's raw memories, one per thread, in a SQLite file. The source is read-only.
 
+Codex consolidates raw memories into ``memory_summary.md``, which a start loads. It deletes raw
+memories itself. Reads are citations, in which the model names the threads whose memory it used.
+"""
+
+import json
 import re
+import sqlite3
+import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from memlab.errors import MemlabError
+from memlab.errors import MemlabError, UnsafeDeletionError
+from memlab.files import ordinary_file
 from memlab.sources import reads
+from memlab.sources.base import About, position_from_timestamp
+from memlab.sources.capabilities import NativeCap
+from memlab.sources.readers import Key, Writer
 from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, LineReader, Read, mapping
-from memlab.sources.sqlite_rows import tables_of
+from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
+from memlab.store.records import encoded
+from memlab.store.shapes import fields, stored, text
+from memlab.text import TextPage, counted
+
+_TABLE: Final = "stage1_outputs"
+_DATABASES: Final = "memories_*.sqlite"
+SETTING: Final = "max_raw_memories_for_consolidation"
+_CONFIGURATION: Final = "config.toml"
+_LARGEST: Final = 2**20
+"""Maximum size in bytes of a configuration file that is read."""
+_DEFAULT_CAP: Final = 256
+"""Default of the setting in Codex."""
 
 _FOLDERS: Final = ("sessions", "archived_sessions")
 """Folders of Codex's home that hold the sessions."""
@@ -20,6 +45,140 @@ _IDS: Final = re.compile(r"<(rollout|thread)_ids>(.*?)</\1_ids>", re.DOTALL)
 WITHOUT_THREAD: Final = "citations that name no thread"
 WITHOUT_TIME: Final = "citations without a time"
 COPIES: Final = "copies of a citation that is counted"
+
+
+class Codex(TableSource):
+    """The raw memories of a Codex home."""
+
+    scheme = "codex"
+    default_locations = ("CODEX_HOME", ".codex")
+    deletes = False
+    key_column = "thread_id"
+    shape = staticmethod(fields({"thread_id": text}, others=stored))
+    tables: ClassVar = {_TABLE: ("thread_id", "raw_memory", "source_updated_at")}
+
+    def __init__(self, where: str | PathLike[str]) -> None:
+        super().__init__(where)
+        self.path = _database(self.path)
+        self.native_cap = ConsolidationCap(self)
+
+    @classmethod
+    def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
+        """Return the database at a path, or the newest one in a Codex home; None for none."""
+        if path.is_dir():
+            database = _database(path)
+            return database if database != path and _TABLE in tables_of(database) else None
+        return super().recognise(path, tables)
+
+    def reader(self, connection: sqlite3.Connection) -> "RawMemoryReader":
+        """Return a reader of the raw memories."""
+        return RawMemoryReader(connection, self)
+
+    def changing(self) -> AbstractContextManager[Writer]:
+        """Raise UnsafeDeletionError with the settings to use instead."""
+        raise UnsafeDeletionError(
+            f"memlab deletes nothing from {self.name}: Codex consolidates these memories in files "
+            "and deletes them itself; nothing was changed: keep fewer by "
+            f"{SETTING} or max_unused_days below [memories] in "
+            f"{self.path.parent / _CONFIGURATION}, or forget a thread with Codex itself"
+        )
+
+    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the record of a raw memory as a row."""
+        thread = said["thread_id"]
+        body = text_of(said.get("raw_memory"))
+        summary = text_of(said.get("rollout_summary")).strip()
+        title = text_of(said.get("rollout_slug")) or summary.partition("\n")[0]
+        updated = said.get("source_updated_at")
+        position = _position(updated, thread)
+        at = reads.moment_of_seconds(updated if isinstance(updated, int) else None)
+        fault = (position, "created_at", f"source_updated_at {updated!r:.80} is no time")
+        uses = said.get("usage_count")
+        last_use = said.get("last_usage")
+        is_selected = bool(said.get("selected_for_phase2"))
+        return {
+            "position": position,
+            "key": thread,
+            "memory_id": thread,
+            "kind": "episodic",
+            "title": title,
+            "body": body,
+            "tags_json": json.dumps(["consolidated"] if is_selected else []),
+            "authored_by": "codex",
+            "created_at": at,
+            "confidence": 1.0,
+            "access_count": uses if isinstance(uses, int) else None,
+            "last_accessed_at": reads.moment_of_seconds(
+                last_use if isinstance(last_use, int) else None
+            ),
+            "loaded_at_start": False,
+            "faults": [fault] if at is None else [],
+        }
+
+
+class ConsolidationCap(NativeCap):
+    """The setting for the maximum number of raw memories that Codex consolidates."""
+
+    def __init__(self, source: Codex) -> None:
+        super().__init__(f"{SETTING} = %d")
+        self.file = source.path.parent / _CONFIGURATION
+
+    def current(self) -> int:
+        """Return the maximum number of raw memories in the configuration, or Codex's default."""
+        with suppress(OSError, ValueError):
+            with ordinary_file(self.file, most=_LARGEST) as opened:
+                content = tomllib.loads(opened.read(_LARGEST).decode())
+            number = mapping(content.get("memories")).get(SETTING)
+            if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
+                return number
+        return _DEFAULT_CAP
+
+    def instructions(self, keep: int) -> list[str]:
+        """Return the lines that explain how to set a cap."""
+        setting = self.setting_for(keep)
+        today = f"today {self.current()}; Codex consolidates the most used and newest memories"
+        return [f"next: write {setting} below [memories] into {self.file} ({today})"]
+
+
+class RawMemoryReader(TableReader):
+    """Reader of the raw memories at one moment."""
+
+    system = "Codex"
+    table = _TABLE
+    needed = ("thread_id", "raw_memory", "rollout_summary", "source_updated_at")
+
+    def _places(self) -> Iterator[tuple[int, Key]]:
+        rows = self.connection.execute(f"SELECT source_updated_at, thread_id FROM {_TABLE}")
+        return ((_position(updated, thread), thread) for updated, thread in rows)
+
+    def _records(self, rows: Mapping[Key, dict[str, Any]]) -> dict[Key, bytes]:
+        return {key: encoded(row) for key, row in rows.items()}
+
+    def about(self) -> About:
+        """Return a report on consolidation and on deletion."""
+        selected = 0
+        if "selected_for_phase2" in self.columns:
+            selected = self._one(f"SELECT count(*) FROM {_TABLE} WHERE selected_for_phase2")
+        facts = [
+            ("consolidated", f"{counted(selected, 'memories')} in what a start loads"),
+            ("deletion", "none by memlab: Codex deletes what is unused for long itself"),
+        ]
+        return About(
+            TextPage("Codex", facts, []), {"store": self.source.name, "consolidated": selected}
+        )
+
+
+def _database(path: Path) -> Path:
+    """Return the newest database of raw memories in a folder; the path for none or for a file."""
+    if not path.is_dir():
+        return path
+    databases = [file for file in path.glob(_DATABASES) if file.is_file()]
+    return max(databases, key=lambda file: file.stat().st_mtime, default=path)
+
+
+def _position(updated: object, thread: str) -> int:
+    """Return the position of a raw memory by the time of its thread's last change, in seconds."""
+    return position_from_timestamp(updated * 1_000 if isinstance(updated, int) else 0, thread)
 
 
 _Session = tuple[str, str, list[Read]]

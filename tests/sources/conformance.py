@@ -147,7 +147,7 @@ class Conformance:
         if source.native_cap is not None:
             assert "50" in source.native_cap.setting_for(50)
         if source.retirement is None:
-            with pytest.raises(errors.MemlabError, match=r"retire|load fewer"):
+            with pytest.raises(errors.MemlabError, match=r"retire|(load|keep) fewer"):
                 memlab.plan(lab.name, memlab.KeepRecent(1), retire=True)
         if not source.is_native_format:
             with pytest.raises(errors.UnsafeDeletionError, match=r"made\.db: .*--export"):
