@@ -13,8 +13,7 @@ from memlab.compaction.plans import planned_row, text_for_archive
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
-from memlab.store.archive.location import location_beside
-from memlab.store.archive.opening import archived_change
+from memlab.store.archive.archive import Archive
 from memlab.store.archive.schema import Apply, Archived
 from memlab.store.records import layout_of, records_at
 from memlab.upkeep.health import Check, doctor
@@ -61,7 +60,7 @@ def leave_unfinished(store: Path, made: Plan) -> None:
         found = records_at(connection, layout_of(connection), [int(key) for key in reasons])
         copies = [Archived(key, record, reasons[key], rows[key]) for key, record in found]
     with (
-        archived_change(location_beside(store), nullcontext()) as both,
+        Archive.beside(store).changing(nullcontext()) as both,
         both.archive.deleting(named, copies, at=NOON),
     ):
         pass

@@ -64,8 +64,7 @@ def digests_beginning(
     For ``memlab apply`` they are only the plans that were interrupted.
     """
     from memlab.sources.archived import open_archived
-    from memlab.sources.base import Source, archive_at
-    from memlab.store.archive.opening import read_archive
+    from memlab.sources.base import Source
 
     try:
         # after an option without its value the store is among the context's args
@@ -74,9 +73,7 @@ def digests_beginning(
         if not isinstance(store, Source):
             store = Path(store).expanduser()
         with warnings.catch_warnings(action="ignore"):
-            entries = read_archive(
-                archive_at(open_archived(store)), lambda archive: archive.entries()
-            )
+            entries = open_archived(store).archive.read(lambda archive: archive.entries())
     except Exception:  # noqa: BLE001 - completion never prints an error
         return []
     items = []

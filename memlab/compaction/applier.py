@@ -16,13 +16,12 @@ from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
-from memlab.sources.base import Facts, Source, archive_at
+from memlab.sources.base import Facts, Source
 from memlab.sources.capabilities import require, superseding_id
 from memlab.sources.opening import SourceLike, folder_schemes, open_source, schemes
 from memlab.sources.readers import Key, Reader, StepCallback, Writer, no_progress
-from memlab.store.archive.archive import Archive
 from memlab.store.archive.index_versions import note_index_versions
-from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
 from memlab.store.archive.schema import Apply, Archived, Entry
 from memlab.store.records import fingerprint_of
@@ -102,16 +101,15 @@ def apply(
         )
     source = _opened_as_planned(plan, store)
     moment = moment_or_now(now, call="memlab.apply")
-    location = archive_at(source)
-    has_archive = check_archive_of(location, is_needed=not plan.is_empty)
-    if plan.is_empty and not has_archive:
+    archive = source.archive
+    if plan.is_empty and not archive.exists:
         return replace(receipt_of(plan, source, moment), archive=None)
 
     if not plan.is_empty:
         source.check_sound()
 
     def carry_out() -> Receipt:
-        with archived_change(location, opened_for(plan, source)) as both:
+        with archive.changing(opened_for(plan, source)) as both:
             watch("locked")
             receipt = _apply_locked(both.writer, both.archive, source, plan, moment, watch)
             both.after_commit = lambda: _mark_applied(both.archive, receipt, source, watch)
@@ -187,13 +185,13 @@ def finish(
         As for :func:`apply`, which lists the errors as well.
     """
     source = open_source(store)
-    check_archive_of(archive_at(source))
-    with open_archive(archive_at(source)) as archive:
+    source.archive.check()
+    with source.archive.writing() as archive:
         plan = plan_in(archive, archive.entry(digest))
     return apply(plan, store=source, now=now, watch=watch, all_prunable=True)
 
 
-def plan_in(archive: Archive, entry: Entry) -> Plan:
+def plan_in(archive: OpenArchive, entry: Entry) -> Plan:
     """Load the plan of an archive entry.
 
     Raise ArchiveError if its text cannot be read or belongs to another plan.
@@ -212,17 +210,19 @@ def plan_in(archive: Archive, entry: Entry) -> Plan:
 
 
 def settle(
-    archive: Archive, reader: Reader, source: Source, now: datetime, *, forget: bool = False
+    archive: OpenArchive, reader: Reader, source: Source, now: datetime, *, forget: bool = False
 ) -> tuple[str, ...]:
     """Mark plans as applied that were interrupted after their changes.
 
-    Return their digests. See :meth:`Archive.reconcile_interrupted`.
+    Return their digests. See :meth:`OpenArchive.reconcile_interrupted`.
     """
     is_done = partial(is_superseded, reader, source, archive)
     return archive.reconcile_interrupted(reader.records, at=now, is_done=is_done, forget=forget)
 
 
-def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool | None:
+def is_superseded(
+    reader: Reader, source: Source, archive: OpenArchive, entry: Entry
+) -> bool | None:
     """Return whether a store shows that a plan superseded or retired its memories.
 
     Return None if this cannot be decided: the plan cannot be read, or it supersedes memories and
@@ -272,7 +272,7 @@ def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
     return Receipt(
         digest=plan.digest,
         store=source.name,
-        archive=str(source.archive),
+        archive=str(source.archive_path),
         policy=plan.policy,
         made_at=plan.made_at,
         applied_at=now,
@@ -287,7 +287,12 @@ def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
 
 
 def _apply_locked(
-    writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime, watch: StepCallback
+    writer: Writer,
+    archive: OpenArchive,
+    source: Source,
+    plan: Plan,
+    now: datetime,
+    watch: StepCallback,
 ) -> Receipt:
     """Apply a plan while the write lock of its store is held."""
     if not plan.is_empty:
@@ -339,7 +344,7 @@ def _apply_locked(
     return replace(receipt, deleted=len(leaving), retired=retired_count, expired=len(expired))
 
 
-def _record_moves(archive: Archive, plan: Plan, links: Collection[Key], now: datetime) -> None:
+def _record_moves(archive: OpenArchive, plan: Plan, links: Collection[Key], now: datetime) -> None:
     """Record in the archive which memories a plan retires and which it returns."""
     retired = {memory.key: memory.memory_id for memory in plan.retires if memory.key in links}
     returned = {memory.key: memory.reason == plans.NEEDED for memory in plan.returns}
@@ -353,7 +358,9 @@ def _planned_entries(plan: Plan, links: Collection[Key]) -> dict[Key, str] | Non
     return {entry.key: entry.said for entry in plan.entries if entry.key in links}
 
 
-def _mark_applied(archive: Archive, receipt: Receipt, source: Source, watch: StepCallback) -> None:
+def _mark_applied(
+    archive: OpenArchive, receipt: Receipt, source: Source, watch: StepCallback
+) -> None:
     """Record in the archive that a plan was applied."""
     watch("committed")
     if receipt.archive is None:
@@ -376,7 +383,12 @@ def _changes_in_words(receipt: Receipt) -> str:
 
 
 def _is_resumed(
-    writer: Writer, archive: Archive, entry: Entry, source: Source, plan: Plan, watch: StepCallback
+    writer: Writer,
+    archive: OpenArchive,
+    entry: Entry,
+    source: Source,
+    plan: Plan,
+    watch: StepCallback,
 ) -> bool:
     """Finish a plan that was interrupted after its deletion began.
 
@@ -406,7 +418,9 @@ def _is_resumed(
     return True
 
 
-def _private_keys(reader: Reader, archive: Archive, source: Source, plan: Plan) -> frozenset[Key]:
+def _private_keys(
+    reader: Reader, archive: OpenArchive, source: Source, plan: Plan
+) -> frozenset[Key]:
     """Return the keys of memories that must not be copied into an archive of another user.
 
     Fewer people may read these memories than the archive, and the caller cannot restrict the
@@ -482,7 +496,7 @@ def _check_readable(plan: Plan) -> None:
 
 
 def _check_against_store(
-    writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime
+    writer: Writer, archive: OpenArchive, source: Source, plan: Plan, now: datetime
 ) -> frozenset[Key]:
     """Check that a store is still as a plan saw it, and that the plan describes it correctly.
 

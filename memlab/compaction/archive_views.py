@@ -23,15 +23,13 @@ from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.items import tags_as_text
 from memlab.sources.archived import open_archived
-from memlab.sources.base import Source, archive_at
+from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike
 from memlab.sources.readers import Key, Reader
 from memlab.sources.tables import SCHEMA, TEXT
-from memlab.store.archive.archive import Archive, EntryState
 from memlab.store.archive.content_copies import last_copied
 from memlab.store.archive.hashed_names import key_of
-from memlab.store.archive.location import has_archive
-from memlab.store.archive.opening import check_not_renamed, read_archive
+from memlab.store.archive.open_archive import EntryState, OpenArchive
 from memlab.store.archive.retired import retired_in
 from memlab.store.archive.schema import Copy, Dropped, Entry
 from memlab.store.archive.tombstones import facts_in
@@ -77,7 +75,7 @@ def archived_plans(store: SourceLike) -> list[Entry]:
 
 def dropped_plans(store: SourceLike) -> list[Dropped]:
     """Return every deletion whose content was erased, oldest first; their tombstones are kept."""
-    return look_into(open_archived(store), Archive.dropped)
+    return look_into(open_archived(store), OpenArchive.dropped)
 
 
 @dataclass(frozen=True, repr=False)
@@ -181,16 +179,15 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
     """Return the list of a store's deletions, as ``memlab archive`` prints it."""
     source = open_archived(store)
     name = str(store) if isinstance(store, str | PathLike) else source.name
-    place = archive_at(source)
     if (
         source.permissions_template is None or source.permissions_template.exists()
-    ) and not has_archive(place):
+    ) and not source.archive.exists:
         with source.reading():
             pass  # raises an error if this is not a store
-        check_not_renamed(place)
+        source.archive.check()
         return ArchiveListing(name)
 
-    def read(archive: Archive) -> ArchiveListing:
+    def read(archive: OpenArchive) -> ArchiveListing:
         entries = archive.entries()
         retired = retired_in(archive)
         moved = {}
@@ -232,7 +229,7 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     """Return the last plan that deleted from a store, and its receipt; None if there is none."""
     source = open_archived(store)
 
-    def read(archive: Archive) -> tuple[Plan, Receipt] | None:
+    def read(archive: OpenArchive) -> tuple[Plan, Receipt] | None:
         planned = [entry for entry in archive.entries() if entry.planned and not entry.recovers]
         finished = [entry for entry in planned if entry.finished_at and entry.memories]
         if not finished:
@@ -247,8 +244,9 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
         expired = len(plan.memories) - last.memories
         return plan, replace(receipt, deleted=last.memories, expired=expired)
 
-    place = archive_at(source)
-    return read_archive(place, read) if has_archive(place) else None
+    if not source.archive.exists:
+        return None
+    return source.archive.read(read)
 
 
 def archived_rows(
@@ -279,7 +277,7 @@ def archived_rows(
     """
     source = open_archived(store, digest or "")
 
-    def read(archive: Archive) -> pd.DataFrame:
+    def read(archive: OpenArchive) -> pd.DataFrame:
         rows = []
         for table in _tables_of(source, archive, digest, search):
             rows += [[row.get(name) for name in _LISTED] for row in table.to_pylist()]
@@ -313,22 +311,20 @@ def export_archived(
     write = _write_jsonl if target.suffix == ".jsonl" else _write_parquet
     source = open_archived(store, digest or "")
 
-    def read(archive: Archive) -> int:
+    def read(archive: OpenArchive) -> int:
         with whole_file(target, limit=limit_like(archive.path)) as draft:
             return write(draft, _tables_of(source, archive, digest, search))
 
     return look_into(source, read)
 
 
-def look_into(source: Source, read: Callable[[Archive], Result]) -> Result:
+def look_into(source: Source, read: Callable[[OpenArchive], Result]) -> Result:
     """Return ``read(archive)`` for the archive of a source."""
-    place = archive_at(source)
-    check_not_renamed(place)
-    return read_archive(place, read)
+    return source.archive.read(read)
 
 
 def _tables_of(
-    source: Source, archive: Archive, digest: str | None, search: str | None
+    source: Source, archive: OpenArchive, digest: str | None, search: str | None
 ) -> Iterator[Any]:
     """Yield the archived memories as Arrow tables in batches, in the order of their deletion."""
     entries = archive.entries() if digest is None else [archive.entry(digest)]
@@ -420,7 +416,7 @@ class Comparison(NamedTuple):
     faults: tuple[Fault, ...]
 
 
-def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
+def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison:
     """Check an archive against its store at one moment of both. Both are only read."""
     entries = archive.entries()
     deletions = [entry for entry in entries if not entry.recovers]
@@ -454,7 +450,7 @@ def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
     )
 
 
-def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -> Fault | None:
+def _cut_short(reader: Reader, source: Source, archive: OpenArchive, entry: Entry) -> Fault | None:
     """Return the fault of an interrupted deletion, with advice; None if it was not interrupted."""
     if entry.finished_at is not None:
         return None
@@ -487,7 +483,7 @@ def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> Fault:
 
 
 def _standing(
-    reader: Reader, archive: Archive, entry: Entry, last_deletion: Mapping[Key, int]
+    reader: Reader, archive: OpenArchive, entry: Entry, last_deletion: Mapping[Key, int]
 ) -> Iterator[Fault]:
     """Yield the faults of a finished deletion that concern restored memories."""
     copies = archive.copies(entry)

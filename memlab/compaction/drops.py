@@ -17,12 +17,11 @@ from memlab.evidence.past import DELETION, deletions_of, facts_of, sound, with_d
 from memlab.evidence.references import find_references
 from memlab.frame.loading import frame_of, load
 from memlab.sources.archived import open_archived
-from memlab.sources.base import Source, archive_at
+from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike
-from memlab.store.archive.archive import Archive, archive_errors
 from memlab.store.archive.content_copies import count_copies, erase_copies
 from memlab.store.archive.hashed_names import make_key
-from memlab.store.archive.opening import check_not_renamed, open_archive
+from memlab.store.archive.open_archive import OpenArchive, archive_errors
 from memlab.store.archive.schema import Dropped, Entry
 from memlab.store.archive.tombstones import drop, drop_facts
 from memlab.text import DisplayMixin, TextPage, counted
@@ -163,8 +162,7 @@ def drop_archived(
     source = open_archived(store, digest or "")
     # Finding references takes long, so it is done before anything is locked.
     taken_by = _taken_by(source) if facts_too else None
-    check_not_renamed(archive_at(source))
-    with open_archive(archive_at(source)) as archive:
+    with source.archive.writing() as archive:
         # Under the store's lock, no apply is between its copies and its deletion.
         with nullcontext() if _is_lost(source) else source.changing():
             erasure = _chosen(source, archive, until, digest, facts_too=facts_too)
@@ -179,7 +177,7 @@ def drop_archived(
 
 
 def _erase(
-    source: Source, archive: Archive, erasure: ArchiveErasure, until: datetime, now: datetime
+    source: Source, archive: OpenArchive, erasure: ArchiveErasure, until: datetime, now: datetime
 ) -> None:
     """Erase the content of deletions, and their tombstones if the erasure includes them."""
     erase_copies(archive, _names(source, archive, erasure.entries), until)
@@ -222,7 +220,7 @@ def _until(before: datetime | None, digest: str | None) -> datetime:
 
 
 def _chosen(
-    source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
+    source: Source, archive: OpenArchive, until: datetime, digest: str | None, *, facts_too: bool
 ) -> ArchiveErasure:
     """Return what is to be erased."""
     dropped = archive.dropped() if facts_too else []
@@ -255,7 +253,7 @@ def _chosen(
     )
 
 
-def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[str]:
+def _names(source: Source, archive: OpenArchive, entries: Iterable[Entry]) -> set[str]:
     """Return the ids of the memories of deletions; none if the archive keeps no copies."""
     if not archive.has_table("copies"):
         return set()
@@ -268,7 +266,7 @@ def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[st
     return names
 
 
-def _doubt(source: Source, archive: Archive, entry: Entry, latest_before: datetime) -> str:
+def _doubt(source: Source, archive: OpenArchive, entry: Entry, latest_before: datetime) -> str:
     """Return why the time of an entry cannot be right; empty if it can be."""
     at = entry.archived_at
     if at < NO_ARCHIVE_BEFORE:
@@ -307,7 +305,7 @@ def _is_lost(source: Source) -> bool:
     return source.permissions_template is not None and not source.permissions_template.exists()
 
 
-def _frame(source: Source, archive: Archive, entry: Entry) -> pd.DataFrame:
+def _frame(source: Source, archive: OpenArchive, entry: Entry) -> pd.DataFrame:
     """Return the copies of a deletion as a frame."""
     rows = source.rows_of(archive.records(entry), with_body=True)
     return frame_of(rows, name=str(archive.path), on_bad_row="keep")

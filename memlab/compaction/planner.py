@@ -29,7 +29,7 @@ from memlab.policies import CappedPolicy, KeepAll, Policy
 from memlab.policies.base import PINNED, Decision, decision_of
 from memlab.policies.rules import ByIds
 from memlab.policies.supersession import supersedable
-from memlab.sources.base import Source, archive_at, read_consistent
+from memlab.sources.base import Source, read_consistent
 from memlab.sources.capabilities import require
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.sources.readers import Key, Reader, StepCallback, no_progress
@@ -123,7 +123,7 @@ def plan(  # noqa: PLR0913 - what is asked of a store
     expect(retire, bool, call="memlab.plan", name="retire")
     if retire:
         require(opened, "retirement")
-    archive_at(opened)  # raises an error if the store can have no archive
+    _ = opened.archive  # raises an error if the store can have no archive
     # Logs of the settings are read later, and only for a policy that uses them. A missing log
     # must not stop a cap.
     reads = None
@@ -434,7 +434,7 @@ def _planned(
         reasons.tolist(),
         _deduplicated(_taken(columns[col.TOKENS], places)),
         _deduplicated(_iso_texts(created)),
-        _fingerprints(reader, source, keys, archive_at(source).compared),
+        _fingerprints(reader, source, keys, source.archive.location.compared),
         strict=True,
     )
     return map(PlannedMemory._make, rows)
@@ -523,7 +523,7 @@ def plan_supersession(
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.compaction.plan_supersession")
     require(opened, "supersession")
-    archive_at(opened)  # raises an error if the store can have no archive
+    _ = opened.archive  # raises an error if the store can have no archive
     settings: dict[str, Any] = {"policy": "supersede"}
     if only is not None:
         settings["only"] = sorted(only)

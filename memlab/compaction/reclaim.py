@@ -101,7 +101,7 @@ def space(path: str | Path | Source) -> Space:
             wal=0,
             live=size,
             free=0,
-            archive=_size(source.archive),
+            archive=_size(source.archive_path),
             after_vacuum=size,
         )
     file = store_file(place).resolve()

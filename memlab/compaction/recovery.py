@@ -18,13 +18,12 @@ from memlab.compaction.wire import entries_left_in_words, minute, some_of
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.evidence.losses import contents_of, losses_of
 from memlab.sources.archived import open_to_restore
-from memlab.sources.base import Source, archive_at, read_consistent
+from memlab.sources.base import Source, read_consistent
 from memlab.sources.capabilities import Loss
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.readers import Key, StepCallback, Writer, no_progress
-from memlab.store.archive.archive import Archive
 from memlab.store.archive.content_copies import Counts, copy_contents, keeps_copies
-from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import RECOVERS, Apply, Archived, PlanText
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
@@ -187,25 +186,25 @@ def keep_copies(
             f"copies are kept of folders and of memory_items alone, not of {source.name}; back it "
             "up with the tools of its system"
         )
-    location = archive_at(source)
-    check_archive_of(location)
-    if not keeps_copies(location):
+    archive = source.archive
+    archive.check()
+    if not keeps_copies(archive):
         with (
-            archived_change(location, source.changing()) as both,  # made under the store's lock
+            archive.changing(source.changing()) as both,  # made under the store's lock
             both.archive.changing(),
         ):
             both.archive.format.make_table("copies")
         watch("begun")
 
     def copy() -> Counts:
-        with open_archive(location) as archive, archive.changing(), source.reading() as reader:
-            counts = copy_contents(archive, contents_of(source, reader), moment)
+        with archive.writing() as opened, opened.changing(), source.reading() as reader:
+            counts = copy_contents(opened, contents_of(source, reader), moment)
             watch("copied")
         return counts
 
     counts = retry_if_changed(copy)
     watch("committed")
-    return Copies(source.name, str(location.path), moment, counts)
+    return Copies(source.name, str(archive.path), moment, counts)
 
 
 def plan_recovery(
@@ -277,9 +276,7 @@ def recover(
     recovery = plan_recovery(store, ids, now=moment)
     if not recovery.kept:
         return Recovery(store=source.name, frame=recovery.frame, applied=True)
-    location = archive_at(source)
-    check_archive_of(location)
-    with source.made_again(), archived_change(location, source.changing()) as both:
+    with source.made_again(), source.archive.changing(source.changing()) as both:
         writer = both.writer
         archive = both.archive
         archive.check_entries()
@@ -321,7 +318,7 @@ def _records_to_replace(writer: Writer, source: Source, recovery: Recovery) -> d
     return current
 
 
-def _text_of_replaced(archive: Archive, replaced: Mapping[Key, bytes]) -> PlanText | None:
+def _text_of_replaced(archive: OpenArchive, replaced: Mapping[Key, bytes]) -> PlanText | None:
     """Return replaced records as a text for the archive, for an undo; None if there are none."""
     if not replaced:
         return None

@@ -19,12 +19,11 @@ from memlab.compaction.wire import entries_left_in_words, some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.sources.archived import open_to_restore
-from memlab.sources.base import Source, archive_at
+from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike
 from memlab.sources.readers import Key, KeyedRecords, StepCallback, Writer, no_progress
-from memlab.store.archive.archive import Archive
 from memlab.store.archive.index_versions import index_versions_in
-from memlab.store.archive.opening import check_archive_of, open_archive
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.retired import forget_retired
 from memlab.store.archive.schema import Copy, Entry, check_size
 from memlab.store.database import SIDE_FILES
@@ -129,8 +128,8 @@ def restore(
         raise ValueError(f"store must be given with a digest such as {receipt!r}")
     source = open_to_restore(store, receipt)
     if into is None:
-        check_archive_of(archive_at(source))
-    with open_archive(archive_at(source)) as archive:
+        source.archive.check()
+    with source.archive.writing() as archive:
         request = _Request(source=source, archive=archive, digest=receipt, ids=wanted)
         entry = archive.entry(receipt)
         if not entry.memories:
@@ -146,7 +145,7 @@ class _Request(NamedTuple):
     """One call of :func:`restore`: the archived plan, and the ids to restore or None for all."""
 
     source: Source
-    archive: Archive
+    archive: OpenArchive
     digest: str
     ids: frozenset[str] | None
 
@@ -338,7 +337,7 @@ def _retired_before(writer: Writer, source: Source, plan: Plan) -> dict[Key, str
 class _Records(KeyedRecords):
     """Records of copies; each iteration reads them from the archive again."""
 
-    def __init__(self, archive: Archive, entry: Entry, copies: list[Copy]) -> None:
+    def __init__(self, archive: OpenArchive, entry: Entry, copies: list[Copy]) -> None:
         self.known_keys = [copy.key for copy in copies]
         self._archive = archive
         self._entry = entry
@@ -364,7 +363,7 @@ class _Records(KeyedRecords):
         deque(unchecked, maxlen=0)
 
 
-def _damaged(archive: Archive) -> ArchiveError:
+def _damaged(archive: OpenArchive) -> ArchiveError:
     """Return the error to raise if the archive is damaged."""
     return ArchiveError(
         f"{archive.told()}; nothing was restored: restore the others by id, or a backup of the "
@@ -388,7 +387,7 @@ def _chosen(request: _Request, entry: Entry) -> list[Copy]:
 
 
 def _missing(
-    writer: Writer, source: Source, archive: Archive, entry: Entry, copies: list[Copy]
+    writer: Writer, source: Source, archive: OpenArchive, entry: Entry, copies: list[Copy]
 ) -> _Records:
     """Return the records that are not in the store, after checking that they can be inserted.
 

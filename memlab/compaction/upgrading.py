@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from memlab.compaction.archive_views import look_into
 from memlab.errors import ArchiveError
-from memlab.sources.base import Source, archive_at
+from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import formats
-from memlab.store.archive.archive import Archive
 from memlab.store.archive.conversion import room_for, upgrade
-from memlab.store.archive.opening import check_not_renamed, open_archive
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.text import DisplayMixin, TextPage, counted, in_bytes
 
 _OLDER: Final = (
@@ -129,11 +128,9 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
         If there is no archive, or if a copy in it is damaged. Nothing is changed.
     """
     source = open_source(store)
-    location = archive_at(source)
-    check_not_renamed(location)
     is_lost = source.permissions_template is not None and not source.permissions_template.exists()
     # Under the store's lock, no apply is between its copies and its deletion.
-    with open_archive(location) as archive, nullcontext() if is_lost else source.changing():
+    with source.archive.writing() as archive, nullcontext() if is_lost else source.changing():
         planned = _upgrade_of(source, archive)
         if planned.is_empty:
             return planned
@@ -144,11 +141,11 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
                 f"{in_bytes(planned.free)} are free; nothing was changed: free some and try again"
             )
         upgrade(archive)
-    with open_archive(location) as archive:
+    with source.archive.writing() as archive:
         return replace(planned, size_after=room_for(archive).now)
 
 
-def _upgrade_of(source: Source, archive: Archive) -> ArchiveUpgrade:
+def _upgrade_of(source: Source, archive: OpenArchive) -> ArchiveUpgrade:
     """Return the conversion that an archive needs."""
     room = room_for(archive)
     return ArchiveUpgrade(

@@ -25,15 +25,13 @@ from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
 from memlab.frame.labelling import LoadOptions
 from memlab.frame.loading import frame_of, load
 from memlab.sources.archived import open_archived
-from memlab.sources.base import Search, Source, archive_at, read_consistent
+from memlab.sources.base import Search, Source, read_consistent
 from memlab.sources.capabilities import Loss, is_index_lost
 from memlab.sources.opening import SourceLike, settings_of
 from memlab.sources.readers import Reader
 from memlab.store.archive import content_copies
-from memlab.store.archive.archive import Archive
 from memlab.store.archive.content_copies import Content, KeptCopy
-from memlab.store.archive.location import has_archive
-from memlab.store.archive.opening import read_archive
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 _CHARACTER: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
@@ -366,7 +364,7 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
 
 def keeps_losses(source: Source) -> bool:
     """Return whether copies of a store are kept, from which losses are found and restored."""
-    return source.is_copied and content_copies.keeps_copies(archive_at(source))
+    return source.is_copied and content_copies.keeps_copies(source.archive)
 
 
 def _kept(
@@ -408,7 +406,7 @@ def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, L
             for memory in contents_of(source, reader)
         }
 
-    def read(archive: Archive) -> tuple[datetime | None, dict[str, Loss]]:
+    def read(archive: OpenArchive) -> tuple[datetime | None, dict[str, Loss]]:
         last = content_copies.last_copied(archive)
         newest = dict[str, KeptCopy]()
         for copy in content_copies.copies_in(archive):
@@ -426,12 +424,12 @@ def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, L
         return last, found
 
     there = read_consistent(source, look)
-    return read_archive(archive_at(source), read)
+    return source.archive.read(read)
 
 
 def _lines_lost(
     source: Source,
-    archive: Archive,
+    archive: OpenArchive,
     there: Mapping[str, Content],
     newest: Mapping[str, KeptCopy],
 ) -> dict[str, Loss]:
@@ -476,8 +474,8 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
     ]
     details = pd.DataFrame(known, columns=list(_OF_A_LOSS), dtype=object).astype(_OF_A_LOSS)
     frame = pd.concat([frame, details], axis=1)
-    if len(frame) and has_archive(archive_at(source)):
-        return read_archive(archive_at(source), lambda archive: exclude_archived(frame, archive))
+    if len(frame) and source.archive.exists:
+        return source.archive.read(lambda archive: exclude_archived(frame, archive))
     return frame
 
 

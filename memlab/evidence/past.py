@@ -15,14 +15,12 @@ from memlab.arguments import refusal
 from memlab.frame.fields import CountTokens, Flags, Ints, labels_of, rows_in_state
 from memlab.frame.labelling import LoadOptions, OnBadRow
 from memlab.frame.loading import UNSET, expect_log, expect_memories, frame_of, load
-from memlab.sources.base import Source, archive_at
+from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.readers import Rows
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive.archive import Archive
 from memlab.store.archive.hashed_names import hashed, key_of
-from memlab.store.archive.location import has_archive
-from memlab.store.archive.opening import check_archive_of, read_archive
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Entry, Key
 from memlab.store.archive.tombstones import facts_in
 
@@ -129,7 +127,7 @@ def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFra
     """Return the memories that other programs deleted, and the deletions of memlab."""
     if source.name == ":memory:":
         return pd.DataFrame(), []
-    check_archive_of(archive_at(source))
+    source.archive.check()
     how["on_bad_row"] = "keep"
     bodies = bool(how.get("with_body")) or how.get("count_tokens") is not None
 
@@ -144,10 +142,10 @@ def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFra
         if name in deleted_elsewhere:
             moments = pd.to_datetime(deleted_elsewhere[name], utc=True)
             deleted_elsewhere[name] = moments.astype(c.TIME)
-    if not has_archive(archive_at(source)):
+    if not source.archive.exists:
         return deleted_elsewhere, []
 
-    def read_deletions(archive: Archive) -> tuple[pd.DataFrame, list[Deletion]]:
+    def read_deletions(archive: OpenArchive) -> tuple[pd.DataFrame, list[Deletion]]:
         by_others = deleted_elsewhere
         keys_of_others = set[Key]()
         if c.WRITTEN_AT in deleted_elsewhere:
@@ -176,11 +174,11 @@ def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFra
             deletions.append(Deletion(erasure.deleted_at, facts, erasure.apply, hash_key))
         return by_others, deletions
 
-    return read_archive(archive_at(source), read_deletions)
+    return source.archive.read(read_deletions)
 
 
 def _archived_records(
-    archive: Archive, keys_of_others: set[Key]
+    archive: OpenArchive, keys_of_others: set[Key]
 ) -> Iterator[tuple[Entry, Key, bytes]]:
     """Yield the records of every deletion in an archive, with the entry of each.
 
@@ -206,7 +204,7 @@ def sound(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
 
 
-def exclude_archived(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
+def exclude_archived(gone: pd.DataFrame, archive: OpenArchive) -> pd.DataFrame:
     """Return the memories that were written after memlab last deleted them, or never were deleted.
 
     `gone` holds memories that are no longer in the store. The others were deleted by memlab:

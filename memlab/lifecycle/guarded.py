@@ -15,7 +15,7 @@ from memlab.lifecycle import signals as side
 from memlab.lifecycle.boot import chosen_for_start, estimated_tokens
 from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
 from memlab.store import ReadLog, SqliteMemoryStore
-from memlab.store.archive.opening import Why, archived_first, note_deleted
+from memlab.store.archive.runtime_deletion import Why, archived_first, note_deleted
 from memlab.store.database import transaction
 from memlab.store.records import fill_positions
 from memlab.store.signals import HAS_SIGNALS

@@ -84,7 +84,7 @@ class ServerSource(Source):
         return self.address.without_password()
 
     @property
-    def archive(self) -> Path:
+    def archive_path(self) -> Path:
         """Path of the archive on this machine. All spellings of a URL have the same one."""
         path = self.address.options.get("archive")
         return Path(path) if path else archive_elsewhere(self.known_as())

@@ -39,15 +39,14 @@ from memlab.sources.readers import (
     rows_of_each,
 )
 from memlab.sources.recognition import Evidence, Strength
+from memlab.store.archive.archive import Archive
 from memlab.store.archive.content_copies import keeps_copies
 from memlab.store.archive.location import (
     ArchiveLocation,
     archive_path,
-    has_archive,
     name_elsewhere,
     unchanged,
 )
-from memlab.store.archive.opening import read_archive
 from memlab.store.archive.retired import RetiredMemories, retired_in
 from memlab.store.database import check_wal
 from memlab.store.records import batched, check_canonical, encoded, without_place
@@ -231,12 +230,32 @@ class Source(ABC):
         return None
 
     @property
-    def archive(self) -> Path:
+    def archive_path(self) -> Path:
         """Path of its archive: beside the file or folder, or :func:`archive_elsewhere`."""
         template = self.permissions_template
         if template is None:
             return archive_elsewhere(self.name)
         return archive_path(template)
+
+    @property
+    def archive(self) -> Archive:
+        """Its archive, which need not exist."""
+        is_server = self.permissions_template is None
+        return Archive(
+            ArchiveLocation(
+                path=self.archive_path,
+                store=self.name,
+                like=self.permissions_template,
+                check=self.check_record,
+                check_copy=self.check_copy,
+                scheme=self.scheme,
+                compared=self.without_usage if is_server else unchanged,
+                id_of=lambda record: self.facts_of(record).memory_id,
+                has_sample=self.is_native_format,
+                narrowest=self.narrowest_mode if self.is_folder else None,
+                older_record=self.older_record,
+            )
+        )
 
     def __str__(self) -> str:
         return self.name
@@ -477,9 +496,9 @@ class Source(ABC):
     def retired(self) -> RetiredMemories:
         """Return the memories that plans retired and returned; none if that is unreadable."""
         with suppress(errors.MemlabError):
-            location = archive_at(self)
-            if has_archive(location):
-                return read_archive(location, retired_in)
+            archive = self.archive
+            if archive.exists:
+                return archive.read(retired_in)
         return RetiredMemories()
 
 
@@ -556,36 +575,18 @@ def read_consistent(source: Source, look: Callable[[Reader], Result]) -> Result:
     return retry_if_changed(read)
 
 
-def archive_at(source: Source) -> ArchiveLocation:
-    """Return the location of a source's archive, with the identity of the source."""
-    is_server = source.permissions_template is None
-    return ArchiveLocation(
-        path=source.archive,
-        store=source.name,
-        like=source.permissions_template,
-        check=source.check_record,
-        check_copy=source.check_copy,
-        scheme=source.scheme,
-        compared=source.without_usage if is_server else unchanged,
-        id_of=lambda record: source.facts_of(record).memory_id,
-        has_sample=source.is_native_format,
-        narrowest=source.narrowest_mode if source.is_folder else None,
-        older_record=source.older_record,
-    )
-
-
 def has_past(source: Source) -> bool:
     """Return whether an archive, git or the system knows of deleted memories of a source."""
     if source.name == ":memory:":
         return False
-    return has_archive(archive_at(source)) or source.external_history.has_deleted()
+    return source.archive.exists or source.external_history.has_deleted()
 
 
 def knows_losses(source: Source) -> bool:
     """Return whether git or copies record what other programs delete from a source."""
     if source.external_history.is_tracked():
         return True
-    return source.is_copied and keeps_copies(archive_at(source))
+    return source.is_copied and keeps_copies(source.archive)
 
 
 def losses_unknown(source: Source) -> str:

@@ -443,8 +443,8 @@ def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
     """
     try:
         like = source.permissions_template
-        archive = source.archive
         # Settings never follow an archive that was put elsewhere.
+        archive = source.archive_path
         folder = archive.parent if like is None else Path(realpath(like)).parent
     except (UnsafeDeletionError, OSError, ValueError, RuntimeError):
         return None

@@ -17,8 +17,13 @@ from memlab.clock import now_utc
 from memlab.errors import BadRowError, MemlabError, StoreError, UnsafeDeletionError
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, strings_of
 from memlab.store import database
-from memlab.store.archive.location import location_beside
-from memlab.store.archive.opening import ArchivedCompaction, Why, archived_first, note_deleted
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.runtime_deletion import (
+    ArchivedCompaction,
+    Why,
+    archived_first,
+    note_deleted,
+)
 from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
 
 
@@ -129,7 +134,7 @@ class SqliteMemoryStore:
         The file; None for a store in memory.
     access_log : AccessLog or None
         The log of reads.
-    archive : ArchiveLocation or None
+    archive : Archive or None
         Where deleted rows are archived; None if they are not.
     connection : sqlite3.Connection
         The open file, for code that keeps its own tables in it.
@@ -172,7 +177,7 @@ class SqliteMemoryStore:
         expect(archive, bool, call=type(self).__name__, name="archive")
         named = database.path_named(path)
         self.path: Final = None if str(named) == ":memory:" else named
-        self.archive: Final = location_beside(self.path) if archive and self.path else None
+        self.archive: Final = Archive.beside(self.path) if archive and self.path else None
         self.last_compaction: ArchivedCompaction | None = None
         if archive and self.path is None:
             raise UnsafeDeletionError(

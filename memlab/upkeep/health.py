@@ -29,19 +29,14 @@ from memlab.growth.alerts import is_uncapped
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sizing.in_force import effective_policy
 from memlab.sources.archived import archive_meant, archives_of
-from memlab.sources.base import Source, archive_at, losses_unknown, read_consistent
+from memlab.sources.base import Source, losses_unknown, read_consistent
 from memlab.sources.opening import SourceLike, open_kind, open_source, settings_of
 from memlab.sources.readers import Reader
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive.archive import Archive
+from memlab.store.archive.identity import check_is_of
 from memlab.store.archive.kind import noted_store
-from memlab.store.archive.location import has_archive, name_elsewhere
-from memlab.store.archive.opening import (
-    archive_of_other_name,
-    archives_left,
-    check_is_of,
-    read_archive,
-)
+from memlab.store.archive.location import name_elsewhere
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Entry
 from memlab.store.archive.worktree import git_words
 from memlab.store.database import HOW_TO_GO_ON, path_named, store_file, wal_fault
@@ -306,12 +301,12 @@ def _in_cycles(links: Mapping[str, str]) -> list[str]:
 
 
 def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:
-    def read(archive: Archive) -> set[str]:
+    def read(archive: OpenArchive) -> set[str]:
         records = (record for entry in archive.entries() for _, record in archive.records(entry))
         return {source.facts_of(record).memory_id or "" for record in records} & set(wanted)
 
-    place = archive_at(source)
-    return read_archive(place, read) if has_archive(place) else set()
+    archive = source.archive
+    return archive.read(read) if archive.exists else set()
 
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
@@ -350,12 +345,12 @@ def _space(file: Path) -> Check:
 
 
 def _archive(source: Source) -> Check:
-    place = archive_at(source)
-    what = "empty" if lexists(place.path) else "none"
+    archive = source.archive
+    what = "empty" if lexists(archive.path) else "none"
     nothing = Check("archive", Status.OK, f"{what}: no plan has taken anything out")
-    if not has_archive(place):
-        renamed = archive_of_other_name(place)
-        left = archives_left(place) if source.is_folder else []
+    if not archive.exists:
+        renamed = archive.former_name()
+        left = archive.of_missing_folders() if source.is_folder else []
         if renamed is not None:
             fault = f"{renamed} is the archive of this store, which had another name"
         elif left:
@@ -366,13 +361,13 @@ def _archive(source: Source) -> Check:
         else:
             return nothing
         until = "until then nothing is restored, and no number counts what was deleted"
-        advice = f"rename it to {place.path}: {until}"
+        advice = f"rename it to {archive.path}: {until}"
         if left:
             advice = f"if that was this folder, {advice}"
         return Check("archive", Status.WARN, fault, advice)
 
     def look(reader: Reader) -> Check:
-        return read_archive(place, lambda archive: _against_store(reader, source, archive))
+        return archive.read(lambda opened: _against_store(reader, source, opened))
 
     return read_consistent(source, look)
 
@@ -384,7 +379,7 @@ def _documents(path: SourceLike) -> Iterator[Check]:
         for place in [] if meant is None else archives_of(meant.folder, meant.scheme):
             opened = open_kind(place.scheme, str(place.folder))
             source = opened.putting_back(place.folder, place.path)
-            found = read_archive(archive_at(source), partial(documents_in, source))
+            found = source.archive.read(partial(documents_in, source))
             for entry, names in found.items():
                 summary = (
                     f"{counted(len(names), 'files')} that are no memories were taken out of "
@@ -396,7 +391,7 @@ def _documents(path: SourceLike) -> Iterator[Check]:
                 yield Check("documents", Status.WARN, summary, advice, counts)
 
 
-def documents_in(source: Source, archive: Archive) -> dict[Entry, list[str]]:
+def documents_in(source: Source, archive: OpenArchive) -> dict[Entry, list[str]]:
     """Return by deletion the archived files that are no memories and are not there."""
     found = dict[Entry, list[str]]()
     folder = source.permissions_template
@@ -414,8 +409,9 @@ def documents_in(source: Source, archive: Archive) -> dict[Entry, list[str]]:
 def _archive_file(source: Source) -> Iterator[Check]:
     """Say where the archive is, who may read it, and what git makes of it; nothing without one."""
     with suppress(MemlabError, OSError):
-        place = archive_at(source)
-        if has_archive(place):
+        archive = source.archive
+        if archive.exists:
+            place = archive.location
             words, is_left_out = git_words(place.path)
             summary = f"{place.path}, permissions {S_IMODE(place.path.stat().st_mode):o}"
             chosen = settings_of(source).archive_folder
@@ -430,7 +426,7 @@ def _archive_file(source: Source) -> Iterator[Check]:
                 yield Check("archive_file", Status.WARN, summary, words)
 
 
-def _against_store(reader: Reader, source: Source, archive: Archive) -> Check:
+def _against_store(reader: Reader, source: Source, archive: OpenArchive) -> Check:
     check_is_of(archive)
     archive.check_entries()
     found = compared(reader, source, archive)

@@ -23,9 +23,8 @@ from memlab.policies.rules import LongRetired
 from memlab.remembering import write_settings
 from memlab.settings import REPLACED
 from memlab.sizing.in_force import policy_in_force
-from memlab.sources.base import Source, archive_at
+from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
-from memlab.store.archive.location import has_archive
 from memlab.text import DisplayMixin, TextPage, command, counted, in_bytes, without_passwords
 from memlab.upkeep.health import Diagnosis, Status, doctor
 
@@ -243,7 +242,7 @@ class _Work:
     def _clock_doubt(self) -> str:
         """Say why a clock cannot be right that age is reckoned by; nothing where it can."""
         now = self._now
-        near = (self._source.permissions_template, self._source.archive)
+        near = (self._source.permissions_template, self._source.archive_path)
         files = [path for path in near if path is not None and path.exists()]
         written = max((path.stat().st_mtime for path in files), default=None)
         if written is None or now.timestamp() - written < _DORMANT.total_seconds():
@@ -388,7 +387,7 @@ class _Work:
         age = self._settings.archive_for
         if age is None:
             return StepOutcome.OFF, "the archive keeps what was deleted for ever"
-        if not has_archive(archive_at(self._source)):
+        if not self._source.archive.exists:
             return StepOutcome.NOTHING, "there is no archive"
         act = drop_archived if self._do_it else what_drops
         found = act(self._source, before=self._now - age)

@@ -27,8 +27,8 @@ from memlab.compaction import (
 from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
 from memlab.frame.loading import load
-from memlab.store.archive.archive import Archive
 from memlab.store.archive.location import archive_path
+from memlab.store.archive.open_archive import OpenArchive
 
 SIX = [f"e{number}" for number in range(1, 7)]
 
@@ -232,12 +232,12 @@ class TestDropping:
         self, secrets: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         digest = compact(secrets, 2)
-        monkeypatch.setattr(Archive, "erase", lambda *_: 1 / 0)
+        monkeypatch.setattr(OpenArchive, "erase", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             drop_archived(secrets, digest=digest, now=NOON)
         assert dropped_plans(secrets) == []
         assert restore(digest, store=secrets, now=NOON) == 7
-        monkeypatch.setattr(Archive, "dropped", lambda archive: 2 * archive.entries())
+        monkeypatch.setattr(OpenArchive, "dropped", lambda archive: 2 * archive.entries())
         with pytest.raises(ArchiveError, match="names several plans"):
             what_drops(secrets, digest=digest[:1], facts_too=True)
 

@@ -48,7 +48,7 @@ from memlab.errors import (
 from memlab.policies import KeepRecent
 from memlab.sources.readers import no_progress
 from memlab.store import database
-from memlab.store.archive.archive import Archive
+from memlab.store.archive.open_archive import OpenArchive
 
 KILLED = """
 import os, signal, sys
@@ -183,7 +183,7 @@ def test_what_the_archive_cannot_note_is_told_and_noted_by_the_same_again(
     what = operation.prepare(store)
     before = rows_of(store)
     with monkeypatch.context() as patch:
-        patch.setattr(Archive, method, full)
+        patch.setattr(OpenArchive, method, full)
         words = rf"{done} .*; only the archive could not note it \(the disk is full\)"
         with pytest.raises(ArchiveError, match=words):
             operation.run(store, what, no_progress)

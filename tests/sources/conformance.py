@@ -143,7 +143,7 @@ class Conformance:
         source = open_source(lab.name)
         assert isinstance(source, Source)
         assert source.scheme in schemes()
-        assert open_source(source.name).archive == source.archive
+        assert open_source(source.name).archive_path == source.archive_path
         if source.native_cap is not None:
             assert "50" in source.native_cap.setting_for(50)
         if source.retirement is None:
@@ -445,8 +445,8 @@ class Compacted(Conformance):
         found = compaction.archived_rows(source).groupby("digest")["memory_id"]
         named = {digest: list(ids) for digest, ids in found}
         (tmp_path / "victim.md").write_text("nobody's business")
-        # A forged kind makes `source.archive` another path, so the path is held from here on.
-        path = source.archive
+        # A forged kind makes `source.archive_path` another path, so the path is held from here on.
+        path = source.archive_path
         archive = path.read_bytes()
         before = lab.exactly()
         outside = files_outside(tmp_path, lab)
@@ -506,7 +506,7 @@ def _sized(source: Source) -> None:
 
 def _exported(source: Source) -> None:
     for end in ("jsonl", "parquet"):
-        compaction.export_archived(source, path := source.archive.with_name(f"x.{end}"))
+        compaction.export_archived(source, path := source.archive_path.with_name(f"x.{end}"))
         path.unlink()
 
 
@@ -539,7 +539,7 @@ def ended(what: str, use: Callable[..., Any], *given: Any, **how: Any) -> Any:
 def files_outside(folder: Path, lab: Lab) -> dict[Path, bytes]:
     """Every file that is neither the store's nor its archive."""
     source = open_source(lab.name)
-    own = (str(source.permissions_template or source.archive), str(source.archive))
+    own = (str(source.permissions_template or source.archive_path), str(source.archive_path))
     return {
         path: path.read_bytes()
         for path in folder.rglob("*")

@@ -221,7 +221,7 @@ def test_a_password_is_known_and_never_shown(url: str) -> None:
     for shown in (repr(address), address.without_password(), repr(source), source.name):
         assert SECRET not in shown
         assert WRITTEN not in shown
-    assert WRITTEN not in str(source.archive)
+    assert WRITTEN not in str(source.archive_path)
     assert address.hidden(f"it said {SECRET} and {WRITTEN}") == "it said *** and ***"
     assert address_of(address.without_password()).secrets == {}
 
@@ -252,18 +252,18 @@ def test_a_source_goes_to_another_process_with_its_password() -> None:
 
 
 def test_one_store_has_one_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    mine = Betterdb("redis://localhost").archive
+    mine = Betterdb("redis://localhost").archive_path
     others = {archive_elsewhere(name) for name in ("redis://h/0?a=b", "redis://h/0?a:b", "../../b")}
     assert {path.parent for path in (mine, *others)} == {tmp_path / "data-home" / "memlab"}
     assert len({mine, *others}) == 4
     for url in ("redis://localhost:6379/0?name=betterdb_ac", "valkey://user:pass@localhost/0"):
-        assert Betterdb(url).archive == mine
+        assert Betterdb(url).archive_path == mine
     for url in ("redis://localhost/1", "redis://localhost?name=other"):
-        assert Betterdb(url).archive != mine
+        assert Betterdb(url).archive_path != mine
     for name, value in (("USER", "me"), ("HOST", "db.example"), ("DATABASE", "memories")):
         monkeypatch.setenv(f"PG{name}", value)
-    spelled = Memforge("postgresql://me@db.example:5432/memories").archive
-    assert Memforge("postgres://").archive == spelled
-    assert Memforge("postgresql://?agent=a").archive != spelled
-    assert str(Betterdb("redis://localhost?archive=/srv/a.db").archive) == "/srv/a.db"
-    assert str(Memforge("postgresql://h/db?archive=/srv/a.db").archive) == "/srv/a.db"
+    spelled = Memforge("postgresql://me@db.example:5432/memories").archive_path
+    assert Memforge("postgres://").archive_path == spelled
+    assert Memforge("postgresql://?agent=a").archive_path != spelled
+    assert str(Betterdb("redis://localhost?archive=/srv/a.db").archive_path) == "/srv/a.db"
+    assert str(Memforge("postgresql://h/db?archive=/srv/a.db").archive_path) == "/srv/a.db"

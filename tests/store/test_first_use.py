@@ -22,9 +22,9 @@ from memlab.compaction import apply
 from memlab.compaction.archive_views import archived_plans, archived_rows
 from memlab.errors import ArchiveError
 from memlab.store.archive import formats
-from memlab.store.archive.archive import FileIdentity
-from memlab.store.archive.location import archive_path, has_archive, location_beside
-from memlab.store.archive.opening import archived_change, open_archive
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.location import archive_path, location_beside
+from memlab.store.archive.open_archive import FileIdentity
 from memlab.upkeep.health import Status
 
 CHANGING = {
@@ -156,7 +156,7 @@ def test_half_made_archive_of_a_folder_counts_as_none(folder: Path) -> None:
 @pytest.mark.parametrize("how", HALF_MADE)
 def test_half_made_archive_is_filled_by_a_deletion(store: Path, how: str) -> None:
     HALF_MADE[how](archive_of(store))
-    assert not has_archive(location_beside(store))
+    assert not Archive.beside(store).exists
     before = rows_of(store)
     digest = compacted(store, 4).digest
     assert [entry.memories for entry in archived_plans(store)] == [6]
@@ -191,7 +191,7 @@ def test_archive_that_lost_its_version_is_not_taken_for_half_made(store: Path, t
     compacted(store, 4)
     run_sql(archive_of(store), "PRAGMA user_version = 0")
     before = archive_of(store).read_bytes()
-    assert has_archive(location_beside(store))
+    assert Archive.beside(store).exists
     with pytest.raises(ArchiveError, match="is no archive that memlab made"):
         compacted(store, 2)
     assert archive_of(store).read_bytes() == before
@@ -250,7 +250,7 @@ def test_kill_at_each_statement_leaves_an_archive_that_serves(
         store.write_bytes(whole)
         was_killed = children.run(apply_until_statement, store=store, number=number).code != 0
         files = {path.name: path.read_bytes() for path in store.parent.glob(f"{store.name}.*")}
-        if was_killed and not has_archive(location_beside(store)):
+        if was_killed and not Archive.beside(store).exists:
             states[frozenset(files.items())] = files
         if was_killed:
             compacted(store, 4)
@@ -272,7 +272,7 @@ def test_unused_archive_is_removed(store: Path) -> None:
         pass
 
     location = location_beside(store)
-    with pytest.raises(RefusedError), archived_change(location, nullcontext()):
+    with pytest.raises(RefusedError), Archive(location).changing(nullcontext()):
         raise RefusedError
     assert not location.path.exists()
 
@@ -280,7 +280,7 @@ def test_unused_archive_is_removed(store: Path) -> None:
 @pytest.mark.parametrize("state", ["reads", "writes"])
 def test_unused_archive_is_left_to_whoever_has_it_open(store: Path, state: str) -> None:
     location = location_beside(store)
-    with archived_change(location, nullcontext()):
+    with Archive(location).changing(nullcontext()):
         other = sqlite3.connect(location.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE" if state == "writes" else "BEGIN")
         other.execute("SELECT * FROM applies")
@@ -314,7 +314,7 @@ def test_nothing_is_deleted_where_the_archive_is_not_at_its_path(store: Path, wh
 def test_file_that_was_replaced_before_it_is_written_is_refused(store: Path) -> None:
     compacted(store, 8)
     location = location_beside(store)
-    with open_archive(location) as archive:
+    with Archive(location).writing() as archive:
         assert FileIdentity.of(location.path)
         location.path.rename(location.path.with_name("moved"))
         with pytest.raises(ArchiveError, match="was moved, deleted or replaced"):

@@ -144,7 +144,7 @@ class FolderSource(base.FileSource, Index):
         return cls.folder_in(path)
 
     @property
-    def archive(self) -> Path:
+    def archive_path(self) -> Path:
         """Path of the archive beside the folder, for memories of this kind."""
         return self._pinned or archive_of_kind(self.path, self.scheme)
 
@@ -165,7 +165,7 @@ class FolderSource(base.FileSource, Index):
 
     def check_there(self) -> None:
         """Raise StoreError if the folder is missing and its archive exists."""
-        if self.is_missing() and self.archive.is_file():
+        if self.is_missing() and self.archive_path.is_file():
             raise StoreError(
                 f"there is no folder {self.path} any more, and beside it lies its archive: "
                 f"{command('lost', self.name)} says what that can bring back"
@@ -190,7 +190,9 @@ class FolderSource(base.FileSource, Index):
         if not self.is_missing():
             yield
             return
-        archive_mode = S_IMODE(self.archive.stat().st_mode) if self.archive.exists() else 0o600
+        archive_mode = (
+            S_IMODE(self.archive_path.stat().st_mode) if self.archive_path.exists() else 0o600
+        )
         search_bits = (archive_mode & 0o444) >> 2
         self.path.mkdir(mode=archive_mode | search_bits | 0o700)
         try:

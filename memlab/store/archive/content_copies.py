@@ -6,9 +6,8 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from memlab.store.archive import formats, packing, schema
-from memlab.store.archive.archive import Archive, archive_errors, check_fits
-from memlab.store.archive.location import ArchiveLocation, has_archive
-from memlab.store.archive.opening import read_archive
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.open_archive import OpenArchive, archive_errors, check_fits
 from memlab.store.archive.schema import Copy, Key
 from memlab.store.records import fingerprint_of
 from memlab.store.shapes import check_type, integer
@@ -86,14 +85,12 @@ def digest_of(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
 
 
-def keeps_copies(location: ArchiveLocation) -> bool:
+def keeps_copies(archive: Archive) -> bool:
     """Return whether an archive exists and has the table of copies."""
-    return has_archive(location) and read_archive(
-        location, lambda archive: archive.has_table("copies")
-    )
+    return archive.exists and archive.read(lambda opened: opened.has_table("copies"))
 
 
-def last_copied(archive: Archive) -> datetime | None:
+def last_copied(archive: OpenArchive) -> datetime | None:
     """Return when the store was copied last; None if it never was."""
     if not archive.has_table("copies"):
         return None
@@ -104,7 +101,7 @@ def last_copied(archive: Archive) -> datetime | None:
     return None
 
 
-def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -> Counts:
+def copy_contents(archive: OpenArchive, memories: Iterable[Content], at: datetime) -> Counts:
     """Copy the new and changed memories of a store, in the transaction of the caller."""
     run = archive.connection.execute
     moment = schema.moment_text(at)
@@ -150,7 +147,7 @@ def _is_copied(memory: Content, known: Iterable[tuple[Any, ...]]) -> bool:
     return False
 
 
-def _insert_copy(archive: Archive, memory: Content) -> None:
+def _insert_copy(archive: OpenArchive, memory: Content) -> None:
     """Insert a packed copy of a memory."""
     check_fits(memory.memory_id, memory.record, "nothing was copied: shorten it")
     fingerprint = bytes.fromhex(fingerprint_of(memory.record))
@@ -160,14 +157,14 @@ def _insert_copy(archive: Archive, memory: Content) -> None:
     )
 
 
-def _rename_moved(archive: Archive, new_names: Mapping[bytes, str]) -> int:
+def _rename_moved(archive: OpenArchive, new_names: Mapping[bytes, str]) -> int:
     """Move the copies of memories that have another id now; return the number of such memories.
 
     A memory was moved if its content is under a new id and its old id is no longer in the store.
 
     Parameters
     ----------
-    archive : Archive
+    archive : OpenArchive
         The archive, in the transaction of the caller.
     new_names : mapping of bytes to str
         The ids of new memories, by the digest of their content.
@@ -186,7 +183,7 @@ def _rename_moved(archive: Archive, new_names: Mapping[bytes, str]) -> int:
     return moved
 
 
-def copies_in(archive: Archive) -> Iterator[KeptCopy]:
+def copies_in(archive: OpenArchive) -> Iterator[KeptCopy]:
     """Yield the copies, oldest first for each memory."""
     last = last_copied(archive)
     if last is None:
@@ -209,7 +206,7 @@ def copies_in(archive: Archive) -> Iterator[KeptCopy]:
             )
 
 
-def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
+def copied_record(archive: OpenArchive, copy: KeptCopy) -> tuple[Key, bytes] | None:
     """Return the key and the record of a copy; None if it cannot be read."""
     with archive_errors(archive.path):
         packed_copies = archive.format.packed_copies(copy.memory_id, copy.digest)
@@ -228,7 +225,7 @@ def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
     return None
 
 
-def count_copies(archive: Archive, names: Iterable[str], before: datetime) -> int:
+def count_copies(archive: OpenArchive, names: Iterable[str], before: datetime) -> int:
     """Return the number of copies of some memories and of those that went missing before a time."""
     rowids = set[tuple[Any, ...]]()
     if archive.has_table("copies"):
@@ -237,7 +234,7 @@ def count_copies(archive: Archive, names: Iterable[str], before: datetime) -> in
     return len(rowids)
 
 
-def erase_copies(archive: Archive, names: Iterable[str], before: datetime) -> None:
+def erase_copies(archive: OpenArchive, names: Iterable[str], before: datetime) -> None:
     """Erase the copies that :func:`count_copies` counts."""
     if archive.has_table("copies"):
         with archive.changing() as connection:

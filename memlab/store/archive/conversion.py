@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError
 from memlab.store.archive import formats, packing, schema
-from memlab.store.archive.archive import Archive, archive_errors
+from memlab.store.archive.open_archive import OpenArchive, archive_errors
 from memlab.store.archive.schema import Archived, PlanText
 
 _BEFORE: Final = "archived_before"
@@ -28,7 +28,7 @@ class Room(NamedTuple):
     meanwhile: int
 
 
-def room_for(archive: Archive) -> Room:
+def room_for(archive: OpenArchive) -> Room:
     """Return the size of an archive and the space that its conversion needs.
 
     The new tables are written before the old ones are dropped, and the journal keeps every changed
@@ -40,7 +40,7 @@ def room_for(archive: Archive) -> Room:
     return Room(count * size, 2 * count * size)
 
 
-def upgrade(archive: Archive) -> None:
+def upgrade(archive: OpenArchive) -> None:
     """Convert an open archive to the newest format. The caller holds the lock of its store.
 
     Raises
@@ -74,7 +74,7 @@ def upgrade(archive: Archive) -> None:
 
 
 def _convert_entry(
-    archive: Archive, new: formats.ArchiveFormat, number: int, packed: bytes | None
+    archive: OpenArchive, new: formats.ArchiveFormat, number: int, packed: bytes | None
 ) -> None:
     """Convert the copies of a deletion, and shorten its plan."""
     connection = archive.connection
@@ -105,7 +105,7 @@ def _convert_entry(
 
 
 def _sound_copies(
-    archive: Archive, number: int, planned: Mapping[schema.Key, Mapping[str, Any]]
+    archive: OpenArchive, number: int, planned: Mapping[schema.Key, Mapping[str, Any]]
 ) -> Iterator[Archived]:
     """Yield the copies of a deletion; raise ArchiveError if one is damaged."""
     for key, fingerprint, record, reason in archive.connection.execute(

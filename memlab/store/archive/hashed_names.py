@@ -5,7 +5,7 @@ import secrets
 from typing import Final
 
 from memlab.errors import ArchiveError
-from memlab.store.archive.archive import Archive
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import text_in
 
 _KEY: Final = "facts_key"
@@ -13,7 +13,7 @@ _KEY: Final = "facts_key"
 _KEY_BYTES: Final = 32
 
 
-def key_of(archive: Archive) -> bytes | None:
+def key_of(archive: OpenArchive) -> bytes | None:
     """Return the key of an archive's hashes.
 
     Return None if the archive has no key yet, and empty bytes if the key is unreadable.
@@ -29,7 +29,7 @@ def key_of(archive: Archive) -> bytes | None:
     return b""
 
 
-def make_key(archive: Archive) -> bytes:
+def make_key(archive: OpenArchive) -> bytes:
     """Return the key of an archive's hashes; create it if there is none.
 
     Raise ArchiveError if the key is unreadable.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from memlab.store.archive.archive import Archive
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.shapes import fields, integer, list_of, non_empty, optional, text
 
 _PREFIX: Final = "index_versions:"
@@ -46,7 +46,9 @@ def digest_of(data: bytes | None) -> str:
     return "" if data is None else sha256(data).hexdigest()
 
 
-def note_index_versions(archive: Archive, digest: str, versions: Iterable[IndexVersion]) -> None:
+def note_index_versions(
+    archive: OpenArchive, digest: str, versions: Iterable[IndexVersion]
+) -> None:
     """Record the versions of index files that a plan replaced; none of them is no record."""
     rows = [
         {
@@ -65,7 +67,7 @@ def note_index_versions(archive: Archive, digest: str, versions: Iterable[IndexV
             )
 
 
-def index_versions_in(archive: Archive, digest: str) -> dict[str, IndexVersion]:
+def index_versions_in(archive: OpenArchive, digest: str) -> dict[str, IndexVersion]:
     """Return by file name the versions that a plan replaced; empty if they are not readable."""
     with suppress(ValueError, TypeError, RecursionError, MemoryError, zlib.error):
         rows = json.loads(archive.metadata(_PREFIX + digest) or "[]")
@@ -83,7 +85,7 @@ def index_versions_in(archive: Archive, digest: str) -> dict[str, IndexVersion]:
     return {}
 
 
-def forget_index_versions(archive: Archive) -> None:
+def forget_index_versions(archive: OpenArchive) -> None:
     """Delete all versions in the caller's transaction: they quote memories that are erased."""
     archive.connection.execute(
         "DELETE FROM about WHERE substr(name, 1, ?) = ?", (len(_PREFIX), _PREFIX)

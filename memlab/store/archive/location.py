@@ -180,15 +180,20 @@ def _is_unfilled(path: Path) -> bool:
 def existing_path(location: ArchiveLocation) -> Path:
     """Return the path of an archive; raise ArchiveError if there is none."""
     if not has_archive(location):
-        if location.like is not None and not location.like.exists():
-            raise ArchiveError(
-                f"there is no store {location.store} and no archive {location.path}; check the path"
-            )
-        raise ArchiveError(
-            f"there is no archive {location.path}: no plan has taken anything out of "
-            f"{location.store}; check the path"
-        )
+        raise missing_archive(location)
     return location.path
+
+
+def missing_archive(location: ArchiveLocation) -> ArchiveError:
+    """Return the error to raise if a store has no archive."""
+    if location.like is not None and not location.like.exists():
+        return ArchiveError(
+            f"there is no store {location.store} and no archive {location.path}; check the path"
+        )
+    return ArchiveError(
+        f"there is no archive {location.path}: no plan has taken anything out of "
+        f"{location.store}; check the path"
+    )
 
 
 def create_archive_file(location: ArchiveLocation) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from memlab.store.archive.archive import Archive
 from memlab.store.archive.hashed_names import hashed, key_of, make_key
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Key, key_in, moment_in, moment_text, text_in
 from memlab.store.shapes import integer
 
@@ -50,7 +50,7 @@ class RetiredMemories(dict[Key, Retired]):
         return retired
 
 
-def retired_in(archive: Archive) -> RetiredMemories:
+def retired_in(archive: OpenArchive) -> RetiredMemories:
     """Load the memories that plans retired.
 
     If a plan was interrupted, its memories count as returned at the time of retirement.
@@ -85,7 +85,7 @@ _RETIRE: Final = (
 
 
 def note_retired(
-    archive: Archive,
+    archive: OpenArchive,
     digest: str,
     *,
     retired: Mapping[Key, str],
@@ -96,7 +96,7 @@ def note_retired(
 
     Parameters
     ----------
-    archive : Archive
+    archive : OpenArchive
         The archive, open for writing.
     digest : str
         The digest of the plan.
@@ -123,13 +123,13 @@ def note_retired(
 
 
 def forget_retired(
-    archive: Archive, digest: str, active: Iterable[Key], retired: Mapping[Key, str]
+    archive: OpenArchive, digest: str, active: Iterable[Key], retired: Mapping[Key, str]
 ) -> None:
     """Note that a plan was undone.
 
     Parameters
     ----------
-    archive : Archive
+    archive : OpenArchive
         The archive, open for writing.
     digest : str
         The digest of the plan.

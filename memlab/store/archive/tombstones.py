@@ -13,8 +13,8 @@ from typing import Any, Final
 from memlab import columns as c
 from memlab.clock import moment_of
 from memlab.items import MemoryKind
-from memlab.store.archive.archive import Archive
 from memlab.store.archive.index_versions import forget_index_versions
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Dropped, Entry, moment_text, text_in
 from memlab.store.shapes import boolean, fields, integer, list_of, optional, shown, text
 
@@ -23,7 +23,7 @@ _LARGEST_SIZE: Final = 2**45
 """Maximum of characters or tokens, so that the sum over a store fits into 64 bits."""
 
 
-def facts_in(archive: Archive, dropped: Dropped) -> list[dict[str, Any]]:
+def facts_in(archive: OpenArchive, dropped: Dropped) -> list[dict[str, Any]]:
     """Load the tombstones of a deletion whose content was erased, one for each memory."""
     tombstones = []
     query = "SELECT rowid, facts FROM dropped WHERE apply = ? ORDER BY rowid"
@@ -33,12 +33,12 @@ def facts_in(archive: Archive, dropped: Dropped) -> list[dict[str, Any]]:
     return tombstones
 
 
-def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) -> None:
+def drop(archive: OpenArchive, entry: Entry, facts: Iterable[str], *, at: datetime) -> None:
     """Erase the copies and the plan of a deletion, and keep tombstones, in one transaction.
 
     Parameters
     ----------
-    archive : Archive
+    archive : OpenArchive
         The archive, open for writing.
     entry : Entry
         The deletion.
@@ -62,7 +62,7 @@ def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) 
         archive.note_identity_sample(sample)
 
 
-def drop_facts(archive: Archive, dropped: Iterable[Dropped]) -> None:
+def drop_facts(archive: OpenArchive, dropped: Iterable[Dropped]) -> None:
     """Erase the tombstones of deletions, so that nothing is known of their memories."""
     with archive.changing() as connection:
         connection.executemany(

@@ -16,8 +16,8 @@ from memlab.sources import base, readers
 from memlab.sources.capabilities import Supersession
 from memlab.store import SqliteMemoryStore, database, selection
 from memlab.store import records as stored
+from memlab.store.archive.identity import identity_sample_of
 from memlab.store.archive.location import archive_path
-from memlab.store.archive.opening import identity_sample_of
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.archive.schema import SampleRow
 from memlab.store.selection import TriggerEffect, classify_rows, count_load_bearing, delete_rows
@@ -62,7 +62,7 @@ class MemoryItems(base.Source):
         return Path(realpath(database.path_named(self._where)))
 
     @property
-    def archive(self) -> Path:
+    def archive_path(self) -> Path:
         """Path of the archive beside the file. It need not exist."""
         self._check_file()
         return archive_path(database.path_named(self._where))

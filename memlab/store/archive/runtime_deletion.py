@@ -1,0 +1,107 @@
+"""Archived deletions by a runtime, which compacts its own open store without a plan."""
+
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memlab import errors
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.identity import identity_sample_of
+from memlab.store.archive.location import existing_path
+from memlab.store.archive.opening import archived_change, open_archive
+from memlab.store.archive.schema import Apply, Archived
+from memlab.store.records import layout_of, positions_where, records_at
+from memlab.store.selection import check_deletion
+from memlab.text import command
+
+
+class Why(NamedTuple):
+    """Policy and reason of a deletion by a runtime."""
+
+    policy: Mapping[str, Any]
+    reason: str
+
+
+class ArchivedCompaction(NamedTuple):
+    """An archived deletion by a runtime, which can be undone.
+
+    Examples
+    --------
+    >>> ArchivedCompaction("ab" * 32, Path("memory.db")).undo
+    'memlab restore memory.db abababababab'
+    """
+
+    digest: str
+    store: Path
+
+    @property
+    def undo(self) -> str:
+        """The command that undoes it."""
+        return command("restore", self.store, self.digest[:12])
+
+
+@contextmanager
+def archived_first(
+    connection: sqlite3.Connection,
+    archive: Archive | None,
+    chosen: str,
+    why: Why,
+    *,
+    at: datetime,
+    settle: bool = True,
+) -> Iterator[str | None]:
+    """Archive rows, then let the block delete them; discard the copies if the block raises.
+
+    This is for a runtime that deletes by itself from a store that it has open. Without an archive
+    nothing is archived::
+
+        with transaction(connection):
+            with archived_first(connection, archive, chosen, why, at=now) as digest:
+                delete_rows(connection, chosen, load_bearing)
+        note_deleted(archive, digest, at=now)
+    """
+    check_deletion(connection, chosen)
+    if archive is None:
+        yield None
+        return
+    if settle:
+        archive.check()
+    layout = layout_of(connection)
+    digest = secrets.token_hex(32)
+    ((count,),) = connection.execute(f"SELECT count(*) FROM main.memory_items WHERE {chosen}")
+    # The caller holds the lock of the store.
+    with archived_change(archive.location, ExitStack()) as both:
+        opened = both.archive
+        if settle:
+            opened.check_entries()
+            opened.reconcile_interrupted(partial(records_at, connection, layout), at=at)
+        positions = positions_where(connection, chosen)
+        copies = (
+            Archived(position, record, why.reason)
+            for position, record in records_at(connection, layout, positions)
+        )
+        staying = identity_sample_of(connection, chosen) if settle else None
+        deletion = Apply(digest=digest, policy=why.policy, made_at=at, memories=count)
+        with opened.deleting(deletion, copies, at=at, staying=staying):
+            yield digest
+
+
+def note_deleted(archive: Archive | None, digest: str | None, *, at: datetime) -> None:
+    """Record in the archive that a deletion is done. Call it after the commit of the store."""
+    if archive is None or digest is None:
+        return
+    location = archive.location
+    try:
+        existing_path(location)
+        with open_archive(location) as opened:
+            opened.mark_applied(digest, at)
+    except errors.ArchiveError as error:
+        raise errors.ArchiveError(
+            f"the rows were deleted from {location.store} and are archived; only the archive could "
+            f"not note it ({error.__cause__ or error}): the next deletion notes it"
+        ) from error
