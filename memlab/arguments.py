@@ -1,4 +1,4 @@
-"""Wrong arguments in words: what a call takes, what it was given, and the call that was meant."""
+"""Checks of arguments; an error names what is expected, what was given, and the likely call."""
 
 import sys
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ WORDS: Final = {
     "str": "text",
     "tuple": 'a tuple, such as ("agent_id",)',
 }
-"""What each kind of argument is called in a message."""
+"""Description of each kind of argument in messages."""
 
 HINTS: Final = {
     ("DataFrame", "path"): "load it first: memlab.load({given})",
@@ -67,17 +67,19 @@ HINTS: Final = {
     ("datetime", "text"): "read it first: datetime.fromisoformat({given})",
     ("timedelta", "number"): "say of what: timedelta(days={given})",
 }
-"""The call that was meant, by what was wanted and what was given."""
+"""The call that was probably meant, by the expected kind and the given kind."""
 
-_SORTS: Final = {"class": type, "number": int | float, "path": str | PathLike, "text": str}
-"""What else the hints call a value."""
+_OTHER_KINDS: Final = {"class": type, "number": int | float, "path": str | PathLike, "text": str}
+"""Kinds of values in the hints that are no class names."""
 
 SHOWN: Final = 160
-"""Characters of a value that a message quotes."""
+"""Maximum number of characters of a value that a message quotes."""
 
 
 def expect(value: object, *kinds: type, call: str, name: str, optional: bool = False) -> None:
-    """Refuse an argument that is of none of the `kinds`, in words; ``True`` is no number.
+    """Raise WrongArgumentError unless an argument is of one of the `kinds`.
+
+    ``True`` and ``False`` are not accepted as numbers.
 
     >>> from datetime import timedelta
     >>> expect(30, timedelta, call="TimeToLive", name="ttl")
@@ -95,29 +97,32 @@ timedelta(days=30) or '30d', not 30; say of what: timedelta(days=30)
 def expect_frame(
     value: object, *columns: str, call: str, name: str = "frame", optional: bool = False
 ) -> None:
-    """Refuse what is no frame, and a frame without one of the `columns`."""
+    """Raise WrongArgumentError unless an argument is a frame that has all of the `columns`."""
     if optional and value is None:
         return
     pandas: Any = sys.modules.get("pandas")
-    what = "DataFrame" if name == "frame" else name
+    kind = "DataFrame" if name == "frame" else name
     if pandas is None or not isinstance(value, pandas.DataFrame):
-        raise refusal(value, what, call=call, name=name)
+        raise refusal(value, kind, call=call, name=name)
     missing = [column for column in columns if column not in value]
     if missing:
         raise WrongArgumentError(
-            f"{call} takes as {name} {WORDS[what]}; this one has no column "
+            f"{call} takes as {name} {WORDS[kind]}; this one has no column "
             f"{' and no column '.join(map(repr, missing))}"
         )
 
 
 def texts(value: object, *, call: str, name: str) -> list[str]:
-    """Return an iterable of texts as a list, or refuse what is none; a text alone is none."""
+    """Return an iterable of texts as a list; raise WrongArgumentError for anything else.
+
+    A single text is not accepted.
+    """
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise refusal(value, "texts", call=call, name=name)
-    found = list(value)
-    for each in found:
-        expect(each, str, call=call, name=f"one of {name}")
-    return found
+    items = list(value)
+    for item in items:
+        expect(item, str, call=call, name=f"one of {name}")
+    return items
 
 
 def whole_number(name: str, value: object, *, least: int | None = 0) -> int:
@@ -137,7 +142,11 @@ def whole_number(name: str, value: object, *, least: int | None = 0) -> int:
 
 
 def number_of(text: str) -> float:
-    """Return the number that a text is; ``90%`` is 0.9."""
+    """Return the number in a text.
+
+    >>> number_of("90%"), number_of("0.5")
+    (0.9, 0.5)
+    """
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
 
@@ -152,16 +161,21 @@ def share(name: str, value: object, *, least: float = 0) -> float:
     number = _number(value)
     if number is not None and least < number < 1:
         return number
-    meant = f"; is {number / 100:g} meant?" if number is not None and 1 < number < 100 else ""
-    raise ValueError(f"{name}={value!r} is not between {least:g} and 1{meant}")
+    hint = ""
+    if number is not None and 1 < number < 100:
+        hint = f"; is {number / 100:g} meant?"
+    raise ValueError(f"{name}={value!r} is not between {least:g} and 1{hint}")
 
 
 confidence: Final = partial(share, least=0.5)
-"""Returns the confidence of a limit, as `share` does a share."""
+"""Like :func:`share`, for the confidence of a limit, which is above 0.5."""
 
 
 def until(name: str, value: object) -> float:
-    """Return `value` as a horizon, or raise a ValueError that says what one is."""
+    """Return `value` as a horizon, or raise a ValueError that names the argument.
+
+    A horizon is a multiple of the memories written so far, above 1.
+    """
     number = _number(value)
     if number is None or not 1 < number < inf:
         raise ValueError(
@@ -172,30 +186,40 @@ def until(name: str, value: object) -> float:
 
 
 def refusal(value: object, *wanted: str, call: str, name: str) -> WrongArgumentError:
-    """Return the error for a `value` that is none of what is `wanted`, by names of classes."""
-    words = " or ".join(dict.fromkeys(WORDS.get(each, f"a {each}") for each in wanted))
-    sorts = _sorts(value)
-    hints = (HINTS[each, sort] for each in wanted for sort in sorts if (each, sort) in HINTS)
-    meant = next(hints, "").format(given=_shown(value), name=getattr(value, "__name__", ""))
-    text = f"{call} takes as {name} {words}, not {_shown(value)}"
-    return WrongArgumentError(f"{text}; {meant}" if meant else text)
+    """Return the error for a `value` that is of none of the `wanted` kinds, given by name."""
+    descriptions = [WORDS.get(kind, f"a {kind}") for kind in wanted]
+    expected = " or ".join(dict.fromkeys(descriptions))
+    message = f"{call} takes as {name} {expected}, not {_shown(value)}"
+    hint = _hint(value, wanted)
+    return WrongArgumentError(f"{message}; {hint}" if hint else message)
+
+
+def _hint(value: object, wanted: Iterable[str]) -> str:
+    """Return the call that was probably meant; empty if that is unknown."""
+    given_kinds = _kinds_of(value)
+    for kind in wanted:
+        for given_kind in given_kinds:
+            if (kind, given_kind) in HINTS:
+                name = getattr(value, "__name__", "")
+                return HINTS[kind, given_kind].format(given=_shown(value), name=name)
+    return ""
 
 
 def _number(value: object) -> float | None:
-    """Return a real number as a float, anything else as None."""
+    """Return a real number as a float; None for any other value, True and False among them."""
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 
-def _sorts(value: object) -> list[str]:
-    """Return what a value is, as the hints call it."""
-    found = [each.__name__ for each in type(value).__mro__]
+def _kinds_of(value: object) -> list[str]:
+    """Return the names by which the hints may refer to a value."""
+    names = [kind.__name__ for kind in type(value).__mro__]
     if not isinstance(value, bool):
-        found += [sort for sort, kinds in _SORTS.items() if isinstance(value, kinds)]
-    return ["store" if each == "SqliteMemoryStore" else each for each in found]
+        names += [name for name, kinds in _OTHER_KINDS.items() if isinstance(value, kinds)]
+    return ["store" if name == "SqliteMemoryStore" else name for name in names]
 
 
 def _shown(value: object) -> str:
-    """Quote a value where it is short; else say what it is."""
+    """Return the value as a message quotes it; the name of its class if it is too long."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if isinstance(value, PathLike):

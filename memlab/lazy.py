@@ -1,4 +1,4 @@
-"""Imports that wait: a package's public names (PEP 562), and dependencies that are optional."""
+"""Lazy import of a package's public names (PEP 562), and import of optional dependencies."""
 
 import ast
 import re
@@ -12,18 +12,18 @@ from typing import Any, Final
 
 from memlab.errors import MissingExtraError
 
-_STATED: Final = re.compile(
+_REQUIREMENT: Final = re.compile(
     r"(?P<what>[^;]+?)\s*;\s*(?:\((?P<where>.+)\) and )?extra == ['\"](?P<extra>[^'\"]+)['\"]"
 )
-"""A requirement of an extra, as the metadata of a package states it."""
+"""A requirement of an extra in the metadata of a package."""
 
 
 def lazy_names(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose `file` this is.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package with this `file`.
 
-    The stub beside it says once from which module each name comes (Scientific Python's SPEC 1).
+    The stub beside the file lists the module of each name (Scientific Python's SPEC 1).
 
     >>> import memlab.frame
     >>> get, names, public = lazy_names("memlab.frame", memlab.frame.__file__)
@@ -31,12 +31,12 @@ def lazy_names(
     ('memlab.frame.loading', True, ['frame_of', 'load'])
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_bytes())
-    lines = (each for each in stub.body if isinstance(each, ast.ImportFrom))
-    home = {alias.name: str(line.module) for line in lines for alias in line.names}
+    imports = [statement for statement in stub.body if isinstance(statement, ast.ImportFrom)]
+    module_of = {alias.name: str(line.module) for line in imports for alias in line.names}
 
     def get(name: str) -> Any:
-        if name in home:
-            value = getattr(import_module(home[name]), name)
+        if name in module_of:
+            value = getattr(import_module(module_of[name]), name)
         elif not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
             return import_module(f"{package}.{name}")
         else:
@@ -44,11 +44,11 @@ def lazy_names(
         setattr(sys.modules[package], name, value)
         return value
 
-    return get, lambda: sorted(home), sorted(home)
+    return get, lambda: sorted(module_of), sorted(module_of)
 
 
 def import_extra(module: str, *, extra: str) -> Any:
-    """Return an optional `module`."""
+    """Return an optional `module`; raise MissingExtraError if it is not installed."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -56,25 +56,32 @@ def import_extra(module: str, *, extra: str) -> Any:
 
 
 def missing_extra(module: str, extra: str) -> MissingExtraError:
-    """Return the error to raise for a module that an extra brings and that is not installed."""
+    """Return the error for a module of an extra that is not installed."""
     return MissingExtraError(
         f"this needs {module}, which is not installed; run: {install_command(extra)}"
     )
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra; never by name: an index may have another memlab."""
-    from importlib.metadata import PackageNotFoundError, requires  # heavy, for a mistake alone
+    """Return the command that installs the requirements of an extra.
+
+    It does not install memlab by name, because a package index may have another memlab.
+    """
+    from importlib.metadata import PackageNotFoundError, requires  # slow, needed for errors only
 
     try:
-        stated = [_STATED.fullmatch(each) for each in requires("memlab") or ()]
+        requirements = requires("memlab") or []
     except PackageNotFoundError:
-        stated = []
-    needed = [
-        each["what"] + (f"; {each['where']}".replace("'", '"') if each["where"] else "")
-        for each in stated
-        if each is not None and each["extra"] == extra
-    ]
+        requirements = []
+    needed = []
+    for requirement in requirements:
+        match = _REQUIREMENT.fullmatch(requirement)
+        if match is None or match["extra"] != extra:
+            continue
+        marker = ""
+        if match["where"]:
+            marker = f"; {match['where']}".replace("'", '"')
+        needed.append(match["what"] + marker)
     if not needed:
         return f"pip install '.[{extra}]' in a checkout of memlab"
     return shlex.join([sys.executable, "-m", "pip", "install", *needed])

@@ -1,9 +1,8 @@
-"""Versions of stored files: the format each is written in, and the oldest reader it serves.
+"""Format versions of stored files.
 
-Every file that memlab keeps says two numbers. *Written by* is the number of the format it is
-written in. *Readable from* is the oldest format whose readers understand it: it stays the same when
-a format only adds what an older reader may pass over. A file that says one number alone is readable
-from that format on.
+Every stored file has two numbers. *Written by* is the format of the file. *Readable from* is the
+oldest format whose readers understand the file. It stays the same if a new format only adds what
+older readers may ignore. A file with one number is readable from that format on.
 """
 
 from typing import NamedTuple
@@ -12,21 +11,21 @@ from memlab.errors import MemlabError
 
 
 class Written(NamedTuple):
-    """The two numbers that a file says."""
+    """The two version numbers of a file."""
 
     by: int
-    """The format that it is written in."""
+    """The format of the file."""
     readable_from: int
-    """The oldest format whose readers understand it."""
+    """The oldest format whose readers understand the file."""
 
 
 class FileFormat(NamedTuple):
-    """A kind of file as this version of memlab writes and reads it."""
+    """The formats of one kind of file that this version of memlab writes and reads."""
 
     number: int
-    """The format that is written, and the newest one that is known."""
+    """The format that is written. It is also the newest one that is known."""
     readable_from: int
-    """The oldest format whose readers understand what is written."""
+    """The oldest format whose readers understand the files that are written."""
     oldest: int
     """The oldest format that is read."""
 
@@ -35,14 +34,14 @@ class FileFormat(NamedTuple):
         return written.by > self.number
 
     def check(self, what: str, written: Written, error: type[MemlabError]) -> None:
-        """Raise `error` where a file is of a format that this version cannot read.
+        """Raise `error` if this version cannot read the format of a file.
 
         Parameters
         ----------
         what : str
-            The file in words, such as ``"this plan"``; begins the message.
+            Description of the file, such as ``"this plan"``. The message begins with it.
         written : Written
-            What the file says.
+            The version numbers of the file.
         error : type of MemlabError
             The class of the error to raise.
 
@@ -73,14 +72,14 @@ memlab that reads format 4
 
 
 def written_in(by: object, readable_from: object | None = None) -> Written:
-    """Return the two numbers that a file says; ValueError where they are none.
+    """Return the version numbers of a file; raise ValueError for invalid numbers.
 
     Parameters
     ----------
     by : object
-        What it says of its format.
+        Its format.
     readable_from : object, optional
-        What it says of its readers; by default those of its own format.
+        The oldest format that can read it; its own format by default.
 
     Examples
     --------
