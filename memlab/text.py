@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import partial
 from itertools import zip_longest
+from math import isnan
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
@@ -119,7 +120,10 @@ def _by_name(record: Any) -> dict[str, Any]:
 
 
 def json_values(value: Any) -> Any:
-    """Return a result, or a part of one, as values that JSON can represent."""
+    """Return a result, or a part of one, as values that JSON can represent.
+
+    An unknown number, NaN, is null.
+    """
     if hasattr(value, "to_dict"):
         value = value.to_dict()
     elif is_dataclass(value) and not isinstance(value, type):
@@ -132,6 +136,8 @@ def json_values(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, PurePath):
         return str(value)
+    if isinstance(value, float) and isnan(value):
+        return None
     return value
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -275,7 +276,7 @@ class Advice(DisplayMixin):
                 f"{low:.1%} to {high:.1%}",
                 end.boot_tokens,
                 "–" if end.boot_tokens_p95 is None else end.boot_tokens_p95,
-                f"{end.days:,.1f}",
+                _days_in_words(end.days),
             )
             rows.append(row)
         return [Table("Both ends of the trade", header, rows)]
@@ -289,7 +290,7 @@ class Advice(DisplayMixin):
                 or_dash(row["served"]),
                 f"{or_dash(row['low'])} to {or_dash(row['high'])}",
                 *(or_dash(row[name]) for name in self.SHARES.values()),
-                *(round(row[name]) for name in self.LEFT.values()),
+                *(_rounded(row[name]) for name in self.LEFT.values()),
             )
             for number, row in zip(rows.index.tolist(), rows.to_dict("records"), strict=True)
         ]
@@ -433,7 +434,8 @@ class Advice(DisplayMixin):
             boot = f"{self.boot_tokens:,} tokens under the safe {self.WORD}, {self.loaded:,} now; "
             boot += f"{self._starts} ({self.token_rule})"
             yield opening.start_words(self.source), boot
-            yield "memory kept", f"{self.days:,.1f} days"
+            if self.days is not None and not isnan(self.days):
+                yield "memory kept", f"{self.days:,.1f} days"
         if self.token_budget is not None:
             fits = f"no {self.WORD} fits"
             end = self.within_budget
@@ -514,3 +516,13 @@ def share_in_words(share: float, limits: tuple[float, float]) -> str:
     """Return the share of references that a number serves, with its limits."""
     low, high = limits
     return f"{share:.1%} of references, limits {low:.1%} to {high:.1%}"
+
+
+def _rounded(number: float) -> int | str:
+    """Return a rounded number; a dash for an unknown one, such as the days of undated memories."""
+    return "–" if isnan(number) else round(number)
+
+
+def _days_in_words(days: float) -> str:
+    """Return days with one decimal; a dash if no memory has a date."""
+    return "–" if isnan(days) else f"{days:,.1f}"

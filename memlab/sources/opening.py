@@ -94,6 +94,7 @@ SYSTEMS: tuple[System, ...] = (
     System("claude-mem", ("claude-mem",), ".claude_mem:ClaudeMem", ".claude_mem", "loaded from"),
     System("mcp-memory-service", ("mcp-memory",), ".mcp_memory:McpMemory", ".mcp_memory"),
     System("Codex", ("codex",), ".codex:Codex", ".codex"),
+    System("MCP memory server", ("mcp-graph",), ".mcp_graph:McpGraph"),
     System(
         "OpenClaw workspace",
         ("openclaw",),

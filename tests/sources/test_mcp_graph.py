@@ -1,0 +1,140 @@
+"""Files of the official MCP memory server: read, sized, and never changed."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shell import said
+
+import memlab
+from memlab.errors import UnsafeDeletionError
+from memlab.sources.opening import recognise
+from memlab.sources.readers import Key
+from memlab.systems.mcp_graph import graph_of
+from sources.conformance import TEXTS, Conformance, Lab
+
+
+def entity(name: str, *observations: str, kind: str = "person") -> dict[str, Any]:
+    return {"type": "entity", "name": name, "entityType": kind, "observations": list(observations)}
+
+
+def relation(name: str, other: str, kind: str = "knows") -> dict[str, Any]:
+    return {"type": "relation", "from": name, "to": other, "relationType": kind}
+
+
+def write(path: Path, items: list[Mapping[str, Any]]) -> Path:
+    """Write a file as the server does: into another file, which then takes its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in items]
+    draft = path.with_suffix(".tmp")
+    draft.write_text("\n".join(lines) + "\n")
+    return draft.replace(path)
+
+
+class GraphLab(Lab):
+    """A file of the server's form."""
+
+    where = "memory.jsonl"
+
+    def fill(self, count: int) -> None:
+        items = [entity(f"né {n}", TEXTS[n % 5], f"observation {n}") for n in range(count)]
+        write(self.path, [*items, relation("né 1", "né 2"), relation("né 1", "né 3")])
+
+    def add_pair(self, number: int) -> None:
+        pair = [entity(f"pair {number}"), entity(f"pair {number}", "again")]
+        pair[1]["name"] += " "
+        self._write([*self._items("entity"), *pair, *self._items("relation")])
+
+    def change(self, key: Key) -> None:
+        items = self._items("entity")
+        for item in items:
+            if item["name"] == key:
+                item["observations"].append("changed")
+        self._write([*items, *self._items("relation")])
+
+    def exactly(self) -> dict[Key, Any]:
+        return {item["name"]: item for item in self._items("entity")}
+
+    def _items(self, kind: str) -> list[dict[str, Any]]:
+        items = [json.loads(line) for line in self.path.read_text().splitlines()]
+        return [item for item in items if item["type"] == kind]
+
+    def _write(self, items: list[Mapping[str, Any]]) -> None:
+        write(self.path, items)
+
+
+class TestMcpGraphSource(Conformance):
+    lab_type = GraphLab
+
+    def test_a_deletion_is_refused_with_the_tools(self, lab: GraphLab) -> None:
+        before = lab.path.read_bytes()
+        plan = memlab.plan(lab.name, memlab.KeepRecent(3))
+        with pytest.raises(UnsafeDeletionError, match=re.escape("delete_entities")):
+            memlab.apply(plan)
+        assert lab.path.read_bytes() == before
+        assert [path.name for path in lab.path.parent.iterdir()] == ["memory.jsonl"]
+
+
+def test_an_entity_is_a_memory_with_its_observations(tmp_path: Path) -> None:
+    items = [entity("Ada", "writes programs", "likes tea"), entity("Engine", kind="machine")]
+    path = write(tmp_path / "memory.jsonl", [*items, relation("Ada", "Engine")])
+    frame = memlab.load(path, with_body=True)
+    assert frame["memory_id"].tolist() == ["Ada", "Engine"]
+    assert frame["body"].tolist() == ["writes programs\nlikes tea", ""]
+    assert frame["tags"].tolist() == [("person",), ("machine",)]
+    assert frame["created_at"].isna().all()
+    assert frame["prunable"].all()
+
+
+def test_commands_read_it_and_count_what_is_no_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "memory.jsonl", [entity(f"e{n}", "x" * 40) for n in range(40)])
+    with path.open("a") as file:
+        file.write('{"type":"entity","name":"e1","entityType":"","observations":[]}\n{broken\n')
+    shown = json.loads(said("show", "--json", str(path)))
+    assert shown["summary"]["rows"]["memories"] == 40
+    assert "2 lines that are no entity" in said("show", str(path))
+    assert len(json.loads(said("rows", "--json", str(path)))) == 40
+    assert json.loads(said("size", "--json", str(path)))["verdict"]
+    found = json.loads(said("find", "--json", str(tmp_path)))["stores"]
+    assert [store["what"] for store in found] == ["MCP memory server"]
+    assert "delete_entities" in said("compact", "--keep-recent", "9", "--apply", str(path), code=2)
+    assert "memory" in said("doctor", str(path))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"type": "entity"}',
+        '{"type": "user", "message": {}}',
+        "[" * 9999,
+    ],
+)
+def test_other_json_lines_are_no_graph(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "memory.jsonl"
+    path.write_text(text + "\n")
+    assert recognise(path) is None
+
+
+NAMES = st.text(min_size=1, max_size=4)
+ITEMS = st.one_of(
+    st.builds(entity, NAMES, st.text(max_size=9)),
+    st.builds(relation, NAMES, NAMES),
+    st.dictionaries(st.sampled_from(["type", "name", "from"]), st.none() | NAMES),
+)
+
+
+@given(st.lists(ITEMS, max_size=12))
+def test_every_line_is_an_entity_a_relation_or_skipped(items: list[Any]) -> None:
+    data = "\n".join(map(json.dumps, items)).encode()
+    graph = graph_of(data)
+    assert len(graph.records) + graph.relations + graph.skipped == len(items)
+    names = [item["name"] for item in items if "observations" in item]
+    assert set(graph.records) == {name.encode(errors="replace").decode() for name in names}
