@@ -162,7 +162,7 @@ def share(name: str, value: object, *, least: float = 0) -> float:
     if number is not None and least < number < 1:
         return number
     hint = ""
-    if number is not None and 1 < number < 100:
+    if number is not None and number > 1 and least < number / 100 < 1:
         hint = f"; is {number / 100:g} meant?"
     raise ValueError(f"{name}={value!r} is not between {least:g} and 1{hint}")
 

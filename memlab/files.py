@@ -157,7 +157,7 @@ def whole_file(
             _discard(draft)
         sync(target.parent)
     except FileExistsError as error:
-        raise MemlabError(f"{path} exists; name a file that does not") from error
+        raise MemlabError(f"{path} exists already; name a new file") from error
     except OSError as error:
         what = "was written and the disk may not keep it" if is_named else "cannot be written"
         raise MemlabError(refused(f"{path} {what}", error)) from error

@@ -293,6 +293,15 @@ def counted(count: float, things: str = "memories") -> str:
     return f"{count:,.0f} {noun}"
 
 
+def zoneless_in_words(count: int) -> str:
+    """Return how many dates have no time zone, in words.
+
+    >>> zoneless_in_words(1), zoneless_in_words(300)
+    ('1 date has no time zone; read as UTC', '300 dates have no time zone; read as UTC')
+    """
+    return f"{counted(count, 'dates')} {'has' if count == 1 else 'have'} no time zone; read as UTC"
+
+
 def in_bytes(size: int) -> str:
     """Return a size in bytes with its unit, in powers of 1,000.
 

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from stores import RawText, episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.compaction import apply, drop_archived, finish, restore
+from memlab.errors import BadRowError
 from memlab.settings import FILE
 from memlab.upkeep.health import Status, doctor
 
@@ -63,8 +65,8 @@ def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(st
     write_rows(store, episodes(1, start=200))
     found = check(store, "memory_integrity")
     assert found.status is Status.OK
-    assert "no cap is remembered" in found.advice
-    assert "forge-loop's own doctor warns above 50" in found.advice
+    assert "no cap is set" in found.advice
+    assert "warns above 50 in its own health check" in found.advice
     assert doctor(store, backlog=60).checks[0].advice == ""
     (store.parent / FILE).write_text('policy = { name = "activation", max_tokens = 9000 }\n')
     assert check(store, "memory_integrity").advice == ""
@@ -101,11 +103,36 @@ def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
     late = row("late", created_at="yesterday")
     write_rows(store, [odd, row("worse", tags_json="[1]"), raw, late])
     found = check(store, "rows")
-    assert (found.status, found.counts) == (Status.WARN, {"unreadable": 4})
-    assert "row 14 ('odd'): " in found.summary
-    assert all(name in found.summary for name in ("worse", "worst", "late"))
+    assert (found.status, found.counts) == (Status.FAIL, {"unreadable": 4})
+    assert found.details[0].startswith("row 14 ('odd'): ")
+    assert all(name in str(found.details) for name in ("worse", "worst", "late"))
     run_sql(store, "UPDATE memory_items SET kind = 'other'")
     assert check(store, "rows").status is Status.FAIL
+    assert check(store, "rows").details[-1] == "and 7 more rows; mend these first"
+
+
+def test_every_fault_of_a_row_is_named_and_the_printed_update_mends_it(store: Path) -> None:
+    write_rows(
+        store,
+        [
+            row("three", "dream", tags_json="x", created_at="soon", confidence="high"),
+            row("raw", title=RawText(b"\xff"), body=b"bytes"),
+            row("none", supersedes_json="{}", evidence_refs_json="[1]", superseded_by=b"x"),
+        ],
+    )
+    with pytest.raises(BadRowError):
+        memlab.load(store)
+    found = check(store, "rows")
+    assert found.status is Status.FAIL
+    for column in ("kind", "tags_json", "created_at", "confidence"):
+        assert f"{column} " in found.details[0]
+    updates = [shlex.split(line) for line in found.details if line.startswith("sqlite3 ")]
+    assert {file for _, file, _ in updates} == {str(store)}
+    run_sql(store, *(update for _, _, update in updates))
+    assert check(store, "rows").status is Status.OK
+    frame = memlab.load(store).set_index("memory_id")
+    assert not frame.loc[["three"], "prunable"].any()
+    assert frame.loc["raw", "title"] == "FF"
 
 
 def test_a_successor_is_there_or_in_the_archive_or_missed(store: Path) -> None:

@@ -103,7 +103,7 @@ def test_what_is_not_remembered_is_not_done(store: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "fault", "words"),
     [
-        ("", SettingsError, "nothing is remembered of"),
+        ("", SettingsError, "no settings for"),
         ('[store."absent.db"]\narchive_for = "9d"\n', StoreError, "there is no store"),
         ('policy = { name = "newest" }\n', SettingsError, "'newest' is no policy"),
         ('archive_for = "9d"\ndelete_retired_after = "9d"\n', SettingsError, "2: .* goes with"),
@@ -136,7 +136,7 @@ def test_a_number_that_was_found_rules_until_its_horizon(young: Path) -> None:
     before = files_in(young.parent)
     for found in (maintain(young, now=NOW), maintain(young, apply=True, now=NOW)):
         assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
-        assert "spoke until 48 were written, and 480 are" in said(found, "compact")
+        assert "valid up to 48 memories, and there are 480" in said(found, "compact")
         assert f"memlab size {young} --unit tokens --save" in said(found, "compact")
         assert "number: " in said(found, "doctor")
     assert files_in(young.parent) == before

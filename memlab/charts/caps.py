@@ -255,7 +255,7 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
         return f"keep_recent = {cap:,} serves an estimated {served}"
     if advice is None:
         half, nine = (_cap_serving(curve, part) for part in _PARTS)
-        return f"The newest {half:,} serve half the references, {nine:,} nine in ten"
+        return f"The newest {half:,} serve half of the references, the newest {nine:,} nine in ten"
     if advice.verdict not in _WITH_NUMBERS:
         return _meaning(advice)
     the = "The" if advice.verdict is Verdict.OK else "By other projects the"

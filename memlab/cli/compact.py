@@ -477,7 +477,8 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     else:
         lines = [f"{counted(restored)} taken out of {target} again, which memlab lost had put back"]
         if restored.stay:
-            lines.append(f"{counted(restored.stay)} stay: memlab deletes nothing load-bearing")
+            verb = "stays" if restored.stay == 1 else "stay"
+            lines.append(f"{counted(restored.stay)} {verb}: memlab deletes nothing load-bearing")
     if restored.index_note:
         lines.append(f"index: {restored.index_note}")
     if restored.left_out:

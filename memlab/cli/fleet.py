@@ -508,7 +508,7 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
 def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOptions) -> None:
     """Look after each store by what memlab.toml beside it remembers: fit for cron.
 
-    A store whose health fails is not changed; one of which nothing is remembered is left out.
+    A store whose health fails is not changed; one without settings is left out.
     """
     folder = job.kept()
     table = job.work(
@@ -520,7 +520,7 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOpt
     title = f"maintenance of {counted(len(table), 'stores')}: {results}"
     steps = [] if do_it else ["nothing was changed; add --apply to do it"]
     errors = table["error"].mask(failed, table["failed"])
-    silent = table["error"].str.startswith("nothing is remembered of").fillna(value=False)
+    silent = table["error"].str.startswith("no settings for").fillna(value=False)
     if silent.any():
         steps.append("next: memlab size STORE --save    remembers a cap of one that has none")
     job.show(
@@ -529,6 +529,6 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOpt
         MAINTAINED,
         *steps,
         most=table["deleted"],
-        errors=errors.mask(silent, "nothing is remembered of it"),
+        errors=errors.mask(silent, "no settings for it"),
         fails=failed.any(),
     )

@@ -132,7 +132,7 @@ digest_argument: Final = partial(
 )
 
 YES = flag_option("--yes", help="An archive_for of less than a day is meant.")
-ALL = flag_option("--all", "all_prunable", help="It is meant that no prunable memory stays loaded.")
+ALL = flag_option("--all", "all_prunable", help="Allow a plan that keeps no prunable memory.")
 json_option = flag_option(
     "--json",
     expose_value=False,
@@ -170,8 +170,8 @@ until_option = click.option(
     "--until",
     type=click.FloatRange(1, min_open=True),
     metavar="X",
-    help="How many times what is written now the numbers are to speak for; who sizes every night "
-    "need not look far ahead.  [default: what memlab.toml remembers, else 1.2]",
+    help="Horizon: the numbers stay valid until the store is so many times as large as now; "
+    "who sizes every night needs a short one.  [default: what memlab.toml remembers, else 1.2]",
 )
 
 

@@ -25,7 +25,7 @@ from memlab.views.bundled import store_path
 def show(store: Path | None, example: bool, **asked: Any) -> None:
     """Show what an agent loads from STORE at every start, and how much of it is prunable.
 
-    What STORE is is found out by looking; a folder that holds several lists them. Without STORE,
+    The kind of store is detected; of a folder that holds several, they are listed. Without STORE,
     the bundled two years.
     """
     if example:
@@ -90,8 +90,8 @@ def rows(
     \b
     memlab rows memory.db                                 the costliest
     memlab rows memory.db --keep-recent 50 --where not-kept
-    memlab rows memory.db --log reads.log --where unread  nobody needed
-    memlab rows memory.db --log reads.log --by need       worth loading
+    memlab rows memory.db --log reads.jsonl --where unread  nobody needed
+    memlab rows memory.db --log reads.jsonl --by need       worth loading
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction import memory_table
 
@@ -191,7 +191,7 @@ def size(store: Path | None, save: bool, **asked: Any) -> None:
     "--output",
     "log",
     metavar="LOG",
-    help="The access log to append to.  [default: SOURCE.reads.log]",
+    help="The access log to append to.  [default: SOURCE.reads.jsonl]",
 )
 @options.path_option(
     "--transcripts",
@@ -209,8 +209,8 @@ def harvest(source: str, log: Path | None, transcripts: Path | None) -> None:
 
     \b
     memlab harvest ~/.claude/projects/-work-app/memory
-    memlab harvest ~/.claude-mem/claude-mem.db -o reads.log
-    memlab size memory.db --log reads.log
+    memlab harvest ~/.claude-mem/claude-mem.db -o reads.jsonl
+    memlab size memory.db --log reads.jsonl
     """  # noqa: D301 - \b keeps the lines below it apart
     with output.bar("harvest", "B", scale=True) as progress:
         harvest = memlab.harvest(source, log, transcripts=transcripts, progress=progress)

@@ -25,7 +25,16 @@ from memlab.sources.opening import (
 )
 from memlab.sources.postgres import is_server
 from memlab.sources.reads import APART, READ, Asked, Progress, Read, unheard
-from memlab.text import DisplayMixin, Table, TextPage, command, counted, in_bytes, without_passwords
+from memlab.text import (
+    DisplayMixin,
+    Table,
+    TextPage,
+    command,
+    counted,
+    in_bytes,
+    without_passwords,
+    zoneless_in_words,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,7 +189,7 @@ def harvest(
     chances, unknown = _log_in_words(found.store, path)
     notes = list(found.notes)
     if found.without_zone:
-        notes.insert(0, f"{counted(found.without_zone, 'times')} without a zone, taken as UTC")
+        notes.insert(0, zoneless_in_words(found.without_zone))
     moments = [read.at for read in found.reads]
     return Harvest(
         source=without_passwords(asked.source),
@@ -236,13 +245,17 @@ def _system_of(asked: Asked) -> System:
 
 
 def default_log(source: str) -> Path:
-    """Return the log of a source: beside it, ``<name>.reads.log``."""
+    """Return the log of a source: beside it, ``<name>.reads.jsonl``.
+
+    A log with the name of earlier versions, ``<name>.reads.log``, is appended to if it is there.
+    """
     if is_server(source):
         raise MemlabError(
             f"{without_passwords(source)} is a server; name a file for the reads with -o LOG"
         )
     path = Path(source).expanduser().resolve()
-    return path.with_name(f"{path.name}.reads.log")
+    earlier = path.with_name(f"{path.name}.reads.log")
+    return earlier if earlier.exists() else path.with_name(f"{path.name}.reads.jsonl")
 
 
 def _known(path: Path) -> dict[str, Read]:

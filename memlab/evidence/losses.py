@@ -515,10 +515,11 @@ def _table(frame: pd.DataFrame) -> Table:
 
 
 def _between(seen: Any, at: Any) -> str:
-    """Return the time of a deletion; from copies, the interval it lies in, as in ISO 8601."""
+    """Return the time of a deletion; from copies, the first and the last moment it may be."""
     if pd.isna(seen):
         return f"{at:%Y-%m-%d %H:%M}"
     if seen.date() == at.date():
-        return f"{seen:%Y-%m-%d %H:%M}/{at:%H:%M}"
-    same_month = (seen.year, seen.month) == (at.year, at.month)
-    return f"{seen:%Y-%m-%d}/{at:%d}" if same_month else f"{seen:%Y-%m-%d}/{at:%m-%d}"
+        if f"{seen:%H:%M}" == f"{at:%H:%M}":
+            return f"{at:%Y-%m-%d %H:%M}"
+        return f"{seen:%Y-%m-%d %H:%M} to {at:%H:%M}"
+    return f"{seen:%Y-%m-%d} to {at:%Y-%m-%d}"

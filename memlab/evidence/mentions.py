@@ -170,7 +170,9 @@ def mentions_in_words(mentions: pd.DataFrame) -> str:
     if mentions.empty:
         return ""
     forms = mentions[FORM].value_counts()
-    by_form = [f"{forms[form]:,} {words}" for form, words in FORMS.items() if forms.get(form)]
+    by_form = [
+        _counted_form(int(forms[form]), words) for form, words in FORMS.items() if forms.get(form)
+    ]
     marks = mentions[MARK].value_counts()
     weak = [f"{marks[mark]:,} {words}" for mark, words in MARKS.items() if marks.get(mark)]
     dated = (mentions[DATED] == "last changed").sum()
@@ -178,6 +180,16 @@ def mentions_in_words(mentions: pd.DataFrame) -> str:
         weak.append(f"{dated:,} dated by the file's last change")
     total = f"{counted(len(mentions), 'mentions')}, not counted: {', '.join(by_form)}"
     return f"{total}; of these {', '.join(weak)}" if weak else total
+
+
+def _counted_form(count: int, words: str) -> str:
+    """Return a number of mentions of a form, in words.
+
+    >>> _counted_form(1, "links"), _counted_form(1, "names in backticks")
+    ('1 link', '1 name in backticks')
+    """
+    noun, between, rest = words.partition(" in ")
+    return f"{counted(count, noun)}{between}{rest}"
 
 
 class _Names:

@@ -27,7 +27,7 @@ from memlab.sources.base import Source
 from memlab.sources.capabilities import MOST_READ, TODAY, FormerName, IndexOrderings, require
 from memlab.sources.opening import SourceLike, is_searched, open_source
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
-from memlab.text import DisplayMixin, Table, TextPage, counted, refused
+from memlab.text import DisplayMixin, Table, TextPage, counted, refused, zoneless_in_words
 
 PASSED_OVER: Final = "passed_over"
 """Key of a log's ``attrs``: reason -> number of lines that are not reads."""
@@ -220,7 +220,7 @@ def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[st
             messages.append(f"the log: {unknown}")
     without_zone = log.attrs.get(c.WITHOUT_ZONE, 0)
     if without_zone:
-        messages.append(f"the log: {counted(without_zone, 'times')} without a zone, taken as UTC")
+        messages.append(f"the log: {zoneless_in_words(without_zone)}")
     if len(log):
         counts = log[c.MEMORY_ID].value_counts()
         most = counts.iloc[0]

@@ -47,7 +47,7 @@ REASONS: Final = {
     "forward": "of a memory that was written later",
     "self": "of a memory by itself",
     "dangling": "of something that was never in the store",
-    "duplicate": "found a second time",
+    "duplicate": "repeats of a reference that is counted already",
     "continued": "in the same stretch of work on a task",
     "undated": "without a time",
     "future": "with a time after now",

@@ -23,7 +23,7 @@ from memlab.frame.fields import (
 from memlab.growth import context
 from memlab.growth.context import Boot
 from memlab.items import Size
-from memlab.text import DisplayMixin, Table, TextPage, counted
+from memlab.text import DisplayMixin, Table, TextPage, counted, zoneless_in_words
 
 if TYPE_CHECKING:
     from memlab.evidence.past import Memories
@@ -154,7 +154,7 @@ class StoreSummary(DisplayMixin):
             rows.append(("  text of the index, no memory's", 0, self.apart))
         if self.below.memories:
             rows.append(("active, not loaded at start", *self.below))
-        rows.append(("superseded, loaded never", *self.superseded))
+        rows.append(("superseded (not loaded)", *self.superseded))
         if self.retired.memories:
             rows.append(("retired, loaded again when needed", *self.retired))
         if self.reached.memories:
@@ -162,7 +162,7 @@ class StoreSummary(DisplayMixin):
         if self.unlisted.memories:
             rows.append(("unlisted: no index names it", *self.unlisted))
         if self.inactive.memories:
-            rows.append(("not active, loaded never", *self.inactive))
+            rows.append(("not active (not loaded)", *self.inactive))
         if self.doubtful.memories:
             rows.append(("of all: doubtful, so load-bearing", *self.doubtful))
         title = f"{counted(self.rows.memories, 'memories')}{span}"
@@ -386,22 +386,30 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
         if count:
             yield "odd", f"{count:,} {what}"
     if summary.without_zone:
-        yield "times", f"{summary.without_zone:,} without a zone, taken as UTC"
+        yield "dates", zoneless_in_words(summary.without_zone)
     yield "tokens", summary.token_rule
 
 
 def _pace_in_words(pace: Pace) -> str:
     """Return the pace in words."""
     last = f"the last on {pace.last_at:%Y-%m-%d}"
-    windows = f"{counted(pace.windows, 'windows')} of {pace.window_days:.0f} days"
+    days = counted(pace.windows * pace.window_days, "days").removeprefix("1 ")
+    span = f"the last {days}, {_periods_in_words(pace)}" if pace.windows > 1 else f"the last {days}"
     if not pace.high:
         rate = f"{_rate(pace.while_active)} episodes a day while it was active"
         return f"{rate}, {last}; none since"
     if not pace.median:
         bursts = f"none in most, up to {_rate(pace.high)} a day"
-        return f"{_rate(pace.mean)} episodes a day in the last {windows} ({bursts}), {last}"
+        return f"{_rate(pace.mean)} episodes a day in {span} ({bursts}), {last}"
     spread = f"{_rate(pace.low)} to {_rate(pace.high)}"
-    return f"{_rate(pace.median)} episodes a day ({spread} in the last {windows}), {last}"
+    return f"{_rate(pace.median)} episodes a day ({spread} in {span}), {last}"
+
+
+def _periods_in_words(pace: Pace) -> str:
+    """Return how a span is divided, in words: into weeks, or into periods of some days."""
+    if pace.window_days == 7:
+        return "week by week"
+    return f"each of {counted(pace.windows, 'periods')}"
 
 
 def _rate(a_day: float) -> str:

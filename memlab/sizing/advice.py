@@ -133,7 +133,7 @@ class Advice(DisplayMixin):
         "tokens": "boot_tokens",
         "tokens at 95%": "boot_tokens_p95",
         "would go": "pruned",
-        "days": "days",
+        "days kept": "days",
     }
     """Column of the printed table -> column of the curve."""
     COLUMNS: ClassVar = (
@@ -153,7 +153,7 @@ class Advice(DisplayMixin):
             "token budget",
             "tokens",
             "would go",
-            "days",
+            "days kept",
         }
     )
     """Facts and columns of the short page."""
@@ -263,7 +263,7 @@ class Advice(DisplayMixin):
             floor = self.floor
             memories = counted(floor.memories, "memories")
             return floor.tables(f"Load-bearing: {memories}, {floor.tokens:,} tokens")
-        header = ("choose", self.NUMBER, "served", "limits", "boot tokens", "p95", "days")
+        header = ("choose", self.NUMBER, "served", "limits", "boot tokens", "p95", "days kept")
         if not self.trade:
             return []
         rows = []
@@ -487,7 +487,7 @@ class BudgetAdvice(Advice):
     OPTIONS = ("--policy", "tokens", "--max-tokens")
     BY = ("--unit", "tokens")
     SHARES: ClassVar = {"so far": "served_observed"}
-    LEFT: ClassVar = {"kept": "kept", "would go": "pruned", "days": "days"}
+    LEFT: ClassVar = {"kept": "kept", "would go": "pruned", "days kept": "days"}
     COLUMNS = ""
 
     @property

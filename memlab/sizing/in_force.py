@@ -60,11 +60,12 @@ def policy_in_force(source: Source) -> EffectivePolicy:
     name = _number_of(settings)
     found = f"found at {sized.memories:,} memories on {sized.at:%Y-%m-%d}"
     if written < sized.until:
-        until = f"speaks until {sized.until:,} are written, and {written:,} are"
+        until = f"valid until {sized.until:,} are written; there are {written:,}"
         return EffectivePolicy(policy, f"{name} was {found}; it {until}")
     raise settings.error(
         "policy",
-        f"{name} was {found} and spoke until {sized.until:,} were written, and {written:,} are: "
+        f"{name} was {found} and has expired: it was valid up to {sized.until:,} memories, and "
+        f"there are {written:,}; "
         f'{_size(source, settings)} finds it again, and "auto" in its place has it found each time',
     )
 

@@ -5,7 +5,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from os import PathLike
@@ -41,15 +41,24 @@ from memlab.store.archive.schema import Entry
 from memlab.store.archive.worktree import git_words
 from memlab.store.database import HOW_TO_GO_ON, path_named, store_file, wal_fault
 from memlab.store.snapshot import read_snapshot
-from memlab.text import DisplayMixin, TextPage, command, counted, in_bytes, in_shell
+from memlab.text import (
+    DisplayMixin,
+    TextPage,
+    command,
+    counted,
+    in_bytes,
+    in_shell,
+    zoneless_in_words,
+)
+from memlab.views.glance import semantic_name
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
 FORGE_LOOPS: Final = 50
 """Prunable memories above which forge-loop's own doctor warns."""
 _NO_CAP: Final = (
-    "no cap is remembered, so any number is all right here; forge-loop's own doctor warns above "
-    f"{FORGE_LOOPS}, as --backlog {FORGE_LOOPS} does"
+    "no cap is set, so that no number is too many here; forge-loop, the agent whose stores have "
+    f"this form, warns above {FORGE_LOOPS} in its own health check, as --backlog {FORGE_LOOPS} does"
 )
 
 
@@ -70,6 +79,7 @@ class Check:
     summary: str
     advice: str = ""
     counts: dict[str, int] = field(default_factory=dict)
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,7 +104,9 @@ class Diagnosis(DisplayMixin):
         facts = []
         for check in self.checks:
             facts.append((f"{check.status:<4} {check.name}", check.summary))
-            facts += [("", f"-> {check.advice}")] if check.advice else []
+            facts += [("", detail) for detail in check.details]
+            if check.advice:
+                facts.append(("", f"-> {check.advice}"))
         return TextPage(f"{self.status}: {self.store}", facts)
 
 
@@ -154,7 +166,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         yield Check("number", Status.OK if found.policy else Status.WARN, found.words)
     if file is not None:
         yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
-    yield _classification(frame, file)
+    yield _classification(frame, file, name)
     yield _tags(frame, source.protected)
     if file is not None:
         yield _guarded("supersession", lambda: _supersession(source, frame))
@@ -208,7 +220,9 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
     counts |= {name: count for name, count in others.items() if count}
     if doubtful:
         counts["doubtful"] = doubtful
-    summary = ", ".join(counted(n, name.replace("_", " ")) for name, n in counts.items())
+    named = {name: name.replace("_", " ") for name in counts}
+    named["decisions"] = semantic_name(source)
+    summary = ", ".join(counted(count, named[name]) for name, count in counts.items())
     if threshold is None or counts["prunable"] <= threshold:
         many = source.is_native_format and counts["prunable"] > FORGE_LOOPS
         advice = _NO_CAP if threshold is None and many and is_uncapped(source) else ""
@@ -235,22 +249,72 @@ def _sqlite_integrity(file: Path) -> Check:
     return Check("sqlite_integrity", Status.FAIL, summary, advice, {"faults": len(found)})
 
 
-def _classification(frame: pd.DataFrame, file: Path | None) -> Check:
+def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check:
     bad = frame[frame[col.PROBLEM].notna()]
     zoneless = frame.attrs[col.WITHOUT_ZONE]
-    times = f"; {counted(zoneless, 'times')} without a zone, taken as UTC" if zoneless else ""
+    times = f"; {zoneless_in_words(zoneless)}" if zoneless else ""
+    if bad.empty:
+        sound = f"all {len(frame):,} can be read{times}"
+        return Check("rows", Status.OK, sound, counts={"unreadable": 0})
     named = zip(bad[col.POSITION], bad[col.MEMORY_ID], bad[col.PROBLEM], strict=True)
-    listed = [f"row {position} ({name!r}): {problem}" for position, name, problem in named]
-    with_what = "the sqlite3 shell" if file else "the tools of the system that wrote them"
-    check = _warned(
-        "rows",
-        f"all {len(frame):,} can be read{times}",
-        f"{len(bad):,} cannot be read: {some_of(listed)}{times}" if listed else "",
-        f"mend them with {with_what}: until then they count as load-bearing, and plans and "
-        "compaction may refuse the store",
-        {"unreadable": len(bad)},
+    details: list[str] = []
+    for position, memory_id, problem in named:
+        if len(details) >= 2 * _ROWS_NAMED:
+            details.append(f"and {len(bad) - _ROWS_NAMED:,} more rows; mend these first")
+            break
+        details.append(f"row {position} ({memory_id!r}): {problem}")
+        if file is not None:
+            details.append(_mending(store, int(position), str(problem)))
+    with_what = "as the lines above do" if file else "with the tools of the system that wrote them"
+    return Check(
+        name="rows",
+        status=Status.FAIL,
+        summary=f"{len(bad):,} of {len(frame):,} cannot be read{times}",
+        advice=f"mend them {with_what}: until then other commands refuse the store",
+        counts={"unreadable": len(bad)},
+        details=tuple(details),
     )
-    return replace(check, status=Status.FAIL) if 0 < len(bad) == len(frame) else check
+
+
+_ROWS_NAMED: Final = 10
+"""Maximum number of unreadable rows that are named."""
+_SOUND_VALUES: Final = {
+    "kind": f"'{MemoryKind.SEMANTIC}'",
+    "title": "ifnull(CAST(title AS TEXT), '')",
+    "body": "ifnull(CAST(body AS TEXT), '')",
+    "tags_json": "'[]'",
+    "authored_by": "'unknown'",
+    "confidence": "1.0",
+    "created_at": "NULL",
+    "supersedes_json": "'[]'",
+    "evidence_refs_json": "'[]'",
+    "superseded_by": "NULL",
+    "source_event_id": "NULL",
+    "source_sequence": "NULL",
+    "source_task_ref": "NULL",
+}
+"""A value that can be read, by column. A memory of this kind is kept by every policy."""
+
+
+def _mending(store: str, position: int, problem: str) -> str:
+    """Return the command that gives the faulty columns of a row values that can be read."""
+    values = []
+    for fault in problem.split("; "):
+        column, _, reason = fault.partition(" ")
+        if reason == "is not UTF-8" and column in _SOUND_VALUES:
+            value = f"hex({column})"  # the bytes stay readable
+        elif column == col.CREATED_AT:
+            earlier = f"rowid < {position} AND typeof(created_at) = 'text' ORDER BY rowid DESC"
+            value = f"(SELECT created_at FROM memory_items WHERE {earlier} LIMIT 1)"
+        elif column in _SOUND_VALUES:
+            value = _SOUND_VALUES[column]
+        else:
+            continue
+        values.append(f"{column} = {value}")
+    if not values:
+        return "-> set what is wrong in it with the sqlite3 shell"
+    update = f"UPDATE memory_items SET {', '.join(values)} WHERE rowid = {position}"
+    return f'sqlite3 {in_shell(store)} "{update}"'
 
 
 def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:

@@ -188,7 +188,7 @@ class _Work:
         has_work = settings.policy is not None or kept_for is not None
         if not (has_work or settings.vacuum_free or settings.keep_copies or settings.harvest):
             raise SettingsError(
-                f"nothing is remembered of {source.name}: save a cap with "
+                f"no settings for {source.name}: save a cap with "
                 f"{command('size', source.name, '--save')}, or write memlab.toml by hand"
             )
         if do_it and not yes and kept_for is not None and self._erases_at_once:

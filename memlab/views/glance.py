@@ -46,6 +46,8 @@ class Overview(DisplayMixin):
         ``"delete"`` or ``"retire"`` if ``memlab.toml`` has a policy, else empty.
     log_option : sequence of str
         The command line options that name the access log.
+    semantic : str
+        Name of the store's semantic memories, which are decisions only in an agent's own store.
     """
 
     store: str
@@ -54,6 +56,7 @@ class Overview(DisplayMixin):
     more: Mapping[str, str | DisplayMixin] = field(default_factory=dict)
     remembered: str = ""
     log_option: Sequence[str] = ()
+    semantic: str = "decisions"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that ``--json`` prints."""
@@ -69,7 +72,7 @@ class Overview(DisplayMixin):
         """Return the page that is printed; alerts come first."""
         title, summary_facts, summary_tables = self.summary.sheet()
         facts = list(summary_facts)
-        tables = list(summary_tables)
+        tables = [self._named(table) for table in summary_tables]
         for name, part in self.more.items():
             if isinstance(part, str):
                 facts.append((name, part))
@@ -81,6 +84,14 @@ class Overview(DisplayMixin):
             summary = Table(title, (), facts, whole=True)
             return TextPage(self.store, facts_of(self.alerts), [summary, *tables])
         return TextPage(f"{self.store}: {title}" if self.store else title, facts, tables)
+
+    def _named(self, table: Table) -> Table:
+        """Return a table of the parts of a start, with this store's name of semantic memories."""
+        rows = []
+        for name, *sizes in table.rows:
+            part = f"  {self.semantic}" if name == "  decisions" else name
+            rows.append((part, *sizes))
+        return table._replace(rows=rows)
 
     def next_steps(self) -> list[str]:
         """Return the lines that say which command to run next."""
@@ -182,7 +193,13 @@ def show(
         more={key: part for key, part in more.items() if part},
         remembered=remembered,
         log_option=option,
+        semantic=semantic_name(source),
     )
+
+
+def semantic_name(source: Source) -> str:
+    """Return the name of a store's semantic memories: decisions only in an agent's own store."""
+    return "decisions" if source.is_native_format else "facts"
 
 
 def _stores_inside(where: object) -> "Inventory | None":

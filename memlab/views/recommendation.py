@@ -16,6 +16,7 @@ from memlab.evidence import reads as reading
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import Log
 from memlab.evidence.references import (
+    COUNTED,
     Evidence,
     collect_evidence,
     counted_in_words,
@@ -30,7 +31,7 @@ from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.opening import remember
-from memlab.text import DisplayMixin, TextPage, command, counted
+from memlab.text import DisplayMixin, TextPage, command, counted, zoneless_in_words
 
 if TYPE_CHECKING:
     from memlab.replay.by_use import BudgetByUse
@@ -281,7 +282,7 @@ class Recommendation(DisplayMixin):
             yield from self._reference_facts()
         zoneless = self.evidence.past.attrs[c.WITHOUT_ZONE]
         if zoneless:
-            yield "the store", f"{counted(zoneless, 'times')} without a zone, taken as UTC"
+            yield "dates", zoneless_in_words(zoneless)
         yield from self._log_facts()
         yield from self._index_facts()
 
@@ -295,6 +296,16 @@ class Recommendation(DisplayMixin):
         if self.mentioned:
             yield "mentions", self.mentioned
 
+    def _reads_in_words(self, log: pd.DataFrame) -> str:
+        """Return how many lines of the log are later needs, and how many age and use explain."""
+        counts = self.evidence.counts
+        needs = int(counts[COUNTED].get("log", 0))
+        words = f"{counted(len(log), 'lines')} in the log, {needs:,} of them later needs"
+        if self.usage is None or not self.usage.reads:
+            return words
+        compared = f"{self.usage.reads:,} of these, at most one a day for each memory"
+        return f"{words}; {compared}, tell whether age or use says more"
+
     def _log_facts(self) -> Iterator[tuple[str, str]]:
         """Yield the facts about the access log, if there is one."""
         past = self.evidence.past
@@ -305,6 +316,7 @@ class Recommendation(DisplayMixin):
             yield "the log", reading.ANOTHERS
             return
         if len(log):
+            yield "reads", self._reads_in_words(log)
             yield "by the log", reading.describe_chances(self.chances)
         for line in reading.describe_log(log, past):
             name, _, words = line.partition(": ")

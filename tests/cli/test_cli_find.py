@@ -216,7 +216,7 @@ def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(tmp_path: 
     for words in (
         f"  5 memories: {needed}, 2 written after the last read in the log\n",
         "1 cut short, or no JSON object",
-        "2 times without a zone, taken as UTC",
+        "2 dates have no time zone; read as UTC",
         "1 with a time after now",
         "2 of something that was never in the store",
     ):

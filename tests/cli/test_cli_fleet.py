@@ -173,5 +173,5 @@ def test_a_fleet_is_maintained_from_the_shell(agents: Path) -> None:
         assert (found["status"], found["deleted"]) == (status, 25)
     every = said("fleet", "maintain", f"{agents}/*/memory.db", code=1)
     assert "maintenance of 3 stores: 1 nothing" in every
-    assert every.count("  nothing is remembered of it\n") == 2
+    assert every.count("  no settings for it\n") == 2
     assert every.count("memlab size STORE --save") == 1

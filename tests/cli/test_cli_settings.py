@@ -58,7 +58,7 @@ def test_a_number_past_its_horizon_is_told_and_not_gone_by(store: Path) -> None:
     for verb in ("show", "doctor", "compact"):
         assert "found at 80 memories on" in said(verb, store)
     write_rows(store, episodes(16, start=81))
-    past = "spoke until 96 were written, and 96 are"
+    past = "valid up to 96 memories, and there are 96"
     for words in (("compact", store), ("compact", store, "--apply")):
         refused = said(*words, code=2)
         assert past in refused

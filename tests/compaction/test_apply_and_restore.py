@@ -328,7 +328,7 @@ class TestIntoANewFile:
         assert restore(receipt, into=into) == 6
         assert rows_of(into) == {position: before[position] for position in range(4, 10)}
         assert [p.name for p in tmp_path.iterdir() if "restored" in p.name] == ["restored.db"]
-        with pytest.raises(MemlabError, match="exists; name a file that does not"):
+        with pytest.raises(MemlabError, match="exists already; name a new file"):
             restore(receipt, into=store)
         assert rows_of(store) == after
         store.unlink()

@@ -196,7 +196,7 @@ def test_calls_without_time_or_id_are_said(desk: Desk) -> None:
     found = desk.save(session)
     assert desk.logged == ["m2.md"]
     assert found.left_out == {"calls without a time": 1, WITHOUT_RESULT: 1, NO_MEMORY: 2}
-    assert found.notes[0] == "1 time without a zone, taken as UTC"
+    assert found.notes[0] == "1 date has no time zone; read as UTC"
 
 
 def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:

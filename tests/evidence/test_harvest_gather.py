@@ -53,7 +53,7 @@ def test_whatever_became_of_the_log_costs_nothing_else(
 
 
 def test_the_log_lies_beside_its_source(tmp_path: Path) -> None:
-    assert default_log(str(tmp_path / "w")) == tmp_path / "w.reads.log"
+    assert default_log(str(tmp_path / "w")) == tmp_path / "w.reads.jsonl"
     with pytest.raises(MemlabError, match=r"host/db is a server; name a file") as caught:
         default_log("postgresql://me:secret@host/db")
     assert "secret" not in str(caught.value)

@@ -165,7 +165,7 @@ def test_what_is_no_read_is_counted(tmp_path: Path, old_log: Path) -> None:
     assert ids(found.log) == [note]
     left_out = {openclaw.SWEEPS: 1, openclaw.WITHOUT_TIME: 1, BROKEN: 1, openclaw.NO_NOTE: 3}
     assert found.left_out == left_out
-    assert found.notes[0] == "1 time without a zone, taken as UTC"
+    assert found.notes[0] == "1 date has no time zone; read as UTC"
 
 
 def test_an_event_that_was_exported_is_the_same_read(tmp_path: Path, old_log: Path) -> None:

@@ -29,7 +29,7 @@ def written(folder: Path, content: str | bytes) -> Path:
     return path
 
 
-UTC_TAKEN = ["the log: 2 times without a zone, taken as UTC"]
+UTC_TAKEN = ["the log: 2 dates have no time zone; read as UTC"]
 
 
 @pytest.mark.parametrize(

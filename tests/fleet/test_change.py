@@ -195,7 +195,7 @@ def test_each_store_is_maintained_by_what_it_remembers(four: list[Path]) -> None
         found = maintain(names, apply=do_it, now=NOW)
         assert found["status"].tolist()[:2] == [status, "nothing"]
         assert found["deleted"].tolist()[:2] == [7, 0]
-        assert "nothing is remembered" in found["error"][2]
+        assert "no settings for" in found["error"][2]
         assert counts(names) == [left, 10, 10]
     assert found["undo"][0].startswith("memlab restore ")
 

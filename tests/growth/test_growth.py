@@ -237,7 +237,7 @@ def test_the_boot_context_is_what_a_source_loads_of_the_active_memories() -> Non
     assert (summary.superseded.memories, summary.dangling) == (0, 0)
     assert boot_context(frame)[c.MEMORIES].sum() == 3
     assert "active, not loaded at start         1" in str(summary)
-    assert "not active, loaded never            1" in str(summary)
+    assert "not active (not loaded)" in str(summary)
     frame[c.LOADED_AT_START] = False  # then the active ones are recalled from
     summary = summarize(frame, now=NOW)
     assert (summary.boot.memories, summary.below.memories) == (4, 0)

@@ -143,7 +143,7 @@ def test_a_row_without_a_required_column_is_named(written: Path, name: str) -> N
 def test_what_plain_sql_wrote_goes_from_show_to_restore(written: Path) -> None:
     """Its times are SQLite's own, without a zone."""
     before = rows_of(written)
-    taken = "5 times without a zone, taken as UTC"
+    taken = "5 dates have no time zone; read as UTC"
     assert "5 memories, 2026-03-01 to 2026-03-01" in said("show", written)
     assert taken in said("doctor", "--strict", written)
     assert taken in said("size", written)
