@@ -251,7 +251,7 @@ def test_one_elsewhere_is_looked_for_in_the_transcripts_named(tmp_path: Path) ->
     world.run(6)
     world.folder.rename(tmp_path / "notes")
     found = harvest(f"claude:{tmp_path / 'notes'}", transcripts=world.projects)
-    assert found.log == tmp_path / "notes.reads.log"
+    assert found.log == tmp_path / "notes.reads.jsonl"
     by_path = logged(found.log)
     every = world.counted()
     assert by_path <= every
@@ -268,7 +268,7 @@ def test_one_at_home_is_found_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_memories(tmp_path / "notes", "m1")
     found = harvest("./notes")
     assert found.reads == 1
-    assert found.log == tmp_path / "notes.reads.log"
+    assert found.log == tmp_path / "notes.reads.jsonl"
 
 
 def test_no_transcripts_are_said(tmp_path: Path) -> None:
