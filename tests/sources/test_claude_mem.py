@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from owners import needs_claude_mem, observation, write_claude_mem
+from owners import observation, write_claude_mem
 from shell import run, said
 from stores import run_sql
 
@@ -18,8 +18,6 @@ from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
 from memlab.sources.readers import Key
 from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
 from sources.conformance import TEXTS, Conformance, Lab
-
-pytestmark = needs_claude_mem
 
 START = 1_780_000_000_000
 INSERT = (
