@@ -118,7 +118,8 @@ def mark_cap_curve(
             continue  # a cap for later growth; the curve ends before it
         served = _served(_row(curve, marked.value), marked, paint)
         look: dict[str, Any] = {"label": "_chosen", "zorder": 3, "clip_on": False}
-        ax.plot(marked.value, served, "o", color=marked.colour, **look)
+        (mark,) = ax.plot(marked.value, served, "o", color=marked.colour, **look)
+        plot.hover(mark, f"{marked.name}: serves {share(served)} of references")
 
 
 @on_its_own
@@ -205,7 +206,8 @@ def mark_trade_off(
         x = float(row["boot_tokens_p95"])
         y = _served(row, marked, paint)
         look: dict[str, Any] = {"markersize": 7, "label": "_cap", "zorder": 3, "clip_on": False}
-        ax.plot(x, y, "o", color=marked.colour, **look)
+        (mark,) = ax.plot(x, y, "o", color=marked.colour, **look)
+        plot.hover(mark, f"{marked.name}: serves {share(y)} for {short(x)} tokens")
         names.keep_clear(x, y)
         above = marked.colour == paint.likely
         label = names.name(x, y, marked.name, marked.colour, above=above)
@@ -216,7 +218,9 @@ def mark_trade_off(
         x = float(row["boot_tokens_p95"])
         y = float(row["served"])
         if names.name(x, y, f"{round_cap:,}", paint.muted) is not None:
-            ax.plot(x, y, "o", color=paint.likely, markersize=4, label="_named", clip_on=False)
+            small: dict[str, Any] = {"markersize": 4, "label": "_named", "clip_on": False}
+            (mark,) = ax.plot(x, y, "o", color=paint.likely, **small)
+            plot.hover(mark, f"{round_cap:,}: serves {share(y)} for {short(x)} tokens")
 
 
 def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":

@@ -290,6 +290,12 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
         limits = known["row"], known["low"].clip(lower=least), known["high"]
         ax.hlines(*limits, color=colour, linewidth=4, alpha=0.4, label=f"_limits {name}")
         key += ax.plot(known["chance"], known["row"], "o", color=colour, markersize=7, label=name)
+        for group_name, row in known.iterrows():
+            # A dot of its own over each, which is not seen and has the value.
+            (dot,) = ax.plot(row["chance"], row["row"], "o", color=colour, markersize=7, alpha=0.01)
+            dot.set_label("_value")
+            limits_in_words = f"{row['low']:.2g} to {row['high']:.2g}"
+            plot.hover(dot, f"{group_name}: {row['chance']:.2g} times the mean ({limits_in_words})")
     names = [f"read {name}" if name != "never" else "never read" for name in use.index]
     plot.name_rows(places.tolist(), [*names, *map(str, age.index)])
     ax.set_ylim(places[-1] + 0.6, -0.6)

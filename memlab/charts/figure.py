@@ -221,6 +221,11 @@ def as_svg(chart: "Chart", name: str, style: str = "") -> str:
     body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _drawn(chart), flags=re.DOTALL)
     body = body.partition("<svg")[2].partition(">")[2]
     body = re.sub(r' d="([ML0-9.\-\s]+z?\s*)"', lambda d: f' d="{_thinned(d[1])}"', body)
+    body = re.sub(
+        r'<g id="(mark-\d+)">',
+        lambda mark: f"<g><title>{escape(chart.hover_titles[mark[1]])}</title>",
+        body,
+    )
     used = set(re.findall(r'(?:#|href="#)([\w-]+)', body))
     body = re.sub(r' id="([\w-]+)"', lambda m: m[0] if m[1] in used else "", body)
     body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"#[0-9a-f]{6}\b", _by_name, tag[0]), body)
@@ -297,6 +302,8 @@ class Chart(Figure):
         self.set_layout_engine("constrained", **AROUND)
         FigureCanvasAgg(self)
         self.again = draw
+        self.hover_titles: dict[str, str] = {}
+        """The text that a mark shows on hover, by the ``gid`` of the mark."""
         self.nothing_to_show = ""
         """Why there is no data to draw; empty if there is some."""
         draw(ax=self.add_subplot())

@@ -1,5 +1,6 @@
 """Charts of the growth of a store, of its boot context, and of the effect of a compaction."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -77,7 +78,8 @@ def plot_growth(
         if counts[name].any() or name in {c.PRUNABLE, c.LOAD_BEARING}:
             dashes: Any = (0, (2, 1.5)) if name == c.SUPERSEDED else "-"
             look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "linestyle": dashes}
-            ax.step(times, counts[name], where="post", label=name, **look)
+            (line,) = ax.step(times, counts[name], where="post", label=name, **look)
+            plot.hover(line, f"{name.replace('_', '-')}: {last[name]:,.0f} {measure} now")
             ax.plot(times[-1], last[name], "o", ms=4, color=colour, label="_now", clip_on=False)
             plot.end(last[name], f"{last[name]:,.0f} {name.replace('_', '-')}", colour)
     if cap is not None:
@@ -105,7 +107,9 @@ def plot_growth(
 
 
 @on_its_own
-def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+def plot_boot_context(
+    context: pd.DataFrame, *, links: Mapping[str, str] | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw the parts of the boot context, as shares of its memories and of its tokens.
 
     Each part that is not empty has two bars: its share of the memories, and below it its share of
@@ -115,6 +119,8 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ----------
     context : DataFrame
         The result of :func:`memlab.growth.boot_context`.
+    links : Mapping, optional
+        Addresses that the bars lead to in the chart as SVG, by the name of the part.
     ax : Axes, optional
         The axes to draw on; by default those of a new figure.
 
@@ -131,13 +137,16 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     if there.empty:
         nothing = plot.by_start("an agent would start with nothing", "there is nothing to recall")
         return plot.empty("Boot context", f"No active memories: {nothing}")
-    for place, (_, row) in enumerate(there.iterrows()):
+    for place, (name, row) in enumerate(there.iterrows()):
         colour = paint.load_bearing if row[c.LOAD_BEARING] else paint.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
             part = row[measure] / totals[measure] if totals[measure] else 0.0
             y = place + offset
-            ax.barh(y, part, height=0.36, color=colour, alpha=alpha)
+            (bar,) = ax.barh(y, part, height=0.36, color=colour, alpha=alpha)
             text = f"{counted(row[measure], measure)} · {parts.share(part)}"
+            plot.hover(bar, f"{name}: {text}")
+            if links is not None and str(name) in links:
+                bar.set_url(links[str(name)])
             plot.write(text, (part, y), (5, 0), va="center", annotation_clip=False)
     names = [
         f"{part}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
@@ -215,8 +224,12 @@ def _stack(
     paint = plot.paint
     protected = int(context.loc[context[c.LOAD_BEARING], measure].sum())
     prunable = int(context.loc[~context[c.LOAD_BEARING], measure].sum())
-    ax.barh(place, protected / total, height=0.72, color=paint.load_bearing)
-    ax.barh(place, prunable / total, left=protected / total, height=0.72, color=paint.prunable)
+    height = 0.72
+    left = protected / total
+    (bar,) = ax.barh(place, left, height=height, color=paint.load_bearing)
+    plot.hover(bar, f"{protected:,} {measure} load-bearing")
+    (bar,) = ax.barh(place, prunable / total, left=left, height=height, color=paint.prunable)
+    plot.hover(bar, f"{prunable:,} {measure} prunable")
     end = (protected + prunable) / total
     for words, colour, up, va in (
         (f"{protected:,} load-bearing", paint.load_bearing, 1, "bottom"),

@@ -308,15 +308,20 @@ def _dumbbell(plot: parts.Plot, place: float, row: Any) -> None:
         text = served if row.reached else f"missed: {served}"
         ax.plot([row.keep_recent, row.needed], [place, place], color=paint.hairline, linewidth=3)
         hollow: dict[str, Any] = {"markerfacecolor": paint.paper, "label": "needed"}
-        ax.plot(row.needed, place, "o", color=paint.ink, markersize=7, **hollow)
+        (dot,) = ax.plot(row.needed, place, "o", color=paint.ink, markersize=7, **hollow)
+        plot.hover(dot, f"needed: {row.needed:,}")
         mark = "o" if row.reached else "X"
-        ax.plot(row.keep_recent, place, mark, color=paint.safe, markersize=9, label="chosen")
+        colour = paint.safe if row.reached else paint.prunable
+        (dot,) = ax.plot(row.keep_recent, place, mark, color=colour, markersize=9, label="chosen")
+        plot.hover(dot, f"chosen: {row.keep_recent:,}, {text}")
         outer = 1 if row.keep_recent >= row.needed else -1
-        for cap, side, colour in (
-            (row.keep_recent, outer, paint.safe),
+        for cap, side, ink in (
+            (row.keep_recent, outer, colour),
             (row.needed, -outer, paint.ink),
         ):
             ends: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center"}
-            plot.write(f"{cap:,}", (cap, place), (8 * side, 0), colour=colour, **ends)
+            plot.write(f"{cap:,}", (cap, place), (8 * side, 0), colour=ink, **ends)
     beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-    plot.write(text, (1, place), (6, 0), va="center", **beside)
+    missed = not pd.isna(row.needed) and not row.reached
+    colour = paint.prunable if missed else paint.muted
+    plot.write(text, (1, place), (6, 0), va="center", colour=colour, **beside)

@@ -263,6 +263,13 @@ class Plot:
             if value is not None
         ]
 
+    def hover(self, artist: Artist, text: str) -> None:
+        """Let a mark show a text on hover, in the chart as SVG."""
+        if isinstance(self.figure, Chart):
+            gid = f"mark-{len(self.figure.hover_titles) + 1}"
+            artist.set_gid(gid)
+            self.figure.hover_titles[gid] = for_terminal(text)
+
     def draw_across(self, value: float, text: str, colour: str = "") -> None:
         """Draw a cap or a threshold as a dashed horizontal line with a label at its end."""
         colour = colour or self.paint.ink

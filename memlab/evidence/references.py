@@ -190,14 +190,32 @@ class Evidence(NamedTuple):
     log_option: tuple[str, ...] = ()
     """Command-line arguments that name the log; empty without one, or if the settings name it."""
 
-    def by_folder(self) -> "Evidence":
-        """Return a copy in which store and log are named relative to the store's folder."""
-        option = self.log_option
+    def by_folder(self, folder: Path | None = None) -> "Evidence":
+        """Return a copy in which store and log are named relative to a folder.
+
+        Parameters
+        ----------
+        folder : Path, optional
+            The folder, such as that of a report; by default the one that holds the store. The
+            latter is used, too, if the store is more than two levels above the folder, because
+            such a name would tell much of the machine.
+        """
         is_file = self.source is not None and bool(self.source.permissions_template)
+        scheme, colon, path = self.name.rpartition(":")
+        name = called(self.name)
+        holder = Path(path).parent
+        if folder is not None and is_file and not self.is_far_from(folder):
+            name = f"{scheme}{colon}{relpath(path, folder)}"
+            holder = folder
+        option = self.log_option
         if option and self.log_file is not None and is_file:
-            folder = Path(self.name.rpartition(":")[2]).parent
-            option = ("--log", relpath(self.log_file, folder))
-        return self._replace(name=called(self.name), log_option=option)
+            option = ("--log", relpath(self.log_file, holder))
+        return self._replace(name=name, log_option=option)
+
+    def is_far_from(self, folder: Path) -> bool:
+        """Return whether the store's file is more than two levels above a folder."""
+        relative = Path(relpath(self.name.rpartition(":")[2], folder))
+        return relative.parts.count("..") > 2
 
 
 def collect_evidence(

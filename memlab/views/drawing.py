@@ -124,7 +124,9 @@ def _replays(findings: "Findings") -> "list[replay.Replay]":
 CHARTS: Final = {
     "boot-context": Drawing(
         "what an agent loads at every start",
-        lambda charts, found: charts.plot_boot_context(growth.boot_context(found.present)),
+        lambda charts, found: charts.plot_boot_context(
+            growth.boot_context(found.present), links=found.lists
+        ),
         "loaded",
     ),
     "growth": Drawing("how prunable and load-bearing memories grew", _growth, "grown"),
@@ -149,9 +151,7 @@ CHARTS: Final = {
     "cap-curve": Drawing(
         "what share of references each cap serves", _of_caps("plot_cap_curve"), "served"
     ),
-    "trade-off": Drawing(
-        "that share against its cost in tokens", _of_caps("plot_trade_off"), "served"
-    ),
+    "trade-off": Drawing("that share against its cost in tokens", _of_caps("plot_trade_off")),
     "boot-over-time": Drawing(
         "what would have been loaded under a few caps", _boot_over_time, "served"
     ),

@@ -1,5 +1,6 @@
 """The findings of a report on a store, all computed from one read of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -33,9 +34,12 @@ class Findings(Recommendation):
     ----------
     summary : StoreSummary
         The headline numbers of the store.
+    lists : Mapping or None
+        Addresses of the lists of memories on the report's page, by part of a start.
     """
 
     summary: StoreSummary = field(kw_only=True)
+    lists: Mapping[str, str] | None = field(default=None, kw_only=True)
 
     def sheet(self) -> TextPage:
         """Return the page at the top of a report: the recommendation and what the cap changes."""

@@ -1,17 +1,22 @@
 """The HTML report on a store, section by section, and the decision record in Markdown."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
 
 from memlab.arguments import expect
 from memlab.charts.figure import DARK, LIGHT, roles
 from memlab.clock import now_utc
+from memlab.columns import MEMORY_ID, REFERENCES, TITLE, TOKENS
 from memlab.compaction.archive_views import last_applied
+from memlab.compaction.memory_table import READS, rows
 from memlab.compaction.planner import plan
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError
@@ -19,8 +24,10 @@ from memlab.evidence.past import Memories
 from memlab.evidence.reads import CutLosses, Log, describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
 from memlab.files import DEFAULT_MODE, check_writable, limit_like, write_whole
+from memlab.frame.fields import arrays_of
 from memlab.frame.labelling import called
 from memlab.growth.alerts import facts_of
+from memlab.growth.context import PARTS, parts_of
 from memlab.lazy import import_extra
 from memlab.policies import KeepRecent
 from memlab.settings import NOTHING, Settings
@@ -28,8 +35,17 @@ from memlab.sizing import Advice
 from memlab.sources.base import Source
 from memlab.sources.capabilities import TODAY
 from memlab.sources.opening import start_words
-from memlab.text import DisplayMixin, Table, TextPage, counted, for_terminal, numeric_columns
-from memlab.views.drawing import draw_section
+from memlab.text import (
+    Cell,
+    DisplayMixin,
+    Table,
+    TextPage,
+    command,
+    counted,
+    for_terminal,
+    numeric_columns,
+)
+from memlab.views.drawing import draw, draw_section
 from memlab.views.findings import Findings, examine
 
 if TYPE_CHECKING:
@@ -216,7 +232,8 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     )
     source = findings.evidence.source
     limit = DEFAULT_MODE if source is None else limit_like(source.permissions_template)
-    write_whole(output, page_of(findings, progress).encode(), limit=limit)
+    page = page_of(findings, progress, folder=output.absolute().parent)
+    write_whole(output, page.encode(), limit=limit)
     plan_file = None
     if record is not None:
         if source is None:
@@ -254,17 +271,52 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
 
 @dataclass
 class Section:
-    """A section of the report: its anchor, title, paragraphs and tables."""
+    """A section of the report.
+
+    Attributes
+    ----------
+    anchor, title
+        The address of the section on the page, and its heading.
+    words : list of str
+        The paragraphs.
+    tables : list of Table
+        The tables below the charts.
+    lists : list of (str, Table)
+        Long tables that are folded, each with its address on the page.
+    is_folded : bool
+        Whether all charts but the first are folded.
+    """
 
     anchor: str
     title: str
     words: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+    lists: list[tuple[str, Table]] = field(default_factory=list)
+    is_folded: bool = False
 
 
-def page_of(findings: Findings, progress: Callable[[str], None] | None = None) -> str:
-    """Return the report as one HTML page, with its charts and without external resources."""
-    findings = replace(findings, evidence=findings.evidence.by_folder())
+def page_of(
+    findings: Findings,
+    progress: Callable[[str], None] | None = None,
+    *,
+    folder: Path | None = None,
+) -> str:
+    """Return the report as one HTML page, with its charts and without external resources.
+
+    Parameters
+    ----------
+    findings : Findings
+        The findings.
+    progress : callable, optional
+        Called with the title of each section before it is drawn.
+    folder : Path, optional
+        The folder of the page, in which its commands run; by default that of the store.
+    """
+    evidence = findings.evidence
+    is_here = folder is not None and not evidence.is_far_from(folder)
+    findings = replace(findings, evidence=evidence.by_folder(folder), lists=_list_addresses())
+    answer = findings.sheet()
+    first, *rest = re.split(r"(?<=\.) (?=[A-Z])", answer.title, maxsplit=1)
 
     def drawn() -> Iterator[tuple[Section, Iterable[Any]]]:
         for section in sections_of(findings):
@@ -278,7 +330,11 @@ def page_of(findings: Findings, progress: Callable[[str], None] | None = None) -
         findings=findings,
         made=now_utc(),
         store=for_terminal(findings.evidence.name),
-        answer=findings.sheet(),
+        answer=answer,
+        first=first,
+        rest=" ".join(rest),
+        picture=_picture_of(findings),
+        is_here=is_here,
         steps=[_command_and_words(line) for line in findings.next_steps() if line],
     )
 
@@ -301,7 +357,12 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
     )
     rendered = []
     for section, charts in sections:
-        rendered.append((section, [chart._repr_html_() for chart in charts]))
+        drawn: list[tuple[str, str]] = []
+        for chart in charts:
+            is_hidden = section.is_folded and drawn and chart.nothing_to_show
+            if not is_hidden:
+                drawn.append((chart.title, chart._repr_html_()))
+        rendered.append((section, drawn))
     text: str = environment.get_template(template).render(
         sections=rendered,
         numeric_columns=numeric_columns,
@@ -313,29 +374,44 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
     return text
 
 
+def _picture_of(findings: Findings) -> str:
+    """Return the chart that proves the answer: what caps serve and cost, or what a start loads."""
+    has_caps = findings.effect is not None and len(findings.sizing.curve) >= _FEWEST_CAPS
+    if findings.by_use is not None and findings.by_use.is_better:
+        name = "reads-served"
+    elif has_caps:
+        name = "trade-off"
+    else:
+        name = "boot-context"
+    return draw(name, findings)._repr_html_()
+
+
+_FEWEST_CAPS: Final = 2
+"""Number of caps from which the chart of what they serve and cost has data."""
+
+
+def _list_addresses() -> dict[str, str]:
+    """Return the addresses of the lists of memories by part of a start."""
+    return {part: f"#list-{part.replace(' ', '-')}" for part in PARTS}
+
+
 def sections_of(findings: Findings) -> Iterator[Section]:
-    """Yield the sections in reading order; figures that a chart shows are in no table."""
+    """Yield the sections in the order of a reader's questions.
+
+    What is wrong comes first, then what the cap does, serves and costs, how good such caps were,
+    what was needed, what is loaded, how it grew, and the memories themselves. Figures that a chart
+    shows are in no table.
+    """
     if findings.alerts:
         rows = facts_of(findings.alerts)
         table = Table("", (), rows, "Each with the command to run next.", whole=True)
         yield Section("alerts", "Look at this first", tables=[table])
-    yield _loaded(findings)
     if findings.cut is not None:
         yield _cut(findings, findings.cut)
-    drawn = {"tokens", "prunable share"}
-    facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
-    words = "What was deleted with memlab is in the archive, and in this chart."
-    tables = [Table("", (), facts, whole=True)] if facts else []
-    yield Section("grown", "How it grew", [words], tables)
     if findings.effect is not None and findings.effect.deleted.memories:
         sheet = findings.effect.sheet()
         tables = [Table("", (), sheet.facts)] if sheet.facts else []
         yield Section("effect", f"What {sheet.title} would do today", tables=tables)
-    yield _references(findings)
-    if findings.usage.reads:
-        sheet = findings.usage.sheet()
-        tables = [Table("", (), sheet.facts, whole=True)]
-        yield Section("usage", "Age or use?", [sentence(sheet.title)], tables)
     yield _served(findings)
     how = (
         "At each cut of the history a cap is chosen on what came before it, and measured on the "
@@ -344,6 +420,71 @@ def sections_of(findings: Findings) -> Iterator[Section]:
     )
     rules = map(sentence, (findings.advice.rule, *findings.advice.would_change))
     yield Section("record", "How the number was found, and how such numbers did", [*rules, how])
+    yield _references(findings)
+    if findings.usage.reads:
+        sheet = findings.usage.sheet()
+        tables = [Table("", (), sheet.facts, whole=True)]
+        words = [sentence(sheet.title)]
+        yield Section("usage", "Age or use?", words, tables, is_folded=True)
+    yield _loaded(findings)
+    drawn = {"tokens", "prunable share"}
+    facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
+    words = ["What was deleted with memlab is in the archive, and in this chart."]
+    tables = [Table("", (), facts, whole=True)] if facts else []
+    yield Section("grown", "How it grew", words, tables)
+    if len(findings.present):
+        yield _memories(findings)
+
+
+def _memories(findings: Findings) -> Section:
+    """Return the section with the costliest memories of each part of a start."""
+    evidence = findings.evidence
+    present = findings.present.reset_index(drop=True)
+    listed = rows(evidence.past, log=evidence.log, now=evidence.now)
+    part, loaded = parts_of(arrays_of(present))
+    lists = []
+    for place, name in enumerate(PARTS):
+        ids = present.loc[loaded & (part == place), MEMORY_ID]
+        if ids.empty:
+            continue
+        members = listed[listed[MEMORY_ID].isin(ids)].head(LISTED)
+        columns = _LISTED_COLUMNS if members[READS].notna().any() else _LISTED_WITHOUT_READS
+        shown = members[list(columns)].itertuples(index=False)
+        cells = [tuple(map(_cell_of, row)) for row in shown]
+        hidden = len(ids) - len(members)
+        where = "prunable" if name == "episodes" else "load-bearing"
+        more = command("rows", evidence.name, "--where", where, "--limit", 0)
+        remark = f"and {hidden:,} more: {more}" if hidden > 0 else ""
+        title = f"{name}: {counted(len(ids))}, the costliest first"
+        table = Table(title, tuple(columns.values()), cells, remark, whole=True)
+        lists.append((_list_addresses()[name].removeprefix("#"), table))
+    title = findings.by_start("The memories that a start loads", "The memories to recall from")
+    words = "A list for each part; the bars above lead here."
+    return Section("memories", title, [words], lists=lists)
+
+
+LISTED: Final = 50
+"""Maximum number of memories in a list of the report."""
+
+_LISTED_COLUMNS: Final = {
+    TITLE: "title",
+    TOKENS: "tokens",
+    "age_days": "days",
+    READS: "reads",
+    REFERENCES: "references",
+    MEMORY_ID: "id",
+}
+"""Columns of a list of memories with their headings."""
+_LISTED_WITHOUT_READS: Final = {
+    name: heading for name, heading in _LISTED_COLUMNS.items() if name != READS
+}
+
+
+def _cell_of(value: Any) -> Cell:
+    """Return a value of a list of memories: a whole number, a text, or a dash if it is missing."""
+    if isinstance(value, str):
+        return for_terminal(value)
+    return "–" if pd.isna(value) else round(value)
 
 
 def sentence(text: str) -> str:
@@ -436,4 +577,5 @@ def _served(findings: Findings) -> Section:
         "of every moment. The table is for today."
     )
     tables = [*findings.sheet().tables]
-    return Section("served", "What each cap serves and costs", [words], tables)
+    title = "What each cap serves and costs"
+    return Section("served", title, [words], tables, is_folded=True)
