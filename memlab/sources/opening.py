@@ -96,6 +96,14 @@ SYSTEMS: tuple[System, ...] = (
     System("Codex", ("codex",), ".codex:Codex", ".codex"),
     System("MCP memory server", ("mcp-graph",), ".mcp_graph:McpGraph"),
     System(
+        "Hermes memories",
+        ("hermes",),
+        ".hermes:Hermes",
+        start="boot context",
+        usual=(".hermes/memories", ".hermes/profiles/*/memories"),
+        inside=("USER.md",),
+    ),
+    System(
         "OpenClaw workspace",
         ("openclaw",),
         ".openclaw:OpenClaw",
