@@ -1,8 +1,8 @@
 """The memory files of Hermes: entries of text with a section sign between them. Read-only.
 
-``MEMORY.md`` has the agent's notes, ``USER.md`` what it knows of its user. A start loads both whole.
-Each file has a limit in characters, beyond which Hermes refuses to add an entry. Entries have no
-ids and no times: the key of a memory is its file and a digest of its text.
+``MEMORY.md`` has the agent's notes, and ``USER.md`` what it knows of its user. A start loads all of
+both. Each file has a limit in characters, beyond which Hermes refuses to add an entry. Entries have
+no ids and no times: the key of a memory is its file and a digest of its text.
 """
 
 import json
@@ -152,9 +152,9 @@ class Hermes(FileSource):
     def changing(self) -> AbstractContextManager[Writer]:
         """Raise UnsafeDeletionError with the tool to use instead."""
         raise UnsafeDeletionError(
-            f"memlab deletes nothing from {self.name}: a running Hermes keeps its entries in memory "
-            "and writes them back; nothing was changed: keep fewer by its memory tool, action "
-            f"remove, or edit the files while it is stopped, or raise {_SETTINGS[NOTES]} in "
+            f"memlab deletes nothing from {self.name}: a running Hermes keeps its entries in "
+            "memory and writes them back; nothing was changed: keep fewer by its memory tool, "
+            f"action remove, or edit the files while it is stopped, or raise {_SETTINGS[NOTES]} in "
             f"{self.path.parent / _CONFIGURATION}"
         )
 
@@ -185,11 +185,8 @@ class Hermes(FileSource):
 
     def limit_of(self, name: str) -> int:
         """Return the limit of a file in characters, by ``config.yaml`` or by default."""
-        setting = re.escape(_SETTINGS[name])
-        content = _content(self.path.parent / _CONFIGURATION)
-        match = re.search(
-            rf"(?m)^[ \t]*{setting}[ \t]*:[ \t]*([0-9]{{1,9}})[ \t]*(?:#.*)?$", content
-        )
+        pattern = rf"(?m)^[ \t]*{_SETTINGS[name]}[ \t]*:[ \t]*([0-9]{{1,9}})[ \t]*(?:#.*)?$"
+        match = re.search(pattern, _content(self.path.parent / _CONFIGURATION))
         return LIMITS[name] if match is None else int(match[1])
 
     def sizes(self) -> dict[str, int]:
