@@ -3,7 +3,6 @@
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,15 +14,22 @@ from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
+from memlab.compaction.store_change import (
+    PlannedChange,
+    changes_in_words,
+    explain_unrecorded,
+    opened_for,
+    plan_in,
+    receipt_of,
+)
 from memlab.compaction.wire import some_of
 from memlab.sources.base import Facts, Source
 from memlab.sources.capabilities import require, superseding_id
 from memlab.sources.opening import SourceLike, folder_schemes, open_source, schemes
 from memlab.sources.readers import Key, Reader, StepCallback, Writer, no_progress
 from memlab.store.archive.index_versions import note_index_versions
-from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
-from memlab.store.archive.schema import Apply, Archived, Entry
+from memlab.store.archive.schema import Apply, Archived
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted
@@ -110,9 +116,17 @@ def apply(
 
     def carry_out() -> Receipt:
         with archive.changing(opened_for(plan, source)) as both:
+            change = PlannedChange(
+                source=source,
+                writer=both.writer,
+                archive=both.archive,
+                now=moment,
+                watch=watch,
+                plan=plan,
+            )
             watch("locked")
-            receipt = _apply_locked(both.writer, both.archive, source, plan, moment, watch)
-            both.after_commit = lambda: _mark_applied(both.archive, receipt, source, watch)
+            receipt = _apply_locked(change)
+            both.after_commit = lambda: _mark_applied(change, receipt)
         return receipt
 
     return retry_if_changed(carry_out)
@@ -152,15 +166,6 @@ def _planned_scheme(plan: Plan) -> str:
     return "claude" if has_text_keys else ""
 
 
-def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
-    """Open a store for the changes that a plan makes to it."""
-    if plan.supersedes:
-        return require(source, "supersession").changing()
-    if plan.moves:
-        return require(source, "retirement").changing()
-    return source.changing()
-
-
 def finish(
     store: SourceLike,
     digest: str,
@@ -191,164 +196,69 @@ def finish(
     return apply(plan, store=source, now=now, watch=watch, all_prunable=True)
 
 
-def plan_in(archive: OpenArchive, entry: Entry) -> Plan:
-    """Load the plan of an archive entry.
-
-    Raise ArchiveError if its text cannot be read or belongs to another plan.
-    """
-    name = f"plan {entry.digest[:12]} in {archive.path}"
-    try:
-        rows_of = partial(archive.plan_rows, entry)
-        plan = Plan.from_json(archive.plan_text(entry), rows_of=rows_of)
-    except errors.PlanError as error:
-        raise errors.ArchiveError(f"{name} cannot be read: {error}") from error
-    if plan.digest != entry.digest:
-        raise errors.ArchiveError(
-            f"{name} is another one, {plan.digest[:12]}; restore a backup of it"
-        )
-    return plan
-
-
-def settle(
-    archive: OpenArchive, reader: Reader, source: Source, now: datetime, *, forget: bool = False
-) -> tuple[str, ...]:
-    """Mark plans as applied that were interrupted after their changes.
-
-    Return their digests. See :meth:`OpenArchive.reconcile_interrupted`.
-    """
-    is_done = partial(is_superseded, reader, source, archive)
-    return archive.reconcile_interrupted(reader.records, at=now, is_done=is_done, forget=forget)
-
-
-def is_superseded(
-    reader: Reader, source: Source, archive: OpenArchive, entry: Entry
-) -> bool | None:
-    """Return whether a store shows that a plan superseded or retired its memories.
-
-    Return None if this cannot be decided: the plan cannot be read, or it supersedes memories and
-    not all of them are superseded.
-    """
-    try:
-        plan = plan_in(archive, entry)
-    except errors.ArchiveError:
-        return None
-    if _is_linked(reader, source, plan):
-        return True
-    return False if plan.moves else None
-
-
-def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
-    """Return whether the store has the links that a plan sets.
-
-    A plan that retires or returns needs one of its links to be set, a plan that supersedes all of
-    them.
-    """
-    links = plan.links.items()
-    as_planned = links & links_now(reader, source, plan.links).items()
-    if plan.moves:
-        return bool(as_planned)
-    return len(as_planned) == len(links)
-
-
-def links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
-    """Return by key the id of the memory that supersedes each memory in the store, or None."""
-    return {key: superseding_id(source, record) for key, record in reader.records(keys)}
-
-
-@contextmanager
-def explain_unrecorded(done: str) -> Iterator[None]:
-    """Add to an ArchiveError which changes were made before the archive failed to record them."""
-    try:
-        yield
-    except errors.ArchiveError as error:
-        raise errors.ArchiveError(
-            f"{done}; only the archive could not note it ({error.__cause__ or error}): run the "
-            "same command again, it notes it"
-        ) from error
-
-
-def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
-    """Return the receipt of a plan that was applied to a store completely."""
-    return Receipt(
-        digest=plan.digest,
-        store=source.name,
-        archive=str(source.archive_path),
-        policy=plan.policy,
-        made_at=plan.made_at,
-        applied_at=now,
-        deleted=len(plan.memories),
-        boot_before=plan.boot_before,
-        boot_after=plan.boot_after,
-        token_rule=plan.token_rule,
-        superseded=len(plan.supersedes),
-        retired=len(plan.retires),
-        returned=len(plan.returns),
-    )
-
-
-def _apply_locked(
-    writer: Writer,
-    archive: OpenArchive,
-    source: Source,
-    plan: Plan,
-    now: datetime,
-    watch: StepCallback,
-) -> Receipt:
+def _apply_locked(change: PlannedChange) -> Receipt:
     """Apply a plan while the write lock of its store is held."""
+    plan = change.plan
+    archive = change.archive
+    writer = change.writer
     if not plan.is_empty:
         archive.check_entries()
     entry = next((entry for entry in archive.entries() if entry.digest == plan.digest), None)
-    receipt = receipt_of(plan, source, now)
-    if entry and _is_resumed(writer, archive, entry, source, plan, watch):
+    receipt = receipt_of(plan, change.source, change.now)
+    if entry and change.resume(entry):
         expired_count = receipt.deleted - entry.memories
         return replace(receipt, deleted=entry.memories, expired=expired_count)
-    forget = bool(plan.memories or plan.moves)
-    finished = settle(archive, writer, source, now, forget=forget)
+    finished = change.reconcile(forget=bool(plan.memories or plan.moves))
     receipt = replace(receipt, finished=finished)
-    expired = _check_against_store(writer, archive, source, plan, now)
-    watch("checked")
-    skipped = expired | _private_keys(writer, archive, source, plan)
+    expired = _check_against_store(change)
+    change.watch("checked")
+    skipped = expired | _private_keys(change)
     leaving = [memory for memory in plan.memories if memory.key not in skipped]
     links = {key: by for key, by in plan.links.items() if key not in expired}
     if not leaving and not links:
         return replace(
             receipt, deleted=0, retired=0, returned=0, expired=len(expired), archive=None
         )
-    copies = _copies(writer, leaving)
-    staying = writer.identity_sample(memory.key for memory in plan.memories)
+    deletion = Apply(
+        digest=plan.digest,
+        policy=plan.policy,
+        made_at=plan.made_at,
+        memories=len(leaving),
+        plan=plans.text_for_archive(plan, expired),
+    )
     with archive.deleting(
-        Apply(
-            digest=plan.digest,
-            policy=plan.policy,
-            made_at=plan.made_at,
-            memories=len(leaving),
-            plan=plans.text_for_archive(plan, expired),
-        ),
-        copies,
-        at=now,
-        staying=staying,
-        watch=watch,
-        is_undone=lambda error: source.atomic or isinstance(error, errors.StalePlanError),
+        deletion,
+        _copies(writer, leaving),
+        at=change.now,
+        staying=writer.identity_sample(memory.key for memory in plan.memories),
+        watch=change.watch,
+        is_undone=partial(_is_undone, change.source),
     ):
         if plan.moves:
             # The archive records these before the store changes.
-            _record_moves(archive, plan, links, now)
+            _record_moves(change, links)
         if links:
             writer.supersede(links, planned=_planned_entries(plan, links))
         else:
             expected = {memory.key: memory.fingerprint for memory in leaving}
-            writer.delete(expected, watch=watch)
+            writer.delete(expected, watch=change.watch)
         note_index_versions(archive, plan.digest, writer.index_versions())
-        watch("verified")
+        change.watch("verified")
     retired_count = sum(memory.key in links for memory in plan.retires)
     return replace(receipt, deleted=len(leaving), retired=retired_count, expired=len(expired))
 
 
-def _record_moves(archive: OpenArchive, plan: Plan, links: Collection[Key], now: datetime) -> None:
+def _is_undone(source: Source, error: BaseException) -> bool:
+    """Return whether a store is unchanged after an error during its change."""
+    return source.atomic or isinstance(error, errors.StalePlanError)
+
+
+def _record_moves(change: PlannedChange, links: Collection[Key]) -> None:
     """Record in the archive which memories a plan retires and which it returns."""
+    plan = change.plan
     retired = {memory.key: memory.memory_id for memory in plan.retires if memory.key in links}
     returned = {memory.key: memory.reason == plans.NEEDED for memory in plan.returns}
-    note_retired(archive, plan.digest, retired=retired, returned=returned, at=now)
+    note_retired(change.archive, plan.digest, retired=retired, returned=returned, at=change.now)
 
 
 def _planned_entries(plan: Plan, links: Collection[Key]) -> dict[Key, str] | None:
@@ -358,84 +268,33 @@ def _planned_entries(plan: Plan, links: Collection[Key]) -> dict[Key, str] | Non
     return {entry.key: entry.said for entry in plan.entries if entry.key in links}
 
 
-def _mark_applied(
-    archive: OpenArchive, receipt: Receipt, source: Source, watch: StepCallback
-) -> None:
+def _mark_applied(change: PlannedChange, receipt: Receipt) -> None:
     """Record in the archive that a plan was applied."""
-    watch("committed")
+    change.watch("committed")
     if receipt.archive is None:
         return
-    with explain_unrecorded(f"{_changes_in_words(receipt)} in {source.name}"):
-        archive.mark_applied(receipt.digest, receipt.applied_at)
-    watch("recorded")
+    with explain_unrecorded(f"{changes_in_words(receipt)} in {change.source.name}"):
+        change.archive.mark_applied(receipt.digest, receipt.applied_at)
+    change.watch("recorded")
 
 
-def _changes_in_words(receipt: Receipt) -> str:
-    """Return as a clause how many memories a plan deleted, superseded, retired or returned."""
-    clauses = []
-    for participle, count in receipt.done:
-        if count:
-            verb = "is" if count == 1 else "are"
-            clauses.append(f"{counted(count)} {verb} {participle}")
-    if receipt.deleted:
-        clauses[-1] += " and archived"
-    return " and ".join(clauses)
-
-
-def _is_resumed(
-    writer: Writer,
-    archive: OpenArchive,
-    entry: Entry,
-    source: Source,
-    plan: Plan,
-    watch: StepCallback,
-) -> bool:
-    """Finish a plan that was interrupted after its deletion began.
-
-    Return whether the plan is applied now. Raise AlreadyAppliedError if the archive has marked it
-    as applied.
-    """
-    if entry.finished_at is not None:
-        restored = f", {entry.restored:,} of them restored since" if entry.restored else ""
-        receipt = replace(receipt_of(plan, source, entry.finished_at), deleted=entry.memories)
-        raise errors.AlreadyAppliedError(
-            f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC: "
-            f"{_changes_in_words(receipt)} in {archive.path}{restored}; make a new plan"
-        )
-    if plan.links:
-        return _is_linked(writer, source, plan)
-    state = archive.state_of(writer.records, entry)
-    if state.is_gone:
-        return True
-    if source.atomic or not state.absent or state.changed:
-        return False
-    # Some memories are deleted already. Only a source without transactions can stop half way.
-    remaining = {
-        memory.key: memory.fingerprint for memory in plan.memories if memory.key in state.same
-    }
-    writer.delete(remaining, watch=watch)
-    watch("verified")
-    return True
-
-
-def _private_keys(
-    reader: Reader, archive: OpenArchive, source: Source, plan: Plan
-) -> frozenset[Key]:
+def _private_keys(change: PlannedChange) -> frozenset[Key]:
     """Return the keys of memories that must not be copied into an archive of another user.
 
     Fewer people may read these memories than the archive, and the caller cannot restrict the
     permissions of the archive. They stay in the store. Warn with ArchivePermissionsWarning.
     """
-    if not source.is_folder:
+    if not change.source.is_folder:
         return frozenset()
-    mode = archive.path.stat().st_mode
-    records = reader.records(memory.key for memory in plan.memories)
-    private = frozenset(key for key, record in records if source.is_private(record, mode))
+    memories = change.plan.memories
+    mode = change.archive.path.stat().st_mode
+    records = change.writer.records(memory.key for memory in memories)
+    private = frozenset(key for key, record in records if change.source.is_private(record, mode))
     if private:
-        names = [memory.memory_id for memory in plan.memories if memory.key in private]
+        names = [memory.memory_id for memory in memories if memory.key in private]
         warnings.warn(
             f"{counted(len(private))} kept ({some_of(names)}): fewer people may read that than "
-            f"{archive.path}, which is not yours to make narrower",
+            f"{change.archive.path}, which is not yours to make narrower",
             errors.ArchivePermissionsWarning,
             stacklevel=2,
         )
@@ -495,18 +354,19 @@ def _check_readable(plan: Plan) -> None:
         )
 
 
-def _check_against_store(
-    writer: Writer, archive: OpenArchive, source: Source, plan: Plan, now: datetime
-) -> frozenset[Key]:
+def _check_against_store(change: PlannedChange) -> frozenset[Key]:
     """Check that a store is still as a plan saw it, and that the plan describes it correctly.
 
     Return the keys of the memories that the plan would change and that have expired since.
     """
-    retired = retired_in(archive) if plan.returns else RetiredMemories()
+    plan = change.plan
+    source = change.source
+    writer = change.writer
+    retired = retired_in(change.archive) if plan.returns else RetiredMemories()
     absent: list[tuple[str, Planned | KeptMemory]] = []
     changed: list[str] = []
     for fate, memories in _named_memories(plan).items():
-        compared = source.without_usage if fate == _KEEPS else archive.location.compared
+        compared = source.without_usage if fate == _KEEPS else change.archive.location.compared
         for memory, record in _with_records(writer, memories):
             if record is None:
                 absent.append((fate, memory))
@@ -519,7 +379,7 @@ def _check_against_store(
                 raise errors.CompactionError(
                     f"plan {plan.digest[:12]} {wrong}; {_nothing_done(plan)}"
                 )
-    expired = plan.expired(now)
+    expired = plan.expired(change.now)
     missing = [memory.memory_id for _, memory in absent if memory.key not in expired]
     _check_fresh(plan, missing, changed)
     _check_side_effects(writer, plan)

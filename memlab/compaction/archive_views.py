@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from memlab import columns as col
-from memlab.compaction.applier import is_superseded, plan_in, receipt_of
 from memlab.compaction.plans import Plan, Receipt
+from memlab.compaction.store_change import is_superseded, plan_in, receipt_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.items import tags_as_text

@@ -13,7 +13,7 @@ import pandas as pd
 from memlab import columns as c
 from memlab.arguments import texts
 from memlab.clock import moment_or_now
-from memlab.compaction.applier import settle
+from memlab.compaction.store_change import StoreChange
 from memlab.compaction.wire import entries_left_in_words, minute, some_of
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.evidence.losses import contents_of, losses_of
@@ -21,7 +21,7 @@ from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Source, read_consistent
 from memlab.sources.capabilities import Loss
 from memlab.sources.opening import SourceLike, open_source
-from memlab.sources.readers import Key, StepCallback, Writer, no_progress
+from memlab.sources.readers import Key, StepCallback, no_progress
 from memlab.store.archive.content_copies import Counts, copy_contents, keeps_copies
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import RECOVERS, Apply, Archived, PlanText
@@ -277,40 +277,51 @@ def recover(
     if not recovery.kept:
         return Recovery(store=source.name, frame=recovery.frame, applied=True)
     with source.made_again(), source.archive.changing(source.changing()) as both:
-        writer = both.writer
-        archive = both.archive
-        archive.check_entries()
-        settle(archive, writer, source, moment)
-        watch("locked")
-        replaced = _records_to_replace(writer, source, recovery)
-        copied = Apply(
-            digest=recovery.digest,
-            policy=RECOVERS,
-            made_at=moment,
-            memories=len(recovery.kept),
-            plan=_text_of_replaced(archive, replaced),
+        change = StoreChange(
+            source=source, writer=both.writer, archive=both.archive, now=moment, watch=watch
         )
-        records = writer.as_put_back(recovery.records)
-        entries_left = tuple(writer.entries_left)
-        copies = (Archived(key, record, _REASON) for key, record in records)
-        with archive.deleting(copied, copies, at=moment):
-            archive.mark_applied(recovery.digest, moment)
-            watch("archived")
-            _write(writer, source, records, replaced)
-            watch("inserted")
+        entries_left = _recover_locked(change, recovery)
     watch("committed")
     return replace(recovery, applied=True, entries_left=entries_left)
 
 
-def _records_to_replace(writer: Writer, source: Source, recovery: Recovery) -> dict[Key, bytes]:
+def _recover_locked(change: StoreChange, recovery: Recovery) -> tuple[Key, ...]:
+    """Recover memories while the write lock of their store is held.
+
+    Return the keys of memories whose index entries were left unchanged.
+    """
+    archive = change.archive
+    archive.check_entries()
+    change.reconcile()
+    change.watch("locked")
+    replaced = _records_to_replace(change, recovery)
+    recovered = Apply(
+        digest=recovery.digest,
+        policy=RECOVERS,
+        made_at=change.now,
+        memories=len(recovery.kept),
+        plan=_text_of_replaced(archive, replaced),
+    )
+    records = change.writer.as_put_back(recovery.records)
+    entries_left = tuple(change.writer.entries_left)
+    copies = (Archived(key, record, _REASON) for key, record in records)
+    with archive.deleting(recovered, copies, at=change.now):
+        archive.mark_applied(recovery.digest, change.now)
+        change.watch("archived")
+        _write(change, records, replaced)
+        change.watch("inserted")
+    return entries_left
+
+
+def _records_to_replace(change: StoreChange, recovery: Recovery) -> dict[Key, bytes]:
     """Return by key the current records of memories that are in the store, emptied or unlisted.
 
     Raise StalePlanError if one of them was changed or deleted since the recovery was planned.
     """
     losses = {loss.key: loss for loss in recovery.kept.values() if _is_present(loss)}
-    current = dict(writer.records(losses))
+    current = dict(change.writer.records(losses))
     for key, loss in losses.items():
-        if key not in current or not _is_still_lost(loss, current[key], source):
+        if key not in current or not _is_still_lost(loss, current[key], change.source):
             raise StalePlanError(
                 "what was empty or not listed was written or deleted meanwhile; nothing was "
                 "changed: try again"
@@ -328,8 +339,7 @@ def _text_of_replaced(archive: OpenArchive, replaced: Mapping[Key, bytes]) -> Pl
 
 
 def _write(
-    writer: Writer,
-    source: Source,
+    change: StoreChange,
     records: Sequence[tuple[Key, bytes]],
     replaced: Mapping[Key, bytes],
 ) -> None:
@@ -337,6 +347,7 @@ def _write(
 
     Raise ArchiveError if a position or an id is in use.
     """
+    writer = change.writer
     inserted = []
     replacing = []
     for key, record in records:
@@ -345,7 +356,7 @@ def _write(
         else:
             inserted.append((key, record))
     taken: list[object] = [key for key, _ in writer.records([key for key, _ in inserted])]
-    _check_free(source, taken + writer.conflicts(inserted))
+    _check_free(change.source, taken + writer.conflicts(inserted))
     if replaced:
         expected = {
             key: fingerprint_of(writer.comparable_record(record))

@@ -13,8 +13,14 @@ from typing import NamedTuple
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
-from memlab.compaction import applier
 from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory, Receipt
+from memlab.compaction.store_change import (
+    PlannedChange,
+    StoreChange,
+    explain_unrecorded,
+    opened_for,
+    plan_in,
+)
 from memlab.compaction.wire import entries_left_in_words, some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
@@ -130,15 +136,17 @@ def restore(
     if into is None:
         source.archive.check()
     with source.archive.writing() as archive:
-        request = _Request(source=source, archive=archive, digest=receipt, ids=wanted)
+        request = _Request(
+            source=source, archive=archive, digest=receipt, ids=wanted, now=moment, watch=watch
+        )
         entry = archive.entry(receipt)
         if not entry.memories:
-            return _undo_links(request, into, watch)
-        if entry.recovers and into is None:
-            return _undo_recovery(request, entry, watch)
+            return _undo_links(request, entry, into)
         if into is not None:
             return Restored(_restore_into(request, Path(into)))
-        return _restore_deleted(request, moment, watch)
+        if entry.recovers:
+            return _undo_recovery(request, entry)
+        return _restore_deleted(request)
 
 
 class _Request(NamedTuple):
@@ -148,28 +156,50 @@ class _Request(NamedTuple):
     archive: OpenArchive
     digest: str
     ids: frozenset[str] | None
+    now: datetime
+    watch: StepCallback
+
+    def change(self, writer: Writer) -> StoreChange:
+        """Return the context of the change of the open store."""
+        return StoreChange(
+            source=self.source, writer=writer, archive=self.archive, now=self.now, watch=self.watch
+        )
+
+    def planned_change(self, writer: Writer, plan: Plan) -> PlannedChange:
+        """Return the context of undoing a plan in the open store."""
+        return PlannedChange(
+            source=self.source,
+            writer=writer,
+            archive=self.archive,
+            now=self.now,
+            watch=self.watch,
+            plan=plan,
+        )
 
     def check_known(self, ids: Iterable[str | None], does: str) -> None:
         """Raise ArchiveError if a requested id is not among the ids of the plan."""
-        if unknown := sorted(set(self.ids or ()).difference(ids)):
+        unknown = sorted(set(self.ids or ()).difference(ids))
+        if unknown:
             raise ArchiveError(
                 f"plan {self.digest[:12]} {does} no memory {some_of(unknown)}; nothing was "
                 f"restored: memlab archive {self.archive.location.store} lists what it did"
             )
 
 
-def _restore_deleted(request: _Request, now: datetime, watch: StepCallback) -> Restored:
+def _restore_deleted(request: _Request) -> Restored:
     """Insert the memories that a plan deleted into the store again."""
     source = request.source
     archive = request.archive
+    watch = request.watch
     inserted = 0
     with source.changing() as writer:
-        applier.settle(archive, writer, source, now)
+        change = request.change(writer)
+        change.reconcile()
         watch("locked")
         entry = archive.entry(request.digest)
         copies = _chosen(request, entry)
         with archive.one_moment():
-            missing = _missing(writer, source, archive, entry, copies)
+            missing = _missing(change, entry, copies)
             watch("checked")
             if missing.known_keys:
                 if len(missing.known_keys) == entry.memories:
@@ -188,8 +218,8 @@ def _restore_deleted(request: _Request, now: datetime, watch: StepCallback) -> R
     unmarked = [
         copy.key for copy in copies if copy.restored_at is None and copy.key in restored_keys
     ]
-    with applier.explain_unrecorded(f"{inserted:,} memories were restored into {source.name}"):
-        archive.mark_restored(entry.digest, unmarked, now)
+    with explain_unrecorded(f"{inserted:,} memories were restored into {source.name}"):
+        archive.mark_restored(entry.digest, unmarked, request.now)
     watch("recorded")
     restored = Restored(inserted)
     restored.left_out = len(expired)
@@ -198,17 +228,18 @@ def _restore_deleted(request: _Request, now: datetime, watch: StepCallback) -> R
     return restored
 
 
-def _undo_links(request: _Request, into: str | Path | None, watch: StepCallback) -> Restored:
+def _undo_links(request: _Request, entry: Entry, into: str | Path | None) -> Restored:
     """Undo a plan that superseded, retired or returned memories."""
-    plan = applier.plan_in(request.archive, request.archive.entry(request.digest))
+    plan = plan_in(request.archive, entry)
     if into is not None:
         raise ArchiveError(
             f"plan {plan.digest[:12]} deleted nothing that a new file could be made of; restore "
             "without one"
         )
-    with applier.opened_for(plan, request.source) as writer:
+    watch = request.watch
+    with opened_for(plan, request.source) as writer:
         watch("locked")
-        links = _links_before(writer, request, plan)
+        links = _links_before(request, request.planned_change(writer, plan))
         entries = {entry.key: entry.said for entry in plan.entries if entry.key in links}
         if len(links) == len(plan.links):
             writer.index_before = index_versions_in(request.archive, plan.digest)
@@ -224,10 +255,11 @@ def _undo_links(request: _Request, into: str | Path | None, watch: StepCallback)
     return restored
 
 
-def _undo_recovery(request: _Request, entry: Entry, watch: StepCallback) -> Restored:
+def _undo_recovery(request: _Request, entry: Entry) -> Restored:
     """Remove the memories that a recovery had put back; load-bearing ones stay in the store."""
     source = request.source
     archive = request.archive
+    watch = request.watch
     keys = [copy.key for copy in _chosen(request, entry)]
     replaced = _replaced(request, entry)
     with source.changing() as writer:
@@ -286,12 +318,13 @@ def _replaced(request: _Request, entry: Entry) -> dict[Key, bytes]:
     return replaced
 
 
-def _links_before(writer: Writer, request: _Request, plan: Plan) -> dict[Key, str | None]:
+def _links_before(request: _Request, change: PlannedChange) -> dict[Key, str | None]:
     """Return by key the links to set so that a plan is undone, for the requested ids.
 
     A link is the id of the memory that supersedes, or None for a memory that is loaded. Memories
     that have the link already are left out.
     """
+    plan = change.plan
     does = "retired or returned" if plan.moves else "superseded"
     memories: Iterator[PlannedLink | PlannedMemory] = chain(plan.supersedes, plan.moves)
     keys = {memory.memory_id: memory.key for memory in memories}
@@ -301,8 +334,8 @@ def _links_before(writer: Writer, request: _Request, plan: Plan) -> dict[Key, st
         wanted = {name: key for name, key in keys.items() if name in request.ids}
     wanted_keys = set(wanted.values())
     planned = plan.links
-    current = applier.links_now(writer, request.source, wanted.values())
-    before = _retired_before(writer, request.source, plan)
+    current = change.links(wanted.values())
+    before = _retired_before(change)
     others = [
         name
         for name, key in wanted.items()
@@ -317,18 +350,19 @@ def _links_before(writer: Writer, request: _Request, plan: Plan) -> dict[Key, st
     retired = {memory.key for memory in plan.retires if memory.key in wanted_keys}
     loaded = retired - links.keys()
     entries = {entry.key: entry.said for entry in plan.entries if entry.key in loaded}
-    for key in writer.unlisted(entries):
+    for key in change.writer.unlisted(entries):
         links[key] = None
     return links
 
 
-def _retired_before(writer: Writer, source: Source, plan: Plan) -> dict[Key, str]:
+def _retired_before(change: PlannedChange) -> dict[Key, str]:
     """Return by key the ids of memories that a plan returned and that may be retired again.
 
     A memory that is load-bearing by now stays loaded and is left out.
     """
-    retired = {memory.key: memory.memory_id for memory in plan.returns}
-    for key, record in writer.records(list(retired)):
+    source = change.source
+    retired = {memory.key: memory.memory_id for memory in change.plan.returns}
+    for key, record in change.writer.records(list(retired)):
         if source.is_load_bearing(source.facts_of(record), unsure=True):
             del retired[key]
     return retired
@@ -386,13 +420,13 @@ def _chosen(request: _Request, entry: Entry) -> list[Copy]:
     return [copy for copy in copies if ids_by_key.get(copy.key) in ids]
 
 
-def _missing(
-    writer: Writer, source: Source, archive: OpenArchive, entry: Entry, copies: list[Copy]
-) -> _Records:
+def _missing(change: StoreChange, entry: Entry, copies: list[Copy]) -> _Records:
     """Return the records that are not in the store, after checking that they can be inserted.
 
     Raise ArchiveError if a position or an id is in use again, or if a record is damaged.
     """
+    archive = change.archive
+    writer = change.writer
     state = archive.state_of(writer.records, entry, copies)
     changed = {copy.key for copy in copies if copy.key in state.changed and not copy.restored_at}
     current = dict(writer.records(state.changed))
@@ -418,7 +452,7 @@ def _missing(
         raise ArchiveError(
             f"{counted(len(taken), 'places')} of plan {entry.digest[:12]} taken since "
             f"({some_of(taken)}); nothing was restored: restore the other "
-            f"{max(len(copies) - len(taken), 0):,} by id, or {_all_elsewhere(source)}"
+            f"{max(len(copies) - len(taken), 0):,} by id, or {_all_elsewhere(change.source)}"
         )
     return missing
 

@@ -16,9 +16,9 @@ from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction import wire
 from memlab.compaction.applier import apply as apply_to_store
-from memlab.compaction.applier import receipt_of
 from memlab.compaction.planner import plan as plan_store
 from memlab.compaction.plans import Plan
+from memlab.compaction.store_change import receipt_of
 from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
 from memlab.files import OWNER_ONLY, read_whole, write_whole
 from memlab.fleet.names import Member, Members, Sources

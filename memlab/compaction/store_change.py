@@ -1,0 +1,220 @@
+"""One change of a store: its context, and the steps that all changes share.
+
+Applying, restoring, superseding, retiring and recovering each hold a :class:`StoreChange` while the
+store is locked and its archive is open.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from memlab import errors
+from memlab.compaction.plans import Plan, Receipt
+from memlab.sources.base import Source
+from memlab.sources.capabilities import require, superseding_id
+from memlab.sources.readers import Key, Reader, StepCallback, Writer
+from memlab.store.archive.open_archive import OpenArchive
+from memlab.store.archive.schema import Entry
+from memlab.text import counted
+
+
+@dataclass(frozen=True)
+class StoreChange:
+    """Context of one change of a store.
+
+    Attributes
+    ----------
+    source : Source
+        The store.
+    writer : Writer
+        Changes the store, which is locked if its kind can be.
+    archive : OpenArchive
+        The archive, open for writing.
+    now : datetime
+        The time of the change that the archive records.
+    watch : callable
+        Progress callback.
+    """
+
+    source: Source
+    writer: Writer
+    archive: OpenArchive
+    now: datetime
+    watch: StepCallback
+
+    def reconcile(self, *, forget: bool = False) -> tuple[str, ...]:
+        """Mark plans as applied that were interrupted after their changes; return their digests.
+
+        With `forget`, discard those that were interrupted before any change. See
+        :meth:`OpenArchive.reconcile_interrupted`.
+        """
+        is_done = partial(is_superseded, self.writer, self.source, self.archive)
+        return self.archive.reconcile_interrupted(
+            self.writer.records, at=self.now, is_done=is_done, forget=forget
+        )
+
+    def links(self, keys: Iterable[Key]) -> dict[Key, str | None]:
+        """Return by key the id of the memory that supersedes each memory in the store, or None."""
+        return _links_of(self.writer, self.source, keys)
+
+
+@dataclass(frozen=True)
+class PlannedChange(StoreChange):
+    """Context of applying or undoing a plan.
+
+    Attributes
+    ----------
+    plan : Plan
+        The plan.
+    """
+
+    plan: Plan
+
+    def resume(self, entry: Entry) -> bool:
+        """Finish the plan if it was interrupted after its deletion began.
+
+        Parameters
+        ----------
+        entry : Entry
+            The plan in the archive.
+
+        Returns
+        -------
+        bool
+            Whether the plan is applied now.
+
+        Raises
+        ------
+        AlreadyAppliedError
+            If the archive has marked the plan as applied.
+        """
+        plan = self.plan
+        if entry.finished_at is not None:
+            restored = f", {entry.restored:,} of them restored since" if entry.restored else ""
+            receipt = receipt_of(plan, self.source, entry.finished_at)
+            done = changes_in_words(replace(receipt, deleted=entry.memories))
+            raise errors.AlreadyAppliedError(
+                f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC: "
+                f"{done} in {self.archive.path}{restored}; make a new plan"
+            )
+        if plan.links:
+            return _is_linked(self.writer, self.source, plan)
+        state = self.archive.state_of(self.writer.records, entry)
+        if state.is_gone:
+            return True
+        if self.source.atomic or not state.absent or state.changed:
+            return False
+        # Some memories are deleted already. Only a source without transactions can stop half way.
+        remaining = {
+            memory.key: memory.fingerprint for memory in plan.memories if memory.key in state.same
+        }
+        self.writer.delete(remaining, watch=self.watch)
+        self.watch("verified")
+        return True
+
+
+def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
+    """Open a store for the changes that a plan makes to it."""
+    if plan.supersedes:
+        return require(source, "supersession").changing()
+    if plan.moves:
+        return require(source, "retirement").changing()
+    return source.changing()
+
+
+def plan_in(archive: OpenArchive, entry: Entry) -> Plan:
+    """Load the plan of an archive entry.
+
+    Raise ArchiveError if its text cannot be read or belongs to another plan.
+    """
+    name = f"plan {entry.digest[:12]} in {archive.path}"
+    try:
+        rows_of = partial(archive.plan_rows, entry)
+        plan = Plan.from_json(archive.plan_text(entry), rows_of=rows_of)
+    except errors.PlanError as error:
+        raise errors.ArchiveError(f"{name} cannot be read: {error}") from error
+    if plan.digest != entry.digest:
+        raise errors.ArchiveError(
+            f"{name} is another one, {plan.digest[:12]}; restore a backup of it"
+        )
+    return plan
+
+
+def is_superseded(
+    reader: Reader, source: Source, archive: OpenArchive, entry: Entry
+) -> bool | None:
+    """Return whether a store shows that a plan superseded or retired its memories.
+
+    Return None if this cannot be decided: the plan cannot be read, or it supersedes memories and
+    not all of them are superseded.
+    """
+    try:
+        plan = plan_in(archive, entry)
+    except errors.ArchiveError:
+        return None
+    if _is_linked(reader, source, plan):
+        return True
+    return False if plan.moves else None
+
+
+def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
+    """Return whether the store has the links that a plan sets.
+
+    A plan that retires or returns needs one of its links to be set, a plan that supersedes all of
+    them.
+    """
+    links = plan.links.items()
+    as_planned = links & _links_of(reader, source, plan.links).items()
+    if plan.moves:
+        return bool(as_planned)
+    return len(as_planned) == len(links)
+
+
+def _links_of(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
+    """Return by key the id of the memory that supersedes each memory in the store, or None."""
+    return {key: superseding_id(source, record) for key, record in reader.records(keys)}
+
+
+@contextmanager
+def explain_unrecorded(done: str) -> Iterator[None]:
+    """Add to an ArchiveError which changes were made before the archive failed to record them."""
+    try:
+        yield
+    except errors.ArchiveError as error:
+        raise errors.ArchiveError(
+            f"{done}; only the archive could not note it ({error.__cause__ or error}): run the "
+            "same command again, it notes it"
+        ) from error
+
+
+def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
+    """Return the receipt of a plan that was applied to a store completely."""
+    return Receipt(
+        digest=plan.digest,
+        store=source.name,
+        archive=str(source.archive_path),
+        policy=plan.policy,
+        made_at=plan.made_at,
+        applied_at=now,
+        deleted=len(plan.memories),
+        boot_before=plan.boot_before,
+        boot_after=plan.boot_after,
+        token_rule=plan.token_rule,
+        superseded=len(plan.supersedes),
+        retired=len(plan.retires),
+        returned=len(plan.returns),
+    )
+
+
+def changes_in_words(receipt: Receipt) -> str:
+    """Return as a clause how many memories a plan deleted, superseded, retired or returned."""
+    clauses = []
+    for participle, count in receipt.done:
+        if count:
+            verb = "is" if count == 1 else "are"
+            clauses.append(f"{counted(count)} {verb} {participle}")
+    if receipt.deleted:
+        clauses[-1] += " and archived"
+    return " and ".join(clauses)
