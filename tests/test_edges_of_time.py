@@ -43,7 +43,7 @@ def test_rows_dated_at_the_edge_are_read(tmp_path: Path, edge: str, which: str) 
     assert_words_for(store, tmp_path)
     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
     assert receipt.deleted == 7
-    assert memlab.restore(receipt) == 7
+    assert memlab.restore(receipt).memories == 7
 
 
 @pytest.mark.parametrize("edge", EDGES)
@@ -56,7 +56,7 @@ def test_files_dated_at_the_edge_are_read(tmp_path: Path, edge: str) -> None:
     write_index(folder, [f"- [{name}]({name})" for name in names])
     assert_words_for(folder, tmp_path)
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(3)))
-    assert memlab.restore(receipt) == 3
+    assert memlab.restore(receipt).memories == 3
 
 
 @pytest.mark.parametrize(

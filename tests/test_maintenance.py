@@ -65,7 +65,7 @@ def test_it_compacts_into_the_archive_gives_the_room_back_and_is_done(store: Pat
     assert (again.has_work, again.failed, again.receipt) == (False, False, None)
     assert files_in(store.parent) == before
     assert found.receipt is not None
-    assert memlab.restore(found.receipt, now=NOW) == 81
+    assert memlab.restore(found.receipt, now=NOW).memories == 81
 
 
 def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> None:
@@ -260,7 +260,7 @@ def test_with_retire_it_goes_both_ways_and_deletes_what_nobody_needed_for_long(s
     assert memlab.load(store).retired_at.notna().sum() == 1
     assert said(last, "delete").endswith(f"undo: {last.deletion and last.deletion.undo}")
     assert last.deletion is not None
-    assert memlab.restore(last.deletion) == 79
+    assert memlab.restore(last.deletion).memories == 79
     assert memlab.load(store).retired_at.notna().sum() == 80
 
 

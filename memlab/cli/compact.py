@@ -459,7 +459,7 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     target = store if into is None else into
     if output.wants_json():
         fields: dict[str, Any] = {
-            "restored": restored,
+            "restored": restored.memories,
             "left_out": restored.left_out,
             "rows_left_out": dict(restored.rows_left_out),
         }
@@ -471,11 +471,13 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
         output.print_json(fields)
         return
     if restored.stay is None:
-        lines = [f"{counted(restored)} restored into {target}"]
-        if not restored and not restored.left_out:
+        lines = [f"{counted(restored.memories)} restored into {target}"]
+        if not restored.memories and not restored.left_out:
             lines.append("what that plan took out is back already, each memory in its place")
     else:
-        lines = [f"{counted(restored)} taken out of {target} again, which memlab lost had put back"]
+        lines = [
+            f"{counted(restored.memories)} taken out of {target} again, which memlab lost had put back"
+        ]
         if restored.stay:
             verb = "stays" if restored.stay == 1 else "stay"
             lines.append(f"{counted(restored.stay)} {verb}: memlab deletes nothing load-bearing")

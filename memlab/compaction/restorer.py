@@ -3,12 +3,12 @@
 import json
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from os import PathLike
 from os.path import lexists
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from memlab.arguments import expect, texts
@@ -38,11 +38,15 @@ from memlab.store.snapshot import read_snapshot
 from memlab.text import command, counted
 
 
-class Restored(int):
-    """Number of memories that were restored, with what was left out.
+@dataclass(frozen=True)
+class Restored:
+    """Result of :func:`restore`.
 
     Attributes
     ----------
+    memories : int
+        Number of memories that were restored. For the undo of a recovery, number of memories that
+        were removed again.
     left_out : int
         Number of memories that were not restored because they have expired.
     rows_left_out : mapping of str to int
@@ -53,10 +57,15 @@ class Restored(int):
         Keys of memories that already had an entry in the index. The entry was left unchanged.
     """
 
+    memories: int = 0
     left_out: int = 0
-    rows_left_out: Mapping[str, int] = MappingProxyType({})
+    rows_left_out: Mapping[str, int] = field(default_factory=dict)
     stay: int | None = None
     entries_left: Sequence[Key] = ()
+
+    def __int__(self) -> int:
+        """Return the number of memories."""
+        return self.memories
 
     @property
     def index_note(self) -> str:
@@ -72,7 +81,7 @@ def restore(
     into: str | Path | None = None,
     now: datetime | None = None,
     watch: StepCallback = no_progress,
-) -> "Restored":
+) -> Restored:
     """Restore archived memories: the same bytes at the same position.
 
     For a plan that superseded or retired memories, load them again and retire again those that it
@@ -101,13 +110,8 @@ def restore(
     Returns
     -------
     Restored
-        The number of restored memories, an ``int``. Its ``left_out`` counts the memories that were
-        not restored because they have expired. Its ``rows_left_out`` counts by table the rows of
-        other tables that were not restored. Its ``entries_left`` has the keys of memories that
-        already had an index entry, which was left unchanged. For the undo of
-        :func:`memlab.compaction.recover`: the number of memories that were removed again. Its
-        ``stay`` then counts the memories that stay because they are load-bearing. For a receipt of
-        a plan that changed nothing: 0.
+        The number of restored ``memories``, and what was left out. For a receipt of a plan that
+        changed nothing, the number is 0.
 
     Raises
     ------
@@ -127,7 +131,7 @@ def restore(
     if isinstance(receipt, Receipt):
         changed = receipt.deleted + receipt.superseded + receipt.retired + receipt.returned
         if receipt.archive is None and not changed and wanted is None and into is None:
-            return Restored(0)
+            return Restored()
         store = receipt.store if store is None else store
         receipt = receipt.digest
     if store is None:
@@ -143,7 +147,7 @@ def restore(
         if not entry.memories:
             return _undo_links(request, entry, into)
         if into is not None:
-            return Restored(_restore_into(request, Path(into)))
+            return Restored(memories=_restore_into(request, Path(into)))
         if entry.recovers:
             return _undo_recovery(request, entry)
         return _restore_deleted(request)
@@ -221,11 +225,12 @@ def _restore_deleted(request: _Request) -> Restored:
     with explain_unrecorded(f"{inserted:,} memories were restored into {source.name}"):
         archive.mark_restored(entry.digest, unmarked, request.now)
     watch("recorded")
-    restored = Restored(inserted)
-    restored.left_out = len(expired)
-    restored.rows_left_out = dict(writer.rows_left_out)
-    restored.entries_left = tuple(writer.entries_left)
-    return restored
+    return Restored(
+        memories=inserted,
+        left_out=len(expired),
+        rows_left_out=dict(writer.rows_left_out),
+        entries_left=tuple(writer.entries_left),
+    )
 
 
 def _undo_links(request: _Request, entry: Entry, into: str | Path | None) -> Restored:
@@ -250,9 +255,7 @@ def _undo_links(request: _Request, entry: Entry, into: str | Path | None) -> Res
         retired = {key: by for key, by in links.items() if by is not None}
         forget_retired(request.archive, plan.digest, links.keys() - retired, retired)
     watch("committed")
-    restored = Restored(count)
-    restored.entries_left = tuple(writer.entries_left)
-    return restored
+    return Restored(memories=count, entries_left=tuple(writer.entries_left))
 
 
 def _undo_recovery(request: _Request, entry: Entry) -> Restored:
@@ -295,9 +298,7 @@ def _undo_recovery(request: _Request, entry: Entry) -> Restored:
                 writer.insert(earlier)
         watch("verified")
     watch("committed")
-    restored = Restored(len(expected))
-    restored.stay = len(load_bearing)
-    return restored
+    return Restored(memories=len(expected), stay=len(load_bearing))
 
 
 def _replaced(request: _Request, entry: Entry) -> dict[Key, bytes]:

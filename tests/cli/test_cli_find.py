@@ -138,7 +138,7 @@ def test_every_command_leaves_no_trace_in_an_odd_folder_and_what_goes_comes_back
     assert not left["prunable"].any()
     assert len(left) == plan.keeps.memories
     if plan.memories:
-        assert memlab.restore(receipt) == len(plan.memories)
+        assert memlab.restore(receipt).memories == len(plan.memories)
     assert files_in(folder) == before
 
 

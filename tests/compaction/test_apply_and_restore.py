@@ -43,10 +43,10 @@ def test_a_plan_deletes_what_compact_episodic_deletes_and_all_or_some_comes_back
     assert_nothing_lost(before, store)
     if receipt.deleted:
         some = [each for number, each in enumerate(made.memories) if number in chosen]
-        assert restore(receipt, ids=[each.memory_id for each in some]) == len(some)
+        assert restore(receipt, ids=[each.memory_id for each in some]).memories == len(some)
         away = {each.position for each in made.memories if each not in some}
         assert rows_of(store) == {p: found for p, found in before.items() if p not in away}
-        assert restore(receipt) == receipt.deleted - len(some)
+        assert restore(receipt).memories == receipt.deleted - len(some)
     else:
         assert not archive_of(store).exists()
     assert rows_of(store) == before
@@ -203,7 +203,7 @@ class TestCutShort:
         assert all(entry.finished_at for entry in archived_plans(store))
         assert compacted(store, keep).finished == ()
         assert_nothing_lost(before, store)
-        assert restore(made.digest, store=store) == len(made.memories)
+        assert restore(made.digest, store=store).memories == len(made.memories)
 
     def test_a_position_taken_again_does_not_hide_that_the_deletion_was_done(
         self, store: Path
@@ -223,13 +223,13 @@ class TestCutShort:
         before = rows_of(store)
         made = planned(store)
         leave_unfinished(store, made)
-        assert restore(made.digest, store=store) == 0
+        assert restore(made.digest, store=store).memories == 0
         run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e1', 'e2')")
         with pytest.raises(StalePlanError):
             apply(made)
         apply(planned(store, 2))
         assert_nothing_lost(before, store)
-        assert restore(made.digest, store=store, ids=["e1", "e2"]) == 2
+        assert restore(made.digest, store=store, ids=["e1", "e2"]).memories == 2
 
 
 class TestPermissions:
@@ -262,14 +262,14 @@ class TestPermissions:
 def test_what_was_restored_is_left_alone_and_compacted_away_it_comes_back(store: Path) -> None:
     before = rows_of(store)
     receipt = compacted(store)
-    assert restore(receipt.digest[:6], store=store) == 6
+    assert restore(receipt.digest[:6], store=store).memories == 6
     assert rows_of(store) == before
     run_sql(store, "UPDATE memory_items SET superseded_by = 'e9' WHERE memory_id = 'e1'")
     changed = rows_of(store)
-    assert restore(receipt) == 0
+    assert restore(receipt).memories == 0
     assert rows_of(store) == changed
     run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e1', 'e2')")
-    assert restore(receipt) == 2
+    assert restore(receipt).memories == 2
     assert rows_of(store) == before
 
 
@@ -306,15 +306,15 @@ def test_what_stands_in_the_way_is_named(store: Path, rows: list[Row], taken: st
 
 
 def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_returns_by_id(store: Path) -> None:
-    assert "takes the place of the newest" not in str(planned(store))
+    assert "takes its position" not in str(planned(store))
     made = planned(store, 0)
-    assert "takes the place of the newest, which goes" in str(made)
+    assert "the next one written takes its position" in str(made)
     assert Plan.from_json(made.to_json()) == made
     receipt = apply(made)
     write_rows(store, [row("next", rowid=13)])
     with pytest.raises(ArchiveError, match=r"1 place .*position 13.*the other 9 by id"):
         restore(receipt)
-    assert restore(receipt, ids=[f"e{n}" for n in range(1, 10)]) == 9
+    assert restore(receipt, ids=[f"e{n}" for n in range(1, 10)]).memories == 9
 
 
 class TestIntoANewFile:
@@ -325,14 +325,14 @@ class TestIntoANewFile:
         after = rows_of(store)
         into = tmp_path / "restored.db"
         (tmp_path / ".restored.db.0a.part").touch()  # of one that was killed
-        assert restore(receipt, into=into) == 6
+        assert restore(receipt, into=into).memories == 6
         assert rows_of(into) == {position: before[position] for position in range(4, 10)}
         assert [p.name for p in tmp_path.iterdir() if "restored" in p.name] == ["restored.db"]
         with pytest.raises(MemlabError, match="exists already; name a new file"):
             restore(receipt, into=store)
         assert rows_of(store) == after
         store.unlink()
-        assert restore(receipt, ids=["e1"], into=tmp_path / "one.db") == 1
+        assert restore(receipt, ids=["e1"], into=tmp_path / "one.db").memories == 1
         drop_archived(store, digest=receipt.digest)
         with pytest.raises(ArchiveError, match="its words are erased"):
             restore(receipt, into=tmp_path / "back.db")

@@ -55,7 +55,7 @@ def test_all_goes_only_where_that_is_said(old: list[bool], decisions: int, retir
             receipt = memlab.apply(made, now=NOW, all_prunable=True)
             counts = (0, len(old)) if retire else (len(old), 0)
             assert (receipt.deleted, receipt.retired) == counts
-            assert memlab.restore(receipt, now=NOW) == len(old)
+            assert memlab.restore(receipt, now=NOW).memories == len(old)
 
 
 @pytest.mark.parametrize("settings", [RECENT, RETIRING])

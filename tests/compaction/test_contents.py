@@ -236,7 +236,7 @@ class TestDropping:
         with pytest.raises(ZeroDivisionError):
             drop_archived(secrets, digest=digest, now=NOON)
         assert dropped_plans(secrets) == []
-        assert restore(digest, store=secrets, now=NOON) == 7
+        assert restore(digest, store=secrets, now=NOON).memories == 7
         monkeypatch.setattr(OpenArchive, "dropped", lambda archive: 2 * archive.entries())
         with pytest.raises(ArchiveError, match="names several plans"):
             what_drops(secrets, digest=digest[:1], facts_too=True)

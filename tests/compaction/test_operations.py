@@ -156,7 +156,7 @@ def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
         entry = archived_plans(store)[-1]
         assert entry.finished_at is not None
         counts = {"supersede": 1, "retire": 2}
-        assert restore(entry.digest, store=store) == counts.get(name, 6)
+        assert restore(entry.digest, store=store).memories == counts.get(name, 6)
         assert rows_of(store) == before
 
 
@@ -285,7 +285,7 @@ def test_without_an_archive_it_says_that_nothing_was_taken_out(
         ASK_AN_ARCHIVE[name](store)
     assert last_applied(store) is None
     assert files_in(store.parent) == before
-    assert restore(compacted(store)) == 6
+    assert restore(compacted(store)).memories == 6
 
 
 @pytest.mark.parametrize("source", [":memory:", memlab.SqliteMemoryStore])
@@ -360,7 +360,7 @@ class CompactionUnderStops(RuleBasedStateMachine):
         entry = data.draw(st.sampled_from(archived_plans(self.store)))
         before = rows_of(self.store)
         try:
-            count = restore(entry.digest, store=self.store, watch=stop_at(stop))
+            count = restore(entry.digest, store=self.store, watch=stop_at(stop)).memories
         except ArchiveError:
             assert rows_of(self.store) == before
             return

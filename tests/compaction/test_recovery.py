@@ -86,7 +86,7 @@ def test_what_is_copied_is_lost_when_it_goes_and_comes_back_with_its_line(folder
     assert files_in(folder) == before
     assert lost(folder) == []
     assert "2 restored" not in str(memlab.doctor(folder))
-    assert memlab.restore(done.digest, store=folder) == 2
+    assert memlab.restore(done.digest, store=folder).memories == 2
     assert files_in(folder) == taken
     assert lost(folder) == ["a.md", "b.md"]
 
@@ -226,7 +226,7 @@ def test_what_was_written_since_is_not_taken_out_again(robbed: Path) -> None:
     with pytest.raises(ArchiveError, match="1 memory written since"):
         memlab.restore(digest, store=robbed)
     assert files_in(robbed) == before
-    assert memlab.restore(digest, store=robbed, ids=["b.md"]) == 1
+    assert memlab.restore(digest, store=robbed, ids=["b.md"]).memories == 1
 
 
 FORGED = (
@@ -264,7 +264,7 @@ def test_what_a_forged_recovery_replaced_is_refused(folder: Path, said: str) -> 
     run_sql(archive_of(folder), f"UPDATE applies SET plan_json_zlib = x'{blob}'")
     before = files_in(folder)
     if said in ("[]", "{}"):  # it replaced nothing
-        assert memlab.restore(digest, store=folder) == 1
+        assert memlab.restore(digest, store=folder).memories == 1
         return
     with pytest.raises(ArchiveError, match=r"what .* replaced cannot be read"):
         memlab.restore(digest, store=folder)
@@ -282,5 +282,5 @@ def test_load_bearing_memories_come_back_and_stay(tmp_path: Path) -> None:
     assert rows_of(store) == before
     assert memlab.compaction.archived_rows(store).empty  # nothing was taken out
     back = memlab.restore(done.digest, store=store)
-    assert (back, back.stay) == (2, 2)
+    assert (back.memories, back.stay) == (2, 2)
     assert lost(store) == ["e1", "e2"]

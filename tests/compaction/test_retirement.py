@@ -103,8 +103,8 @@ def test_what_was_read_or_referred_to_since_returns_and_what_the_policy_keeps(st
     receipt = memlab.apply(plan)
     assert (receipt.retired, receipt.returned) == (0, 3)
     assert retired(store) == ["e1", "e3", "e5"]
-    assert memlab.restore(receipt, ids=["e4"]) == 1
-    assert memlab.restore(receipt) == 2
+    assert memlab.restore(receipt, ids=["e4"]).memories == 1
+    assert memlab.restore(receipt).memories == 2
     now = rows_of(store)
     now.popitem()
     assert now == after_first
@@ -185,7 +185,7 @@ def test_a_load_bearing_memory_is_not_retired_and_one_that_became_so_returns(sto
     run_sql(store, """UPDATE memory_items SET tags_json = '["rejected-path"]' WHERE rowid = 4""")
     plan = night(store, 0, at=START + DAY)
     assert [(each.memory_id, each.reason) for each in plan.returns] == [("e1", "load-bearing")]
-    assert memlab.restore(plan.digest, store=store) == 0  # it is by now, and stays
+    assert memlab.restore(plan.digest, store=store).memories == 0  # it is by now, and stays
     assert "e1" not in retired(store)
 
 
@@ -211,7 +211,7 @@ def test_what_the_agent_did_to_a_retired_memory_since_is_its_own_affair(store: P
     with pytest.raises(ArchiveError, match="deleted nothing"):
         memlab.restore(plan.digest, store=store, into=store.with_name("new.db"))
     assert rows_of(store) == before
-    assert memlab.restore(plan.digest, store=store, ids=["e2", "e4"]) == 1
+    assert memlab.restore(plan.digest, store=store, ids=["e2", "e4"]).memories == 1
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,10 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
         for before, was_retired, receipt in reversed(done):
             if receipt.archive:
                 count = receipt.superseded + receipt.retired + receipt.returned
-                assert (memlab.restore(receipt), memlab.restore(receipt)) == (count, 0)
+                assert (memlab.restore(receipt).memories, memlab.restore(receipt).memories) == (
+                    count,
+                    0,
+                )
             assert (rows_of(store), retired(store)) == (before, was_retired)
 
 

@@ -89,7 +89,7 @@ def test_without_an_edit_all_of_the_folder_is_as_it_was(tmp_path: Path, retire: 
     before = state(folder, with_index_times=True)
     receipt = applied(folder, 1, retire=retire)
     assert state(folder) != before
-    assert memlab.restore(receipt) == 4
+    assert memlab.restore(receipt).memories == 4
     assert state(folder, with_index_times=True) == before
 
 
@@ -175,8 +175,8 @@ def test_memory_comes_back_whatever_the_index_says(
     receipt = applied(folder, 1, retire=retire)
     index = folder / "MEMORY.md"
     index.write_bytes(EDITED[how](index.read_bytes()))
-    assert memlab.restore(receipt, ids=ids) == (1 if ids else 4)
-    assert memlab.restore(receipt, ids=ids) == 0
+    assert memlab.restore(receipt, ids=ids).memories == (1 if ids else 4)
+    assert memlab.restore(receipt, ids=ids).memories == 0
     now = state(folder)
     wanted = ids or [*FILES[:4]]
     assert not (retire and ids is None and (folder / "RETIRED.md").exists())
@@ -198,7 +198,7 @@ def test_receipt_says_which_entries_were_there_already(tmp_path: Path) -> None:
     assert "4 memories restored" in words
     assert "index: it has an entry of 1 of them already, which stays as it is: a.md" in words
     again = memlab.restore(receipt)
-    assert (again, again.entries_left) == (0, ())
+    assert (again.memories, again.entries_left) == (0, ())
 
 
 def test_file_that_was_put_back_by_hand_is_no_hindrance(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_file_that_was_put_back_by_hand_is_no_hindrance(tmp_path: Path) -> None:
     os.utime(old, ns=(there.st_mtime_ns, there.st_mtime_ns))
     with (folder / "MEMORY.md").open("ab") as index:
         index.write(AGAIN)
-    assert memlab.restore(receipt) == 3
+    assert memlab.restore(receipt).memories == 3
     assert set(FILES) <= named(folder)
 
 
@@ -229,7 +229,7 @@ def test_place_that_is_taken_is_said_with_a_way_that_works(tmp_path: Path) -> No
     out = tmp_path / "memories.jsonl"
     said("archive", folder, "--export", out)
     assert len(out.read_text().splitlines()) == 4
-    assert memlab.restore(receipt, ids=["b.md", "c.md", "d.md"]) == 3
+    assert memlab.restore(receipt, ids=["b.md", "c.md", "d.md"]).memories == 3
 
 
 def test_recovery_leaves_the_entry_of_a_hand_alone_both_ways(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_recovery_leaves_the_entry_of_a_hand_alone_both_ways(tmp_path: Path) -> 
     assert index.read_bytes().replace(line, b"") == hand
     assert (folder / "b.md").read_bytes() != b""
     assert "entry of 2 of them already" in str(done)
-    assert memlab.restore(done.digest, store=folder) == 3
+    assert memlab.restore(done.digest, store=folder).memories == 3
     assert state(folder) == lost
 
 
@@ -325,7 +325,11 @@ def test_line_that_a_hand_returns_in_the_instant_is_not_taken_for_memlabs(
         memlab.apply(plan, watch=lambda done: hand() if done == step else None)
     assert not waiting
     assert own in index.read_bytes()
-    assert memlab.restore(plan.digest, store=folder) == 0 if _was_noted(folder, plan) else True
+    assert (
+        memlab.restore(plan.digest, store=folder).memories == 0
+        if _was_noted(folder, plan)
+        else True
+    )
     assert own in index.read_bytes()
 
 
@@ -338,7 +342,7 @@ def test_line_reworded_in_either_index_goes_back_as_it_was_reworded(tmp_path: Pa
     receipt = applied(folder, 1, retire=True)
     aside = folder / "RETIRED.md"
     aside.write_bytes(aside.read_bytes().replace("b](<b.md>) — hook".encode(), b"b](b.md) by hand"))
-    assert memlab.restore(receipt) == 4
+    assert memlab.restore(receipt).memories == 4
     assert not aside.exists()
     wanted = INDEX.replace(HOOKS["b.md"].encode(), b"- [b](b.md) by hand")
     assert (folder / "MEMORY.md").read_bytes() == wanted
@@ -390,7 +394,7 @@ def test_retired_md_that_is_no_file_is_said(tmp_path: Path, put: Callable[[Path]
         memlab.restore(receipt)
     aside.rmdir() if aside.is_dir() else aside.unlink()
     (tmp_path / "aside.md").rename(aside)
-    assert memlab.restore(receipt) == 4
+    assert memlab.restore(receipt).memories == 4
     assert state(folder) == before
 
 
@@ -402,7 +406,7 @@ def test_retired_md_without_a_last_line_end_is_as_it_was(tmp_path: Path) -> None
     aside.chmod(0o600)
     before = state(folder)
     receipt = applied(folder, 1, retire=True)
-    assert memlab.restore(receipt) == 2
+    assert memlab.restore(receipt).memories == 2
     assert state(folder) == before
 
 
@@ -456,7 +460,7 @@ def test_erasing_a_deletion_erases_every_earlier_version_of_the_index(tmp_path: 
     assert len(versions_in(Path(str(first.archive)))) == 2
     drop_archived(folder, digest=first.digest)
     assert versions_in(Path(str(first.archive))) == []
-    assert memlab.restore(second) == 1
+    assert memlab.restore(second).memories == 1
 
 
 DAMAGED_VERSIONS = {
@@ -482,7 +486,7 @@ def test_undo_without_a_readable_version_inserts_the_entries(
         connection.execute(
             "UPDATE about SET value = ? WHERE name LIKE 'index_versions:%'", (value,)
         )
-    assert memlab.restore(receipt) == 4
+    assert memlab.restore(receipt).memories == 4
     assert state(folder) == before
 
 

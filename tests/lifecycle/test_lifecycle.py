@@ -434,7 +434,7 @@ def test_what_was_let_go_comes_back_with_its_signals(open_store: Open, path: Pat
     for table in ("memory_items", "memory_signals"):
         run_sql(path, f"DELETE FROM {table} WHERE memory_id = 'high'")
     (entry,) = archived_plans(path)
-    assert restore(entry.digest, store=path) == 1
+    assert restore(entry.digest, store=path).memories == 1
     assert (rows_of(path), signals_of(path)) == before
 
 

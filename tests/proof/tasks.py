@@ -20,7 +20,7 @@ def apply_plan(store: Path, what: str) -> Any:
 
 
 def restore_rows(store: Path, what: str) -> int:
-    return restore(what, store=store)
+    return restore(what, store=store).memories
 
 
 def vacuum_store(store: Path, what: None) -> Any:

@@ -84,7 +84,8 @@ def test_writers_and_plans_on_one_file(scratch: Path, children: Children, retire
         tally["deleted"] += receipt.deleted
         if tally["applied"] % 3 == 0:
             with suppress(ArchiveError):  # a writer has taken a place, compacted or superseded some
-                tally["restored"] += restore(receipt) * (not retire)
+                restored = restore(receipt)
+                tally["restored"] += 0 if retire else restored.memories
 
     SqliteMemoryStore(store).close()
     pids = [children.start(write, store=store, writer=n, puts=PUTS) for n in range(WRITERS)]

@@ -138,7 +138,7 @@ def test_errors_name_rows_in_few_words(store: Path) -> None:
     with pytest.raises(MemlabError) as unknown:
         restore(receipt, ids=["B" * LONG])
     run_sql(store, "UPDATE memory_items SET body = 'changed'")
-    assert restore(receipt) == receipt.deleted
+    assert restore(receipt).memories == receipt.deleted
     stale = plan(store, KeepRecent(3), now=NOW)
     run_sql(store, "UPDATE memory_items SET body = 'changed again'")
     with pytest.raises(MemlabError) as changed:

@@ -343,7 +343,7 @@ class Compacted(Conformance):
         assert left == {key: row for key, row in before.items() if key in left}
         assert len(left) == COUNT - receipt.deleted
         assert [places[key] for key in keys_of(lab)] == table_of(lab)["position"].to_pylist()
-        assert memlab.restore(receipt) == receipt.deleted
+        assert memlab.restore(receipt).memories == receipt.deleted
         assert lab.exactly() == before
         with pytest.raises(errors.AlreadyAppliedError):
             memlab.apply(made)
@@ -352,11 +352,11 @@ class Compacted(Conformance):
         before = lab.exactly()
         receipt = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(3)))
         edit = lab.edit_index()
-        assert memlab.restore(receipt) == receipt.deleted
+        assert memlab.restore(receipt).memories == receipt.deleted
         after = lab.exactly()
         assert {key: after[key] for key in before} == before
         assert edit in lab.index()
-        assert memlab.restore(receipt) == 0
+        assert memlab.restore(receipt).memories == 0
 
     def test_file_that_is_no_memory_is_never_touched(self, lab: Lab) -> None:
         source = open_source(lab.name)
@@ -407,7 +407,7 @@ class Compacted(Conformance):
         assert (len(done.kept), lab.exactly()) == (len(keys), before)
         assert not len(memlab.lost(lab.name))
         assert doctor(lab.name).status in ("OK", "WARN")
-        assert memlab.restore(done.digest, store=lab.name) == len(keys)
+        assert memlab.restore(done.digest, store=lab.name).memories == len(keys)
         assert lab.exactly() == taken
 
     @pytest.mark.long
@@ -488,7 +488,7 @@ class OnServer(Compacted):
         assert not set(unused) & set(used)
         assert prints(unused, lab) == prints(used, lab)
         receipt = memlab.apply(made)
-        assert memlab.restore(receipt) == receipt.deleted == len(made.memories)
+        assert memlab.restore(receipt).memories == receipt.deleted == len(made.memories)
         assert lab.exactly() == before
         lab.change(keys[3])
         each = (source.without_usage(dict(now)[keys[3]]) for now in (used, records_of(lab, keys)))

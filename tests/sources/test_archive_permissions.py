@@ -62,7 +62,7 @@ def test_new_archive_is_no_wider_than_folder_and_files(
     set_modes(folder, around, files)
     receipt = compacted(folder)
     assert mode_of(archive_path(folder)) == expected
-    assert memlab.restore(receipt) == 3
+    assert memlab.restore(receipt).memories == 3
 
 
 @given(
@@ -112,6 +112,6 @@ def test_private_memory_stays_where_the_archive_is_anothers(folder: Path) -> Non
     assert receipt.deleted == 1
     assert (folder / private).exists()
     assert mode_of(archive_path(folder)) == 0o664
-    assert memlab.restore(receipt) == 1
+    assert memlab.restore(receipt).memories == 1
     assert sorted(path.name for path in folder.glob("note_*")) == names
     assert source.is_folder

@@ -160,7 +160,7 @@ def test_what_a_recall_leaves_of_a_deleted_memory_is_none(lab: BetterdbLab) -> N
     receipt = memlab.apply(memlab.plan(lab.name, KEEP_3))
     lab.use(keys[3])
     assert keys_of(lab) == [keys[0], *keys[-3:]]
-    assert memlab.restore(receipt) == receipt.deleted
+    assert memlab.restore(receipt).memories == receipt.deleted
     assert lab.exactly() == before
 
 
@@ -181,7 +181,7 @@ def test_recalls_do_not_stop_a_plan(lab: BetterdbLab, monkeypatch: pytest.Monkey
         receipt = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(0)))
     assert receipt.deleted == COUNT - 1
     assert len(lab.exactly()) == 1
-    assert memlab.restore(receipt) == receipt.deleted
+    assert memlab.restore(receipt).memories == receipt.deleted
 
 
 def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed(lab: BetterdbLab) -> None:
@@ -197,7 +197,7 @@ def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed(lab: BetterdbLab) 
     assert (receipt.deleted, receipt.expired) == (len(made.memories) - 1, 1)
     assert "1 memory since the plan was made" in str(receipt)
     assert set(lab.exactly()) == {keys[0], *keys[-3:-1]}
-    assert memlab.restore(receipt) == receipt.deleted
+    assert memlab.restore(receipt).memories == receipt.deleted
     assert set(lab.exactly()) == set(keys) - {keys[3], keys[-1]}
     lab.client.pexpire(keys[1], 60_000)
     made = memlab.plan(lab.name, memlab.KeepRecent(COUNT - 4))  # of it alone
@@ -213,10 +213,10 @@ def test_what_has_ended_is_not_put_back(lab: BetterdbLab, monkeypatch: pytest.Mo
     assert keys[3] not in lab.exactly()
     monkeypatch.setattr(betterdb, "_ENDING", 61_000)  # as a minute later
     restored = memlab.restore(receipt)
-    assert (restored, restored.left_out) == (receipt.deleted - 1, 1)
+    assert (restored.memories, restored.left_out) == (receipt.deleted - 1, 1)
     assert set(lab.exactly()) == set(keys) - {keys[3]}
     again = memlab.restore(receipt)
-    assert (again, again.left_out) == (0, 1)
+    assert (again.memories, again.left_out) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_lines_move_to_a_file_that_no_start_loads_and_files_stay(tmp_path: Path)
     assert memlab.plan(folder, memlab.KeepRecent(4), now=NOW).is_empty
     budget = memlab.plan(folder, TokenBudget(1), retire=True, now=NOW)
     assert budget.returns == ()
-    assert memlab.restore(receipt) == 3
+    assert memlab.restore(receipt).memories == 3
     assert files_in(folder) == before
 
 
@@ -190,6 +190,6 @@ def test_a_hand_may_edit_it_or_take_it_away(tmp_path: Path) -> None:
     assert file.read_text().endswith("\nend")
     file.unlink()
     assert retired(folder) == []
-    assert memlab.restore(receipt, ids=["t_1.md"]) in (0, 1)
+    assert memlab.restore(receipt, ids=["t_1.md"]).memories in (0, 1)
     with pytest.raises(ArchiveError, match="retired or returned no memory"):
         memlab.restore(receipt, ids=["nobody.md"])

@@ -384,7 +384,7 @@ def test_what_is_lost_comes_back_from_git_as_it_was(repo: Repository) -> None:
     (repo.folder / "C.md").rename(repo.folder / "c.md")
     after = files_in(repo.folder)
     assert [n for n, was in before.items() if after[n] != was and ".git/" not in n] == []
-    assert memlab.restore(digest, store=repo.folder) == 2
+    assert memlab.restore(digest, store=repo.folder).memories == 2
     assert lost(repo.folder) == {"a.md": first, "b.md": second}
     keep_copies(repo.folder)
     assert lost(repo.folder) == {"a.md": first, "b.md": second}

@@ -165,7 +165,7 @@ def test_the_service_sees_what_was_deleted_and_what_was_restored(file: Path) -> 
     for further in ([], [["purge_deleted", 0]]):
         receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(4)))
         assert seen(*further)[1:] == (4, 4, [], None, True, "ok")
-        assert memlab.restore(receipt) == 2
+        assert memlab.restore(receipt).memories == 2
         assert memlab.load(file)["memory_id"].tolist() == hashes
         assert seen() == before
     receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(4)))

@@ -199,7 +199,7 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: Memforge
     memory = empty.add()
     memforge_store.add_history(empty.connection, [memory])
     whole = memlab.restore(memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0))))
-    assert (whole, whole.rows_left_out) == (1, {})
+    assert (whole.memories, whole.rows_left_out) == (1, {})
     receipt = memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0)))
     empty.connection.execute("DELETE FROM entities")
     first, second = said("restore", empty.name, receipt.digest).splitlines()
@@ -208,7 +208,7 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: Memforge
     assert empty.rows("warm_tier_entities") == []
     assert len(empty.rows("retrieval_log")) == 1
     again = memlab.restore(receipt)
-    assert (again, again.rows_left_out) == (0, {})
+    assert (again.memories, again.rows_left_out) == (0, {})
 
 
 def test_a_shared_memory_that_points_elsewhere_by_now_is_left_alone(empty: MemforgeLab) -> None:
@@ -455,4 +455,4 @@ def test_a_plan_is_tried_again_after_a_use(own: TwoAgents, monkeypatch: pytest.M
     monkeypatch.setattr(MemforgeWriter, "_stale", retrieved_before)
     receipt = memlab.apply(made)
     assert memlab.load(own.name).empty
-    assert memlab.restore(receipt) == receipt.deleted == 6
+    assert memlab.restore(receipt).memories == receipt.deleted == 6

@@ -70,8 +70,8 @@ def test_restore_brings_back_every_document(tmp_path: Path, store: str, name: st
 def test_restore_in_python_counts_what_came_back(tmp_path: Path, store: str) -> None:
     folder = copy_of(store, tmp_path)
     missing = FILES[store]["before"].keys() - FILES[store]["after"].keys()
-    assert memlab.restore(DIGESTS[store], store=folder) == len(missing)
-    assert memlab.restore(DIGESTS[store], store=folder) == 0
+    assert memlab.restore(DIGESTS[store], store=folder).memories == len(missing)
+    assert memlab.restore(DIGESTS[store], store=folder).memories == 0
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_another_kind_named_by_a_person_has_its_own_archive(tmp_path: Path) -> N
     assert receipt.archive == str(tmp_path / "workspace.openclaw.archive.db")
     assert (tmp_path / "workspace.archive.db").read_bytes() == first
     assert set(memlab.load(folder)["memory_id"]) == {"MEMORY.md", "memory/2026-06-03.md"}
-    assert memlab.restore(receipt.digest, store=folder) == 2
+    assert memlab.restore(receipt.digest, store=folder).memories == 2
     assert texts_in(folder) == before
     memlab.restore(DIGESTS["workspace"], store=folder)
     assert texts_in(folder) == before | FILES["workspace"]["before"]

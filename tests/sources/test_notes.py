@@ -183,7 +183,7 @@ def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> Non
     assert receipt.deleted == 1
     deep.parent.rmdir()
     deep.parent.parent.rmdir()
-    assert memlab.restore(receipt) == 1
+    assert memlab.restore(receipt).memories == 1
     assert files_in(workspace) == before
 
 

@@ -234,7 +234,7 @@ def test_lock_of_odek_is_waited_for(
         if what == "apply":
             assert memlab.apply(made).deleted == 2
         else:
-            assert memlab.restore(receipt) == 3
+            assert memlab.restore(receipt).memories == 3
         children.wait(pid)
 
 
@@ -267,7 +267,7 @@ def test_restore_puts_a_missing_file_back_under_an_equal_entry(many: Path) -> No
     before = {path.name: path.read_bytes() for path in many.glob("*.md")}
     receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))
     (many / "index.json").write_bytes(index)
-    assert memlab.restore(receipt) == 3
+    assert memlab.restore(receipt).memories == 3
     assert {path.name: path.read_bytes() for path in many.glob("*.md")} == before
     assert (many / "index.json").read_bytes() == index
 
@@ -278,4 +278,4 @@ def test_restore_refuses_a_missing_file_under_another_entry(many: Path) -> None:
     (many / "index.json").write_bytes(index.replace(b"summary of 0", b"another summary"))
     with pytest.raises(ArchiveError, match="nothing was restored"):
         memlab.restore(receipt)
-    assert memlab.restore(receipt, ids=["s1", "s2"]) == 2
+    assert memlab.restore(receipt, ids=["s1", "s2"]).memories == 2

@@ -339,7 +339,7 @@ def test_serena_memories_may_be_a_link(tmp_path: Path) -> None:
         receipt = memlab.apply(memlab.plan(name, memlab.KeepRecent(1)))
         assert receipt.deleted == 1
         assert "documents" not in {check.name for check in memlab.doctor(name).checks}
-        assert memlab.restore(receipt.digest, store=name) == 1
+        assert memlab.restore(receipt.digest, store=name).memories == 1
 
 
 # What is known of a folder
@@ -370,7 +370,7 @@ def test_an_archive_keeps_the_kind_when_the_evidence_goes(tmp_path: Path) -> Non
     assert recognise(folder) is None
     assert open_source(folder).scheme == "openclaw"
     assert memlab.load(folder)["memory_id"].tolist() == ["MEMORY.md"]
-    assert memlab.restore(receipt.digest, store=folder) == 1
+    assert memlab.restore(receipt.digest, store=folder).memories == 1
 
 
 def test_a_plan_keeps_its_kind(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_documents_that_an_archive_holds_come_back_as_the_same_bytes(tmp_path: P
     placed.rename(folder)
     source = placed.parent / "memory.archive.db"
     shutil.move(source, tmp_path / "notes.archive.db")
-    assert memlab.restore(receipt.digest, store=folder) == receipt.deleted
+    assert memlab.restore(receipt.digest, store=folder).memories == receipt.deleted
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

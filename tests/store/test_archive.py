@@ -121,7 +121,7 @@ def test_a_copy_that_was_changed_is_named_and_the_others_serve(store: Path, wron
     with pytest.raises(ArchiveError, match=f"{name} .*; nothing was restored: restore the others"):
         restore(entry.digest, store=store)
     assert len(rows_of(store)) == 5
-    assert restore(entry.digest, store=store, ids=["e1", "e3"]) == 2
+    assert restore(entry.digest, store=store, ids=["e1", "e3"]).memories == 2
     assert compacted(store, 2).deleted == 4  # nothing of it stands in the way of another plan
 
 
@@ -188,7 +188,7 @@ def test_what_a_runtime_deletes_comes_back_by_the_command_that_it_says(store: Pa
     assert done.undo == f"memlab restore {store} {entry.digest[:12]}"
     assert check(store).status is Status.OK
     assert (entry.planned, last_applied(store)) == (False, None)  # it is no plan
-    assert restore(entry.digest, store=store) == 8
+    assert restore(entry.digest, store=store).memories == 8
     assert rows_of(store) == before
     with SqliteMemoryStore(store) as opened:
         deleted = opened.compact_episodic(2)
@@ -220,5 +220,5 @@ def test_of_a_runtime_killed_at_any_moment_no_row_is_lost_and_the_next_call_sett
     compact_at_runtime(store, 1)
     ended = archived_plans(store)
     assert all(entry.finished_at for entry in ended)
-    assert sum(restore(entry.digest, store=store) for entry in ended) == 9
+    assert sum(restore(entry.digest, store=store).memories for entry in ended) == 9
     assert rows_of(store) == before

@@ -116,8 +116,8 @@ def test_archive_that_was_begun_beside_counts_until_it_is_moved(
     old, new = check.advice.partition("mv ")[2].split()
     shutil.move(old, new)
     assert archives(tmp_path) == [Path(new)]
-    assert memlab.restore(second.digest, store=store) == second.deleted
-    assert memlab.restore(first.digest, store=store) == first.deleted
+    assert memlab.restore(second.digest, store=store).memories == second.deleted
+    assert memlab.restore(first.digest, store=store).memories == first.deleted
 
 
 def test_moved_project_is_told_which_archive_was_its_own(store: Path, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_moved_project_is_told_which_archive_was_its_own(store: Path, tmp_path: 
     with pytest.raises(ArchiveError, match="archive"):
         memlab.restore(receipt.digest, store=moved)
     archive.rename(archive_path(moved))
-    assert memlab.restore(receipt.digest, store=moved) == receipt.deleted
+    assert memlab.restore(receipt.digest, store=moved).memories == receipt.deleted
     assert content(moved) == before
 
 
@@ -143,7 +143,7 @@ def test_copy_of_a_project_begins_an_archive_of_its_own(store: Path, tmp_path: P
     other = tmp_path / "copy" / store.relative_to(tmp_path / "project")
     receipt = memlab.apply(memlab.plan(other, memlab.KeepRecent(3)))
     assert len(archives(tmp_path)) == 2
-    assert memlab.restore(receipt) == receipt.deleted
+    assert memlab.restore(receipt).memories == receipt.deleted
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -173,7 +173,7 @@ def test_nothing_is_deleted_while_the_folder_is_gone(
     assert "archive_folder" in doctor.output
     shutil.move(tmp_path / "unmounted", tmp_path / "archives")
     if begun:
-        assert memlab.restore(digest, store=store)
+        assert memlab.restore(digest, store=store).memories
 
 
 def test_runtime_archives_there_too(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_runtime_archives_there_too(tmp_path: Path) -> None:
     assert len(list((tmp_path / "project" / "kept").glob("*.archive.db"))) == 1
     assert not archive_beside(store).exists()
     (plan,) = memlab.compaction.archived_plans(store)
-    assert memlab.restore(plan.digest, store=store) == 6
+    assert memlab.restore(plan.digest, store=store).memories == 6
 
 
 def test_stores_of_one_name_share_a_folder(tmp_path: Path) -> None:

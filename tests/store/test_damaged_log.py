@@ -111,7 +111,7 @@ def test_restore_export_and_copies_go_on_with_a_damaged_log(tmp_path: Path) -> N
     said("archive", store, "--copy")
     log_of(store).write_bytes(b"\x01" * 4096)
     with pytest.warns(DamagedLogWarning):
-        assert memlab.restore(digest, store=store) == 6
+        assert memlab.restore(digest, store=store).memories == 6
 
 
 GOING_ON: dict[str, Callable[[Path, str], object]] = {
@@ -216,7 +216,7 @@ def test_nothing_is_deleted_where_the_table_is_damaged(tmp_path: Path) -> None:
         apply(made)
     assert store.read_bytes() == before
     said("archive", store, "--export", tmp_path / "memories.jsonl")
-    assert memlab.restore(digest, store=store) == 2
+    assert memlab.restore(digest, store=store).memories == 2
 
 
 def test_value_that_breaks_a_constraint_is_no_damage(tmp_path: Path) -> None:

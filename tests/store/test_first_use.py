@@ -161,7 +161,7 @@ def test_half_made_archive_is_filled_by_a_deletion(store: Path, how: str) -> Non
     digest = compacted(store, 4).digest
     assert [entry.memories for entry in archived_plans(store)] == [6]
     assert check(store).status is Status.OK
-    assert memlab.restore(digest, store=store) == 6
+    assert memlab.restore(digest, store=store).memories == 6
     assert rows_of(store) == before
 
 

@@ -108,8 +108,8 @@ def test_newer_archive_that_is_readable_is_read_undone_and_added_to(store: Path)
     assert [entry.memories for entry in archived_plans(store)] == [6]
     second = memlab.apply(planned(store, 2))
     assert second.deleted == 2
-    assert memlab.restore(second) == 2
-    assert memlab.restore(first) == 6
+    assert memlab.restore(second).memories == 2
+    assert memlab.restore(first).memories == 6
     assert rows_of(store) == before
     assert check(store).status is Status.OK
 
@@ -139,7 +139,7 @@ def test_newer_plan_with_added_fields_is_applied_and_undone(store: Path) -> None
     assert newer.digest == digest
     receipt = memlab.apply(newer)
     assert receipt.digest == digest
-    assert memlab.restore(receipt) == 6
+    assert memlab.restore(receipt).memories == 6
     assert rows_of(store) == before
 
 
@@ -234,7 +234,7 @@ def test_converted_archive_says_and_undoes_all_that_it_did(
     twin = copy_golden(name, part.partition("/")[0], tmp_path / "twin") / part.partition("/")[2]
     for entry in reversed(archived_plans(store)):
         if not entry.recovers:
-            assert memlab.restore(entry.digest, store=store) == memlab.restore(
+            assert memlab.restore(entry.digest, store=store).memories == memlab.restore(
                 entry.digest, store=twin
             )
     if store.is_file():
@@ -306,7 +306,7 @@ def test_archive_whose_tables_were_made_by_another_statement_serves(
         connection.execute("PRAGMA user_version = 3")
     copied.replace(archive)
     assert check(store).status is Status.OK
-    assert memlab.restore(receipt) == 6
+    assert memlab.restore(receipt).memories == 6
     assert rows_of(store) == before
 
 
@@ -425,4 +425,4 @@ def test_plan_in_archive_leaves_out_what_its_copies_say(store: Path) -> None:
     assert text["archived_memories"] == {"differing": []}
     assert "memories" not in text
     assert text["digest"] == receipt.digest
-    assert memlab.restore(receipt) == 6
+    assert memlab.restore(receipt).memories == 6

@@ -96,7 +96,7 @@ def test_golden_store_loses_one_memory_and_recovers_it(items: Path) -> None:
     assert json.loads(said("lost", items, "--json"))["lost"][0]["memory_id"] == "e13"
     recovered = recover(items)
     assert list(recovered.kept) == ["e13"]
-    assert memlab.restore(recovered.digest, store=items) == 1
+    assert memlab.restore(recovered.digest, store=items).memories == 1
 
 
 def test_every_undo_of_golden_store_brings_back_its_first_rows(items: Path, tmp_path: Path) -> None:
@@ -115,13 +115,13 @@ def test_each_plan_of_golden_store_is_undone_by_its_receipt(items: Path, name: s
     before = rows_of(items)
     receipt = Receipt.from_json(items.with_name(f"{name}.receipt.json").read_text())
     back = memlab.restore(receipt, store=items)
-    assert back == {"deletion": 4, "supersession": 1, "retirement": 2, "return": 2}[name]
+    assert back.memories == {"deletion": 4, "supersession": 1, "retirement": 2, "return": 2}[name]
     assert rows_of(items) != before
 
 
 def test_deletion_of_one_memory_is_undone_by_id(items: Path) -> None:
     digest = digests_of(items)[0]
-    assert memlab.restore(digest, store=items, ids=["e5"]) == 1
+    assert memlab.restore(digest, store=items, ids=["e5"]).memories == 1
     assert b"e5" in {row[1] for row in rows_of(items).values()}
 
 
@@ -131,7 +131,7 @@ def test_plan_cut_short_in_golden_store_is_finished(items: Path) -> None:
     assert said("apply", items, digest[:12], "--json")
     assert rows_of(items) == before
     assert all(entry.finished_at for entry in archived_plans(items))
-    assert memlab.restore(digest, store=items) == 4
+    assert memlab.restore(digest, store=items).memories == 4
 
 
 def test_golden_archive_takes_another_plan(items: Path) -> None:
@@ -141,7 +141,7 @@ def test_golden_archive_takes_another_plan(items: Path) -> None:
         memlab.apply(plan, store=items)
     receipt = memlab.apply(memlab.plan(items, memlab.KeepRecent(4)))
     assert receipt.deleted > 0
-    assert memlab.restore(receipt) == receipt.deleted
+    assert memlab.restore(receipt).memories == receipt.deleted
     assert rows_of(items) == before
 
 
@@ -168,9 +168,9 @@ def test_golden_settings_mean_what_they_meant(items: Path) -> None:
 
 def test_golden_claude_folder_undoes_retirement_and_deletion(claude: Path) -> None:
     deletion, retirement = archived_plans(claude)
-    assert memlab.restore(retirement.digest, store=claude) == 3
+    assert memlab.restore(retirement.digest, store=claude).memories == 3
     assert not (claude / "RETIRED.md").exists()
-    assert memlab.restore(deletion.digest, store=claude) == 3
+    assert memlab.restore(deletion.digest, store=claude).memories == 3
     lines = [f"- [About {n}](topic_{n}.md) — a hook, {n}\n" for n in range(1, 13)]
     assert (claude / "MEMORY.md").read_text() == "".join(["# Memory index\n", "\n", *lines])
     for number in range(1, 13):
@@ -180,7 +180,7 @@ def test_golden_claude_folder_undoes_retirement_and_deletion(claude: Path) -> No
 def test_golden_odek_folder_undoes_deletion(golden: str, tmp_path: Path) -> None:
     folder = copy_golden(golden, "odek", tmp_path) / "episodes"
     (entry,) = archived_plans(folder)
-    assert memlab.restore(entry.digest, store=folder) == 3
+    assert memlab.restore(entry.digest, store=folder).memories == 3
     listed = json.loads((folder / "index.json").read_text())
     assert [each["session_id"] for each in listed] == [f"s{number}" for number in range(8)]
     for number in range(8):

@@ -50,7 +50,7 @@ class TestAForeignArchive:
             assert (rows_of(mine), archive_path(mine).read_bytes()) == before
         found = check(mine)
         assert (found.status, "of another store" in found.summary) == (Status.FAIL, True)
-        assert restore(receipt, store=mine, into=tmp_path / "new.db") == 51
+        assert restore(receipt, store=mine, into=tmp_path / "new.db").memories == 51
 
     def test_of_a_larger_store_is_told_by_places_not_reached_yet(self, tmp_path: Path) -> None:
         other = tmp_path / "other" / "memory.db"
@@ -70,10 +70,10 @@ class TestItsOwnArchive:
         receipt = compacted(path)
         write_rows(path, [row(f"new{n}") for n in range(20)])
         run_sql(path, "DELETE FROM memory_items WHERE memory_id NOT LIKE 'new%'")
-        assert restore(receipt) == 6
+        assert restore(receipt).memories == 6
         apply(planned(path))
         run_sql(path, "DELETE FROM memory_items")  # an empty store is nobody's
-        assert restore(receipt) == 6
+        assert restore(receipt).memories == 6
 
     def test_is_known_by_what_stayed_last(self, tmp_path: Path) -> None:
         path = tmp_path / "memory.db"
@@ -82,7 +82,7 @@ class TestItsOwnArchive:
         write_rows(path, [row(f"n{n}") for n in range(5)])
         last = apply(planned(path))
         run_sql(path, "DELETE FROM memory_items WHERE memory_id LIKE 'e%'")
-        assert restore(last) == 5
+        assert restore(last).memories == 5
 
     @pytest.mark.parametrize("dropped", [False, True])
     def test_is_known_after_all_that_it_noted_was_archived_and_its_places_taken(
@@ -123,7 +123,7 @@ class TestARenamedStore:
                     act()
         assert not archive_path(path).exists()
         (tmp_path / "memory.db.archive.db").rename(archive_path(path))
-        assert restore(receipt, store=path) == 6
+        assert restore(receipt, store=path).memories == 6
 
     def test_another_stores_archive_is_not_taken_for_it(self, tmp_path: Path) -> None:
         compacted(tmp_path / "memory.db", 2)

@@ -282,7 +282,7 @@ def test_upgrade_of_a_shared_archive_keeps_every_memory(folder: Path, older_tree
     before = files_in(folder)
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(4)))
     said("archive", folder, "--upgrade", "--apply")
-    assert memlab.restore(receipt) == receipt.deleted
+    assert memlab.restore(receipt).memories == receipt.deleted
     assert files_in(folder) == before
     said("restore", folder, archived_plans(folder)[0].digest[:12])
     assert files_in(folder) == first

@@ -216,7 +216,7 @@ def test_others_table_of_its_name_is_neither_read_nor_touched(store: Path, made:
     assert "importance" not in memlab.load(store)
     receipt = apply(planned(store))
     assert (doctor(store).status, signals_of(store)) == (Status.OK, said)
-    assert restore(receipt) == 6
+    assert restore(receipt).memories == 6
     assert (rows_of(store), signals_of(store)) == (rows, said)
     with pytest.raises(StoreError, match="another program made; nothing was changed"):
         LifecycleStore(store)
@@ -231,10 +231,10 @@ def test_signals_come_back_in_the_place_of_others_and_rows_without_their_table(s
     receipt = apply(planned(store))
     assert signals_of(store) == []
     run_sql(store, "INSERT INTO memory_signals (memory_id, position) VALUES ('e1', 99)")
-    assert restore(receipt) == 6
+    assert restore(receipt).memories == 6
     assert signals_of(store) == said
     rows = rows_of(store)
     receipt = apply(planned(store, 3))
     run_sql(store, "DROP TABLE memory_signals")
-    assert restore(receipt) == 7
+    assert restore(receipt).memories == 7
     assert rows_of(store) == rows

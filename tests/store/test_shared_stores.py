@@ -65,7 +65,10 @@ def done_as(user: int, *groups: int, store: Path, what: str = APPLY) -> str:
     return ran.stdout.strip()
 
 
-RESTORE = "print(memlab.restore(memlab.compaction.archived_plans(store)[-1].digest, store=store))"
+RESTORE = """
+digest = memlab.compaction.archived_plans(store)[-1].digest
+print(memlab.restore(digest, store=store).memories)
+"""
 RUNTIME = """
 with SqliteMemoryStore(store, archive=True) as opened:
     print(opened.compact_episodic(4))
