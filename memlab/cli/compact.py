@@ -475,9 +475,8 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
         if not restored.memories and not restored.left_out:
             lines.append("what that plan took out is back already, each memory in its place")
     else:
-        lines = [
-            f"{counted(restored.memories)} taken out of {target} again, which memlab lost had put back"
-        ]
+        removed = counted(restored.memories)
+        lines = [f"{removed} taken out of {target} again, which memlab lost had put back"]
         if restored.stay:
             verb = "stays" if restored.stay == 1 else "stay"
             lines.append(f"{counted(restored.stay)} {verb}: memlab deletes nothing load-bearing")
