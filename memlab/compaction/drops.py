@@ -198,7 +198,7 @@ def what_drops(
     digest: str | None = None,
     facts_too: bool = False,
 ) -> ArchiveErasure:
-    """Return what :func:`drop_archived` would erase, given the same arguments. Read only."""
+    """Plan the erasure of :func:`drop_archived`, given the same arguments. Read only."""
     until = _until(before, digest)
     source = open_archived(store, digest or "")
     erasure = look_into(
@@ -222,7 +222,7 @@ def _until(before: datetime | None, digest: str | None) -> datetime:
 def _chosen(
     source: Source, archive: OpenArchive, until: datetime, digest: str | None, *, facts_too: bool
 ) -> ArchiveErasure:
-    """Return what is to be erased."""
+    """Return the erasure of one deletion, or of all before a time."""
     dropped = archive.dropped() if facts_too else []
     entries = list[Entry]()
     skipped = list[str]()

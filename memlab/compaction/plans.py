@@ -384,7 +384,7 @@ class Plan(DisplayMixin):
 
     @property
     def effect(self) -> str:
-        """What the plan does, in a sentence."""
+        """Effect of the plan, in a sentence."""
         subject = "a start" if start_words(self.store) == _LOADED else "the store"
         before = f"{self.boot_before.tokens:,}"
         cut = f"{subject} goes from {before} to {counted(self.boot_after.tokens, 'tokens')}"

@@ -84,7 +84,7 @@ class ArchiveUpgrade(DisplayMixin):
 
 
 def what_upgrades(store: SourceLike) -> ArchiveUpgrade:
-    """Return what :func:`upgrade_archive` would do. The archive is only read.
+    """Plan the conversion of :func:`upgrade_archive`. The archive is only read.
 
     Parameters
     ----------

@@ -104,7 +104,7 @@ def _refuse(lost: list[TriggerEffect], when: str) -> None:
 
 
 def _written(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEffect, ...]:
-    """Return what a statement would write to other tables, as SQLite's authorizer reports it.
+    """Return the writes of a statement to other tables, as SQLite's authorizer reports them.
 
     The statement is only prepared, not run.
     """
