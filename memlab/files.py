@@ -52,10 +52,10 @@ def ordinary_file(
     """Open a regular file for reading; raise OSError for a pipe, a device or a file over `most`."""
     flags = _READING if follow_links else _READING | os.O_NOFOLLOW
     with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-        found = os.fstat(file.fileno())
-        if not S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "no ordinary file", str(path))
-        if found.st_size > most:
+        if status.st_size > most:
             raise OSError(errno.EFBIG, f"larger than {most / 2**20:,.0f} MiB", str(path))
         yield file
 
