@@ -1,13 +1,22 @@
 """Writing of settings into ``memlab.toml``: what else stands there stays, comments too."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from memlab.errors import SettingsError
 from memlab.files import FileMode, folder_held, limit_like, make_like, whole_file
-from memlab.settings import FILE, FORMAT, SETTINGS, STORES, VERSIONS, read_settings, text_of
+from memlab.settings import (
+    EXAMPLES,
+    FILE,
+    FORMAT,
+    SETTINGS,
+    STORES,
+    VERSIONS,
+    read_settings,
+    text_of,
+)
 
 
 def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[str, Any]) -> Path:
@@ -31,6 +40,51 @@ def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[s
     SettingsError
         If the existing file or a value is not valid, or the file belongs to somebody else.
     """
+
+    def with_chosen(before: str) -> str:
+        stored = {key: _stored(value, folder) for key, value in chosen.items()}
+        return with_settings(before, name, stored)
+
+    return _rewrite(folder, name, like, with_chosen)
+
+
+def template_of(folder: Path, name: str, like: Path | None) -> str:
+    """Return the text that :func:`write_template` would write, without writing it."""
+    existing = read_settings(folder, name, like)
+    if existing.not_obeyed:
+        raise SettingsError(f"{existing.not_obeyed}; move it away first")
+    return with_examples(text_of(folder / FILE, like) or "", name)
+
+
+def write_template(folder: Path, name: str, like: Path | None) -> Path:
+    """Write every setting of a store as a comment, and return the path of the file.
+
+    Settings and comments in the file are kept.
+
+    Parameters
+    ----------
+    folder, name, like
+        As for :func:`write_settings`.
+    """
+    return _rewrite(folder, name, like, lambda before: with_examples(before, name))
+
+
+def _rewrite(folder: Path, name: str, like: Path | None, change: Callable[[str], str]) -> Path:
+    """Replace the text of the settings file in a folder, and return the path of the file.
+
+    Parameters
+    ----------
+    folder, name, like
+        As for :func:`write_settings`.
+    change : callable
+        Returns the new text for the present one, which is empty if there is no file.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise SettingsError(
+            f"the name {name!r} is not UTF-8, so that no settings can have it; rename the store"
+        ) from error
     existing = read_settings(folder, name, like)  # an invalid file is left unchanged
     if existing.not_obeyed:
         raise SettingsError(f"{existing.not_obeyed}; nothing was written: move it away first")
@@ -41,8 +95,7 @@ def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[s
     limit = FileMode(readers.mode & 0o644 | 0o600, readers.group)  # the owner alone may write
     with folder_held(folder):
         before = text_of(file, like)
-        stored = {key: _stored(value, folder) for key, value in chosen.items()}
-        text = with_settings(before or "", name, stored)
+        text = change(before or "")
         template = like if before is None else file
         with whole_file(file, limit=limit) as draft, draft.open("w", encoding="utf-8") as opened:
             opened.write(text)
@@ -68,21 +121,7 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
             table[key] = item(field_value)
         return table
 
-    document = tomlkit.parse(text)
-    if not text.strip():
-        versions = VERSIONS.format(FORMAT.number, FORMAT.readable_from)
-        document.add(tomlkit.comment(versions))
-        document.add(tomlkit.comment("What memlab remembers of the stores in this folder."))
-        document.add(
-            tomlkit.comment(
-                f'What stands above the first [{STORES}."..."] holds for all of them, '
-                "what is below for one."
-            )
-        )
-    stores: Any = document.setdefault(STORES, tomlkit.table(is_super_table=True))
-    if name not in stores:
-        stores.add(name, tomlkit.table())
-    own = stores[name]
+    document, own = _document_of(text, name)
     for key, value in chosen.items():
         if value is None:
             own.pop(key, None)
@@ -95,6 +134,39 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
         if comment:
             written.comment(comment.removeprefix("#").strip())
     return tomlkit.dumps(document)
+
+
+def with_examples(text: str, name: str) -> str:
+    """Return the text of a settings file with each setting that a store lacks as a comment."""
+    import tomlkit  # imported here, because only writing needs it
+
+    document, own = _document_of(text, name)
+    for key, setting in SETTINGS.items():
+        example = f"{key} = {EXAMPLES[key]}"
+        if key not in own and f"# {example}" not in text:
+            own.add(tomlkit.comment(f"{example}  # {setting['means']}"))
+    return tomlkit.dumps(document)
+
+
+def _document_of(text: str, name: str) -> tuple[Any, Any]:
+    """Return the document of a settings file and the table of a store in it, made if missing."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    if not text.strip():
+        versions = VERSIONS.format(FORMAT.number, FORMAT.readable_from)
+        document.add(tomlkit.comment(versions))
+        document.add(tomlkit.comment("Settings of the stores in this folder, for memlab."))
+        document.add(
+            tomlkit.comment(
+                f'What stands above the first [{STORES}."..."] holds for all of them, '
+                "what is below for one."
+            )
+        )
+    stores: Any = document.setdefault(STORES, tomlkit.table(is_super_table=True))
+    if name not in stores:
+        stores.add(name, tomlkit.table())
+    return document, stores[name]
 
 
 def _stored(value: Any, folder: Path) -> Any:

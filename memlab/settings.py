@@ -309,6 +309,27 @@ SETTINGS: Final = {
     KEYS[setting.name]: setting.metadata for setting in fields(Settings) if setting.metadata
 }
 """Every setting by its key, in the order in which messages list them."""
+EXAMPLES: Final = {
+    "policy": '{ name = "recent", keep = 200 }',
+    "target": "0.9",
+    "confidence": "0.9",
+    "until": "1.2",
+    "token_budget": "20000",
+    "context_window": "200000",
+    "log": '["reads.jsonl"]',
+    "protected_tags": '["pinned"]',
+    "archive_for": '"365d"',
+    "keep_copies": "true",
+    "retire": "true",
+    "delete_retired_after": '"365d"',
+    "harvest": '"/path/of/what/the/agent/writes"',
+    "vacuum_free": "0.5",
+    "max_per_run": "50",
+    "claude": "{ lines = 200, characters = 25000 }",
+    "kind": '"claude"',
+    "archive_folder": '"/path/of/a/folder"',
+}
+"""An example of each setting by its key, as TOML."""
 _FIELDS: Final = {key: name for name, key in KEYS.items()}
 NOTHING: Final = Settings()
 """Settings of a store without a file."""

@@ -15,6 +15,7 @@ LOOKING = {
     "compare": "compare {} --policy recent --keep-recent 5",
     "doctor": "doctor {}",
     "archive": "archive {}",
+    "init": "init {}",
     "floor": "floor {}",
     "lost": "lost {}",
     "vacuum": "vacuum {}",

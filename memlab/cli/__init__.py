@@ -23,7 +23,7 @@ COMMANDS: Final = {
         "fleet": ("fleet",),
         "pages": ("lab", "report"),
         "questions": ("compare", "doctor", "find", "harvest", "rows", "show", "size"),
-        "upkeep": ("archive", "lost", "maintain", "vacuum"),
+        "upkeep": ("archive", "init", "lost", "maintain", "vacuum"),
     }.items()
     for name in names
 }

@@ -1,4 +1,4 @@
-"""Commands that maintain a store: ``maintain``, ``archive``, ``lost`` and ``vacuum``."""
+"""Commands that maintain a store: ``maintain``, ``archive``, ``init``, ``lost``, ``vacuum``."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +10,7 @@ import memlab.compaction
 from memlab.cli import options, output
 from memlab.clock import now_utc
 from memlab.errors import StoreError
-from memlab.text import Table, TextPage, counted, in_bytes
+from memlab.text import Table, TextPage, command, counted, in_bytes
 
 DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -250,3 +250,37 @@ def vacuum(store: Path, do_it: bool) -> None:
         refused = str(error)
         after = refused
     output.print_result(space, after, applied=False, refused=refused)
+
+
+@click.command(short_help="Write a memlab.toml that explains every setting.")
+@click.argument("store", type=options.STORE)
+@options.flag_option("--apply", "do_it", help="Write the file. Without it, only show.")
+@options.json_option
+def init(store: Path, do_it: bool) -> None:
+    """Write memlab.toml beside STORE, with every setting as a comment; settings in it stay.
+
+    Each line says what the setting means. Remove the "#" before a line to set it. Without --apply
+    the file is only printed.
+
+    \b
+    memlab init memory.db            show
+    memlab init memory.db --apply    write it
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.sources.opening import open_source, settings_template
+
+    source = open_source(store)
+    file, text = settings_template(source, write=do_it)
+    if output.wants_json():
+        output.print_json({"file": file, "text": text, "written": do_it})
+        return
+    shown = store.parent / file.name
+    if shown.absolute() != file:
+        shown = file
+    output.print_lines(f"settings: {shown}", "")
+    output.print_lines(*text.splitlines())
+    size = command("size", store, "--save")
+    if do_it:
+        after = f"written; next: {size}    sets a cap in it"
+    else:
+        after = "nothing was written; add --apply to write it"
+    output.print_lines("", after)

@@ -20,8 +20,8 @@ from memlab.errors import (
     UndecidedKindError,
     UnsafeDeletionError,
 )
-from memlab.remembering import write_settings
-from memlab.settings import NOTHING, Settings, read_settings
+from memlab.remembering import template_of, write_settings, write_template
+from memlab.settings import FILE, NOTHING, Settings, read_settings
 from memlab.sources.base import DATABASES, Source
 from memlab.sources.recognition import Evidence, Strength
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
@@ -416,16 +416,43 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
     MemlabError
         If the store has no folder for settings.
     """
-    place = settings_place(source)
-    if place is None:
-        raise MemlabError(
-            f"{source.name} has no folder to keep settings in; name the store by its file"
-        )
+    place = _settings_place_of(source)
     is_noted = settings_of(source).kind is not None
     source.settings = None
     if source.is_folder and (is_noted or not _is_plain_kind(source)):
         chosen = {**chosen, "kind": source.scheme}
     return write_settings(*place, chosen)
+
+
+def settings_template(source: Source, *, write: bool) -> tuple[Path, str]:
+    """Return the settings file of a store, and its text with every missing setting as a comment.
+
+    Parameters
+    ----------
+    source : Source
+        The store.
+    write : bool
+        Write the text to the file; settings and comments in it are kept.
+    """
+    with source.reading():
+        pass  # raises an error if this is no store, or if it cannot be read
+    folder, name, like = _settings_place_of(source)
+    text = template_of(folder, name, like)
+    file = folder / FILE
+    if write:
+        source.settings = None
+        file = write_template(folder, name, like)
+    return file, text
+
+
+def _settings_place_of(source: Source) -> tuple[Path, str, Path | None]:
+    """Return where the settings of a store are; raise MemlabError if it has no folder."""
+    place = settings_place(source)
+    if place is None:
+        raise MemlabError(
+            f"{source.name} has no folder to keep settings in; name the store by its file"
+        )
+    return place
 
 
 def _is_plain_kind(source: Source) -> bool:
