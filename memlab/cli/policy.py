@@ -24,13 +24,18 @@ class PolicyCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the policies, and the settings of a class that ``--policy`` named before."""
+        from memlab.policies.plugins import plugin_names
+
+        own = memlab.policies.NAMED
+        rows = [(name, policy.origin) for name, policy in own.items()]
+        for plugin, package in sorted(plugin_names().items()):
+            if plugin not in own:
+                rows.append((plugin, f"of the installed package {package}"))
         with formatter.section("Policies"):
-            formatter.write_dl(
-                [(name, policy.origin) for name, policy in memlab.policies.NAMED.items()]
-            )
-        names = ctx.params.get("policy_names") or (ctx.params.get("policy_name"),)
-        for name in names:
-            if name and name not in memlab.policies.NAMED:
+            formatter.write_dl(rows)
+        asked_for = ctx.params.get("policy_names") or (ctx.params.get("policy_name"),)
+        for name in asked_for:
+            if name and name not in own:
                 named = memlab.policies.policy_named(name)
                 with formatter.section(f"Settings of {name} ({named.origin})"):
                     formatter.write_dl([_described(setting) for setting in named.settings.values()])
@@ -135,7 +140,10 @@ def policy_option(
 
 def _names_beginning(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return shell completions of a policy's name."""
-    return [name for name in memlab.policies.NAMED if name.startswith(incomplete)]
+    from memlab.policies.plugins import plugin_names
+
+    names = [*memlab.policies.NAMED, *plugin_names()]
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 def policy_from(named: "Named", texts: Mapping[str, str]) -> "memlab.Policy":

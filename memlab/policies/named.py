@@ -1,6 +1,5 @@
 """Pipelines of policies, and the registry that makes policies from names, options and settings."""
 
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -22,6 +21,12 @@ from memlab.policies import rules
 from memlab.policies.activation import Activation
 from memlab.policies.base import GoesBy, Policy, Population, Runner, named_by, runner_for, steps_of
 from memlab.policies.duplicates import NearDuplicate
+from memlab.policies.plugins import (
+    is_policy_class,
+    plugin_name_of,
+    plugin_names,
+    plugin_policy,
+)
 from memlab.policies.typed import REQUIRED, Setting, settings_of
 from memlab.settings import NUMBERS, REPLACED, SIZED, Settings
 from memlab.text import in_shell, shortened
@@ -233,9 +238,11 @@ def replaced_in(settings: Settings) -> str:
 
 
 def policy_named(name: str) -> Named:
-    """Return the policy of a name: one of `NAMED`, or a class as ``package.module:Class``.
+    """Return the policy of a name.
 
-    A module is imported from the working folder first, then from Python's path.
+    The name is one of `NAMED`, a name of an installed package's entry point in the group
+    ``memlab.policies``, or a class as ``package.module:Class``. memlab's own names take precedence.
+    A module of a class is imported from the working folder first, then from Python's path.
     """
     if name in NAMED:
         return NAMED[name]
@@ -244,12 +251,16 @@ def policy_named(name: str) -> Named:
             f"the policy {name!r} was replaced by {REPLACED[name]!r}, which takes the same "
             f"settings: name that one"
         )
-    if ":" not in name:
+    if ":" in name:
+        return _of_class(name, _own_class(name))
+    kind = plugin_policy(name)
+    if kind is None:
+        known = [*NAMED, *sorted(plugin_names().keys() - NAMED.keys())]
         raise PolicyError(
-            f"{name!r} is no policy: name one of {', '.join(NAMED)}, or a class of your own as "
+            f"{name!r} is no policy: name one of {', '.join(known)}, or a class of your own as "
             "package.module:Class"
         )
-    return _of_class(name, _own_class(name))
+    return _of_class(name, kind)
 
 
 def _own_class(name: str) -> type[Policy]:
@@ -260,8 +271,8 @@ def _own_class(name: str) -> type[Policy]:
         value = attrgetter(class_name)(module)
     except AttributeError:
         value = None
-    if not _is_policy(value):
-        there = [key for key, value in vars(module).items() if _is_policy(value, module_name)]
+    if not is_policy_class(value):
+        there = [key for key, value in vars(module).items() if is_policy_class(value, module_name)]
         raise PolicyError(
             f"{module_name} has no policy {class_name!r}, only: {', '.join(there) or 'none'}; a "
             "policy is a class with memlab.Policy as its base, @dataclass(frozen=True) above it "
@@ -269,15 +280,6 @@ def _own_class(name: str) -> type[Policy]:
         )
     kind: type[Policy] = value
     return kind
-
-
-def _is_policy(value: Any, module: str | None = None) -> bool:
-    """Return whether a value is a concrete policy class, defined in `module` if one is given."""
-    if not isinstance(value, type) or not issubclass(value, Policy):
-        return False
-    if "__dataclass_params__" not in vars(value) or inspect.isabstract(value):
-        return False
-    return module is None or value.__module__ == module
 
 
 def _imported(name: str) -> Any:
@@ -333,6 +335,8 @@ def as_setting(policy: Policy) -> dict[str, Any]:
     if known is not None:
         if known.name in NAMED:
             setting["name"] = known.name
+        else:
+            setting["name"] = plugin_name_of(policy.address) or policy.address
         for name, value in known.changed.items():
             setting[name] = _written(value)
     return setting

@@ -1,0 +1,130 @@
+"""Policies of installed packages, which the entry points of ``memlab.policies`` offer."""
+
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from shell import said
+
+import memlab
+from memlab.errors import PolicyError
+from memlab.policies import KeepRecent, policy_named
+from memlab.policies.named import as_setting, policy_in
+from memlab.settings import Settings
+
+CODE = '''
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+import memlab
+
+
+@dataclass(frozen=True)
+class EveryNth(memlab.Policy):
+    """Delete every nth prunable memory."""
+
+    n: int = field(default=2, metadata={"help": "which memories go", "least": 1, "size": True})
+
+    def evict(self, rows, *, now):
+        return pd.Series("every nth", index=rows.index[:: self.n])
+
+
+no_policy = 5
+'''
+
+
+def wheel(folder: Path, package: str, offers: dict[str, str]) -> Path:
+    """Write a wheel with the module ``PACKAGE_rules`` and entry points of policies."""
+    info = f"{package}-1.0.dist-info"
+    points = "".join(f"{name} = {value}\n" for name, value in offers.items())
+    files = {
+        f"{package}_rules.py": CODE,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[memlab.policies]\n{points}",
+    }
+    path = folder / f"{package}-1.0-py3-none-any.whl"
+    with ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+        record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+        archive.writestr(f"{info}/RECORD", record)
+    return path
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on Python's path into which packages are installed."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def install(folder: Path, package: str, **offers: str) -> None:
+    path = wheel(folder.parent, package, offers)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--target", str(folder), str(path)], check=True, capture_output=True)
+    sys.modules.pop(f"{package}_rules", None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "memory.db"
+    memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
+    return path
+
+
+def test_policy_of_an_installed_package_is_asked_for_by_name(installed: Path, store: Path) -> None:
+    install(installed, "nth", nth="nth_rules:EveryNth")
+    assert policy_named("nth").origin == "nth_rules:EveryNth"
+    plan = said("compact", store, "--policy", "nth", "--set", "n=3")
+    assert "every nth" in plan
+    assert "of the installed package nth" in said("compact", "--help")
+
+
+def test_settings_name_it_as_the_package_does(installed: Path) -> None:
+    install(installed, "nth", nth="nth_rules:EveryNth")
+    policy = policy_named("nth").make(n=4)
+    chosen = as_setting(policy)
+    assert chosen == {"name": "nth", "n": 4}
+    assert policy_in(Settings(policy=chosen)) == policy
+
+
+def test_name_of_memlab_takes_precedence(installed: Path) -> None:
+    install(installed, "nth", recent="nth_rules:EveryNth")
+    assert policy_named("recent").make(5) == KeepRecent(5)
+    assert "of the installed package" not in said("compact", "--help")
+
+
+BROKEN = {
+    "a missing module": ("nowhere:EveryNth", "package nth cannot be imported: ModuleNotFoundError"),
+    "a missing class": ("nth_rules:Missing", "package nth cannot be imported: AttributeError"),
+    "no policy": ("nth_rules:no_policy", "is no policy: a policy is a class with memlab.Policy"),
+}
+
+
+@pytest.mark.parametrize(("value", "words"), BROKEN.values(), ids=BROKEN.keys())
+def test_broken_package_is_named_and_hinders_no_other_policy(
+    installed: Path, value: str, words: str
+) -> None:
+    install(installed, "nth", nth=value)
+    with pytest.raises(PolicyError, match=words):
+        policy_named("nth")
+    assert policy_named("ttl").name == "ttl"
+
+
+def test_name_that_two_packages_offer_is_refused(installed: Path) -> None:
+    install(installed, "nth", nth="nth_rules:EveryNth")
+    install(installed, "other", nth="other_rules:EveryNth")
+    with pytest.raises(PolicyError, match="the packages nth and other both offer a policy 'nth'"):
+        policy_named("nth")
+
+
+def test_unknown_name_lists_the_installed_ones(installed: Path) -> None:
+    install(installed, "nth", nth="nth_rules:EveryNth")
+    with pytest.raises(PolicyError, match=r"'mth' is no policy: name one of recent.*, nth, or"):
+        policy_named("mth")
