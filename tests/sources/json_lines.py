@@ -1,4 +1,4 @@
-"""An agent's JSON lines, a memory each, oldest first; who appends holds the file's lock (flock)."""
+"""A source for JSON lines: one memory per line, oldest first. The agent locks the file (flock)."""
 
 import json
 import os
@@ -22,87 +22,97 @@ MEMORY = dict.fromkeys(("id", "at", "kind", "title", "body"), text) | {"tags": l
 
 
 class JsonLines(FileSource):
-    """The memories of one file."""
+    """A file of JSON lines."""
 
     scheme = "lines"
     endings = (".jsonl",)
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
-        """Return a file of such a name whose first line is a memory, or of which all were taken."""
+        """Return a .jsonl file whose first line is a memory, or an empty one with an archive."""
         with suppress(OSError, ValueError), ordinary_file(path) as file:
             first = file.readline(2**24).decode()
-            taken = not first and archive_path(path).exists()
-            if path.suffix == ".jsonl" and (taken or record_of(first)):
+            is_emptied = not first and archive_path(path).exists()
+            if path.suffix == ".jsonl" and (is_emptied or record_of(first)):
                 return path
         return None
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
-        """Read all of it under its lock."""
-        with self.locked(LOCK_SH) as said:
-            yield WholeReader(self, self.memories_of(said))
+        """Read the whole file under its lock."""
+        with self.locked(LOCK_SH) as content:
+            yield WholeReader(self, self.memories_of(content))
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
-        """Make the file anew when the block ends: kept lines as they are, others in their place."""
-        with self.locked(LOCK_EX) as said:
-            before = self.memories_of(said)
-            yield WholeWriter(self, after := before.copy())
+        """Rewrite the file when the block ends. Restored lines return to their former place."""
+        with self.locked(LOCK_EX) as content:
+            before = self.memories_of(content)
+            after = before.copy()
+            yield WholeWriter(self, after)
             lines = [json.loads(record)["line"] for key, record in after.items() if key in before]
-            back = [json.loads(record) for key, record in after.items() if key not in before]
-            for each in sorted(back, key=itemgetter("place")):
-                lines.insert(each["place"], each["line"])
-            end = "\n" if lines and (not said or said.endswith("\n")) else ""
+            restored = [json.loads(record) for key, record in after.items() if key not in before]
+            for memory in sorted(restored, key=itemgetter("place")):
+                lines.insert(memory["place"], memory["line"])
+            has_end = not content or content.endswith("\n")
+            end = "\n" if lines and has_end else ""
             write_whole(self.path.resolve(), "\n".join(lines) + end, limit=limit_like(self.path))
 
     @contextmanager
     def locked(self, how: int) -> Iterator[str]:
-        """Hold its lock and hand out its text; a file replaced meanwhile is opened again."""
-        with ExitStack() as held:
+        """Lock the file and yield its content; open it again if it was replaced meanwhile."""
+        with ExitStack() as opened:
             try:
                 while True:
-                    flock(file := held.enter_context(ordinary_file(self.path)), how)
+                    file = opened.enter_context(ordinary_file(self.path))
+                    flock(file, how)
                     if os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
                         break
             except (OSError, ValueError) as error:
                 raise StoreError(f"{self.path} cannot be read ({error}); check the file") from error
             yield file.read().decode(errors="surrogateescape")
 
-    def memories_of(self, said: str) -> dict[Key, bytes]:
-        """Return the records of a text by id, each with its line number."""
-        found: dict[Key, bytes] = {}
-        for at, line in enumerate(said.removesuffix("\n").split("\n") if said else ()):
+    def memories_of(self, content: str) -> dict[Key, bytes]:
+        """Return the records of a file by id, each with its line number."""
+        records: dict[Key, bytes] = {}
+        lines = content.removesuffix("\n").split("\n") if content else []
+        for place, line in enumerate(lines):
             try:
                 record = record_of(line)
             except ValueError as error:
-                raise StoreError(f"{self.path}, line {at + 1}: {error}; mend it") from error
-            if (key := json.loads(record)["id"]) in found:
+                raise StoreError(f"{self.path}, line {place + 1}: {error}; mend it") from error
+            key = json.loads(record)["id"]
+            if key in records:
                 raise StoreError(f"{self.path} has two memories {key!r:.80}; rename or remove one")
-            found[key] = with_place(record, at)
-        return found
+            records[key] = with_place(record, place)
+        return records
 
-    def row_of(self, record: bytes) -> dict[str, Any]:
-        """Return a memory as a row."""
-        said = json.loads(record)
-        key = said["id"]
-        at = said["at"]
-        tags = json.dumps(said["tags"])
-        place = position_from_timestamp(int(moment_of(at).timestamp() * 1_000), key)
-        row = {"position": place, "key": key, "memory_id": key, "created_at": at, "tags_json": tags}
-        return {**row, "authored_by": "agent", **{n: said[n] for n in ("kind", "title", "body")}}
+    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a parsed record as a row."""
+        milliseconds = int(moment_of(said["at"]).timestamp() * 1_000)
+        return {
+            "position": position_from_timestamp(milliseconds, said["id"]),
+            "key": said["id"],
+            "memory_id": said["id"],
+            "kind": said["kind"],
+            "title": said["title"],
+            "body": said["body"],
+            "tags_json": json.dumps(said["tags"]),
+            "authored_by": "agent",
+            "created_at": said["at"],
+        }
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
-        """Check that one line can say so."""
+        """Check that an archived record is that of its line, and of this key."""
         super().check_record(key, record, said)
         fields({"place": integer(0), "line": text}, others=anything)(said)
-        same = "\n" not in said["line"] and record_of(said["line"]) == without_place(record)
-        if not same or said["id"] != key:
+        is_of_line = "\n" not in said["line"] and record_of(said["line"]) == without_place(record)
+        if not is_of_line or said["id"] != key:
             raise ValueError("it is not what its line says, or of another key")
 
 
 def record_of(line: str) -> bytes:
-    """Return what a line says, and the line itself; ValueError where it is no memory."""
+    """Return the fields of a line and the line itself; raise ValueError if it is no memory."""
     try:
         memory = json.loads(line)
     except (ValueError, RecursionError) as error:
