@@ -13,6 +13,7 @@ from memlab.errors import MemlabError, StoreError
 from memlab.frame.fields import CHARS_PER_TOKEN, arrays_of
 from memlab.frame.loading import load
 from memlab.growth.context import largest_start
+from memlab.sources.kinship import Kinship, contents_of, kinships_among
 from memlab.sources.opening import Recognised, find_below, made_by, usual_places
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 
@@ -53,12 +54,15 @@ class Inventory(DisplayMixin):
         Stores in order of their paths.
     others : int
         Number of databases that are no store.
+    kinships : tuple of Kinship
+        Pairs of folders of one kind that may belong to one project, by equal memories.
     """
 
     searched: tuple[str, ...]
     stores: tuple[Store, ...]
     shut: tuple[str, ...]
     others: int = 0
+    kinships: tuple[Kinship, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each store, with the fields of :class:`Store`."""
@@ -87,6 +91,8 @@ class Inventory(DisplayMixin):
         tables = [table]
         if problems:
             tables.append(Table("cannot be read", (), problems, whole=True))
+        if self.kinships:
+            tables.append(_kinship_table(self.kinships))
         return TextPage(counted(len(self.stores), "stores"), facts, tables)
 
 
@@ -110,22 +116,33 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
         words = f"or look at one store: {command('show', folder)}"
         raise StoreError(f"there is no folder {folder}; name one to look through, {words}")
     search = find_below(folders)
+    contents: dict[str, dict[str, frozenset[str]]] = {}
+    stores = tuple(_looked_at(recognised, contents) for recognised in search.stores)
+    kinships: list[Kinship] = []
+    for of_kind in contents.values():
+        kinships += kinships_among(of_kind)
     return Inventory(
         searched=tuple(map(str, folders)),
-        stores=tuple(_looked_at(recognised) for recognised in search.stores),
+        stores=stores,
         shut=tuple(map(str, search.shut)),
         others=len(search.others),
+        kinships=tuple(kinships),
     )
 
 
-def _looked_at(recognised: Recognised) -> Store:
-    """Return a recognised store with its size, or with the reason why it cannot be read."""
+def _looked_at(recognised: Recognised, contents: dict[str, dict[str, frozenset[str]]]) -> Store:
+    """Return a recognised store with its size, or with the reason why it cannot be read.
+
+    Add the digests of a folder's memories to `contents`, by kind and by name.
+    """
     where = str(recognised.path)
     try:
         source = made_by(recognised.scheme, where)
         frame = load(source, on_bad_row="keep")
         chars = 0 if source.index is None else source.index.chars_of_no_memory()
         apart = -(-chars // CHARS_PER_TOKEN)
+        if source.is_folder:
+            contents.setdefault(source.scheme, {})[where] = contents_of(source)
     except MemlabError as error:
         return Store(
             what=recognised.what,
@@ -144,6 +161,16 @@ def _looked_at(recognised: Recognised) -> Store:
         last_written=memories.last_at,
         problem="",
     )
+
+
+def _kinship_table(kinships: tuple[Kinship, ...]) -> Table:
+    """Return the table of folders that may belong together."""
+    rows = [
+        (f"{kinship.equal:,} of {kinship.memories:,}", kinship.other, kinship.where)
+        for kinship in kinships
+    ]
+    title = "may be one project: memories of the first folder that are equal in the second"
+    return Table(title, ("equal", "folder", "equal in"), rows, whole=True)
 
 
 def _row(store: Store) -> tuple[str | int, ...]:

@@ -1,0 +1,93 @@
+"""Folders that ``find`` suggests as one project's: by equal memories, never by preferences."""
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from claude_store import at, memory, project_folder, write_index, write_memory
+from hypothesis import given
+from hypothesis import strategies as st
+from shell import said
+
+import memlab
+from memlab.sources.kinship import LEAST_EQUAL, LEAST_SHARE, Kinship, kinships_among
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    return tmp_path
+
+
+def write_project(home: Path, name: str, memories: dict[str, str]) -> Path:
+    """Write a folder of memories, by file stem; return the folder."""
+    folder = project_folder(home, name)
+    for number, (stem, text) in enumerate(memories.items()):
+        write_memory(folder, f"{stem}.md", text, at(number))
+    write_index(folder, [f"- [{stem}]({stem}.md)" for stem in memories])
+    return folder
+
+
+def facts(first: int, last: int) -> dict[str, str]:
+    """Return memories of a project, each with a text of its own."""
+    return {f"f{n}": memory(f"f{n}", body=f"Fact number {n}.") for n in range(first, last)}
+
+
+def preferences(count: int) -> dict[str, str]:
+    """Return instructions of a person."""
+    return {f"p{n}": memory(f"p{n}", "feedback", body=f"Do {n}.") for n in range(count)}
+
+
+def test_a_moved_project_is_suggested_with_the_number_of_equal_memories(home: Path) -> None:
+    old = write_project(home, "-srv-app", facts(0, 5))
+    new = write_project(home, "-srv-work-app", facts(2, 9))
+    write_project(home, "-srv-other", facts(20, 26))
+    inventory = memlab.find(home)
+    assert inventory.kinships == (Kinship(str(new), str(old), equal=3, memories=5),)
+    shown = said("find", home)
+    assert "may be one project" in shown
+    assert f"3 of 5  {old}  {new}" in shown
+    (kinship,) = json.loads(said("find", "--json", home))["kinships"]
+    assert kinship["equal"] == 3
+
+
+def test_copied_preferences_are_no_evidence(home: Path) -> None:
+    write_project(home, "-srv-app", {**preferences(6), **facts(0, 3)})
+    write_project(home, "-srv-other", {**preferences(6), **facts(10, 13)})
+    assert memlab.find(home).kinships == ()
+    assert "may be one project" not in said("find", home)
+
+
+def test_three_clones_are_three_pairs(home: Path) -> None:
+    for name in ("-a", "-b", "-c"):
+        write_project(home, name, facts(0, 4))
+    assert [kinship.equal for kinship in memlab.find(home).kinships] == [4, 4, 4]
+
+
+def test_find_writes_nothing(home: Path) -> None:
+    folder = write_project(home, "-a", facts(0, 4))
+    write_project(home, "-b", facts(0, 4))
+    before = sorted((path, path.stat().st_mtime_ns) for path in home.rglob("*"))
+    memlab.find(home)
+    assert sorted((path, path.stat().st_mtime_ns) for path in home.rglob("*")) == before
+    assert folder.is_dir()
+
+
+CONTENTS = st.dictionaries(
+    st.sampled_from("abcd"), st.frozensets(st.sampled_from("0123456789"), max_size=8), max_size=4
+)
+
+
+@given(CONTENTS)
+def test_a_pair_is_suggested_if_enough_is_equal(contents: dict[str, frozenset[str]]) -> None:
+    wanted = set()
+    for first, second in combinations(sorted(contents), 2):
+        equal = len(contents[first] & contents[second])
+        smaller = min(len(contents[first]), len(contents[second]))
+        if equal >= LEAST_EQUAL and equal >= LEAST_SHARE * smaller:
+            wanted.add(frozenset({first, second}))
+    kinships = kinships_among(contents)
+    assert {frozenset({kinship.where, kinship.other}) for kinship in kinships} == wanted
+    assert len(kinships) == len(wanted)
