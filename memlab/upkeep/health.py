@@ -18,7 +18,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect, whole_number
-from memlab.compaction.archive_views import compared
+from memlab.compaction.archive_check import compared
 from memlab.compaction.reclaim import space
 from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError, SettingsError, StoreError

@@ -1,7 +1,6 @@
-"""Opening an archive: for reading without a trace, for writing, and for a deletion.
+"""Opening the file of an archive: for reading without a trace, for writing, and for a deletion.
 
-An archive recognizes its store by a sample: digests of memories that stayed in the store. The
-tables of the store are not touched for that.
+:class:`memlab.store.archive.archive.Archive` calls these functions after its checks.
 """
 
 import sqlite3

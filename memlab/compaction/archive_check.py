@@ -1,0 +1,126 @@
+"""Check of an archive against its store: interrupted deletions, restored and missing memories."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from memlab.compaction.store_change import is_superseded
+from memlab.sources.base import Source
+from memlab.sources.readers import Key, Reader
+from memlab.store.archive.hashed_names import key_of
+from memlab.store.archive.open_archive import EntryState, OpenArchive
+from memlab.store.archive.schema import Entry
+from memlab.store.archive.tombstones import facts_in
+from memlab.text import command
+
+Fault = tuple[str, str]
+"""A difference, and the advice on what to do about it."""
+
+
+class Comparison(NamedTuple):
+    """Result of checking an archive against its store.
+
+    Attributes
+    ----------
+    plans, memories : int
+        The number of deletions, and of copies.
+    unfinished : int
+        The number of interrupted deletions.
+    faults : tuple of Fault
+        The differences.
+    """
+
+    plans: int
+    memories: int
+    unfinished: int
+    faults: tuple[Fault, ...]
+
+
+def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison:
+    """Check an archive against its store at one moment of both. Both are only read."""
+    entries = archive.entries()
+    deletions = [entry for entry in entries if not entry.recovers]
+    last_deletion = {}
+    for entry in deletions:
+        for copy in archive.copies(entry):
+            last_deletion[copy.key] = entry.apply
+    for entry in entries:  # reading everything finds the damaged parts
+        deque(archive.batches(entry), maxlen=0)
+    for dropped in archive.dropped():
+        facts_in(archive, dropped)
+    key_of(archive)
+    faults = list[Fault]()
+    unfinished = 0
+    if archive.faults:
+        advice = "restore a backup of the archive; the rest can be restored"
+        faults.append((archive.told(), advice))
+    for entry in deletions:
+        cut_short = _cut_short(reader, source, archive, entry)
+        if cut_short is not None:
+            unfinished += 1
+            faults.append(cut_short)
+        else:
+            faults += _standing(reader, archive, entry, last_deletion)
+    archive.faults.clear()  # they are among the faults of the result
+    return Comparison(
+        plans=len(entries),
+        memories=sum(entry.left for entry in entries),
+        unfinished=unfinished,
+        faults=tuple(faults),
+    )
+
+
+def _cut_short(reader: Reader, source: Source, archive: OpenArchive, entry: Entry) -> Fault | None:
+    """Return the fault of an interrupted deletion, with advice; None if it was not interrupted."""
+    if entry.finished_at is not None:
+        return None
+    if entry.memories:
+        state = archive.state_of(reader.records, entry)
+        return None if state.is_gone else _interrupted_deletion(source.name, entry, state)
+    if is_superseded(reader, source, archive, entry):
+        return None
+    digest = entry.digest[:12]
+    drop = command("archive", source.name, "--drop", digest, "--apply")
+    finish = command("apply", source.name, digest)
+    fault = f"plan {digest} was cut short before it changed anything"
+    return fault, f"finish it with {finish}, or forget it with {drop}"
+
+
+def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> Fault:
+    """Return the fault of a deletion that was interrupted, with advice."""
+    digest = entry.digest[:12]
+    drop = command("archive", name, "--drop", digest, "--apply")
+    finish = command("apply", name, digest)
+    not_deleted = len(state.same) + len(state.changed)
+    archived = f"{entry.left:,} memories archived, {not_deleted:,} of them not deleted"
+    fault = f"plan {digest} was cut short: {archived}"
+    if len(state.same) < entry.left:
+        restore = command("restore", name, digest)
+        return fault, f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
+    if not entry.planned:
+        return fault, f"the runtime's next compaction drops the copies, or {drop}"
+    return fault, f"finish it with {finish}, or drop the copies with {drop}"
+
+
+def _standing(
+    reader: Reader, archive: OpenArchive, entry: Entry, last_deletion: Mapping[Key, int]
+) -> Iterator[Fault]:
+    """Yield the faults of a finished deletion that concern restored memories."""
+    copies = archive.copies(entry)
+    state = archive.state_of(reader.records, entry, copies)
+    deleted_keys = {key for key in state.absent | state.taken if last_deletion[key] == entry.apply}
+    present = 0
+    missing = 0
+    for copy in copies:
+        if copy.restored_at is None and copy.key in state.same:
+            present += 1
+        elif copy.restored_at is not None and copy.key in deleted_keys:
+            missing += 1
+    restore = command("restore", archive.location.store, entry.digest[:12])
+    deleted = f"memories that plan {entry.digest[:12]} deleted are"
+    if present:
+        advice = f"if restored, {restore} records it; else the store is an older copy: compact it"
+        yield f"{present:,} {deleted} in the store again", advice
+    if missing:
+        advice = f"{restore} brings them back, unless something else deleted them since"
+        yield f"{missing:,} {deleted} called restored and are not in the store", advice
