@@ -464,7 +464,8 @@ class Compacted(Conformance):
                 back = ended(what, memlab.restore, receipt, store=source, ids=ids)
                 after = lab.exactly()
                 assert {key: row for key, row in after.items() if key in before} == before, what
-                assert len(after) == len(before) + (back or 0), what
+                restored = 0 if back is None else back.memories
+                assert len(after) == len(before) + restored, what
                 assert files_outside(tmp_path, lab) == outside, what
                 if came := after.keys() - before.keys():
                     delete_all(lab, records_of(lab, list(came)))
