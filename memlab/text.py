@@ -108,6 +108,10 @@ class DisplayMixin:
         """Return the fields as JSON text, with times in ISO 8601."""
         return json.dumps(json_values(self.to_dict()), indent=2, allow_nan=False)
 
+    def __dir__(self) -> list[str]:
+        """Return the names that a user calls, for completion: no constants of the class."""
+        return [name for name in super().__dir__() if not name.isupper()]
+
     def __repr__(self) -> str:
         return as_text(self.sheet())
 
@@ -443,4 +447,8 @@ def _shown(cell: Cell, *, limit: int | None = WIDEST) -> str:
 
 
 def _escaped(cell: Cell, limit: int = WIDEST * 4) -> str:
-    return html.escape(_shown(cell, limit=None if isinstance(cell, int) else limit))
+    """Return the text of a cell, cut and escaped for HTML, with its indentation."""
+    text = _shown(cell, limit=None if isinstance(cell, int) else limit)
+    words = text.lstrip(" ")
+    indentation = "&emsp;" * ((len(text) - len(words)) // 2)
+    return f"{indentation}{html.escape(words)}"

@@ -43,14 +43,19 @@ class Alert:
 
 
 class Look(NamedTuple):
-    """A store as it was just read, an access log of it, and how a command names both."""
+    """A store as it was just read, an access log of it, and how a command names both.
 
-    source: Source
+    A frame has no source. Alerts that need more than its memories are left out then.
+    """
+
+    source: Source | None
     memories: Arrays
     summary: StoreSummary
     name: str
     log: "pd.DataFrame | None" = None
     log_option: Sequence[str] = ()
+    has_archive: bool = False
+    """Whether a frame's store has an archive; a source is asked itself."""
 
     @property
     def start(self) -> int:
@@ -97,17 +102,28 @@ def _never_compacted(look: Look) -> _Found:
     """Find prunable memories of a store that has no cap and was never compacted."""
     prunable = look.summary.boot.prunable
     pace = look.summary.pace
-    if not look.start or prunable.tokens < LEAST or not is_uncapped(look.source):
+    if not look.start or prunable.tokens < LEAST or _is_compacted(look):
         return
+    what = f"{counted(prunable.memories)} that a cap could take away"
+    if pace and pace.per_day:
+        what += f", {7 * pace.per_day:,.0f} more a week"
+    if look.source is not None:
+        what += ", and no cap is set"
+    yield what, prunable.tokens, ("size", look.name, *look.log_option)
+
+
+def _is_compacted(look: Look) -> bool:
+    """Return whether a store has a cap or an archive, or whether another program deletes in it."""
+    source = look.source
+    if source is None:
+        return look.has_archive
+    if not is_uncapped(source) or has_past(source):
+        return True
     position = look.memories.position
     free = 0.0  # share of unused row numbers
-    if look.source.is_native_format and position is not None and len(position):
+    if source.is_native_format and position is not None and len(position):
         free = 1 - len(position) / max(int(position.max()), 1)
-    if has_past(look.source) or free > _FREE:
-        return
-    more = f", {7 * pace.per_day:,.0f} more a week" if pace and pace.per_day else ""
-    what = f"{counted(prunable.memories)} that a cap could take away{more}, and no cap is set"
-    yield what, prunable.tokens, ("size", look.name, *look.log_option)
+    return free > _FREE
 
 
 def _one_large(look: Look) -> _Found:
@@ -134,6 +150,8 @@ def _ten_largest(look: Look) -> _Found:
 def _never_read(look: Look) -> _Found:
     """Find loaded memories that no read of the access log names."""
     log = look.log
+    if look.source is None:
+        return
     if log is None:
         settings = settings_of(look.source)
         if settings.log:  # pandas is imported only if there is a log
@@ -162,7 +180,7 @@ def _never_read(look: Look) -> _Found:
 
 def _cut(look: Look) -> _Found:
     """Find text that a start would load and cuts off; ``memlab doctor`` warns of it too."""
-    if not look.start and not look.summary.apart:
+    if look.source is None or (not look.start and not look.summary.apart):
         return
     for diagnostic in look.source.diagnostics():
         if diagnostic.chars_cut:
@@ -172,7 +190,7 @@ def _cut(look: Look) -> _Found:
 
 def _not_read(look: Look) -> _Found:
     """Find files that a start leads to and that no command reads."""
-    if not look.summary.apart:
+    if look.source is None or not look.summary.apart:
         return
     for diagnostic in look.source.diagnostics():
         if diagnostic.name == "sub_folders" and diagnostic.found:
@@ -183,7 +201,7 @@ def _lost(look: Look) -> _Found:
     """Find memories that another program deleted and that are load-bearing or were asked for."""
     # A broken archive is reported elsewhere. Without a record of losses no frame is loaded.
     with suppress(MemlabError), catch_warnings(action="ignore"):
-        if not knows_losses(look.source):
+        if look.source is None or not knows_losses(look.source):
             return
         from memlab.evidence.losses import ASKED, UNLISTED, losses_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache, partial
 from operator import itemgetter
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple, get_origin
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +108,16 @@ class Policy(ABC):
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def __dir__(self) -> list[str]:
+        """Return the names that a user calls, for completion: no settings of the class."""
+        hidden = set()
+        for kind in type(self).__mro__:
+            for name, annotation in vars(kind).get("__annotations__", {}).items():
+                if get_origin(annotation) is ClassVar:
+                    hidden.add(name)
+        hidden -= {"name", "origin"}
+        return [name for name in super().__dir__() if name not in hidden]
 
     @property
     def address(self) -> str:

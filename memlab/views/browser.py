@@ -223,6 +223,13 @@ class MemoryBrowser(DisplayMixin):
         listed = Table("", tuple(table.columns), cells, remark)
         return TextPage(f"{name}: {counted(len(self.memories))}", facts, [listed] if cells else [])
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the ids of the shown and of the selected memories."""
+        return {
+            "shown": self.shown[c.MEMORY_ID].astype(str).tolist(),
+            "selected": self.selected[c.MEMORY_ID].astype(str).tolist(),
+        }
+
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """Return the widget, and a table and a chart for pages that cannot show widgets."""
         bundle: dict[str, Any] = self.widget._repr_mimebundle_(**options)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlab.arguments import whole_number
 from memlab.clock import moment_or_now
-from memlab.columns import SOURCE
+from memlab.columns import HAS_PAST, SOURCE
 from memlab.errors import StoreError
 from memlab.growth.alerts import Alert, Look, alerts_of, facts_of
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
@@ -22,6 +22,8 @@ from memlab.store import SqliteMemoryStore
 from memlab.text import DisplayMixin, Table, TextPage, command
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from memlab.evidence.past import Memories
     from memlab.evidence.reads import Log
     from memlab.growth.inventory import Inventory
@@ -144,8 +146,7 @@ def show(
     now = moment_or_now(now, call=call)
     backlog = None if backlog is None else whole_number("backlog", backlog)
     if not isinstance(frame, str | PathLike | SqliteMemoryStore | Source):
-        summary = summarize(frame, now=now, threshold=backlog)
-        return Overview(str(frame.attrs.get(SOURCE, "")), summary)
+        return _show_frame(frame, now=now, backlog=backlog)
     inventory = _stores_inside(frame)
     if inventory is not None:
         return inventory
@@ -200,6 +201,23 @@ def show(
 def semantic_name(source: Source) -> str:
     """Return the name of a store's semantic memories: decisions only in an agent's own store."""
     return "decisions" if source.is_native_format else "facts"
+
+
+def _show_frame(frame: "pd.DataFrame", *, now: datetime, backlog: int | None) -> Overview:
+    """Return the overview of a frame, with the alerts that need nothing but its memories."""
+    from memlab.evidence.past import present_rows
+    from memlab.frame.fields import arrays_of
+
+    summary = summarize(frame, now=now, threshold=backlog)
+    name = str(frame.attrs.get(SOURCE, ""))
+    look = Look(
+        None,
+        arrays_of(present_rows(frame)),
+        summary,
+        name or "STORE",
+        has_archive=bool(frame.attrs.get(HAS_PAST)),
+    )
+    return Overview(name, summary, alerts_of(look))
 
 
 def _stores_inside(where: object) -> "Inventory | None":
