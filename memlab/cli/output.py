@@ -33,6 +33,13 @@ EVERY: Final = 0.5
 _COLOURS: Final = {">": "green", "~": "yellow", "WARN": "yellow", "FAIL": "red"}
 """Colours of rows by their first mark, as in charts; yellow is not bold, to be legible on white."""
 _MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
+_CHECK: Final = re.compile(r" *(?:WARN|FAIL) \S+ +")
+"""A check of ``doctor`` up to its summary, below which the rest of it is indented."""
+_ALERT: Final = re.compile(r" {2}[\d,]+ tokens? [a-z][a-z, ]*? {2,}")
+"""An alert of ``show`` up to its description."""
+_DELETION: Final = re.compile(r"Deletes | {2}(?:deletes|deleted|would be deleted) {2,}")
+_COMMAND: Final = re.compile(r"( *(?:(?:next|undo): )?|  undo +)(memlab .*?)((?: {4}.*)?)")
+"""A line with a command: what stands before it, the command, and a remark after four spaces."""
 
 
 def wants_json() -> bool:
@@ -67,7 +74,7 @@ def print_lines(*parts: str | TextPage | DisplayMixin) -> None:
         if isinstance(part, str):
             text = for_terminal(part)
             if width is not None:
-                text = "\n".join(fitted_line(text, width))
+                text = _styled("\n".join(fitted_line(text, width)), is_page=False)
         else:
             page = part.sheet() if isinstance(part, DisplayMixin) else part
             text = as_text(page, width)
@@ -76,22 +83,47 @@ def print_lines(*parts: str | TextPage | DisplayMixin) -> None:
         click.echo(text)
 
 
-def _styled(page: str) -> str:
-    """Return a page with its title in bold and its marked rows in colour, unless colour is off."""
+def _styled(page: str, *, is_page: bool = True) -> str:
+    """Return a page with colour, unless colour is off.
+
+    The title is bold. Marked rows, warnings, alerts, deletions and commands are in colour; the
+    further lines of a warning or an alert keep its colour.
+    """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return page
     lines = page.split("\n")
-    is_title = True
+    is_title = is_page
+    going_on = ("", "")
     for number, line in enumerate(lines):
-        mark = _MARK.match(line)
         if line[:1] in {"", " "}:
             is_title = False
-        if mark:
-            colour = _COLOURS[mark[1]]
-            lines[number] = click.style(line, fg=colour, bold=colour != "yellow" or None)
-        elif is_title:
-            lines[number] = click.style(line, bold=True)
+        indent, colour = going_on
+        if not (indent and line.startswith(indent)):
+            going_on = ("", "")
+            colour = _colour_of(line)
+            begin = _CHECK.match(line) or _ALERT.match(line)
+            if begin:
+                going_on = (" " * len(begin[0]), colour)
+        command = _COMMAND.fullmatch(line)
+        if command:
+            before, words, remark = command.groups()
+            lines[number] = f"{before}{click.style(words, fg='cyan')}{remark}"
+        elif colour or is_title:
+            is_bold = is_title or colour in {"green", "red"}
+            lines[number] = click.style(line, fg=colour or None, bold=is_bold or None)
     return "\n".join(lines)
+
+
+def _colour_of(line: str) -> str:
+    """Return the colour of a line by its beginning; empty for none."""
+    mark = _MARK.match(line)
+    if mark:
+        return _COLOURS[mark[1]]
+    if _ALERT.match(line):
+        return "yellow"
+    if _DELETION.match(line):
+        return "red"
+    return ""
 
 
 def write_picture(chart: Any, file: Path, source: "Source") -> None:

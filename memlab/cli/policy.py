@@ -3,7 +3,7 @@
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import augment_usage_errors
@@ -16,11 +16,34 @@ if TYPE_CHECKING:
     from memlab.policies.typed import Setting
 
 
+_SETTING: Final = "setting_"
+"""Beginning of the parameter names of policies' settings."""
+_POLICY_PARAMETERS: Final = {"policy_name", "policy_names", "given", "count", "age", "tokens"}
+"""Names of the other parameters that choose a policy or its size."""
+
+
 class PolicyCommand(click.Command):
     """A command whose help ends with the origin of each policy.
 
-    The policies are loaded when the help is shown.
+    The policies are loaded when the help is shown. Options that choose a policy or set one of its
+    settings are in a section of their own.
     """
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of the command itself, then those of policies."""
+        own: list[tuple[str, str]] = []
+        of_policies: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            name = parameter.name or ""
+            is_of_policies = name in _POLICY_PARAMETERS or name.startswith(_SETTING)
+            (of_policies if is_of_policies else own).append(record)
+        with formatter.section("Options"):
+            formatter.write_dl(own)
+        with formatter.section("Policy options"):
+            formatter.write_dl(of_policies)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the policies, and the settings of a class that ``--policy`` named before."""
@@ -95,7 +118,7 @@ class SettingsCommand(PolicyCommand):
 
 def _parameter_of(option: str) -> str:
     """Return the parameter name of an option of policies."""
-    return f"setting_{option.removeprefix('--').replace('-', '_')}"
+    return f"{_SETTING}{option.removeprefix('--').replace('-', '_')}"
 
 
 def _setting_of(named: "Named", option: str) -> str:

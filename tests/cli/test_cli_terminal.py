@@ -69,6 +69,9 @@ def test_a_size_fits_a_screen(store: Path, words: str, monkeypatch: pytest.Monke
 def test_the_answer_stands_out_where_colour_is_wanted(store: Path) -> None:
     lines = on_a_terminal(80, "size", store)
     marked = {unstyle(line).strip()[:12]: line for line in lines if "\x1b" in line}
+    commands = [line for line in marked.values() if "memlab " in line]
+    assert commands[0].startswith("next: \x1b[36mmemlab compact ")
+    marked = {words: line for words, line in marked.items() if line not in commands}
     *answer, likely, safe = marked.values()
     assert unstyle(answer[0]).startswith("Compacting to the newest 531 episodes")
     colours = ["\x1b[1m"] * len(answer) + ["\x1b[33m     ", "\x1b[32m\x1b[1m"]
@@ -139,6 +142,67 @@ def test_a_comparison_says_too_few_references_as_counts_and_how_often_policies_a
     assert [each for each in words if not re.search(each, shown)] == []
     assert "was applied after every" not in shown
     assert "after every 7 memories" in said(*asked, "--every", 7)
+
+
+def coloured(page: str) -> dict[str, list[str]]:
+    """Lines of a page by the code of their colour."""
+    lines: dict[str, list[str]] = {}
+    for line in output._styled(page).split("\n"):
+        code = re.search(r"\x1b\[(3\d)m", line)
+        lines.setdefault(code[1] if code else "", []).append(unstyle(line))
+    return lines
+
+
+YELLOW, RED, CYAN = "33", "31", "36"
+
+
+@pytest.fixture
+def with_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.mark.usefixtures("with_colour")
+def test_a_wrapped_warning_keeps_its_colour_and_ends_it(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(30))
+    health = memlab.doctor(store, backlog=9)
+    page = as_text(health.sheet(), 60)
+    lines = coloured(page)
+    warned = page.partition("WARN memory_integrity")[2].partition("\n  OK ")[0].splitlines()
+    assert len(warned) > 2
+    first, *rest = (line for line in lines[YELLOW] if "memory_integrity" in line or rest_of(line))
+    assert first.startswith("  WARN memory_integrity")
+    assert set(rest) >= {line for line in warned[1:] if "memlab " not in line}
+    assert not [line for line in lines[YELLOW] if line.startswith("  OK ")]
+
+
+def rest_of(line: str) -> bool:
+    return line.startswith(" " * 10)
+
+
+@pytest.mark.usefixtures("with_colour")
+def test_alerts_deletions_and_commands_are_in_colour(store: Path) -> None:
+    shown = coloured(as_text(memlab.show(store).sheet(), 100))
+    assert any("never compacted" in line for line in shown[YELLOW])
+    assert any(line.strip().startswith("memlab size") for line in shown[CYAN])
+    plan = memlab.plan(store, memlab.KeepRecent(5))
+    planned = coloured(f"{plan.effect}\n{as_text(plan.sheet(), 100)}")
+    assert [line.split()[0] for line in planned[RED]] == ["Deletes", "deletes"]
+    steps = output._styled("undo: memlab restore m.db latest    takes it back", is_page=False)
+    assert steps == "undo: \x1b[36mmemlab restore m.db latest\x1b[0m    takes it back"
+
+
+def test_policy_options_are_apart_from_the_commands_own() -> None:
+    for words in (("compact",), ("rows",), ("compare",), ("fleet", "plan")):
+        helped = said(*words, "--help")
+        own = helped.partition("\nOptions:\n")[2].partition("\nPolicy options:\n")[0]
+        of_policies = helped.partition("\nPolicy options:\n")[2].partition("\nPolicies:\n")[0]
+        assert "--help" in own
+        assert "--keep-recent" not in own
+        assert "--policy" not in own
+        assert "--policy" in of_policies
+        assert "--keep-recent" in of_policies
+        assert "--json" not in of_policies
 
 
 def test_slow_commands_say_what_they_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
