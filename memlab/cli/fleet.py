@@ -344,6 +344,8 @@ def size_fleet(
     \b
     memlab fleet size '/srv/agents/*/memory.db' --token-budget 20000
     """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.sizing.answer import answer_of_fleet
+
     members = memlab.fleet.expand_names(names)
     folder = job.kept()
     cohort = job.work("references", memlab.fleet.cohort_of, members)
@@ -387,7 +389,15 @@ def size_fleet(
         words = f"for each of {counted(above, 'stores')} that no budget can help; leave these out"
         steps.append(f"{margin}memlab floor STORE    {words}")
     fails = table["verdict"].isin(VERDICTS).any()
-    job.show(f"a cap for {caps}", table, columns, *steps, most=saved, facts=facts, fails=fails)
+    answer = answer_of_fleet(
+        stores=len(good),
+        sized=len(safe),
+        loaded=int(good["boot_now"].sum()),
+        left=int(good["boot_after"].sum()),
+        deleted=int(good["deletes"].sum()),
+    )
+    facts.insert(0, ("caps", caps))
+    job.show(answer, table, columns, *steps, most=saved, facts=facts, fails=fails)
 
 
 def _shared(cohort: "memlab.fleet.Cohort") -> str:

@@ -18,6 +18,7 @@ from memlab.fleet.names import Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, survey
 from memlab.fleet.workers import FleetTask, Progress, Runner
 from memlab.growth.summary import past_arrays
+from memlab.sizing.answer import answer_of_fleet
 from memlab.sources.opening import open_source
 from memlab.text import Table, counted, for_terminal
 
@@ -205,7 +206,20 @@ def fleet_page(findings: FleetFindings) -> str:
         stores=counted(len(findings.stores), "stores"),
         repeated=counted(findings.repeated, "names"),
         facts=list(_facts(findings)),
+        answer=_answer(findings),
         anchors={name: f"s{number}" for number, name in enumerate(names, start=1)},
+    )
+
+
+def _answer(findings: FleetFindings) -> str:
+    """Return the answer for all stores in a sentence."""
+    good = findings.sizes[findings.sizes["error"].isna()]
+    return answer_of_fleet(
+        stores=len(good),
+        sized=int(good["keep_recent"].notna().sum()),
+        loaded=int(good["boot_now"].sum()),
+        left=int(good["boot_after"].sum()),
+        deleted=int(good["deletes"].sum()),
     )
 
 

@@ -309,6 +309,56 @@ def answer_by_use(
     )
 
 
+FLEET: Final = (
+    "The safe caps of {sized} cut their starts today from {loaded} to {left} tokens together; "
+    "{deleted} would go."
+)
+"""The template of the answer for many stores."""
+
+FLEET_KEEPS_ALL: Final = (
+    "Keep all for now: the safe caps of {sized} save {saved} of {loaded} at start together."
+)
+"""The template for many stores whose caps save less than a tenth."""
+
+FLEET_NOTHING: Final = "No store has a cap: {stores} looked at, {loaded} at start together."
+"""The template for many stores without a cap."""
+
+
+def answer_of_fleet(*, stores: int, sized: int, loaded: int, left: int, deleted: int) -> str:
+    """Return the answer for many stores in a sentence.
+
+    Parameters
+    ----------
+    stores, sized : int
+        The stores that were read, and those of them that have a safe cap.
+    loaded, left : int
+        Tokens of all their starts together, now and under the safe caps.
+    deleted : int
+        Memories that the safe caps would delete.
+
+    Examples
+    --------
+    >>> print(answer_of_fleet(stores=3, sized=3, loaded=900_000, left=70_000, deleted=1_200))
+    The safe caps of 3 stores cut their starts today from 900,000 to 70,000 tokens together; \
+1,200 memories would go.
+    >>> print(answer_of_fleet(stores=1, sized=0, loaded=400, left=400, deleted=0))
+    No store has a cap: 1 store looked at, 400 tokens at start together.
+    """
+    template = FLEET
+    if not sized:
+        template = FLEET_NOTHING
+    elif loaded - left < SMALL_SAVING * loaded or not deleted:
+        template = FLEET_KEEPS_ALL
+    return template.format(
+        stores=counted(stores, "stores"),
+        sized=counted(sized, "stores"),
+        loaded=f"{loaded:,}" if template is FLEET else counted(loaded, "tokens"),
+        left=f"{left:,}",
+        saved=f"{loaded - left:,}",
+        deleted=counted(deleted),
+    )
+
+
 _WITH_REMARKS: Final = {
     AnswerCase.KEEP_ALL,
     AnswerCase.SMALL_SAVING,

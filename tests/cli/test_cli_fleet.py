@@ -137,7 +137,7 @@ def test_results_are_kept_and_thrown_away_on_request(
 
 def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> None:
     shown = said("fleet", "size", f"{agents}/*/memory.db")
-    assert "a cap for 3 of 3 stores" in shown
+    assert "The safe caps of 3 stores cut their starts today from " in shown
     assert "too few stores have references" in shown
     step = shown.splitlines()[-1].removeprefix("next: memlab ").partition("    ")[0]
     assert run(*shlex.split(step.replace("fleet-plan", f"{agents}/plan"))).exit_code == 0
@@ -145,7 +145,7 @@ def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> 
     over = records_in(said(*asked, "--csv", code=1))
     assert {each["verdict"] for each in over} == {"floor-exceeds-budget"}
     without = run(*asked).output
-    assert "a cap for 0 of 3 stores" in without
+    assert "No store has a cap: " in without
     assert "next: memlab floor STORE    for each of 3 stores that no budget" in without
     assert not {"keep_recent", "--keep-recent"} & set(without.split())
 

@@ -153,7 +153,9 @@ def coloured(page: str) -> dict[str, list[str]]:
     return lines
 
 
-YELLOW, RED, CYAN = "33", "31", "36"
+YELLOW = "33"
+RED = "31"
+CYAN = "36"
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from memlab.sizing.answer import (
     AnswerCase,
     answer_by_use,
     answer_of,
+    answer_of_fleet,
     case_of,
 )
 from memlab.sizing.curve import in_tokens, prepare_sizing
@@ -251,3 +252,17 @@ def test_retiring_by_use_is_said_with_what_it_served() -> None:
 def test_the_floor_of_an_answer_is_that_of_the_store(advice: Advice) -> None:
     assert isinstance(advice.floor, Floor)
     assert f"{advice.floor.memories:,} memories" in answer_of(replace(advice, prunable=0))
+
+
+def test_the_answer_for_many_stores_is_a_sentence() -> None:
+    figures = {"stores": 3, "sized": 2, "loaded": 90_000, "left": 7_000, "deleted": 1_200}
+    assert answer_of_fleet(**figures) == (
+        "The safe caps of 2 stores cut their starts today from 90,000 to 7,000 tokens together; "
+        "1,200 memories would go."
+    )
+    assert answer_of_fleet(**figures | {"left": 89_000}) == (
+        "Keep all for now: the safe caps of 2 stores save 1,000 of 90,000 tokens at start together."
+    )
+    assert answer_of_fleet(**figures | {"sized": 0, "left": 90_000}) == (
+        "No store has a cap: 3 stores looked at, 90,000 tokens at start together."
+    )
