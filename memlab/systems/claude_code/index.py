@@ -45,6 +45,7 @@ HIDDEN: Final = "\0"
 _CODE: Final = re.compile(r" {0,3}(```|~~~)")
 _COMMENT: Final = re.compile(r" {0,3}<!--")
 _COMMENTS: Final = re.compile(r"<!--.*?(?:(-->)|\Z)", re.DOTALL)
+_HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t\r\n]|\Z)")
 _AROUND: Final = 100
 """Number of lines stored above and below a block."""
 _EMPTY: Final = "\n"
@@ -241,6 +242,10 @@ class MemoryIndex:
             dangling += [(block.number, target) for target in local if not names.file_of(target)]
         return dangling
 
+    def is_code(self, number: int) -> bool:
+        """Return whether the line of a number is in a fenced code block."""
+        return self._is_code[number - 1]
+
     def entered(self, names: markdown.FileNames) -> set[str]:
         """Return the files that have an entry of their own."""
         subjects = (block.subject(names) for block in self.blocks)
@@ -319,6 +324,72 @@ class MemoryIndex:
     @cached_property
     def _seen(self) -> list[str]:
         return [line.replace(HIDDEN, "") for line in self._masked]
+
+
+class Section(NamedTuple):
+    """A heading of an index and the text below it.
+
+    Attributes
+    ----------
+    line : int
+        Number of its first line.
+    title : str
+        The heading; empty for the text before the first one.
+    text : str
+        The heading and the text, without front matter and comments.
+    loaded : str
+        The part of `text` that a start loads.
+    """
+
+    line: int
+    title: str
+    text: str
+    loaded: str
+
+
+def sections_of(index: MemoryIndex) -> list[Section]:
+    r"""Return the sections of an index, from top to bottom.
+
+    >>> index = MemoryIndex(b"Use make.\n# Deploy\nAsk first.\n", LoadRule(lines=2))
+    >>> [(section.title, section.loaded) for section in sections_of(index)]
+    [('', 'Use make.\n'), ('Deploy', '# Deploy\n')]
+    """
+    sections: list[Section] = []
+    for block in index.blocks:
+        if block.state is State.UNSEEN:
+            continue
+        heading = None
+        if not index.is_code(block.number):
+            heading = _HEADING.match(block.text)
+        if heading or not sections:
+            title = block.text.strip().strip("#").strip() if heading else ""
+            sections.append(Section(block.number, title, "", ""))
+        section = sections[-1]
+        loaded = block.text if block.state is State.LOADED else ""
+        sections[-1] = section._replace(
+            text=section.text + block.text, loaded=section.loaded + loaded
+        )
+    return [section for section in sections if section.text.strip()]
+
+
+def is_prose(index: MemoryIndex) -> bool:
+    r"""Return whether an index is itself the memory: most of its text links no file.
+
+    Headings and blank lines are not counted.
+
+    >>> is_prose(MemoryIndex(b"# Build\nUse make.\n")), is_prose(MemoryIndex(b"- [A](a.md)\n"))
+    (True, False)
+    """
+    chars = 0
+    chars_with_link = 0
+    for block in index.blocks:
+        if block.state is State.UNSEEN or _HEADING.match(block.text):
+            continue
+        length = len(block.text.strip())
+        chars += length
+        if any(markdown.is_local(mention.target) for mention in block.mentions):
+            chars_with_link += length
+    return chars > 2 * chars_with_link
 
 
 def units_of(text: str) -> int:

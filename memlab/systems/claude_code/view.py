@@ -31,7 +31,14 @@ from memlab.sources.reads import text as readable
 from memlab.sources.transcripts import calls_in, transcript_files
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.hubs import hubs_among
-from memlab.systems.claude_code.index import INDEX, RETIRED, Block, MemoryIndex, State
+from memlab.systems.claude_code.index import (
+    INDEX,
+    RETIRED,
+    Block,
+    MemoryIndex,
+    Section,
+    State,
+)
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
 from memlab.systems.claude_code.types import SETTLE, MemoryType
 from memlab.text import Table, TextPage, command
@@ -40,6 +47,8 @@ LISTED: Final = 10
 """Maximum number of rows shown of a table."""
 _NAMED: Final = 3
 """Maximum number of names in a sentence."""
+_CHARS_PER_TOKEN: Final = 4
+"""The estimate of :data:`memlab.frame.fields.CHARS_PER_TOKEN`."""
 _LOADED: Final = frozenset({State.LOADED})
 _SEEN: Final = frozenset({State.LOADED, State.CUT})
 
@@ -274,7 +283,15 @@ class FolderView:
             "broken": {name: problem for name, problem in problems.items() if problem},
             "not_read": [name for name in others if not name.startswith(".memlab")],
             "pending": self.moment.is_pending,
+            "sections": [_section_fields(section) for section in self.sections],
         }
+
+    @property
+    def sections(self) -> list[Section]:
+        """The sections of an index that is itself the memory; none of a list of files."""
+        if not indexes.is_prose(self.index):
+            return []
+        return indexes.sections_of(self.index)
 
     def diagnostics(self, retired: Collection[str] = ()) -> list[Trouble]:
         """Return the problems that a person can fix: front matter, dangling links, cut lines.
@@ -389,6 +406,7 @@ class FolderView:
             ("cut", "cut_files", "named files stand below what is loaded"),
             ("below", "below", "Markdown files in folders below are not read as memories"),
             ("not read", "not_read", "links, folders and other files"),
+            ("sections", "sections", f"sections of {INDEX}, which is itself the memory; read-only"),
         ):
             if said[key]:
                 facts.append((name, f"{len(said[key]):,} {words}"))
@@ -406,6 +424,11 @@ class FolderView:
             _table("types in doubt", ("file", "why"), [*said["doubtful"].items()]),
             _table("lines whose file is not there", ("line", "link"), said["dangling"]),
             _table("front matter that is no YAML", ("file", "why"), [*said["broken"].items()]),
+            Table(
+                f"sections of {INDEX}",
+                ("line", "section", "tokens", "cut"),
+                [_section_row(section) for section in said["sections"]],
+            ),
         ]
         shown = [table for table in tables if table.rows]
         return About(TextPage(f"{INDEX} in {self.folder}", facts, shown), said)
@@ -563,3 +586,25 @@ def _calls(path: Path, size: int, written: int) -> list[Call]:  # noqa: ARG001 -
             if at is not None and tool in WRITERS and projects == PROJECTS:
                 calls.append(((projects, project, folder), name, at))
     return calls
+
+
+def _section_fields(section: Section) -> dict[str, Any]:
+    """Return a section as JSON values, with its tokens and those that are cut."""
+    tokens = -(-len(section.text) // _CHARS_PER_TOKEN)
+    loaded = -(-len(section.loaded) // _CHARS_PER_TOKEN)
+    return {
+        "line": section.line,
+        "title": readable(section.title),
+        "tokens": tokens,
+        "cut_tokens": tokens - loaded,
+    }
+
+
+def _section_row(fields: Mapping[str, Any]) -> tuple[int, str, int, str]:
+    """Return the cells of a section."""
+    tokens = fields["tokens"]
+    cut = fields["cut_tokens"]
+    words = "–"
+    if cut:
+        words = "all" if cut == tokens else f"{cut:,}"
+    return fields["line"], fields["title"] or "(before the first heading)", tokens, words

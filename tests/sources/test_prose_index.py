@@ -1,0 +1,89 @@
+"""An index that is itself the memory is shown by section, with its tokens and what is cut."""
+
+import json
+from pathlib import Path
+
+import pytest
+from claude_store import as_found, at, memory, project_folder, write_index, write_memory
+from hypothesis import given
+from hypothesis import strategies as st
+from shell import said
+
+from memlab.systems.claude_code.index import (
+    LoadRule,
+    MemoryIndex,
+    State,
+    sections_of,
+)
+
+PROSE = ["# Build", "Use make.", "", "## Deploy", *(f"Step {n}." for n in range(300)), "# Style #"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = project_folder(tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def test_show_lists_the_sections_and_what_is_cut(folder: Path) -> None:
+    write_index(folder, [*PROSE, "Short."])
+    before = (folder / "MEMORY.md").read_bytes()
+    shown = said("show", folder)
+    assert "3 sections of MEMORY.md, which is itself the memory" in shown
+    about = json.loads(said("show", "--json", folder))["about"]
+    sections = [(section["line"], section["title"]) for section in about["sections"]]
+    assert sections == [(1, "Build"), (4, "Deploy"), (305, "Style")]
+    cut = [section["cut_tokens"] for section in about["sections"]]
+    assert cut[0] == 0
+    assert cut[2] == about["sections"][2]["tokens"] > 0
+    assert (folder / "MEMORY.md").read_bytes() == before
+
+
+def test_an_index_of_files_has_no_sections(folder: Path) -> None:
+    for number in range(3):
+        write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
+    write_index(folder, ["# Memory", *(f"- [T](f{number}.md) hook" for number in range(3))])
+    assert "sections of MEMORY.md" not in said("show", folder)
+
+
+def test_an_index_as_found_in_the_field_has_no_sections(tmp_path: Path) -> None:
+    assert "sections of MEMORY.md" not in said("show", as_found(project_folder(tmp_path), files=12))
+
+
+def test_a_heading_in_a_code_block_begins_no_section() -> None:
+    index = MemoryIndex(b"# One\n```\n# no heading\n```\n#tag\n# Two\n")
+    assert [section.title for section in sections_of(index)] == ["One", "Two"]
+
+
+LINES = st.sampled_from(
+    [
+        "# A",
+        "## B ##",
+        "#",
+        "text",
+        "",
+        "- item",
+        "  more",
+        "```",
+        "<!-- a -->",
+        "- [F](f.md)",
+        "---",
+    ]
+)
+
+
+@given(st.lists(LINES, max_size=20), st.integers(1, 9))
+def test_sections_are_the_visible_text_and_its_loaded_part(lines: list[str], limit: int) -> None:
+    index = MemoryIndex("\n".join(lines).encode(), LoadRule(lines=limit))
+    visible = [block for block in index.blocks if block.state is not State.UNSEEN]
+    loaded = [block for block in visible if block.state is State.LOADED]
+    sections = sections_of(index)
+    assert (
+        "".join(section.text for section in sections).split()
+        == "".join(block.text for block in visible).split()
+    )
+    assert (
+        "".join(section.loaded for section in sections).split()
+        == "".join(block.text for block in loaded).split()
+    )
