@@ -4,6 +4,8 @@ from memlab.compaction.archive_views import archived_plans as archived_plans
 from memlab.compaction.archive_views import archived_rows as archived_rows
 from memlab.compaction.archive_views import dropped_plans as dropped_plans
 from memlab.compaction.archive_views import export_archived as export_archived
+from memlab.compaction.copying import Copies as Copies
+from memlab.compaction.copying import keep_copies as keep_copies
 from memlab.compaction.drops import ArchiveErasure as ArchiveErasure
 from memlab.compaction.drops import drop_archived as drop_archived
 from memlab.compaction.drops import what_drops as what_drops
@@ -21,9 +23,7 @@ from memlab.compaction.reclaim import Space as Space
 from memlab.compaction.reclaim import Vacuumed as Vacuumed
 from memlab.compaction.reclaim import space as space
 from memlab.compaction.reclaim import vacuum as vacuum
-from memlab.compaction.recovery import Copies as Copies
 from memlab.compaction.recovery import Recovery as Recovery
-from memlab.compaction.recovery import keep_copies as keep_copies
 from memlab.compaction.recovery import plan_recovery as plan_recovery
 from memlab.compaction.recovery import recover as recover
 from memlab.compaction.restorer import restore as restore

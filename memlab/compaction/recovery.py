@@ -1,4 +1,4 @@
-"""Copy memories of a store into its archive, and recover memories that others deleted."""
+"""Recover memories that others deleted or emptied."""
 
 import json
 from collections import Counter
@@ -14,63 +14,21 @@ from memlab import columns as c
 from memlab.arguments import texts
 from memlab.clock import moment_or_now
 from memlab.compaction.store_change import StoreChange
-from memlab.compaction.wire import entries_left_in_words, minute, some_of
-from memlab.errors import ArchiveError, StalePlanError, StoreError
-from memlab.evidence.losses import contents_of, losses_of
+from memlab.compaction.wire import entries_left_in_words, some_of
+from memlab.errors import ArchiveError, StalePlanError
+from memlab.evidence.losses import losses_of
 from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Source, read_consistent
 from memlab.sources.capabilities import Loss
-from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.opening import SourceLike
 from memlab.sources.readers import Key, StepCallback, no_progress
-from memlab.store.archive.content_copies import Counts, copy_contents, keeps_copies
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import RECOVERS, Apply, Archived, PlanText
 from memlab.store.records import fingerprint_of
-from memlab.store.snapshot import retry_if_changed
 from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted
 
 _LISTED: Final = 20
 _REASON: Final = "deleted by somebody else"
-
-
-@dataclass(frozen=True, repr=False)
-class Copies(DisplayMixin):
-    """Result of :func:`keep_copies`.
-
-    Attributes
-    ----------
-    store, archive : str
-        The store, and the file of its archive.
-    at : datetime
-        The time of the copy, with a time zone.
-    counts : Counts
-        The numbers of memories in the store, of new or changed ones, and of copies of memories
-        that have changed or are missing since.
-    """
-
-    store: str
-    archive: str
-    at: datetime
-    counts: Counts
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {
-            "store": self.store,
-            "archive": self.archive,
-            "at": self.at.isoformat(),
-            **self.counts._asdict(),
-        }
-
-    def sheet(self) -> TextPage:
-        """Return the printed page."""
-        memories, copied, outdated = self.counts
-        facts = [
-            ("copied", f"{counted(copied)}, new or changed, of {memories:,} in the store"),
-            ("of before", f"{counted(outdated, 'copies')} of what was changed or has gone since"),
-            ("archive", self.archive),
-        ]
-        return TextPage(f"copies of {self.store}, {minute(self.at)}", facts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,64 +107,6 @@ class Recovery(DisplayMixin):
         return TextPage(title, facts, [Table("", ("tokens", "id", "title"), rows).first(_LISTED)])
 
 
-def keep_copies(
-    store: SourceLike, *, now: datetime | None = None, watch: StepCallback = no_progress
-) -> Copies:
-    """Copy new and changed memories of a store into its archive. The store is only read.
-
-    With these copies, :func:`memlab.lost` lists the memories that others delete or empty later,
-    and :func:`recover` restores them. Equal contents are stored once and compressed. Dropping a
-    memory from the archive erases its copies as well.
-
-    Parameters
-    ----------
-    store : str, Path or Source
-        A folder of memories, or a file with ``memory_items``.
-    now : datetime, optional
-        The time of the copy that the archive records, with a time zone. The current time by
-        default.
-    watch : callable, optional
-        Progress callback. It is called with the name of each finished step: "begun", "copied",
-        "committed".
-
-    Returns
-    -------
-    Copies
-        The numbers of memories and of copies.
-
-    Raises
-    ------
-    StoreError
-        If no copies are kept of stores of this kind.
-    """
-    source = open_source(store)
-    moment = moment_or_now(now, call="memlab.compaction.keep_copies")
-    if not source.is_copied:
-        raise StoreError(
-            f"copies are kept of folders and of memory_items alone, not of {source.name}; back it "
-            "up with the tools of its system"
-        )
-    archive = source.archive
-    archive.check()
-    if not keeps_copies(archive):
-        with (
-            archive.changing(source.changing()) as both,  # made under the store's lock
-            both.archive.changing(),
-        ):
-            both.archive.format.make_table("copies")
-        watch("begun")
-
-    def copy() -> Counts:
-        with archive.writing() as opened, opened.changing(), source.reading() as reader:
-            counts = copy_contents(opened, contents_of(source, reader), moment)
-            watch("copied")
-        return counts
-
-    counts = retry_if_changed(copy)
-    watch("committed")
-    return Copies(source.name, str(archive.path), moment, counts)
-
-
 def plan_recovery(
     store: SourceLike, ids: Collection[str] | None = None, *, now: datetime | None = None
 ) -> Recovery:
@@ -253,8 +153,11 @@ def recover(
         The store.
     ids : collection of str, optional
         Restore only the memories with these ids. By default all that are lost.
-    now, watch
-        As for :func:`keep_copies`. The steps are "locked", "archived", "inserted" and "committed".
+    now : datetime, optional
+        The time that the archive records, with a time zone. The current time by default.
+    watch : callable, optional
+        Progress callback. It is called with the name of each finished step: "locked", "archived",
+        "inserted" and "committed".
 
     Returns
     -------

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 from memlab.arguments import expect
 from memlab.clock import age_text, moment_or_now
 from memlab.compaction.applier import apply
+from memlab.compaction.copying import keep_copies
 from memlab.compaction.drops import drop_archived, what_drops
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import checked_for_vacuum, space, vacuum
-from memlab.compaction.recovery import keep_copies
 from memlab.compaction.wire import sized, some_of
 from memlab.errors import MemlabError, PlanError, SettingsError, StalePlanError, StoreError
 from memlab.evidence.ingestion import harvest

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from archives import APPLY_STEPS, NOON, RESTORE_STEPS, compacted, leave_unfinished, planned
 from stores import run_sql
 
-from memlab.compaction import finish, plan_supersession, vacuum
+from memlab.compaction import finish, keep_copies, plan_supersession, recover, vacuum
 from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
-from memlab.compaction.recovery import keep_copies, recover
 from memlab.compaction.restorer import restore
 from memlab.policies import KeepRecent
 from memlab.sources.readers import StepCallback

@@ -1,0 +1,113 @@
+"""Copy the memories of a store into its archive, so that lost ones can be recovered."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from memlab.clock import moment_or_now
+from memlab.compaction.wire import minute
+from memlab.errors import StoreError
+from memlab.evidence.losses import contents_of
+from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.readers import StepCallback, no_progress
+from memlab.store.archive.content_copies import Counts, copy_contents, keeps_copies
+from memlab.store.snapshot import retry_if_changed
+from memlab.text import DisplayMixin, TextPage, counted
+
+
+@dataclass(frozen=True, repr=False)
+class Copies(DisplayMixin):
+    """Result of :func:`keep_copies`.
+
+    Attributes
+    ----------
+    store, archive : str
+        The store, and the file of its archive.
+    at : datetime
+        The time of the copy, with a time zone.
+    counts : Counts
+        The numbers of memories in the store, of new or changed ones, and of copies of memories
+        that have changed or are missing since.
+    """
+
+    store: str
+    archive: str
+    at: datetime
+    counts: Counts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {
+            "store": self.store,
+            "archive": self.archive,
+            "at": self.at.isoformat(),
+            **self.counts._asdict(),
+        }
+
+    def sheet(self) -> TextPage:
+        """Return the printed page."""
+        memories, copied, outdated = self.counts
+        facts = [
+            ("copied", f"{counted(copied)}, new or changed, of {memories:,} in the store"),
+            ("of before", f"{counted(outdated, 'copies')} of what was changed or has gone since"),
+            ("archive", self.archive),
+        ]
+        return TextPage(f"copies of {self.store}, {minute(self.at)}", facts)
+
+
+def keep_copies(
+    store: SourceLike, *, now: datetime | None = None, watch: StepCallback = no_progress
+) -> Copies:
+    """Copy new and changed memories of a store into its archive. The store is only read.
+
+    With these copies, :func:`memlab.lost` lists the memories that others delete or empty later, and
+    :func:`memlab.compaction.recover` restores them. Equal contents are stored once and compressed.
+    Dropping a memory from the archive erases its copies as well.
+
+    Parameters
+    ----------
+    store : str, Path or Source
+        A folder of memories, or a file with ``memory_items``.
+    now : datetime, optional
+        The time of the copy that the archive records, with a time zone. The current time by
+        default.
+    watch : callable, optional
+        Progress callback. It is called with the name of each finished step: "begun", "copied",
+        "committed".
+
+    Returns
+    -------
+    Copies
+        The numbers of memories and of copies.
+
+    Raises
+    ------
+    StoreError
+        If no copies are kept of stores of this kind.
+    """
+    source = open_source(store)
+    moment = moment_or_now(now, call="memlab.compaction.keep_copies")
+    if not source.is_copied:
+        raise StoreError(
+            f"copies are kept of folders and of memory_items alone, not of {source.name}; back it "
+            "up with the tools of its system"
+        )
+    archive = source.archive
+    archive.check()
+    if not keeps_copies(archive):
+        with (
+            archive.changing(source.changing()) as both,  # made under the store's lock
+            both.archive.changing(),
+        ):
+            both.archive.format.make_table("copies")
+        watch("begun")
+
+    def copy() -> Counts:
+        with archive.writing() as opened, opened.changing(), source.reading() as reader:
+            counts = copy_contents(opened, contents_of(source, reader), moment)
+            watch("copied")
+        return counts
+
+    counts = retry_if_changed(copy)
+    watch("committed")
+    return Copies(source.name, str(archive.path), moment, counts)
