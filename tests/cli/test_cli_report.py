@@ -41,7 +41,7 @@ def test_a_report_answers_what_is_asked_and_its_record_names_the_evidence_and_th
     assert "| deletes | 567 of 644 memories |" in record.read_text()
     assert "`memlab apply record.plan.json`" in record.read_text()
     said("apply", tmp_path / "record.plan.json")
-    monkeypatch.setattr("memlab.views.page.page_of", lambda *_: "")
+    monkeypatch.setattr("memlab.views.page.page_of", lambda *_, **__: "")
     said("report", store, "-o", page, "--keep-recent", 25, "--record", record)
     assert "567 memories deleted and archived; undo: `memlab restore" in record.read_text()
 

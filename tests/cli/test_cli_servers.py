@@ -60,7 +60,7 @@ def test_notebooks_of_servers_and_folders(tmp_path: Path, monkeypatch: pytest.Mo
         folder = tmp_path / str(number)
         opened = said("lab", url, "--folder", str(folder))
         names = sorted(path.name[:2] for path in folder.glob("*.ipynb"))
-        assert names == ["00", "01", "02", "03", "04", "05", "06", "07"]
+        assert names == ["00", "01", "02", "03", "04", "05", "06", "07", "08"]
         written = "".join(path.read_text() for path in folder.iterdir())
         assert repr(url.replace(f":{SECRET}@", "")) in written
         assert SECRET not in written + opened
