@@ -13,6 +13,7 @@ from memlab.evidence.ingestion import harvest as harvest
 from memlab.evidence.losses import lost as lost
 from memlab.evidence.past import load_past as load_past
 from memlab.evidence.prior import law as law
+from memlab.evidence.store_history import StoreHistory as StoreHistory
 from memlab.frame import load as load
 from memlab.growth import find as find
 from memlab.growth import growth_curve as growth_curve

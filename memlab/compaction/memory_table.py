@@ -10,19 +10,17 @@ from pandas.api.types import is_numeric_dtype
 
 from memlab import columns as c
 from memlab.arguments import expect
-from memlab.clock import moment_or_now
 from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, RETIRED, SUPERSEDED
 from memlab.compaction.wire import as_data, in_words
 from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
-from memlab.evidence.past import Memories, names_a_store, present_rows
+from memlab.evidence.past import Memories, present_rows, source_of
 from memlab.evidence.reads import CHANCE, Log, describe_log
-from memlab.evidence.references import Evidence, collect_evidence
+from memlab.evidence.store_history import StoreHistory
 from memlab.frame.fields import labels_of, passed_on
 from memlab.policies import Policy, decide
 from memlab.policies.activation import activity_of, per_length
 from memlab.sizing.in_force import effective_policy
-from memlab.sources.opening import open_source
 from memlab.text import Cell, Table, TextPage, as_text, counted, for_terminal
 
 LABEL: Final = c.LABEL
@@ -171,15 +169,15 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     _check_known("where", where, WHERE)
     expect(by, str, call=call, name="by")
     _check_known("by", by, BY)
-    now = moment_or_now(now, call=call)
     words = ""
-    if names_a_store(frame):
-        source = open_source(frame)
-        frame = source
-        if policy is None:
-            policy, words = effective_policy(source)
+    source = source_of(frame)
+    if source is not None and policy is None:
+        policy, words = effective_policy(source)
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
-    evidence = collect_evidence(frame, log, call=call, with_body=with_body, now=now)
+    evidence = StoreHistory.of(
+        frame, log, call=call, with_body=with_body, now=now
+    ).with_references()
+    now = evidence.now
     past = evidence.past
     reads = evidence.log
     notes = [evidence.settings.not_obeyed, words]
@@ -258,7 +256,7 @@ def _odd_facts(
         yield AGE_DAYS, f"{counted(later)} dated after now: their age is 0"
 
 
-def _joined(evidence: Evidence) -> pd.DataFrame:
+def _joined(evidence: StoreHistory) -> pd.DataFrame:
     """Return the columns of each memory that need no policy: label, age, reads and references."""
     past = evidence.past
     references = evidence.references

@@ -6,7 +6,7 @@ from memlab import columns as c
 from memlab.arguments import expect
 from memlab.compaction.plans import Plan
 from memlab.evidence.reads import Log
-from memlab.evidence.references import collect_evidence
+from memlab.evidence.store_history import StoreHistory
 from memlab.settings import NUMBERS
 from memlab.sizing import Verdict
 from memlab.sizing.goal import SizingGoal, prepared_for
@@ -92,7 +92,9 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     """
     call = "memlab.compaction.cost_of"
     expect(plan, Plan, call=call, name="plan")
-    evidence = collect_evidence(plan.store if store is None else store, log, call=call)
+    evidence = StoreHistory.of(
+        plan.store if store is None else store, log, call=call
+    ).with_references()
     past = evidence.past
     references = evidence.references
     deleted_ids = {memory.memory_id for memory in plan.memories}

@@ -12,5 +12,6 @@ from memlab.evidence.reads import reading_chances as reading_chances
 from memlab.evidence.reads import reads_missed_by_index_cut as reads_missed_by_index_cut
 from memlab.evidence.references import count_references as count_references
 from memlab.evidence.references import find_references as find_references
+from memlab.evidence.store_history import StoreHistory as StoreHistory
 from memlab.evidence.usage import AgeOrUse as AgeOrUse
 from memlab.evidence.usage import age_or_use as age_or_use

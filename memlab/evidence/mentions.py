@@ -15,10 +15,9 @@ from urllib.parse import unquote
 import pandas as pd
 
 from memlab import columns as c
-from memlab.evidence.past import Memories, resolve_history
+from memlab.evidence.past import Memories, resolve_history, source_of
 from memlab.sources.base import Source
 from memlab.sources.capabilities import TextVersion
-from memlab.sources.opening import open_source
 from memlab.text import counted
 
 FORMS: Final = {
@@ -91,9 +90,9 @@ def find_mentions(memories: Memories) -> pd.DataFrame:
     ...     find_mentions(store)[["by_id", "target_id", "form"]].values.tolist()
     [['ep-13', 'ep-1', 'word']]
     """
-    source = None if isinstance(memories, pd.DataFrame) else open_source(memories)
     call = "memlab.evidence.find_mentions"
-    past = resolve_history(memories if source is None else source, call=call, with_body=True)
+    source = source_of(memories)
+    past = resolve_history(memories, call=call, with_body=True)
     if c.BODY not in past:
         raise ValueError("the frame has no texts; load it with with_body=True, or name the store")
     return mentions_of(past, source)

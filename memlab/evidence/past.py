@@ -1,5 +1,6 @@
 """Load the whole history of a store as one frame: present and deleted memories, in order."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -34,8 +35,31 @@ _SAME: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
 """Columns that identify a memory: two rows with equal values are copies of one memory."""
 
 
-Memories = pd.DataFrame | SourceLike
-"""Input of a function about a store: a frame, or a name of the store, which loads its history."""
+class LoadedHistory(ABC):
+    """A history of a store that has been loaded; see :class:`memlab.StoreHistory`."""
+
+    @property
+    @abstractmethod
+    def past(self) -> pd.DataFrame:
+        """Present and deleted memories in the order of writing."""
+
+    @property
+    @abstractmethod
+    def source(self) -> Source | None:
+        """The store; None for the history of a frame."""
+
+    @property
+    @abstractmethod
+    def log(self) -> pd.DataFrame | None:
+        """The reads of an access log; None without one."""
+
+    @abstractmethod
+    def with_body(self) -> "LoadedHistory":
+        """Return the history with texts."""
+
+
+Memories = pd.DataFrame | SourceLike | LoadedHistory
+"""Input of a function about a store: its name, its history, or a frame."""
 
 
 class Deletion(NamedTuple):
@@ -101,10 +125,20 @@ def names_a_store(memories: object) -> TypeGuard[SourceLike]:
     return isinstance(memories, str | PathLike | SqliteMemoryStore | Source)
 
 
+def source_of(memories: Memories) -> Source | None:
+    """Return the store of a name or of a history; None for a frame."""
+    if isinstance(memories, LoadedHistory):
+        return memories.source
+    return open_source(memories) if names_a_store(memories) else None
+
+
 def resolve_history(
     memories: Memories, *, call: str, with_body: bool = False, log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return a frame unchanged, or the history of a named store, on behalf of a public call."""
+    if isinstance(memories, LoadedHistory):
+        history = memories.with_body() if with_body else memories
+        return history.past
     if names_a_store(memories):
         return load_past(memories, with_body=with_body, log=log)
     if not isinstance(memories, pd.DataFrame):

@@ -4,29 +4,24 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import chain
-from os import PathLike
-from os.path import relpath
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from memlab import columns as c
-from memlab.clock import aware, moment_or_now, now_utc
+from memlab.clock import aware, now_utc
 from memlab.evidence.past import (
+    LoadedHistory,
     Memories,
     fill_missing_rows,
     names_a_store,
     resolve_history,
     rows_of_gaps,
 )
-from memlab.evidence.reads import Log, log_option, reads_in
+from memlab.evidence.reads import reads_in
 from memlab.frame.fields import Flags, Ints, Objects, Times
-from memlab.frame.labelling import called
 from memlab.frame.loading import expect_log, expect_references
-from memlab.settings import NOTHING, Settings
-from memlab.sources.base import Source
 from memlab.sources.opening import open_source, settings_of
 
 FOUND: Final = {
@@ -175,96 +170,6 @@ def count_references(
     return references_and_counts(frame, log, only_log=only_log, now=now)[1]
 
 
-class Evidence(NamedTuple):
-    """Evidence about a store: its history, its references, and their log and settings."""
-
-    name: str
-    source: Source | None
-    settings: Settings
-    past: pd.DataFrame
-    log: pd.DataFrame | None
-    log_file: Path | None
-    references: pd.DataFrame
-    counts: pd.DataFrame
-    now: datetime
-    log_option: tuple[str, ...] = ()
-    """Command-line arguments that name the log; empty without one, or if the settings name it."""
-
-    def by_folder(self, folder: Path | None = None) -> "Evidence":
-        """Return a copy in which store and log are named relative to a folder.
-
-        Parameters
-        ----------
-        folder : Path, optional
-            The folder, such as that of a report; by default the one that holds the store. The
-            latter is used, too, if the store is more than two levels above the folder, because
-            such a name would tell much of the machine.
-        """
-        is_file = self.source is not None and bool(self.source.permissions_template)
-        scheme, colon, path = self.name.rpartition(":")
-        name = called(self.name)
-        holder = Path(path).parent
-        if folder is not None and is_file and not self.is_far_from(folder):
-            name = f"{scheme}{colon}{relpath(path, folder)}"
-            holder = folder
-        option = self.log_option
-        if option and self.log_file is not None and is_file:
-            option = ("--log", relpath(self.log_file, holder))
-        return self._replace(name=name, log_option=option)
-
-    def is_far_from(self, folder: Path) -> bool:
-        """Return whether the store's file is more than two levels above a folder."""
-        relative = Path(relpath(self.name.rpartition(":")[2], folder))
-        return relative.parts.count("..") > 2
-
-
-def collect_evidence(
-    memories: Memories,
-    log: Log = None,
-    *,
-    call: str,
-    with_body: bool = False,
-    only_log: bool = False,
-    now: datetime | None = None,
-) -> Evidence:
-    """Return the evidence of a frame, or of a store and the logs in its settings."""
-    now = moment_or_now(now, call=call)
-    source = None
-    settings = NOTHING
-    name = ""
-    if names_a_store(memories):
-        source = open_source(memories)
-        settings = settings_of(source)
-        name = str(memories) if isinstance(memories, str | PathLike) else source.name
-        memories = source
-    reads, file = reads_in(log, settings, call=call, source=source)
-    past = resolve_history(memories, call=call, with_body=with_body, log=reads)
-    references, counts = references_and_counts(past, reads, only_log=only_log, now=now)
-    return Evidence(
-        name=name or str(past.attrs.get(c.SOURCE, "")),
-        source=source,
-        settings=settings,
-        past=past,
-        log=reads,
-        log_file=file,
-        references=references,
-        counts=counts,
-        now=now,
-        log_option=log_option(reads, file, settings),
-    )
-
-
-def with_references(
-    frame: Memories, references: pd.DataFrame | None, *, call: str, with_body: bool = False
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the memories of a public call, and the references given or else found for them."""
-    expect_references(references, call=call, optional=True)
-    if references is not None:
-        return resolve_history(frame, call=call, with_body=with_body), references
-    evidence = collect_evidence(frame, call=call, with_body=with_body)
-    return evidence.past, evidence.references
-
-
 def references_and_counts(
     frame: Memories,
     log: pd.DataFrame | None = None,
@@ -274,6 +179,8 @@ def references_and_counts(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the results of `find_references` and `count_references` from one search."""
     expect_log(log, call="memlab.find_references")
+    if isinstance(frame, LoadedHistory) and log is None:
+        log = frame.log
     if names_a_store(frame):
         frame = source = open_source(frame)
         if log is None:

@@ -18,7 +18,8 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.past import Memories, in_reach
 from memlab.evidence.prior import DEFAULT_CONFIDENCE
-from memlab.evidence.references import references_on_rows, successors, with_references
+from memlab.evidence.references import references_on_rows, successors
+from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Floats, Ints, passed_on
 from memlab.text import DisplayMixin, Table, TextPage, counted
 

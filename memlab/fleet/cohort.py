@@ -19,7 +19,7 @@ import numpy as np
 
 from memlab.columns import KIND
 from memlab.evidence.prior import ReachPrior, fitted_law, mixture_prior
-from memlab.evidence.references import collect_evidence
+from memlab.evidence.store_history import StoreHistory
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
 from memlab.fleet.workers import FleetTask, Progress, Runner
@@ -154,7 +154,7 @@ def sample_of(members: Members) -> list[Member]:
 
 def estimate_of(where: str) -> StoreEstimate:
     """Return the reach of one store, with each reference weighted by the memories written then."""
-    evidence = collect_evidence(where, call="memlab.fleet.size")
+    evidence = StoreHistory.of(where, call="memlab.fleet.size").with_references()
     references = prepare_sizing(evidence.past, evidence.references).references
     if references.cluster_count < FEWEST:
         return StoreEstimate(references=references.cluster_count, reach=np.empty(0))
@@ -384,7 +384,7 @@ def size_task(prior: Cohort, asked: Mapping[str, Any]) -> FleetTask[SizedStore]:
 
 def _sized(where: str, prior: Cohort, *, asked: Mapping[str, Any]) -> SizedStore:
     """Return the recommendation for one store, given the prior of the other stores."""
-    evidence = collect_evidence(where, call="memlab.fleet.size")
+    evidence = StoreHistory.of(where, call="memlab.fleet.size").with_references()
     goal = SizingGoal.of(evidence.settings, **asked)
     sizing = prepare_sizing(
         evidence.past,

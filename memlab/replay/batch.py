@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from memlab.arguments import expect, refusal, whole_number
 from memlab.evidence.past import Memories
-from memlab.evidence.references import with_references
+from memlab.evidence.store_history import with_references
 from memlab.policies import NearDuplicate, Policy
 from memlab.policies.base import steps_of
 from memlab.replay.candidates import Room, Rule, replay_at_cost

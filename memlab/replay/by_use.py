@@ -11,7 +11,7 @@ from memlab import arguments
 from memlab import columns as col
 from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
-from memlab.evidence.references import with_references
+from memlab.evidence.store_history import with_references
 from memlab.evidence.usage import FEWEST, share_with_limits
 from memlab.frame.fields import Flags, Floats, Times
 from memlab.policies import Activation, Policy, TokenBudget

@@ -10,9 +10,9 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect, whole_number
-from memlab.evidence.past import Memories, load_past, names_a_store
+from memlab.evidence.past import Memories
 from memlab.evidence.reads import Log
-from memlab.evidence.references import collect_evidence
+from memlab.evidence.store_history import StoreHistory
 from memlab.frame.loading import expect_references
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.replay.batch import Try, policies_of, replays_of
@@ -109,19 +109,19 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     expect_references(references, call=call, optional=True)
     given = None if policies is None else policies_of(policies)
     with_body = any(step.reads_bodies for policy in given or () for step in policy.steps)
-    evidence = collect_evidence(frame, log, call=call, with_body=with_body)
-    source = evidence.source
-    past = evidence.past
+    history = StoreHistory.of(frame, log, call=call, with_body=with_body).with_past()
+    source = history.source
+    past = history.past
     if references is None:
-        references = evidence.references
+        references = history.references
     searched = bool(past.attrs.get(col.RECALLED))
     retires = (source is None or source.retirement is not None) and not searched
     rules = list[Rule]()
     if given is None:
         finds_duplicates = find_spec("scipy") is not None
         rules = rules_for(memories=len(past), retires=retires, finds_duplicates=finds_duplicates)
-        if ODEK in rules and names_a_store(frame) and col.BODY not in past:
-            past = load_past(frame, with_body=True, log=evidence.log)
+        if ODEK in rules:
+            past = history.with_body().past
     if every is None:
         applications = TIMES_BY_DEFAULT if given is None else TIMES
         every = max(1, ceil(len(past) / applications))
@@ -146,13 +146,13 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     table = summarise(past, references, [replay for _, replay in made])
     table = with_verdicts(table, made, life, signals_with_hindsight(source, past))
     return Comparison(
-        store=evidence.name,
+        store=history.name,
         table=table,
         references=len(references),
         every=every,
         token_budget=token_budget,
         retires=retires,
-        log=evidence.log_option,
+        log=history.log_option,
         deletes=source is None or source.deletes,
         not_known=tuple(missing_signals(past)) if given is None else (),
         off=tuple(rule.off for rule in rules if rule.off),

@@ -15,7 +15,7 @@ from memlab import columns as col
 from memlab.arguments import whole_number
 from memlab.clock import aware
 from memlab.evidence.past import Memories
-from memlab.evidence.references import with_references
+from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Flags, Ints, as_instant, as_moment
 from memlab.policies import Policy
 from memlab.policies.base import steps_of

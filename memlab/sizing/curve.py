@@ -20,7 +20,7 @@ from memlab.evidence.prior import (
     ReachPrior,
     mixture_prior,
 )
-from memlab.evidence.references import with_references
+from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Ints
 from memlab.sizing import record
 from memlab.sizing.history import SHORT, History, Present, Ranked

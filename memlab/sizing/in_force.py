@@ -5,7 +5,7 @@ from typing import NamedTuple
 from memlab.columns import LOAD_BEARING
 from memlab.errors import MemlabError, PolicyError, StoreError
 from memlab.evidence.past import fill_missing_rows, load_past, rows_in_reach
-from memlab.evidence.references import collect_evidence
+from memlab.evidence.store_history import StoreHistory
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in, replaced_in
 from memlab.settings import NUMBERS, REPLACED, Settings
@@ -87,7 +87,7 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
 
 def _found_now(source: Source) -> EffectivePolicy:
     """Size a store by its settings and logs, and return the policy with the safe number."""
-    found = collect_evidence(source, call="memlab.sizing")
+    found = StoreHistory.of(source, call="memlab.sizing").with_references()
     settings = found.settings
     asked = SizingGoal.of(settings)
     tokens = (settings.policy or {})["name"] == "tokens"

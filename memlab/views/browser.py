@@ -22,7 +22,7 @@ from memlab.compaction.plans import Plan
 from memlab.errors import MemlabError
 from memlab.evidence.past import Memories, load_past, present_rows
 from memlab.evidence.reads import Log
-from memlab.evidence.references import Evidence, collect_evidence
+from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import QUARTERS, TIMES, age_or_use, times_group
 from memlab.frame.fields import Flags, arrays_of
 from memlab.growth import boot_context, growth_curve
@@ -117,7 +117,7 @@ class MemoryBrowser(DisplayMixin):
         The widget that contains all others.
     """
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: StoreHistory) -> None:
         self._evidence = evidence
         listed = rows(evidence.past, by="age", log=evidence.log, now=evidence.now)
         listed = listed.sort_values(c.POSITION, ascending=False, kind="stable")
@@ -474,10 +474,12 @@ def browse(store: Memories, *, log: Log = None, now: datetime | None = None) -> 
     >>> len(browser.shown), len(browser.plan().memories)
     (40, 2)
     """
-    return MemoryBrowser(collect_evidence(store, log, call="memlab.browse", now=now))
+    return MemoryBrowser(
+        StoreHistory.of(store, log, call="memlab.browse", now=now).with_references()
+    )
 
 
-def _groups_of(present: pd.DataFrame, evidence: Evidence) -> tuple[dict[str, Flags], ...]:
+def _groups_of(present: pd.DataFrame, evidence: StoreHistory) -> tuple[dict[str, Flags], ...]:
     """Return the members of the groups that charts show: parts of a start, and age and use.
 
     Each is an array of truth values, one for each memory of `present`, the newest first.

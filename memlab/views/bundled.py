@@ -137,13 +137,11 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
     parameters["projects"] = None
     if source.permissions_template is not None:
         parameters["projects"] = str(source.permissions_template.parent.parent)
-    from memlab.evidence.references import (
-        collect_evidence,  # names of bundled stores need no pandas
-    )
+    from memlab.evidence.store_history import StoreHistory
 
     has = {"copy": source.is_native_format, "folder": source.index is not None}
     try:
-        evidence = collect_evidence(source, log, call="memlab lab", now=now)
+        evidence = StoreHistory.of(source, log, call="memlab lab", now=now).with_references()
     except MemlabError:  # a notebook says why a store cannot be read, where it is read
         has |= dict.fromkeys(("memories", "prunable", "loaded", "references", "reads"), True)
     else:

@@ -13,7 +13,7 @@ from memlab.columns import ACTIVE, LOADED_AT_START
 from memlab.compaction.effect_of_cap import CapEffect, cap_effect, survivors
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import CutLosses, Log, reads_missed_by_index_cut
-from memlab.evidence.references import collect_evidence
+from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, summarize
@@ -186,7 +186,9 @@ def examine(
     Findings
         The findings.
     """
-    evidence = collect_evidence(memories, log, call="memlab.views.examine", now=now)
+    evidence = StoreHistory.of(
+        memories, log, call="memlab.views.examine", now=now
+    ).with_references()
     goal = SizingGoal.of(evidence.settings, **asked)
     sizing, advice = recommend(evidence.past, evidence.references, goal, tokens=False)
     summary = summarize(evidence.past, now=evidence.now)

@@ -24,7 +24,7 @@ from memlab.text import DisplayMixin, Table, TextPage, command
 if TYPE_CHECKING:
     import pandas as pd
 
-    from memlab.evidence.past import Memories
+    from memlab.evidence.past import LoadedHistory, Memories
     from memlab.evidence.reads import Log
     from memlab.growth.inventory import Inventory
 
@@ -203,11 +203,15 @@ def semantic_name(source: Source) -> str:
     return "decisions" if source.is_native_format else "facts"
 
 
-def _show_frame(frame: "pd.DataFrame", *, now: datetime, backlog: int | None) -> Overview:
+def _show_frame(
+    frame: "pd.DataFrame | LoadedHistory", *, now: datetime, backlog: int | None
+) -> Overview:
     """Return the overview of a frame, with the alerts that need nothing but its memories."""
-    from memlab.evidence.past import present_rows
+    from memlab.evidence.past import LoadedHistory, present_rows
     from memlab.frame.fields import arrays_of
 
+    if isinstance(frame, LoadedHistory):
+        frame = frame.past
     summary = summarize(frame, now=now, threshold=backlog)
     name = str(frame.attrs.get(SOURCE, ""))
     look = Look(

@@ -19,14 +19,14 @@ from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_t
 from memlab.charts.figure import Chart
 from memlab.clock import now_utc
 from memlab.errors import MemlabError
-from memlab.evidence.past import present_rows
-from memlab.evidence.references import with_references
+from memlab.evidence.past import Memories, present_rows, source_of
+from memlab.evidence.store_history import with_references
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.lazy import import_extra
 from memlab.settings import NOTHING, NUMBERS, SIZED, Sized
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
 from memlab.sizing.goal import SizingGoal
-from memlab.sources.opening import SourceLike, open_source, remember, settings_of
+from memlab.sources.opening import open_source, remember, settings_of
 from memlab.text import command, counted, for_terminal
 
 LISTED: Final = 20
@@ -333,7 +333,7 @@ class SizingPanel:
 
 
 def explore(
-    source: SourceLike | pd.DataFrame,
+    source: Memories,
     references: pd.DataFrame | None = None,
     *,
     target: float | None = None,
@@ -371,8 +371,9 @@ def explore(
         If the store cannot be read, or the extra ``lab`` is not installed.
     """
     settings = NOTHING
-    if not isinstance(source, pd.DataFrame):
-        settings = settings_of(open_source(source))
+    opened = source_of(source)
+    if opened is not None:
+        settings = settings_of(opened)
     asked = SizingGoal.of(settings, token_budget=token_budget, until=until)
     if target is None:
         target = min(max(asked.target, 0.5), 0.99)  # the limits of the slider

@@ -15,13 +15,8 @@ from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import Log
-from memlab.evidence.references import (
-    COUNTED,
-    Evidence,
-    collect_evidence,
-    counted_in_words,
-    not_counted_in_words,
-)
+from memlab.evidence.references import COUNTED, counted_in_words, not_counted_in_words
+from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
@@ -49,7 +44,7 @@ class Recommendation(DisplayMixin):
 
     Attributes
     ----------
-    evidence : Evidence
+    evidence : StoreHistory
         The store's past, its references, and the mentions that were not counted.
     asked : SizingGoal
         The goal: target, budget, confidence and horizon.
@@ -63,7 +58,7 @@ class Recommendation(DisplayMixin):
         Whether to print all caps, the backtest and the reasons.
     """
 
-    evidence: Evidence
+    evidence: StoreHistory
     asked: SizingGoal
     sizing: Sizing
     advice: Advice
@@ -394,7 +389,7 @@ def size(  # noqa: PLR0913 - what is asked of a store
     arguments.expect(unit, str, call=call, name="unit")
     if unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {unit!r}")
-    evidence = collect_evidence(frame, log, call=call, only_log=only_log, now=now)
+    evidence = StoreHistory.of(frame, log, call=call, only_log=only_log, now=now).with_references()
     if only_log and evidence.log is None:
         raise MemlabError("only_log (--only-log) needs a log: give one as log (--log FILE)")
     goal = SizingGoal.of(

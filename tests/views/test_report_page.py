@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -15,6 +16,7 @@ from shell import run, said
 from stores import episodes, row, write_rows
 
 import memlab
+from memlab import StoreHistory
 from memlab.evidence.references import FOUND
 from memlab.settings import Settings, Sized
 from memlab.sizing import CurvePoint
@@ -152,7 +154,8 @@ def test_where_use_says_more_the_answer_is_to_retire_by_it(tmp_path: Path) -> No
     assert found.next_steps()[0].startswith(step)
     assert "effect" not in {each.anchor for each in sections}
     assert len(sections) < 9
-    alone = replace(found, evidence=found.evidence._replace(source=None))
+    of_frame = StoreHistory.from_frame(found.evidence.past, log=found.evidence.log)
+    alone = replace(found, evidence=of_frame)
     assert alone.sheet().title.startswith("Keep all for now: ")
 
 
@@ -194,8 +197,10 @@ def test_what_a_store_says_is_no_markup(tmp_path: Path) -> None:
     loud = "<script>alert(1)</script>"
     found = small(tmp_path, [row(loud, "semantic", title=loud), *episodes(5)])
     reads = pd.DataFrame({"memory_id": ["e1"], "at": [NOW]})
-    log = found.evidence._replace(log=reads, log_file=Path(loud), name=loud)
-    page = page_of(replace(found, evidence=log))
+    history = copy(found.evidence)
+    history.name = loud
+    vars(history)["_reads"] = (reads, Path(loud))
+    page = page_of(replace(found, evidence=history))
     assert page.count("<script") == 1  # that of the copy buttons
     assert "<script>alert" not in page
     assert "&lt;script&gt;" in page

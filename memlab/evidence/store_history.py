@@ -1,0 +1,428 @@
+"""The history of a store: a snapshot of its rows, its past, its reads and its references."""
+
+from copy import copy
+from datetime import datetime
+from functools import cached_property
+from os import PathLike
+from os.path import relpath
+from pathlib import Path
+from typing import Self
+
+import pandas as pd
+
+from memlab import columns as c
+from memlab.arguments import expect, refusal
+from memlab.clock import moment_or_now, now_utc
+from memlab.evidence.past import (
+    Deletion,
+    LoadedHistory,
+    Memories,
+    deletions_of,
+    gaps_of,
+    names_a_store,
+    past_of,
+    resolve_history,
+)
+from memlab.evidence.reads import Log, log_option, reads_in
+from memlab.evidence.references import references_and_counts
+from memlab.frame.labelling import called
+from memlab.frame.loading import expect_log, expect_memories, expect_references, load
+from memlab.settings import NOTHING
+from memlab.sources.base import Source
+from memlab.sources.opening import open_source, settings_of
+from memlab.text import counted
+
+
+class StoreHistory(LoadedHistory):
+    """A snapshot of a store's rows, and the stages that are derived from it.
+
+    Each stage is computed when it is first needed, once, and from the same rows: a memory that is
+    deleted after they were read counts as present, and one that is written later is left out. Every
+    function that takes a store or a frame takes a history as well, so that several questions about
+    one store cost one load and speak of one moment.
+
+    ====================  ========================================================
+    `rows`                the present memories, as :func:`memlab.load` returns them
+    `past`                these and the deleted ones (:func:`memlab.load_past`)
+    `log`                 the reads of an access log; the settings name it by default
+    `references`          evidence that a memory was needed (``find_references``)
+    `counts`              their counts (:func:`memlab.evidence.count_references`)
+    ====================  ========================================================
+
+    The methods ``with_past``, ``with_reads`` and ``with_references`` compute a stage now, so that
+    its errors are raised now.
+
+    Parameters
+    ----------
+    memories : path, URL, SqliteMemoryStore, Source or DataFrame
+        The store, or what ``memlab.load_past`` returns; see :meth:`from_frame` for some rows of it.
+    log : DataFrame, str or Path, optional
+        An access log; the default is the logs in ``memlab.toml``.
+    with_body : bool
+        Whether to load texts.
+    only_log : bool
+        Use only references from the log.
+    now : datetime, optional
+        The moment that the history speaks of, with a time zone; now by default.
+    call : str
+        Name of the public function, for messages.
+
+    Attributes
+    ----------
+    name : str
+        Name of the store, as a command takes it; empty for a frame without one.
+    source : Source or None
+        The store; None for a frame.
+    settings : Settings
+        The settings in its ``memlab.toml``.
+    now : datetime
+        The moment that the history speaks of; later reads are left out.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> history = memlab.StoreHistory(memlab.store_path("looked_up"))
+    >>> len(history.rows), len(history.references)
+    (480, 63)
+    >>> memlab.size(history).advice == memlab.size(history).advice
+    True
+    """
+
+    def __init__(
+        self,
+        memories: Memories,
+        log: Log = None,
+        *,
+        with_body: bool = False,
+        only_log: bool = False,
+        now: datetime | None = None,
+        call: str = "memlab.StoreHistory",
+    ) -> None:
+        expect(with_body, bool, call=call, name="with_body")
+        expect(only_log, bool, call=call, name="only_log")
+        if not isinstance(log, str | PathLike):
+            expect_log(log, call=call)
+        self.now = moment_or_now(now, call=call)
+        self.only_log = only_log
+        self._given_log = log
+        self._call = call
+        self.settings = NOTHING
+        if isinstance(memories, pd.DataFrame):
+            expect_memories(memories, call=call)
+            self._snapshot = _Snapshot(None, frame=memories)
+            self.name = str(memories.attrs.get(c.SOURCE, ""))
+            return
+        if not names_a_store(memories):
+            raise refusal(memories, "DataFrame", "store", call=call, name="frame")
+        source = open_source(memories)
+        self._snapshot = _Snapshot(source, with_body=with_body)
+        self.name = str(memories) if isinstance(memories, str | PathLike) else source.name
+        self.settings = settings_of(source)
+
+    @classmethod
+    def of(
+        cls,
+        memories: Memories,
+        log: Log = None,
+        *,
+        with_body: bool = False,
+        only_log: bool = False,
+        now: datetime | None = None,
+        call: str = "memlab.StoreHistory.of",
+    ) -> "StoreHistory":
+        """Return the history of a store or a frame, or a history that is given already.
+
+        A given history is changed only by the arguments that are given.
+
+        Parameters
+        ----------
+        memories : path, URL, SqliteMemoryStore, Source, DataFrame or StoreHistory
+            The store, or what ``memlab.load_past`` returns.
+        log, with_body, only_log, now, call
+            As for the class.
+
+        Returns
+        -------
+        StoreHistory
+        """
+        if not isinstance(memories, StoreHistory):
+            return cls(memories, log, with_body=with_body, only_log=only_log, now=now, call=call)
+        history = memories.with_body() if with_body else memories
+        if log is None and now is None and only_log == history.only_log:
+            return history
+        moment = history.now if now is None else moment_or_now(now, call=call)
+        return history._changed(log, only_log=only_log, now=moment)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        source: Source | None = None,
+        *,
+        log: Log = None,
+        now: datetime | None = None,
+    ) -> "StoreHistory":
+        """Return the history of a frame; :attr:`lost_by_filter` says what the frame lacks.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            What ``memlab.load`` or ``memlab.load_past`` returns, or some of its rows.
+        source : Source, optional
+            The store that the frame is of, for its settings, and to tell what was filtered out.
+        log, now
+            As for the class.
+
+        Returns
+        -------
+        StoreHistory
+
+        Examples
+        --------
+        >>> import memlab
+        >>> past = memlab.load_past(memlab.store_path("looked_up"))
+        >>> recent = memlab.StoreHistory.from_frame(past[past["position"] > 200])
+        >>> recent.lost_by_filter
+        ('200 memories at lower positions are not in the frame, nor are references to them',)
+        """
+        call = "memlab.StoreHistory.from_frame"
+        expect_memories(frame, call=call)
+        expect(source, Source, call=call, name="source", optional=True)
+        history = cls(frame, log, now=now, call=call)
+        if source is not None:
+            history._snapshot = _Snapshot(source, frame=frame)
+            history.settings = settings_of(source)
+        return history
+
+    @property
+    def source(self) -> Source | None:
+        """The store; None for a frame without one."""
+        return self._snapshot.source
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The present memories, as :func:`memlab.load` returns them."""
+        return self._snapshot.rows
+
+    @cached_property
+    def past(self) -> pd.DataFrame:
+        """Present and deleted memories in the order of writing; the frame itself if one was given.
+
+        Memories that were erased from an archive have their names if the log contains them.
+        """
+        return self._snapshot.past(self.log)
+
+    @cached_property
+    def _reads(self) -> tuple[pd.DataFrame | None, Path | None]:
+        return reads_in(self._given_log, self.settings, call=self._call, source=self.source)
+
+    @property
+    def log(self) -> pd.DataFrame | None:
+        """The reads; None without a log."""
+        reads, _ = self._reads
+        return reads
+
+    @property
+    def log_file(self) -> Path | None:
+        """The file of the log; None if a frame was given, or without a log."""
+        _, file = self._reads
+        return file
+
+    @cached_property
+    def log_option(self) -> tuple[str, ...]:
+        """Command-line arguments that name the log; empty if none is needed."""
+        return log_option(self.log, self.log_file, self.settings)
+
+    @cached_property
+    def _found(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return references_and_counts(self.past, self.log, only_log=self.only_log, now=self.now)
+
+    @property
+    def references(self) -> pd.DataFrame:
+        """Evidence that a memory was needed, as ``memlab.find_references`` returns it."""
+        references, _ = self._found
+        return references
+
+    @property
+    def counts(self) -> pd.DataFrame:
+        """Counts of the references, as :func:`memlab.evidence.count_references` returns them."""
+        _, counts = self._found
+        return counts
+
+    def with_past(self) -> Self:
+        """Return this history after loading its past."""
+        self.past  # noqa: B018 - computes the stage
+        return self
+
+    def with_reads(self, log: Log = None) -> "StoreHistory":
+        """Return the history with the reads of a log, which is loaded now.
+
+        Parameters
+        ----------
+        log : DataFrame, str or Path, optional
+            An access log; the log of this history by default.
+
+        Returns
+        -------
+        StoreHistory
+            It shares the rows of this one.
+        """
+        history = self if log is None else self._changed(log, only_log=self.only_log, now=self.now)
+        history._reads  # noqa: B018 - computes the stage
+        return history
+
+    def with_references(self) -> Self:
+        """Return this history after finding its references."""
+        self._found  # noqa: B018 - computes the stage
+        return self
+
+    def with_body(self) -> "StoreHistory":
+        """Return the history with texts: itself if it has them, else one that is read anew.
+
+        A history of a frame without texts is returned unchanged.
+        """
+        if self.source is None or self._snapshot.has_body:
+            return self
+        history = self._changed(None, only_log=self.only_log, now=self.now)
+        history._snapshot = _Snapshot(self.source, with_body=True)
+        return history
+
+    def by_folder(self, folder: Path | None = None) -> "StoreHistory":
+        """Return a copy in which store and log are named relative to a folder.
+
+        Parameters
+        ----------
+        folder : Path, optional
+            The folder, such as that of a report; by default the one that holds the store. The
+            latter is used, too, if the store is more than two levels above the folder, because
+            such a name would tell much of the machine.
+        """
+        is_file = self.source is not None and bool(self.source.permissions_template)
+        scheme, colon, path = self.name.rpartition(":")
+        name = called(self.name)
+        holder = Path(path).parent
+        if folder is not None and is_file and not self.is_far_from(folder):
+            name = f"{scheme}{colon}{relpath(path, folder)}"
+            holder = folder
+        option = self.log_option
+        if option and self.log_file is not None and is_file:
+            option = ("--log", relpath(self.log_file, holder))
+        history = copy(self)
+        history.name = name
+        history.log_option = option
+        return history
+
+    def is_far_from(self, folder: Path) -> bool:
+        """Return whether the store's file is more than two levels above a folder."""
+        relative = Path(relpath(self.name.rpartition(":")[2], folder))
+        return relative.parts.count("..") > 2
+
+    @property
+    def lost_by_filter(self) -> tuple[str, ...]:
+        """Sentences on memories that a given frame lacks; empty for the history of a store."""
+        return self._snapshot.lost_by_filter()
+
+    def _changed(self, log: Log, *, only_log: bool, now: datetime) -> "StoreHistory":
+        """Return a history of the same rows with another log or moment."""
+        history = copy(self)
+        for stage in ("past", "_reads", "log_option", "_found"):
+            vars(history).pop(stage, None)
+        if log is not None:
+            history._given_log = log
+        history.only_log = only_log
+        history.now = now
+        return history
+
+
+class _Snapshot:
+    """The rows of a store as they were when they were first read, and the deletions before."""
+
+    def __init__(
+        self,
+        source: Source | None,
+        *,
+        frame: pd.DataFrame | None = None,
+        with_body: bool = False,
+    ) -> None:
+        self.source = source
+        self._frame = frame
+        self._with_body = with_body
+        self._read_at: datetime | None = None
+        """When the rows were read, if the deletions were not read right after them."""
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the rows have texts."""
+        return self._with_body if self._frame is None else c.BODY in self._frame
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """The present memories."""
+        if self._frame is not None:
+            frame = self._frame
+            return frame[frame[c.DELETED_AT].isna()] if c.DELETED_AT in frame else frame
+        if self.source is None:
+            raise ValueError("a snapshot needs a source or a frame")
+        rows = load(self.source, with_body=self._with_body)
+        self._read_at = now_utc()
+        return rows
+
+    def past(self, log: pd.DataFrame | None) -> pd.DataFrame:
+        """Return present and deleted memories in the order of writing.
+
+        The deletions are read after the rows: a memory that is deleted in between is in both, and
+        counts as present. A memory that was written and deleted since the rows were read is left
+        out.
+        """
+        if self._frame is not None:
+            return self._frame
+        if self.source is None:
+            raise ValueError("a snapshot needs a source or a frame")
+        deletions = self._deletions
+        past = past_of(self.rows, deletions, log)
+        if self._read_at is None:
+            return past
+        is_later = (past[c.DELETED_AT] > self._read_at) & (past[c.CREATED_AT] > self._read_at)
+        return past[~is_later].reset_index(drop=True)
+
+    @cached_property
+    def _deletions(self) -> list[Deletion]:
+        """The deletions, which are read after the rows."""
+        if self.source is None:
+            return []
+        if "rows" not in vars(self):
+            self.rows  # noqa: B018 - read first, and together with the deletions
+            self._read_at = None
+        return deletions_of(self.source, with_body=self._with_body)
+
+    def lost_by_filter(self) -> tuple[str, ...]:
+        """Return sentences on memories that a given frame lacks."""
+        if self._frame is None:
+            return ()
+        frame = self._frame
+        if self.source is not None:
+            whole = past_of(load(self.source), deletions_of(self.source))
+            missing = whole[~whole[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
+            if missing.empty:
+                return ()
+            references, _ = references_and_counts(whole)
+            is_lost = references[c.TARGET_ID].isin(missing[c.MEMORY_ID])
+            lost = counted(int(is_lost.sum()), "references")
+            what = f"{counted(len(missing))} of {len(whole):,} in the store are not in the frame"
+            return (f"{what}, with {lost} to them",)
+        gaps = gaps_of(frame)
+        if not gaps.memories:
+            return ()
+        what = f"{counted(gaps.memories)} at lower positions are not in the frame"
+        return (f"{what}, nor are references to them",)
+
+
+def with_references(
+    memories: Memories, references: pd.DataFrame | None, *, call: str, with_body: bool = False
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the memories of a public call, and the references given or else found for them."""
+    expect_references(references, call=call, optional=True)
+    if references is not None:
+        return resolve_history(memories, call=call, with_body=with_body), references
+    history = StoreHistory.of(memories, call=call, with_body=with_body)
+    return history.past, history.references

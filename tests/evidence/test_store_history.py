@@ -1,0 +1,134 @@
+"""The history of a store: its stages are computed once, and speak of one moment."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import memlab
+from memlab import KeepRecent, StoreHistory
+from memlab import columns as c
+from memlab.evidence import store_history
+
+LOOKED_UP = memlab.store_path("looked_up")
+NOW = datetime(2026, 8, 1, tzinfo=UTC)
+READS = LOOKED_UP.with_suffix(".reads.jsonl")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "memory.db"
+    path.write_bytes(LOOKED_UP.read_bytes())
+    return path
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the stages in the order in which they are computed."""
+    computed: list[str] = []
+
+    def counted(name: str) -> None:
+        original: Callable[..., Any] = getattr(store_history, name)
+
+        def count(*arguments: Any, **keywords: Any) -> Any:
+            computed.append(name)
+            return original(*arguments, **keywords)
+
+        monkeypatch.setattr(store_history, name, count)
+
+    for name in ("load", "deletions_of", "references_and_counts"):
+        counted(name)
+    return computed
+
+
+def test_nothing_is_computed_before_it_is_needed(loads: list[str]) -> None:
+    history = StoreHistory(LOOKED_UP)
+    assert loads == []
+    assert len(history.rows) == 480
+    assert loads == ["load"]
+
+
+def test_each_stage_is_computed_once(loads: list[str]) -> None:
+    history = StoreHistory(LOOKED_UP).with_past().with_references()
+    assert history.past is history.past
+    assert history.references is history.references
+    assert loads == ["load", "deletions_of", "references_and_counts"]
+
+
+def test_several_questions_cost_one_load(loads: list[str]) -> None:
+    history = StoreHistory(LOOKED_UP)
+    memlab.size(history)
+    memlab.rows(history)
+    memlab.growth_curve(history)
+    memlab.compare(history, policies=[KeepRecent(50)])
+    assert loads == ["load", "deletions_of", "references_and_counts"]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda memories: memlab.size(memories).advice.to_json(),
+        lambda memories: memlab.rows(memories, now=NOW).to_csv(),
+        lambda memories: memlab.growth_curve(memories).to_csv(),
+        lambda memories: memlab.find_references(memories).to_csv(),
+        lambda memories: memlab.compare(memories, policies=[KeepRecent(50)]).to_json(),
+        lambda memories: repr(memlab.replay.replay(memories, None, KeepRecent(50))),
+    ],
+    ids=["size", "rows", "growth_curve", "find_references", "compare", "replay"],
+)
+def test_a_history_answers_as_its_store_does(question: Callable[[Any], str]) -> None:
+    assert question(StoreHistory(LOOKED_UP)) == question(LOOKED_UP)
+
+
+def test_reads_of_a_log_are_references() -> None:
+    history = StoreHistory(LOOKED_UP)
+    with_reads = history.with_reads(READS)
+    expected = memlab.find_references(LOOKED_UP, memlab.read_access_log(READS))
+    pd.testing.assert_frame_equal(with_reads.references, expected)
+    assert with_reads.rows is history.rows
+    assert len(history.references) < len(with_reads.references)
+
+
+def test_with_reads_raises_for_a_missing_log(tmp_path: Path) -> None:
+    with pytest.raises(memlab.MemlabError):
+        StoreHistory(LOOKED_UP).with_reads(tmp_path / "none.jsonl")
+
+
+def test_a_deletion_after_the_snapshot_is_not_seen(store: Path) -> None:
+    history = StoreHistory(store)
+    before = history.rows
+    plan = memlab.plan(store, policy=KeepRecent(20))
+    memlab.apply(plan)
+    assert history.past[c.DELETED_AT].isna().all()
+    assert history.past[c.MEMORY_ID].tolist() == before[c.MEMORY_ID].tolist()
+    assert StoreHistory(store).past[c.DELETED_AT].notna().any()
+
+
+def test_a_filtered_frame_says_what_it_lacks() -> None:
+    past = memlab.load_past(LOOKED_UP)
+    history = StoreHistory.from_frame(past[past[c.POSITION] > 200])
+    (sentence,) = history.lost_by_filter
+    assert sentence.startswith("200 memories at lower positions")
+
+
+def test_a_filtered_frame_of_a_store_counts_lost_references() -> None:
+    past = memlab.load_past(LOOKED_UP)
+    source = StoreHistory(LOOKED_UP).source
+    history = StoreHistory.from_frame(past[past[c.POSITION] > 200], source)
+    (sentence,) = history.lost_by_filter
+    assert sentence.startswith("200 memories of 480 in the store")
+    assert "references" in sentence
+
+
+def test_a_whole_frame_lacks_nothing() -> None:
+    assert StoreHistory.from_frame(memlab.load_past(LOOKED_UP)).lost_by_filter == ()
+
+
+def test_texts_are_loaded_on_request() -> None:
+    history = StoreHistory(LOOKED_UP)
+    assert c.BODY not in history.rows
+    assert c.BODY in history.with_body().rows
+    assert history.with_body().with_body() is not history
