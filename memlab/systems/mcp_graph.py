@@ -22,6 +22,7 @@ from memlab.store.shapes import fields, integer, list_of, text
 from memlab.text import TextPage, counted, refused
 
 _VARIABLE: Final = "MEMORY_FILE_PATH"
+_SUFFIXES: Final = (".jsonl", ".json")
 _FIRST_LINE: Final = 2**20
 """Number of bytes of a file that are searched for its first line."""
 _LARGEST: Final = 2**30
@@ -60,13 +61,13 @@ class McpGraph(FileSource):
     """The entities of a knowledge graph."""
 
     scheme = "mcp-graph"
-    endings = (".jsonl", ".json")
+    endings = ("memory.jsonl", "memory.json")  # transcripts are JSON lines too, and are many
     deletes = False
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
         """Return a file whose first line is an entity or a relation; None for another path."""
-        if tables or path.suffix not in cls.endings:
+        if tables or path.suffix not in _SUFFIXES:
             return None
         with suppress(OSError), ordinary_file(path, most=_LARGEST) as file:
             start = file.read(_FIRST_LINE).lstrip()

@@ -106,6 +106,12 @@ def test_commands_read_it_and_count_what_is_no_memory(tmp_path: Path) -> None:
     assert "memory" in said("doctor", str(path))
 
 
+def test_a_file_of_another_name_is_recognised_and_not_searched_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "knowledge.jsonl", [entity("Ada")])
+    assert memlab.load(path)["memory_id"].tolist() == ["Ada"]
+    assert memlab.find(tmp_path).stores == ()
+
+
 @pytest.mark.parametrize(
     "text",
     [
