@@ -206,14 +206,14 @@ class Settings:
     """Settings of a store; None, or an empty value, for a setting that is not set."""
 
     policy: Mapping[str, Any] | None = _setting(
-        _policy, "what memlab compact and maintain delete by"
+        _policy, "the policy of memlab compact and memlab maintain"
     )
     target: float | None = _setting(
         share, "share of later references that should find their memory"
     )
-    confidence: float | None = _setting(confidence, "of the limit that meets the target")
+    confidence: float | None = _setting(confidence, "confidence of the limit that meets the target")
     until: float | None = _setting(
-        until, "how many times what is written now a number is to speak for"
+        until, "horizon: a number is valid until the store is so many times as large"
     )
     token_budget: int | None = _setting(
         whole_number, "tokens that the memories loaded at start may take"
@@ -221,7 +221,9 @@ class Settings:
     context_window: int | None = _setting(
         _count, "tokens of the model's context window, 200000 where nothing is set"
     )
-    log: tuple[Path, ...] = _setting(_paths, "what the agent read; paths from this folder", tuple)
+    log: tuple[Path, ...] = _setting(
+        _paths, "access logs of what the agent read; paths from this folder", tuple
+    )
     protected_tags: frozenset[str] = _setting(
         lambda _, value: frozenset(_texts(value)),
         "memories with one of these are never deleted",
@@ -233,7 +235,7 @@ class Settings:
     )
     retire: bool = _setting(_truth, "what the policy does not keep is retired, not deleted", bool)
     delete_retired_after: timedelta | None = _setting(
-        _age, "what was retired and not needed for so long is deleted"
+        _age, "a memory that was retired and not needed for so long is deleted"
     )
     harvest: str | None = _setting(
         _text, "where memlab maintain harvests reads from, into the first log"
@@ -242,11 +244,11 @@ class Settings:
         share, "share of the file that must be free before it is rewritten"
     )
     max_per_run: int | None = _setting(
-        whole_number, "a run of maintain that takes out more stops before"
+        whole_number, "a run of maintain that would take out more stops before it does"
     )
     claude: Mapping[str, Any] = _setting(_claude, "how Claude Code's memory is read", dict)
     archive_folder: Path | None = _setting(
-        _folder, "the folder that the archive lies in; without it that is beside the store"
+        _folder, "folder of the archive, which is beside the store by default"
     )
     kind: str | None = _setting(
         _text, "the scheme of the kind of store that a folder is, such as claude or openclaw"
