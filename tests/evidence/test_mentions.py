@@ -106,7 +106,7 @@ def test_mentions_are_shown_and_not_counted(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", items)
     assert len(find_references(path)) == 0
     page = str(memlab.size(path, explain=True))
-    assert "1 mention, not counted: 1 bare words" in page
+    assert "1 mention, not counted: 1 bare word" in page
     assert len(memlab.size(path).evidence.references) == 0
 
 
