@@ -35,7 +35,7 @@ assert "m7" in (folder / "reads.log").read_text()
 
 receipt = apply(plan, now=now)
 assert receipt.deleted == len(plan.memories) > 0
-assert restore(receipt, now=now) == receipt.deleted
+assert restore(receipt, now=now).memories == receipt.deleted
 
 with SqliteMemoryStore(folder / "memory.db", archive=True) as store:
     assert store.compact_episodic(40) == 10
