@@ -310,7 +310,8 @@ def test_the_file_is_no_looser_than_the_store_or_than_it_was_and_its_owners_alon
     file = remember(open_source(store), RECENT)
     assert file.stat().st_mode & 0o777 == wanted
     assert (
-        '[store."memory.db"]\npolicy = {name = "recent", keep = 546} # the policy of memlab' in file.read_text()
+        '[store."memory.db"]\npolicy = {name = "recent", keep = 546} # the policy'
+        in file.read_text()
     )
 
 

@@ -68,7 +68,7 @@ def test_the_first_commands_are_seen_whole(browser: Browser, site: Path, width: 
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto((site / "index.html").as_uri())
     code = page.locator(".language-sh code").first
-    assert code.inner_text().splitlines()[-1].endswith("memlab report")
+    assert code.inner_text().splitlines()[-1].endswith("memlab lab")
     assert code.evaluate("code => code.scrollWidth <= code.clientWidth")
     page.close()
 

@@ -366,4 +366,4 @@ def test_nothing_is_lost_whenever_two_begin(two: TwoOnOneStore, children: Childr
         ended = [children.wait(pid) for pid in pids]
         assert [each.error for each in ended] == [None, None]
         two.assert_nothing_lost(before)
-        two.archive_path.unlink(missing_ok=True)
+        two.archive.unlink(missing_ok=True)
