@@ -263,6 +263,27 @@ def test_files_without_a_type_are_no_memories_of_a_folder_known_by_types(tmp_pat
         assert memlab.load(name)["memory_id"].tolist() == ["m4.md"]
 
 
+def test_untyped_files_stay_documents_once_the_last_typed_file_is_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    typed(folder, untyped=2, count=3)
+    name = f"claude:{folder}"
+    receipt = memlab.apply(memlab.plan(name, memlab.KeepRecent(0)), all_prunable=True)
+    assert receipt.deleted == 3
+    assert len(memlab.load(name)) == 0
+    assert memlab.plan(name, memlab.KeepRecent(0)).is_empty
+    assert memlab.restore(receipt).memories == 3
+    assert len(memlab.load(name)) == 3
+
+
+def test_folder_without_types_stays_a_store_once_some_are_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    for number in range(4):
+        write_memory(folder, f"m{number}.md", f"# note {number}\n")
+    name = f"claude:{folder}"
+    memlab.apply(memlab.plan(name, memlab.KeepRecent(1)))
+    assert len(memlab.load(name)) > 0
+
+
 def test_a_scheme_opens_a_folder_without_evidence(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     documents(folder)

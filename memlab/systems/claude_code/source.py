@@ -38,6 +38,7 @@ from memlab.sources.readers import Key, Links, Writer
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.store.archive.index_versions import IndexVersion, digest_of
+from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.records import with_place, without_place
 from memlab.store.shapes import boolean, fields, integer, list_of, text
@@ -371,8 +372,9 @@ class ClaudeCode(FolderSource):
         """Return the files that are memories.
 
         In a memory location of Claude Code, every file except documents such as README.md is a
-        memory. Elsewhere, only files with a type of Claude Code are. If no file has such a type
-        and the source was named with the scheme, every file except documents is a memory.
+        memory. Elsewhere, only files with a type of Claude Code are. If no file has such a type,
+        none in the archive had one, and the source was named with the scheme, every file except
+        documents is a memory.
         """
         if self.puts_back:
             return files
@@ -380,9 +382,29 @@ class ClaudeCode(FolderSource):
         if self.is_placed:
             return own
         typed = {name: note for name, note in own.items() if note.is_typed}
-        if self._is_named_by_scheme and not typed:
-            return own
-        return typed
+        if typed or not self._is_named_by_scheme or self._has_archived_type():
+            return typed
+        return own
+
+    def _has_archived_type(self) -> bool:
+        """Return whether the archive has a memory with a type of Claude Code.
+
+        Then the folder was known by types, although its last typed file may be deleted by now. An
+        archive that cannot be read may have one.
+        """
+
+        def look(archive: OpenArchive) -> bool:
+            for entry in archive.entries():
+                for _, record in archive.records(entry):
+                    text = self.content_for_digest(record).decode(errors="replace")
+                    if has_claude_type(text):
+                        return True
+            return False
+
+        try:
+            return self.archive.exists and self.archive.read(look)
+        except ArchiveError:
+            return True
 
     def is_document(self, key: Key, record: bytes) -> bool:
         """Return whether an archived file would not count as a memory by the current rules."""
