@@ -233,14 +233,40 @@ class MemoryIndex:
 
     def dangling(self, names: markdown.FileNames) -> list[tuple[int, str]]:
         """Return line number and target of every Markdown link to a missing file."""
-        dangling = []
+        return [
+            (number, target) for number, target in self._local_links if not names.file_of(target)
+        ]
+
+    @cached_property
+    def _local_links(self) -> list[tuple[int, str]]:
+        """Line number and target of every Markdown link to a file, outside of code blocks."""
+        links = []
         for block in self.blocks:
             if self._is_code[block.number - 1]:
                 continue
             targets = [link.target for link in markdown.inline_links(block.text, block.mentions)]
-            local = filter(markdown.is_local, targets)
-            dangling += [(block.number, target) for target in local if not names.file_of(target)]
-        return dangling
+            links += [(block.number, target) for target in targets if markdown.is_local(target)]
+        return links
+
+    @cached_property
+    def is_prose(self) -> bool:
+        r"""Whether the index is itself the memory: most of its text links no file.
+
+        Headings and blank lines are not counted.
+
+        >>> MemoryIndex(b"# Build\nUse make.\n").is_prose, MemoryIndex(b"- [A](a.md)\n").is_prose
+        (True, False)
+        """
+        chars = 0
+        chars_with_link = 0
+        for block in self.blocks:
+            if block.state is State.UNSEEN or _HEADING.match(block.text):
+                continue
+            length = len(block.text.strip())
+            chars += length
+            if any(markdown.is_local(mention.target) for mention in block.mentions):
+                chars_with_link += length
+        return chars > 2 * chars_with_link
 
     def is_code(self, number: int) -> bool:
         """Return whether the line of a number is in a fenced code block."""
@@ -370,26 +396,6 @@ def sections_of(index: MemoryIndex) -> list[Section]:
             text=section.text + block.text, loaded=section.loaded + loaded
         )
     return [section for section in sections if section.text.strip()]
-
-
-def is_prose(index: MemoryIndex) -> bool:
-    r"""Return whether an index is itself the memory: most of its text links no file.
-
-    Headings and blank lines are not counted.
-
-    >>> is_prose(MemoryIndex(b"# Build\nUse make.\n")), is_prose(MemoryIndex(b"- [A](a.md)\n"))
-    (True, False)
-    """
-    chars = 0
-    chars_with_link = 0
-    for block in index.blocks:
-        if block.state is State.UNSEEN or _HEADING.match(block.text):
-            continue
-        length = len(block.text.strip())
-        chars += length
-        if any(markdown.is_local(mention.target) for mention in block.mentions):
-            chars_with_link += length
-    return chars > 2 * chars_with_link
 
 
 def units_of(text: str) -> int:

@@ -289,7 +289,7 @@ class FolderView:
     @property
     def sections(self) -> list[Section]:
         """The sections of an index that is itself the memory; none of a list of files."""
-        if not indexes.is_prose(self.index):
+        if not self.index.is_prose:
             return []
         return indexes.sections_of(self.index)
 
