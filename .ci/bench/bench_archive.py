@@ -80,7 +80,7 @@ def measure(path: Path) -> dict[str, Any]:
         "restore_cpu": time.process_time() - then,
         "store": size,
         "archive": archive,
-        "exact": restored.memories == receipt.deleted and digest_of(path) == before,
+        "exact": int(restored) == receipt.deleted and digest_of(path) == before,
     }
 
 
