@@ -154,14 +154,13 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
     frame.attrs = {}  # pandas would copy them deeply with every column
     columns = _columns_of(frame)
     label = _labels_of(frame)
-    is_by_ids = isinstance(policy, ByIds)
     if isinstance(policy, ByIds):
         _check_ids(frame, source, policy.ids)
     if retire:
         decision = _decide_retirement(frame, source, request)
         active = columns[col.ACTIVE]
         label[active & ~decision.keep] = _LABELS.index(plans.RETIRES)
-        if not is_by_ids:
+        if not isinstance(policy, ByIds):
             label[~active & decision.keep & retired_rows(frame)] = _LABELS.index(plans.RETURNS)
         leaves = label == _LABELS.index(plans.RETIRES)
     else:

@@ -388,6 +388,8 @@ def in_words(policy: Mapping[str, Any]) -> str:
     'pipeline(policies=[--keep-recent 50])'
     >>> in_words({"policy": "learned", "max_items": 50})
     'learned(max_items=50), which activation has replaced'
+    >>> in_words({"policy": "ids", "ids": ["e1", "e2"]})
+    '--id e1 --id e2'
     """
     name = str(policy.get("policy"))
     if name in OPTIONS:
@@ -403,10 +405,17 @@ def in_words(policy: Mapping[str, Any]) -> str:
     return words
 
 
+_MOST_IDS: Final = 20
+"""Number of ids that are shown as options; a plan lists all memories below."""
+
+
 def _as_options(name: str, policy: Mapping[str, Any]) -> str:
     """Return the settings of a policy that are not its defaults as options of ``compact``."""
     if name == "ids":
-        return in_shell(*chain.from_iterable(("--id", str(key)) for key in policy["ids"]))
+        ids = policy["ids"]
+        options = chain.from_iterable(("--id", str(key)) for key in ids[:_MOST_IDS])
+        hidden = len(ids) - _MOST_IDS
+        return in_shell(*options) + (f" and {hidden:,} more" if hidden > 0 else "")
     words = [] if name == "recent" else ["--policy", name]
     for key, (option, default) in OPTIONS[name].items():
         value = policy.get(key, default)

@@ -264,9 +264,9 @@ class ByIds(base.Policy):
     origin: ClassVar[str] = "memlab: memories that a person named"
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
-        """Return the rows with one of the ids."""
-        named = np.flatnonzero(rows[col.MEMORY_ID].isin(self.ids))
-        return pd.Series("by-id", index=named, dtype="str")
+        """Return the reason "by-id" for each row with one of the ids."""
+        is_named = rows[col.MEMORY_ID].isin(self.ids)
+        return pd.Series("by-id", index=rows.index[is_named], dtype="str")
 
 
 ScopeField = Literal["agent_id", "thread_id", "namespace", "tags"]

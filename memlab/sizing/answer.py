@@ -369,10 +369,10 @@ _WITH_REMARKS: Final = {
 """Cases that are followed by a remark on the evidence."""
 
 
-def sharein_words(share: float) -> str:
+def share_in_words(share: float) -> str:
     """Return a share in words where it is a usual one, else in percent.
 
-    >>> sharein_words(0.9), sharein_words(0.87)
+    >>> share_in_words(0.9), share_in_words(0.87)
     ('nine in ten', '87% of')
     """
     for usual, words in _USUAL_SHARES.items():
@@ -381,10 +381,10 @@ def sharein_words(share: float) -> str:
     return f"{100 * share:.4g}% of"
 
 
-def chancesin_words(confidence: float) -> str:
+def chances_in_words(confidence: float) -> str:
     """Return a probability as chances.
 
-    >>> chancesin_words(0.9), chancesin_words(0.87)
+    >>> chances_in_words(0.9), chances_in_words(0.87)
     ('nine chances in ten', '87 chances in 100')
     """
     words = _USUAL_SHARES.get(round(confidence, 9))
@@ -404,7 +404,7 @@ def _words_of(advice: Recommended) -> dict[str, str]:
         "word": advice.WORD,
         "window": f"{advice.context_window:,}",
         "share_now": _share(advice.loaded, advice.context_window),
-        "target": sharein_words(advice.target),
+        "target": share_in_words(advice.target),
         "known": f"{advice.cluster_count:,}",
         "needed": f"{clusters_needed(advice.target, advice.confidence):,}",
         "a_start": " a start" if advice.loads_at_start else "",
@@ -466,8 +466,8 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
 
 def _assurance(advice: Recommended) -> str:
     """Return the sentence on how sure it is that the safe number meets the target."""
-    chances = chancesin_words(advice.confidence)
-    target = sharein_words(advice.target)
+    chances = chances_in_words(advice.confidence)
+    target = share_in_words(advice.target)
     return f"There are {chances} that {target} later needs are still served."
 
 

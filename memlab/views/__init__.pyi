@@ -1,5 +1,4 @@
 from memlab.views.browser import MemoryBrowser as MemoryBrowser
-from memlab.views.browser import Selected as Selected
 from memlab.views.browser import browse as browse
 from memlab.views.bundled import store_names as store_names
 from memlab.views.bundled import store_path as store_path

@@ -2,9 +2,8 @@
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from memlab.compaction.plan_cost import cost_of
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
 from memlab.errors import MemlabError
-from memlab.evidence.past import Memories, load_past, present_rows
+from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import QUARTERS, TIMES, age_or_use, times_group
@@ -28,7 +27,6 @@ from memlab.frame.fields import Flags, arrays_of
 from memlab.growth import boot_context, growth_curve
 from memlab.growth.context import PARTS, parts_of
 from memlab.lazy import import_extra
-from memlab.policies import Policy
 from memlab.text import DisplayMixin, Table, TextPage, as_html, counted, for_terminal
 
 LISTED: Final = 10
@@ -73,27 +71,6 @@ _GRID_OPTIONS: Final[dict[str, Any]] = {
 """Options of the grid: a box below each heading filters its column, and a button sorts by it."""
 
 
-@dataclass(frozen=True)
-class Selected(Policy):
-    """A policy that deletes the given memories; load-bearing ones stay.
-
-    Parameters
-    ----------
-    memory_ids : tuple of str
-        The ids of the memories.
-    """
-
-    name: ClassVar[str] = "selected"
-    origin: ClassVar[str] = "a person's choice"
-
-    memory_ids: tuple[str, ...] = field(default=(), metadata={"help": "ids of the memories"})
-
-    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
-        """Return the reason "selected" for each of the memories."""
-        is_selected = rows[c.MEMORY_ID].isin(self.memory_ids)
-        return pd.Series("selected", index=rows.index[is_selected])
-
-
 class MemoryBrowser(DisplayMixin):
     """A grid of a store's memories, with charts and a range of time to filter it.
 
@@ -117,13 +94,14 @@ class MemoryBrowser(DisplayMixin):
         The widget that contains all others.
     """
 
-    def __init__(self, evidence: StoreHistory) -> None:
-        self._evidence = evidence
-        listed = rows(evidence.past, by="age", log=evidence.log, now=evidence.now)
+    def __init__(self, history: StoreHistory) -> None:
+        self._history = history
+        listed = rows(history.past, by="age", log=history.log, now=history.now)
         listed = listed.sort_values(c.POSITION, ascending=False, kind="stable")
         self.memories: pd.DataFrame = pd.DataFrame(listed.reset_index(drop=True))
-        present = present_rows(evidence.past).sort_values(c.POSITION, ascending=False)
-        self._groups = _groups_of(present.reset_index(drop=True), evidence)
+        present = present_rows(history.past).sort_values(c.POSITION, ascending=False)
+        self._is_prunable = present[c.PRUNABLE].to_numpy(dtype=bool)
+        self._groups = _groups_of(present.reset_index(drop=True), history)
         self._written = _days_of(self.memories[c.CREATED_AT])
         self._steps = _steps_between(self._written)
         self._marked: set[str] = set()
@@ -143,9 +121,16 @@ class MemoryBrowser(DisplayMixin):
         return self.shown.iloc[list(self.grid.selected_rows)]
 
     @property
-    def policy(self) -> Selected:
-        """The policy that deletes the selected memories, for :func:`memlab.plan`."""
-        return Selected(tuple(map(str, self.selected[c.MEMORY_ID])))
+    def ids(self) -> list[str]:
+        """The ids of the selected memories that a plan may delete, for :func:`memlab.plan`."""
+        places = self._shown[list(self.grid.selected_rows)]
+        chosen = self.memories.iloc[places[self._is_prunable[places]]]
+        return [str(memory_id) for memory_id in chosen[c.MEMORY_ID]]
+
+    @property
+    def _is_whole_period(self) -> bool:
+        """Whether the range of time is that of all memories."""
+        return tuple(self.period.limits) == (0, len(self._steps) - 1)
 
     def show_period(self, first: str, last: str) -> None:
         """Show the memories that were written from one date to another, both included.
@@ -200,17 +185,19 @@ class MemoryBrowser(DisplayMixin):
         self.grid.selected_rows = np.flatnonzero(is_selected).tolist()
 
     def plan(self) -> Plan:
-        """Return the plan that deletes the selected memories; it deletes nothing itself.
+        """Return the plan that deletes the selected memories; load-bearing ones stay.
+
+        Nothing is deleted before the plan is applied.
 
         Raises
         ------
         MemlabError
             If the browser was opened on a frame, or the store cannot be read.
         """
-        source = self._evidence.source
+        source = self._history.source
         if source is None:
             raise MemlabError("a frame has nothing to delete: open the browser on the store itself")
-        return plan(source, self.policy, log=self._evidence.log, now=self._evidence.now)
+        return plan(source, ids=self.ids, now=self._history.now)
 
     def sheet(self) -> TextPage:
         """Return what is shown as a page for a terminal, or for a page without scripts."""
@@ -218,7 +205,7 @@ class MemoryBrowser(DisplayMixin):
         table = _table_of(self.shown.iloc[:LISTED])
         hidden = len(self.shown) - LISTED
         remark = f"and {hidden:,} more" if hidden > 0 else ""
-        name = for_terminal(self._evidence.name)
+        name = for_terminal(self._history.name)
         cells = [tuple(map(str, row)) for row in table.itertuples(index=False)]
         listed = Table("", tuple(table.columns), cells, remark)
         return TextPage(f"{name}: {counted(len(self.memories))}", facts, [listed] if cells else [])
@@ -242,10 +229,10 @@ class MemoryBrowser(DisplayMixin):
         itables = import_extra("itables.widget", extra="lab")
         from memlab.views.controls import RangeSlider
 
-        past = self._evidence.past
+        past = self._history.past
         self._growth = _chart_of(charts.plot_growth(growth_curve(past)))
         context = _chart_of(charts.plot_boot_context(boot_context(present_rows(past))))
-        usage = age_or_use(past, self._evidence.references)
+        usage = age_or_use(past, self._history.references)
         age_and_use = _chart_of(charts.plot_age_or_use(usage))
         texts = [str(step) for step in self._steps]
         self.period = RangeSlider(name="written", texts=texts, limits=[0, len(texts) - 1])
@@ -321,9 +308,9 @@ class MemoryBrowser(DisplayMixin):
 
     def _span_of_period(self) -> list[float]:
         """Return the range of time in fractions of the curve's axis; empty for all of it."""
-        low, high = self.period.limits
-        if (low, high) == (0, len(self._steps) - 1):
+        if self._is_whole_period:
             return []
+        low, high = self.period.limits
         left, right = self._growth.axes[0].get_xlim()
         ends = np.array([self._steps[low], self._end_of(high)]).astype("datetime64[s]")
         days = ends.astype(np.int64) / 86_400
@@ -339,8 +326,8 @@ class MemoryBrowser(DisplayMixin):
     def _filter(self) -> None:
         """Show the memories of the range of time and of the selected groups."""
         is_shown = np.ones(len(self.memories), dtype=bool)
-        low, high = self.period.limits
-        if (low, high) != (0, len(self._steps) - 1):
+        if not self._is_whole_period:
+            low, high = self.period.limits
             is_shown &= self._written >= self._steps[low]  # a memory without a date is left out
             if high + 1 < len(self._steps):
                 is_shown &= self._written < self._steps[high + 1]
@@ -365,8 +352,8 @@ class MemoryBrowser(DisplayMixin):
         """Return the number of memories in the grid, and how they were filtered."""
         tokens = counted(int(self.shown[c.TOKENS].sum()), "tokens")
         words = f"{len(self._shown):,} of {counted(len(self.memories))}, {tokens}"
-        low, high = self.period.limits
-        if (low, high) != (0, len(self._steps) - 1):
+        if not self._is_whole_period:
+            low, high = self.period.limits
             last = self._end_of(high) - _DAY
             words += f"; written {self._steps[low]} to {last}"
         if self._marked:
@@ -405,18 +392,15 @@ class MemoryBrowser(DisplayMixin):
             parts.append(f"<p>and {hidden:,} more</p>")
         self.details.value = "".join(parts)
         self.planned.value = ""
-        self.plan_button.disabled = selected.empty or self._evidence.source is None
+        self.plan_button.disabled = selected.empty or self._history.source is None
 
     def _body_of(self, memory_id: str) -> str:
         """Return the text of a memory, which is read from the store at the first use."""
         if self._bodies is None:
-            frame = self._evidence.past
-            source = self._evidence.source
-            if c.BODY not in frame and source is not None:
-                frame = load_past(source, with_body=True)
-            if c.BODY not in frame:
+            past = self._history.with_body().past
+            if c.BODY not in past:
                 return "the text is not in this frame: load it with with_body=True"
-            frame = present_rows(frame)
+            frame = present_rows(past)
             self._bodies = pd.Series(frame[c.BODY].to_numpy(), index=frame[c.MEMORY_ID].astype(str))
             self._bodies = self._bodies[~self._bodies.index.duplicated(keep="last")]
         text = str(self._bodies.get(memory_id, ""))
@@ -426,7 +410,7 @@ class MemoryBrowser(DisplayMixin):
         """Show the plan of the selected memories, its cost, and the way to apply and undo it."""
         try:
             plan = self.plan()
-            parts = [str(plan), str(cost_of(plan, log=self._evidence.log))]
+            parts = [str(plan), str(cost_of(plan, log=self._history.log))]
         except MemlabError as error:
             self.planned.value = f"<p role='alert'>{html.escape(str(error))}</p>"
             return
@@ -479,7 +463,7 @@ def browse(store: Memories, *, log: Log = None, now: datetime | None = None) -> 
     )
 
 
-def _groups_of(present: pd.DataFrame, evidence: StoreHistory) -> tuple[dict[str, Flags], ...]:
+def _groups_of(present: pd.DataFrame, history: StoreHistory) -> tuple[dict[str, Flags], ...]:
     """Return the members of the groups that charts show: parts of a start, and age and use.
 
     Each is an array of truth values, one for each memory of `present`, the newest first.
@@ -491,8 +475,8 @@ def _groups_of(present: pd.DataFrame, evidence: StoreHistory) -> tuple[dict[str,
         members = loaded & (part == place)
         if members.any():
             parts[name] = members
-    is_log = evidence.references[c.KIND] == "log"
-    reads = evidence.references[is_log]
+    is_log = history.references[c.KIND] == "log"
+    reads = history.references[is_log]
     day = reads[c.AT].dt.floor("D")
     days_read = pd.DataFrame({"id": reads[c.TARGET_ID], "day": day}).drop_duplicates()["id"]
     times = present[c.MEMORY_ID].map(days_read.value_counts()).fillna(0).to_numpy()

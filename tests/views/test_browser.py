@@ -1,5 +1,6 @@
 """The browser of memories without a browser: what its methods and widgets filter and select."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from stores import episodes, row, write_rows
 import memlab
 from memlab.compaction import cost_of
 from memlab.errors import MemlabError
-from memlab.views import MemoryBrowser, Selected
+from memlab.views import MemoryBrowser
 from memlab.views.browser import LISTED
 
 STORE = memlab.store_path("looked_up")
@@ -134,7 +135,7 @@ def test_the_plan_deletes_the_selected_memories(browser: MemoryBrowser) -> None:
     browser.select(prunable)
     plan = browser.plan()
     assert {memory.memory_id for memory in plan.memories} == set(prunable)
-    assert {memory.reason for memory in plan.memories} == {"selected"}
+    assert {memory.reason for memory in plan.memories} == {"by-id"}
 
 
 def test_no_plan_deletes_a_load_bearing_memory(browser: MemoryBrowser) -> None:
@@ -144,6 +145,17 @@ def test_no_plan_deletes_a_load_bearing_memory(browser: MemoryBrowser) -> None:
     assert browser.plan().memories == ()
     browser.plan_button.click()
     assert "nothing to apply" in browser.planned.value
+
+
+def test_the_plan_leaves_out_what_is_not_prunable(browser: MemoryBrowser) -> None:
+    browser.select(browser.shown["memory_id"])
+    labels = browser.selected.set_index("memory_id")["label"]
+    assert {"load-bearing", "prunable", "superseded"} <= set(labels)
+    planned = [memory.memory_id for memory in browser.plan().memories]
+    assert set(planned) == set(labels.index[labels == "prunable"])
+    assert set(browser.ids) == set(planned)
+    (policy,) = re.findall(r"^  policy +(.*)$", str(browser.plan()), re.MULTILINE)
+    assert policy.endswith(f" and {len(planned) - 20} more")
 
 
 def test_the_button_shows_the_plan_and_its_cost(browser: MemoryBrowser) -> None:
@@ -168,7 +180,7 @@ def test_a_selection_is_deleted_and_restored(tmp_path: Path) -> None:
     copy = memlab.copy_store(STORE, tmp_path / "memory.db")
     before = memlab.load(copy)
     chosen = before.loc[before["prunable"], "memory_id"].iloc[[3, 40]]
-    receipt = memlab.apply(memlab.plan(copy, Selected(tuple(chosen))))
+    receipt = memlab.apply(memlab.plan(copy, ids=chosen))
     assert not set(chosen) & set(memlab.load(copy)["memory_id"])
     memlab.restore(receipt)
     assert memlab.load(copy).equals(before)
