@@ -173,7 +173,7 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 class _Kind(NamedTuple):
-    """How one type is accepted, read from text, shown as a placeholder and named in a message."""
+    """The rules for one type: its checks, its parser, its placeholder and its name in messages."""
 
     accepts: Any
     read: Callable[[str], Any]

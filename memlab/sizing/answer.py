@@ -23,7 +23,7 @@ _USUAL_SHARES: Final = {0.5: "half", 0.75: "three in four", 0.8: "eight in ten",
 
 
 class AnswerCase(StrEnum):
-    """What an answer says; each case has a template."""
+    """The possible contents of an answer; each has a template."""
 
     NOTHING = "nothing"
     FLOOR = "floor"

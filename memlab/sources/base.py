@@ -206,7 +206,7 @@ class Source(ABC):
 
     @property
     def external_history(self) -> ExternalHistory:
-        """What git or its system knows of deleted memories; an empty history for most sources."""
+        """Deleted memories that git or its system knows; an empty history for most sources."""
         return NO_HISTORY
 
     @property

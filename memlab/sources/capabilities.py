@@ -147,7 +147,7 @@ class NativeCap:
 
 
 class ExternalHistory:
-    """What git, or the store's own system, knows of memories that are no longer in the store.
+    """The memories that git or the store's own system knows and that are no longer in the store.
 
     This class is an empty history.
     """

@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 
 
 class Look(NamedTuple):
-    """How a harvest finds the touches of a store in transcripts."""
+    """The rules by which a harvest finds the touches of a store in transcripts."""
 
     concerns: reads.Wanted
     """Returns whether a line may have a relevant call. It is called for each line."""

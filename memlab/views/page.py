@@ -572,9 +572,9 @@ def _served(findings: Findings) -> Section:
     starts = findings.by_start("starts", "moments")
     words = (
         f"Estimated until {advice.until:,} memories are written, by this store's references and "
-        f"other projects' together: {advice.evidence}. The charts of tokens speak of a cap held "
-        f"from the first memory on: the first of what 95 in 100 {starts} do not pass, the second "
-        "of every moment. The table is for today."
+        f"other projects' together: {advice.evidence}. The charts of tokens assume that "
+        "the cap was held from the first memory on. The first shows the tokens that 95 of 100 "
+        f"{starts} do not exceed, the second the tokens at every moment. The table is about today."
     )
     tables = [*findings.sheet().tables]
     title = "What each cap serves and costs"

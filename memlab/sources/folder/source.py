@@ -287,7 +287,7 @@ class FolderSource(base.FileSource, Index):
 
     @property
     def external_history(self) -> FolderHistory:
-        """What git knows of memories that are no longer in the folder."""
+        """The memories that git knows and that are no longer in the folder."""
         return FolderHistory(self)
 
     def born(self, moment: FolderMoment) -> dict[str, datetime]:

@@ -244,7 +244,7 @@ class ClaudeCode(FolderSource):
 
     @property
     def external_history(self) -> "ClaudeCodeHistory":
-        """What git knows of deleted files and of lost index lines."""
+        """The deleted files and the lost index lines that git knows."""
         return ClaudeCodeHistory(self)
 
     @staticmethod
@@ -463,7 +463,7 @@ class LineRetirement(Supersession):
 
 
 class ClaudeCodeHistory(FolderHistory):
-    """What git knows of deleted files and of index lines that were lost."""
+    """The deleted files and the lost index lines that git knows."""
 
     source: ClaudeCode
 
