@@ -19,7 +19,7 @@ from memlab.errors import ArchiveError, StalePlanError
 from memlab.evidence.losses import losses_of
 from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Source, read_consistent
-from memlab.sources.capabilities import Loss
+from memlab.sources.capabilities import Loss, check_deletable
 from memlab.sources.opening import SourceLike
 from memlab.sources.readers import Key, StepCallback, no_progress
 from memlab.store.archive.open_archive import OpenArchive
@@ -179,6 +179,7 @@ def recover(
     recovery = plan_recovery(store, ids, now=moment)
     if not recovery.kept:
         return Recovery(store=source.name, frame=recovery.frame, applied=True)
+    check_deletable(source)
     with source.made_again(), source.archive.changing(source.changing()) as both:
         change = StoreChange(
             source=source, writer=both.writer, archive=both.archive, now=moment, watch=watch

@@ -26,6 +26,7 @@ from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Source
+from memlab.sources.capabilities import check_deletable
 from memlab.sources.opening import SourceLike
 from memlab.sources.readers import Key, KeyedRecords, StepCallback, Writer, no_progress
 from memlab.store.archive.index_versions import index_versions_in
@@ -265,6 +266,7 @@ def _undo_recovery(request: _Request, entry: Entry) -> Restored:
     watch = request.watch
     keys = [copy.key for copy in _chosen(request, entry)]
     replaced = _replaced(request, entry)
+    check_deletable(source)
     with source.changing() as writer:
         watch("locked")
         load_bearing = set[Key]()

@@ -13,7 +13,7 @@ from functools import partial
 from memlab import errors
 from memlab.compaction.plans import Plan, Receipt
 from memlab.sources.base import Source
-from memlab.sources.capabilities import require, superseding_id
+from memlab.sources.capabilities import check_deletable, require, superseding_id
 from memlab.sources.readers import Key, Reader, StepCallback, Writer
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Entry
@@ -117,6 +117,7 @@ class PlannedChange(StoreChange):
 
 def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
     """Open a store for the changes that a plan makes to it."""
+    check_deletable(source)
     if plan.supersedes:
         return require(source, "supersession").changing()
     if plan.moves:

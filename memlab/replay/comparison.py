@@ -153,7 +153,7 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         token_budget=token_budget,
         retires=retires,
         log=history.log_option,
-        deletes=source is None or source.deletes,
+        deletes=source is None or not source.read_only_reason,
         not_known=tuple(missing_signals(past)) if given is None else (),
         off=tuple(rule.off for rule in rules if rule.off),
         not_compared=tuple(not_compared),

@@ -336,7 +336,7 @@ class Advice(DisplayMixin):
         self, name: str, source: Source | None, log_option: Sequence[str], *, brief: bool
     ) -> Iterator[str]:
         """Yield the commands that apply the number, each with its effect."""
-        if source is not None and not source.deletes:
+        if source is not None and source.read_only_reason:
             return
         for end, what in zip(self.trade, ("target", "budget"), strict=False):
             yield f"{self._compact(name, end.number, log_option)}    for the {what}"
@@ -398,7 +398,7 @@ class Advice(DisplayMixin):
         native = None if source is None else source.native_cap
         if source is None or native is None:
             return []
-        if not source.deletes:
+        if source.read_only_reason:
             lines: list[str] = []
             for cap in (*(end.keep_recent for end in self.trade), self.keep_recent):
                 if cap is not None:

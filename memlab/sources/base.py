@@ -150,8 +150,6 @@ class Source(ABC):
     atomic : bool
         Whether :meth:`changing` is one transaction. If not, a deletion can be interrupted half
         way; applying the plan again completes it.
-    deletes : bool
-        Whether memlab deletes from it.
     native_cap : NativeCap or None
         The setting of its system for a cap.
     index_type : type of StartIndex, or None
@@ -183,7 +181,6 @@ class Source(ABC):
 
     scheme: str
     atomic: bool = True
-    deletes: bool = True
     is_native_format: bool = False
     is_folder: bool = False
     revised: frozenset[str] = frozenset()
@@ -218,6 +215,13 @@ class Source(ABC):
     def retirement(self) -> Supersession | None:
         """The ability to retire a memory, which is then not loaded and can be found."""
         return None
+
+    @property
+    def read_only_reason(self) -> str:
+        """Why memlab deletes nothing from it, and what to do instead; empty if it deletes."""
+        if type(self).changing is Source.changing:
+            return f"memlab deletes nothing from {self.name}; delete with its system's own tools"
+        return ""
 
     @property
     @abstractmethod
@@ -345,16 +349,15 @@ class Source(ABC):
     def changing(self) -> AbstractContextManager[Writer]:
         """Open the source for a change that is durable when the block ends.
 
-        If the block raises, an atomic source is unchanged.
+        If the block raises, an atomic source is unchanged. A source that memlab only reads does not
+        implement this method; its :attr:`read_only_reason` may name the alternative.
 
         Raises
         ------
         UnsafeDeletionError
             If deleting is not safe. The message has the reason and the alternative.
         """
-        raise errors.UnsafeDeletionError(
-            f"memlab deletes nothing from {self.name}; delete with its system's own tools"
-        )
+        raise errors.UnsafeDeletionError(self.read_only_reason)
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return an archived memory as a row at its former position."""

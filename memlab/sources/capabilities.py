@@ -248,8 +248,6 @@ class StartIndex(ABC):
 class Capable(Protocol):
     """The part of a source that :func:`require` uses."""
 
-    deletes: bool
-
     @property
     def name(self) -> str: ...  # noqa: D102
     @property
@@ -258,7 +256,8 @@ class Capable(Protocol):
     def supersession(self) -> Supersession | None: ...  # noqa: D102
     @property
     def retirement(self) -> Supersession | None: ...  # noqa: D102
-    def changing(self) -> AbstractContextManager[Writer]: ...  # noqa: D102
+    @property
+    def read_only_reason(self) -> str: ...  # noqa: D102
 
 
 @overload
@@ -294,13 +293,18 @@ def require(
             f"in {source.name} no memory can stand for another; "
             "shorten or delete load-bearing ones with its system's own tools"
         )
-    if not source.deletes:
-        source.changing()  # raises the error that names the setting of its system
+    check_deletable(source)
     raise errors.PlanError(
         f"there is nothing to retire in {source.name}: its agent looks up what it needs, or its "
         "system chooses what a start loads, so only deleting makes that smaller; memlab "
         "compact without --retire shows what that costs"
     )
+
+
+def check_deletable(source: Capable) -> None:
+    """Raise UnsafeDeletionError with the reason if memlab only reads a source."""
+    if source.read_only_reason:
+        raise errors.UnsafeDeletionError(source.read_only_reason)
 
 
 def superseding_id(source: Capable, record: bytes) -> str | None:

@@ -379,8 +379,10 @@ def can_delete_from(name: str) -> bool:
     >>> can_delete_from("claude-mem:claude-mem.db"), can_delete_from("memory.db")
     (False, True)
     """
-    system = schemes().get(name.partition(":")[0])
-    return system is None or system.kind.deletes
+    scheme = name.partition(":")[0]
+    if scheme not in schemes():
+        return True
+    return not made_by(scheme, name).read_only_reason
 
 
 def is_searched(name: str) -> bool:

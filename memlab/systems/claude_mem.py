@@ -10,7 +10,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 from urllib.parse import parse_qsl, quote
 
-from memlab.errors import MemlabError, UnsafeDeletionError
+from memlab.errors import MemlabError
 from memlab.files import ordinary_file
 from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import About, position_from_timestamp
 from memlab.sources.capabilities import NativeCap
-from memlab.sources.readers import Key, Writer
+from memlab.sources.readers import Key
 from memlab.sources.reads import WRITE, Asked, Found, Read, mapping, sequence
 from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
 from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
@@ -112,7 +111,6 @@ class ClaudeMem(TableSource):
 
     scheme = "claude-mem"
     default_locations = ("CLAUDE_MEM_DATA_DIR", ".claude-mem")
-    deletes = False
 
     shape = staticmethod(_SHAPE)
     tables: ClassVar = {
@@ -147,12 +145,13 @@ class ClaudeMem(TableSource):
         """Return a reader of the observations of the project, or of all projects."""
         return ObservationReader(connection, self)
 
-    def changing(self) -> AbstractContextManager[Writer]:
-        """Raise UnsafeDeletionError with the setting to use instead."""
-        raise UnsafeDeletionError(
+    @property
+    def read_only_reason(self) -> str:
+        """The reason, with the setting to use instead."""
+        return (
             f"memlab deletes nothing from {self.name}: SQL would go past claude-mem's replication "
             f"and its vectors; nothing was changed: load fewer by {SETTING}=n in "
-            f"{self.start.file}, or delete one by one with DELETE /api/observation/ID of "
+            f"{self.path.parent / _FILE}, or delete one by one with DELETE /api/observation/ID of "
             "claude-mem's own worker"
         )
 

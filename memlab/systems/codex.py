@@ -10,18 +10,18 @@ import sqlite3
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from memlab.errors import MemlabError, UnsafeDeletionError
+from memlab.errors import MemlabError
 from memlab.files import ordinary_file
 from memlab.sources import reads
 from memlab.sources.base import About, position_from_timestamp
 from memlab.sources.capabilities import NativeCap
-from memlab.sources.readers import Key, Writer
+from memlab.sources.readers import Key
 from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, LineReader, Read, mapping
 from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
 from memlab.store.records import encoded
@@ -52,7 +52,6 @@ class Codex(TableSource):
 
     scheme = "codex"
     default_locations = ("CODEX_HOME", ".codex")
-    deletes = False
     key_column = "thread_id"
     shape = staticmethod(fields({"thread_id": text}, others=stored))
     tables: ClassVar = {_TABLE: ("thread_id", "raw_memory", "source_updated_at")}
@@ -74,9 +73,10 @@ class Codex(TableSource):
         """Return a reader of the raw memories."""
         return RawMemoryReader(connection, self)
 
-    def changing(self) -> AbstractContextManager[Writer]:
-        """Raise UnsafeDeletionError with the settings to use instead."""
-        raise UnsafeDeletionError(
+    @property
+    def read_only_reason(self) -> str:
+        """The reason, with the settings to use instead."""
+        return (
             f"memlab deletes nothing from {self.name}: Codex consolidates these memories in files "
             "and deletes them itself; nothing was changed: keep fewer by "
             f"{SETTING} or max_unused_days below [memories] in "

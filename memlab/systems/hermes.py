@@ -9,16 +9,16 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from memlab.errors import ChangedWhileReadError, StoreError, UnsafeDeletionError
+from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources.base import About, FileSource, Trouble, WholeReader
-from memlab.sources.readers import Key, Reader, Writer
+from memlab.sources.readers import Key, Reader
 from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength, spellings, strongest
 from memlab.store.records import check_canonical, encoded, with_place
@@ -77,7 +77,6 @@ class Hermes(FileSource):
     scheme = "hermes"
     endings = ()
     default_locations = ("HERMES_HOME", _HOME, _MEMORIES)
-    deletes = False
 
     def __init__(self, where: str | PathLike[str]) -> None:
         super().__init__(where)
@@ -149,9 +148,10 @@ class Hermes(FileSource):
                 stamps.append((status.st_ino, status.st_mtime_ns))
         return stamps
 
-    def changing(self) -> AbstractContextManager[Writer]:
-        """Raise UnsafeDeletionError with the tool to use instead."""
-        raise UnsafeDeletionError(
+    @property
+    def read_only_reason(self) -> str:
+        """The reason, with the tool to use instead."""
+        return (
             f"memlab deletes nothing from {self.name}: a running Hermes keeps its entries in "
             "memory and writes them back; nothing was changed: keep fewer by its memory tool, "
             f"action remove, or edit the files while it is stopped, or raise {_SETTINGS[NOTES]} in "

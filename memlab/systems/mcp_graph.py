@@ -8,14 +8,14 @@ be lost. It stores no times: the position of a memory is its line.
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from memlab.errors import ChangedWhileReadError, StoreError, UnsafeDeletionError
+from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources.base import About, FileSource, WholeReader
-from memlab.sources.readers import Key, Reader, Writer
+from memlab.sources.readers import Key, Reader
 from memlab.sources.reads import text as readable
 from memlab.store.records import check_canonical, encoded, with_place
 from memlab.store.shapes import fields, integer, list_of, text
@@ -62,7 +62,6 @@ class McpGraph(FileSource):
 
     scheme = "mcp-graph"
     endings = ("memory.jsonl", "memory.json")  # transcripts are JSON lines too, and are many
-    deletes = False
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
@@ -104,9 +103,10 @@ class McpGraph(FileSource):
             raise ChangedWhileReadError(f"{self.path} is written while it is read; try again")
         return graph_of(data)
 
-    def changing(self) -> AbstractContextManager[Writer]:
-        """Raise UnsafeDeletionError with the tools to use instead."""
-        raise UnsafeDeletionError(
+    @property
+    def read_only_reason(self) -> str:
+        """The reason, with the tools to use instead."""
+        return (
             f"memlab deletes nothing from {self.name}: a running MCP memory server writes the "
             "whole file back and knows no lock; nothing was changed: keep fewer by its own tools "
             "delete_entities and delete_observations"

@@ -68,7 +68,7 @@ class Findings(Recommendation):
         name = self.evidence.name
         source = self.evidence.source
         cap = self.other_cap
-        if source is not None and not source.deletes:
+        if source is not None and source.read_only_reason:
             return [f"next: {command('size', name)}    where the cap belongs in its own settings"]
         if cap is None or cap >= self.advice.prunable:
             return super().next_steps()

@@ -79,7 +79,7 @@ def _how_to_log(source: Source) -> str:
 def _copy(source: Source) -> str:
     """Explain a store that is not rehearsed on a copy."""
     plan = command("compact", source.name, "--keep-recent", 50)
-    if not source.deletes:
+    if source.read_only_reason:
         return (
             f"0 memories are deleted from such a store by memlab: {plan} says which setting does."
         )
