@@ -13,7 +13,9 @@ from memlab.errors import MemlabError, StoreError
 from memlab.frame.fields import CHARS_PER_TOKEN, arrays_of
 from memlab.frame.loading import load
 from memlab.growth.context import largest_start
+from memlab.sources.checkouts import Project
 from memlab.sources.kinship import Kinship, contents_of, kinships_among
+from memlab.sources.kinship import table_of as kinship_table
 from memlab.sources.opening import Recognised, find_below, made_by, usual_places
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 
@@ -32,6 +34,10 @@ class Store:
         When the newest memory was created, in UTC.
     problem : str
         Why it cannot be read; empty if it can.
+    project : str
+        The path of the project that its memories are about; empty if that is not known.
+    is_orphaned : bool
+        Whether the path of its project does not exist.
     """
 
     what: str
@@ -40,6 +46,8 @@ class Store:
     tokens_at_start: int | None
     last_written: datetime | None
     problem: str
+    project: str = ""
+    is_orphaned: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +63,7 @@ class Inventory(DisplayMixin):
     others : int
         Number of databases that are no store.
     kinships : tuple of Kinship
-        Pairs of folders of one kind that may belong to one project, by equal memories.
+        Pairs of folders of one kind that may belong to one project, with the evidence.
     """
 
     searched: tuple[str, ...]
@@ -76,7 +84,12 @@ class Inventory(DisplayMixin):
         if not readable:
             return ["next: memlab find FOLDER, to look elsewhere"]
         name = max(readable, key=lambda store: store.tokens_at_start or 0).where
-        return [f"next: {command('show', name)}"]
+        steps = [f"next: {command('show', name)}"]
+        if self.kinships:
+            first = self.kinships[0]
+            merge = command("compact", first.other, "--into", first.where)
+            steps.append(f"      {merge}    if both are one project: what would be copied")
+        return steps
 
     def sheet(self) -> TextPage:
         """Return the inventory as a page; paths are not shortened, so that they can be copied."""
@@ -91,8 +104,16 @@ class Inventory(DisplayMixin):
         tables = [table]
         if problems:
             tables.append(Table("cannot be read", (), problems, whole=True))
+        orphaned = [
+            (store.where, store.project or "no folder has a path of that name")
+            for store in self.stores
+            if store.is_orphaned
+        ]
+        if orphaned:
+            heading = "orphaned: the project is not there any more, or not on this machine"
+            tables.append(Table(heading, ("folder", "project"), orphaned, whole=True))
         if self.kinships:
-            tables.append(_kinship_table(self.kinships))
+            tables.append(kinship_table(self.kinships))
         return TextPage(counted(len(self.stores), "stores"), facts, tables)
 
 
@@ -117,10 +138,11 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
         raise StoreError(f"there is no folder {folder}; name one to look through, {words}")
     search = find_below(folders)
     contents: dict[str, dict[str, frozenset[str]]] = {}
-    stores = tuple(_looked_at(recognised, contents) for recognised in search.stores)
+    projects: dict[str, Project | None] = {}
+    stores = tuple(_looked_at(recognised, contents, projects) for recognised in search.stores)
     kinships: list[Kinship] = []
     for of_kind in contents.values():
-        kinships += kinships_among(of_kind)
+        kinships += kinships_among(of_kind, projects)
     return Inventory(
         searched=tuple(map(str, folders)),
         stores=stores,
@@ -130,10 +152,15 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     )
 
 
-def _looked_at(recognised: Recognised, contents: dict[str, dict[str, frozenset[str]]]) -> Store:
+def _looked_at(
+    recognised: Recognised,
+    contents: dict[str, dict[str, frozenset[str]]],
+    projects: dict[str, Project | None],
+) -> Store:
     """Return a recognised store with its size, or with the reason why it cannot be read.
 
-    Add the digests of a folder's memories to `contents`, by kind and by name.
+    Add the digests of a folder's memories to `contents`, by kind and by name, and its project to
+    `projects`, by name.
     """
     where = str(recognised.path)
     try:
@@ -143,6 +170,7 @@ def _looked_at(recognised: Recognised, contents: dict[str, dict[str, frozenset[s
         apart = -(-chars // CHARS_PER_TOKEN)
         if source.is_folder:
             contents.setdefault(source.scheme, {})[where] = contents_of(source)
+        project = projects[where] = source.find_project()
     except MemlabError as error:
         return Store(
             what=recognised.what,
@@ -160,17 +188,9 @@ def _looked_at(recognised: Recognised, contents: dict[str, dict[str, frozenset[s
         tokens_at_start=largest_start(memories) + apart,
         last_written=memories.last_at,
         problem="",
+        project="" if project is None else project.path,
+        is_orphaned=project is not None and project.is_missing,
     )
-
-
-def _kinship_table(kinships: tuple[Kinship, ...]) -> Table:
-    """Return the table of folders that may belong together."""
-    rows = [
-        (f"{kinship.equal:,} of {kinship.memories:,}", kinship.other, kinship.where)
-        for kinship in kinships
-    ]
-    title = "may be one project: memories of the first folder that are equal in the second"
-    return Table(title, ("equal", "folder", "equal in"), rows, whole=True)
 
 
 def _row(store: Store) -> tuple[str | int, ...]:

@@ -29,6 +29,7 @@ from memlab.sources.capabilities import (
     StartIndex,
     Supersession,
 )
+from memlab.sources.checkouts import Project
 from memlab.sources.readers import (
     Key,
     Reader,
@@ -462,6 +463,14 @@ class Source(ABC):
         """
         if self.permissions_template is not None and not self.is_folder:
             check_wal(self.permissions_template)
+
+    def find_project(self) -> Project | None:
+        """Return the project that its memories are about; None if that is not known."""
+        return None
+
+    def siblings(self) -> "Sequence[Source]":
+        """Return the stores of other projects that lie beside it; none for most systems."""
+        return ()
 
     def searches(self) -> Iterator[Search]:
         """Yield the recorded searches. Most systems do not record the queries."""

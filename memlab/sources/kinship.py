@@ -1,60 +1,109 @@
-"""Find folders of memories that may belong to one project, by memories that are equal.
+"""Find folders of memories that may belong to one project, with the evidence for it.
 
-A project that was moved, renamed or checked out twice has a folder for each of its paths. Only
-prunable memories are compared: a person's preferences and instructions are copied to unrelated
-projects too. Nothing is merged: a person decides.
+A project that was moved, renamed, cloned or checked out as worktrees has a folder for each of its
+paths. The evidence is the project itself (its path, its repository, its remote), and memories that
+are equal. Only prunable memories are compared: a person's preferences and instructions are copied
+to unrelated projects too. Nothing is merged: a person decides.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path, PurePath
 from typing import Final
 
+from memlab.errors import MemlabError
 from memlab.sources.base import Source, read_consistent
+from memlab.sources.checkouts import Project, worktrees_of
+from memlab.sources.folder.files import Folder, opened_folder
 from memlab.sources.readers import Key, Reader
 from memlab.store.archive.content_copies import digest_of
+from memlab.text import Table
 
 LEAST_EQUAL: Final = 2
 """Minimum number of equal memories."""
 LEAST_SHARE: Final = 0.2
 """Minimum share of the smaller folder that is equal."""
+_LISTED: Final = 20
+"""Maximum number of pairs that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kinship:
-    """Two folders that may belong to one project.
+    """Two folders that may belong to one project, and the evidence.
 
     Attributes
     ----------
     where, other : str
-        The names of the folders; `where` has at least as many memories as `other`.
+        The names of the folders. A folder whose project exists comes first, then the main checkout
+        of a repository, then the folder with more memories.
     equal : int
         Number of memories with the same text in both.
     memories : int
-        Number of memories of `other` that were compared.
+        Number of memories of the smaller folder that were compared.
+    path : str
+        The path that is the project of both; empty for none.
+    repository : str
+        The repository of which both projects are worktrees, or were; empty for none.
+    remote : str
+        The remote of which both projects are clones; empty for none. Two clones can be meant.
+    name : str
+        The name of the missing project of one folder, if the project of the other is the only one
+        of that name; empty for none.
     """
 
     where: str
     other: str
     equal: int
     memories: int
+    path: str = ""
+    repository: str = ""
+    remote: str = ""
+    name: str = ""
+
+    @property
+    def evidence(self) -> list[str]:
+        """The evidence in words, the strongest first."""
+        words = []
+        if self.path:
+            words.append(f"both are {self.path}")
+        if self.repository:
+            words.append(f"worktrees of {self.repository}")
+        if self.remote:
+            words.append(f"clones of {self.remote}")
+        if self.equal:
+            words.append(f"{self.equal:,} of {self.memories:,} equal")
+        if self.name:
+            words.append(f"{self.name} is missing, and the other has its name")
+        return words
 
 
 def contents_of(source: Source) -> frozenset[str]:
     """Return the digests of the prunable memories of a folder that have a text."""
+    return frozenset(_sizes_by_digest(source))
 
-    def look(reader: Reader) -> frozenset[str]:
-        return frozenset(_digests(source, reader))
+
+def _sizes_by_digest(source: Source) -> dict[str, int]:
+    """Return the size of each prunable memory with a text, by its digest."""
+
+    def look(reader: Reader) -> dict[str, int]:
+        sizes = {}
+        for content in _contents(source, reader):
+            sizes[digest_of(content).hex()] = len(content)
+        return sizes
 
     return read_consistent(source, look)
 
 
-def _digests(source: Source, reader: Reader) -> Iterator[str]:
-    """Yield the digest of each prunable memory that has a text."""
+def _contents(source: Source, reader: Reader) -> Iterator[bytes]:
+    """Yield the content of each prunable memory that has a text."""
     for _, record in reader.records(_keys(reader)):
         is_load_bearing = source.is_load_bearing(source.facts_of(record), unsure=True)
         if not is_load_bearing and not source.is_empty(record):
-            yield digest_of(source.content_for_digest(record)).hex()
+            yield source.content_for_digest(record)
 
 
 def _keys(reader: Reader) -> list[Key]:
@@ -65,18 +114,205 @@ def _keys(reader: Reader) -> list[Key]:
     return keys
 
 
-def kinships_among(contents: Mapping[str, frozenset[str]]) -> Sequence[Kinship]:
-    """Return the pairs of folders with enough equal memories, the most equal ones first.
+def kinships_among(
+    contents: Mapping[str, Collection[str]], projects: Mapping[str, Project | None] | None = None
+) -> Sequence[Kinship]:
+    """Return the pairs of folders that may belong to one project, the most equal ones first.
 
+    Parameters
+    ----------
+    contents : mapping of str to collection of str
+        The digests of the memories of each folder, by its name.
+    projects : mapping of str to Project, optional
+        The project of each folder, by the name of the folder; None for an unknown one.
+
+    Returns
+    -------
+    sequence of Kinship
+
+    Examples
+    --------
     >>> contents = {"a": frozenset("123"), "b": frozenset("1234"), "c": frozenset("9")}
-    >>> kinships_among(contents)
-    [Kinship(where='b', other='a', equal=3, memories=3)]
+    >>> [(kinship.where, kinship.other, kinship.equal) for kinship in kinships_among(contents)]
+    [('b', 'a', 3)]
     """
+    known = projects or {}
+    names = _only_ones_of_their_name(known)
     kinships = []
     for pair in combinations(sorted(contents), 2):
-        larger, smaller = sorted(pair, key=lambda name: (-len(contents[name]), name))
-        equal = len(contents[larger] & contents[smaller])
-        count = len(contents[smaller])
-        if equal >= LEAST_EQUAL and equal >= LEAST_SHARE * count:
-            kinships.append(Kinship(larger, smaller, equal, count))
-    return sorted(kinships, key=lambda kinship: (-kinship.equal, kinship.where, kinship.other))
+        first, second = sorted(pair, key=lambda name: _order(name, contents, known))
+        kinship = _kinship(first, second, contents, known, names)
+        if kinship is not None:
+            kinships.append(kinship)
+    return sorted(kinships, key=_rank)
+
+
+def _rank(kinship: Kinship) -> tuple[bool, int, str, str]:
+    """Return the sort key of a pair: a missing project's name alone is the weakest evidence."""
+    is_weak = not (kinship.equal or kinship.path or kinship.repository or kinship.remote)
+    return is_weak, -kinship.equal, kinship.where, kinship.other
+
+
+def _order(
+    name: str, contents: Mapping[str, Collection[str]], projects: Mapping[str, Project | None]
+) -> tuple[bool, bool, int, str]:
+    """Return the sort key of a folder in a pair, see :attr:`Kinship.where`."""
+    project = projects.get(name)
+    checkout = None if project is None else project.checkout
+    is_missing = project is not None and project.is_missing
+    is_main = checkout is not None and checkout.is_main
+    return is_missing, not is_main, -len(contents[name]), name
+
+
+def _kinship(
+    first: str,
+    second: str,
+    contents: Mapping[str, Collection[str]],
+    projects: Mapping[str, Project | None],
+    names: Mapping[str, str],
+) -> Kinship | None:
+    """Return the kinship of two folders; None without evidence."""
+    smaller = min((first, second), key=lambda name: len(contents[name]))
+    count = len(contents[smaller])
+    equal = len(set(contents[first]) & set(contents[second]))
+    if equal < LEAST_EQUAL or equal < LEAST_SHARE * count:
+        equal = 0
+    path = repository = remote = name = ""
+    one = projects.get(first)
+    other = projects.get(second)
+    if one is not None and other is not None:
+        path = _shared_path(one, other)
+        repository = _shared_repository(one, other)
+        if not repository:
+            remote = _shared_remote(one, other)
+        if not (path or repository or remote):
+            name = _name_of_missing(one, other, names)
+    if not (equal or path or repository or remote or name):
+        return None
+    return Kinship(
+        where=first,
+        other=second,
+        equal=equal,
+        memories=count,
+        path=path,
+        repository=repository,
+        remote=remote,
+        name=name,
+    )
+
+
+def _shared_path(one: Project, other: Project) -> str:
+    """Return the path that two projects are, through different links; empty for none."""
+    return one.real_path if one.real_path == other.real_path else ""
+
+
+def _shared_repository(one: Project, other: Project) -> str:
+    """Return the repository of which two projects are worktrees, or were; empty for none."""
+    first = one.checkout
+    second = other.checkout
+    if first is not None and second is not None:
+        is_shared = first.repository == second.repository and first.below == second.below
+        return str(first.repository) if is_shared and first.root != second.root else ""
+    for missing, present in ((one, other), (other, one)):
+        checkout = present.checkout
+        if checkout is None or not (missing.is_missing and missing.path):
+            continue
+        root = PurePath(missing.path)
+        if checkout.below:
+            root = root.parents[len(PurePath(checkout.below).parts) - 1]
+        is_same_place = str(root / checkout.below) == missing.path
+        if is_same_place and root in set(worktrees_of(checkout.repository)):
+            return str(checkout.repository)
+    return ""
+
+
+def _shared_remote(one: Project, other: Project) -> str:
+    """Return the remote of which two projects are clones; empty for none."""
+    first = one.checkout
+    second = other.checkout
+    if first is None or second is None or first.repository == second.repository:
+        return ""
+    return first.remote if (first.remote, first.below) == (second.remote, second.below) else ""
+
+
+def _only_ones_of_their_name(projects: Mapping[str, Project | None]) -> dict[str, str]:
+    """Return the path of each existing project whose last name no other project has, by the name.
+
+    A project of a person's home or at the root of the file system has no name of its own.
+    """
+    paths: dict[str, set[str]] = {}
+    for project in projects.values():
+        if project is not None and not project.is_missing:
+            paths.setdefault(PurePath(project.path).name, set()).add(project.real_path)
+    return {name: next(iter(found)) for name, found in paths.items() if name and len(found) == 1}
+
+
+def _name_of_missing(one: Project, other: Project, names: Mapping[str, str]) -> str:
+    """Return the name of a missing project that the other project alone has; empty for none."""
+    for missing, present in ((one, other), (other, one)):
+        name = PurePath(missing.path).name
+        if missing.is_missing and name and names.get(name, "") == present.real_path != "":
+            return name
+    return ""
+
+
+def kinships_of(source: Source) -> Sequence[Kinship]:
+    """Return the pairs of a folder and the folders of other projects beside it.
+
+    Only files of the size of an own memory are read, and the other folders of a pair.
+    """
+    siblings = source.siblings()
+    if not siblings:
+        return ()
+    own = _sizes_by_digest(source)
+    contents: dict[str, Collection[str]] = {source.name: own.keys()}
+    projects = {source.name: source.find_project()}
+    for sibling in siblings:
+        projects[sibling.name] = sibling.find_project()
+        contents[sibling.name] = frozenset()
+        if len(_equal_files(sibling, own)) >= LEAST_EQUAL:
+            with suppress(MemlabError):  # reading it alone says why
+                contents[sibling.name] = contents_of(sibling)
+    return [
+        kinship
+        for kinship in kinships_among(contents, projects)
+        if source.name in (kinship.where, kinship.other)
+    ]
+
+
+def _equal_files(sibling: Source, sizes: Mapping[str, int]) -> set[str]:
+    """Return the digests among `sizes` that files of a folder have."""
+    equal: set[str] = set()
+    wanted = set(sizes.values())
+    template = sibling.permissions_template
+    if not wanted or template is None:
+        return equal
+    with suppress(MemlabError, OSError), opened_folder(template) as folder:
+        for name, size in _sizes_in(folder):
+            if size in wanted:
+                equal.add(digest_of(folder.read(name).data).hex())
+    return equal & sizes.keys()
+
+
+def _sizes_in(folder: Folder) -> Iterator[tuple[str, int]]:
+    """Yield the name and the size of each regular file of a folder."""
+    with os.scandir(folder.handle) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                yield entry.name, status.st_size
+
+
+def table_of(kinships: Sequence[Kinship]) -> Table:
+    """Return the table of the folders that may belong to one project."""
+    rows = [
+        (", ".join(kinship.evidence), str(Path(kinship.other)), str(Path(kinship.where)))
+        for kinship in kinships
+    ]
+    table = Table(
+        "may be one project; two clones can be meant, and nothing merges by itself",
+        ("evidence", "folder", "and"),
+        rows,
+        whole=True,
+    )
+    return table.first(_LISTED)

@@ -17,6 +17,7 @@ from memlab.errors import StoreError
 from memlab.growth.alerts import Alert, Look, alerts_of, facts_of
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
 from memlab.sources.base import Source, losses_unknown
+from memlab.sources.kinship import Kinship, kinships_of, table_of
 from memlab.sources.opening import could_be, is_store, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.text import DisplayMixin, Table, TextPage, command
@@ -50,6 +51,12 @@ class Overview(DisplayMixin):
         The command line options that name the access log.
     semantic : str
         Name of the store's semantic memories, which are decisions only in an agent's own store.
+    project : str
+        The path of the project that the memories are about; empty if that is not known.
+    is_orphaned : bool
+        Whether the path of the project does not exist.
+    kinships : sequence of Kinship
+        The folders of other projects that may belong together with this one, with the evidence.
     """
 
     store: str
@@ -59,6 +66,9 @@ class Overview(DisplayMixin):
     remembered: str = ""
     log_option: Sequence[str] = ()
     semantic: str = "decisions"
+    project: str = ""
+    is_orphaned: bool = False
+    kinships: Sequence[Kinship] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that ``--json`` prints."""
@@ -68,6 +78,11 @@ class Overview(DisplayMixin):
             "summary": self.summary,
         }
         fields.update(self.more)
+        if self.project or self.is_orphaned:
+            fields["project"] = self.project
+            fields["is_orphaned"] = self.is_orphaned
+        if self.kinships:
+            fields["kinships"] = self.kinships
         return fields
 
     def sheet(self) -> TextPage:
@@ -82,6 +97,11 @@ class Overview(DisplayMixin):
                 page = part.sheet()
                 tables.append(Table(page.title, (), page.facts))
                 tables += page.tables
+        if self.is_orphaned:
+            missing = self.project or "no folder has a path of its name"
+            facts.append(("orphaned", f"its project is not there any more: {missing}"))
+        if self.kinships:
+            tables.append(table_of(self.kinships))
         if self.alerts:
             summary = Table(title, (), facts, whole=True)
             return TextPage(self.store, facts_of(self.alerts), [summary, *tables])
@@ -187,6 +207,7 @@ def show(
     remembered = ""
     if settings.policy is not None:
         remembered = "retire" if settings.retire else "delete"
+    project = source.find_project()
     return Overview(
         store=name,
         summary=summary,
@@ -195,6 +216,9 @@ def show(
         remembered=remembered,
         log_option=option,
         semantic=semantic_name(source),
+        project="" if project is None else project.path,
+        is_orphaned=project is not None and project.is_missing,
+        kinships=kinships_of(source),
     )
 
 

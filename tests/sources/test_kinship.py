@@ -48,7 +48,7 @@ def test_a_moved_project_is_suggested_with_the_number_of_equal_memories(home: Pa
     assert inventory.kinships == (Kinship(str(new), str(old), equal=3, memories=5),)
     shown = said("find", home)
     assert "may be one project" in shown
-    assert f"3 of 5  {old}  {new}" in shown
+    assert f"3 of 5 equal  {old}  {new}" in shown
     (kinship,) = json.loads(said("find", "--json", home))["kinships"]
     assert kinship["equal"] == 3
 

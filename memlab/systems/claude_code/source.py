@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, Final
 
 from memlab.clock import file_clock, moment_of
@@ -27,6 +28,7 @@ from memlab.sources.capabilities import (
     Supersession,
     is_index_lost,
 )
+from memlab.sources.checkouts import Project
 from memlab.sources.folder.change import Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, Stamp
 from memlab.sources.folder.git import Version, versions_of
@@ -58,8 +60,15 @@ from memlab.systems.claude_code.markdown import (
     read_front_matter,
     wikilinks_in,
 )
+from memlab.systems.claude_code.projects import project_of
 from memlab.systems.claude_code.types import type_of
-from memlab.systems.claude_code.view import FolderView, Note, first_calls, with_retired
+from memlab.systems.claude_code.view import (
+    FolderView,
+    Note,
+    first_calls,
+    is_of_project,
+    with_retired,
+)
 from memlab.text import command, counted, in_shell
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
@@ -69,6 +78,8 @@ _EPISODIC: Final = "episodic"
 _GUARDED: Final = "semantic"
 """Kind of a memory whose type is in doubt."""
 _SUFFIX: Final = ".md"
+_MOST_SIBLINGS: Final = 1_000
+"""Maximum number of other projects that are compared with one."""
 _SINCE_FORMAT_3: Final = ("index_state", "hubs")
 """Keys of a place that archives before format 3 do not allow."""
 _PLACE: Final = fields(
@@ -236,6 +247,23 @@ class ClaudeCode(FolderSource):
     def file_of(self, key: str) -> str:
         """Return the file name of a memory; empty if no memory can have that key."""
         return key if is_memory(key) else ""
+
+    def find_project(self) -> Project | None:
+        """Return the project of the folder, by its transcripts or by its name."""
+        return project_of(self.place_of_project())
+
+    def siblings(self) -> Sequence["ClaudeCode"]:
+        """Return the memory folders of the other projects beside this one."""
+        own = self.place_of_project()
+        if not is_of_project(own):
+            return ()
+        folders = sorted(own.parent.parent.glob(f"*/{own.name}"))
+        others = [folder for folder in folders if folder.is_dir() and folder != own]
+        return [ClaudeCode(folder) for folder in others[:_MOST_SIBLINGS]]
+
+    def place_of_project(self) -> Path:
+        """Return the path of the folder among those of the projects, before links are resolved."""
+        return self.given if is_of_project(self.given) else self.path
 
     @property
     def retirement(self) -> "LineRetirement":

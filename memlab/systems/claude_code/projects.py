@@ -1,0 +1,129 @@
+"""Find the project of a memory folder: by its transcripts, or by the name of its folder.
+
+Claude Code keeps the memory of a project in ``projects/NAME/memory``. NAME is the path of the
+project with each character that is no letter or digit replaced by ``-``, so it may stand for
+several paths. Transcripts beside the memory have the path itself.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from memlab.sources.checkouts import Project
+from memlab.systems.claude_code.view import is_of_project
+
+_MOST_TRANSCRIPTS: Final = 5
+"""Maximum number of transcripts of a project that are looked at, the newest first."""
+_BEGINNING: Final = 2**18
+"""Number of bytes at the beginning of a transcript that are looked at."""
+_MOST_ENTRIES: Final = 20_000
+"""Maximum number of folder entries that are compared with a name."""
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]")
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def project_of(folder: Path, root: Path = Path("/")) -> Project | None:
+    """Return the project of a memory folder.
+
+    Parameters
+    ----------
+    folder : Path
+        The memory folder.
+    root : Path
+        The folder below which paths are looked for.
+
+    Returns
+    -------
+    Project or None
+        The project; one without a path if no path fits the name of its folder. None if the
+        folder is not that of a project, or if several paths fit.
+    """
+    if not is_of_project(folder):
+        return None
+    name = folder.parent.name
+    for path in _paths_in_transcripts(folder.parent):
+        if project_name(path) == name:
+            return Project.at(Path(path))
+    if not name.startswith("-"):
+        return None  # a path of another system
+    try:
+        paths = list(_paths_named(name, root, [_MOST_ENTRIES]))
+    except OSError:
+        return None
+    if not paths:
+        return Project(path="", is_missing=True)
+    return Project.at(paths[0]) if len(paths) == 1 else None
+
+
+def project_name(path: str) -> str:
+    """Return the name of the folder in which Claude Code keeps the data of a project.
+
+    >>> project_name("/srv/my.app")
+    '-srv-my-app'
+    """
+    return _NOT_IN_NAMES.sub("-", path)
+
+
+def _paths_in_transcripts(project: Path) -> Iterator[str]:
+    """Yield the working directories at the beginning of the newest transcripts of a project."""
+    transcripts: list[tuple[int, str]] = []
+    with suppress(OSError), os.scandir(project) as entries:
+        transcripts = [
+            (entry.stat(follow_symlinks=False).st_mtime_ns, entry.path)
+            for entry in entries
+            if entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)
+        ]
+    for _, path in sorted(transcripts, reverse=True)[:_MOST_TRANSCRIPTS]:
+        for line in _beginning_of(path).split(b"\n"):
+            directory = _directory_in(line)
+            if directory:
+                yield directory
+
+
+def _beginning_of(path: str) -> bytes:
+    """Return the beginning of a regular file; empty if it cannot be read."""
+    with suppress(OSError):
+        handle = os.open(path, _READ)
+        with os.fdopen(handle, "rb") as file:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                return file.read(_BEGINNING)
+    return b""
+
+
+def _directory_in(line: bytes) -> str:
+    """Return the working directory in a line of a transcript; empty for none."""
+    if b'"cwd"' not in line:
+        return ""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):  # the last line is cut
+        return ""
+    directory = fields.get("cwd") if isinstance(fields, dict) else None
+    is_path = isinstance(directory, str) and directory.startswith("/") and "\0" not in directory
+    return str(directory) if is_path else ""
+
+
+def _paths_named(name: str, folder: Path, left: list[int]) -> Iterator[Path]:
+    """Yield the folders below a folder whose path has a name; `left` limits the entries read.
+
+    Raise OSError if a folder on the way cannot be read, or if there are too many entries.
+    """
+    with os.scandir(folder) as entries:
+        inner = []
+        for entry in entries:
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(f"{folder} has too many entries")
+            own = f"-{project_name(entry.name)}"
+            if name == own or name.startswith(f"{own}-"):
+                inner.append((entry.name, name[len(own) :], entry.is_dir()))
+    for entry_name, rest, is_folder in sorted(inner):
+        if not rest and is_folder:
+            yield folder / entry_name
+        elif is_folder:
+            yield from _paths_named(rest, folder / entry_name, left)

@@ -1,0 +1,282 @@
+"""The project of a memory folder, and folders of projects that belong together by git."""
+
+import json
+import os
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from claude_store import at, memory, project_folder, write_index, write_memory, write_transcript
+from hypothesis import given
+from hypothesis import strategies as st
+from repositories import Repository
+from shell import said
+
+import memlab
+from memlab.sources.checkouts import checkout_of, normal_address
+from memlab.sources.kinship import Kinship
+from memlab.systems.claude_code.projects import project_name, project_of
+
+REMOTE = "git@example.org:team/app.git"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home, where projects lie in ``work``."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    (tmp_path / "work").mkdir()
+    return tmp_path
+
+
+def remember(home: Path, project: Path, *stems: str, transcript: bool = True) -> Path:
+    """Write the memory folder of a project with a memory for each stem; return it."""
+    folder = project_folder(home, project_name(str(project)))
+    for number, stem in enumerate(stems):
+        kind = "feedback" if stem.startswith("how") else "project"
+        write_memory(folder, f"{stem}.md", memory(stem, kind, body=f"On {stem}."), at(number))
+    write_index(folder, [f"- [{stem}]({stem}.md) — on {stem}" for stem in stems])
+    if transcript:
+        start = {"type": "user", "cwd": str(project), "sessionId": "s"}
+        write_transcript(folder.parent, "s", ['{"type":"summary"}', json.dumps(start)])
+    return folder
+
+
+def repository(root: Path, remote: str = "") -> Repository:
+    """Make a repository with a commit, and with a remote if one is named."""
+    made = Repository(root)
+    made.commit(0)
+    if remote:
+        made.git("remote", "add", "origin", remote)
+    return made
+
+
+def pairs(home: Path) -> list[Kinship]:
+    return [*memlab.find(home).kinships]
+
+
+def test_three_worktrees_of_a_repository_belong_together(home: Path) -> None:
+    app = repository(home / "work" / "app")
+    app.git("worktree", "add", "-q", "../one")
+    app.git("worktree", "add", "-q", "../two")
+    main = remember(home, app.root, "a")
+    one = remember(home, home / "work" / "one", "b", "c")
+    two = remember(home, home / "work" / "two", "d")
+    found = pairs(home)
+    assert {(pair.other, pair.where) for pair in found} == {
+        (str(one), str(main)),
+        (str(two), str(main)),
+        (str(two), str(one)),
+    }
+    assert {pair.repository for pair in found} == {str(app.root / ".git")}
+    assert {pair.equal for pair in found} == {0}
+    assert f"worktrees of {app.root / '.git'}" in said("find", home)
+
+
+def test_clones_of_one_remote_are_named_with_it(home: Path) -> None:
+    repository(home / "work" / "app", REMOTE)
+    repository(home / "work" / "again", "https://me:secret@example.org/team/app")
+    repository(home / "work" / "other", "https://example.org/team/other")
+    first = remember(home, home / "work" / "app", "a", "b")
+    second = remember(home, home / "work" / "again", "c")
+    remember(home, home / "work" / "other", "d")
+    (pair,) = pairs(home)
+    assert (pair.where, pair.other, pair.remote) == (
+        str(first),
+        str(second),
+        "example.org/team/app",
+    )
+    printed = said("find", home)
+    assert "two clones can be meant" in printed
+    assert "secret" not in printed + said("find", "--json", home)
+    assert f"memlab compact {second} --into {first}" in printed
+
+
+def test_packages_of_one_repository_are_not_one_project(home: Path) -> None:
+    app = repository(home / "work" / "app", REMOTE)
+    app.git("worktree", "add", "-q", "../one")
+    for root in ("app", "one"):
+        for package in ("web", "api"):
+            (home / "work" / root / package).mkdir()
+    web = remember(home, home / "work" / "app" / "web", "a")
+    remember(home, home / "work" / "app" / "api", "b")
+    again = remember(home, home / "work" / "one" / "web", "c")
+    (pair,) = pairs(home)
+    assert {pair.where, pair.other} == {str(web), str(again)}
+
+
+def test_two_links_to_one_project_are_one_path(home: Path) -> None:
+    app = home / "work" / "app"
+    app.mkdir()
+    (home / "work" / "link").symlink_to(app)
+    remember(home, app, "a", "b")
+    remember(home, home / "work" / "link", "c")
+    (pair,) = pairs(home)
+    assert pair.path == str(app)
+
+
+def test_a_removed_worktree_is_orphaned_and_known_by_its_repository(home: Path) -> None:
+    app = repository(home / "work" / "app")
+    app.git("worktree", "add", "-q", "../one")
+    main = remember(home, app.root, "a")
+    one = remember(home, home / "work" / "one", "b", "c")
+    (home / "work" / "one").rename(home / "elsewhere")
+    (pair,) = pairs(home)
+    assert (pair.where, pair.other) == (str(main), str(one))
+    assert pair.repository == str(app.root / ".git")
+    (orphan,) = [store for store in memlab.find(home).stores if store.is_orphaned]
+    assert (orphan.where, orphan.project) == (str(one), str(home / "work" / "one"))
+
+
+def test_a_moved_project_is_orphaned_and_suggested_by_its_name(home: Path) -> None:
+    new = home / "work" / "moved" / "app"
+    new.mkdir(parents=True)
+    old = remember(home, home / "work" / "app", "a", "b")
+    other = remember(home, new, "c")
+    (pair,) = pairs(home)
+    assert (pair.where, pair.other, pair.name) == (str(other), str(old), "app")
+    assert "orphaned" in said("find", home)
+
+
+def test_a_name_that_two_projects_have_is_no_evidence(home: Path) -> None:
+    for above in ("x", "y"):
+        (home / "work" / above / "app").mkdir(parents=True)
+        remember(home, home / "work" / above / "app", above)
+    remember(home, home / "work" / "app", "a", "b")
+    assert pairs(home) == []
+
+
+def test_preferences_alone_are_no_evidence(home: Path) -> None:
+    for name in ("one", "two"):
+        (home / "work" / name).mkdir()
+        remember(home, home / "work" / name, "how1", "how2", "how3", name)
+    assert pairs(home) == []
+
+
+def test_show_names_the_other_folders(home: Path) -> None:
+    app = repository(home / "work" / "app")
+    app.git("worktree", "add", "-q", "../one")
+    main = remember(home, app.root, "a", "b", "c")
+    one = remember(home, home / "work" / "one", "a", "b", "d")
+    unrelated = remember(home, home / "work" / "app" / ".git", "z")
+    printed = said("show", one)
+    assert f"worktrees of {app.root / '.git'}, 2 of 3 equal" in printed
+    assert str(main) in printed
+    assert str(unrelated) not in printed
+    fields = json.loads(said("show", "--json", one))
+    (pair,) = fields["kinships"]
+    assert (pair["where"], pair["other"], pair["equal"]) == (str(main), str(one), 2)
+    assert fields["project"] == str(home / "work" / "one")
+    assert pair == json.loads(said("find", "--json", home))["kinships"][0]
+
+
+def test_show_says_that_a_folder_is_orphaned(home: Path) -> None:
+    folder = remember(home, home / "work" / "gone", "a")
+    assert f"its project is not there any more: {home / 'work' / 'gone'}" in said("show", folder)
+    assert json.loads(said("show", "--json", folder))["is_orphaned"] is True
+
+
+def test_a_project_is_found_by_the_name_of_its_folder(home: Path) -> None:
+    project = home / "work" / "my.app"
+    project.mkdir()
+    folder = remember(home, project, "a", transcript=False)
+    found = project_of(folder)
+    assert found is not None
+    assert (found.path, found.is_missing) == (str(project), False)
+    (home / "work" / "my-app").mkdir()
+    assert project_of(folder) is None, "two paths have this name"
+
+
+def test_a_name_without_a_path_is_orphaned(home: Path) -> None:
+    folder = remember(home, home / "work" / "gone", "a", transcript=False)
+    found = project_of(folder)
+    assert found is not None
+    assert (found.path, found.is_missing) == ("", True)
+    assert "no folder has a path of that name" in said("find", home)
+
+
+@pytest.mark.parametrize("name", ["C--Users-me-app", "app"])
+def test_names_of_other_systems_say_nothing(home: Path, name: str) -> None:
+    folder = project_folder(home, name)
+    assert project_of(folder) is None
+
+
+def _no_file(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _no_text(path: Path) -> None:
+    path.write_bytes(b"\xff\0" * 99)
+
+
+def _too_large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2**31)
+
+
+def _a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(os.path.relpath(path))
+
+
+@pytest.mark.parametrize("write", [_no_file, _no_text, _too_large, _a_socket])
+@pytest.mark.parametrize("where", [".git", ".git/config", ".git/commondir"])
+def test_no_file_of_git_blocks_or_fails(
+    home: Path, write: object, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = home / "work" / "app"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    if "/" in where:
+        (project / ".git").mkdir()
+    assert callable(write)
+    write(project / where)
+    remember(home, project, "a")
+    checkout = checkout_of(project)
+    assert checkout is None or checkout.remote == ""
+    assert memlab.find(home).kinships == ()
+
+
+def test_a_transcript_that_is_a_pipe_or_broken_is_skipped(home: Path) -> None:
+    folder = remember(home, home / "work", "a", transcript=False)
+    os.mkfifo(folder.parent / "a.jsonl")
+    (folder.parent / "b.jsonl").write_text('{"cwd": "/nowhere"}\n{"cwd": [1]}\n{"cwd":\n')
+    found = project_of(folder)
+    assert found is not None
+    assert found.path == str(home / "work")
+
+
+@pytest.mark.parametrize(
+    ("address", "normal"),
+    [
+        ("git@Example.org:team/app.git", "example.org/team/app"),
+        ("example.org:team/app", "example.org/team/app"),
+        ("ssh://git@example.org:2222/team/app.git/", "example.org:2222/team/app"),
+        ("https://user:token@example.org/team/app", "example.org/team/app"),
+        ("file:///srv/git/app.git", "/srv/git/app"),
+        ("/srv/git/app.git", "/srv/git/app"),
+        ("../app.git", "/srv/app"),
+    ],
+)
+def test_the_address_of_a_remote_has_one_form(address: str, normal: str) -> None:
+    assert normal_address(address, Path("/srv/here")) == normal
+
+
+def test_git_and_memlab_read_the_same_remote(home: Path) -> None:
+    made = repository(home / "work" / "app", "ssh://git@example.org/a b/app.git")
+    made.git("remote", "add", "another", "https://example.org/x")
+    checkout = checkout_of(made.root)
+    assert checkout is not None
+    assert checkout.remote == "example.org/a b/app"
+    made.git("remote", "rename", "origin", "upstream")
+    again = checkout_of(made.root)
+    assert again is not None
+    assert again.remote == "", "two remotes, and none of them is origin"
+
+
+@given(st.text(alphabet="aZ0._- é/", max_size=20))
+def test_every_character_of_a_path_becomes_one_of_its_name(path: str) -> None:
+    name = project_name(path)
+    assert len(name) == len(path)
+    assert re.fullmatch("[A-Za-z0-9-]*", name)
