@@ -88,9 +88,9 @@ def applied(
     made: FleetPlan, runner: Runner | None = None, work: Callable[..., Applied] | None = None
 ) -> list[Outcome[Applied]]:
     """What became of each store that a plan changes."""
-    members, given = saved_plans(made)
+    members, plan_of = saved_plans(made)
     task = FleetTask("apply", work or partial(apply_saved, now=NOW), Applied, changes=True)
-    return outcomes_of(task, members, runner=runner, given=given)
+    return outcomes_of(task, members, runner=runner, argument_of=plan_of)
 
 
 @contextmanager

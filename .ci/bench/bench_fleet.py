@@ -38,7 +38,7 @@ from memlab import fleet
 from memlab.fleet.change import plan_task
 from memlab.fleet.cohort import fit_cohort, size_task
 from memlab.fleet.sweep import outcomes_of, survey_task
-from memlab.fleet.workers import FleetTask, nothing
+from memlab.fleet.workers import FleetTask, no_argument
 from memlab.store.database import CREATE_TABLE
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -126,13 +126,13 @@ def cost_of(task: str, names: list[str], runner: fleet.Runner) -> Cost:
         costed = replace(made, work=Costed(made.work, tally))
         used = time.process_time()
         started = time.perf_counter()
-        given = {"size": lambda: prior_of(names, runner), "plan": lambda: name_of}.get(task)
+        make_argument = {"size": lambda: prior_of(names, runner), "plan": lambda: name_of}.get(task)
         found = outcomes_of(
             costed,
             names,
             runner=runner,
             out=Path(folder) / "parts",
-            given=given() if given else nothing,
+            argument_of=make_argument() if make_argument else no_argument,
         )
         clock = time.perf_counter() - started
         client = time.process_time() - used

@@ -424,13 +424,13 @@ def report_fleet(
 
     The stores are only read.
     """
-    from memlab.fleet.page import KEPT_APART
+    from memlab.fleet.page import PASS_FOLDERS
 
     check_writable(page)
     import_extra("jinja2", extra="report")
     import_extra("matplotlib", extra="report")
     members = memlab.fleet.expand_names(names)
-    folder = job.kept(*KEPT_APART)
+    folder = job.kept(*PASS_FOLDERS)
     findings = job.work(
         "report",
         memlab.fleet.examine_fleet,

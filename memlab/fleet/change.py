@@ -22,8 +22,8 @@ from memlab.compaction.store_change import receipt_of
 from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
 from memlab.files import OWNER_ONLY, read_whole, write_whole
 from memlab.fleet.names import Member, Members, Sources
-from memlab.fleet.sweep import bytes_of, column_of, outcomes_of, table_of
-from memlab.fleet.workers import FleetTask, Given, Progress, Runner
+from memlab.fleet.sweep import bytes_of, outcomes_of, table_of, value_lookup
+from memlab.fleet.workers import ArgumentOf, FleetTask, Progress, Runner
 from memlab.policies import Policy
 from memlab.policies.base import runner_for
 from memlab.sizing.in_force import remembered_policy
@@ -35,17 +35,17 @@ from memlab.upkeep.maintenance import maintain as maintain_store
 if TYPE_CHECKING:
     import pandas as pd
 
-LARGEST: Final = 10
-"""Number of stores in the list of those with the largest deletions."""
+MAX_LISTED: Final = 10
+"""Number of stores that a page lists, those with the most deleted tokens first."""
 MARKER: Final = "memlab_fleet_plan"
 """Key that marks a file as a fleet plan; its value is the format number."""
 
 _CODEC: Final = "zstd"
 """Compression of a store's plan."""
-_MOST_BYTES: Final = 2**24
-"""Decompressed size, in bytes, that a store's plan may always have."""
-_MOST_RATIO: Final = 64
-"""Compression ratio up to which a store's plan may be larger than :data:`_MOST_BYTES`."""
+_MAX_PLAN_BYTES: Final = 2**24
+"""Maximum decompressed size of a store's plan, in bytes, unless its ratio is plausible."""
+_MAX_RATIO: Final = 64
+"""Maximum compression ratio of a store's plan that is larger than :data:`_MAX_PLAN_BYTES`."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class PlannedStore:
 
 @dataclass(frozen=True)
 class DecidedStore(PlannedStore):
-    """The totals of one store's plan, and the plan itself."""
+    """The totals of one store's plan, and the plan itself; one row of a saved fleet plan."""
 
     plan: bytes
     """The store's plan as JSON, compressed to about a seventh of its size."""
@@ -126,7 +126,7 @@ class Refused:
 
 @dataclass(frozen=True, repr=False)
 class FleetPlan(DisplayMixin):
-    """The memories that a policy would delete from many stores. Printing it is the dry run.
+    """A plan to delete memories from many stores. Printing it shows the dry run.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class FleetPlan(DisplayMixin):
     texts : Mapping
         The stores' own plans by store name, compressed; empty if they are in `folder`.
     added : Mapping
-        Fields that only a newer format knows, by key. The digest covers them.
+        Fields of a newer format that this version does not know, by key. The digest covers them.
     """
 
     made_at: datetime
@@ -167,7 +167,7 @@ class FleetPlan(DisplayMixin):
 
     @property
     def totals(self) -> dict[str, int]:
-        """The numbers of stores, and the sums of their numeric fields, by JSON key."""
+        """The numbers of stores, and the sum of each numeric field over all stores, by JSON key."""
         totals = {
             "stores": len(self.stores),
             "changed": len(self.changed),
@@ -186,7 +186,7 @@ class FleetPlan(DisplayMixin):
     @property
     def largest(self) -> list[PlannedStore]:
         """The ten stores with the most deleted tokens."""
-        return self._ranked[:LARGEST]
+        return self._ranked[:MAX_LISTED]
 
     def to_json(self) -> str:
         """Return the plan as JSON that diffs well, with one line for each store.
@@ -199,17 +199,20 @@ class FleetPlan(DisplayMixin):
         content = self._content()
         fields: dict[str, Any] = {**wire.header(MARKER), "digest": self.digest}
         for key in ("made_at", "policy", *self.added):
-            fields[key] = content.pop(key)
+            fields[key] = content[key]
         fields["totals"] = self.totals
-        lists = {"largest": [wire.to_json_fields(store, KEYS) for store in self.largest]}
-        lists.update(content)
+        lists = {
+            "largest": [wire.to_json_fields(store, KEYS) for store in self.largest],
+            "refused": content["refused"],
+            "stores": content["stores"],
+        }
         parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()]
         parts += [_json_list(name, rows) for name, rows in lists.items()]
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the plan that :meth:`to_json` wrote, without the stores' own plans.
+        """Parse the JSON of :meth:`to_json`. The stores' own plans are not in it.
 
         Parameters
         ----------
@@ -232,7 +235,7 @@ class FleetPlan(DisplayMixin):
             policy = wire.field_of(content, "policy", dict)
             stores = wire.tuples_of(content, "stores", PlannedStore, KEYS)  # type: ignore[type-var]
             refused = wire.tuples_of(content, "refused", Refused, KEYS)  # type: ignore[type-var]
-            added = wire.added_fields(content, MARKER, _CONTENT)
+            added = wire.added_fields(content, MARKER, _KNOWN_KEYS)
             plan = cls(made_at=made_at, policy=policy, stores=stores, refused=refused, added=added)
         if plan.digest != content.get("digest"):
             raise PlanError(
@@ -291,9 +294,9 @@ class FleetPlan(DisplayMixin):
         refused = [(store.store, store.error) for store in self.refused]
         tables: list[Table] = []
         if rows:
-            tables.append(Table("where most goes", header, rows, whole=True).first(LARGEST))
+            tables.append(Table("where most goes", header, rows, whole=True).first(MAX_LISTED))
         if refused:
-            tables.append(Table("refused", (), refused, whole=True).first(LARGEST))
+            tables.append(Table("refused", (), refused, whole=True).first(MAX_LISTED))
         return TextPage(title, facts, tables)
 
     def next_steps(self) -> list[str]:
@@ -329,8 +332,8 @@ def _json_list(name: str, rows: list[Any]) -> str:
     return f'"{name}": [\n {lines}\n]'
 
 
-_CONTENT: Final = ("made_at", "policy", "totals", "largest", "refused", "stores")
-"""Keys of a fleet plan beside its header."""
+_KNOWN_KEYS: Final = ("made_at", "policy", "totals", "largest", "refused", "stores")
+"""Keys of a fleet plan, except those of its header."""
 KEYS: Final[wire.StoredKeys] = {
     PlannedStore: {
         "store": "store",
@@ -349,7 +352,7 @@ KEYS: Final[wire.StoredKeys] = {
 
 
 def saved_beside(file: Path) -> Path:
-    """Return the folder that holds the stores' own plans of a fleet plan's file.
+    """Return the folder beside a fleet plan's file that holds the stores' own plans.
 
     >>> saved_beside(Path("fleet-plan.json")).name
     'fleet-plan.json.plans'
@@ -399,7 +402,7 @@ def plan(
         runner=runner,
         progress=progress,
         out=folder,
-        given=lambda member: member.name,
+        argument_of=lambda member: member.name,
     )
     decided = [outcome.value for outcome in outcomes if outcome.value is not None]
     texts: dict[str, bytes] = {}
@@ -440,24 +443,25 @@ def _without_plan(store: DecidedStore) -> PlannedStore:
 def plan_task(policy: Policy | None, now: datetime) -> FleetTask[DecidedStore]:
     """Return the task that plans a store.
 
-    A saved result of a policy that only ranks memories stays valid at a later `now`.
+    The result of a policy that only ranks memories does not depend on `now`, and is reused later.
     """
     ignores_time = policy is not None and all(runner_for(step) == "ranked" for step in policy.steps)
     return FleetTask(
         name="plan",
         work=partial(decide_store, policy=policy, now=now),
         row=DecidedStore,
-        asked={"policy": _policy_fields(policy)},
-        rests_on="" if ignores_time else now.isoformat(),
+        settings={"policy": _policy_fields(policy)},
+        depends_on="" if ignores_time else now.isoformat(),
     )
 
 
-def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime) -> DecidedStore:
+def decide_store(location: str, name: str, *, policy: Policy | None, now: datetime) -> DecidedStore:
     """Plan one store, and return the plan with its totals.
 
-    Raise a PolicyError if there is no policy, and the store's settings retire instead of delete.
+    Raise a PolicyError if `policy` is None and the store's settings retire memories instead of
+    deleting them.
     """
-    source = open_source(where)
+    source = open_source(location)
     if policy is None and settings_of(source).retire:
         raise PolicyError(
             "memlab.toml beside the store says retire = true, and a fleet plan deletes: name a "
@@ -484,7 +488,7 @@ def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime)
 
 
 def _share_of_bytes(size: int | None, deleted_tokens: int, tokens: int) -> int | None:
-    """Return the part of a file's bytes that belongs to the deleted tokens; None for a server."""
+    """Estimate the bytes of the deleted tokens: their share of the file size. None for a server."""
     if size is None:
         return None
     share = deleted_tokens / tokens if tokens else 0.0
@@ -499,18 +503,18 @@ def _policy_fields(policy: Policy | None) -> dict[str, Any]:
     return fields
 
 
-def unpacked(text: bytes) -> Plan:
-    """Return the plan in compressed bytes.
+def unpacked(packed: bytes) -> Plan:
+    """Decompress a store's plan, and return it.
 
-    Raise a PlanError if the bytes are damaged, or decompress to more than a plan may have.
+    Raise a PlanError if the bytes are damaged, or decompress to more than the maximum size.
 
     >>> unpacked(b"not packed")
     Traceback (most recent call last):
     memlab.errors.PlanError: its saved plan is damaged; make a new plan
     """
-    most = max(_MOST_BYTES, _MOST_RATIO * len(text))
+    most = max(_MAX_PLAN_BYTES, _MAX_RATIO * len(packed))
     try:
-        content = pa.CompressedInputStream(pa.BufferReader(text), _CODEC).read(most + 1)
+        content = pa.CompressedInputStream(pa.BufferReader(packed), _CODEC).read(most + 1)
     except OSError:
         content = b""
     if not content or len(content) > most:
@@ -594,23 +598,23 @@ def apply(
     """
     expect(plan, FleetPlan, str, PathLike, call="memlab.fleet.apply", name="plan")
     reviewed = plan if isinstance(plan, FleetPlan) else FleetPlan.read(plan)
-    members, given = saved_plans(reviewed)
+    members, plan_of = saved_plans(reviewed)
     moment = moment_or_now(now, call="memlab.fleet.apply")
     work = partial(apply_saved, now=moment, all_prunable=all_prunable)
     task = FleetTask("apply", work, Applied, changes=True)
-    return table_of(task, members, runner=runner, progress=progress, given=given)
+    return table_of(task, members, runner=runner, progress=progress, argument_of=plan_of)
 
 
-def apply_saved(where: str, given: tuple[str, bytes | None], **how: Any) -> Applied:
-    """Apply the plan of one store.
+def apply_saved(location: str, saved: tuple[str, bytes | None], **options: Any) -> Applied:
+    """Apply the plan of one store, and return the result.
 
     Parameters
     ----------
-    where : str
+    location : str
         The path or URL that opens the store.
-    given : tuple of str and bytes or None
+    saved : tuple of str and bytes or None
         The digest that was reviewed, and the store's compressed plan; None if none was saved.
-    **how
+    **options
         As for :func:`memlab.apply`.
 
     Raises
@@ -618,40 +622,40 @@ def apply_saved(where: str, given: tuple[str, bytes | None], **how: Any) -> Appl
     PlanError
         If no plan was saved, it is damaged, or it has another digest.
     """
-    digest, text = given
-    if text is None:
+    digest, packed = saved
+    if packed is None:
         raise PlanError("its plan is not among those saved; make a new plan")
-    plan = unpacked(text)
+    plan = unpacked(packed)
     if plan.digest != digest:
         raise PlanError("its saved plan is not the one that was reviewed; make a new plan")
     status = "applied"
     try:
-        done = apply_to_store(plan, store=where, **how)
+        receipt = apply_to_store(plan, store=location, **options)
     except AlreadyAppliedError:
         status = "applied before"
-        done = receipt_of(plan, open_source(where), plan.made_at)
+        receipt = receipt_of(plan, open_source(location), plan.made_at)
     return Applied(
         digest=plan.digest,
         status=status,
-        deleted=done.deleted,
-        boot_before=done.boot_before.tokens,
-        boot_after=done.boot_after.tokens,
-        archive=done.archive,
-        undo=done.undo,
+        deleted=receipt.deleted,
+        boot_before=receipt.boot_before.tokens,
+        boot_after=receipt.boot_after.tokens,
+        archive=receipt.archive,
+        undo=receipt.undo,
     )
 
 
-def saved_plans(plan: FleetPlan) -> tuple[Members, Given]:
-    """Return the stores that a plan changes, and a function from a store to its own plan.
+def saved_plans(plan: FleetPlan) -> tuple[Members, ArgumentOf]:
+    """Return the stores that a plan changes, and a function that returns a store's own plan.
 
-    The function returns the digest that was reviewed and the compressed plan, None if none was
-    saved.
+    The function takes a member. It returns the digest that was reviewed and the compressed plan,
+    which is None if none was saved.
     """
     digests = {store.store: store.digest for store in plan.changed}
-    text_of = plan.texts.get if plan.folder is None else column_of(plan.folder, "plan")
+    packed_of = plan.texts.get if plan.folder is None else value_lookup(plan.folder, "plan")
 
     def plan_of(member: Member) -> tuple[str, bytes | None]:
-        return digests[member.name], text_of(member.name)
+        return digests[member.name], packed_of(member.name)
 
     return Members(tuple(Member.at(name) for name in digests)), plan_of
 
@@ -663,7 +667,7 @@ class MaintainedStore:
     Attributes
     ----------
     status : str
-        ``"done"``, ``"would"``, ``"nothing"`` or ``"FAILED"``.
+        ``"done"``, ``"would"`` (a dry run would change the store), ``"nothing"`` or ``"FAILED"``.
     deleted : int
         Memories that were deleted, or that a dry run would delete.
     doctor, compact, drop, vacuum : str or None
@@ -695,7 +699,7 @@ class MaintainedStore:
     }
 
 
-def maintain(  # noqa: PLR0913 - what is done, and how the work is shared out
+def maintain(  # noqa: PLR0913 - each parameter is a separate option
     sources: Sources,
     *,
     apply: bool = False,
@@ -728,18 +732,18 @@ def maintain(  # noqa: PLR0913 - what is done, and how the work is shared out
     moment = moment_or_now(now, call="memlab.fleet.maintain")
     task = FleetTask(
         name="maintain",
-        work=partial(_maintained, apply=apply, yes=yes, now=moment),
+        work=partial(_maintain_store, apply=apply, yes=yes, now=moment),
         row=MaintainedStore,
         changes=apply,
-        asked={"applied": apply},
-        rests_on=None,  # a later run does not reuse results of a finished one
+        settings={"applied": apply},
+        depends_on=None,  # a later run maintains every store again
     )
     return table_of(task, sources, runner=runner, progress=progress, out=out)
 
 
-def _maintained(where: str, **how: Any) -> MaintainedStore:
+def _maintain_store(location: str, **options: Any) -> MaintainedStore:
     """Maintain one store, and return its row."""
-    result = maintain_store(where, **how)
+    result = maintain_store(location, **options)
     messages = {step.name: step.words for step in result.steps}
     failures = [step.words for step in result.steps if step.outcome == StepOutcome.FAILED]
     planned = 0

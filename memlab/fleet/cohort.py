@@ -1,11 +1,15 @@
-"""A prior on reach that the stores of a fleet share, and the recommended cap of each store.
+"""Empirical Bayes for a fleet: the prior that its stores share, and the cap of each store.
 
-The model is hierarchical, one level above the law: a store's reach is ``fleet + u[store] + sample
-error``, where ``u`` is normal and the error has variance ``within ** 2 + noise / references``. The
-variance between stores is estimated by moments (DerSimonian and Laird 1986) and shrunk towards that
-of public projects. The mean is shrunk towards the public mean by their `between`.
+The reach of a reference is defined in :mod:`memlab.evidence.prior`. The model is hierarchical:
 
-Each store's prior is fitted on the other stores, because its own references enter when it is sized.
+- The reach of one store is ``fleet mean + store effect + sample error``. The store effect is
+  normal. The sample error has variance ``within ** 2 + noise / references``.
+- The variance of the store effects is estimated by moments (DerSimonian and Laird 1986). It is
+  shrunk towards the variance between public projects.
+- The fleet mean is shrunk towards the mean of public projects.
+
+The prior of a store is fitted on the other stores of the fleet, because the store's own references
+are added when it is sized.
 """
 
 from collections.abc import Mapping
@@ -18,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from memlab.columns import KIND
-from memlab.evidence.prior import ReachPrior, fitted_law, mixture_prior
+from memlab.evidence.prior import DEFAULT_TARGET, ReachPrior, fitted_law, mixture_prior
 from memlab.evidence.store_history import StoreHistory
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
@@ -31,12 +35,12 @@ from memlab.sizing.goal import SizingGoal
 if TYPE_CHECKING:
     import pandas as pd
 
-FEWEST: Final = 8
-"""Minimum number of references for a store to have quantiles, as in the fit of the law."""
-STORES: Final = 3
-"""Minimum number of such stores for a cohort."""
-SAMPLE: Final = 200
-"""Maximum number of stores that are read to fit the prior; more would hardly change it."""
+MIN_REFERENCES: Final = 8
+"""Minimum number of references for a store to be used in the fit."""
+MIN_STORES: Final = 3
+"""Minimum number of such stores to fit a prior of the fleet."""
+MAX_SAMPLED_STORES: Final = 200
+"""Maximum number of stores that are read to fit the prior; more hardly change it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,10 @@ class StoreEstimate:
     references: int
     """Number of references, counted in clusters."""
     reach: Floats
-    """The reach that serves each of the law's shares, shape (shares,); empty for a small sample."""
+    """The reach that serves each of the prior's shares of references, shape (shares,).
+
+    Empty if the store has too few references.
+    """
     reads: float = 0.0
     """Share of reads among the references, 0 to 1."""
 
@@ -58,15 +65,16 @@ class Cohort:
     Attributes
     ----------
     law : ReachPrior
-        The prior of a store of this fleet, from its stores and public projects.
+        The prior for a store of this fleet, from the fleet's stores and from public projects.
     stores : int
-        Stores with enough references to be counted.
+        Number of stores in the fit: those with enough references.
     references : int
-        References of these stores.
+        Number of references of these stores.
     weights : tuple of float
-        The weight of the fleet in each share of the law, 0 to 1; the rest is public projects'.
-    told : Mapping
-        The estimate of each counted store, by name.
+        The weight of the fleet in the prior, 0 to 1, at each of ``law.shares``. The rest is the
+        weight of public projects.
+    estimates : Mapping
+        The estimate of each store in the fit, by name.
     public : ReachPrior
         The prior from public projects alone.
     """
@@ -75,13 +83,13 @@ class Cohort:
     stores: int
     references: int
     weights: tuple[float, ...]
-    told: Mapping[str, StoreEstimate] = field(default_factory=dict, repr=False, compare=False)
+    estimates: Mapping[str, StoreEstimate] = field(default_factory=dict, repr=False, compare=False)
     public: ReachPrior = field(default_factory=fitted_law, repr=False)
 
     @property
     def prior(self) -> "Cohort":
         """The same prior without the estimates of single stores."""
-        return replace(self, told={})
+        return replace(self, estimates={})
 
     def weight_at(self, share: float) -> float:
         """Return the weight of the fleet in the prior at a share of references.
@@ -99,16 +107,21 @@ class Cohort:
         return float(np.interp(share, self.law.shares, self.weights))
 
     def without(self, store: str) -> "Cohort":
-        """Return the cohort of the other stores, which gives a counted store its prior.
+        """Return the prior fitted without one store, which is used to size that store.
 
         Parameters
         ----------
         store : str
             Name of the store to leave out.
+
+        Returns
+        -------
+        Cohort
+            The prior fitted on the other stores; this one if the store is not in the fit.
         """
-        if store not in self.told:
+        if store not in self.estimates:
             return self
-        others = {name: estimate for name, estimate in self.told.items() if name != store}
+        others = {name: estimate for name, estimate in self.estimates.items() if name != store}
         return fit_cohort(others, self.public)
 
 
@@ -145,25 +158,33 @@ def cohort_of(
 
 
 def sample_of(members: Members) -> list[Member]:
-    """Return at most `SAMPLE` stores, in the order of the digests of their names."""
+    """Return the readable stores, or a sample of `MAX_SAMPLED_STORES` of them.
+
+    The sample is sorted by a digest of the names, so that it is the same each time.
+    """
     readable = [member for member in members.stores if not member.problem]
-    if len(readable) > SAMPLE:
+    if len(readable) > MAX_SAMPLED_STORES:
         readable.sort(key=lambda member: blake2b(member.name.encode(), digest_size=8).digest())
-    return readable[:SAMPLE]
+    return readable[:MAX_SAMPLED_STORES]
 
 
-def estimate_of(where: str) -> StoreEstimate:
-    """Return the reach of one store, with each reference weighted by the memories written then."""
-    evidence = StoreHistory.of(where, call="memlab.fleet.size").with_references()
+def estimate_of(location: str) -> StoreEstimate:
+    """Return the estimated reach of one store.
+
+    A reference counts as many times as memories had been written when it was made.
+    """
+    evidence = StoreHistory.of(location, call="memlab.fleet.size").with_references()
     references = prepare_sizing(evidence.past, evidence.references).references
-    if references.cluster_count < FEWEST:
+    if references.cluster_count < MIN_REFERENCES:
         return StoreEstimate(references=references.cluster_count, reach=np.empty(0))
-    reach, written = (values.astype(np.float64) for values in references.reach)
+    reach = references.reach[0].astype(np.float64)
+    written = references.reach[1].astype(np.float64)
     cumulative = np.cumsum(written)
-    wanted = np.array(fitted_law().shares) * cumulative[-1] * (1 - 1e-9)
+    shares = np.array(fitted_law().shares)
+    thresholds = shares * cumulative[-1] * (1 - 1e-9)  # the factor absorbs rounding errors
     return StoreEstimate(
         references=references.cluster_count,
-        reach=reach[np.searchsorted(cumulative, wanted)],
+        reach=reach[np.searchsorted(cumulative, thresholds)],
         reads=float((evidence.references[KIND] == "log").mean()),
     )
 
@@ -174,32 +195,41 @@ def fit_cohort(estimates: Mapping[str, StoreEstimate], public: ReachPrior | None
     `public` is the prior from public projects. By default it is the one for the stores' mix of
     reads and references.
     """
-    counted = {
-        name: estimate for name, estimate in estimates.items() if estimate.references >= FEWEST
+    usable = {
+        name: estimate
+        for name, estimate in estimates.items()
+        if estimate.references >= MIN_REFERENCES
     }
     if public is None:
-        public = mixture_prior(_share_of_reads(counted))
-    if len(counted) < STORES:
+        public = mixture_prior(_share_of_reads(usable))
+    if len(usable) < MIN_STORES:
         return Cohort(
             law=public,
             stores=0,
             references=0,
             weights=(0.0,) * len(public.shares),
-            told=counted,
+            estimates=usable,
             public=public,
         )
-    reach = np.array([estimate.reach for estimate in counted.values()])
-    count = np.array([estimate.references for estimate in counted.values()], dtype=np.float64)
+    reach = np.array([estimate.reach for estimate in usable.values()])
+    count = np.array([estimate.references for estimate in usable.values()], dtype=np.float64)
     mean, between, weight = _posterior(reach, count, public)
-    middle = int(np.searchsorted(public.shares, 0.9))
-    worth = public.worth * float((public.between[middle] / between[middle]) ** 2)
-    rising = tuple(np.clip(np.maximum.accumulate(mean), 0, 1).tolist())
+    # the smaller the variance between stores, the more references of its own outweigh the prior
+    at_default_target = int(np.searchsorted(public.shares, DEFAULT_TARGET))
+    variance_ratio = (public.between[at_default_target] / between[at_default_target]) ** 2
+    increasing = np.clip(np.maximum.accumulate(mean), 0, 1)
+    law = replace(
+        public,
+        reach=tuple(increasing.tolist()),
+        between=tuple(between.tolist()),
+        worth=public.worth * float(variance_ratio),
+    )
     return Cohort(
-        law=replace(public, reach=rising, between=tuple(between.tolist()), worth=worth),
-        stores=len(counted),
+        law=law,
+        stores=len(usable),
         references=int(count.sum()),
         weights=tuple(weight.tolist()),
-        told=counted,
+        estimates=usable,
         public=public,
     )
 
@@ -214,35 +244,50 @@ def _share_of_reads(estimates: Mapping[str, StoreEstimate]) -> float:
 
 
 def _posterior(reach: Floats, count: Floats, law: ReachPrior) -> tuple[Floats, Floats, Floats]:
-    """Return the posterior mean and spread of reach for each share, and the fleet's weight.
+    """Return the posterior of a new store's reach: mean, standard deviation and the fleet's weight.
 
-    `reach` has shape (stores, shares) and `count` shape (stores,); each result has shape (shares,).
+    Parameters
+    ----------
+    reach : array of float64, shape (stores, shares)
+        The reach of each store at each share.
+    count : array of float64, shape (stores,)
+        The number of references of each store.
+    law : ReachPrior
+        The prior from public projects.
+
+    Returns
+    -------
+    tuple of three arrays of float64, shape (shares,)
+        Mean, standard deviation, and the weight of the fleet in the mean, 0 to 1.
     """
-    public = np.array(law.between) ** 2
-    within = np.array(law.within) ** 2
-    error = within + np.array(law.noise) / count[:, None]
-    spread = _between_by_moments(reach, error)
-    known = len(law.projects) or 1
-    spread = (len(reach) * spread + known * public) / (len(reach) + known)
-    information = (1 / (spread + error)).sum(axis=0)
-    own = (reach / (spread + error)).sum(axis=0) / information
-    weight = public / (public + 1 / information)
-    mean = weight * own + (1 - weight) * np.array(law.reach)
-    unsure = 1 / (1 / public + information)
-    return mean, np.sqrt(spread + unsure), weight
+    public_variance = np.array(law.between) ** 2
+    error_variance = np.array(law.within) ** 2 + np.array(law.noise) / count[:, None]
+    stores = len(reach)
+    projects = len(law.projects) or 1
+    estimated = _between_by_moments(reach, error_variance)
+    variance = (stores * estimated + projects * public_variance) / (stores + projects)
+
+    precision = 1 / (variance + error_variance)
+    total_precision = precision.sum(axis=0)
+    fleet_mean = (precision * reach).sum(axis=0) / total_precision
+    weight = public_variance / (public_variance + 1 / total_precision)
+    mean = weight * fleet_mean + (1 - weight) * np.array(law.reach)
+    variance_of_mean = 1 / (1 / public_variance + total_precision)
+    return mean, np.sqrt(variance + variance_of_mean), weight
 
 
-def _between_by_moments(reach: Floats, error: Floats) -> Floats:
+def _between_by_moments(reach: Floats, error_variance: Floats) -> Floats:
     """Return the variance between stores by moments (DerSimonian and Laird 1986), at least 0.
 
-    `reach` and `error`, the variance of each store's estimate, have shape (stores, shares).
+    `reach` and `error_variance` (of each store's estimate) have shape (stores, shares).
     """
-    precision = 1 / error
+    precision = 1 / error_variance
     total = precision.sum(axis=0)
     mean = (precision * reach).sum(axis=0) / total
-    square = (precision * (reach - mean) ** 2).sum(axis=0)
+    heterogeneity = (precision * (reach - mean) ** 2).sum(axis=0)  # Cochran's Q
+    degrees_of_freedom = len(reach) - 1
     scale = total - (precision**2).sum(axis=0) / total
-    variance: Floats = np.maximum(0.0, (square - (len(reach) - 1)) / scale)
+    variance: Floats = np.maximum(0.0, (heterogeneity - degrees_of_freedom) / scale)
     return variance
 
 
@@ -265,7 +310,7 @@ class SizedStore:
     references : int
         The store's own references.
     own, fleet, elsewhere : float
-        The weights of the store's own references, of the fleet and of other projects in the
+        The weights of the store's own references, of the fleet and of public projects in the
         recommendation; their sum is 1.
     memories : int
         Prunable memories written so far.
@@ -320,7 +365,7 @@ class SizedStore:
     }
 
 
-def size(  # noqa: PLR0913 - what is asked, by what, and who does it
+def size(  # noqa: PLR0913 - each parameter is a separate option
     sources: Sources,
     *,
     target: float | None = None,
@@ -343,8 +388,8 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     target, token_budget, until : float, int, float, optional
         As for :func:`memlab.size`. By default each store's settings, else 0.9, no budget and 1.2.
     cohort : Cohort, optional
-        The prior of the fleet; by default :func:`memlab.fleet.cohort_of` fits it. A store that was
-        counted in it is sized by a prior fitted on the other stores.
+        The prior of the fleet; by default :func:`memlab.fleet.cohort_of` fits it. A store that is
+        in the fit is sized with a prior fitted on the other stores.
 
     Returns
     -------
@@ -357,8 +402,8 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     ValueError
         If `target`, `token_budget` or `until` is out of range.
     """
-    asked = {"target": target, "token_budget": token_budget, "until": until}
-    SizingGoal.of(NOTHING, **asked)  # raise once for a bad argument, instead of for each store
+    goal = {"target": target, "token_budget": token_budget, "until": until}
+    SizingGoal.of(NOTHING, **goal)  # raise once for a bad argument, instead of for each store
     members = members_of(sources)
     if cohort is None:
         cohort = cohort_of(members, runner=runner)
@@ -367,36 +412,56 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     def prior_of(member: Member) -> Cohort:
         return shared.without(member.name).prior
 
-    task = size_task(shared.prior, asked)
-    return table_of(task, members, runner=runner, progress=progress, out=out, given=prior_of)
+    task = size_task(shared.prior, goal)
+    return table_of(task, members, runner=runner, progress=progress, out=out, argument_of=prior_of)
 
 
-def size_task(prior: Cohort, asked: Mapping[str, Any]) -> FleetTask[SizedStore]:
-    """Return the task that sizes a store; `prior` is that of stores not counted in it."""
+def size_task(prior: Cohort, goal: Mapping[str, Any]) -> FleetTask[SizedStore]:
+    """Return the task that sizes a store.
+
+    `prior` is the prior of stores that are not in its fit, and `goal` the arguments of
+    :class:`SizingGoal`.
+    """
     return FleetTask(
         name="size",
-        work=partial(_sized, asked=asked),
+        work=partial(_size_store, goal=goal),
         row=SizedStore,
-        asked=asked,
-        rests_on=blake2b(repr(prior).encode(), digest_size=16).hexdigest(),
+        settings=goal,
+        depends_on=_digest_of(prior),
     )
 
 
-def _sized(where: str, prior: Cohort, *, asked: Mapping[str, Any]) -> SizedStore:
+def _digest_of(prior: Cohort) -> str:
+    """Return a digest of a prior. Results of an earlier run are reused if their digest is equal.
+
+    The text is written out here, because `repr` changes when a field is renamed.
+    """
+    law = prior.law
+    text = (
+        f"Cohort(law=ReachPrior(shares={law.shares!r}, reach={law.reach!r}, "
+        f"between={law.between!r}, within={law.within!r}, noise={law.noise!r}, "
+        f"worth={law.worth!r}, pace={law.pace!r}, seen={law.seen!r}, "
+        f"projects={law.projects!r}, source={law.source!r}), stores={prior.stores!r}, "
+        f"references={prior.references!r}, weights={prior.weights!r})"
+    )
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _size_store(location: str, prior: Cohort, *, goal: Mapping[str, Any]) -> SizedStore:
     """Return the recommendation for one store, given the prior of the other stores."""
-    evidence = StoreHistory.of(where, call="memlab.fleet.size").with_references()
-    goal = SizingGoal.of(evidence.settings, **asked)
+    evidence = StoreHistory.of(location, call="memlab.fleet.size").with_references()
+    store_goal = SizingGoal.of(evidence.settings, **goal)
     sizing = prepare_sizing(
         evidence.past,
         evidence.references,
-        confidence=goal.confidence,
-        until=goal.until,
+        confidence=store_goal.confidence,
+        until=store_goal.until,
         law=prior.law if prior.stores else None,
     )
-    advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
+    advice = advise(sizing, target=store_goal.target, token_budget=store_goal.token_budget)
     cap = advice.keep_recent
-    within = advice.within_budget
-    fleet = prior.weight_at(goal.target)
+    within_budget = advice.within_budget
+    fleet_share = prior.weight_at(store_goal.target)
     return SizedStore(
         keep_recent=cap,
         likely=advice.likely,
@@ -404,12 +469,12 @@ def _sized(where: str, prior: Cohort, *, asked: Mapping[str, Any]) -> SizedStore
         low=None if advice.interval is None else advice.interval[0],
         served=advice.served,
         served_low=None if advice.served_limits is None else advice.served_limits[0],
-        fits=None if within is None else within.keep_recent,
-        fits_served=None if within is None else within.served,
+        fits=None if within_budget is None else within_budget.keep_recent,
+        fits_served=None if within_budget is None else within_budget.served,
         references=advice.references,
         own=advice.weight,
-        fleet=(1 - advice.weight) * fleet,
-        elsewhere=(1 - advice.weight) * (1 - fleet),
+        fleet=(1 - advice.weight) * fleet_share,
+        elsewhere=(1 - advice.weight) * (1 - fleet_share),
         memories=advice.memories,
         until=advice.until,
         prunable=advice.prunable,

@@ -20,8 +20,8 @@ from memlab.store.archive.location import SUFFIX, archive_path
 from memlab.store.database import SIDE_FILES, path_named
 from memlab.text import without_passwords
 
-_BESIDE: Final = (SUFFIX, *SIDE_FILES)
-"""Suffixes of files that belong to a store but are none."""
+_NO_STORE_SUFFIXES: Final = (SUFFIX, *SIDE_FILES)
+"""Suffixes of files beside a store that are not stores: its archive, WAL and journal."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Member:
     ----------
     name : str
         The store's name in tables and messages: an absolute path, or a URL without a password.
-    where : str
+    location : str
         The path or URL that opens the store.
     size : int
-        Size of the store's file in bytes; 0 if it is no file on this machine.
+        Size of the store's file in bytes; 0 if this machine has no such file.
     problem : str
-        Why the name matches no store; empty if it may match one.
+        Why the name cannot be a store; empty if it can.
     """
 
     name: str
-    where: str = field(repr=False)
+    location: str = field(repr=False)
     size: int = 0
     problem: str = ""
 
@@ -55,12 +55,12 @@ class Member:
         0
         """
         try:
-            return cls(name=name, where=name, size=Path(name).stat().st_size)
+            return cls(name=name, location=name, size=Path(name).stat().st_size)
         except (OSError, ValueError):
-            return cls(name=name, where=name)
+            return cls(name=name, location=name)
 
     def state(self) -> str:
-        """Return the fingerprint of the store's files, which changes when one of them does.
+        """Return a fingerprint of the store's files, which changes when a file changes.
 
         Returns
         -------
@@ -68,23 +68,23 @@ class Member:
             The name, inode, size and modification time of the store, its archive, its settings and
             its access logs. Empty if this machine cannot see the store.
         """
-        if self.problem or "://" in self.where:
+        if self.problem or "://" in self.location:
             return ""
-        path = Path(self.where)
+        path = Path(self.location)
         try:
             if path.is_dir():
                 files = list(open_source(path).files())
             else:
                 files = [path, Path(f"{path}-wal"), Path(f"{path}-journal")]
-            files += _beside(path.resolve())
+            files += _files_beside(path.resolve())
         except (MemlabError, OSError, RuntimeError):
             return ""
-        marks = []
+        fingerprints = []
         for file in files:
             with suppress(OSError, ValueError):
                 stat = file.stat()
-                marks.append(f"{file.name}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
-        return ";".join(marks)
+                fingerprints.append(f"{file.name}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
+        return ";".join(fingerprints)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ Sources = str | PathLike[str] | Iterable[str | PathLike[str]] | Members
 
 
 def members_of(sources: Sources) -> Members:
-    """Return the members that names expand to; members are returned as they are."""
+    """Return `sources` if they are members already, else the members that the names match."""
     if isinstance(sources, Members):
         return sources
     return expand_names(sources)
@@ -130,8 +130,8 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
     Returns
     -------
     Members
-        The stores. A path that does not exist here is a member, because another machine may see it.
-        A pattern without a match and a folder without a store are members with a problem.
+        The stores. A path that does not exist here is a member too, because it may exist on another
+        machine. A pattern without a match and a folder without a store are members with a problem.
 
     Raises
     ------
@@ -144,14 +144,14 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
     >>> len(expand_names(memlab.store_path("two_years")).stores)
     1
     """
-    known: dict[object, Member] = {}
+    members: dict[object, Member] = {}
     others: dict[str, None] = {}
     count = 0
     for text in _texts(sources):
         for member in _matches_of(text, others):
             count += 1
-            known.setdefault(_identity(member), _in_unicode(member))
-    stores = tuple(known.values())
+            members.setdefault(_identity(member), _check_unicode(member))
+    stores = tuple(members.values())
     if not count:
         raise MemlabError("no store was named; name some: paths, patterns, URLs, @FILE of names")
     if all(member.problem for member in stores):
@@ -174,7 +174,7 @@ def _texts(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Iter
 
 
 def _lines_of(file: str) -> Iterator[str]:
-    """Yield the names in a file, without empty lines and comments."""
+    """Yield the names in a file, one on each line; skip empty lines and comments."""
     try:
         lines = read_whole(Path(file).expanduser()).decode().splitlines()
     except UnicodeDecodeError as error:
@@ -187,34 +187,37 @@ def _lines_of(file: str) -> Iterator[str]:
 
 
 def _matches_of(text: str, others: dict[str, None]) -> Iterator[Member]:
-    """Yield the members that a name matches; add databases that are no stores to `others`."""
+    """Yield the members that a name matches.
+
+    Databases in a folder that are not stores are added to `others`, as keys.
+    """
     path = Path(text).expanduser()
     if text.startswith("file:"):
-        yield from _at(path_named(text), others)
+        yield from _stores_at(path_named(text), others)
         return
     if os.path.lexists(path) and "://" not in text:
-        yield from _at(path, others)
+        yield from _stores_at(path, others)
         return
     if "://" in text or is_named_by_scheme(text):
         try:
-            yield Member(name=open_source(text).name, where=text)
+            yield Member(name=open_source(text).name, location=text)
         except MemlabError as error:
             yield _not_a_store(without_passwords(text), str(error))
         return
     if not has_magic(text):
-        yield from _at(path, others)
+        yield from _stores_at(path, others)
         return
     paths = sorted(glob(str(path), recursive=True))  # noqa: PTH207 - absolute patterns too
-    matches = [match for match in paths if not match.endswith(_BESIDE)]
+    matches = [match for match in paths if not match.endswith(_NO_STORE_SUFFIXES)]
     for match in matches:
-        yield from _at(Path(match), others)
+        yield from _stores_at(Path(match), others)
     if not matches:
         yield _not_a_store(text, f"nothing matches {text}; check the pattern")
 
 
-def _at(path: Path, others: dict[str, None]) -> Iterator[Member]:
-    """Yield the store at a path, or the stores below a folder that is none itself."""
-    name = os.path.abspath(path)  # noqa: PTH100 - a link keeps the name that a person gave it
+def _stores_at(path: Path, others: dict[str, None]) -> Iterator[Member]:
+    """Yield the store at a path, or the stores below a folder that is not a store itself."""
+    name = os.path.abspath(path)  # noqa: PTH100 - `resolve` would replace a link by its target
     try:
         is_plain_folder = path.is_dir() and not is_store(path)
     except (OSError, ValueError):
@@ -222,24 +225,24 @@ def _at(path: Path, others: dict[str, None]) -> Iterator[Member]:
     if not is_plain_folder:
         yield Member.at(name)
         return
-    inside = find_below([Path(name)])
-    for database in inside.others:
+    search = find_below([Path(name)])
+    for database in search.others:
         others[str(database)] = None
-    for store in inside.stores:
+    for store in search.stores:
         yield Member.at(str(store.path))
-    for folder in inside.shut:
+    for folder in search.shut:
         yield _not_a_store(str(folder), f"{folder} cannot be entered; check its permissions")
-    if not inside.stores and not inside.shut:
+    if not search.stores and not search.shut:
         yield _not_a_store(name, f"{name} is a folder without a store in it; name a store")
 
 
 def _not_a_store(name: str, problem: str) -> Member:
     """Return a member with a problem."""
-    return Member(name=name, where=name, problem=problem)
+    return Member(name=name, location=name, problem=problem)
 
 
-def _in_unicode(member: Member) -> Member:
-    """Return the member; if its name is not UTF-8, return one with a problem instead."""
+def _check_unicode(member: Member) -> Member:
+    """Return the member, or one with a problem if its name is not UTF-8."""
     name = os.fsencode(member.name).decode(errors="backslashreplace")
     if name == member.name:
         return member
@@ -249,18 +252,18 @@ def _in_unicode(member: Member) -> Member:
 def _identity(member: Member) -> object:
     """Return a key that is equal for two names of one store, such as a link and its target."""
     with suppress(OSError, ValueError):
-        stat = Path(member.where).stat()
+        stat = Path(member.location).stat()
         return stat.st_dev, stat.st_ino
     return member.name
 
 
-def _beside(path: Path) -> list[Path]:
+def _files_beside(path: Path) -> list[Path]:
     """Return a store's archive, its settings, and the parts of the access logs in its settings."""
     archive = archive_path(path)
-    place = Path(os.path.realpath(path))
+    settings_file = Path(os.path.realpath(path)).with_name(SETTINGS)
     try:
-        logs = read_settings(place.parent, path.name, path).log
+        logs = read_settings(settings_file.parent, path.name, path).log
     except SettingsError:
         logs = ()
     parts = [part for log in logs for part in log_parts(log)]
-    return [archive, place.with_name(SETTINGS), *parts]
+    return [archive, settings_file, *parts]

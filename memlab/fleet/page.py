@@ -22,19 +22,19 @@ from memlab.sizing.answer import answer_of_fleet
 from memlab.sources.opening import open_source
 from memlab.text import Table, counted, for_terminal
 
-KEPT_APART: Final = ("survey", "size")
-"""Folders of the passes whose results are saved."""
+PASS_FOLDERS: Final = ("survey", "size")
+"""Folders in which the results of the survey and of sizing are saved."""
 
-LISTED: Final = 1_000
-"""Maximum number of stores in the page's table: those that load the most tokens."""
-_WHERE: Final = "; memlab fleet show --csv lists them all"
-SHOWN: Final = 10
+MAX_ROWS: Final = 1_000
+"""Maximum number of stores in the page's table. Those that load the most tokens come first."""
+_LIST_COMMAND: Final = "; memlab fleet show --csv lists them all"
+MAX_EXAMPLES: Final = 10
 """Maximum number of stores that a section names."""
 
 
 @dataclass(frozen=True)
 class FleetFindings:
-    """The findings of all passes, as the page shows them.
+    """The findings on a fleet: the data of its report.
 
     Attributes
     ----------
@@ -45,7 +45,8 @@ class FleetFindings:
     sizes : DataFrame
         The rows of :func:`memlab.fleet.size`.
     weeks : DataFrame
-        The change of the number of memories in each week: ``week``, ``memories``, ``load_bearing``.
+        Column ``week``, and the change of the number of ``memories`` and of ``load_bearing`` ones
+        in that week.
     cohort : Cohort
         The prior that the stores share.
     repeated : int
@@ -62,24 +63,28 @@ class FleetFindings:
     @property
     def failed(self) -> int:
         """Number of stores that could not be read."""
-        both = pd.concat([self.stores, self.sizes])
-        return int(both.loc[both["error"].notna(), "store"].nunique())
+        rows = pd.concat([self.stores, self.sizes])
+        return int(rows.loc[rows["error"].notna(), "store"].nunique())
 
     @cached_property
     def listed(self) -> pd.DataFrame:
         """The readable stores with their caps, most tokens at start first."""
-        good = self.stores[self.stores["error"].isna()]
-        most = good.sort_values("boot_tokens", ascending=False, kind="stable")
+        readable = self.stores[self.stores["error"].isna()]
+        ordered = readable.sort_values("boot_tokens", ascending=False, kind="stable")
         caps = self.sizes[["store", "keep_recent", "likely", "boot_after"]]
-        return most.merge(caps, on="store", how="left", validate="one_to_one")
+        return ordered.merge(caps, on="store", how="left", validate="one_to_one")
 
     @property
     def space_freed(self) -> float:
-        """Estimated bytes that the caps would free: used bytes times the share of deletions."""
+        """Estimated bytes that the caps would free.
+
+        It is the sum over the stores of the used bytes times the share of memories deleted.
+        """
         deletes = self.sizes[["store", "deletes"]]
-        both = self.stores.merge(deletes, on="store", validate="one_to_one")
-        share = both["deletes"] / both["memories"].where(both["memories"] > 0)
-        return float(((both["bytes"] - both["free_bytes"]) * share).fillna(0).sum())
+        table = self.stores.merge(deletes, on="store", validate="one_to_one")
+        used = table["bytes"] - table["free_bytes"]
+        share_deleted = table["deletes"] / table["memories"].where(table["memories"] > 0)
+        return float((used * share_deleted).fillna(0).sum())
 
 
 def examine_fleet(
@@ -114,7 +119,7 @@ def examine_fleet(
     """
     folders: list[Path | None] = [None, None]
     if out is not None:
-        folders = [Path(out) / name for name in KEPT_APART]
+        folders = [Path(out) / name for name in PASS_FOLDERS]
     survey_folder, size_folder = folders
     moment = moment_or_now(now, call="memlab.fleet.examine_fleet")
     members = members_of(sources)
@@ -128,7 +133,7 @@ def examine_fleet(
         progress=progress,
         out=size_folder,
     )
-    weeks = _weeks(members, runner=runner, progress=progress)
+    weeks = _weekly_changes(members, runner=runner, progress=progress)
     return FleetFindings(
         now=moment,
         stores=stores,
@@ -139,31 +144,36 @@ def examine_fleet(
     )
 
 
-def _weeks_of(where: str) -> pd.DataFrame:
-    """Return the change of the numbers of memories and load-bearing ones of a store, by week."""
-    past, _ = past_arrays(open_source(where), on_bad_row="keep")
-    born = past.created_at
-    ended = np.full_like(born, "NaT") if past.deleted_at is None else past.deleted_at
-    bearing = past.load_bearing & (past.active | ~np.isnat(ended))
-    moments = np.concatenate([born, np.maximum(born, ended)])
-    signs = np.repeat([1, -1], len(born))
-    changes = pd.DataFrame({"memories": signs, "load_bearing": signs * np.tile(bearing, 2)})
+def _weekly_changes_of(location: str) -> pd.DataFrame:
+    """Return the weekly change of a store's number of memories, and of load-bearing ones.
+
+    The index is the number of the week since 1970. A deleted memory counts 1 in the week in which
+    it was written, and -1 in the week in which it was deleted.
+    """
+    past, _ = past_arrays(open_source(location), on_bad_row="keep")
+    written = past.created_at
+    deleted = np.full_like(written, "NaT") if past.deleted_at is None else past.deleted_at
+    load_bearing = past.load_bearing & (past.active | ~np.isnat(deleted))
+    moments = np.concatenate([written, np.maximum(written, deleted)])
+    signs = np.repeat([1, -1], len(written))
+    changes = pd.DataFrame({"memories": signs, "load_bearing": signs * np.tile(load_bearing, 2)})
     changes["week"] = moments.astype("datetime64[W]").astype(np.int64)
     weeks: pd.DataFrame = changes[~np.isnat(moments)].groupby("week").sum()
     return weeks
 
 
-def _weeks(members: Members, **how: Any) -> pd.DataFrame:
+def _weekly_changes(members: Members, **options: Any) -> pd.DataFrame:
     """Return the sum of all stores' changes by week; see :attr:`FleetFindings.weeks`."""
-    outcomes = outcomes_of(FleetTask("growth", _weeks_of, pd.DataFrame), members, **how)
-    nothing = pd.DataFrame({"week": [], "memories": [], "load_bearing": []}, dtype=np.int64)
+    task = FleetTask("growth", _weekly_changes_of, pd.DataFrame)
+    outcomes = outcomes_of(task, members, **options)
+    empty = pd.DataFrame({"week": [], "memories": [], "load_bearing": []}, dtype=np.int64)
     changes = [outcome.value for outcome in outcomes if outcome.value is not None]
-    together = pd.concat([nothing.set_index("week"), *changes]).groupby("week").sum()
-    # add a row without change before each week, so that a line stays level up to it
-    every = together.index.union(together.index[1:] - 1)
-    together = together.reindex(every, fill_value=0).reset_index(names="week")
-    weeks = together["week"].to_numpy().astype("datetime64[W]").astype("datetime64[s]")
-    return together.assign(week=pd.to_datetime(weeks).tz_localize("UTC"))
+    total = pd.concat([empty.set_index("week"), *changes]).groupby("week").sum()
+    # a row without change before each week keeps the line of the chart level up to that week
+    week_numbers = total.index.union(total.index[1:] - 1)
+    total = total.reindex(week_numbers, fill_value=0).reset_index(names="week")
+    weeks = total["week"].to_numpy().astype("datetime64[W]").astype("datetime64[s]")
+    return total.assign(week=pd.to_datetime(weeks).tz_localize("UTC"))
 
 
 def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> Path:
@@ -174,7 +184,7 @@ def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> 
     output : str or Path
         The file to write.
     findings : FleetFindings
-        What :func:`examine_fleet` returned.
+        The result of :func:`examine_fleet`.
 
     Returns
     -------
@@ -213,13 +223,13 @@ def fleet_page(findings: FleetFindings) -> str:
 
 def _answer(findings: FleetFindings) -> str:
     """Return the answer for all stores in a sentence."""
-    good = findings.sizes[findings.sizes["error"].isna()]
+    sized = findings.sizes[findings.sizes["error"].isna()]
     return answer_of_fleet(
-        stores=len(good),
-        sized=int(good["keep_recent"].notna().sum()),
-        loaded=int(good["boot_now"].sum()),
-        left=int(good["boot_after"].sum()),
-        deleted=int(good["deletes"].sum()),
+        stores=len(sized),
+        sized=int(sized["keep_recent"].notna().sum()),
+        loaded=int(sized["boot_now"].sum()),
+        left=int(sized["boot_after"].sum()),
+        deleted=int(sized["deletes"].sum()),
     )
 
 
@@ -244,77 +254,104 @@ def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
 
 def _sections(findings: FleetFindings) -> Iterator[tuple[str, str, list[str], list[Table]]]:
     """Yield the anchor, the title, the paragraphs and the tables of each section."""
-    good = findings.sizes[findings.sizes["error"].isna()]
-    saved = good.assign(saved=good["boot_now"] - good["boot_after"])
-    heavy = saved[saved["floor"] * 2 > saved["boot_now"]]
-    silent = good[good["references"] == 0]
+    sizes = findings.sizes[findings.sizes["error"].isna()]
+    sizes = sizes.assign(saved=sizes["boot_now"] - sizes["boot_after"])
     yield "tokens", "What each store loads", [], []
     yield "growth", "How the fleet grew", [], []
-    helped = _named(saved[saved["saved"] > 0], "saved", _caps_in_words)
-    yield "caps", "Where caps help", [], helped
-    words = "In no store is the floor more than half of what is loaded."
-    if len(heavy):
-        words = (
-            f"In {counted(len(heavy), 'stores')} the floor is more than half of what is loaded; "
-            "memlab floor STORE shows what takes it."
-        )
-    floors = _named(
-        heavy,
-        "floor",
-        lambda row: f"{row['floor']:,} of {row['boot_now']:,} tokens are load-bearing",
+    yield (
+        "caps",
+        "Where caps help",
+        [],
+        _examples(sizes[sizes["saved"] > 0], _caps_line, by="saved"),
     )
-    yield "floor", "Where the floor is the problem", [words], floors
-    unheard = _named(silent, "", lambda row: f"{counted(row['memories'])} written, no reference")
-    words = _evidence_in_words(findings.cohort, len(silent))
-    yield "evidence", "Stores without evidence", [words], unheard
-    refused = _left_out(findings)
-    yield "refused", "Left out", [] if refused else ["Every store was read."], refused
-    every = _every_store(findings)
-    yield "stores", "The stores that load most" if every.remark else "Every store", [], [every]
+
+    mostly_floor = sizes[sizes["floor"] * 2 > sizes["boot_now"]]
+    sentence = _floor_sentence(len(mostly_floor))
+    examples = _examples(mostly_floor, _floor_line, by="floor")
+    yield "floor", "Where the floor is the problem", [sentence], examples
+
+    without_references = sizes[sizes["references"] == 0]
+    sentence = _evidence_sentence(findings.cohort, len(without_references))
+    examples = _examples(without_references, _no_reference_line)
+    yield "evidence", "Stores without evidence", [sentence], examples
+
+    failed = _failed_stores(findings)
+    yield "refused", "Left out", [] if failed else ["Every store was read."], failed
+    table = _store_table(findings)
+    is_cut = bool(table.remark)
+    yield "stores", "The stores that load most" if is_cut else "Every store", [], [table]
 
 
-def _named(sizes: pd.DataFrame, most: str, words: Callable[[dict[Any, Any]], str]) -> list[Table]:
-    """Return a table of the first stores, with `words` of each; none if there are no stores.
+def _examples(
+    sizes: pd.DataFrame, line_of: Callable[[dict[Any, Any]], str], *, by: str = ""
+) -> list[Table]:
+    """Return a table with a line on each of the first stores; an empty list if there is no store.
 
-    `most` is the column to sort by, largest first; empty to keep the order.
+    Parameters
+    ----------
+    sizes : DataFrame
+        Rows of :attr:`FleetFindings.sizes`.
+    line_of : callable
+        Returns the line from the fields of a row.
+    by : str, optional
+        The column to sort by, largest first; by default the order is kept.
     """
-    if most:
-        sizes = sizes.sort_values(most, ascending=False, kind="stable")
-    shown = sizes.head(SHOWN).to_dict("records")
-    rows = [(for_terminal(row["store"]), words(row)) for row in shown]
-    if not rows:
+    if sizes.empty:
         return []
-    return [Table("", (), rows)]
+    if by:
+        sizes = sizes.sort_values(by, ascending=False, kind="stable")
+    records = sizes.head(MAX_EXAMPLES).to_dict("records")
+    return [Table("", (), [(for_terminal(row["store"]), line_of(row)) for row in records])]
 
 
-def _caps_in_words(row: dict[Any, Any]) -> str:
-    """Return a sentence on the caps of a store, and on the tokens that the safe one saves."""
+def _floor_line(row: dict[Any, Any]) -> str:
+    """Return a line on a store's load-bearing tokens."""
+    return f"{row['floor']:,} of {row['boot_now']:,} tokens are load-bearing"
+
+
+def _no_reference_line(row: dict[Any, Any]) -> str:
+    """Return a line on a store without references."""
+    return f"{counted(row['memories'])} written, no reference"
+
+
+def _floor_sentence(stores: int) -> str:
+    """Return a sentence on the number of stores with more load-bearing than prunable tokens."""
+    if not stores:
+        return "In no store is the floor more than half of what is loaded."
+    return (
+        f"In {counted(stores, 'stores')} the floor is more than half of what is loaded; "
+        "memlab floor STORE shows what takes it."
+    )
+
+
+def _caps_line(row: dict[Any, Any]) -> str:
+    """Return a line on a store's caps, and on the tokens that the safe cap saves."""
     numbers = f"keep_recent = {row['keep_recent']:,} is safe, {row['likely']:,} is likely"
     return f"{numbers}: {counted(row['saved'], 'tokens')} fewer under the safe one"
 
 
-def _evidence_in_words(cohort: Cohort, silent: int) -> str:
-    """Return a sentence on the evidence for stores without references of their own."""
-    if not silent:
+def _evidence_sentence(cohort: Cohort, stores: int) -> str:
+    """Return a sentence on the evidence for the stores without references of their own."""
+    if not stores:
         return "Every store has references of its own."
-    by = f"{counted(silent, 'stores')} without a reference of their own: sized by"
+    by = f"{counted(stores, 'stores')} without a reference of their own: sized by"
     if not cohort.stores:
         return f"{by} other projects."
     fleet = f"{cohort.references:,} references of {cohort.stores:,} other stores of the fleet"
     return f"{by} {fleet} and by other projects."
 
 
-def _left_out(findings: FleetFindings) -> list[Table]:
-    """Return a table of the stores with an error, each once; none if there is no error."""
-    both = pd.concat([findings.stores, findings.sizes])[["store", "error"]].dropna()
-    refused = both.drop_duplicates("store").to_numpy().tolist()
-    rows = [tuple(map(for_terminal, row)) for row in refused]
+def _failed_stores(findings: FleetFindings) -> list[Table]:
+    """Return a table of the stores with an error, each once; an empty list if there is none."""
+    errors = pd.concat([findings.stores, findings.sizes])[["store", "error"]].dropna()
+    failed = errors.drop_duplicates("store").to_numpy().tolist()
+    rows = [tuple(map(for_terminal, row)) for row in failed]
     if not rows:
         return []
-    return [Table("", (), rows).first(LISTED, _WHERE)]
+    return [Table("", (), rows).first(MAX_ROWS, _LIST_COMMAND)]
 
 
-def _every_store(findings: FleetFindings) -> Table:
+def _store_table(findings: FleetFindings) -> Table:
     """Return the table of stores, most tokens at start first."""
     header = ("store", "memories", "tokens at start", "floor", "safe cap", "likely cap", "after")
     names = ["memories", "boot_tokens", "floor_tokens", "keep_recent", "likely", "boot_after"]
@@ -322,4 +359,4 @@ def _every_store(findings: FleetFindings) -> Table:
     for store, *numbers in findings.listed[["store", *names]].itertuples(index=False):
         cells = ["–" if pd.isna(number) else int(number) for number in numbers]
         rows.append((for_terminal(store), *cells))
-    return Table("", header, rows).first(LISTED, _WHERE)
+    return Table("", header, rows).first(MAX_ROWS, _LIST_COMMAND)

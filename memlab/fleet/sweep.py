@@ -23,7 +23,7 @@ from memlab.errors import MemlabError
 from memlab.files import OWNER_ONLY, read_whole, whole_file, write_whole
 from memlab.fleet import workers
 from memlab.fleet.names import Member, Sources, members_of
-from memlab.fleet.workers import FleetTask, Given, Outcome, Progress, Row, Runner
+from memlab.fleet.workers import ArgumentOf, FleetTask, Outcome, Progress, Row, Runner
 from memlab.growth.summary import past_arrays, summary_of
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source
@@ -36,19 +36,21 @@ if TYPE_CHECKING:
 STORE: Final = "store"
 """Column with the store's name."""
 
-SECONDS: Final = 2.0
-"""Approximate maximum time, in seconds, before a result is written to a file."""
+FLUSH_SECONDS: Final = 2.0
+"""Seconds after which queued results are written to a file."""
 
-_ARROW: Final = {
+_ARROW_TYPES: Final = {
     str: pa.string(),
     int: pa.int64(),
     float: pa.float64(),
     bytes: pa.large_binary(),
     datetime: pa.timestamp("us", "UTC"),
 }
-_STORE: Final = pa.field(STORE, pa.string())
-_OWN: Final = [pa.field(name, pa.string()) for name in ("error", "error_kind", "store_state")]
-_RUN: Final = "_run.json"
+_STORE_FIELD: Final = pa.field(STORE, pa.string())
+_STATUS_FIELDS: Final = [
+    pa.field(name, pa.string()) for name in ("error", "error_kind", "store_state")
+]
+_RUN_FILE: Final = "_run.json"
 """File that describes the run. Parquet readers skip names that begin with an underscore."""
 _MARKER: Final = "memlab_fleet_run"
 FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
@@ -62,7 +64,7 @@ def outcomes_of(
     runner: Runner | None = None,
     progress: Progress | None = None,
     out: str | PathLike[str] | None = None,
-    given: Given = workers.nothing,
+    argument_of: ArgumentOf = workers.no_argument,
 ) -> list[Outcome[Row]]:
     """Run a task on every store, and return the outcomes in the order of the names.
 
@@ -75,29 +77,35 @@ def outcomes_of(
     out : str or Path, optional
         A folder of results. Results that are still valid are read from it, and only the others are
         computed.
-    given : callable, optional
+    argument_of : callable, optional
         Returns the extra argument of the task for a store.
+
+    Returns
+    -------
+    list of Outcome
+        One for each store.
     """
     members = members_of(sources).stores
     shards = None if out is None else ParquetShards(Path(out), task)
-    outcomes: dict[str, Outcome[Row]] = {}
-    if shards is not None:
-        outcomes = shards.still_there(members)
+    outcomes = {} if shards is None else shards.load_valid(members)
     missing = [member for member in members if member.name not in outcomes]
     if progress is not None and outcomes:
         progress(len(outcomes), len(members))
     if runner is None:
-        runner = workers.usual_runner(missing)
+        runner = workers.default_runner(missing)
     try:
-        for outcome in runner.run(task, missing, given):
-            outcomes[outcome.name] = outcome if shards is None else shards.add(outcome)
+        for outcome in runner.run(task, missing, argument_of):
+            if shards is None:
+                outcomes[outcome.name] = outcome
+            else:
+                outcomes[outcome.name] = shards.add(outcome)
             if progress is not None:
                 progress(len(outcomes), len(members))
     finally:
         if shards is not None:
             shards.flush()
     if shards is not None:
-        shards.note(finished=True)
+        shards.write_run_file(finished=True)
     return [outcomes[member.name] for member in members]
 
 
@@ -113,21 +121,21 @@ def table_of(task: FleetTask[Any], sources: Sources, **how: Any) -> "pd.DataFram
 
 
 def _schema_of(task: FleetTask[Any]) -> Any:
-    """Return the Arrow schema: the store's name, the fields of a row, and those of an error."""
+    """Return the Arrow schema: the store's name, the fields of a row, and the status fields."""
     names = stored_names_of(task.row)
     columns = [
         pa.field(names[field.name], _arrow_type(field.type))
         for field in fields(task.row)
         if names[field.name] != STORE
     ]
-    return pa.schema([_STORE, *columns, *_OWN])
+    return pa.schema([_STORE_FIELD, *columns, *_STATUS_FIELDS])
 
 
 def _arrow_type(annotation: Any) -> Any:
     """Return the Arrow type of a field's annotation, such as ``int`` or ``int | None``."""
     for kind in (annotation, *get_args(annotation)):
-        if kind in _ARROW:
-            return _ARROW[kind]
+        if kind in _ARROW_TYPES:
+            return _ARROW_TYPES[kind]
     raise TypeError(f"no column type for {annotation!r}")
 
 
@@ -162,22 +170,35 @@ def _row_of(outcome: Outcome[Any]) -> dict[str, Any]:
 class ParquetShards:
     """A folder of Parquet files with the results of one task.
 
-    Raise a MemlabError if the folder holds other files, or the results of another task.
+    A *run* is one pass over all stores. An interrupted run is continued by the next call; after a
+    finished one a new run begins, which reuses the results that are still valid.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder, which is created if it does not exist.
+    task : FleetTask
+        The task whose results it holds.
+
+    Raises
+    ------
+    MemlabError
+        If the folder holds other files, or the results of another task.
     """
 
     def __init__(self, folder: Path, task: FleetTask[Any]) -> None:
         self.folder = folder
         self._task = task
         self._schema = _schema_of(task)
-        self._question = {"asked": task.name, **task.asked, "columns": self._schema.names}
-        self._waiting: list[dict[str, Any]] = []
-        self._since = monotonic()
-        self._is_fresh = self._begin()
+        self._task_identity = {"asked": task.name, **task.settings, "columns": self._schema.names}
+        self._queued: list[dict[str, Any]] = []
+        self._flushed_at = monotonic()
+        self._is_new_run = self._open()
 
-    def still_there(self, members: Sequence[Member]) -> dict[str, Outcome[Any]]:
+    def load_valid(self, members: Sequence[Member]) -> dict[str, Outcome[Any]]:
         """Return the results that are still valid, by store, and delete all others.
 
-        Afterwards the folder holds at most one row for each store.
+        Afterwards the folder holds at most one row for each store. Columns of bytes are not loaded.
         """
         small = [field for field in self._schema if not pa.types.is_large_binary(field.type)]
         outcomes: dict[str, Outcome[Any]] = {}
@@ -191,10 +212,10 @@ class ParquetShards:
         valid = {
             name: outcome
             for name, outcome in outcomes.items()
-            if name in named and self._still_holds(named[name], outcome)
+            if name in named and self._is_valid(named[name], outcome)
         }
         if len(valid) < len(outcomes):
-            self._keep({name: parts[name] for name in valid})
+            self._delete_rows_except({name: parts[name] for name in valid})
         return valid
 
     def add(self, outcome: Outcome[Any]) -> Outcome[Any]:
@@ -202,9 +223,9 @@ class ParquetShards:
         row = _row_of(outcome)
         names = stored_names_of(self._task.row)
         large = [name for name, column in names.items() if isinstance(row.get(column), bytes)]
-        self._waiting.append(row)
+        self._queued.append(row)
         # a change to a store is recorded at once
-        if self._task.changes or monotonic() - self._since > SECONDS:
+        if self._task.changes or monotonic() - self._flushed_at > FLUSH_SECONDS:
             self.flush()
         if outcome.value is None or not large:
             return outcome
@@ -212,30 +233,31 @@ class ParquetShards:
 
     def flush(self) -> None:
         """Write the queued results to a new file."""
-        if self._waiting:
+        if self._queued:
             files = _parts_of(self.folder)
             number = 1
             if files:
                 number = int(files[-1].stem.removeprefix("part-")) + 1
-            table = pa.Table.from_pylist(self._waiting, self._schema)
+            table = pa.Table.from_pylist(self._queued, self._schema)
             self._write(self.folder / f"part-{number:06}.parquet", table)
-        self._waiting = []
-        self._since = monotonic()
+        self._queued = []
+        self._flushed_at = monotonic()
 
-    def _still_holds(self, member: Member, outcome: Outcome[Any]) -> bool:
-        """Return whether a saved result is still valid; an error never is.
+    def _is_valid(self, member: Member, outcome: Outcome[Any]) -> bool:
+        """Return whether a saved result is still valid.
 
-        The result of a store whose files this machine cannot see is valid within the same run only.
+        An error is never valid. A row is valid if the store's files are unchanged. If this machine
+        cannot see the files, the row is valid for the rest of the run that wrote it.
         """
         if outcome.error:
             return False
         state = member.state()
         if not state:
-            return not self._is_fresh
+            return not self._is_new_run
         return outcome.state == state
 
-    def _keep(self, parts: Mapping[str, Path]) -> None:
-        """Delete all rows except those of these stores, each in its file."""
+    def _delete_rows_except(self, parts: Mapping[str, Path]) -> None:
+        """Delete all rows except, for each store in `parts`, the one in the given file."""
         for part in _parts_of(self.folder):
             table = _read(part, self._schema)
             is_kept = [parts.get(name) == part for name in table[STORE].to_pylist()]
@@ -263,72 +285,74 @@ class ParquetShards:
         with whole_file(part, limit=OWNER_ONLY) as draft:
             pq.write_table(table, draft, compression="zstd")
 
-    def _begin(self) -> bool:
-        """Open the folder, and return whether this is a new run.
+    def _open(self) -> bool:
+        """Open or create the folder, and return whether a new run begins.
 
-        It is one if the last run finished, or there was none. A new run that depends on something
-        else than the last one starts without its results.
+        A new run begins if the last one finished, or there was none. It deletes the results of the
+        last run if they depend on other input than its own.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise MemlabError(refused(f"{self.folder} cannot be made", error)) from error
-        before = self._read_note()
-        if not before and any(self.folder.iterdir()):
+        last_run = self._read_run_file()
+        if not last_run and any(self.folder.iterdir()):
             raise MemlabError(f"{self.folder} holds other files; name a new folder")
-        if before and before.get("question") != self._question:
+        if last_run and last_run.get("question") != self._task_identity:
             raise MemlabError(
                 f"{self.folder} holds the answers to another question, or those of another memlab; "
                 "name a new folder, or empty this one, as --fresh does"
             )
-        is_fresh = bool(before.get("finished", True))
-        rests_on = self._task.rests_on
-        if is_fresh and (rests_on is None or before.get("rests_on", "") != rests_on):
-            self._keep({})
-        self.note(finished=False)
-        return is_fresh
+        is_new_run = bool(last_run.get("finished", True))
+        depends_on = self._task.depends_on
+        has_same_input = depends_on is not None and last_run.get("rests_on", "") == depends_on
+        if is_new_run and not has_same_input:
+            self._delete_rows_except({})
+        self.write_run_file(finished=False)
+        return is_new_run
 
-    def _read_note(self) -> dict[str, Any]:
+    def _read_run_file(self) -> dict[str, Any]:
         """Return the description of the last run; empty if there is none."""
-        file = self.folder / _RUN
+        file = self.folder / _RUN_FILE
         if not file.exists():
             return {}
         try:
-            note = json.loads(read_whole(file))
+            fields = json.loads(read_whole(file))
         except ValueError:
             return {}
-        if not isinstance(note, dict) or _MARKER not in note:
+        if not isinstance(fields, dict) or _MARKER not in fields:
             return {}
-        with suppress(ValueError):  # the versions are malformed: the question is compared next
-            written = written_in(note[_MARKER], note.get("readable_from"))
+        with suppress(ValueError):  # malformed versions; the caller compares the task next
+            written = written_in(fields[_MARKER], fields.get("readable_from"))
             FORMAT.check(f"what is in {self.folder}", written, MemlabError)
-        return note
+        return fields
 
-    def note(self, *, finished: bool) -> None:
+    def write_run_file(self, *, finished: bool) -> None:
         """Write the description of this run: its task, and whether every store has a result."""
-        note = {
+        fields = {
             _MARKER: FORMAT.number,
             "readable_from": FORMAT.readable_from,
-            "question": self._question,
-            "rests_on": self._task.rests_on,
+            "question": self._task_identity,
+            "rests_on": self._task.depends_on,
             "finished": finished,
         }
-        write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n", limit=OWNER_ONLY)
+        write_whole(self.folder / _RUN_FILE, json.dumps(fields, indent=1) + "\n", limit=OWNER_ONLY)
 
 
-def column_of(folder: Path, name: str) -> Callable[[str], bytes | None]:
-    """Return a function from a store to its value in a column of bytes, None if it has no row.
+def value_lookup(folder: Path, name: str) -> Callable[[str], bytes | None]:
+    """Return a function that looks up a store's value in a column of bytes.
 
-    The column of one file at a time is held in memory.
+    The function takes the store's name, and returns None if the store has no row. It keeps the
+    column of one file at a time in memory.
     """
     parts: dict[str, Path] = {}
     for part in _parts_of(folder):
-        for store in _read(part, pa.schema([_STORE]))[STORE].to_pylist():
+        for store in _read(part, pa.schema([_STORE_FIELD]))[STORE].to_pylist():
             parts[store] = part
 
     @lru_cache(maxsize=1)
     def column(part: Path) -> dict[str, bytes]:
-        table = _read(part, pa.schema([_STORE, (name, _ARROW[bytes])]))
+        table = _read(part, pa.schema([_STORE_FIELD, (name, _ARROW_TYPES[bytes])]))
         return dict(zip(table[STORE].to_pylist(), table[name].to_pylist(), strict=True))
 
     def value_of(store: str) -> bytes | None:
@@ -342,7 +366,7 @@ def column_of(folder: Path, name: str) -> Callable[[str], bytes | None]:
 def start_over(folder: Path) -> None:
     """Delete the results in a folder; other files stay."""
     if folder.is_dir():
-        for file in [*_parts_of(folder), folder / _RUN]:
+        for file in [*_parts_of(folder), folder / _RUN_FILE]:
             file.unlink(missing_ok=True)
 
 
@@ -352,7 +376,7 @@ def _parts_of(folder: Path) -> list[Path]:
 
 
 def _read(part: Path, schema: Any) -> Any:
-    """Load the columns of a schema from a file; raise a MemlabError if the file has another."""
+    """Load the columns of a schema from a file; raise a MemlabError if their types differ."""
     import pyarrow.parquet as pq
 
     try:
@@ -470,12 +494,12 @@ def survey(
 
 def survey_task(now: datetime) -> FleetTask[StoreLine]:
     """Return the task that surveys a store."""
-    return FleetTask("survey", partial(_surveyed, now=now), StoreLine)
+    return FleetTask("survey", partial(_survey_store, now=now), StoreLine)
 
 
-def _surveyed(where: str, *, now: datetime) -> StoreLine:
+def _survey_store(location: str, *, now: datetime) -> StoreLine:
     """Return the survey of one store."""
-    source = open_source(where)
+    source = open_source(location)
     memories, _ = past_arrays(source, on_bad_row="keep")
     summary = summary_of(memories, now=now, threshold=None)
     boot = summary.boot

@@ -30,32 +30,36 @@ from memlab.store.records import batched
 
 Row = TypeVar("Row")
 
-Given = Callable[[Member], Any]
-"""Returns the extra argument of a task for one store, just before the store is submitted."""
+ArgumentOf = Callable[[Member], Any]
+"""Function that returns the extra argument of a task for one store.
+
+It is called just before the store is submitted, so that the arguments of all stores are never in
+memory together.
+"""
 AnyTask: TypeAlias = "FleetTask[Any]"
 Outcomes: TypeAlias = "Iterator[Outcome[Any]]"
 Progress = Callable[[int, int], None]
 """Called with the number of finished stores and the number of all stores."""
 
-FEW: Final = 20
-"""Number of stores below which starting processes takes longer than the work."""
-FEW_BYTES: Final = 20_000_000
-"""Total size in bytes below which starting processes takes longer than the work."""
+MIN_STORES_FOR_PROCESSES: Final = 20
+"""Number of stores from which processes save more time than they take to start."""
+MIN_BYTES_FOR_PROCESSES: Final = 20_000_000
+"""Total size of stores, in bytes, from which processes save more time than they take to start."""
 
 SET_ASIDE: Final = "SetAside"
 """Kind of the error of a store that kills every process that works on it."""
 
-TOGETHER: Final = 50
-"""Maximum number of stores in a chunk: the middle of the efficient range on Dask."""
-LARGE: Final = 16_000_000
+MAX_CHUNK_STORES: Final = 50
+"""Maximum number of stores in a chunk."""
+LARGE_STORE_BYTES: Final = 16_000_000
 """Size in bytes above which a store is a chunk of its own."""
-AHEAD: Final = 2
-"""Chunks submitted for each worker: one that runs and one that waits."""
+CHUNKS_PER_WORKER: Final = 2
+"""Number of chunks submitted for each worker: one runs, one waits."""
 HEARTBEAT: Final = 10.0
-"""Seconds without a result after which the pool is asked whether any worker is alive."""
+"""Seconds without a result after which the pool checks that a worker is alive."""
 PATIENCE: Final = 30.0
 """Seconds to wait for a scheduler to answer, and for a first worker."""
-LOADED_BEFORE: Final = ("memlab.fleet.workers", "memlab.fleet.sweep")
+PRELOADED_MODULES: Final = ("memlab.fleet.workers", "memlab.fleet.sweep")
 """Modules that the fork server imports once for all processes."""
 
 
@@ -85,15 +89,17 @@ class Outcome(Generic[Row]):
     state: str = ""
 
 
-def nothing(member: Member) -> None:
-    """Return None: the task takes no extra argument."""
+def no_argument(member: Member) -> None:
+    """Return None, which means that the task takes no extra argument."""
 
 
 @runtime_checkable
 class Runner(Protocol):
     """Runs a task on the stores of a fleet."""
 
-    def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
+    def run(
+        self, task: AnyTask, members: Sequence[Member], argument_of: ArgumentOf = no_argument
+    ) -> Outcomes:
         """Yield the outcome of each member, in the order in which they finish.
 
         Parameters
@@ -102,7 +108,7 @@ class Runner(Protocol):
             The task.
         members : sequence of Member
             The stores.
-        given : callable, optional
+        argument_of : callable, optional
             Returns the extra argument of the task for a store.
 
         Raises
@@ -120,26 +126,31 @@ class FleetTask(Generic[Row]):
     name: str
     """Name of the task, such as ``"survey"``."""
     work: Callable[..., Row]
-    """Takes the path or URL of a store, and the extra argument if there is one."""
+    """Takes the path or URL of a store, and the extra argument if it is not None."""
     row: type[Row]
-    """The dataclass of a row. A field ``store`` repeats the name of the outcome."""
+    """The dataclass that `work` returns. Its field ``store``, if any, is the store's name."""
     changes: bool = False
     """Whether the task changes the store."""
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the task; results of other settings are never reused."""
-    rests_on: str | None = ""
-    """Other input of the results. A later run reuses those with the same input; None: never."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the task. A folder of results holds those of one task and its settings."""
+    depends_on: str | None = ""
+    """Other input of the results, as text. A later run reuses results with the same input.
 
-    def do(self, member: Member, given: Any = None) -> Outcome[Row]:
-        """Run the task on one store, and return its row or its error. No error is raised."""
+    None means that no result is reused.
+    """
+
+    def do(self, member: Member, argument: Any = None) -> Outcome[Row]:
+        """Run the task on one store, and return its row or its error. No exception is raised."""
         if member.problem:
             return Outcome(name=member.name, error=member.problem, kind="StoreError")
         state = member.state()
-        arguments = (member.where,) if given is None else (member.where, given)
         try:
-            value = self.work(*arguments)
+            if argument is None:
+                value = self.work(member.location)
+            else:
+                value = self.work(member.location, argument)
             if self.changes:
-                return Outcome(name=member.name, value=value, state=member.state())
+                state = member.state()
             return Outcome(name=member.name, value=value, state=state)
         except MemlabError as error:
             message = str(error)
@@ -154,14 +165,17 @@ class FleetTask(Generic[Row]):
 class Serial:
     """Runs one store after the other, in this process."""
 
-    def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
+    def run(
+        self, task: AnyTask, members: Sequence[Member], argument_of: ArgumentOf = no_argument
+    ) -> Outcomes:
         """Yield the outcomes in the order of the members."""
         for member in members:
-            yield task.do(member, given(member))
+            yield task.do(member, argument_of(member))
 
 
 Chunk: TypeAlias = list[tuple[Member, Any]]
-Answer: TypeAlias = "Future[list[Outcome[Any]]]"
+"""Stores that a worker runs in one go, each with the extra argument of the task."""
+ChunkFuture: TypeAlias = "Future[list[Outcome[Any]]]"
 
 
 class WorkerPool(ABC):
@@ -175,33 +189,36 @@ class WorkerPool(ABC):
     """Errors of a chunk whose worker died."""
 
     @abstractmethod
-    def submit(self, task: AnyTask, chunk: Chunk) -> Answer:
+    def submit(self, task: AnyTask, chunk: Chunk) -> ChunkFuture:
         """Submit a chunk, even after a worker has died."""
 
     def heartbeat(self) -> None:  # noqa: B027 - not every pool has to
         """Raise a MemlabError if no worker is left."""
 
 
-def schedule(pool: WorkerPool, task: AnyTask, members: Sequence[Member], given: Given) -> Outcomes:
+def schedule(
+    pool: WorkerPool, task: AnyTask, members: Sequence[Member], argument_of: ArgumentOf
+) -> Outcomes:
     """Run a task in a pool, and yield the outcome of each member as it finishes.
 
-    Stores whose chunk killed its worker are tried again one by one at the end.
+    If a worker dies, any store of its chunk may be the cause. These stores run again one by one at
+    the end.
     """
 
-    def submit(chunk: list[Member]) -> Answer:
-        return pool.submit(task, [(member, given(member)) for member in chunk])
+    def submit(chunk: list[Member]) -> ChunkFuture:
+        return pool.submit(task, [(member, argument_of(member)) for member in chunk])
 
     waiting = chunks_of(members, pool.workers)
-    running: dict[Answer, list[Member]] = {}
+    running: dict[ChunkFuture, list[Member]] = {}
     suspects: list[Member] = []
     try:
         while waiting or running:
-            while waiting and len(running) < AHEAD * pool.workers:
+            while waiting and len(running) < CHUNKS_PER_WORKER * pool.workers:
                 chunk = waiting.popleft()
                 running[submit(chunk)] = chunk
-            for answer in _answered(pool, running):
-                chunk = running.pop(answer)
-                outcomes = _result(pool, answer)
+            for future in _wait_for_any(pool, running):
+                chunk = running.pop(future)
+                outcomes = _result(pool, future)
                 if outcomes is None:
                     suspects += chunk
                 else:
@@ -209,22 +226,25 @@ def schedule(pool: WorkerPool, task: AnyTask, members: Sequence[Member], given: 
         for member in suspects:
             yield _run_alone(pool, member, submit)
     finally:
-        for answer in running:
-            answer.cancel()
+        for future in running:
+            future.cancel()
 
 
 def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
-    """Return the members in chunks: each large one alone and first, then about eight a worker."""
-    large = [member for member in members if member.size > LARGE]
+    """Split the members into chunks, about eight for each worker.
+
+    Each large store is a chunk of its own. Those come first, the largest at the start.
+    """
+    large = [member for member in members if member.size > LARGE_STORE_BYTES]
     large.sort(key=lambda member: -member.size)
-    small = [member for member in members if member.size <= LARGE]
-    length = max(1, min(TOGETHER, len(small) // (8 * workers)))
+    small = [member for member in members if member.size <= LARGE_STORE_BYTES]
+    chunk_size = max(1, min(MAX_CHUNK_STORES, len(small) // (8 * workers)))
     chunks = deque([member] for member in large)
-    chunks.extend(batched(small, length))
+    chunks.extend(batched(small, chunk_size))
     return chunks
 
 
-def _answered(pool: WorkerPool, running: Collection[Answer]) -> set[Answer]:
+def _wait_for_any(pool: WorkerPool, running: Collection[ChunkFuture]) -> set[ChunkFuture]:
     """Wait until at least one chunk has finished, and return the finished ones."""
     while True:
         done, _ = wait(running, HEARTBEAT, return_when=FIRST_COMPLETED)
@@ -233,10 +253,10 @@ def _answered(pool: WorkerPool, running: Collection[Answer]) -> set[Answer]:
         pool.heartbeat()
 
 
-def _result(pool: WorkerPool, answer: Answer) -> list[Outcome[Any]] | None:
+def _result(pool: WorkerPool, future: ChunkFuture) -> list[Outcome[Any]] | None:
     """Return the outcomes of a chunk; None if it killed its worker."""
     try:
-        return answer.result()
+        return future.result()
     except pool.death_errors:
         return None
     except CancelledError as error:
@@ -246,13 +266,13 @@ def _result(pool: WorkerPool, answer: Answer) -> list[Outcome[Any]] | None:
 
 
 def _run_alone(
-    pool: WorkerPool, member: Member, submit: Callable[[list[Member]], Answer]
+    pool: WorkerPool, member: Member, submit: Callable[[list[Member]], ChunkFuture]
 ) -> Outcome[Any]:
-    """Run a store while no other one runs, so that it is to blame if the worker dies."""
+    """Run one store while no other one runs, so that it must be the cause if the worker dies."""
     for _ in range(pool.attempts):
-        answer = submit([member])
-        _answered(pool, [answer])
-        outcomes = _result(pool, answer)
+        future = submit([member])
+        _wait_for_any(pool, [future])
+        outcomes = _result(pool, future)
         if outcomes:
             return outcomes[0]
     message = (
@@ -262,9 +282,9 @@ def _run_alone(
     return Outcome(name=member.name, error=message, kind=SET_ASIDE)
 
 
-def _work_through(task: AnyTask, chunk: Chunk) -> list[Outcome[Any]]:
-    """Run the task on each store of a chunk; workers execute this function."""
-    return [task.do(member, given) for member, given in chunk]
+def _run_chunk(task: AnyTask, chunk: Chunk) -> list[Outcome[Any]]:
+    """Run the task on each store of a chunk, in a worker."""
+    return [task.do(member, argument) for member, argument in chunk]
 
 
 @dataclass(frozen=True)
@@ -295,10 +315,12 @@ class Processes:
         if self.count is not None:
             arguments.whole_number("count", self.count, least=1)
 
-    def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
+    def run(
+        self, task: AnyTask, members: Sequence[Member], argument_of: ArgumentOf = no_argument
+    ) -> Outcomes:
         """Yield the outcomes as they finish; raise a MemlabError if no process can be started."""
         with closing(_ProcessPool(self.count or len(os.sched_getaffinity(0)))) as pool:
-            yield from schedule(pool, task, members, given)
+            yield from schedule(pool, task, members, argument_of)
 
 
 class _ProcessPool(WorkerPool):
@@ -309,7 +331,7 @@ class _ProcessPool(WorkerPool):
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._executor = self._started()
+        self._executor = self._start()
         try:
             self._executor.submit(os.getpid).result()
         except BrokenProcessPool as error:
@@ -319,31 +341,33 @@ class _ProcessPool(WorkerPool):
                 'if __name__ == "__main__":, or pass runner=memlab.fleet.Serial()'
             ) from error
 
-    def submit(self, task: AnyTask, chunk: Chunk) -> Answer:
+    def submit(self, task: AnyTask, chunk: Chunk) -> ChunkFuture:
         try:
-            return self._executor.submit(_work_through, task, chunk)
+            return self._executor.submit(_run_chunk, task, chunk)
         except BrokenProcessPool:
             self.close()
-            self._executor = self._started()
-            return self._executor.submit(_work_through, task, chunk)
+            self._executor = self._start()
+            return self._executor.submit(_run_chunk, task, chunk)
 
     def close(self) -> None:
-        """End the processes, with Ctrl-C blocked: a second one would make Python wait for ever."""
+        """End the processes. Ctrl-C is blocked meanwhile, because it would make Python hang."""
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self._executor.shutdown(cancel_futures=True)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def _started(self) -> ProcessPoolExecutor:
+    def _start(self) -> ProcessPoolExecutor:
         """Start the processes."""
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(LOADED_BEFORE))
-        return ProcessPoolExecutor(self.workers, mp_context=context, initializer=_begin)
+        context.set_forkserver_preload(list(PRELOADED_MODULES))
+        return ProcessPoolExecutor(
+            self.workers, mp_context=context, initializer=_initialize_process
+        )
 
 
-def _begin() -> None:
+def _initialize_process() -> None:
     """Initialize a process: ignore Ctrl-C, and exit when the parent process ends."""
 
-    def end_with(parent: BaseProcess) -> None:
+    def exit_with_parent(parent: BaseProcess) -> None:
         parent.join()
         os._exit(1)
 
@@ -351,7 +375,7 @@ def _begin() -> None:
     gc.freeze()  # the collector skips imported modules, which are never freed
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+        threading.Thread(target=exit_with_parent, args=(parent,), daemon=True).start()
 
 
 @dataclass(frozen=True)
@@ -369,9 +393,11 @@ class Cluster:
     client: Any = field(repr=False)
     patience: float = PATIENCE
 
-    def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
+    def run(
+        self, task: AnyTask, members: Sequence[Member], argument_of: ArgumentOf = no_argument
+    ) -> Outcomes:
         """Yield the outcomes as they finish; raise a MemlabError if no worker is left."""
-        yield from schedule(_DaskPool(self.client, self.patience), task, members, given)
+        yield from schedule(_DaskPool(self.client, self.patience), task, members, argument_of)
 
 
 @contextmanager
@@ -423,13 +449,15 @@ class _DaskPool(WorkerPool):
         self._client = client
         self._patience = patience
         self._where = str(client.scheduler.address)
-        self._wait_for_one()
+        self._wait_for_worker()
         self.workers = max(1, sum(client.nthreads().values()))
         self._executor = client.get_executor(pure=False)
 
-    def submit(self, task: AnyTask, chunk: Chunk) -> Answer:
-        answer: Answer = self._executor.submit(work_as_version, task, chunk, memlab.__version__)
-        return answer
+    def submit(self, task: AnyTask, chunk: Chunk) -> ChunkFuture:
+        future: ChunkFuture = self._executor.submit(
+            run_chunk_on_dask, task, chunk, memlab.__version__
+        )
+        return future
 
     def heartbeat(self) -> None:
         """Wait for a worker; raise a MemlabError if none connects."""
@@ -438,9 +466,9 @@ class _DaskPool(WorkerPool):
                 f"the scheduler at {self._where} went away; what is done is done: run the same "
                 "command again"
             )
-        self._wait_for_one()
+        self._wait_for_worker()
 
-    def _wait_for_one(self) -> None:
+    def _wait_for_worker(self) -> None:
         """Wait until at least one worker is connected."""
         try:
             self._client.wait_for_workers(1, timeout=self._patience)
@@ -452,11 +480,11 @@ class _DaskPool(WorkerPool):
             ) from error
 
 
-def work_as_version(task: AnyTask, chunk: Chunk, version: str) -> list[Outcome[Any]]:
+def run_chunk_on_dask(task: AnyTask, chunk: Chunk, version: str) -> list[Outcome[Any]]:
     """Run the task on each store of a chunk, on a worker of Dask.
 
-    Name the machine in errors of missing packages. Raise a MemlabError if the worker's memlab has
-    another version than the client's.
+    The error of a missing package names the worker's machine. Raise a MemlabError if `version`,
+    the client's version of memlab, differs from the worker's.
     """
     host = socket.gethostname()
     if version != memlab.__version__:
@@ -465,7 +493,7 @@ def work_as_version(task: AnyTask, chunk: Chunk, version: str) -> list[Outcome[A
             "install the same on every worker and start them again"
         )
     outcomes = []
-    for outcome in _work_through(task, chunk):
+    for outcome in _run_chunk(task, chunk):
         if outcome.kind == "MissingExtraError":
             outcomes.append(replace(outcome, error=f"on {host}: {outcome.error}"))
         else:
@@ -473,8 +501,9 @@ def work_as_version(task: AnyTask, chunk: Chunk, version: str) -> list[Outcome[A
     return outcomes
 
 
-def usual_runner(members: Sequence[Member]) -> Runner:
+def default_runner(members: Sequence[Member]) -> Runner:
     """Return the default runner: processes if they save more time than they take to start."""
-    if len(members) < FEW and sum(member.size for member in members) < FEW_BYTES:
+    total_bytes = sum(member.size for member in members)
+    if len(members) < MIN_STORES_FOR_PROCESSES and total_bytes < MIN_BYTES_FOR_PROCESSES:
         return Serial()
     return Processes()

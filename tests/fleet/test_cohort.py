@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 from stores import row, write_rows
 
 import memlab
-from memlab.evidence.prior import fitted_law
+from memlab.evidence.prior import Project, ReachPrior, fitted_law
 from memlab.fleet import Serial, cohort_of, size
-from memlab.fleet.cohort import SAMPLE, Cohort, StoreEstimate, fit_cohort, sample_of, size_task
+from memlab.fleet.cohort import (
+    MAX_SAMPLED_STORES,
+    Cohort,
+    StoreEstimate,
+    fit_cohort,
+    sample_of,
+    size_task,
+)
 from memlab.fleet.names import Member, Members
 
 LAW = fitted_law()
@@ -72,19 +79,36 @@ def test_what_is_fitted_is_a_law(stores: int, seed: int, references: int) -> Non
 @given(stores=st.integers(1, 9), seed=st.integers(0, 99))
 @settings(max_examples=20)
 def test_without_a_store_a_cohort_is_that_of_the_others(stores: int, seed: int) -> None:
-    told = simulated(stores, seed=seed, away=0.1)
-    whole = fit_cohort(told)
-    for name in told:
-        others = fit_cohort({n: each for n, each in told.items() if n != name})
+    estimates = simulated(stores, seed=seed, away=0.1)
+    whole = fit_cohort(estimates)
+    for name in estimates:
+        others = fit_cohort({n: each for n, each in estimates.items() if n != name})
         assert whole.without(name) == others
     assert whole.without("another") is whole
 
 
+def test_digest_of_prior_is_the_one_of_saved_runs() -> None:
+    law = ReachPrior(
+        shares=(0.5, 0.9),
+        reach=(0.25, 0.75),
+        between=(0.05, 0.1),
+        within=(0.02, 0.04),
+        noise=(0.5, 0.3),
+        worth=40.0,
+        pace=(2.0, 0.5),
+        seen=(100, 4000),
+        projects=(Project("one", (100, 200), {"0.5": (0.2, 0.3)}),),
+        source="one project",
+    )
+    prior = Cohort(law=law, stores=3, references=30, weights=(0.25, 0.5))
+    assert size_task(prior, {}).depends_on == "802ea977d821343a249ea57b6ceed616"
+
+
 def test_the_sample_is_the_same_every_time_whatever_the_order() -> None:
-    members = [Member(f"/srv/{n}", f"/srv/{n}") for n in range(3 * SAMPLE)]
+    members = [Member(f"/srv/{n}", f"/srv/{n}") for n in range(3 * MAX_SAMPLED_STORES)]
     first = sample_of(Members(tuple(members)))
     assert first == sample_of(Members(tuple(members[::-1])))
-    assert len(first) == SAMPLE
+    assert len(first) == MAX_SAMPLED_STORES
 
 
 def follower(path: Path, count: int, back: int) -> Path:

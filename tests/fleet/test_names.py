@@ -87,7 +87,7 @@ def test_a_url_has_no_password_counts_once_and_is_said_where_it_opens_nothing(ag
     assert found.repeated == 1
     assert len(names_and_problems(found)[1]) == 2
     assert "secret" not in repr(found)
-    assert "secret" in found.stores[3].where
+    assert "secret" in found.stores[3].location
 
 
 @pytest.mark.parametrize(

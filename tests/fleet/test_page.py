@@ -14,7 +14,7 @@ import memlab
 from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
 from memlab.compaction.reclaim import space
 from memlab.fleet import FleetFindings, Serial, examine_fleet, write_fleet_report
-from memlab.fleet.page import LISTED, fleet_page
+from memlab.fleet.page import MAX_ROWS, fleet_page
 from memlab.store.archive.location import archive_path
 
 
@@ -54,8 +54,8 @@ def test_a_page_stays_small_and_says_what_it_leaves_out(few: FleetFindings, coun
     assert re.search(r"<h1>The safe caps of [\d,]+ stores cut their starts today from ", page)
     anchors = attributes_in(page, "id")
     listed = [each for each in anchors if re.fullmatch(r"s\d+", each)]
-    assert len(listed) == min(LISTED, count - found.failed)
-    assert ("more; memlab fleet show --csv lists them all" in page) == (count > LISTED)
+    assert len(listed) == min(MAX_ROWS, count - found.failed)
+    assert ("more; memlab fleet show --csv lists them all" in page) == (count > MAX_ROWS)
 
 
 def test_a_page_asks_for_nothing_and_every_link_leads_somewhere(few: FleetFindings) -> None:

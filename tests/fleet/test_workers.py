@@ -25,7 +25,15 @@ from memlab.compaction import archived_rows
 from memlab.errors import MemlabError
 from memlab.fleet import Cluster, Member, Outcome, Processes, Runner, Serial, StoreLine, cluster_at
 from memlab.fleet.sweep import outcomes_of, survey_task
-from memlab.fleet.workers import LARGE, TOGETHER, Answer, Chunk, FleetTask, Given, WorkerPool
+from memlab.fleet.workers import (
+    LARGE_STORE_BYTES,
+    MAX_CHUNK_STORES,
+    ArgumentOf,
+    Chunk,
+    ChunkFuture,
+    FleetTask,
+    WorkerPool,
+)
 from memlab.lazy import import_extra
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -47,9 +55,12 @@ class KillsOne(Processes):
     """Processes of which one is killed by somebody else, whatever it is doing then."""
 
     def run(
-        self, task: FleetTask[Any], members: Sequence[Member], given: Given = fleet.workers.nothing
+        self,
+        task: FleetTask[Any],
+        members: Sequence[Member],
+        argument_of: ArgumentOf = fleet.workers.no_argument,
     ) -> Iterator[Outcome[Any]]:
-        for number, outcome in enumerate(super().run(task, members, given)):
+        for number, outcome in enumerate(super().run(task, members, argument_of)):
             if number == 1:
                 os.kill(multiprocessing.active_children()[-1].pid or 0, signal.SIGKILL)
             yield outcome
@@ -131,18 +142,32 @@ def test_a_worker_that_is_killed_while_it_applies_loses_nothing_and_repeats_noth
 
 @given(
     sizes=st.lists(
-        st.sampled_from([0, 1_000_000, LARGE // 3, LARGE, LARGE + 1, 3 * LARGE]), max_size=400
+        st.sampled_from(
+            [
+                0,
+                1_000_000,
+                LARGE_STORE_BYTES // 3,
+                LARGE_STORE_BYTES,
+                LARGE_STORE_BYTES + 1,
+                3 * LARGE_STORE_BYTES,
+            ]
+        ),
+        max_size=400,
     ),
     workers=st.integers(1, 8),
 )
 def test_chunks_hold_every_store_once_and_large_ones_alone(sizes: list[int], workers: int) -> None:
     members = [Member(f"s{n}", f"s{n}", size) for n, size in enumerate(sizes)]
     chunks = fleet.workers.chunks_of(members, workers)
-    large = sorted((m for m in members if m.size > LARGE), key=lambda member: -member.size)
-    small = [member for member in members if member.size <= LARGE]
+    large = sorted(
+        (m for m in members if m.size > LARGE_STORE_BYTES), key=lambda member: -member.size
+    )
+    small = [member for member in members if member.size <= LARGE_STORE_BYTES]
     assert [member for chunk in chunks for member in chunk] == [*large, *small]
-    together = max(1, min(TOGETHER, len(small) // (8 * workers)))
-    assert all(len(chunk) <= (1 if chunk[0].size > LARGE else together) for chunk in chunks)
+    together = max(1, min(MAX_CHUNK_STORES, len(small) // (8 * workers)))
+    assert all(
+        len(chunk) <= (1 if chunk[0].size > LARGE_STORE_BYTES else together) for chunk in chunks
+    )
 
 
 class Watched(WorkerPool):
@@ -156,7 +181,7 @@ class Watched(WorkerPool):
         self.most = 0
         self.threads = ThreadPoolExecutor(2)
 
-    def submit(self, task: FleetTask[Any], chunk: Chunk) -> Answer:
+    def submit(self, task: FleetTask[Any], chunk: Chunk) -> ChunkFuture:
         self.held += len(chunk)
         self.most = max(self.most, self.held)
         return self.threads.submit(lambda: [task.do(member, given) for member, given in chunk])
@@ -166,11 +191,11 @@ def test_no_more_is_handed_out_than_keeps_the_workers_busy() -> None:
     pool = Watched()
     members = [Member(str(n), str(n), problem="none") for n in range(2_000)]
     done = 0
-    for _ in fleet.workers.schedule(pool, survey_task(NOW), members, fleet.workers.nothing):
+    for _ in fleet.workers.schedule(pool, survey_task(NOW), members, fleet.workers.no_argument):
         done = done + 1
         pool.held = pool.held - 1
     assert done == 2_000
-    assert pool.most <= fleet.workers.AHEAD * pool.workers * TOGETHER
+    assert pool.most <= fleet.workers.CHUNKS_PER_WORKER * pool.workers * MAX_CHUNK_STORES
 
 
 # Processes
@@ -178,9 +203,9 @@ def test_no_more_is_handed_out_than_keeps_the_workers_busy() -> None:
 
 def test_a_few_small_stores_are_done_here() -> None:
     few = [Member(str(n), str(n), 1000) for n in range(3)]
-    assert isinstance(fleet.workers.usual_runner(few), Serial)
-    assert isinstance(fleet.workers.usual_runner(few * 20), Processes)
-    assert isinstance(fleet.workers.usual_runner([Member("large", "large", 10**9)]), Processes)
+    assert isinstance(fleet.workers.default_runner(few), Serial)
+    assert isinstance(fleet.workers.default_runner(few * 20), Processes)
+    assert isinstance(fleet.workers.default_runner([Member("large", "large", 10**9)]), Processes)
 
 
 def test_a_script_without_a_guard_is_told_so_and_no_store_is_blamed(tmp_path: Path) -> None:
@@ -240,10 +265,10 @@ def test_a_worker_of_another_memlab_reads_nothing_one_without_an_extra_says_so(s
     chunk = [(Member.at(str(store)), None)]
     here = socket.gethostname()
     with pytest.raises(MemlabError, match=rf"the worker on {here} runs memlab"):
-        fleet.workers.work_as_version(FleetTask("reads", read.append, StoreLine), chunk, "0.0.9")
+        fleet.workers.run_chunk_on_dask(FleetTask("reads", read.append, StoreLine), chunk, "0.0.9")
     assert read == []
     needs = FleetTask("needs", lambda _: import_extra("nosuchmodule", extra="none"), StoreLine)
-    (found,) = fleet.workers.work_as_version(needs, chunk, memlab.__version__)
+    (found,) = fleet.workers.run_chunk_on_dask(needs, chunk, memlab.__version__)
     assert found.kind == "MissingExtraError"
     assert found.error.startswith(f"on {here}: this needs nosuchmodule, ")
     assert "'.[none]' in a checkout" in found.error
