@@ -3,7 +3,7 @@
 import sqlite3
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -30,13 +30,15 @@ from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sizing.in_force import effective_policy
 from memlab.sources.archived import archive_meant, archives_of
 from memlab.sources.base import Source, losses_unknown, read_consistent
+from memlab.sources.capabilities import superseding_id
 from memlab.sources.opening import SourceLike, open_kind, open_source, settings_of
-from memlab.sources.readers import Reader
+from memlab.sources.readers import Key, Reader
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.identity import check_is_of
 from memlab.store.archive.kind import noted_store
 from memlab.store.archive.location import name_elsewhere
 from memlab.store.archive.open_archive import OpenArchive
+from memlab.store.archive.retired import retired_in
 from memlab.store.archive.schema import Entry
 from memlab.store.archive.worktree import git_words
 from memlab.store.database import HOW_TO_GO_ON, path_named, store_file, wal_fault
@@ -437,22 +439,41 @@ def _archive(source: Source) -> Check:
 
 
 def _documents(path: SourceLike) -> Iterator[Check]:
-    """Say which archived files are no memories: an earlier version took documents for memories."""
+    """Say which deleted or retired files are no memories: an earlier version took them for some."""
     with suppress(MemlabError, OSError, ValueError), warnings.catch_warnings(action="ignore"):
         meant = archive_meant(path)
         for place in [] if meant is None else archives_of(meant.folder, meant.scheme):
             opened = open_kind(place.scheme, str(place.folder))
             source = opened.putting_back(place.folder, place.path)
-            found = source.archive.read(partial(documents_in, source))
-            for entry, names in found.items():
-                summary = (
-                    f"{counted(len(names), 'files')} that are no memories were taken out of "
-                    f"{place.folder} on {entry.archived_at:%Y-%m-%d}: {some_of(names)}"
-                )
-                undo = command("restore", place.folder, entry.digest[:12])
-                advice = f"{undo} brings back all that went then"
-                counts = {"documents": len(names)}
-                yield Check("documents", Status.WARN, summary, advice, counts)
+            deleted = source.archive.read(partial(documents_in, source))
+            yield from _documents_checks(place.folder, deleted, f"taken out of {place.folder}")
+            retired = _retired_documents(source)
+            yield from _documents_checks(place.folder, retired, f"retired in {place.folder}")
+
+
+def _documents_checks(
+    folder: Path, found: Mapping[Entry, Sequence[str]], what_happened: str
+) -> Iterator[Check]:
+    """Warn of documents that plans deleted or retired, each plan with the command that undoes it.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the store.
+    found : mapping of Entry to sequence of str
+        The names of the documents by plan.
+    what_happened : str
+        What the plans did with them, as a participle.
+    """
+    for entry, names in found.items():
+        summary = (
+            f"{counted(len(names), 'files')} that are no memories were {what_happened} on "
+            f"{entry.archived_at:%Y-%m-%d}: {some_of(names)}"
+        )
+        undo = command("restore", folder, entry.digest[:12])
+        advice = f"{undo} brings back all that went then"
+        counts = {"documents": len(names)}
+        yield Check("documents", Status.WARN, summary, advice, counts)
 
 
 def documents_in(source: Source, archive: OpenArchive) -> dict[Entry, list[str]]:
@@ -468,6 +489,30 @@ def documents_in(source: Source, archive: OpenArchive) -> dict[Entry, list[str]]
                 if is_away and source.is_document(copy.key, record):
                     found.setdefault(entry, []).append(str(copy.key))
     return found
+
+
+def _retired_documents(source: Source) -> dict[Entry, list[str]]:
+    """Return by plan the files that are no memories and are retired.
+
+    The archive notes by which plan. The store shows whether a file is retired, and what is in it.
+    """
+    if source.is_missing() or source.retirement is None:
+        return {}
+
+    def noted(archive: OpenArchive) -> dict[Key, Entry]:
+        plans = {entry.apply: entry for entry in archive.entries()}
+        retired = retired_in(archive)
+        return {key: plans[note.apply] for key, note in retired.items() if note.apply in plans}
+
+    def look(reader: Reader) -> dict[Entry, list[str]]:
+        found = dict[Entry, list[str]]()
+        for key, record in reader.records(plan_of):
+            if superseding_id(source, record) and source.is_document(key, record):
+                found.setdefault(plan_of[key], []).append(str(key))
+        return found
+
+    plan_of = source.archive.read(noted)
+    return read_consistent(source, look)
 
 
 def _archive_file(source: Source) -> Iterator[Check]:

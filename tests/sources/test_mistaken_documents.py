@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from claude_store import write_memories
 from shell import run, said
 from stores import files_in
 
 import memlab
 from memlab import compaction
 from memlab.errors import UndecidedKindError
-from memlab.upkeep.health import doctor
+from memlab.upkeep.health import Check, Status, doctor
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "mistaken_documents"
 FILES: dict[str, Any] = json.loads((GOLDEN / "files.json").read_text())
@@ -21,13 +22,19 @@ DIGESTS = {
     "workspace": "cd34c32a8f80",
     "retired": "bbce92b1a414",
     "project": "c8109cbff8eb",
+    "listed": "f122d42bc39e",
 }
 DELETED = ("repository", "workspace", "project")
+RETIRED = {
+    "retired": {"SOUL.md", "AGENTS.md", "USER.md"},
+    "listed": {"README.md", "ARCHITECTURE.md"},
+}
 NAMES = {
     "repository": ("{}", "claude:{}"),
     "workspace": ("{}", "claude:{}", "openclaw:{}"),
     "retired": ("{}", "claude:{}", "openclaw:{}"),
     "project": ("{}", "serena:{}"),
+    "listed": ("{}",),
 }
 EACH_NAME = [(store, name) for store, names in NAMES.items() for name in names]
 
@@ -124,6 +131,42 @@ def test_doctor_names_documents_and_the_command(tmp_path: Path, store: str) -> N
     assert "damaged" not in str(doctor(folder))
     memlab.restore(DIGESTS[store], store=folder)
     assert "documents" not in [check.name for check in doctor(folder).checks]
+
+
+def documents_found(store: str | Path) -> list[Check]:
+    return [check for check in doctor(store).checks if check.name == "documents"]
+
+
+@pytest.mark.parametrize(("store", "name"), [each for each in EACH_NAME if each[0] in RETIRED])
+def test_doctor_names_retired_documents_and_the_command(
+    tmp_path: Path, store: str, name: str
+) -> None:
+    folder = copy_of(store, tmp_path)
+    (found,) = documents_found(name.format(folder))
+    assert found.status is Status.WARN
+    assert found.counts == {"documents": len(RETIRED[store])}
+    for document in RETIRED[store]:
+        assert document in found.summary
+    assert f"memlab restore {folder} {DIGESTS[store]}" in found.advice
+    said("restore", folder, DIGESTS[store])
+    assert documents_found(name.format(folder)) == []
+
+
+def test_doctor_names_no_retired_document_whose_line_is_back(tmp_path: Path) -> None:
+    folder = copy_of("listed", tmp_path)
+    index = folder / "MEMORY.md"
+    index.write_text(index.read_text() + "- [Overview](README.md)\n")
+    (found,) = documents_found(folder)
+    assert found.counts == {"documents": 1}
+    assert "README.md" not in found.summary
+    assert "ARCHITECTURE.md" in found.summary
+
+
+def test_doctor_names_no_retired_memory_as_a_document(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    write_memories(folder, "a", "b", "c", "d")
+    memlab.apply(memlab.plan(f"claude:{folder}", memlab.KeepRecent(2), retire=True))
+    assert documents_found(f"claude:{folder}") == []
 
 
 def test_doctor_finds_a_project_named_by_its_scheme(tmp_path: Path) -> None:

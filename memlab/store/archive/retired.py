@@ -21,6 +21,8 @@ class Retired(NamedTuple):
     ----------
     name : str
         The keyed hash of its id.
+    apply : int
+        The number of the plan that retired it last.
     retired_at : datetime
         When it was retired last.
     returned_at : datetime or None
@@ -30,6 +32,7 @@ class Retired(NamedTuple):
     """
 
     name: str
+    apply: int
     retired_at: datetime
     returned_at: datetime | None
     times_needed: int
@@ -59,8 +62,8 @@ def retired_in(archive: OpenArchive) -> RetiredMemories:
     if not archive.has_table("retired"):
         return memories
     memories.hash_key = key_of(archive) or b""
-    for rowid, key, name, retired_at, returned_at, times, is_interrupted in archive.rows(
-        "SELECT retired.rowid, key, name, retired_at, returned_at, times_needed, "
+    for rowid, key, name, apply, retired_at, returned_at, times, is_interrupted in archive.rows(
+        "SELECT retired.rowid, key, name, apply, retired_at, returned_at, times_needed, "
         "digest IS NOT NULL AND finished_at IS NULL FROM retired LEFT JOIN applies USING (apply)"
     ):
         with archive.leaving_out(f"retired memory {rowid}"):
@@ -69,8 +72,10 @@ def retired_in(archive: OpenArchive) -> RetiredMemories:
             if returned_at is not None:
                 returned = moment_in(returned_at, "returned_at")
             integer(0, 2**31)(times)
+            integer(1)(apply)
             memories[key_in(key)] = Retired(
                 name=text_in(name, "its name"),
+                apply=apply,
                 retired_at=retired,
                 returned_at=returned,
                 times_needed=times,
