@@ -217,17 +217,24 @@ def _check_ids(frame: pd.DataFrame, source: Source, ids: Collection[str]) -> Non
             lists = command("rows", source.name, "--json")
             raise PlanError(f"{memory_id!r} is no memory of this store; {lists} lists their ids")
         memory = known.loc[memory_id]
-        if memory[col.PRUNABLE]:
-            continue
-        if memory[col.LOAD_BEARING]:
-            words = f"{memory_id!r} is load-bearing, and is never deleted or retired"
-            if source.supersession is not None:
-                replaces = command("floor", source.name, "--supersede", f"{memory_id}=NEWER")
-                words += f"; {replaces} has a newer memory stand for it, so that it is not loaded"
-            raise PlanError(words)
-        raise PlanError(
+        if not memory[col.PRUNABLE]:
+            is_load_bearing = bool(memory[col.LOAD_BEARING])
+            raise PlanError(
+                reason_to_keep(memory_id, source=source, is_load_bearing=is_load_bearing)
+            )
+
+
+def reason_to_keep(memory_id: str, *, source: Source, is_load_bearing: bool) -> str:
+    """Return why a memory that is not prunable is not deleted by its id, and what to do instead."""
+    if not is_load_bearing:
+        return (
             f"{memory_id!r} is not loaded any more: it is superseded, retired, or named by no index"
         )
+    words = f"{memory_id!r} is load-bearing, and is never deleted or retired"
+    if source.supersession is not None:
+        replaces = command("floor", source.name, "--supersede", f"{memory_id}=NEWER")
+        words += f"; {replaces} supersedes it by a newer memory, so that it is not loaded"
+    return words
 
 
 def _evidence_of(

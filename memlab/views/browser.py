@@ -14,10 +14,13 @@ from matplotlib.dates import num2date
 from memlab import charts
 from memlab import columns as c
 from memlab.charts.figure import NARROW, STYLE, Chart, as_svg
+from memlab.clock import now_utc
+from memlab.compaction.applier import apply
 from memlab.compaction.memory_table import AGE_DAYS, LABEL, READS, rows, without_controls
 from memlab.compaction.plan_cost import cost_of
-from memlab.compaction.planner import plan
-from memlab.compaction.plans import Plan
+from memlab.compaction.planner import plan, reason_to_keep
+from memlab.compaction.plans import Plan, Receipt
+from memlab.compaction.restorer import restore
 from memlab.errors import MemlabError
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import Log
@@ -27,7 +30,10 @@ from memlab.frame.fields import Flags, arrays_of
 from memlab.growth import boot_context, growth_curve
 from memlab.growth.context import PARTS, parts_of
 from memlab.lazy import import_extra
+from memlab.sources.base import Source
+from memlab.store.database import store_file
 from memlab.text import DisplayMixin, Table, TextPage, as_html, counted, for_terminal
+from memlab.views.bundled import folder_of
 
 LISTED: Final = 10
 """Number of memories in the table of a page without scripts."""
@@ -75,7 +81,8 @@ class MemoryBrowser(DisplayMixin):
     """A grid of a store's memories, with charts and a range of time to filter it.
 
     The browser is displayed as the last expression of a cell. Everything can be done with the
-    keyboard, and by the methods here. Nothing is written to the store.
+    keyboard, and by the methods here. The store is only read, until *Delete them* applies the plan
+    that is shown; *Undo* restores what it deleted.
 
     Attributes
     ----------
@@ -90,12 +97,16 @@ class MemoryBrowser(DisplayMixin):
         None if there is no data to draw.
     status, details, planned
         The widgets with the number of memories, the selected ones, and their plan.
+    plan_button, delete_button, undo_button
+        The buttons that show the plan, apply it, and undo it. The second and the third are shown
+        once there is something to apply or to undo.
     widget
         The widget that contains all others.
     """
 
     def __init__(self, history: StoreHistory) -> None:
         self._history = history
+        self._opened_at = now_utc()
         listed = rows(history.past, by="age", log=history.log, now=history.now)
         listed = listed.sort_values(c.POSITION, ascending=False, kind="stable")
         self.memories: pd.DataFrame = pd.DataFrame(listed.reset_index(drop=True))
@@ -107,6 +118,9 @@ class MemoryBrowser(DisplayMixin):
         self._marked: set[str] = set()
         self._shown = np.arange(len(self.memories))
         self._bodies: pd.Series[str] | None = None
+        self._is_deleted = np.zeros(len(self.memories), dtype=bool)
+        self._shown_plan: Plan | None = None
+        self._deletions: list[tuple[Receipt, Flags]] = []
         self._make_widgets()
         self._filter()
 
@@ -126,6 +140,11 @@ class MemoryBrowser(DisplayMixin):
         places = self._shown[list(self.grid.selected_rows)]
         chosen = self.memories.iloc[places[self._is_prunable[places]]]
         return [str(memory_id) for memory_id in chosen[c.MEMORY_ID]]
+
+    @property
+    def _now(self) -> datetime:
+        """The moment of the history, and the time since: two plans never have the same moment."""
+        return self._history.now + (now_utc() - self._opened_at)
 
     @property
     def _is_whole_period(self) -> bool:
@@ -197,7 +216,7 @@ class MemoryBrowser(DisplayMixin):
         source = self._history.source
         if source is None:
             raise MemlabError("a frame has nothing to delete: open the browser on the store itself")
-        return plan(source, ids=self.ids, now=self._history.now)
+        return plan(source, ids=self.ids, now=self._now)
 
     def sheet(self) -> TextPage:
         """Return what is shown as a page for a terminal, or for a page without scripts."""
@@ -246,6 +265,12 @@ class MemoryBrowser(DisplayMixin):
         auto = widgets.Layout(width="auto")
         self.all_button = widgets.Button(description="Show all", layout=auto)
         self.plan_button = widgets.Button(description="Plan their deletion", layout=auto)
+        self.delete_button = widgets.Button(
+            description="Delete them", button_style="danger", layout=widgets.Layout(width="auto")
+        )
+        self.undo_button = widgets.Button(
+            description="Undo", layout=widgets.Layout(width="auto", display="none")
+        )
         self.status = widgets.HTML()
         self.details = widgets.HTML()
         self.planned = widgets.HTML()
@@ -259,7 +284,7 @@ class MemoryBrowser(DisplayMixin):
                 widgets.HBox([self.period, self.all_button, self.status], layout=row),
                 self.grid,
                 self.details,
-                widgets.HBox([self.plan_button]),
+                widgets.HBox([self.plan_button, self.delete_button, self.undo_button]),
                 self.planned,
             ]
         )
@@ -273,6 +298,8 @@ class MemoryBrowser(DisplayMixin):
         self.grid.observe(self._selection_changed, names="selected_rows")
         self.all_button.on_click(lambda _: self.show_all())
         self.plan_button.on_click(self._plan_asked)
+        self.delete_button.on_click(self._deletion_asked)
+        self.undo_button.on_click(self._undo_asked)
 
     def _period_changed(self, _: Any) -> None:
         """Draw the range of time on the curve, and filter the grid."""
@@ -325,7 +352,7 @@ class MemoryBrowser(DisplayMixin):
 
     def _filter(self) -> None:
         """Show the memories of the range of time and of the selected groups."""
-        is_shown = np.ones(len(self.memories), dtype=bool)
+        is_shown = ~self._is_deleted
         if not self._is_whole_period:
             low, high = self.period.limits
             is_shown &= self._written >= self._steps[low]  # a memory without a date is left out
@@ -351,7 +378,10 @@ class MemoryBrowser(DisplayMixin):
     def _shown_in_words(self) -> str:
         """Return the number of memories in the grid, and how they were filtered."""
         tokens = counted(int(self.shown[c.TOKENS].sum()), "tokens")
-        words = f"{len(self._shown):,} of {counted(len(self.memories))}, {tokens}"
+        deleted = int(self._is_deleted.sum())
+        words = f"{len(self._shown):,} of {counted(len(self.memories) - deleted)}, {tokens}"
+        if deleted:
+            words += f"; {deleted:,} deleted here"
         if not self._is_whole_period:
             low, high = self.period.limits
             last = self._end_of(high) - _DAY
@@ -391,7 +421,7 @@ class MemoryBrowser(DisplayMixin):
         if hidden > 0:
             parts.append(f"<p>and {hidden:,} more</p>")
         self.details.value = "".join(parts)
-        self.planned.value = ""
+        self._show_plan("")
         self.plan_button.disabled = selected.empty or self._history.source is None
 
     def _body_of(self, memory_id: str) -> str:
@@ -407,22 +437,106 @@ class MemoryBrowser(DisplayMixin):
         return "\n".join(for_terminal(line) for line in text.splitlines())
 
     def _plan_asked(self, _: Any) -> None:
-        """Show the plan of the selected memories, its cost, and the way to apply and undo it."""
-        try:
-            plan = self.plan()
-            parts = [str(plan), str(cost_of(plan, log=self._history.log))]
-        except MemlabError as error:
-            self.planned.value = f"<p role='alert'>{html.escape(str(error))}</p>"
+        """Show the plan of the selected memories and its cost, and offer to apply it."""
+        source = self._history.source
+        if source is None:
             return
-        parts.append(_NEXT if plan.memories else "nothing to apply: load-bearing memories stay")
-        text = html.escape("\n\n".join(parts))
-        self.planned.value = f"<pre tabindex='0'>{text}</pre>"
+        refusals = self._refusals(source)
+        try:
+            made = self.plan() if self.ids else None
+            parts = [] if made is None else [str(made), str(cost_of(made, log=self._history.log))]
+        except MemlabError as error:
+            self._show_refusals([str(error)])
+            return
+        if made is None or not made.memories:
+            self._show_refusals(refusals)
+            return
+        is_example = _is_bundled(source)
+        self._show_plan(
+            "\n\n".join([*parts, *refusals, _EXAMPLE if is_example else _NEXT]),
+            plan=None if is_example else made,
+        )
+
+    def _refusals(self, source: Source) -> list[str]:
+        """Return why selected memories stay, each with what can be done instead."""
+        places = self._shown[list(self.grid.selected_rows)]
+        refused = self.memories.iloc[places[~self._is_prunable[places]]]
+        words = []
+        for _, memory in refused.iloc[:BODIES].iterrows():
+            is_load_bearing = memory[LABEL] == "load-bearing"
+            words.append(
+                reason_to_keep(
+                    str(memory[c.MEMORY_ID]), source=source, is_load_bearing=is_load_bearing
+                )
+            )
+        hidden = len(refused) - BODIES
+        if hidden > 0:
+            words.append(f"and {hidden:,} more selected memories stay")
+        return words
+
+    def _deletion_asked(self, _: Any) -> None:
+        """Apply the plan that is shown, and offer to undo it."""
+        made = self._shown_plan
+        if made is None:
+            return
+        self.delete_button.disabled = True
+        try:
+            receipt = apply(made, store=self._history.source, now=self._now)
+        except MemlabError as error:
+            self._show_refusals([str(error)])
+            return
+        ids = [memory.memory_id for memory in made.memories]
+        is_gone = self.memories[c.MEMORY_ID].isin(ids).to_numpy() & self._is_prunable
+        self._deletions.append((receipt, is_gone))
+        self._is_deleted |= is_gone
+        self._filter()
+        self._show_plan(f"{receipt}\n\n{_DELETED}")
+
+    def _undo_asked(self, _: Any) -> None:
+        """Restore what the last deletion of this browser took out."""
+        if not self._deletions:
+            return
+        receipt, is_back = self._deletions[-1]
+        try:
+            restored = restore(receipt, now=self._now)
+        except MemlabError as error:
+            self._show_refusals([str(error)])
+            return
+        self._deletions.pop()
+        self._is_deleted &= ~is_back
+        self._filter()
+        self._show_plan(f"{counted(restored.memories)} restored, each at its place")
+
+    def _show_refusals(self, reasons: Sequence[str]) -> None:
+        """Show why nothing is deleted."""
+        paragraphs = "".join(f"<p>{html.escape(for_terminal(reason))}</p>" for reason in reasons)
+        self._show_plan("")
+        self.planned.value = f"<div role='alert'>{paragraphs}</div>"
+
+    def _show_plan(self, text: str, *, plan: Plan | None = None) -> None:
+        """Show a text below the buttons; only a plan with it can be applied by a click."""
+        self.planned.value = f"<pre tabindex='0'>{html.escape(text)}</pre>" if text else ""
+        self._shown_plan = plan
+        self.delete_button.disabled = plan is None
+        self.delete_button.layout.display = "none" if plan is None else None
+        self.undo_button.layout.display = None if self._deletions else "none"
 
 
-_NEXT: Final = """nothing was deleted; in the next cell:
+_NEXT: Final = """nothing was deleted. "Delete them" applies this plan; so does the next cell:
 plan = browser.plan()          # the same plan
 receipt = memlab.apply(plan)   # archive, delete, verify
 memlab.restore(receipt)        # undo: every memory back at its place"""
+_EXAMPLE: Final = """nothing was deleted: this store is an example. To delete from a copy of it:
+copy = memlab.copy_store(store, "memory.db")
+memlab.browse(copy)"""
+_DELETED: Final = '"Undo" restores them, and so does the command above'
+
+
+def _is_bundled(source: Source) -> bool:
+    """Return whether a store is one of the examples that are installed with memlab."""
+    if not source.is_native_format:
+        return False
+    return store_file(source.name).resolve().is_relative_to(folder_of("data").resolve())
 
 
 def browse(store: Memories, *, log: Log = None, now: datetime | None = None) -> MemoryBrowser:

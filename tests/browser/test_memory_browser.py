@@ -136,3 +136,44 @@ def test_selected_rows_show_their_text_and_a_plan(
         expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
         expect(page.locator("#jupyterlab-splash")).to_have_count(0)
         all_shown.screenshot(path=artifacts / f"memories-{theme.split()[-1].lower()}.png")
+
+
+def test_a_deletion_takes_two_clicks_and_a_third_undoes_it(
+    page: Page, lab: Lab, all_shown: Locator, artifacts: Path
+) -> None:
+    store = lab.folder / "data" / "looked_up.db"
+    before = memlab.load(store)
+    all_shown.locator("tbody tr").first.click()
+    newest = all_shown.locator("h4")
+    expect(newest).to_have_count(1)
+    title = newest.inner_text()
+    delete = all_shown.get_by_role("button", name="Delete them")
+    undo = all_shown.get_by_role("button", name="Undo")
+    expect(delete).to_be_hidden()
+    all_shown.get_by_role("button", name="Plan their deletion").press("Enter")
+    expect(all_shown.locator("pre").last).to_contain_text("nothing was deleted")
+    assert len(memlab.load(store)) == 480
+    expect(undo).to_be_hidden()
+    delete.scroll_into_view_if_needed()
+    all_shown.screenshot(path=artifacts / "memories-planned.png")
+    delete.press("Enter")
+    expect(all_shown.locator("p[role=status]")).to_contain_text("479 of 479 memories")
+    expect(all_shown.locator("p[role=status]")).to_contain_text("1 deleted here")
+    assert set(before["title"]) - set(memlab.load(store)["title"]) == {title}
+    all_shown.screenshot(path=artifacts / "memories-deleted.png")
+    expect(delete).to_be_hidden()
+    undo.press("Enter")
+    expect(all_shown.locator("p[role=status]")).to_contain_text("480 of 480 memories")
+    assert memlab.load(store).equals(before)
+    expect(undo).to_be_hidden()
+
+
+def test_a_load_bearing_memory_is_refused_with_what_to_do_instead(all_shown: Locator) -> None:
+    all_shown.locator(".dtcc-search input").nth(1).fill("load-bearing")
+    all_shown.locator("tbody tr").first.click()
+    all_shown.get_by_role("button", name="Plan their deletion").click()
+    refusal = all_shown.get_by_role("alert")
+    expect(refusal).to_contain_text("is load-bearing, and is never deleted or retired")
+    expect(refusal).to_contain_text("--supersede")
+    expect(all_shown.get_by_role("button", name="Delete them")).to_be_hidden()
+    all_shown.locator(".dtcc-search input").nth(1).fill("")

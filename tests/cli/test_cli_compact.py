@@ -106,7 +106,7 @@ def test_a_second_retirement_by_name_leaves_the_first(store: Path) -> None:
     ("memory_id", "words"),
     [
         ("d1", "memlab floor"),
-        ("r1", "--supersede r1=NEWER has a newer memory stand for it"),
+        ("r1", "--supersede r1=NEWER supersedes it by a newer memory"),
         ("nobody", "is no memory of this store; memlab rows"),
     ],
 )

@@ -1,6 +1,7 @@
 """The browser of memories without a browser: what its methods and widgets filter and select."""
 
 import re
+import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -143,8 +144,6 @@ def test_no_plan_deletes_a_load_bearing_memory(browser: MemoryBrowser) -> None:
     browser.select(bearing)
     assert len(browser.selected) == len(bearing)
     assert browser.plan().memories == ()
-    browser.plan_button.click()
-    assert "nothing to apply" in browser.planned.value
 
 
 def test_the_plan_leaves_out_what_is_not_prunable(browser: MemoryBrowser) -> None:
@@ -165,7 +164,11 @@ def test_the_button_shows_the_plan_and_its_cost(browser: MemoryBrowser) -> None:
     cost = cost_of(browser.plan(), log=LOG)
     assert cost.to_deleted > 0
     assert f"{cost.to_deleted} of {cost.references} references" in browser.planned.value
-    assert "memlab.restore(receipt)" in browser.planned.value
+
+
+def test_a_plan_says_how_it_is_applied_and_undone_in_code(own: MemoryBrowser) -> None:
+    own.plan_button.click()
+    assert "memlab.restore(receipt)" in own.planned.value
 
 
 def test_a_plan_of_another_selection_is_removed(browser: MemoryBrowser) -> None:
@@ -174,6 +177,107 @@ def test_a_plan_of_another_selection_is_removed(browser: MemoryBrowser) -> None:
     assert browser.planned.value
     browser.grid.selected_rows = [1]
     assert not browser.planned.value
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> MemoryBrowser:
+    """The browser of a store that is no bundled one, with two prunable memories selected."""
+    rows = [*episodes(8), row("d0", "semantic"), row("d1", "semantic")]
+    browser = memlab.browse(write_rows(tmp_path / "memory.db", rows))
+    browser.select(["e2", "e3"])
+    return browser
+
+
+def is_offered(button: Any) -> bool:
+    return button.layout.display != "none" and not button.disabled
+
+
+def test_only_a_shown_plan_can_be_applied(own: MemoryBrowser, tmp_path: Path) -> None:
+    before = (tmp_path / "memory.db").read_bytes()
+    assert not is_offered(own.delete_button)
+    own.plan_button.click()
+    assert is_offered(own.delete_button)
+    assert not is_offered(own.undo_button)
+    own.select(["e4"])
+    assert not is_offered(own.delete_button)
+    own.delete_button.click()
+    assert (tmp_path / "memory.db").read_bytes() == before
+
+
+def test_the_second_button_deletes_and_the_third_undoes(own: MemoryBrowser, tmp_path: Path) -> None:
+    store = tmp_path / "memory.db"
+    before = memlab.load(store)
+    chosen = set(own.ids)
+    own.plan_button.click()
+    own.delete_button.click()
+    assert set(before["memory_id"]) - set(memlab.load(store)["memory_id"]) == chosen
+    assert not chosen & set(own.shown["memory_id"])
+    assert "; 2 deleted here" in own.status.value
+    assert "memlab restore" in own.planned.value
+    own.undo_button.click()
+    assert memlab.load(store).equals(before)
+    assert chosen <= set(own.shown["memory_id"])
+    assert "2 memories restored" in own.planned.value
+    assert not is_offered(own.undo_button)
+
+
+def test_a_deletion_can_be_repeated_after_an_undo(own: MemoryBrowser, tmp_path: Path) -> None:
+    chosen = own.ids
+    for _ in range(2):
+        own.select(chosen)
+        own.plan_button.click()
+        own.delete_button.click()
+        assert not set(chosen) & set(memlab.load(tmp_path / "memory.db")["memory_id"])
+        own.undo_button.click()
+
+
+def test_two_deletions_are_undone_the_last_one_first(own: MemoryBrowser, tmp_path: Path) -> None:
+    before = memlab.load(tmp_path / "memory.db")
+    first = own.ids
+    own.plan_button.click()
+    own.delete_button.click()
+    own.select(["e7"])
+    own.plan_button.click()
+    own.delete_button.click()
+    own.undo_button.click()
+    assert set(before["memory_id"]) - set(own.shown["memory_id"]) == set(first)
+    own.undo_button.click()
+    assert memlab.load(tmp_path / "memory.db").equals(before)
+
+
+def test_a_load_bearing_selection_is_refused_with_what_to_do_instead(own: MemoryBrowser) -> None:
+    own.select(["d1"])
+    own.plan_button.click()
+    assert "--supersede d1=NEWER" in own.planned.value
+    assert not is_offered(own.delete_button)
+
+
+def test_a_mixed_selection_says_what_stays(own: MemoryBrowser) -> None:
+    own.select([*own.ids, "d1"])
+    own.plan_button.click()
+    assert "deletes       2 of 10 memories" in own.planned.value
+    assert "--supersede d1=NEWER" in own.planned.value
+    assert is_offered(own.delete_button)
+
+
+def test_a_store_that_has_changed_since_the_plan_is_left_alone(
+    own: MemoryBrowser, tmp_path: Path
+) -> None:
+    own.plan_button.click()
+    with sqlite3.connect(tmp_path / "memory.db") as connection:
+        connection.execute("UPDATE memory_items SET title = 'new' WHERE memory_id = 'e2'")
+    connection.close()
+    own.delete_button.click()
+    assert "role='alert'" in own.planned.value
+    assert len(memlab.load(tmp_path / "memory.db")) == 10
+    assert not is_offered(own.undo_button)
+
+
+def test_a_bundled_store_is_no_store_to_delete_from(browser: MemoryBrowser) -> None:
+    browser.select(browser.shown.loc[browser.shown["label"] == "prunable", "memory_id"].head(1))
+    browser.plan_button.click()
+    assert "memlab.copy_store" in browser.planned.value
+    assert not is_offered(browser.delete_button)
 
 
 def test_a_selection_is_deleted_and_restored(tmp_path: Path) -> None:
