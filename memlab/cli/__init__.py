@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from memlab import errors
-from memlab.cli.output import progress
+from memlab.cli.output import ARGUMENTS, as_given, progress
 from memlab.text import command, for_terminal, without_passwords
 
 COMMANDS: Final = {
@@ -30,10 +30,6 @@ COMMANDS: Final = {
 """The module of each command, which is imported when the command is named or listed."""
 
 
-_ARGUMENTS: Final = "memlab.arguments"
-"""Key in click's ``Context.meta`` of the command line's words, for the next steps of an error."""
-
-
 class _Imported(UserDict[str, Any]):
     """A mapping of commands by name, which imports each command on access."""
 
@@ -47,7 +43,7 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words before the command's name, and keep all words for error messages."""
-        ctx.meta[_ARGUMENTS] = list(args)
+        ctx.meta[ARGUMENTS] = list(args)
         with _harmless_errors():
             return super().parse_args(ctx, args)
 
@@ -65,7 +61,7 @@ class Commands(click.Group):
         except errors.MemlabError as error:
             _say(str(error))
             if isinstance(error, errors.UndecidedKindError):
-                for line in _commands_with_kind(ctx.meta.get(_ARGUMENTS, ()), error):
+                for line in _commands_with_kind(ctx.meta.get(ARGUMENTS, ()), error):
                     _say(line)
             refused = isinstance(
                 error, errors.StalePlanError | errors.AlreadyAppliedError | errors.CompactionError
@@ -99,7 +95,7 @@ def _is_path(argument: str, path: str) -> bool:
 
 def _say(message: str) -> None:
     """Print a message on stderr, without passwords and control characters."""
-    click.echo(f"memlab: {for_terminal(without_passwords(message))}", err=True)
+    click.echo(f"memlab: {for_terminal(without_passwords(as_given(message)))}", err=True)
 
 
 _SAID_ONCE: Final = (

@@ -21,6 +21,8 @@ from memlab.views.bundled import store_path
 if TYPE_CHECKING:
     from memlab.sources.base import Source
 
+_AT_ONCE = options.flag_option("--apply", hidden=True, expose_value=False)
+"""``--apply`` for a command that needs none: other commands have taught it."""
 LATEST: Final = "latest"
 """Name of the last plan that can be undone, in place of its digest."""
 _END: Final = "\n}\n"
@@ -163,7 +165,7 @@ def _remember(
     if log:
         kept["log"] = log
     file = remember(source, kept)
-    click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
+    click.echo(f"{for_terminal(output.as_given(f'remembered in {file}'))}\n", err=True)
 
 
 def _effect_and_cost(source: "Source", plan: "memlab.Plan", log: Path | None) -> list[Any]:
@@ -388,6 +390,7 @@ def _pair(text: str) -> tuple[str, str]:
     "--store", type=options.STORE, help="The store, where it is not the one that PLAN names."
 )
 @options.ALL
+@_AT_ONCE
 @options.json_option
 def apply(place: Path, digest: str | None, store: Path | None, all_prunable: bool) -> None:
     """Carry out a reviewed PLAN, as compact --save-plan wrote it, or finish DIGEST on STORE.
@@ -438,9 +441,10 @@ def _plan_in(file: Path) -> "memlab.Plan":
 
 @click.command(short_help="Put back what a plan deleted.")
 @click.argument("store", type=options.STORE)
-@options.digest_argument(metavar="DIGEST")
+@options.digest_argument(metavar="[DIGEST]")
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
 @options.file_option("--into", help="Make a new file with memory_items of them instead.")
+@_AT_ONCE
 @options.json_option
 def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None) -> None:
     """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
@@ -452,6 +456,8 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     memlab restore memory.db latest
     memlab restore memory.db 3fa1c0de9b21 --id episodic-12
     """  # noqa: D301 - \b keeps the lines below it apart
+    if digest is None and str(store) == LATEST and not store.exists():
+        raise click.UsageError(f"name the store, too: memlab restore STORE {LATEST}")
     if digest is None or digest == LATEST:
         digest = _undoable(store, only_one=digest is None)
     watch = output.progress_callback("restoring")

@@ -150,8 +150,9 @@ class FleetOptions:
         elif self.as_csv:
             output.print_text(table.to_csv(index=False))
         else:
-            below = common_folder(table["store"].tolist())
-            names = table["store"].str.removeprefix(below)
+            stores = table["store"].map(output.as_given)
+            below = common_folder(stores.tolist())
+            names = stores.str.removeprefix(below)
             if errors is None:
                 errors = table["error"]
             table = table.assign(store=names, error=errors)
@@ -161,8 +162,8 @@ class FleetOptions:
             values = good.astype(object).where(good.notna(), None)
             fields = (*columns.values(), "store")
             rows = [tuple(_cell(row, field) for field in fields) for row in values.itertuples()]
-            stores = Table("", (*columns, "store"), rows, whole=True)
-            tables = [stores.first(self.limit, "; --limit, --csv or --json shows them")]
+            listed = Table("", (*columns, "store"), rows, whole=True)
+            tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
             if len(bad):
                 messages = list(zip(bad["store"], bad["error"], strict=True))
                 tables.append(Table("left out", (), messages, whole=True).first(self.limit))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 JSON: Final = "memlab.json"
 """Key in click's ``Context.meta`` that is true if ``--json`` was given."""
+ARGUMENTS: Final = "memlab.arguments"
+"""Key in click's ``Context.meta`` of the words of the command line."""
 NARROWEST: Final = 60
 """Smallest layout width in columns; a narrower terminal wraps the lines itself."""
 PATIENCE: Final = 1.0
@@ -72,15 +74,47 @@ def print_lines(*parts: str | TextPage | DisplayMixin) -> None:
     width = terminal_width()
     for part in parts:
         if isinstance(part, str):
-            text = for_terminal(part)
+            text = for_terminal(as_given(part))
             if width is not None:
                 text = _styled("\n".join(fitted_line(text, width)), is_page=False)
         else:
             page = part.sheet() if isinstance(part, DisplayMixin) else part
-            text = as_text(page, width)
+            text = as_text(_with_paths_as_given(page), width)
             if width is not None:
                 text = _styled(text)
         click.echo(text)
+
+
+def as_given(text: str) -> str:
+    """Return a text with paths below the working folder relative to it, as a person types them.
+
+    Paths in a folder that the command line names in absolute form are unchanged.
+    """
+    context = click.get_current_context(silent=True)
+    words = () if context is None else context.meta.get(ARGUMENTS, ())
+    absolute = [str(Path(word).parent) for word in words if Path(word).is_absolute()]
+
+    def relative(found: re.Match[str]) -> str:
+        if any(text.startswith(folder, found.start()) for folder in absolute):
+            return found[0]
+        return "" if found[0].endswith("/") else "."
+
+    folder = str(Path.cwd())
+    if not words or folder == os.sep:
+        return text
+    return re.sub(rf"(?<![\w./-]){re.escape(folder)}(?:/|(?![\w./-]))", relative, text)
+
+
+def _with_paths_as_given(page: TextPage) -> TextPage:
+    """Return a page with paths as they were given; the cells of its tables are unchanged."""
+    return TextPage(
+        as_given(page.title),
+        [(as_given(name), as_given(value)) for name, value in page.facts],
+        [
+            table._replace(heading=as_given(table.heading), remark=as_given(table.remark))
+            for table in page.tables
+        ],
+    )
 
 
 def _styled(page: str, *, is_page: bool = True) -> str:

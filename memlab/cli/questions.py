@@ -180,7 +180,7 @@ def size(store: Path | None, save: bool, **asked: Any) -> None:
     recommendation = memlab.size(store or store_path("two_years"), **asked)
     output.print_result(recommendation, is_example=store is None)
     if save:
-        click.echo(f"\n{for_terminal(recommendation.save())}", err=True)
+        click.echo(f"\n{for_terminal(output.as_given(recommendation.save()))}", err=True)
         output.fail_if(recommendation.advice.policy is None)
 
 

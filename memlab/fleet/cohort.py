@@ -320,6 +320,8 @@ class SizedStore:
         Prunable memories in the store, and those that the cap would delete today.
     boot_now, boot_after, floor : int
         Tokens loaded at start, now and under the cap, and those of load-bearing memories.
+    answer : str
+        The recommendation in sentences.
     """
 
     keep_recent: int | None
@@ -341,6 +343,7 @@ class SizedStore:
     boot_now: int
     boot_after: int
     floor: int
+    answer: str
 
     stored_names: ClassVar[Mapping[str, str]] = {
         "keep_recent": "keep_recent",
@@ -362,6 +365,7 @@ class SizedStore:
         "boot_now": "boot_now",
         "boot_after": "boot_after",
         "floor": "floor",
+        "answer": "answer",
     }
 
 
@@ -458,7 +462,10 @@ def _size_store(location: str, prior: Cohort, *, goal: Mapping[str, Any]) -> Siz
         until=store_goal.until,
         law=prior.law if prior.stores else None,
     )
-    advice = advise(sizing, target=store_goal.target, token_budget=store_goal.token_budget)
+    advice = replace(
+        advise(sizing, target=store_goal.target, token_budget=store_goal.token_budget),
+        context_window=store_goal.context_window,
+    )
     cap = advice.keep_recent
     within_budget = advice.within_budget
     fleet_share = prior.weight_at(store_goal.target)
@@ -482,4 +489,5 @@ def _size_store(location: str, prior: Cohort, *, goal: Mapping[str, Any]) -> Siz
         boot_now=advice.loaded,
         boot_after=advice.loaded if advice.boot_tokens is None else advice.boot_tokens,
         floor=advice.floor.tokens,
+        answer=advice.answer,
     )

@@ -61,7 +61,7 @@ def policy_in_force(source: Source) -> EffectivePolicy:
     found = f"found at {sized.memories:,} memories on {sized.at:%Y-%m-%d}"
     if written < sized.until:
         until = f"valid until {sized.until:,} are written; there are {written:,}"
-        return EffectivePolicy(policy, f"{name} was {found}; it {until}")
+        return EffectivePolicy(policy, f"{name} was {found}, and is {until}")
     raise settings.error(
         "policy",
         f"{name} was {found} and has expired: it was valid up to {sized.until:,} memories, and "

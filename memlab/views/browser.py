@@ -32,7 +32,7 @@ from memlab.growth.context import PARTS, parts_of
 from memlab.lazy import import_extra
 from memlab.sources.base import Source
 from memlab.store.database import store_file
-from memlab.text import DisplayMixin, Table, TextPage, as_html, counted, for_terminal
+from memlab.text import DisplayMixin, Table, TextPage, as_html, as_text, counted, for_terminal
 from memlab.views.bundled import folder_of
 
 LISTED: Final = 10
@@ -444,16 +444,19 @@ class MemoryBrowser(DisplayMixin):
         refusals = self._refusals(source)
         try:
             made = self.plan() if self.ids else None
-            parts = [] if made is None else [str(made), str(cost_of(made, log=self._history.log))]
+            cost = None if made is None else cost_of(made, log=self._history.log)
         except MemlabError as error:
             self._show_refusals([str(error)])
             return
-        if made is None or not made.memories:
+        if made is None or cost is None or not made.memories:
             self._show_refusals(refusals)
             return
+        effect = as_text(TextPage(made.effect, cost.facts()))
+        decision = as_text(made.sheet(self._history.name))
         is_example = _is_bundled(source)
+        next_step = _EXAMPLE if is_example else _NEXT
         self._show_plan(
-            "\n\n".join([*parts, *refusals, _EXAMPLE if is_example else _NEXT]),
+            "\n\n".join([effect, *refusals, next_step, decision]),
             plan=None if is_example else made,
         )
 

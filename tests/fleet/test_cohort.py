@@ -181,3 +181,13 @@ def test_the_share_of_the_fleet_is_that_at_each_stores_own_target(tmp_path: Path
         line = size_task(prior, {}).work(str(path), prior)
         assert line.fleet == pytest.approx((1 - line.own) * prior.weight_at(share))
         assert line.fleet + line.elsewhere + line.own == pytest.approx(1)
+
+
+def test_each_store_has_the_answer_of_size(tmp_path: Path) -> None:
+    stores = [memlab.copy_store(memlab.store_path("two_years"), tmp_path / "large.db")]
+    stores.append(write_rows(tmp_path / "small.db", [row("m0", "episodic")]))
+    table = size(stores, runner=Serial()).set_index("store")
+    small, large = table.loc[[str(stores[1]), str(stores[0])], "answer"]
+    assert small == memlab.size(stores[1]).answer
+    assert large.startswith("Compacting to the newest")
+    assert f"newest {table.loc[str(stores[0]), 'keep_recent']:,} episodes" in large

@@ -1,0 +1,99 @@
+"""Paths are printed as they were given: relative ones relative, absolute ones absolute."""
+
+from pathlib import Path
+
+import pytest
+from shell import run, said
+from stores import episodes, write_rows
+
+import memlab
+
+COMMANDS = (
+    "show memory.db",
+    "size memory.db",
+    "size memory.db --explain",
+    "size memory.db --save",
+    "compact memory.db --keep-recent 3",
+    "compact memory.db --keep-recent 3 --rows",
+    "compact memory.db --keep-recent 3 --save-plan plan.json",
+    "compact memory.db --keep-recent 3 --apply",
+    "rows memory.db",
+    "compare memory.db --policy recent --keep-recent 5",
+    "doctor memory.db",
+    "archive memory.db",
+    "archive memory.db --copy",
+    "init memory.db --apply",
+    "floor memory.db",
+    "lost memory.db",
+    "vacuum memory.db",
+    "vacuum memory.db --apply",
+    "maintain memory.db",
+    "harvest memory.db",
+    "report memory.db",
+    "find .",
+    "fleet show .",
+    "fleet size .",
+    "show absent.db",
+    "restore memory.db latest",
+    "restore absent.db latest",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, which holds a store of twenty memories."""
+    write_rows(tmp_path / "memory.db", episodes(20))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_relative_path_stays_relative(words: str, folder: Path) -> None:
+    done = run(*words.split())
+    assert done.output
+    assert str(folder) not in done.output
+
+
+@pytest.mark.parametrize("words", ["vacuum", "lost", "doctor", "maintain"])
+def test_an_absolute_path_stays_absolute(words: str, folder: Path) -> None:
+    store = folder / "memory.db"
+    assert str(store) in run(words, store).output
+
+
+def test_a_saved_plan_names_its_store_relative_to_the_working_folder(folder: Path) -> None:
+    said("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
+    done = said("apply", "plan.json")
+    assert "applied to memory.db\n" in done
+    assert "memlab restore memory.db " in done
+    assert str(folder) not in done
+    again = run("apply", "plan.json")
+    assert again.exit_code == 1
+    assert "archived in memory.db.archive.db" in again.output
+
+
+def test_a_plan_of_another_folder_names_its_store_in_full(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert f"applied to {folder / 'memory.db'}\n" in said("apply", folder / "plan.json")
+
+
+def test_the_texts_of_memories_are_left_alone(folder: Path) -> None:
+    write_rows(folder / "notes.db", [{**episodes(1)[0], "title": f"{folder}/x.txt"}])
+    assert str(folder)[:20] in said("rows", "notes.db")
+
+
+def test_latest_without_a_store_says_where_the_store_goes(folder: Path) -> None:
+    done = run("restore", "latest")
+    assert done.exit_code == 2
+    assert "memlab restore STORE latest" in done.output
+
+
+def test_apply_and_restore_take_an_apply_that_they_need_not(folder: Path) -> None:
+    before = memlab.load("memory.db")
+    said("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
+    said("apply", "plan.json", "--apply")
+    assert len(memlab.load("memory.db")) == 3
+    said("restore", "memory.db", "--apply")
+    assert memlab.load("memory.db").equals(before)
