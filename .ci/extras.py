@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Final
 
 CHECKOUT: Final = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT / "tests"))
+sys.path.insert(0, str(CHECKOUT))
 
 import pytest  # noqa: E402 - what the tests' helpers say where something is not installed
-from betterdb_store import Betterdb  # noqa: E402
-from fleets import dask_cluster  # noqa: E402
-from memforge_store import add_memory, create_tables  # noqa: E402
-from owners import MCP_PYTHON, mcp_memory  # noqa: E402
-from servers import postgres_server, redis_server  # noqa: E402
 
 import memlab  # noqa: E402
+from tests.support.betterdb_store import Betterdb  # noqa: E402
+from tests.support.fleets import dask_cluster  # noqa: E402
+from tests.support.memforge_store import add_memory, create_tables  # noqa: E402
+from tests.support.owners import MCP_PYTHON, mcp_memory  # noqa: E402
+from tests.support.servers import postgres_server, redis_server  # noqa: E402
 
 
 class Extra:

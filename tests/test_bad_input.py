@@ -10,14 +10,22 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from permissions import as_nobody
-from stores import RawText, episodes, files_in, row, run_sql, write_rows, write_signals
 
 import memlab
 from memlab.cli import main
 from memlab.errors import BadRowError, StoreError
 from memlab.store.database import CREATE_TABLE
 from memlab.upkeep.health import Status
+from tests.support.permissions import as_nobody
+from tests.support.stores import (
+    RawText,
+    episodes,
+    files_in,
+    row,
+    run_sql,
+    write_rows,
+    write_signals,
+)
 
 PAGE = 4096
 CHECK = "check the path"

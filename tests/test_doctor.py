@@ -7,18 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from archives import check, compacted, leave_unfinished, planned
-from compaction.operations import StoppedError, stop_at
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import archive_of, rows_of
-from stores import RawText, episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.compaction import apply, drop_archived, finish, restore
 from memlab.errors import BadRowError
 from memlab.settings import FILE
 from memlab.upkeep.health import Status, doctor
+from tests.compaction.operations import StoppedError, stop_at
+from tests.support.archives import check, compacted, leave_unfinished, planned
+from tests.support.invariants import archive_of, rows_of
+from tests.support.stores import RawText, episodes, row, run_sql, write_rows
 
 
 @pytest.fixture

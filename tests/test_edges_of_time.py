@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from claude_store import write_index, write_memory
 from hypothesis import given
 from hypothesis import strategies as st
-from shell import said
-from stores import episodes, row, write_rows
 
 import memlab
 from memlab.clock import EARLIEST, LATEST, moment_and_zone, shifted
 from memlab.systems.memforge import _moment
+from tests.support.claude_store import write_index, write_memory
+from tests.support.shell import said
+from tests.support.stores import episodes, row, write_rows
 
 EDGES = (
     "0001-01-01T00:00:00Z",

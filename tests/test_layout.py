@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from stores import episodes, row, write_rows
 
 import memlab
+from tests.support.stores import episodes, row, write_rows
 
 PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 

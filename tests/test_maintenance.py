@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from shell import said as typed
-from stores import Row, episodes, files_in, row, run_sql, write_rows
 
 import memlab
 from memlab.errors import MemlabError, SettingsError, StoreError
 from memlab.settings import FILE
 from memlab.upkeep import maintenance
 from memlab.upkeep.maintenance import Maintenance, maintain
+from tests.support.shell import said as typed
+from tests.support.stores import Row, episodes, files_in, row, run_sql, write_rows
 
 NOW = datetime(2026, 6, 1, 3, 17, tzinfo=UTC)
 ALL = 'policy = { name = "recent", keep = 20 }\narchive_for = "30d"\nvacuum_free = 0.3\n'

@@ -10,11 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from claude_store import memory
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import forked
-from stores import episodes, row, write_rows
 
 import memlab
 from memlab.errors import MemlabError, SettingsError
@@ -22,6 +19,9 @@ from memlab.policies.named import as_setting, policy_in
 from memlab.remembering import with_settings
 from memlab.settings import FILE, NOTHING, Settings, read_settings
 from memlab.sources.opening import open_source, remember, settings_of
+from tests.support.claude_store import memory
+from tests.support.programs import forked
+from tests.support.stores import episodes, row, write_rows
 
 WHOLE = """
 # every setting

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from stores import episodes, write_rows
 
 import memlab
 from memlab import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.errors import MemlabError, WrongArgumentError
+from tests.support.stores import episodes, write_rows
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NOT_CALLED = {

@@ -24,9 +24,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from stores import row, write_rows
+from tests.support.stores import row, write_rows
 
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 DAYS: Final = 730

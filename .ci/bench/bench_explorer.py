@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
-from frames import make_episodes, make_references
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import memlab
+from tests.support.frames import make_episodes, make_references
 
 
 def large_store() -> tuple[pd.DataFrame, pd.DataFrame]:

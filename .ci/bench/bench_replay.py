@@ -12,9 +12,7 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
-from histories import simulate_history
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from memlab import columns as c
 from memlab.evidence.references import find_references
@@ -30,6 +28,7 @@ from memlab.policies import (
 )
 from memlab.replay.life import life_of
 from memlab.replay.walk import walk_through
+from tests.support.histories import simulate_history
 
 
 def settings(days: float) -> list[Policy]:

@@ -21,15 +21,14 @@ from uuid import UUID
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
-from betterdb_store import NAME, START_MS
-from memforge_store import create_tables
-from servers import postgres_server, redis_server
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import memlab
 from memlab.sources.base import read_consistent
 from memlab.sources.opening import open_source
+from tests.support.betterdb_store import NAME, START_MS
+from tests.support.memforge_store import create_tables
+from tests.support.servers import postgres_server, redis_server
 
 TEXT = "the parser fails on tabs because a retry timed out when building docs; see the merge " * 4
 PROMISED = {"betterdb": 15.0, "memforge": 5.0}

@@ -21,13 +21,12 @@ import numpy.typing as npt
 import pandas as pd
 from numba import njit
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
-from frames import make_episodes, make_references
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from memlab import columns as c
 from memlab.sizing import advise, cap_curve, prepare_sizing, recommend_cap
 from memlab.sizing.history import History, Ranked
+from tests.support.frames import make_episodes, make_references
 
 Ints = npt.NDArray[np.int64]
 

@@ -16,10 +16,10 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from claude_store import memory, project_folder
-from owners import observation, write_claude_mem
+from tests.support.claude_store import memory, project_folder
+from tests.support.owners import observation, write_claude_mem
 
 COUNT = 100_000
 GIGABYTES = 5

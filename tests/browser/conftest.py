@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import memlab
-from browser.lab import Lab, running_lab
+from tests.browser.lab import Lab, running_lab
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
-from servers import free_port
+
+from tests.support.servers import free_port
 
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},

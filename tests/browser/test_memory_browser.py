@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import memlab
-from browser.lab import Lab
 from memlab.views import MemoryBrowser
+from tests.browser.lab import Lab
 
 NOTEBOOK = "notebooks/08_memories.ipynb"
 CHANGE_THEME = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"

@@ -7,10 +7,10 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter
 from playwright.sync_api import Locator, Page, expect
-from shell import said
-from stores import episodes, row, write_rows
 
-from browser.lab import Lab
+from tests.browser.lab import Lab
+from tests.support.shell import said
+from tests.support.stores import episodes, row, write_rows
 
 LOUD = """</script><script>window.ran=1</script><img src=x onerror="window.ran=2">'`${1}"""
 CELL = 'import memlab\nmemlab.rows("memory.db", memlab.KeepRecent(20))'

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import memlab
-from browser.lab import Lab
+from tests.browser.lab import Lab
 
 NOTEBOOK = "notebooks/03_size_keep_recent.ipynb"
 CHANGE_THEME = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"

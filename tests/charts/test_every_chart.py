@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from frames import START, make_episodes, make_frame, row
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -25,7 +24,6 @@ from matplotlib.lines import Line2D
 from matplotlib.testing.compare import compare_images
 from PIL import Image
 from PIL.ImageOps import posterize
-from reading import assert_within_its_figure, drawn, note, title, written
 
 from memlab import charts as plots
 from memlab import columns as c
@@ -36,6 +34,8 @@ from memlab.evidence import age_or_use, find_references, law_lines
 from memlab.growth import boot_context, growth_curve
 from memlab.policies import Activation, KeepRecent, TimeToLive, ValueCap
 from memlab.replay import label_of, overlap, replay_each, summarise
+from tests.charts.reading import assert_within_its_figure, drawn, note, title, written
+from tests.support.frames import START, make_episodes, make_frame, row
 
 PICTURES = Path(__file__).parent / "pictures"
 DOTS_PER_INCH = 40

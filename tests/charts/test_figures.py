@@ -9,20 +9,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from frames import make_episodes, make_frame, row
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont
 from matplotlib.ft2font import FT2Font
-from reading import assert_within_its_figure, drawn, line_named, title
 
 from memlab import columns as c
 from memlab import growth_curve
 from memlab.charts import figure, plot_growth
 from memlab.charts.figure import DARK, HUES, LIGHT, NARROW, POLICY_STYLES, Chart, Palette, style_of
 from memlab.charts.parts import Plot, spread
+from tests.charts.reading import assert_within_its_figure, drawn, line_named, title
+from tests.support.frames import make_episodes, make_frame, row
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -6,10 +6,7 @@ from datetime import timedelta
 import numpy as np
 import pandas as pd
 import pytest
-from frames import START, make_episodes, make_references
-from histories import simulate_history
 from matplotlib.dates import date2num
-from reading import drawn, line_named, lines_named, note, points_of, title, upright_lines, written
 
 from memlab import charts, recommend_cap
 from memlab import columns as c
@@ -22,6 +19,18 @@ from memlab.policies import KeepRecent, Pipeline, TimeToLive, ValueCap
 from memlab.replay import compare, family_of, label_of, overlap, replay, summarise
 from memlab.sizing import Advice, Sizing, Verdict, advise, backtest_cap, cap_curve, prepare_sizing
 from memlab.views.bundled import store_path
+from tests.charts.reading import (
+    drawn,
+    line_named,
+    lines_named,
+    note,
+    points_of,
+    title,
+    upright_lines,
+    written,
+)
+from tests.support.frames import START, make_episodes, make_references
+from tests.support.histories import simulate_history
 
 History = tuple[pd.DataFrame, pd.DataFrame]
 

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from invariants import assert_compacted, rows_of
-from shell import run, said, undo_in
-from stores import episodes, run_sql, write_rows
 
 import memlab
 from memlab.settings import FILE
+from tests.support.invariants import assert_compacted, rows_of
+from tests.support.shell import run, said, undo_in
+from tests.support.stores import episodes, run_sql, write_rows
 
 MEMLAB = Path(sys.executable).with_name("memlab")
 

@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-from invariants import rows_of
-from shell import run, said
-from stores import episodes, row, write_rows
 
 import memlab
 from memlab.compaction.wire import OPTIONS, as_data, in_words
 from memlab.errors import PlanError
 from memlab.policies.named import NAMED, options_of, policy_named, policy_of
 from memlab.policies.typed import REQUIRED
+from tests.support.invariants import rows_of
+from tests.support.shell import run, said
+from tests.support.stores import episodes, row, write_rows
 
 
 @pytest.fixture

@@ -8,14 +8,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from claude_store import as_found, at, call, memory, project_folder, write_index, write_memory
-from claude_store import write_transcript as transcript
-from odek_store import write_odek
-from shell import LOOKING, run, said, typed
-from stores import episodes, files_in, row, write_rows
-from transcripts import World
 
 import memlab
+from tests.support.claude_store import (
+    as_found,
+    at,
+    call,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+)
+from tests.support.claude_store import write_transcript as transcript
+from tests.support.odek_store import write_odek
+from tests.support.shell import LOOKING, run, said, typed
+from tests.support.stores import episodes, files_in, row, write_rows
+from tests.support.transcripts import World
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-from fleets import agent_store
-from shell import run, said
-from stores import episodes, run_sql, write_rows
 
 from memlab.fleet import size
+from tests.support.fleets import agent_store
+from tests.support.shell import run, said
+from tests.support.stores import episodes, run_sql, write_rows
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from invariants import rows_of
-from shell import said
-from stores import episodes, run_sql, write_rows
 
 from memlab.settings import EXAMPLES, FILE, SETTINGS, read_settings
+from tests.support.invariants import rows_of
+from tests.support.shell import said
+from tests.support.stores import episodes, run_sql, write_rows
 
 
 @pytest.fixture

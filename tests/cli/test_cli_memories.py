@@ -9,13 +9,13 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from shell import run, said, undo_in
-from stores import Row, episodes, row, write_rows
 
 import memlab
 from memlab.cli import questions
 from memlab.compaction.memory_table import BY, WHERE
 from memlab.policies.supersession import supersedable
+from tests.support.shell import run, said, undo_in
+from tests.support.stores import Row, episodes, row, write_rows
 
 LOUD = "\x1b[31m=loud\u202e\n<b>"
 
@@ -67,7 +67,7 @@ def test_what_memories_say_steers_nothing_and_is_whole_for_a_script(store: Path)
         ("--set", "keep=5"),
         ("--policy", "dedup", "--threshold", "0.5"),
         ("--policy", "activation", "--max-items", "5"),
-        ("--policy", "own_policies:EveryOther", "--set", "offset=1"),
+        ("--policy", "tests.support.own_policies:EveryOther", "--set", "offset=1"),
     ],
     ids=" ".join,
 )

@@ -8,15 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from invariants import rows_of
-from own_policies import EveryOther
-from shell import run, said
-from stores import episodes, write_rows
 
 import memlab
 from memlab.compaction.wire import as_data
 from memlab.policies import NAMED, POLICIES, KeepRecent, Pipeline, Policy, ValueCap
 from memlab.policies.named import options_of
+from tests.support.invariants import rows_of
+from tests.support.own_policies import EveryOther
+from tests.support.shell import run, said
+from tests.support.stores import episodes, write_rows
 
 RULES = '''
 import warnings
@@ -111,7 +111,7 @@ def test_ones_own_class_is_compared_at_each_setting(store: Path, rules: Path, op
 
 @pytest.mark.parametrize("command", ["compact", "compare"])
 def test_bodies_are_loaded_for_a_class_that_reads_them(store: Path, command: str) -> None:
-    said(command, store, "--policy", "own_policies:ShortBodies")
+    said(command, store, "--policy", "tests.support.own_policies:ShortBodies")
 
 
 @pytest.mark.parametrize(

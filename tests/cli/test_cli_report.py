@@ -9,11 +9,11 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from shell import run, said
 
 import memlab
 from memlab import charts
 from memlab.views.drawing import CHARTS
+from tests.support.shell import run, said
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from betterdb_store import Betterdb
-from servers import redis_server
-from shell import run, said
-from stores import write_rows
 
 from memlab.cli import COMMANDS
 from memlab.cli.fleet import fleet
+from tests.support.betterdb_store import Betterdb
+from tests.support.servers import redis_server
+from tests.support.shell import run, said
+from tests.support.stores import write_rows
 
 pytest.importorskip("betterdb_agent_memory")
 

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from shell import run, said
-from stores import episodes, write_rows
 
 import memlab
 from memlab import fleet
 from memlab.settings import FILE, read_settings
+from tests.support.shell import run, said
+from tests.support.stores import episodes, write_rows
 
 
 @pytest.fixture(scope="module")

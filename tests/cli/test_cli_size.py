@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from shell import run, said
-from stores import Row, episodes, row, write_rows
 
 import memlab
+from tests.support.shell import run, said
+from tests.support.stores import Row, episodes, row, write_rows
 
 
 @pytest.fixture(scope="module")

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from archives import compacted, leave_unfinished, planned
 from click import unstyle
 from click.shell_completion import BashComplete
 from hypothesis import given
 from hypothesis import strategies as st
-from shell import run, said
-from stores import episodes, write_rows
 
 import memlab
 from memlab.cli import main, output
 from memlab.text import Table, TextPage, as_text, fitted_line
+from tests.support.archives import compacted, leave_unfinished, planned
+from tests.support.shell import run, said
+from tests.support.stores import episodes, write_rows
 
 
 @pytest.fixture(scope="module")

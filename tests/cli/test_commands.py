@@ -11,15 +11,15 @@ from tempfile import TemporaryDirectory
 
 import click
 import pytest
-from permissions import as_nobody
-from shell import LOOKING, run, said, typed
-from stores import Row, episodes, files_in, row, write_rows
 
 import memlab
 from memlab.cli import COMMANDS, main
 from memlab.cli.fleet import fleet
 from memlab.settings import FILE
 from memlab.store.database import connect_reading
+from tests.support.permissions import as_nobody
+from tests.support.shell import LOOKING, run, said, typed
+from tests.support.stores import Row, episodes, files_in, row, write_rows
 
 CHANGING = {
     "compact --apply": "compact {} --keep-recent 5 --apply",

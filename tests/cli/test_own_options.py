@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from shell import run, said
-from stores import episodes, write_rows
 
 import memlab.policies
 from memlab.policies import KeepRecent
 from memlab.policies.named import NAMED, _of_class
+from tests.support.shell import run, said
+from tests.support.stores import episodes, write_rows
 
 
 @dataclass(frozen=True)

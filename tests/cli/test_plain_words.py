@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from claude_store import memory, project_folder, write_index, write_memory
-from shell import run, said
-from stores import episodes, row, write_rows
 
 import memlab
 from memlab.growth.summary import Pace, _pace_in_words
+from tests.support.claude_store import memory, project_folder, write_index, write_memory
+from tests.support.shell import run, said
+from tests.support.stores import episodes, row, write_rows
 
 NEVER: tuple[str, ...] = (
     "without a zone",

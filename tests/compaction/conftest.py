@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from stores import episodes, row, write_rows
+
+from tests.support.stores import episodes, row, write_rows
 
 
 @pytest.fixture

@@ -6,9 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from archives import APPLY_STEPS, NOON, RESTORE_STEPS, compacted, leave_unfinished, planned
-from stores import run_sql
-
 from memlab.compaction import finish, keep_copies, plan_supersession, recover, vacuum
 from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
@@ -16,6 +13,15 @@ from memlab.compaction.plans import Plan
 from memlab.compaction.restorer import restore
 from memlab.policies import KeepRecent
 from memlab.sources.readers import StepCallback
+from tests.support.archives import (
+    APPLY_STEPS,
+    NOON,
+    RESTORE_STEPS,
+    compacted,
+    leave_unfinished,
+    planned,
+)
+from tests.support.stores import run_sql
 
 LINK_STEPS = ("locked", "checked", "copied", "archived", "verified", "committed", "recorded")
 UNLINK_STEPS = ("locked", "verified", "committed")

@@ -5,12 +5,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from archives import NOON, compact_at_runtime, compacted, leave_unfinished, planned
-from compaction.operations import OPERATIONS, StoppedError, retirement, stop_at, supersession
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import archive_of, assert_compacted, assert_nothing_lost, copies_of, rows_of
-from stores import Row, episodes, row, row_lists, run_sql, write_rows, write_signals
 
 from memlab import files
 from memlab.compaction import Plan, Receipt, apply, archived_plans, drop_archived, restore
@@ -24,6 +20,16 @@ from memlab.errors import (
     StalePlanError,
 )
 from memlab.sources.readers import no_progress
+from tests.compaction.operations import OPERATIONS, StoppedError, retirement, stop_at, supersession
+from tests.support.archives import NOON, compact_at_runtime, compacted, leave_unfinished, planned
+from tests.support.invariants import (
+    archive_of,
+    assert_compacted,
+    assert_nothing_lost,
+    copies_of,
+    rows_of,
+)
+from tests.support.stores import Row, episodes, row, row_lists, run_sql, write_rows, write_signals
 
 
 @given(rows=row_lists(), keep=st.integers(0, 12), chosen=st.sets(st.integers(0, 11)))

@@ -8,9 +8,6 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import rows_of
-from shell import said
-from stores import episodes, files_in, row, write_rows
 
 import memlab
 from memlab import fleet
@@ -18,6 +15,9 @@ from memlab.errors import PlanError
 from memlab.policies import PurgeSuperseded, TimeToLive
 from memlab.settings import FILE
 from memlab.upkeep.maintenance import Maintenance, maintain
+from tests.support.invariants import rows_of
+from tests.support.shell import said
+from tests.support.stores import episodes, files_in, row, write_rows
 
 NOW = datetime(2026, 6, 1, 3, 17, tzinfo=UTC)
 OLD = TimeToLive(timedelta(days=30))

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from archives import NOON, compacted
-from stores import RawText, files_in, row, write_rows, write_signals
 
 import memlab
 from memlab import columns as c
@@ -29,6 +27,8 @@ from memlab.evidence.past import load_past
 from memlab.frame.loading import load
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.open_archive import OpenArchive
+from tests.support.archives import NOON, compacted
+from tests.support.stores import RawText, files_in, row, write_rows, write_signals
 
 SIX = [f"e{number}" for number in range(1, 7)]
 

@@ -15,11 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from archives import NOON, compacted, planned
-from forging import changed
-from invariants import archive_of, assert_load_bearing_rows_stay, result_of, rows_of
-from programs import run_program
-from stores import row, run_sql, write_rows
 
 from memlab.compaction import plan_supersession, restore
 from memlab.compaction.applier import apply
@@ -29,6 +24,11 @@ from memlab.compaction.plans import Group, Plan, PlannedLink, PlannedMemory, Rec
 from memlab.compaction.wire import canonical
 from memlab.errors import CompactionError, PlanError
 from memlab.policies import KeepRecent, PurgeSuperseded
+from tests.support.archives import NOON, compacted, planned
+from tests.support.forging import changed
+from tests.support.invariants import archive_of, assert_load_bearing_rows_stay, result_of, rows_of
+from tests.support.programs import run_program
+from tests.support.stores import row, run_sql, write_rows
 
 PURGE = PurgeSuperseded(timedelta())
 

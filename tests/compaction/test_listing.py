@@ -8,11 +8,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from frames import ROWS_OF_ANY_KIND, START, frame_of, make_frame, make_log
 from hypothesis import given
 from hypothesis import strategies as st
-from shell import said
-from stores import episodes, item, row, run_sql, write_rows
 
 import memlab
 from memlab import columns as c
@@ -22,6 +19,9 @@ from memlab.compaction.memory_table import BY, FACTS, LABELS, WHERE, table_of
 from memlab.errors import MemlabError
 from memlab.items import Size
 from memlab.settings import FILE
+from tests.support.frames import ROWS_OF_ANY_KIND, START, frame_of, make_frame, make_log
+from tests.support.shell import said
+from tests.support.stores import episodes, item, row, run_sql, write_rows
 
 WRITTEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOW = WRITTEN + timedelta(days=100)

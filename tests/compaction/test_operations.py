@@ -12,14 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import APPLY_STEPS, NOON, RESTORE_STEPS, compacted, planned
-from compaction.operations import OPERATIONS, Operation, StoppedError, stop_at
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from invariants import Row, archive_of, assert_nothing_lost, assert_sound, copies_of, rows_of
-from programs import run_program
-from stores import files_in, row, run_sql, write_rows
 
 import memlab
 from memlab.compaction import (
@@ -49,11 +44,23 @@ from memlab.policies import KeepRecent
 from memlab.sources.readers import no_progress
 from memlab.store import database
 from memlab.store.archive.open_archive import OpenArchive
+from tests.compaction.operations import OPERATIONS, Operation, StoppedError, stop_at
+from tests.support.archives import APPLY_STEPS, NOON, RESTORE_STEPS, compacted, planned
+from tests.support.invariants import (
+    Row,
+    archive_of,
+    assert_nothing_lost,
+    assert_sound,
+    copies_of,
+    rows_of,
+)
+from tests.support.programs import run_program
+from tests.support.stores import files_in, row, run_sql, write_rows
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from compaction.operations import OPERATIONS
+from tests.compaction.operations import OPERATIONS
 name, store, what, step = sys.argv[1:]
 kill = lambda done: done == step and os.kill(os.getpid(), signal.SIGKILL)
 OPERATIONS[name].run(Path(store), what, kill)

@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from archives import NOON, compacted, planned
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from programs import environment
-from stores import episodes, files_in, row, run_sql, write_rows
 
 from memlab.compaction import plan, plan_supersession
 from memlab.compaction.diff import difference_of
@@ -25,6 +22,9 @@ from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
+from tests.support.archives import NOON, compacted, planned
+from tests.support.programs import environment
+from tests.support.stores import episodes, files_in, row, run_sql, write_rows
 
 
 def test_a_plan_names_what_compaction_would_delete_and_leaves_no_trace(store: Path) -> None:

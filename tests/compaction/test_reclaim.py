@@ -10,16 +10,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from archives import compacted
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import archive_of, assert_sound, rows_of
-from shell import said
-from stores import Row, episodes, files_in, row, row_lists, run_sql, write_rows
 
 from memlab.compaction import reclaim, space, vacuum
 from memlab.errors import StoreError
 from memlab.store import SqliteMemoryStore
+from tests.support.archives import compacted
+from tests.support.invariants import archive_of, assert_sound, rows_of
+from tests.support.shell import said
+from tests.support.stores import Row, episodes, files_in, row, row_lists, run_sql, write_rows
 
 
 @pytest.fixture(scope="module")

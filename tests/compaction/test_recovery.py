@@ -10,20 +10,20 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from archives import NOON
-from claude_store import memory, write_index, write_memory
-from crashing import crash_everywhere
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from invariants import archive_of, rows_of
-from shell import run
-from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab import columns as c
 from memlab.compaction import drop_archived, keep_copies, plan_recovery, recover, what_drops
 from memlab.errors import ArchiveError
 from memlab.evidence.losses import losses_of
+from tests.support.archives import NOON
+from tests.support.claude_store import memory, write_index, write_memory
+from tests.support.crashing import crash_everywhere
+from tests.support.invariants import archive_of, rows_of
+from tests.support.shell import run
+from tests.support.stores import episodes, row, run_sql, write_rows
 
 DAY = timedelta(days=1)
 

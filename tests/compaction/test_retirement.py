@@ -11,12 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from archives import check
-from compaction.operations import StoppedError, stop_at
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import archive_of, rows_of
-from stores import Row, item, row, row_lists, run_sql, write_rows
 
 import memlab
 from memlab import KeepRecent, Plan
@@ -27,6 +23,10 @@ from memlab.compaction.plans import NEEDED
 from memlab.errors import AlreadyAppliedError, ArchiveError, DamagedArchiveWarning, PlanError
 from memlab.policies import Activation, Policy, PurgeSuperseded, TokenBudget
 from memlab.store import SqliteMemoryStore
+from tests.compaction.operations import StoppedError, stop_at
+from tests.support.archives import check
+from tests.support.invariants import archive_of, rows_of
+from tests.support.stores import Row, item, row, row_lists, run_sql, write_rows
 
 DAY = timedelta(days=1)
 START = datetime(2026, 4, 1, tzinfo=UTC)

@@ -8,15 +8,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from archives import APPLY_STEPS
-from claude_store import at, memory, project_folder, write_memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from index_edits import EDITS, FILES, INDEXES, by_hand, edited
-from odek_store import write_odek
-from repositories import NO_CONFIG, Repository
-from shell import run as run_command
-from shell import said
 
 import memlab
 from memlab.compaction import drop_archived, keep_copies, recover
@@ -27,6 +20,13 @@ from memlab.sources.readers import no_progress
 from memlab.systems.claude_code.index import MemoryIndex
 from memlab.systems.claude_code.markdown import FileNames
 from memlab.upkeep.health import doctor
+from tests.support.archives import APPLY_STEPS
+from tests.support.claude_store import at, memory, project_folder, write_memory
+from tests.support.index_edits import EDITS, FILES, INDEXES, by_hand, edited
+from tests.support.odek_store import write_odek
+from tests.support.repositories import NO_CONFIG, Repository
+from tests.support.shell import run as run_command
+from tests.support.shell import said
 
 MODES = (0o755, 0o664, 0o600, 0o640, 0o444)
 HOOKS = {name: f"- [{name[0]}](<{name}>) — hook" for name in FILES}

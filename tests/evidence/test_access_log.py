@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stores import episodes, write_rows
 
 from memlab import columns as c
 from memlab.errors import MemlabError
@@ -20,6 +19,7 @@ from memlab.evidence.access_log import AccessLog, log_parts
 from memlab.evidence.reads import PASSED_OVER, read_access_log
 from memlab.lifecycle import LifecycleStore
 from memlab.store import SqliteMemoryStore
+from tests.support.stores import episodes, write_rows
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FORK = mp.get_context("fork")

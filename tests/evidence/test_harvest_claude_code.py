@@ -8,11 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from claude_store import write_memories
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import files_in
-from transcripts import OF_PROJECT, READ, SLUG, WRITE, Session, World, shell
 
 from memlab import columns as c
 from memlab.errors import MemlabError
@@ -26,6 +23,9 @@ from memlab.systems.claude_code.reads import (
     OTHER_TOOLS,
     SEARCHES,
 )
+from tests.support.claude_store import write_memories
+from tests.support.stores import files_in
+from tests.support.transcripts import OF_PROJECT, READ, SLUG, WRITE, Session, World, shell
 
 Reads = set[tuple[str, datetime]]
 

@@ -14,16 +14,16 @@ from sqlite3 import connect
 from typing import Any
 
 import pytest
-from memforge_store import add_memory, create_tables
-from servers import PostgresServer, postgres_server
-from stores import files_in, run_sql
-from transcripts import SLUG, Session, World
 
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence import Harvest, harvest, read_access_log
 from memlab.sources.transcripts import FAILED
 from memlab.systems import langgraph, mcp_memory
+from tests.support.memforge_store import add_memory, create_tables
+from tests.support.servers import PostgresServer, postgres_server
+from tests.support.stores import files_in, run_sql
+from tests.support.transcripts import SLUG, Session, World
 
 NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
 

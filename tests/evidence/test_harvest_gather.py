@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_store import at
-from openclaw_store import recall, write_events
-from stores import episodes, write_rows
 
 from memlab.errors import MemlabError
 from memlab.evidence import AccessLog, read_access_log
 from memlab.evidence.ingestion import default_log, harvest
 from memlab.files import write_whole
+from tests.support.claude_store import at
+from tests.support.openclaw_store import recall, write_events
+from tests.support.stores import episodes, write_rows
 
 
 def workspace(folder: Path, events: int = 3) -> Path:

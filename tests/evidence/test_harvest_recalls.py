@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_store import at
-from openclaw_store import SKIPPED, recall, write_events
-from stores import run_sql
 
 from memlab import columns as c
 from memlab.errors import MemlabError
@@ -15,6 +12,9 @@ from memlab.evidence import harvest, read_access_log
 from memlab.sources.reads import BROKEN
 from memlab.systems import openclaw
 from memlab.systems.codex import COPIES, WITHOUT_THREAD, WITHOUT_TIME
+from tests.support.claude_store import at
+from tests.support.openclaw_store import SKIPPED, recall, write_events
+from tests.support.stores import run_sql
 
 THREADS = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(10)]
 AT = "2026-08-01T09:00:00.000Z"

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from claude_store import memory, write_index
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from repositories import NO_CONFIG, Repository, day
-from stores import item, row, write_rows
 
 import memlab
 from memlab import columns as c
 from memlab.evidence import find_mentions, find_references
 from memlab.evidence.mentions import mentions_in_words
+from tests.support.claude_store import memory, write_index
+from tests.support.repositories import NO_CONFIG, Repository, day
+from tests.support.stores import item, row, write_rows
 
 WAYS = {
     "a link": ("See [that]({name}.md).", "link"),

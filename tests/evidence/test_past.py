@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_episodes
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import episodes, row, run_sql, write_rows
 
 from memlab import columns as c
 from memlab.compaction import apply, plan
@@ -21,6 +19,8 @@ from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Policy
 from memlab.policies.activation import Activation
 from memlab.store.archive.location import archive_path
+from tests.support.frames import make_episodes
+from tests.support.stores import episodes, row, run_sql, write_rows
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

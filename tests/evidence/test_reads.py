@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from frames import make_frame, make_log
 
 from memlab import columns as c
 from memlab import read_access_log
@@ -15,6 +14,7 @@ from memlab.errors import MemlabError
 from memlab.evidence import AccessLog, find_references
 from memlab.evidence.reads import PASSED_OVER, apart_of, describe_log, reading_chances
 from memlab.sources.reads import MAINTENANCE, OWN_SESSION
+from tests.support.frames import make_frame, make_log
 
 JSON_LINES = """
 {"memory_id": "a", "at": "2025-01-01T02:30:00Z"}

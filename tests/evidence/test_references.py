@@ -3,12 +3,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from frames import START, make_frame, make_log, row
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab import columns as c
 from memlab.evidence.references import REASONS, count_references, find_references
+from tests.support.frames import START, make_frame, make_log, row
 
 
 def found(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> list[tuple[str, int, str]]:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import START, make_episodes, make_frame, make_log, row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ import memlab
 from memlab import columns as c
 from memlab.evidence import AgeOrUse, age_or_use, find_references
 from memlab.evidence.usage import GROUPS, HALF_LIFE, TIMES, other_stores, score_recency_vs_use
+from tests.support.frames import START, make_episodes, make_frame, make_log, row
 
 STORE = memlab.store_path("looked_up")
 

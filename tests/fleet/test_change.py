@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import NOW, DiesAfter, agent_store, applied, mixed_fleet
-from invariants import rows_of
-from programs import forked
-from stores import episodes, files_in, row, run_sql, write_rows, write_signals
 
 import memlab
 from memlab.errors import PlanError
 from memlab.fleet import FleetPlan, Serial, apply, maintain, plan, size, survey
+from tests.support.fleets import NOW, DiesAfter, agent_store, applied, mixed_fleet
+from tests.support.invariants import rows_of
+from tests.support.programs import forked
+from tests.support.stores import episodes, files_in, row, run_sql, write_rows, write_signals
 
 KEEP = memlab.KeepRecent(4)
 
@@ -169,7 +169,7 @@ def test_what_is_no_share_or_moment_is_refused_in_words() -> None:
 def test_a_client_that_is_killed_goes_on_where_it_was(tmp_path: Path, four: list[Path]) -> None:
     file = tmp_path / "plan.json"
     dies = {"runner": Serial(), "progress": DiesAfter(3)}
-    with forked("fleets") as children:
+    with forked("tests.support.fleets") as children:
         ended = children.run(plan, sources=four, policy=KEEP, now=NOW, save=file, **dies)
         assert ended.code == -signal.SIGKILL
         assert not file.exists()

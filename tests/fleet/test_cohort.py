@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import row, write_rows
 
 import memlab
 from memlab.evidence.prior import Project, ReachPrior, fitted_law
@@ -21,6 +20,7 @@ from memlab.fleet.cohort import (
     size_task,
 )
 from memlab.fleet.names import Member, Members
+from tests.support.stores import row, write_rows
 
 LAW = fitted_law()
 AT = int(np.searchsorted(LAW.shares, 0.9))

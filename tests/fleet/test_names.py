@@ -5,12 +5,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from fleets import agent_store
-from permissions import as_nobody
-from stores import episodes, write_rows
 
 from memlab.errors import MemlabError
 from memlab.fleet import Members, expand_names, survey
+from tests.support.fleets import agent_store
+from tests.support.permissions import as_nobody
+from tests.support.stores import episodes, write_rows
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fleets import NOW, agent_store, mixed_fleet
-from stores import row, write_rows
 
 import memlab
 from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
@@ -16,6 +14,8 @@ from memlab.compaction.reclaim import space
 from memlab.fleet import FleetFindings, Serial, examine_fleet, write_fleet_report
 from memlab.fleet.page import MAX_ROWS, fleet_page
 from memlab.store.archive.location import archive_path
+from tests.support.fleets import NOW, agent_store, mixed_fleet
+from tests.support.stores import row, write_rows
 
 
 def tags_in(page: str) -> set[str]:

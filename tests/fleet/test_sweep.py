@@ -9,10 +9,6 @@ from unittest.mock import Mock, call
 
 import pandas as pd
 import pytest
-from claude_store import as_found, project_folder
-from fleets import NOW, agent_store, mixed_fleet
-from shell import run, said
-from stores import episodes, files_in, row, run_sql, write_rows
 
 import memlab
 from memlab.errors import MemlabError
@@ -21,6 +17,10 @@ from memlab.fleet.sweep import ParquetShards, start_over, survey_task
 from memlab.frame.fields import Arrays
 from memlab.growth.summary import past_arrays
 from memlab.sources.opening import open_source
+from tests.support.claude_store import as_found, project_folder
+from tests.support.fleets import NOW, agent_store, mixed_fleet
+from tests.support.shell import run, said
+from tests.support.stores import episodes, files_in, row, run_sql, write_rows
 
 
 def test_a_row_says_what_the_store_says_of_itself_and_leaves_no_trace(tmp_path: Path) -> None:

@@ -14,10 +14,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fleets import NOW, Deadly, DiesApplying, agent_store, applied, dask_cluster, mixed_fleet
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import rows_of
 
 import memlab
 from memlab import KeepRecent, fleet
@@ -35,6 +33,16 @@ from memlab.fleet.workers import (
     WorkerPool,
 )
 from memlab.lazy import import_extra
+from tests.support.fleets import (
+    NOW,
+    Deadly,
+    DiesApplying,
+    agent_store,
+    applied,
+    dask_cluster,
+    mixed_fleet,
+)
+from tests.support.invariants import rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 

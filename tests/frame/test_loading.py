@@ -10,9 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from invariants import rows_of
 from pandas.testing import assert_frame_equal
-from stores import ANY_VALUE, episodes, files_in, row, row_lists, run_sql, write_rows, write_signals
 
 import memlab
 from memlab import SqliteMemoryStore, items
@@ -20,6 +18,17 @@ from memlab.columns import DTYPES, LOAD_BEARING, PROBLEM, PRUNABLE, SIGNAL_DTYPE
 from memlab.errors import BadRowError, MissingExtraError
 from memlab.store.database import CREATE_TABLE
 from memlab.systems.memory_items import scan
+from tests.support.invariants import rows_of
+from tests.support.stores import (
+    ANY_VALUE,
+    episodes,
+    files_in,
+    row,
+    row_lists,
+    run_sql,
+    write_rows,
+    write_signals,
+)
 
 LABELLED = {"label": "category"}
 

@@ -9,19 +9,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from claude_store import memory, write_memories, write_memory
 from hypothesis import given
 from hypothesis import strategies as st
-from openclaw_store import days_before, write_workspace
-from repositories import Repository
-from shell import said
-from stores import Row, episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.growth.alerts import ALERTS, Alert
 from memlab.growth.context import LEAST
 from memlab.settings import FILE
 from memlab.views.findings import examine
+from tests.support.claude_store import memory, write_memories, write_memory
+from tests.support.openclaw_store import days_before, write_workspace
+from tests.support.repositories import Repository
+from tests.support.shell import said
+from tests.support.stores import Row, episodes, row, run_sql, write_rows
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 

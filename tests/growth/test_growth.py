@@ -6,13 +6,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import ROWS_OF_ANY_KIND, START, frame_of, make_episodes, make_frame, mixed_frame, row
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab import columns as c
 from memlab.growth import PARTS, boot_context, growth_curve, summarize
 from memlab.items import Size
+from tests.support.frames import (
+    ROWS_OF_ANY_KIND,
+    START,
+    frame_of,
+    make_episodes,
+    make_frame,
+    mixed_frame,
+    row,
+)
 
 NOW = datetime(2025, 3, 1, tzinfo=UTC)
 Drawn = list[dict[str, Any]]

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from frames import START, make_frame
-from frames import row as frame_row
-from stores import episodes, row, write_rows
 
 import memlab
 from memlab.fleet.page import FleetFindings
 from memlab.growth import boot_context, summarize
 from memlab.policies import ImportanceBudget, ValueCap, decide
+from tests.support.frames import START, make_frame
+from tests.support.frames import row as frame_row
+from tests.support.stores import episodes, row, write_rows
 
 
 def test_a_protected_tag_is_no_rejected_path_and_all_count_alike(tmp_path: Path) -> None:

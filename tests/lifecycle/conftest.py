@@ -6,9 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from lifecycle.memories import START, Open
 
 from memlab.lifecycle import LifecycleStore
+from tests.lifecycle.memories import START, Open
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-import stores
-
 from memlab.items import MemoryItem
 from memlab.lifecycle import LifecycleStore
 from memlab.store import SqliteMemoryStore
+from tests.support import stores
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import item as stored_item
-from stores import row, run_sql, signals_of, write_rows
 
 import memlab
 from memlab import Activation, LifecycleStore
 from memlab.errors import FloorExceedsBudgetWarning
 from memlab.lifecycle.boot import estimated_tokens
+from tests.support.stores import item as stored_item
+from tests.support.stores import row, run_sql, signals_of, write_rows
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

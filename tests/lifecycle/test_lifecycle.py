@@ -14,20 +14,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from decisions import kept
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import archive_of, rows_of
-from lifecycle.memories import DAY, HOUR, SAME, START, Open, ids, item
-from programs import run_program
-from shell import said
-from stores import run_sql, signals_of
 
 import memlab
 from memlab.compaction import archived_plans, archived_rows, restore
 from memlab.lifecycle import LifecycleStore, Trust
 from memlab.policies import ImportanceFloor, NearDuplicate, ValueCap, decide
 from memlab.store import SqliteMemoryStore
+from tests.lifecycle.memories import DAY, HOUR, SAME, START, Open, ids, item
+from tests.support.decisions import kept
+from tests.support.invariants import archive_of, rows_of
+from tests.support.programs import run_program
+from tests.support.shell import said
+from tests.support.stores import run_sql, signals_of
 
 TICK = timedelta(microseconds=1)
 DEDUP = NearDuplicate(0.92)
@@ -476,7 +476,7 @@ _WRITER = """
 import os, signal, sys
 from memlab.lifecycle import LifecycleStore, guarded
 from memlab.policies import ValueCap
-from lifecycle.memories import START, item
+from tests.lifecycle.memories import START, item
 
 def stop(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -5,18 +5,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from betterdb_store import Betterdb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lifecycle.memories import HOUR, START, item
-from owners import SEARCHING_SERVER, needs_search
-from servers import RedisServer, redis_server
-from stores import run_sql
 
 import memlab
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import NearDuplicate, ValueCap, value_score
 from memlab.policies.text_index import TextIndex
+from tests.lifecycle.memories import HOUR, START, item
+from tests.support.betterdb_store import Betterdb
+from tests.support.owners import SEARCHING_SERVER, needs_search
+from tests.support.servers import RedisServer, redis_server
+from tests.support.stores import run_sql
 
 steps = st.lists(
     st.tuples(

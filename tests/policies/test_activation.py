@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import START, make_episodes, make_frame, make_log, make_references, row
-from histories import recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +18,8 @@ from memlab.policies import Activation, KeepRecent, TokenBudget
 from memlab.policies import activation as arrays
 from memlab.policies.activation import Space, Trial, activity_of, counts_starts, trial_of
 from memlab.replay import replay, replay_each
+from tests.support.frames import START, make_episodes, make_frame, make_log, make_references, row
+from tests.support.histories import recorded
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

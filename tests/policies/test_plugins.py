@@ -6,13 +6,13 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from shell import said
 
 import memlab
 from memlab.errors import PolicyError
 from memlab.policies import KeepRecent, policy_named
 from memlab.policies.named import as_setting, policy_in
 from memlab.settings import Settings
+from tests.support.shell import said
 
 CODE = '''
 from dataclasses import dataclass, field

@@ -10,10 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from decisions import DAY, NOW, kept, memories, went
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_policies import (
+
+from memlab import Activation, KeepRecent, NearDuplicate, Pipeline, Policy, TimeToLive, TokenBudget
+from memlab.errors import WrongArgumentError
+from memlab.policies import POLICIES, ImportanceBudget, ImportanceFloor, KeepAll, PurgeSuperseded
+from memlab.policies.base import decide
+from memlab.policies.rules import ValueCap
+from tests.support.decisions import DAY, NOW, kept, memories, went
+from tests.support.own_policies import (
     OF_ONES_OWN,
     SOME_OF_EACH,
     Crowded,
@@ -22,12 +28,6 @@ from own_policies import (
     NeverReferred,
     ShortBodies,
 )
-
-from memlab import Activation, KeepRecent, NearDuplicate, Pipeline, Policy, TimeToLive, TokenBudget
-from memlab.errors import WrongArgumentError
-from memlab.policies import POLICIES, ImportanceBudget, ImportanceFloor, KeepAll, PurgeSuperseded
-from memlab.policies.base import decide
-from memlab.policies.rules import ValueCap
 
 PAST = pd.DataFrame({"memory_id": ["m0"] * 4})
 EVERY = SOME_OF_EACH | OF_ONES_OWN
@@ -50,7 +50,7 @@ def test_every_policy_of_the_package_is_named() -> None:
 
 def test_a_class_without_a_name_gets_one() -> None:
     assert EveryOther().name == "every-other"
-    assert EveryOther().origin == "own_policies:EveryOther"
+    assert EveryOther().origin == "tests.support.own_policies:EveryOther"
     assert Hasty().name == "hasty"
     assert TimeToLive().name == "ttl"
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decisions import DAY, NOW, memories, went
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
@@ -16,6 +15,7 @@ from memlab.errors import MissingExtraError
 from memlab.policies import ImportanceBudget, ImportanceFloor, PurgeSuperseded, ValueCap
 from memlab.policies.duplicates import near_duplicates, replace_older
 from memlab.policies.rules import recency_decay, value_score
+from tests.support.decisions import DAY, NOW, memories, went
 
 WEEK = 7 * DAY
 

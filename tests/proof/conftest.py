@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from programs import Children, forked
 
-from proof.scenes import FOLDER_SCENES, ROW_SCENES, RowScene, Scene
+from tests.proof.scenes import FOLDER_SCENES, ROW_SCENES, RowScene, Scene
+from tests.support.programs import Children, forked
 
 SOURCES = tuple(
     f"memlab.systems.{name}"
@@ -21,7 +21,7 @@ SOURCES = tuple(
 
 @pytest.fixture(scope="session")
 def children() -> Iterator[Children]:
-    with forked("proof.tasks", *SOURCES) as made:
+    with forked("tests.proof.tasks", *SOURCES) as made:
         yield made
 
 

@@ -6,9 +6,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from forging import STORED, in_bytes
-
 from memlab.store.database import COLUMNS
+from tests.support.forging import STORED, in_bytes
 
 
 def _statements(text: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from programs import Task, environment
+from tests.support.programs import Task, environment
 
 SECTOR = 512
 ROOT: Final = 0

@@ -13,17 +13,6 @@ from itertools import count, product
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from claude_store import as_found, at, call, write_memories, write_transcript
-from crashing import Crashed, crashing
-from forging import STORED, TOKENS, changed, dumped, in_bytes
-from invariants import Row, assert_load_bearing_rows_stay, copies_of, result_of, salvaged_rows_of
-from odek_store import DERIVED, write_odek
-from openclaw_store import days_before, write_workspace
-from shell import run
-from stores import episodes, write_rows
-from test_settings import WHOLE
-from transcripts import World
-
 import memlab
 from memlab.errors import MemlabError
 from memlab.evidence import AccessLog, harvest
@@ -33,9 +22,25 @@ from memlab.settings import FILE, read_settings
 from memlab.sources.opening import open_source, remember
 from memlab.upkeep.health import doctor
 from memlab.upkeep.maintenance import maintain
-from proof.mutations import mutate
-from proof.scenes import copy_aside, make_store
-from proof.tasks import compact
+from tests.proof.mutations import mutate
+from tests.proof.scenes import copy_aside, make_store
+from tests.proof.tasks import compact
+from tests.support.claude_store import as_found, at, call, write_memories, write_transcript
+from tests.support.crashing import Crashed, crashing
+from tests.support.forging import STORED, TOKENS, changed, dumped, in_bytes
+from tests.support.invariants import (
+    Row,
+    assert_load_bearing_rows_stay,
+    copies_of,
+    result_of,
+    salvaged_rows_of,
+)
+from tests.support.odek_store import DERIVED, write_odek
+from tests.support.openclaw_store import days_before, write_workspace
+from tests.support.shell import run
+from tests.support.stores import episodes, write_rows
+from tests.support.transcripts import World
+from tests.test_settings import WHOLE
 
 STATE = tuple[int, int, int, int, bytes]
 Uses = Sequence[Callable[[], Any]]

@@ -14,8 +14,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-import claude_store
-from invariants import (
+from memlab import KeepRecent, SqliteMemoryStore, apply, load, plan
+from memlab.errors import AlreadyAppliedError, ArchiveError
+from memlab.store.signals import CREATE_SIGNALS
+from tests.proof import tasks
+from tests.support import claude_store
+from tests.support.invariants import (
     archive_of,
     assert_compacted,
     assert_nothing_lost,
@@ -24,15 +28,10 @@ from invariants import (
     rows_of,
     stored,
 )
-from odek_store import DERIVED, write_odek
-from openclaw_store import days_before, write_workspace
-from programs import Children
-from stores import Row, row, run_sql, signals_of, write_rows
-
-from memlab import KeepRecent, SqliteMemoryStore, apply, load, plan
-from memlab.errors import AlreadyAppliedError, ArchiveError
-from memlab.store.signals import CREATE_SIGNALS
-from proof import tasks
+from tests.support.odek_store import DERIVED, write_odek
+from tests.support.openclaw_store import days_before, write_workspace
+from tests.support.programs import Children
+from tests.support.stores import Row, row, run_sql, signals_of, write_rows
 
 START = datetime(2025, 3, 1, tzinfo=UTC)
 NOW = datetime(2025, 6, 1, tzinfo=UTC)

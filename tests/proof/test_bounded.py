@@ -11,9 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from stores import episodes, row, run_sql, write_rows
 
 from memlab.store.database import CREATE_TABLE
+from tests.support.stores import episodes, row, run_sql, write_rows
 
 MB = 2**20
 RUN = """

@@ -10,8 +10,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from invariants import assert_sound, rows_of
-from programs import Children
 
 import memlab
 from memlab.compaction import Receipt, apply, plan, restore
@@ -19,7 +17,9 @@ from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
 from memlab.items import REJECTED_PATH_TAG, MemoryItem, MemoryKind, MemoryProvenance
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
-from proof.scenes import row_scene
+from tests.proof.scenes import row_scene
+from tests.support.invariants import assert_sound, rows_of
+from tests.support.programs import Children
 
 WRITERS = 8
 PUTS = int(os.environ.get("MEMLAB_PUTS", "150"))

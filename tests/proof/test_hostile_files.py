@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from invariants import result_of
-from programs import Children, forked
 
 from memlab import clock
-from proof.readers import READERS, STATE, Reader, Store, state_of
+from tests.proof.readers import READERS, STATE, Reader, Store, state_of
+from tests.support.invariants import result_of
+from tests.support.programs import Children, forked
 
 FILES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "300"))
 """How many mutated stores are used, from seed 0 on: more of them are a night's work."""
@@ -27,7 +27,7 @@ PATIENCE = 60
 
 @pytest.fixture(scope="module")
 def examiners() -> Iterator[Children]:
-    with forked("proof.test_hostile_files") as made:
+    with forked("tests.proof.test_hostile_files") as made:
         yield made
 
 

@@ -14,8 +14,6 @@ import pandas as pd
 import pytest
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
-from shell import run
-from stores import row, run_sql, write_rows
 
 import memlab
 from memlab import KeepRecent, apply, plan, restore
@@ -23,7 +21,9 @@ from memlab.compaction import archived_rows, space
 from memlab.errors import MemlabError
 from memlab.growth import boot_context, summarize
 from memlab.upkeep.health import doctor
-from proof.scenes import NOW, START, copy_aside
+from tests.proof.scenes import NOW, START, copy_aside
+from tests.support.shell import run
+from tests.support.stores import row, run_sql, write_rows
 
 _ATTACK: Final = "document.title='owned';window.owned=1;fetch('http://127.0.0.1:9/owned')"
 

@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from programs import Children
 
-from proof.scenes import ROW_SCENES, RowScene, copy_aside
+from tests.proof.scenes import ROW_SCENES, RowScene, copy_aside
+from tests.support.programs import Children
 
 KILLS = int(os.environ.get("MEMLAB_KILLS", "240"))
 """How many processes are killed at a random moment, over all operations."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from programs import Children
 
-from proof.power import Disk, Event, Image, put_on_disk, recorded
-from proof.scenes import FOLDER_SCENES, ROW_SCENES, FolderScene, Scene
+from tests.proof.power import Disk, Event, Image, put_on_disk, recorded
+from tests.proof.scenes import FOLDER_SCENES, ROW_SCENES, FolderScene, Scene
+from tests.support.programs import Children
 
 CUTS = int(os.environ.get("MEMLAB_POWER_CUTS", "840"))
 """How many different images of a disk are looked at, over all operations."""

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from betterdb_store import NAME, START_MS, exact
 from click.testing import CliRunner
-from memforge_store import add_memory, create_tables
-from owners import SEARCHING_SERVER
-from programs import Children
-from servers import REDIS, postgres_server, redis_server
 
 import memlab
 from memlab.cli import main
 from memlab.compaction import archived_plans, archived_rows
 from memlab.errors import ArchiveError, StalePlanError, StoreError
-from proof.tasks import apply_in_steps, wait_for
+from tests.proof.tasks import apply_in_steps, wait_for
+from tests.support.betterdb_store import NAME, START_MS, exact
+from tests.support.memforge_store import add_memory, create_tables
+from tests.support.owners import SEARCHING_SERVER
+from tests.support.programs import Children
+from tests.support.servers import REDIS, postgres_server, redis_server
 
 WRITERS = 4
 STEPS = int(os.environ.get("MEMLAB_PUTS", "150"))

@@ -14,17 +14,13 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from claude_store import at, call, memory, project_folder, write_memory, write_transcript
-from invariants import assert_nothing_lost, assert_sound, copies_of, rows_of
-from programs import Children, Task, forked
-from shell import run
 
 from memlab import AccessLog, KeepRecent, apply, plan
 from memlab.compaction.reclaim import space
 from memlab.errors import MemlabError
-from proof import tasks
-from proof.conftest import SOURCES
-from proof.scenes import (
+from tests.proof import tasks
+from tests.proof.conftest import SOURCES
+from tests.proof.scenes import (
     FOLDER_SCENES,
     NOW,
     ROW_SCENES,
@@ -34,6 +30,17 @@ from proof.scenes import (
     files_of,
     make_store,
 )
+from tests.support.claude_store import (
+    at,
+    call,
+    memory,
+    project_folder,
+    write_memory,
+    write_transcript,
+)
+from tests.support.invariants import assert_nothing_lost, assert_sound, copies_of, rows_of
+from tests.support.programs import Children, Task, forked
+from tests.support.shell import run
 
 FAULTS = int(os.environ.get("MEMLAB_WRITE_ERRORS", "240"))
 """How many changes of files fail, over all operations."""
@@ -68,7 +75,9 @@ def command(*words: str) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def faulty(recorder: Path) -> Iterator[Children]:
     """Children in which changes of files can fail."""
-    with forked("proof.test_write_errors", *SOURCES, *NEEDED, LD_PRELOAD=str(recorder)) as made:
+    with forked(
+        "tests.proof.test_write_errors", *SOURCES, *NEEDED, LD_PRELOAD=str(recorder)
+    ) as made:
         yield made
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from frames import START, make_episodes, make_references
 
 import memlab
 from memlab import KeepRecent, TimeToLive
@@ -12,6 +11,7 @@ from memlab.policies import ImportanceBudget, ImportanceFloor, ValueCap
 from memlab.replay import Comparison, compare, replay
 from memlab.replay.candidates import EQUAL
 from memlab.replay.noise import difference_with_limits
+from tests.support.frames import START, make_episodes, make_references
 
 LOOKED_UP = memlab.store_path("looked_up")
 READS = LOOKED_UP.with_suffix(".reads.jsonl")

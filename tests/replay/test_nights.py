@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from stores import row, write_rows
 
 import memlab
 from memlab import Activation
 from memlab import columns as c
 from memlab.replay import replay
+from tests.support.stores import row, write_rows
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 STORES = ("recalls-r01", "recalls-r10", "recalls-r16", "recalls-r18", "recalls-r22")

@@ -9,12 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from frames import START, lives, make_episodes, make_frame, make_log, make_references, row
-from histories import work
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy import random
-from own_policies import OF_ONES_OWN, SOME_OF_EACH, RecentByUse, ShortBodies, asked
 
 from memlab import Activation, KeepRecent, NearDuplicate, Pipeline, Policy, TimeToLive, decide
 from memlab import columns as c
@@ -22,6 +19,17 @@ from memlab.evidence.references import REFERENCE_KINDS, find_references
 from memlab.policies import ImportanceBudget, PurgeSuperseded, TokenBudget, ValueCap
 from memlab.policies.base import Runner, runner_for
 from memlab.replay import life, oracle, replay
+from tests.support.frames import (
+    START,
+    lives,
+    make_episodes,
+    make_frame,
+    make_log,
+    make_references,
+    row,
+)
+from tests.support.histories import work
+from tests.support.own_policies import OF_ONES_OWN, SOME_OF_EACH, RecentByUse, ShortBodies, asked
 
 TITLES = ("alpha beta gamma", "alpha beta gamma", "alpha beta delta", "one two", "three")
 

@@ -6,8 +6,6 @@ from signal import SIG_BLOCK, SIGINT, pthread_sigmask
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_episodes, make_frame, row
-from histories import simulate_history
 
 from memlab import Activation, KeepRecent, Policy, TimeToLive, TokenBudget
 from memlab import columns as c
@@ -15,6 +13,8 @@ from memlab.evidence.references import find_references
 from memlab.policies import ImportanceBudget, KeepAll, ValueCap
 from memlab.replay import batch, compare, oracle, overlap, replay, replay_each
 from memlab.replay.result import Comparison
+from tests.support.frames import make_episodes, make_frame, row
+from tests.support.histories import simulate_history
 
 
 def history() -> tuple[pd.DataFrame, pd.DataFrame]:

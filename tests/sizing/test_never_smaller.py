@@ -11,10 +11,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from histories import recommend_budget, recorded_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import Row, episodes, row, run_sql, write_rows
 
 import memlab
 from memlab import columns as c
@@ -23,6 +21,8 @@ from memlab.evidence.past import fill_missing_rows, gaps_of, load_past
 from memlab.policies import KeepRecent, TokenBudget
 from memlab.sizing import Verdict, recommend_cap
 from memlab.store import SqliteMemoryStore
+from tests.support.histories import recommend_budget, recorded_rows
+from tests.support.stores import Row, episodes, row, run_sql, write_rows
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Recommend = Callable[..., Any]

@@ -9,7 +9,6 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import pytest
-from frames import lives, make_episodes, make_frame, make_references, row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from memlab.sizing.curve import EXACT_AT, in_tokens
 from memlab.sizing.history import History, Ranked
 from memlab.sizing.timeline import age_rank_quantiles, backtest_cap, boot_over_time
 from memlab.store import SqliteMemoryStore
+from tests.support.frames import lives, make_episodes, make_frame, make_references, row
 
 
 def dated(frame: pd.DataFrame, seed: int) -> pd.DataFrame:

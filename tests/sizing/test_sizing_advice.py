@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_episodes, make_references
-from histories import recommend_budget, recorded, simulate_history, work
-from stores import run_sql
 
 import memlab
 from memlab import columns as c
@@ -20,6 +17,9 @@ from memlab.evidence.references import REFERENCE_KINDS
 from memlab.policies import TokenBudget
 from memlab.sizing import Verdict, advise, cap_curve, prepare_sizing, recommend_cap
 from memlab.sizing.curve import in_tokens
+from tests.support.frames import make_episodes, make_references
+from tests.support.histories import recommend_budget, recorded, simulate_history, work
+from tests.support.stores import run_sql
 
 World = tuple[pd.DataFrame, pd.DataFrame]
 """Memories, and the references to them."""

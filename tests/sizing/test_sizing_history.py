@@ -3,8 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_episodes, make_frame, make_references, row
-from histories import DRIFTS, simulate_history
 
 import memlab
 from memlab import columns as c
@@ -12,6 +10,8 @@ from memlab.evidence.prior import STRETCH, middle_of
 from memlab.sizing import cap_curve, caps_along, prepare_sizing, recommend_cap
 from memlab.sizing.record import TrackRecord, posterior_of, record_of, widening
 from memlab.sizing.timeline import age_rank_quantiles, age_ranks, backtest_cap, boot_over_time
+from tests.support.frames import make_episodes, make_frame, make_references, row
+from tests.support.histories import DRIFTS, simulate_history
 
 REAL = ("history-uv", "history-bevy", "history-arrow-rs")
 

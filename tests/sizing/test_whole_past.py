@@ -8,9 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from histories import recommend_budget, recorded_rows
-from shell import said
-from stores import write_rows
 
 import memlab
 from memlab import columns as c
@@ -20,6 +17,9 @@ from memlab.policies import KeepRecent, TimeToLive
 from memlab.replay import compare
 from memlab.sizing import advise, age_ranks, backtest_cap, cap_curve
 from memlab.sources.opening import open_source
+from tests.support.histories import recommend_budget, recorded_rows
+from tests.support.shell import said
+from tests.support.stores import write_rows
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PAST = ["served", "low", "high", "served_own", "served_observed"]

@@ -23,11 +23,6 @@ from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
-from archives import APPLY_STEPS, RESTORE_STEPS
-from claude_store import write_memory
-from forging import forge
-from programs import run_program
-from shell import run as run_command
 
 import memlab
 from memlab import compaction, errors
@@ -38,6 +33,11 @@ from memlab.sources.readers import Key, Reader, Rows
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS, STATES
 from memlab.store.records import fingerprint_of
 from memlab.upkeep.health import doctor
+from tests.support.archives import APPLY_STEPS, RESTORE_STEPS
+from tests.support.claude_store import write_memory
+from tests.support.forging import forge
+from tests.support.programs import run_program
+from tests.support.shell import run as run_command
 
 TEXTS = (
     "né à Zürich — 北京 🦀",

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from memforge_store import create_tables, empty_tables
-from owners import SEARCHING_SERVER
-from servers import REDIS, PostgresServer, RedisServer, postgres_server, redis_server
+
+from tests.support.memforge_store import create_tables, empty_tables
+from tests.support.owners import SEARCHING_SERVER
+from tests.support.servers import REDIS, PostgresServer, RedisServer, postgres_server, redis_server
 
 
 @pytest.fixture(autouse=True)

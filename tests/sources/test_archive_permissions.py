@@ -5,7 +5,6 @@ import stat
 from pathlib import Path
 
 import pytest
-from claude_store import write_index, write_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ import memlab
 from memlab.errors import ArchivePermissionsWarning
 from memlab.sources.opening import open_source
 from memlab.store.archive.location import archive_path
+from tests.support.claude_store import write_index, write_memory
 
 OTHER = 4105
 

@@ -4,10 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from betterdb_store import NAME, Betterdb, exact
-from owners import needs_search
-from servers import RedisServer
-from shell import run
 
 import memlab
 from memlab import errors
@@ -15,7 +11,19 @@ from memlab.sources.opening import open_source
 from memlab.sources.valkey import Line
 from memlab.systems import betterdb
 from memlab.systems.betterdb import BetterdbWriter, HashReader
-from sources.conformance import COUNT, TEXTS, OnServer, delete_all, keys_of, put_back, records_of
+from tests.sources.conformance import (
+    COUNT,
+    TEXTS,
+    OnServer,
+    delete_all,
+    keys_of,
+    put_back,
+    records_of,
+)
+from tests.support.betterdb_store import NAME, Betterdb, exact
+from tests.support.owners import needs_search
+from tests.support.servers import RedisServer
+from tests.support.shell import run
 
 pytest.importorskip("betterdb_agent_memory")
 

@@ -12,20 +12,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from claude_store import (
-    STYLES,
-    at,
-    call,
-    index_lines,
-    memory,
-    project_folder,
-    write_index,
-    write_memories,
-    write_memory,
-    write_transcript,
-)
-from shell import said
-from stores import files_in
 
 import memlab
 from memlab.compaction.reclaim import space
@@ -38,7 +24,21 @@ from memlab.systems.claude_code.source import ClaudeCode
 from memlab.upkeep.health import Status, doctor
 from memlab.views.findings import examine
 from memlab.views.page import sections_of
-from sources.conformance import MODES, Compacted, FilesLab, delete_all, put_back, records_of
+from tests.sources.conformance import MODES, Compacted, FilesLab, delete_all, put_back, records_of
+from tests.support.claude_store import (
+    STYLES,
+    at,
+    call,
+    index_lines,
+    memory,
+    project_folder,
+    write_index,
+    write_memories,
+    write_memory,
+    write_transcript,
+)
+from tests.support.shell import said
+from tests.support.stores import files_in
 
 
 class ClaudeCodeLab(FilesLab):

@@ -10,16 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_store import at, index_lines, memory, project_folder, write_index, write_memory
-from crashing import crash_everywhere
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import files_in
 
 import memlab
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError, StoreError
 from memlab.policies import TokenBudget
 from memlab.systems.claude_code.source import ClaudeCode
+from tests.support.claude_store import (
+    at,
+    index_lines,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+)
+from tests.support.crashing import crash_everywhere
+from tests.support.stores import files_in
 
 DAY = timedelta(days=1)
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from owners import observation, write_claude_mem
-from shell import run, said
-from stores import run_sql
 
 import memlab
 from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
 from memlab.sources.readers import Key
 from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
-from sources.conformance import TEXTS, Conformance, Lab
+from tests.sources.conformance import TEXTS, Conformance, Lab
+from tests.support.owners import observation, write_claude_mem
+from tests.support.shell import run, said
+from tests.support.stores import run_sql
 
 START = 1_780_000_000_000
 INSERT = (

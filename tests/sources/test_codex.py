@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shell import said
-from stores import run_sql
 
 import memlab
 from memlab.errors import UnsafeDeletionError
 from memlab.sources.opening import open_source
 from memlab.sources.readers import Key
 from memlab.systems.codex import SETTING, Codex
-from sources.conformance import TEXTS, Conformance, Lab
+from tests.sources.conformance import TEXTS, Conformance, Lab
+from tests.support.shell import said
+from tests.support.stores import run_sql
 
 START = 1_780_000_000
 # As Codex's migrations make it.

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from crashing import Crashed, crash_everywhere, crashing
 
 from memlab.errors import ChangedWhileReadError, StalePlanError, StoreError
 from memlab.sources.folder import files as folder_files
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import Folder, opened_folder
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment
+from tests.support.crashing import Crashed, crash_everywhere, crashing
 
 Steps = dict[str, Callable[[], object]]
 

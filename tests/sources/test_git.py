@@ -5,12 +5,8 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-import odek_store
 import pandas as pd
 import pytest
-from claude_store import memory, write_index, write_memory
-from repositories import NO_CONFIG, Repository, day
-from stores import files_in
 
 import memlab
 from memlab import columns as c
@@ -18,6 +14,10 @@ from memlab.compaction import drop_archived, keep_copies, recover
 from memlab.sources.folder.git import history_of
 from memlab.sources.opening import open_source
 from memlab.systems.claude_code.source import ClaudeCode
+from tests.support import odek_store
+from tests.support.claude_store import memory, write_index, write_memory
+from tests.support.repositories import NO_CONFIG, Repository, day
+from tests.support.stores import files_in
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

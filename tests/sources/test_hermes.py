@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shell import said
 
 import memlab
 from memlab.errors import UnsafeDeletionError
 from memlab.sources.opening import open_source, recognise
 from memlab.sources.readers import Key
 from memlab.systems.hermes import DELIMITER, NOTES, USER, Hermes, entries_in
-from sources.conformance import TEXTS, Conformance, Lab
+from tests.sources.conformance import TEXTS, Conformance, Lab
+from tests.support.shell import said
 
 
 def write(path: Path, entries: list[str]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from claude_store import at, index_lines, memory, project_folder, write_index, write_memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,14 @@ from memlab.policies import PurgeSuperseded
 from memlab.systems.claude_code.hubs import list_of_links
 from memlab.systems.claude_code.markdown import read_front_matter
 from memlab.systems.claude_code.types import type_of
+from tests.support.claude_store import (
+    at,
+    index_lines,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+)
 
 KINDS = {"user": "semantic", "feedback": "semantic"}
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from index_edits import EDITS, FILES, INDEXES, by_hand, edited
 
 from memlab.systems.claude_code.index import (
     MemoryIndex,
@@ -16,6 +15,7 @@ from memlab.systems.claude_code.index import (
     take_back,
 )
 from memlab.systems.claude_code.markdown import FileNames, unlinked
+from tests.support.index_edits import EDITS, FILES, INDEXES, by_hand, edited
 
 FOLDER = Path("/home/u/.claude/projects/-w/memory")
 NAMES = FileNames(FOLDER, FILES)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import said
 
 import memlab
 from memlab.errors import MemlabError
@@ -17,9 +16,10 @@ from memlab.sources.opening import SYSTEMS, System, recognise
 from memlab.store.archive.schema import Copy
 from memlab.store.archive.schema import record_of as archived_record
 from memlab.store.records import fingerprint_of
-from sources.conformance import Compacted, Lab
+from tests.sources.conformance import Compacted, Lab
+from tests.support.shell import said
 
-LINES = System("JSON lines", ("lines",), "sources.json_lines:JsonLines", start="boot context")
+LINES = System("JSON lines", ("lines",), "tests.sources.json_lines:JsonLines", start="boot context")
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ class JsonLinesLab(Lab):
 
     known_by = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from memlab.sources import opening
 opening.SYSTEMS += (opening.System({", ".join(map(repr, LINES[:3]))}),)
 """

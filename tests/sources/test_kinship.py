@@ -5,13 +5,13 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from claude_store import at, memory, project_folder, write_index, write_memory
 from hypothesis import given
 from hypothesis import strategies as st
-from shell import said
 
 import memlab
 from memlab.sources.kinship import LEAST_EQUAL, LEAST_SHARE, Kinship, kinships_among
+from tests.support.claude_store import at, memory, project_folder, write_index, write_memory
+from tests.support.shell import said
 
 
 @pytest.fixture

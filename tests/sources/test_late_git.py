@@ -4,14 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
-from claude_store import write_index, write_memory
-from repositories import Repository
-from shell import said
 
 import memlab
 from memlab.sources.folder import git as folder_git
 from memlab.sources.opening import open_source
 from memlab.upkeep.maintenance import StepOutcome
+from tests.support.claude_store import write_index, write_memory
+from tests.support.repositories import Repository
+from tests.support.shell import said
 
 NEVER_ENDING = (".git/HEAD", ".git/config", ".git/objects/info/alternates")
 

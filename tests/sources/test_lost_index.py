@@ -4,8 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from claude_store import at, index_lines, memory, project_folder, write_index, write_memory
-from repositories import Repository
 
 import memlab
 from memlab.compaction import keep_copies, plan_recovery, recover
@@ -13,6 +11,15 @@ from memlab.errors import StoreError
 from memlab.evidence.losses import losses_of
 from memlab.sources.capabilities import is_index_lost
 from memlab.upkeep.health import Check
+from tests.support.claude_store import (
+    at,
+    index_lines,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+)
+from tests.support.repositories import Repository
 
 COUNT = 8
 

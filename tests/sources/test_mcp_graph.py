@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shell import said
 
 import memlab
 from memlab.errors import UnsafeDeletionError
 from memlab.sources.opening import recognise
 from memlab.sources.readers import Key
 from memlab.systems.mcp_graph import graph_of
-from sources.conformance import TEXTS, Conformance, Lab
+from tests.sources.conformance import TEXTS, Conformance, Lab
+from tests.support.shell import said
 
 
 def entity(name: str, *observations: str, kind: str = "person") -> dict[str, Any]:

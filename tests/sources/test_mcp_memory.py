@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from databases import copy_recorded, record, recording_of
-from owners import has_mcp_memory, mcp_memory, needs_mcp_memory
-from shell import said
-from stores import run_sql
 
 import memlab
 from memlab import errors
 from memlab.sources.readers import Key
 from memlab.systems.mcp_memory import driver, load_extension
 from memlab.upkeep.health import doctor
-from sources.conformance import COUNT, TEXTS, Compacted, Lab
+from tests.sources.conformance import COUNT, TEXTS, Compacted, Lab
+from tests.support.databases import copy_recorded, record, recording_of
+from tests.support.owners import has_mcp_memory, mcp_memory, needs_mcp_memory
+from tests.support.shell import said
+from tests.support.stores import run_sql
 
 START = 1_780_000_000.25
 

@@ -8,13 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import memforge_store
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from memforge_store import TO_MEMORIES, TOUCHED
-from servers import PostgresServer
-from shell import said
 
 import memlab
 from memlab import errors
@@ -23,7 +19,19 @@ from memlab.sources import postgres
 from memlab.sources.opening import open_source
 from memlab.sources.readers import Key
 from memlab.systems.memforge import MemforgeWriter
-from sources.conformance import COUNT, TEXTS, OnServer, delete_all, prints, put_back, records_of
+from tests.sources.conformance import (
+    COUNT,
+    TEXTS,
+    OnServer,
+    delete_all,
+    prints,
+    put_back,
+    records_of,
+)
+from tests.support import memforge_store
+from tests.support.memforge_store import TO_MEMORIES, TOUCHED
+from tests.support.servers import PostgresServer
+from tests.support.shell import said
 
 TEXT = st.text().filter(lambda text: "\0" not in text)
 JSON_VALUES = st.recursive(

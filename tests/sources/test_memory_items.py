@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import rows_of
-from shell import said
-from stores import ANY_VALUE, RawText, row, row_lists, run_sql, write_rows
 
 import memlab
 from memlab.errors import BadRowError
@@ -26,7 +23,10 @@ from memlab.store.database import CREATE_TABLE
 from memlab.store.signals import CREATE_SIGNALS
 from memlab.systems.memory_items.scan import rows_of_records
 from memlab.systems.memory_items.source import MemoryItems
-from sources.conformance import Compacted, Lab
+from tests.sources.conformance import Compacted, Lab
+from tests.support.invariants import rows_of
+from tests.support.shell import said
+from tests.support.stores import ANY_VALUE, RawText, row, row_lists, run_sql, write_rows
 
 
 class MemoryItemsLab(Lab):

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_store import write_memories
-from shell import run, said
-from stores import files_in
 
 import memlab
 from memlab import compaction
 from memlab.errors import UndecidedKindError
 from memlab.upkeep.health import Check, Status, doctor
+from tests.support.claude_store import write_memories
+from tests.support.shell import run, said
+from tests.support.stores import files_in
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "mistaken_documents"
 FILES: dict[str, Any] = json.loads((GOLDEN / "files.json").read_text())

@@ -8,14 +8,6 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from claude_store import at, write_memory
-from openclaw_store import days_before, noon, recall, write_events, write_workspace
-from permissions import as_nobody
-from repositories import Repository
-from repositories import day as moment
-from shell import said
-from stores import files_in
-from transcripts import Session, World
 
 import memlab
 from memlab.errors import StoreError
@@ -24,7 +16,15 @@ from memlab.growth import boot_context
 from memlab.sources.opening import find_below, open_source, recognise
 from memlab.systems.openclaw import OpenClaw
 from memlab.systems.serena import ELSEWHERE, MEMORIES
-from sources.conformance import MODES, Compacted, FilesLab
+from tests.sources.conformance import MODES, Compacted, FilesLab
+from tests.support.claude_store import at, write_memory
+from tests.support.openclaw_store import days_before, noon, recall, write_events, write_workspace
+from tests.support.permissions import as_nobody
+from tests.support.repositories import Repository
+from tests.support.repositories import day as moment
+from tests.support.shell import said
+from tests.support.stores import files_in
+from tests.support.transcripts import Session, World
 
 TODAY = date(2026, 6, 30)
 TEXTS = ("# Day\n\n- né 北京 🦀", "one line", "", "---\nname: x\n---\r\n" + "long " * 3000)

@@ -9,7 +9,23 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from odek_store import (
+
+import memlab
+from memlab.errors import ArchiveError, BadRowError, StoreError
+from memlab.sources.readers import Key
+from memlab.systems.odek import EpisodeIndex, Odek
+from memlab.upkeep.health import Status, doctor
+from tests.sources.conformance import (
+    MODES,
+    TEXTS,
+    Compacted,
+    Lab,
+    delete_all,
+    prints,
+    put_back,
+    records_of,
+)
+from tests.support.odek_store import (
     DERIVED,
     START,
     entries_of,
@@ -20,25 +36,9 @@ from odek_store import (
     write_index,
     write_odek,
 )
-from programs import forked
-from shell import said
-from stores import files_in
-
-import memlab
-from memlab.errors import ArchiveError, BadRowError, StoreError
-from memlab.sources.readers import Key
-from memlab.systems.odek import EpisodeIndex, Odek
-from memlab.upkeep.health import Status, doctor
-from sources.conformance import (
-    MODES,
-    TEXTS,
-    Compacted,
-    Lab,
-    delete_all,
-    prints,
-    put_back,
-    records_of,
-)
+from tests.support.programs import forked
+from tests.support.shell import said
+from tests.support.stores import files_in
 
 
 class OdekLab(Lab):
@@ -222,7 +222,7 @@ def test_lock_of_odek_is_waited_for(
     monkeypatch.setattr("memlab.systems.odek._PATIENCE", 0.1)
     reached = tmp_path / "reached"
     go_on = tmp_path / "go"
-    with forked("odek_store") as children:
+    with forked("tests.support.odek_store") as children:
         pid = children.start(hold_lock_of_odek, folder=many, reached=reached, go_on=go_on)
         while not reached.exists():
             time.sleep(0.01)

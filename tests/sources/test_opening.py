@@ -11,12 +11,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from claude_store import as_found, memory, write_memory
 from hypothesis import given
 from hypothesis import strategies as st
-from odek_store import write_odek
-from openclaw_store import days_before, noon, write_events, write_workspace
-from stores import episodes, files_in, run_sql, write_rows
 
 import memlab
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
@@ -25,6 +21,10 @@ from memlab.sources.base import archive_elsewhere, position_from_timestamp
 from memlab.sources.opening import find_below, open_source, recognise, start_words, usual_places
 from memlab.systems.betterdb import Betterdb
 from memlab.systems.memforge import Memforge
+from tests.support.claude_store import as_found, memory, write_memory
+from tests.support.odek_store import write_odek
+from tests.support.openclaw_store import days_before, noon, write_events, write_workspace
+from tests.support.stores import episodes, files_in, run_sql, write_rows
 
 
 def database(*tables: str) -> Callable[[Path], object]:

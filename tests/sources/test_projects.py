@@ -7,16 +7,23 @@ import socket
 from pathlib import Path
 
 import pytest
-from claude_store import at, memory, project_folder, write_index, write_memory, write_transcript
 from hypothesis import given
 from hypothesis import strategies as st
-from repositories import Repository
-from shell import said
 
 import memlab
 from memlab.sources.checkouts import checkout_of, normal_address
 from memlab.sources.kinship import Kinship
 from memlab.systems.claude_code.projects import project_name, project_of
+from tests.support.claude_store import (
+    at,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+    write_transcript,
+)
+from tests.support.repositories import Repository
+from tests.support.shell import said
 
 REMOTE = "git@example.org:team/app.git"
 

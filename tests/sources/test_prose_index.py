@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from claude_store import as_found, at, memory, project_folder, write_index, write_memory
 from hypothesis import given
 from hypothesis import strategies as st
-from shell import said
 
 from memlab.systems.claude_code.index import (
     LoadRule,
@@ -15,6 +13,15 @@ from memlab.systems.claude_code.index import (
     State,
     sections_of,
 )
+from tests.support.claude_store import (
+    as_found,
+    at,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+)
+from tests.support.shell import said
 
 PROSE = ["# Build", "Use make.", "", "## Deploy", *(f"Step {n}." for n in range(300)), "# Style #"]
 

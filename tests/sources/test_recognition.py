@@ -8,12 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 import pytest
-from claude_store import as_found, memory, write_index, write_memories, write_memory
 from hypothesis import given
 from hypothesis import strategies as st
-from odek_store import write_odek
-from openclaw_store import write_events
-from shell import run, said
 
 import memlab
 from memlab import compaction
@@ -22,6 +18,10 @@ from memlab.settings import read_settings
 from memlab.sources.opening import kinds, open_source, recognise, remember
 from memlab.sources.recognition import Strength
 from memlab.systems.claude_code.evidence import has_claude_type, is_kept_by_name
+from tests.support.claude_store import as_found, memory, write_index, write_memories, write_memory
+from tests.support.odek_store import write_odek
+from tests.support.openclaw_store import write_events
+from tests.support.shell import run, said
 
 AGENTS_FILES = ("AGENTS.md", "SOUL.md", "TOOLS.md", "USER.md")
 INDEX_OF_DOCUMENTS = "# Memory\n\n- [Overview](README.md)\n- [Design](ARCHITECTURE.md)\n"

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from claude_store import write_index
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openclaw_store import recall, write_events
-from repositories import NO_CONFIG, Repository, day
 
 import memlab
 from memlab import columns as c
@@ -20,6 +17,9 @@ from memlab.evidence import follow_names
 from memlab.evidence.losses import losses_of
 from memlab.sources.folder.renames import Contents, File, find_renames
 from memlab.sources.opening import open_source
+from tests.support.claude_store import write_index
+from tests.support.openclaw_store import recall, write_events
+from tests.support.repositories import NO_CONFIG, Repository, day
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -13,17 +13,17 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from betterdb_store import NAME, exact
-from servers import PostgresServer, RedisServer, free_port, in_between, redis_server
 
 import memlab
 from memlab.errors import MemlabError, MissingExtraError, StoreError, UnsafeDeletionError
 from memlab.sources import valkey
 from memlab.sources.address import address_of
 from memlab.sources.opening import open_source
-from sources.conformance import delete_all, keys_of, records_of
-from sources.test_betterdb import BetterdbLab
-from sources.test_memforge import MemforgeLab
+from tests.sources.conformance import delete_all, keys_of, records_of
+from tests.sources.test_betterdb import BetterdbLab
+from tests.sources.test_memforge import MemforgeLab
+from tests.support.betterdb_store import NAME, exact
+from tests.support.servers import PostgresServer, RedisServer, free_port, in_between, redis_server
 
 COUNT = 5
 PAGE = (Path(__file__).parents[2] / "docs" / "servers.md").read_text(encoding="utf-8")

@@ -7,12 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from archives import NOON, check, compact_at_runtime, compacted
-from forging import SCHEMES
-from invariants import archive_of, rows_of
-from programs import run_program
-from shell import run, typed
-from stores import row, run_sql, write_rows, write_signals
 
 from memlab.compaction import drop_archived, finish, restore
 from memlab.compaction.archive_views import archived_plans, last_applied
@@ -28,6 +22,12 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
 from memlab.store.archive.schema import moment_text
 from memlab.upkeep.health import Status
+from tests.support.archives import NOON, check, compact_at_runtime, compacted
+from tests.support.forging import SCHEMES
+from tests.support.invariants import archive_of, rows_of
+from tests.support.programs import run_program
+from tests.support.shell import run, typed
+from tests.support.stores import row, run_sql, write_rows, write_signals
 
 
 def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(store: Path) -> None:

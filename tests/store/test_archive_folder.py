@@ -4,16 +4,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from claude_store import at, memory, write_index, write_memory
-from invariants import rows_of
-from shell import run, said
-from stores import episodes, item, row, run_sql, write_rows
 
 import memlab
 from memlab.compaction import keep_copies
 from memlab.errors import ArchiveError, SettingsError
 from memlab.sources.opening import open_source, remember, settings_of
 from memlab.store.archive.location import archive_beside, archive_path
+from tests.support.claude_store import at, memory, write_index, write_memory
+from tests.support.invariants import rows_of
+from tests.support.shell import run, said
+from tests.support.stores import episodes, item, row, run_sql, write_rows
 
 
 def make_items(project: Path) -> Path:

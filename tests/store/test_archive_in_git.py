@@ -4,13 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
-from repositories import Repository
-from shell import said, undo_in
-from stores import episodes, row, write_rows
 
 import memlab
 from memlab.errors import CompactionError, MemlabError
 from memlab.store.archive.location import archive_path
+from tests.support.repositories import Repository
+from tests.support.shell import said, undo_in
+from tests.support.stores import episodes, row, write_rows
 
 
 @pytest.fixture

@@ -8,17 +8,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from archives import check, compacted, planned
 from hypothesis import given
 from hypothesis import strategies as st
-from shell import run, said
-from stores import episodes, row, write_rows
 
 import memlab
 from memlab.compaction import apply, keep_copies, vacuum
 from memlab.errors import DamagedLogWarning, StoreError
 from memlab.store.database import wal_fault
 from memlab.upkeep.health import Status
+from tests.support.archives import check, compacted, planned
+from tests.support.shell import run, said
+from tests.support.stores import episodes, row, write_rows
 
 
 def damage_header(log: bytearray) -> None:

@@ -10,12 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from archives import NOON, apply_until_statement, check, compacted, planned
-from claude_store import write_index, write_memory
-from invariants import archive_of, rows_of
-from programs import Children, forked
-from shell import LOOKING, run, said, typed, undo_in
-from stores import run_sql
 
 import memlab
 from memlab.compaction import apply
@@ -26,6 +20,12 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.location import archive_path, location_beside
 from memlab.store.archive.open_archive import FileIdentity
 from memlab.upkeep.health import Status
+from tests.support.archives import NOON, apply_until_statement, check, compacted, planned
+from tests.support.claude_store import write_index, write_memory
+from tests.support.invariants import archive_of, rows_of
+from tests.support.programs import Children, forked
+from tests.support.shell import LOOKING, run, said, typed, undo_in
+from tests.support.stores import run_sql
 
 CHANGING = {
     "archive --copy": "archive {} --copy",
@@ -231,7 +231,7 @@ def test_empty_table_of_the_same_name_is_not_taken_for_half_made(store: Path, wh
 
 @pytest.fixture(scope="module")
 def children() -> Iterator[Children]:
-    with forked("archives") as made:
+    with forked("tests.support.archives") as made:
         yield made
 
 

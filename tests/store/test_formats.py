@@ -10,14 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import check, compacted, planned
-from golden_files import CLAUDE, FORMATS, copy_golden
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import archive_of, copies_of, rows_of
-from programs import run_program
-from shell import run, said
-from stores import episodes, files_in, row, run_sql, write_rows
 
 import memlab
 from memlab import fleet
@@ -36,6 +30,12 @@ from memlab.sources.opening import open_source, settings_of
 from memlab.store.archive import formats
 from memlab.store.records import encoded, with_place
 from memlab.upkeep.health import Status
+from tests.support.archives import check, compacted, planned
+from tests.support.golden_files import CLAUDE, FORMATS, copy_golden
+from tests.support.invariants import archive_of, copies_of, rows_of
+from tests.support.programs import run_program
+from tests.support.shell import run, said
+from tests.support.stores import episodes, files_in, row, run_sql, write_rows
 
 
 @pytest.fixture

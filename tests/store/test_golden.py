@@ -8,10 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from golden_files import CLAUDE, FORMATS, copy_golden, raise_formats, write_first_rows
-from invariants import archive_of, rows_of
-from shell import run, said
-from stores import files_in
 
 import memlab
 from memlab import fleet
@@ -19,6 +15,10 @@ from memlab.compaction import Plan, Receipt, archived_plans, archived_rows, drop
 from memlab.compaction.archive_views import last_applied
 from memlab.errors import StalePlanError
 from memlab.sources.opening import open_source, settings_of
+from tests.support.golden_files import CLAUDE, FORMATS, copy_golden, raise_formats, write_first_rows
+from tests.support.invariants import archive_of, rows_of
+from tests.support.shell import run, said
+from tests.support.stores import files_in
 
 
 @pytest.fixture(params=[False, True], ids=["today", "raised"], autouse=True)

@@ -4,9 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from archives import NOON, check, compact_at_runtime, planned
-from invariants import rows_of
-from stores import episodes, row, run_sql, write_rows
 
 from memlab import restore
 from memlab.compaction import apply, drop_archived, finish, what_drops
@@ -17,6 +14,9 @@ from memlab.evidence.past import load_past
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 from memlab.upkeep.health import Status
+from tests.support.archives import NOON, check, compact_at_runtime, planned
+from tests.support.invariants import rows_of
+from tests.support.stores import episodes, row, run_sql, write_rows
 
 
 def store_at(path: Path, day: int = 1, count: int = 10) -> Path:

@@ -9,14 +9,21 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from claude_store import at, index_lines, memory, project_folder, write_index, write_memory
-from invariants import assert_nothing_lost, copies_of, is_prunable_row, rows_of
-from shell import run, said
-from stores import row, write_rows
 
 import memlab
 from memlab.compaction import archived_plans, keep_copies, recover, what_upgrades
 from memlab.sources.opening import open_source, remember
+from tests.support.claude_store import (
+    at,
+    index_lines,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+)
+from tests.support.invariants import assert_nothing_lost, copies_of, is_prunable_row, rows_of
+from tests.support.shell import run, said
+from tests.support.stores import row, write_rows
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 COMMIT = "34b9bf59"

@@ -8,22 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from archives import planned
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import rows_of
-from stores import (
-    ANY_VALUE,
-    RawText,
-    Row,
-    item,
-    row,
-    row_lists,
-    run_sql,
-    signals_of,
-    write_rows,
-    write_signals,
-)
 
 import memlab
 from memlab.compaction import apply, restore
@@ -42,6 +28,20 @@ from memlab.store.records import (
 )
 from memlab.store.signals import SIGNAL_COLUMNS
 from memlab.upkeep.health import Status, doctor
+from tests.support.archives import planned
+from tests.support.invariants import rows_of
+from tests.support.stores import (
+    ANY_VALUE,
+    RawText,
+    Row,
+    item,
+    row,
+    row_lists,
+    run_sql,
+    signals_of,
+    write_rows,
+    write_signals,
+)
 
 
 def records_of(path: Path) -> list[tuple[int, bytes]]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from invariants import rows_of
-from programs import run_program
-from stores import episodes, row, write_rows
 
 from memlab.settings import FILE
 from memlab.store.archive.location import archive_path
+from tests.support.invariants import rows_of
+from tests.support.programs import run_program
+from tests.support.stores import episodes, row, write_rows
 
 OWNER = GROUP = 1
 """``daemon``, which is on every machine, and its group."""

@@ -8,8 +8,6 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
-from programs import run_program
-from stores import episodes, files_in, item, write_rows
 
 import memlab
 from memlab import SqliteMemoryStore
@@ -17,6 +15,8 @@ from memlab.errors import StoreError
 from memlab.store import database, snapshot
 from memlab.store.database import connect_reading
 from memlab.store.snapshot import read_snapshot
+from tests.support.programs import run_program
+from tests.support.stores import episodes, files_in, item, write_rows
 
 CRASH = """
 import os, signal, sqlite3, sys

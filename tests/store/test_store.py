@@ -11,8 +11,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from invariants import assert_compacted, rows_of
-from stores import episodes, files_in, item, write_rows
 
 from memlab import AccessLog, read_access_log
 from memlab.errors import BadRowError, StoreError
@@ -26,6 +24,8 @@ from memlab.items import (
 )
 from memlab.store import SqliteMemoryStore
 from memlab.store.database import CREATE_TABLE
+from tests.support.invariants import assert_compacted, rows_of
+from tests.support.stores import episodes, files_in, item, write_rows
 
 IDS = st.integers(0, 11).map("m{}".format)
 TAGGED = ["rejected-path", "research"]

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import NOON, planned
-from stores import episodes, files_in, item, row, run_sql, write_rows
 
 from memlab.compaction import Plan, apply, plan, plan_supersession, restore
 from memlab.errors import StalePlanError, UnsafeDeletionError
@@ -18,6 +16,8 @@ from memlab.policies import KeepRecent, ValueCap
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 from memlab.store.signals import CREATE_SIGNALS
+from tests.support.archives import NOON, planned
+from tests.support.stores import episodes, files_in, item, row, run_sql, write_rows
 
 FTS = (
     "CREATE VIRTUAL TABLE words USING fts5 (title, body, content = '')",

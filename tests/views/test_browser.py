@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from stores import episodes, row, write_rows
 
 import memlab
 from memlab.compaction import cost_of
 from memlab.errors import MemlabError
 from memlab.views import MemoryBrowser
 from memlab.views.browser import LISTED
+from tests.support.stores import episodes, row, write_rows
 
 STORE = memlab.store_path("looked_up")
 LOG = STORE.with_suffix(".searches.jsonl")

@@ -11,7 +11,6 @@ from types import ModuleType
 
 import nbformat
 import pytest
-from notebook_stores import run_here
 
 import memlab
 from memlab.evidence import reads_missed_by_index_cut
@@ -26,6 +25,7 @@ from memlab.views.bundled import (
     notebook_paths,
     store_names,
 )
+from tests.support.notebook_stores import run_here
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 README = (DATA / "README.md").read_text()

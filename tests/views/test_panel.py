@@ -12,11 +12,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_episodes
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.image import imread
-from stores import episodes, row, write_rows
 from traitlets import TraitError
 
 import memlab
@@ -26,6 +24,8 @@ from memlab.fleet import Serial, size
 from memlab.sizing import Sizing, prepare_sizing
 from memlab.sources.opening import open_source, settings_of
 from memlab.views.panel import SizingPanel, cap_steps, explore
+from tests.support.frames import make_episodes
+from tests.support.stores import episodes, row, write_rows
 
 STORE = memlab.store_path("two_years")
 

@@ -10,10 +10,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from claude_store import as_found
-from odek_store import write_odek
-from shell import run, said
-from stores import episodes, row, write_rows
 
 import memlab
 from memlab import StoreHistory
@@ -23,6 +19,10 @@ from memlab.sizing import CurvePoint
 from memlab.views.drawing import draw, draw_section
 from memlab.views.findings import Findings, examine
 from memlab.views.page import decision_record, page_of, sections_of, sentence
+from tests.support.claude_store import as_found
+from tests.support.odek_store import write_odek
+from tests.support.shell import run, said
+from tests.support.stores import episodes, row, write_rows
 
 NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
 

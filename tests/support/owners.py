@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import copy_recorded, record, recording_of
+
+from tests.support.databases import copy_recorded, record, recording_of
 
 OWNERS = Path(os.environ.get("MEMLAB_OWNERS") or Path.home() / ".cache" / "memlab-owners")
 BUN = OWNERS / "claude-mem/node_modules/@oven/bun-linux-x64/bin/bun"

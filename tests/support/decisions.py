@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pandas as pd
-from frames import make_frame
 
 from memlab.policies import Policy, decide
+from tests.support.frames import make_frame
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from frames import make_episodes, make_references
-from stores import Row, row
 
 from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.sizing import advise, prepare_sizing
 from memlab.sizing.curve import in_tokens
+from tests.support.frames import make_episodes, make_references
+from tests.support.stores import Row, row
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import nbformat
-from claude_store import (
+
+import memlab
+from memlab.sources.opening import open_source
+from memlab.views.bundled import copy_notebooks, facts_of
+from tests.support.claude_store import (
     at,
     call,
     memory,
@@ -18,14 +22,10 @@ from claude_store import (
     write_memory,
     write_transcript,
 )
-from odek_store import write_odek
-from openclaw_store import days_before, write_workspace
-from servers import redis_server
-from stores import row, write_rows
-
-import memlab
-from memlab.sources.opening import open_source
-from memlab.views.bundled import copy_notebooks, facts_of
+from tests.support.odek_store import write_odek
+from tests.support.openclaw_store import days_before, write_workspace
+from tests.support.servers import redis_server
+from tests.support.stores import row, write_rows
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -110,7 +110,7 @@ def odek(folder: Path) -> Iterator[str]:
 @contextmanager
 def server(folder: Path) -> Iterator[str]:
     """BetterDB's memories on a Redis, as BetterDB's own code writes them."""
-    from betterdb_store import Betterdb
+    from tests.support.betterdb_store import Betterdb
 
     with redis_server(folder) as redis, redis.client() as client:
         theirs = Betterdb(client)

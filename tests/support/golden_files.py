@@ -17,7 +17,7 @@ from memlab.sources.folder import journal
 from memlab.store.archive import formats
 from memlab.versions import FileFormat
 
-GOLDEN: Final = Path(__file__).resolve().parent / "golden"
+GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden"
 FORMATS: Final = tuple(sorted(path.name for path in GOLDEN.glob("format_*")))
 """One folder for each format of archives."""
 

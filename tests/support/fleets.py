@@ -13,14 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stores import episodes, row, write_rows
-
 from memlab.fleet import FleetPlan, Outcome, Runner, StoreLine
 from memlab.fleet.change import Applied, apply_saved, saved_plans
 from memlab.fleet.sweep import outcomes_of, survey_task
 from memlab.fleet.workers import FleetTask
+from tests.support.stores import episodes, row, write_rows
 
-TESTS = Path(__file__).resolve().parent
+CHECKOUT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 START = 120.0
 """Seconds that processes may take to start on a machine that does other things too."""
@@ -103,7 +102,7 @@ def dask_cluster(
     """
     file = folder / "scheduler.json"
     environment = os.environ | {
-        "PYTHONPATH": str(TESTS),
+        "PYTHONPATH": str(CHECKOUT),
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",  # by default 3: as well, but slower
     }
     started: list[subprocess.Popen[bytes]] = []

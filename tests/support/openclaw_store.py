@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from claude_store import write_memory
+from tests.support.claude_store import write_memory
 
 RECORDED = "memory.recall.recorded"
 SKIPPED = "memory.recall.skipped"

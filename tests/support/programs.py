@@ -128,7 +128,7 @@ def forked(*modules: str, **variables: str) -> Iterator[Children]:
     ours, theirs = Pipe()
     with ours, theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "programs", str(theirs.fileno()), *modules],
+            [sys.executable, "-m", __name__, str(theirs.fileno()), *modules],
             pass_fds=[theirs.fileno()],
             # Threads do not survive a fork.
             env=environment() | {"OPENBLAS_NUM_THREADS": "1"} | variables,
@@ -139,8 +139,8 @@ def forked(*modules: str, **variables: str) -> Iterator[Children]:
 
 
 def environment() -> dict[str, str]:
-    """For a process that imports what lies beside this file."""
-    paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
+    """Return the environment of a process that imports the tests' helpers."""
+    paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
@@ -214,4 +214,4 @@ def serve(connection: Connection, modules: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    import_module("programs").serve(Connection(int(sys.argv[1])), sys.argv[2:])
+    import_module("tests.support.programs").serve(Connection(int(sys.argv[1])), sys.argv[2:])

@@ -14,7 +14,7 @@ from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "recorded"
+FOLDER = Path(__file__).parents[1] / "recorded"
 
 
 def recording_of(system: str, calls: str) -> Path:

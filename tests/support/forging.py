@@ -9,9 +9,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from invariants import named
-
 from memlab.store.records import encoded, fingerprint_of, with_place
+from tests.support.invariants import named
 
 HOSTILE: Final = (
     None,
