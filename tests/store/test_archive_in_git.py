@@ -1,6 +1,7 @@
 """An archive inside a git work tree: no commit takes it in, and no user's file is edited."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,52 @@ def test_no_file_is_made_where_it_is_ignored_already(repository: Repository, sto
     memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
     assert not store.with_name(".gitignore").exists()
     assert committed(repository) == [".gitignore", "agent/memory.db"]
+
+
+def test_archive_that_was_committed_before_is_not_called_ignored(
+    repository: Repository, store: Path
+) -> None:
+    archive = archive_path(store)
+    said("compact", store, "--keep-recent", 5, "--apply")
+    repository.git("add", "-f", str(archive))
+    repository.commit(2)
+    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    assert "git ignores it" not in receipt
+    doctor = " ".join(said("doctor", store).split())
+    untrack = f"git -C {repository.root} rm --cached {archive}"
+    assert "WARN archive_file" in doctor
+    assert untrack in doctor
+    repository.git(*untrack.split()[1:])
+    assert "git ignores it" in said("doctor", store)
+    assert archive.exists()
+    assert committed(repository) == ["agent/memory.db"]
+
+
+def linked_worktree(root: Path) -> Repository:
+    main = Repository(root / "main")
+    main.commit(1)
+    main.git("worktree", "add", "-q", str(root / "linked"))
+    return Repository(root / "linked" / "agent", root=root / "linked")
+
+
+def submodule(root: Path) -> Repository:
+    inner = Repository(root / "inner")
+    inner.commit(1)
+    outer = Repository(root / "outer")
+    allowed = ("-c", "protocol.file.allow=always")
+    outer.git(*allowed, "submodule", "add", "-q", str(inner.root), "part")
+    return Repository(root / "outer" / "part" / "agent", root=root / "outer" / "part")
+
+
+@pytest.mark.parametrize("make", [linked_worktree, submodule])
+def test_archive_is_kept_out_where_git_is_a_file(
+    tmp_path: Path, make: Callable[[Path], Repository]
+) -> None:
+    repository = make(tmp_path)
+    assert (repository.root / ".git").is_file()
+    store = write_rows(repository.folder / "memory.db", [row("d1", "semantic"), *episodes(10)])
+    assert "git ignores it" in said("compact", store, "--keep-recent", 3, "--apply")
+    assert committed(repository) == ["agent/memory.db"]
 
 
 def test_nothing_is_made_outside_of_a_work_tree(tmp_path: Path) -> None:

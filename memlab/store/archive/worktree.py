@@ -9,6 +9,7 @@ from typing import Final
 
 from memlab.files import make_like
 from memlab.store.archive.location import SUFFIX
+from memlab.text import in_shell
 
 IGNORE: Final = ".gitignore"
 _MADE_BY: Final = "# Made by memlab, for archives of what was deleted from the stores beside it.\n"
@@ -57,6 +58,13 @@ def git_words(archive: Path) -> tuple[str, bool]:
     root = _root_of(archive)
     if root is None:
         return "", True
+    if _is_tracked(archive):
+        untrack = in_shell("git", "-C", str(root), "rm", "--cached", str(archive))
+        words = (
+            f"git tracks it in {root}, so that the next commit takes in what was deleted: "
+            f"{untrack} ends that, and what is committed stays in the history"
+        )
+        return words, False
     if _is_ignored(archive):
         return f"git ignores it in {root}, and git clean -x deletes it there", True
     line = f"/{archive.name}*"
@@ -82,6 +90,20 @@ def _is_ignored(archive: Path) -> bool:
     with suppress(OSError), archive.with_name(IGNORE).open(encoding="utf-8") as file:
         if file.read(len(_LINES) + 1) == _LINES:
             return True
+    return _git_succeeds(archive, "check-ignore", "--quiet", "--no-index", "--", str(archive))
+
+
+def _is_tracked(archive: Path) -> bool:
+    """Return whether git has an archive in its index; False if git gives no answer.
+
+    It has one that was committed before it was ignored, and goes on to commit it.
+    """
+    name = f":(literal){archive.name}"
+    return _git_succeeds(archive, "ls-files", "--error-unmatch", "--", name)
+
+
+def _git_succeeds(archive: Path, *arguments: str) -> bool:
+    """Run git in the folder of an archive; return whether it ends without an error in time."""
     git = shutil.which("git")
     if git is None:
         return False
@@ -90,7 +112,6 @@ def _is_ignored(archive: Path) -> bool:
         for name, value in os.environ.items()
         if not name.startswith("GIT_") or name in _USER_CONFIG
     }
-    arguments = ("check-ignore", "--quiet", "--no-index", "--", str(archive))
     command = [git, "-C", str(archive.parent), *_OPTIONS, *arguments]
     with suppress(OSError, subprocess.TimeoutExpired):
         result = subprocess.run(
