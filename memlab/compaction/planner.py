@@ -160,7 +160,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         decision = _decide_retirement(frame, source, request)
         active = columns[col.ACTIVE]
         label[active & ~decision.keep] = _LABELS.index(plans.RETIRES)
-        if not isinstance(policy, ByIds):
+        if not isinstance(policy, ByIds) and require(source, "retirement").returns_memories():
             label[~active & decision.keep & retired_rows(frame)] = _LABELS.index(plans.RETURNS)
         leaves = label == _LABELS.index(plans.RETIRES)
     else:

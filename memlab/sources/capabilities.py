@@ -214,6 +214,10 @@ class Supersession(ABC):
     def superseded_by(self, record: bytes) -> str | None:
         """Return the id of the superseding memory; for a retired memory this is its own id."""
 
+    def returns_memories(self) -> bool:
+        """Return whether a plan may return retired memories at present."""
+        return True
+
     def index_entries_of(self, record: bytes) -> str:  # noqa: ARG002
         """Return the index entries that a plan stores to undo a retirement exactly, as text."""
         return ""

@@ -99,6 +99,19 @@ def test_what_was_read_returns_to_the_top(tmp_path: Path) -> None:
     assert not any("RETIRED" in line for line in index_lines(folder))
 
 
+def test_nothing_returns_while_the_index_is_missing(tmp_path: Path) -> None:
+    """An index of another name, or a lost one, is no reason to begin a second one."""
+    folder = filled(tmp_path)
+    memlab.apply(retiring(folder, 4), now=NOW)
+    note_read(folder, "t_2.md", NOW + DAY)
+    (folder / "MEMORY.md").rename(folder / "memory.md")
+    plan = retiring(folder, 9, now=NOW + 2 * DAY)
+    assert ids(plan.returns) == []
+    assert plan.is_empty
+    (folder / "memory.md").rename(folder / "MEMORY.md")
+    assert "t_2.md" in ids(retiring(folder, 9, now=NOW + 2 * DAY).returns)
+
+
 LINES = (
     "",
     "## More",

@@ -484,6 +484,10 @@ class LineRetirement(Supersession):
         is_retired = bool(fields_of_record["place"].get("retired_at"))
         return str(fields_of_record["memory_id"]) if is_retired else None
 
+    def returns_memories(self) -> bool:
+        """Return whether there is an index: without one, a returning memory would begin another."""
+        return self.source.seen(lambda moment: moment.index is not None)
+
     def index_entries_of(self, record: bytes) -> str:
         """Return the entries of a memory in the index and ``RETIRED.md``, as JSON."""
         place = json.loads(record)["place"]
