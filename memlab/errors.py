@@ -111,6 +111,10 @@ class MissingExtraError(MemlabError, ImportError):
     """A part of memlab needs optional dependencies that are not installed."""
 
 
+class PluginWarning(UserWarning):
+    """A system of an installed package does not work and was left out; the message names it."""
+
+
 class FloorExceedsBudgetWarning(UserWarning):
     """The load-bearing memories alone exceed the token budget of a start."""
 

@@ -102,6 +102,7 @@ _SAID_ONCE: Final = (
     errors.DamagedArchiveWarning,
     errors.DamagedLogWarning,
     errors.ArchivePermissionsWarning,
+    errors.PluginWarning,
 )
 """Warnings that are printed as a line on stderr, each message once."""
 

@@ -25,7 +25,7 @@ from memlab.compaction.store_change import (
 from memlab.compaction.wire import some_of
 from memlab.sources.base import Facts, Source
 from memlab.sources.capabilities import require, superseding_id
-from memlab.sources.opening import SourceLike, folder_schemes, open_source, schemes
+from memlab.sources.opening import SourceLike, open_source, system_named
 from memlab.sources.readers import Key, Reader, StepCallback, Writer, no_progress
 from memlab.store.archive.index_versions import note_index_versions
 from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
@@ -135,18 +135,17 @@ def apply(
 def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
     """Open the store of a plan and check that it is of the kind that the plan was made from."""
     location = plan.store if store is None else store
-    known = folder_schemes()
     planned = _planned_scheme(plan)
     source = open_source(location, noted=planned)
-    is_known_folder = source.is_folder and source.scheme in known
-    if planned and is_known_folder and source.scheme != planned:
-        kinds = schemes()
+    system = system_named(source.scheme) if source.is_folder else None
+    expected = system_named(planned) if planned else None
+    if system is not None and expected is not None and source.scheme != planned:
         names = tuple(
             f"{scheme}:{source.permissions_template}" for scheme in (source.scheme, planned)
         )
         raise errors.UndecidedKindError(
             f"plan {plan.digest[:12]} was made of {source.permissions_template} as "
-            f"{kinds[planned].what}, and it is {kinds[source.scheme].what}; "
+            f"{expected.what}, and it is {system.what}; "
             f"nothing was changed: make a new plan of {' or '.join(names)}",
             given=str(source.permissions_template),
             names=names,
@@ -158,7 +157,8 @@ def _planned_scheme(plan: Plan) -> str:
     """Return the scheme of the folder that a plan was made from; empty for other stores."""
     scheme, colon, _ = plan.store.partition(":")
     if colon:
-        return scheme if scheme in folder_schemes() else ""
+        system = system_named(scheme)
+        return scheme if system is not None and system.kind.is_folder else ""
     # Only folders have text as keys, and only the folders of Claude Code are named without a
     # scheme.
     keys = chain((memory.key for memory in plan.memories), plan.links)

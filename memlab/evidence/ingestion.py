@@ -15,16 +15,16 @@ from memlab.evidence import reads
 from memlab.evidence.access_log import AccessLog, log_parts
 from memlab.evidence.past import load_past, present_rows
 from memlab.sources.opening import (
-    System,
     could_be,
     harvestable,
     is_named_by_scheme,
     open_source,
     recognise,
-    schemes,
+    system_named,
 )
 from memlab.sources.postgres import is_server
 from memlab.sources.reads import APART, READ, Asked, Progress, Read, unheard
+from memlab.sources.system import System
 from memlab.text import (
     DisplayMixin,
     Table,
@@ -217,7 +217,7 @@ def harvest(
 def _system_of(asked: Asked) -> System:
     """Return the system whose reads a source holds."""
     named = without_passwords(asked.source)
-    chosen = schemes().get(asked.scheme)
+    chosen = system_named(asked.scheme) if asked.scheme else None
     if chosen is not None and chosen.reads and asked.path.exists():
         return chosen
     try:

@@ -1,18 +1,14 @@
 """Policies of installed packages, by the entry points of the group ``memlab.policies``.
 
-The entry points are read only when a name is not one of memlab's own, because reading them takes
-tens of milliseconds.
+The entry points are read only when a name is not one of memlab's own.
 """
 
 import inspect
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import Any
 
 from memlab.errors import PolicyError
+from memlab.plugins import POLICIES, load_offer, offer_named, offers, package_of
 from memlab.policies.base import Policy
-
-GROUP: Final = "memlab.policies"
-"""The group of entry points: a name, and a policy class as ``package.module:Class``."""
 
 
 def is_policy_class(value: Any, module: str | None = None) -> bool:
@@ -26,7 +22,7 @@ def is_policy_class(value: Any, module: str | None = None) -> bool:
 
 def plugin_names() -> dict[str, str]:
     """Return the package of each policy that an installed package offers, by name."""
-    return {point.name: package_of(point) for point in entry_points(group=GROUP)}
+    return {point.name: package_of(point) for point in offers(POLICIES)}
 
 
 def plugin_policy(name: str) -> type[Policy] | None:
@@ -39,28 +35,15 @@ def plugin_policy(name: str) -> type[Policy] | None:
     PolicyError
         If the class cannot be imported or is no policy, or if two packages offer the name.
     """
-    points = list(entry_points(group=GROUP, name=name))
-    if not points:
+    point = offer_named(POLICIES, name, "policy", PolicyError)
+    if point is None:
         return None
-    packages = sorted({package_of(point) for point in points})
-    if len(packages) > 1:
-        raise PolicyError(
-            f"the packages {' and '.join(packages)} both offer a policy {name!r}: uninstall one, "
-            "or name the class as package.module:Class"
-        )
-    (package,) = packages
-    try:
-        value = points[0].load()
-    except Exception as error:
-        raise PolicyError(
-            f"the policy {name!r} of the package {package} cannot be imported: "
-            f"{type(error).__name__}: {error}; update or uninstall the package"
-        ) from error
+    value = load_offer(point, "policy", PolicyError)
     if not is_policy_class(value):
         raise PolicyError(
-            f"{points[0].value}, which the package {package} offers as the policy {name!r}, is no "
-            "policy: a policy is a class with memlab.Policy as its base, @dataclass(frozen=True) "
-            "above it and an evict"
+            f"{point.value}, which the package {package_of(point)} offers as the policy {name!r}, "
+            "is no policy: a policy is a class with memlab.Policy as its base, "
+            "@dataclass(frozen=True) above it and an evict"
         )
     kind: type[Policy] = value
     return kind
@@ -71,12 +54,7 @@ def plugin_name_of(address: str) -> str:
 
     The class is given as ``package.module:Class``.
     """
-    for point in entry_points(group=GROUP):
+    for point in offers(POLICIES):
         if point.value == address:
             return point.name
     return ""
-
-
-def package_of(point: EntryPoint) -> str:
-    """Return the name of the package that has an entry point."""
-    return point.dist.name if point.dist is not None else point.module.partition(".")[0]

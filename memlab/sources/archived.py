@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 from memlab.sources.base import Source
 from memlab.sources.folder.source import FolderSource
-from memlab.sources.opening import SourceLike, kinds, open_kind, open_source, recognise, schemes
+from memlab.sources.opening import (
+    SourceLike,
+    all_kinds,
+    kinds,
+    open_kind,
+    open_source,
+    recognise,
+    schemes,
+    system_named,
+)
 from memlab.store.archive.kind import archives_beside, has_deletion
 
 
@@ -85,7 +94,8 @@ def archive_meant(where: SourceLike, digest: str = "") -> FolderArchive | None:
 
 def archives_of(path: Path, scheme: str = "") -> list[FolderArchive]:
     """Return the archives of a folder, and of the stores of any kind that are in it."""
-    classes = {name: kind for name, kind in kinds().items() if issubclass(kind, FolderSource)}
+    known = kinds() if scheme in schemes() else all_kinds()
+    classes = {name: kind for name, kind in known.items() if issubclass(kind, FolderSource)}
     store_paths = {
         name: Path(kind(str(path)).path) for name, kind in classes.items() if scheme in ("", name)
     }
@@ -107,11 +117,13 @@ def _folder_named(where: SourceLike) -> tuple[Path | None, str]:
         return None, ""
     text = fspath(where)
     scheme, colon, rest = text.partition(":")
-    known = schemes() if colon else {}
-    if scheme in known and not known[scheme].kind.is_folder:
+    system = system_named(scheme) if colon else None
+    if system is None:
+        scheme, rest = "", text
+    elif not system.kind.is_folder:
         return None, ""
-    path = Path(rest if scheme in known else text).expanduser()
+    path = Path(rest).expanduser()
     try:
-        return (None if path.is_file() else path), (scheme if scheme in known else "")
+        return (None if path.is_file() else path), scheme
     except (OSError, ValueError):
         return None, ""

@@ -178,6 +178,8 @@ class Source(ABC):
         :func:`memlab.sources.opening.open_source` reads the settings.
     settings : Settings or None
         The settings of the store in ``memlab.toml``; None until they are read.
+    unproven_reason : str
+        Why an installed package has not shown that it deletes safely; empty for memlab's own.
     """
 
     scheme: str
@@ -187,6 +189,7 @@ class Source(ABC):
     revised: frozenset[str] = frozenset()
     protected: frozenset[str] = frozenset()
     settings: Settings | None = None
+    unproven_reason: str = ""
     tables: ClassVar[Mapping[str, Sequence[str]]] = {}
     endings: ClassVar[tuple[str, ...]] = DATABASES
     default_locations: ClassVar[tuple[str, ...]] = ()
@@ -222,7 +225,7 @@ class Source(ABC):
         """Why memlab deletes nothing from it, and what to do instead; empty if it deletes."""
         if type(self).changing is Source.changing:
             return f"memlab deletes nothing from {self.name}; delete with its system's own tools"
-        return ""
+        return self.unproven_reason
 
     @property
     @abstractmethod

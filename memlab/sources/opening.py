@@ -5,9 +5,8 @@ No other module of this package names a system.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
 from os import PathLike, fspath
 from os.path import lexists, realpath
 from pathlib import Path, PurePath
@@ -25,6 +24,7 @@ from memlab.settings import FILE, NOTHING, Settings, read_settings
 from memlab.sources.base import DATABASES, Source
 from memlab.sources.recognition import Evidence, Strength
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
+from memlab.sources.system import System
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.kind import archives_beside, store_name_of
 from memlab.store.archive.location import SUFFIX
@@ -33,9 +33,6 @@ from memlab.text import command
 
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
 """A store: its path, its URL, an open store or a source."""
-
-_PACKAGE: Final = "memlab.systems"
-"""Package to which the relative module names of systems refer."""
 
 
 class Recognised(NamedTuple):
@@ -57,36 +54,6 @@ class Recognised(NamedTuple):
     path: Path
     what: str
     evidence: str = ""
-
-
-class System(NamedTuple):
-    """A system that memlab knows. Its modules are imported when they are needed."""
-
-    what: str
-    """Name of its kind of store."""
-    schemes: tuple[str, ...]
-    """Schemes of its stores, as in ``redis://localhost`` or ``odek:FOLDER``."""
-    source: str = ""
-    """Module and class of its source; empty if only its reads are known."""
-    reads: str = ""
-    """Module that finds its recorded reads; empty if it records none."""
-    start: str = "recalled from"
-    """How its agent uses the active memories of a store, in a few words."""
-    usual: tuple[str, ...] = ()
-    """Patterns of paths at which such a store is expected."""
-    inside: tuple[str, ...] = ()
-    """Names of files; a search examines a folder as such a store only if it has one of them."""
-
-    @property
-    def kind(self) -> type[Source]:
-        """Class of its source."""
-        module, _, name = self.source.partition(":")
-        return cast("type[Source]", getattr(import_module(module, _PACKAGE), name))
-
-    @property
-    def way(self) -> Any:
-        """Module that finds reads, with the functions ``recognises(asked)`` and ``find(asked)``."""
-        return import_module(self.reads, _PACKAGE)
 
 
 SYSTEMS: tuple[System, ...] = (
@@ -145,9 +112,37 @@ def schemes() -> dict[str, System]:
     return {scheme: system for system in SYSTEMS for scheme in system.schemes}
 
 
+def system_named(scheme: str) -> System | None:
+    """Return the system of a scheme: memlab's own, or that of an installed package.
+
+    Raises
+    ------
+    MemlabError
+        If the package that offers the scheme is broken.
+    """
+    own = schemes().get(scheme)
+    if own is not None:
+        return own
+    from memlab.sources.plugin_systems import plugin_system  # slow to import
+
+    return plugin_system(scheme)
+
+
+def all_systems() -> tuple[System, ...]:
+    """Return memlab's own systems and those of installed packages; broken ones are left out."""
+    from memlab.sources.plugin_systems import plugin_systems
+
+    return (*SYSTEMS, *plugin_systems(schemes()))
+
+
 def kinds() -> dict[str, type[Source]]:
-    """Import and return the class of every kind of source, by its first scheme."""
+    """Import and return the class of each of memlab's own kinds of source, by its first scheme."""
     return {system.schemes[0]: system.kind for system in SYSTEMS if system.source}
+
+
+def all_kinds() -> dict[str, type[Source]]:
+    """Return :func:`kinds` and the classes of installed packages, by their first scheme."""
+    return {system.schemes[0]: system.kind for system in all_systems() if system.source}
 
 
 def harvestable() -> list[System]:
@@ -184,14 +179,15 @@ def open_source(where: SourceLike, *, noted: str = "") -> Source:
         raise refusal(where, "store", call="memlab", name="source")
     text = fspath(where)
     scheme, colon, rest = text.partition(":")
-    known = schemes()
+    system = system_named(scheme) if colon else None
     if "://" not in text:
-        stat_store(Path(rest if scheme in known else text))
-    elif scheme not in known:
+        stat_store(Path(text if system is None else rest))
+    elif system is None:
+        known = [name for each in all_systems() for name in each.schemes]
         raise MemlabError(
             f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(known)}"
         )
-    if not colon or scheme not in known:
+    if system is None:
         scheme = _kind_of(text, noted)
     return open_kind(scheme, where)
 
@@ -209,13 +205,15 @@ def _kind_of(text: str, noted: str = "") -> str:
     path = Path(text)
     recognised = recognise(path)
     recorded = known_kinds(path)
+    if not recorded and (recognised is None or recognised.scheme not in schemes()):
+        recorded = _kinds_of_plugins(path)
     if noted and noted not in recorded:
         recorded = (*recorded, noted)
     if recognised is not None:
         if recorded and recognised.scheme not in recorded:
             raise _another_kind(text, recognised, recorded)
         return recognised.scheme
-    by_evidence = [system.schemes[0] for system, _, _ in _strongest_at(path)]
+    by_evidence = [system.schemes[0] for system, _, _ in _matches_at(path)]
     possible = list(recorded)
     if by_evidence:
         possible = [kind for kind in recorded if kind in by_evidence]
@@ -232,16 +230,30 @@ def known_kinds(path: Path) -> tuple[str, ...]:
 
     The settings take precedence, because the kind is in them if a person named it.
     """
-    folders = folder_schemes()
+    with suppress(OSError, ValueError, RuntimeError):
+        return () if path.is_file() else _recorded_kinds(path, folder_schemes())
+    return ()
+
+
+def _recorded_kinds(path: Path, folders: Sequence[str]) -> tuple[str, ...]:
+    """Return which of these schemes a folder's settings or archives record."""
+    real = path.expanduser().resolve()
+    like = real if real.exists() else None
+    chosen = read_settings(real.parent, real.name, like).kind
+    if chosen is not None and chosen in folders:
+        return (chosen,)
+    return tuple(dict.fromkeys(kind for _, kind in archives_beside(real, folders)))
+
+
+def _kinds_of_plugins(path: Path) -> tuple[str, ...]:
+    """Return the schemes of installed packages that a folder's settings or archives record."""
     with suppress(OSError, ValueError, RuntimeError):
         if path.is_file():
             return ()
-        real = path.expanduser().resolve()
-        like = real if real.exists() else None
-        chosen = read_settings(real.parent, real.name, like).kind
-        if chosen in folders:
-            return (chosen,)
-        return tuple(dict.fromkeys(kind for _, kind in archives_beside(real, folders)))
+        own = schemes()
+        folders = [name for name, kind in all_kinds().items() if kind.is_folder and name not in own]
+        if folders:
+            return _recorded_kinds(path, folders)
     return ()
 
 
@@ -268,10 +280,10 @@ def could_be(path: Path) -> list[str]:
     return candidates
 
 
-def _undecided(text: str, schemes_: Iterable[str]) -> UndecidedKindError:
+def _undecided(text: str, schemes_: Sequence[str]) -> UndecidedKindError:
     """Return the error for a folder that may be of several kinds."""
     names = tuple(f"{scheme}:{text}" for scheme in schemes_)
-    what = [schemes()[name.partition(":")[0]].what for name in names]
+    what = [_system_known(scheme).what for scheme in schemes_]
     shown = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
         f"{text} may be {' or '.join(what)}, and as well a project's own documents: nothing in it "
@@ -284,7 +296,7 @@ def _undecided(text: str, schemes_: Iterable[str]) -> UndecidedKindError:
 def _another_kind(text: str, found: Recognised, kinds: Sequence[str]) -> UndecidedKindError:
     """Return the error for a folder whose evidence contradicts its recorded kinds."""
     names = tuple(f"{scheme}:{text}" for scheme in (found.scheme, *kinds))
-    known = " and ".join(schemes()[kind].what for kind in kinds)
+    known = " and ".join(_system_known(kind).what for kind in kinds)
     shown = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
         f"{text} is known as {known}, by its archive, its settings or a plan, and now looks like "
@@ -297,11 +309,26 @@ def _another_kind(text: str, found: Recognised, kinds: Sequence[str]) -> Undecid
 
 def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Source:
     """Import the module of a known kind and return a source of it."""
-    return cast("Callable[[Any], Source]", schemes()[scheme].kind)(where)
+    source = cast("Callable[[Any], Source]", _system_known(scheme).kind)(where)
+    if scheme not in schemes():
+        from memlab.sources.plugin_systems import unproven_reason
+
+        source.unproven_reason = unproven_reason(source, scheme)
+    return source
+
+
+def _system_known(scheme: str) -> System:
+    """Return the system of a scheme that is known to exist."""
+    system = system_named(scheme)
+    if system is None:
+        raise MemlabError(f"no installed package offers the kind of store {scheme!r} any more")
+    return system
 
 
 def recognise(path: Path) -> Recognised | None:
     """Return the store at a path by evidence; None if it is unknown or ambiguous.
+
+    Installed packages are asked only about a path that none of memlab's own systems knows.
 
     Raises
     ------
@@ -311,7 +338,7 @@ def recognise(path: Path) -> Recognised | None:
     with suppress(OSError, ValueError):
         if not (path.is_file() or path.is_dir()):
             return None
-        matches = _strongest_at(path)
+        matches = _matches_at(path)
         is_certain = len(matches) == 1 or (matches and path.is_file())
         if is_certain:
             system, store, evidence = matches[0]
@@ -319,6 +346,25 @@ def recognise(path: Path) -> Recognised | None:
                 scheme=system.schemes[0], path=store, what=system.what, evidence=evidence.what
             )
     return None
+
+
+def _matches_at(path: Path) -> list[tuple[System, Path, Evidence]]:
+    """Return the strongest evidence of memlab's own systems, else that of installed packages."""
+    matches = _strongest_at(path)
+    if matches or known_kinds(path):
+        return matches
+    from memlab.sources.plugin_systems import plugin_matches
+
+    tables = tables_of(path) if path.is_file() else {}
+    return _strongest(plugin_matches(path, tables, schemes()))
+
+
+def _strongest(
+    matches: list[tuple[System, Path, Evidence]],
+) -> list[tuple[System, Path, Evidence]]:
+    """Return the matches with the strongest evidence."""
+    best = max((evidence.strength for _, _, evidence in matches), default=None)
+    return [match for match in matches if match[2].strength == best]
 
 
 def _strongest_at(path: Path) -> list[tuple[System, Path, Evidence]]:
@@ -335,18 +381,18 @@ def _strongest_at(path: Path) -> list[tuple[System, Path, Evidence]]:
             if match is not None:
                 store, evidence = match
                 matches.append((system, store, evidence))
-    best = max((evidence.strength for _, _, evidence in matches), default=None)
-    return [match for match in matches if match[2].strength == best]
+    return _strongest(matches)
 
 
 def is_store(path: Path) -> bool:
     """Return whether a path is a store, by evidence, settings or archives."""
-    return recognise(path) is not None or bool(known_kinds(path))
+    return recognise(path) is not None or bool(known_kinds(path) or _kinds_of_plugins(path))
 
 
 def is_named_by_scheme(name: str) -> bool:
     """Return whether a name is a path with a known scheme, such as ``odek:FOLDER``."""
-    return "://" not in name and name.partition(":")[0] in schemes() and ":" in name
+    scheme, colon, _ = name.partition(":")
+    return bool(colon) and "://" not in name and system_named(scheme) is not None
 
 
 def start_words(name: str) -> str:
@@ -360,15 +406,15 @@ def start_words(name: str) -> str:
 
 def _system_of(name: str) -> System:
     """Return the system of a store by the scheme of its name or by its usual path."""
-    known = schemes()
-    scheme = name.partition(":")[0]
-    if scheme in known:
-        return known[scheme]
+    scheme, colon, _ = name.partition(":")
+    system = system_named(scheme) if colon else None
+    if system is not None:
+        return system
     path = PurePath(name)
     for system in SYSTEMS:
         if any(path.match(pattern) for pattern in system.usual):
             return system
-    return known["file"]
+    return schemes()["file"]
 
 
 def can_delete_from(name: str) -> bool:
@@ -379,8 +425,8 @@ def can_delete_from(name: str) -> bool:
     >>> can_delete_from("claude-mem:claude-mem.db"), can_delete_from("memory.db")
     (False, True)
     """
-    scheme = name.partition(":")[0]
-    if scheme not in schemes():
+    scheme, colon, _ = name.partition(":")
+    if not colon or system_named(scheme) is None:
         return True
     return not made_by(scheme, name).read_only_reason
 
@@ -391,7 +437,8 @@ def is_searched(name: str) -> bool:
     >>> is_searched("openclaw:workspace"), is_searched("claude:memory"), is_searched("memory.db")
     (True, False, False)
     """
-    system = schemes().get(name.partition(":")[0])
+    scheme, colon, _ = name.partition(":")
+    system = system_named(scheme) if colon else None
     return system is not None and system.kind.index_type is None
 
 
@@ -463,7 +510,7 @@ def _is_plain_kind(source: Source) -> bool:
     Then the settings need no kind, and the first versions of memlab can read them: these reject the
     kind as an unknown setting.
     """
-    matches = _strongest_at(Path(source.permissions_template or source.name))
+    matches = _matches_at(Path(source.permissions_template or source.name))
     if len(matches) != 1:
         return False
     system, _, evidence = matches[0]
@@ -530,7 +577,7 @@ def usual_places(environment: Mapping[str, str] | None = None) -> list[Path]:
     """Return the default paths of stores of all known systems, which need not exist."""
     known = os.environ if environment is None else environment
     home = Path(known.get("HOME") or Path.home())
-    return [place for kind in kinds().values() for place in kind.usual_places(home, known)]
+    return [place for kind in all_kinds().values() for place in kind.usual_places(home, known)]
 
 
 def find_below(folders: list[Path]) -> Search:
@@ -558,7 +605,7 @@ def _stores_at(
         store = recognise(folder)
         if store is not None:
             yield store
-    suffixes = {suffix for kind in kinds().values() for suffix in kind.endings}
+    suffixes = {suffix for kind in all_kinds().values() for suffix in kind.endings}
     archives = {
         name for name in files if name.endswith(SUFFIX) and not _lies_elsewhere(folder, name)
     }
@@ -587,7 +634,7 @@ def _stores_at(
 
 def _may_be_store(folder: Path, names: set[str]) -> bool:
     """Return whether a folder with these names has a usual path or a file name of a system."""
-    for system in SYSTEMS:
+    for system in all_systems():
         has_name = not names.isdisjoint(system.inside)
         if has_name or any(folder.match(pattern) for pattern in system.usual):
             return True
@@ -605,13 +652,14 @@ def _store_beside(folder: Path, archive: str) -> str:
     usual = archive.removesuffix(SUFFIX)
     if (folder / usual).exists():
         return usual
-    return store_name_of(archive, folder_schemes())
+    folders = [scheme for scheme, kind in all_kinds().items() if kind.is_folder]
+    return store_name_of(archive, folders)
 
 
 def _known_at(path: Path) -> Recognised | None:
     """Return a folder by its recorded kind; None unless exactly one kind is recorded."""
-    known = known_kinds(path) if path.is_dir() else ()
+    known = (known_kinds(path) or _kinds_of_plugins(path)) if path.is_dir() else ()
     if len(known) != 1:
         return None
-    system = schemes()[known[0]]
+    system = _system_known(known[0])
     return Recognised(known[0], path, system.what, "is known so by its settings or archive")

@@ -1,0 +1,76 @@
+"""The entry points by which installed packages offer policies and systems to memlab.
+
+Entry points are read only when memlab's own policies and systems do not know a name or a store,
+because reading them takes tens of milliseconds.
+"""
+
+import sys
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from memlab.errors import MemlabError
+
+POLICIES: Final = "memlab.policies"
+"""The group of policies: a name, and a policy class as ``package.module:Class``."""
+SYSTEMS: Final = "memlab.systems"
+"""The group of systems: a scheme, and a ``System`` as ``package.module:NAME``."""
+
+
+def offers(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a group, sorted by name. Each change of Python's path is seen."""
+    return _offers_on(group, tuple(sys.path))
+
+
+@lru_cache(8)
+def _offers_on(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    points = entry_points(group=group)
+    return tuple(sorted(points, key=lambda point: (point.name, package_of(point))))
+
+
+def offer_named(
+    group: str, name: str, what: str, error: type[MemlabError] = MemlabError
+) -> EntryPoint | None:
+    """Return the entry point of a name; None if no package offers it.
+
+    Parameters
+    ----------
+    group, name : str
+        The group and the name.
+    what : str
+        What the group holds, for the message: "policy" or "system".
+    error : type of MemlabError
+        The class of the error.
+
+    Raises
+    ------
+    MemlabError
+        If two packages offer the name.
+    """
+    points = [point for point in offers(group) if point.name == name]
+    if not points:
+        return None
+    packages = sorted({package_of(point) for point in points})
+    if len(packages) > 1:
+        instead = ", or name the class as package.module:Class" if group == POLICIES else ""
+        raise error(
+            f"the packages {' and '.join(packages)} both offer a {what} {name!r}: uninstall "
+            f"one{instead}"
+        )
+    return points[0]
+
+
+def load_offer(point: EntryPoint, what: str, error: type[MemlabError] = MemlabError) -> Any:
+    """Import and return the object of an entry point; raise `error` if that fails."""
+    try:
+        return point.load()
+    except Exception as cause:
+        raise error(
+            f"the {what} {point.name!r} of the package {package_of(point)} cannot be imported: "
+            f"{type(cause).__name__}: {cause}; update or uninstall the package"
+        ) from cause
+
+
+def package_of(point: EntryPoint) -> str:
+    """Return the name of the package that has an entry point."""
+    return point.dist.name if point.dist is not None else point.module.partition(".")[0]

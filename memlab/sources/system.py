@@ -1,0 +1,39 @@
+"""The entry of a system in the table of systems, or of one that an installed package offers."""
+
+from importlib import import_module
+from typing import Any, Final, NamedTuple, cast
+
+from memlab.sources.base import Source
+
+_PACKAGE: Final = "memlab.systems"
+"""Package to which the relative module names of systems refer."""
+
+
+class System(NamedTuple):
+    """A system whose stores memlab reads. Its modules are imported when they are needed."""
+
+    what: str
+    """Name of its kind of store."""
+    schemes: tuple[str, ...]
+    """Schemes of its stores, as in ``redis://localhost`` or ``odek:FOLDER``."""
+    source: str = ""
+    """Module and class of its source, ``package.module:Class``; empty if it has reads alone."""
+    reads: str = ""
+    """Module that finds its recorded reads; empty if it records none."""
+    start: str = "recalled from"
+    """How its agent uses the active memories of a store, in a few words."""
+    usual: tuple[str, ...] = ()
+    """Patterns of paths at which such a store is expected."""
+    inside: tuple[str, ...] = ()
+    """Names of files; a search examines a folder as such a store only if it has one of them."""
+
+    @property
+    def kind(self) -> type[Source]:
+        """Class of its source."""
+        module, _, name = self.source.partition(":")
+        return cast("type[Source]", getattr(import_module(module, _PACKAGE), name))
+
+    @property
+    def way(self) -> Any:
+        """Module that finds reads, with the functions ``recognises(asked)`` and ``find(asked)``."""
+        return import_module(self.reads, _PACKAGE)
