@@ -119,7 +119,8 @@ def _folder_named(where: SourceLike) -> tuple[Path | None, str]:
     scheme, colon, rest = text.partition(":")
     system = system_named(scheme) if colon else None
     if system is None:
-        scheme, rest = "", text
+        scheme = ""
+        rest = text
     elif not system.kind.is_folder:
         return None, ""
     path = Path(rest).expanduser()

@@ -1,19 +1,17 @@
 """A source for JSON lines: one memory per line, oldest first. The agent locks the file (flock)."""
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from fcntl import LOCK_EX, LOCK_SH, flock
-from operator import itemgetter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from memlab.clock import moment_of
 from memlab.errors import StoreError
-from memlab.files import limit_like, ordinary_file, write_whole
-from memlab.sources.base import FileSource, WholeReader, WholeWriter, position_from_timestamp
-from memlab.sources.readers import Key, Reader, Writer
+from memlab.files import ordinary_file
+from memlab.sources.base import position_from_timestamp
+from memlab.sources.locked_file import LockedFile
+from memlab.sources.readers import Key
 from memlab.store.archive.location import archive_path
 from memlab.store.records import encoded, with_place, without_place
 from memlab.store.shapes import anything, fields, integer, list_of, text
@@ -21,7 +19,7 @@ from memlab.store.shapes import anything, fields, integer, list_of, text
 MEMORY = dict.fromkeys(("id", "at", "kind", "title", "body"), text) | {"tags": list_of(text)}
 
 
-class JsonLines(FileSource):
+class JsonLines(LockedFile):
     """A file of JSON lines."""
 
     scheme = "lines"
@@ -37,42 +35,7 @@ class JsonLines(FileSource):
                 return path
         return None
 
-    @contextmanager
-    def reading(self) -> Iterator[Reader]:
-        """Read the whole file under its lock."""
-        with self.locked(LOCK_SH) as content:
-            yield WholeReader(self, self.memories_of(content))
-
-    @contextmanager
-    def changing(self) -> Iterator[Writer]:
-        """Rewrite the file when the block ends. Restored lines return to their former place."""
-        with self.locked(LOCK_EX) as content:
-            before = self.memories_of(content)
-            after = before.copy()
-            yield WholeWriter(self, after)
-            lines = [json.loads(record)["line"] for key, record in after.items() if key in before]
-            restored = [json.loads(record) for key, record in after.items() if key not in before]
-            for memory in sorted(restored, key=itemgetter("place")):
-                lines.insert(memory["place"], memory["line"])
-            has_end = not content or content.endswith("\n")
-            end = "\n" if lines and has_end else ""
-            write_whole(self.path.resolve(), "\n".join(lines) + end, limit=limit_like(self.path))
-
-    @contextmanager
-    def locked(self, how: int) -> Iterator[str]:
-        """Lock the file and yield its content; open it again if it was replaced meanwhile."""
-        with ExitStack() as opened:
-            try:
-                while True:
-                    file = opened.enter_context(ordinary_file(self.path))
-                    flock(file, how)
-                    if os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
-                        break
-            except (OSError, ValueError) as error:
-                raise StoreError(f"{self.path} cannot be read ({error}); check the file") from error
-            yield file.read().decode(errors="surrogateescape")
-
-    def memories_of(self, content: str) -> dict[Key, bytes]:
+    def records_in(self, content: str) -> dict[Key, bytes]:
         """Return the records of a file by id, each with its line number."""
         records: dict[Key, bytes] = {}
         lines = content.removesuffix("\n").split("\n") if content else []
@@ -86,6 +49,12 @@ class JsonLines(FileSource):
                 raise StoreError(f"{self.path} has two memories {key!r:.80}; rename or remove one")
             records[key] = with_place(record, place)
         return records
+
+    def content_of(self, records: Sequence[bytes], before: str) -> str:
+        """Return the lines of records; the last one ends as the file's last line ended before."""
+        lines = [json.loads(record)["line"] for record in records]
+        has_end = not before or before.endswith("\n")
+        return "\n".join(lines) + ("\n" if lines and has_end else "")
 
     def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """Return a parsed record as a row."""
