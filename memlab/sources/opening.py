@@ -123,16 +123,16 @@ def system_named(scheme: str) -> System | None:
     own = schemes().get(scheme)
     if own is not None:
         return own
-    from memlab.sources.plugin_systems import plugin_system  # slow to import
+    from memlab.sources.installed import installed_system  # slow to import
 
-    return plugin_system(scheme)
+    return installed_system(scheme)
 
 
 def all_systems() -> tuple[System, ...]:
     """Return memlab's own systems and those of installed packages; broken ones are left out."""
-    from memlab.sources.plugin_systems import plugin_systems
+    from memlab.sources.installed import installed_systems
 
-    return (*SYSTEMS, *plugin_systems(schemes()))
+    return (*SYSTEMS, *installed_systems(schemes()))
 
 
 def kinds() -> dict[str, type[Source]]:
@@ -311,7 +311,7 @@ def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Sour
     """Import the module of a known kind and return a source of it."""
     source = cast("Callable[[Any], Source]", _system_known(scheme).kind)(where)
     if scheme not in schemes():
-        from memlab.sources.plugin_systems import unproven_reason
+        from memlab.sources.installed import unproven_reason
 
         source.unproven_reason = unproven_reason(source, scheme)
     return source
@@ -353,10 +353,10 @@ def _matches_at(path: Path) -> list[tuple[System, Path, Evidence]]:
     matches = _strongest_at(path)
     if matches or known_kinds(path):
         return matches
-    from memlab.sources.plugin_systems import plugin_matches
+    from memlab.sources.installed import installed_matches
 
     tables = tables_of(path) if path.is_file() else {}
-    return _strongest(plugin_matches(path, tables, schemes()))
+    return _strongest(installed_matches(path, tables, schemes()))
 
 
 def _strongest(

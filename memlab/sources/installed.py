@@ -22,7 +22,7 @@ from memlab.sources.system import System
 _SCHEME: Final = re.compile("[a-z][a-z0-9+.-]*", re.IGNORECASE)
 
 
-def plugin_system(scheme: str) -> System | None:
+def installed_system(scheme: str) -> System | None:
     """Return the system that an installed package offers for a scheme; None if none does.
 
     Raises
@@ -36,7 +36,7 @@ def plugin_system(scheme: str) -> System | None:
     return None if point is None else _system_of(point)
 
 
-def plugin_systems(own: Collection[str]) -> list[System]:
+def installed_systems(own: Collection[str]) -> list[System]:
     """Return the systems of installed packages whose schemes are not among memlab's own.
 
     Broken ones are left out with a :class:`memlab.errors.PluginWarning`.
@@ -44,7 +44,7 @@ def plugin_systems(own: Collection[str]) -> list[System]:
     systems = []
     for name in sorted({point.name for point in offers(SYSTEMS)} - set(own)):
         try:
-            system = plugin_system(name)
+            system = installed_system(name)
         except MemlabError as error:
             _warn(f"left out: {error}")
             continue
@@ -53,7 +53,7 @@ def plugin_systems(own: Collection[str]) -> list[System]:
     return systems
 
 
-def plugin_matches(
+def installed_matches(
     path: Path, tables: Mapping[str, Collection[str]], own: Collection[str]
 ) -> list[tuple[System, Path, Evidence]]:
     """Return the systems of installed packages that recognise a path, with store and evidence.
@@ -62,7 +62,7 @@ def plugin_matches(
     """
     matches = []
     columns = {name: frozenset(names) for name, names in tables.items()}
-    for system in plugin_systems(own):
+    for system in installed_systems(own):
         try:
             match = system.kind.evidence_for(path, columns)
         except ChangedWhileReadError:
