@@ -44,6 +44,7 @@ ORDER = [
     "upkeep",
     "fleet",
     "cli",
+    "testing",
     "__main__",
 ]
 """From the ground up; on one floor nobody imports another."""

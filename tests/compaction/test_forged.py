@@ -24,8 +24,8 @@ from memlab.compaction.plans import Group, Plan, PlannedLink, PlannedMemory, Rec
 from memlab.compaction.wire import canonical
 from memlab.errors import CompactionError, PlanError
 from memlab.policies import KeepRecent, PurgeSuperseded
+from memlab.testing.forging import changed
 from tests.support.archives import NOON, compacted, planned
-from tests.support.forging import changed
 from tests.support.invariants import archive_of, assert_load_bearing_rows_stay, result_of, rows_of
 from tests.support.programs import run_program
 from tests.support.stores import row, run_sql, write_rows

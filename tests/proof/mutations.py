@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memlab.store.database import COLUMNS
-from tests.support.forging import STORED, in_bytes
+from memlab.testing.forging import STORED, in_bytes
 
 
 def _statements(text: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from memlab.evidence.reads import describe_log, read_access_log, remembered_read
 from memlab.policies.named import policy_in
 from memlab.settings import FILE, read_settings
 from memlab.sources.opening import open_source, remember
+from memlab.testing.forging import STORED, TOKENS, changed, dumped, in_bytes
 from memlab.upkeep.health import doctor
 from memlab.upkeep.maintenance import maintain
 from tests.proof.mutations import mutate
@@ -27,7 +28,6 @@ from tests.proof.scenes import copy_aside, make_store
 from tests.proof.tasks import compact
 from tests.support.claude_store import as_found, at, call, write_memories, write_transcript
 from tests.support.crashing import Crashed, crashing
-from tests.support.forging import STORED, TOKENS, changed, dumped, in_bytes
 from tests.support.invariants import (
     Row,
     assert_load_bearing_rows_stay,

@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from memlab.testing import ReadingSuite
 from tests.support.memforge_store import create_tables, empty_tables
 from tests.support.owners import SEARCHING_SERVER
+from tests.support.programs import run_program
 from tests.support.servers import REDIS, PostgresServer, RedisServer, postgres_server, redis_server
+
+ReadingSuite.run_program = staticmethod(run_program)  # type: ignore[method-assign]
+"""Killed processes are forked, which saves the start of an interpreter."""
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,12 @@ from memlab.files import ordinary_file
 from memlab.sources.base import position_from_timestamp
 from memlab.sources.locked_file import LockedFile
 from memlab.sources.readers import Key
+from memlab.sources.system import System
 from memlab.store.archive.location import archive_path
 from memlab.store.records import encoded, with_place, without_place
 from memlab.store.shapes import anything, fields, integer, list_of, text
 
+LINES = System("JSON lines", ("lines",), f"{__name__}:JsonLines", start="boot context")
 MEMORY = dict.fromkeys(("id", "at", "kind", "title", "body"), text) | {"tags": list_of(text)}
 
 

@@ -11,10 +11,10 @@ from memlab.sources.opening import open_source
 from memlab.sources.valkey import Line
 from memlab.systems import betterdb
 from memlab.systems.betterdb import BetterdbWriter, HashReader
-from tests.sources.conformance import (
+from memlab.testing.conformance import (
     COUNT,
     TEXTS,
-    OnServer,
+    ServerSuite,
     delete_all,
     keys_of,
     put_back,
@@ -85,7 +85,7 @@ def lab(redis: RedisServer) -> BetterdbLab:
     return made
 
 
-class TestBetterdb(OnServer):
+class TestBetterdb(ServerSuite):
     @pytest.fixture
     def lab(self, lab: BetterdbLab) -> BetterdbLab:  # type: ignore[override]
         return lab

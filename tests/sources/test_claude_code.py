@@ -21,10 +21,17 @@ from memlab.sources.readers import Key
 from memlab.store.records import encoded, with_place, without_place
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.source import ClaudeCode
+from memlab.testing.conformance import (
+    MODES,
+    DeletingSuite,
+    FilesLab,
+    delete_all,
+    put_back,
+    records_of,
+)
 from memlab.upkeep.health import Status, doctor
 from memlab.views.findings import examine
 from memlab.views.page import sections_of
-from tests.sources.conformance import MODES, Compacted, FilesLab, delete_all, put_back, records_of
 from tests.support.claude_store import (
     STYLES,
     at,
@@ -91,7 +98,7 @@ class ClaudeCodeLab(FilesLab):
         return {k: (*file, [line for line in lines if str(k) in line]) for k, file in found.items()}
 
 
-class TestClaudeCode(Compacted):
+class TestClaudeCode(DeletingSuite):
     lab_type = ClaudeCodeLab
 
 

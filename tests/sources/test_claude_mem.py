@@ -14,7 +14,7 @@ from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
 from memlab.sources.readers import Key
 from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
-from tests.sources.conformance import TEXTS, Conformance, Lab
+from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
 from tests.support.owners import observation, write_claude_mem
 from tests.support.shell import run, said
 from tests.support.stores import run_sql
@@ -70,7 +70,7 @@ class ClaudeMemLab(Lab):
             return {row[0]: row for row in connection.execute("SELECT * FROM observations")}
 
 
-class TestClaudeMemSource(Conformance):
+class TestClaudeMemSource(ReadingSuite):
     lab_type = ClaudeMemLab
 
     def test_it_refuses_a_deletion_and_says_why_and_what_instead(self, lab: ClaudeMemLab) -> None:

@@ -16,7 +16,7 @@ from memlab.errors import UnsafeDeletionError
 from memlab.sources.opening import open_source
 from memlab.sources.readers import Key
 from memlab.systems.codex import SETTING, Codex
-from tests.sources.conformance import TEXTS, Conformance, Lab
+from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
 from tests.support.shell import said
 from tests.support.stores import run_sql
 
@@ -84,7 +84,7 @@ class CodexLab(Lab):
             return {each[0]: each for each in connection.execute("SELECT * FROM stage1_outputs")}
 
 
-class TestCodexSource(Conformance):
+class TestCodexSource(ReadingSuite):
     lab_type = CodexLab
 
     def test_a_deletion_is_refused_with_the_setting(self, lab: CodexLab) -> None:

@@ -14,7 +14,7 @@ from memlab.errors import UnsafeDeletionError
 from memlab.sources.opening import open_source, recognise
 from memlab.sources.readers import Key
 from memlab.systems.hermes import DELIMITER, NOTES, USER, Hermes, entries_in
-from tests.sources.conformance import TEXTS, Conformance, Lab
+from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
 from tests.support.shell import said
 
 
@@ -51,7 +51,7 @@ class HermesLab(Lab):
         return path.read_text().split(DELIMITER) if path.exists() else []
 
 
-class TestHermesSource(Conformance):
+class TestHermesSource(ReadingSuite):
     lab_type = HermesLab
 
     def test_a_change_shows_in_the_record_of_that_memory_alone(self, lab: Lab) -> None:

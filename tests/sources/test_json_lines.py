@@ -1,25 +1,21 @@
 """A kind of store that one file and one line of the table bring, as the guide shows."""
 
 import json
-from datetime import UTC, datetime, timedelta
-from fcntl import LOCK_EX, flock
-from os import fstat
-from os.path import samestat
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import memlab
 from memlab.errors import MemlabError
-from memlab.sources.opening import SYSTEMS, System, recognise
+from memlab.sources.opening import SYSTEMS, recognise
 from memlab.store.archive.schema import Copy
 from memlab.store.archive.schema import record_of as archived_record
 from memlab.store.records import fingerprint_of
-from tests.sources.conformance import Compacted, Lab
+from tests.sources.json_lines import LINES
+from tests.sources.json_lines_lab import JsonLinesLab, TestJsonLines, line
 from tests.support.shell import said
 
-LINES = System("JSON lines", ("lines",), "tests.sources.json_lines:JsonLines", start="boot context")
+__all__ = ["TestJsonLines"]
 
 
 @pytest.fixture(autouse=True)
@@ -27,51 +23,12 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memlab.sources.opening.SYSTEMS", (*SYSTEMS, LINES))
 
 
-def line(number: int, name: str, kind: str = "episodic", title: str = "née 🦀") -> str:
-    at = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=number)
-    memory = {"id": name, "at": at.isoformat(), "kind": kind, "tags": ["ü"], "title": title}
-    return json.dumps({**memory, "body": 'of two\nlines "quoted"' * 9, "own": number})
-
-
-class JsonLinesLab(Lab):
-    """A file of lines, written under its lock."""
-
-    known_by = f"""
+JsonLinesLab.known_by = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+sys.path.insert(0, {str(Path(__file__).parent.parent.parent)!r})
 from memlab.sources import opening
 opening.SYSTEMS += (opening.System({", ".join(map(repr, LINES[:3]))}),)
 """
-
-    where = "memory.jsonl"
-
-    def fill(self, count: int) -> None:
-        kinds = ["semantic", *["episodic"] * (count - 1)]
-        made = [line(number, f"m{number}", kind) for number, kind in enumerate(kinds)]
-        self.path.write_text("\n".join(made) + "\n")
-
-    def add_pair(self, number: int) -> None:
-        keys = (f"p{number}{side}" for side in "ab")
-        self._write({key: line(99 + number, key, title=f"pair {number}") for key in keys})
-
-    def change(self, key: Any) -> None:
-        self._write({key: self.exactly()[key].replace("quoted", "changed")})
-
-    def exactly(self) -> dict[Any, Any]:
-        lines = self.path.read_text().splitlines()
-        return {json.loads(each)["id"]: each for each in lines}
-
-    def _write(self, lines: dict[str, str]) -> None:
-        while True:
-            with self.path.open("r+") as file:
-                flock(file, LOCK_EX)
-                if samestat(fstat(file.fileno()), self.path.stat()):
-                    file.write("\n".join([*(self.exactly() | lines).values(), ""]))
-                    return
-
-
-class TestJsonLines(Compacted):
-    lab_type = JsonLinesLab
 
 
 def test_every_command_knows_it(tmp_path: Path) -> None:
@@ -124,9 +81,8 @@ def test_a_source_that_falls_over_an_archived_record_has_it_left_out() -> None:
         archived_record(bytearray(record), copy, lambda *_: json.loads("[" * 99_999))
 
 
-def test_the_guide_shows_the_file_as_it_is_and_the_line() -> None:
+def test_the_guide_shows_the_package_as_it_is() -> None:
     checkout = Path(__file__).parent.parent.parent
     guide = (checkout / "docs" / "guides" / "own_source.md").read_text()
-    assert Path(__file__).with_name("json_lines.py").read_text() in guide
-    own = f'System("{LINES.what}", ("lines",), ".json_lines:JsonLines", start="{LINES.start}")'
-    assert own in guide
+    for name in ("json_lines.py", "json_lines_lab.py"):
+        assert Path(__file__).with_name(name).read_text() in guide

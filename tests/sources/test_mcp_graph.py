@@ -15,7 +15,7 @@ from memlab.errors import UnsafeDeletionError
 from memlab.sources.opening import recognise
 from memlab.sources.readers import Key
 from memlab.systems.mcp_graph import graph_of
-from tests.sources.conformance import TEXTS, Conformance, Lab
+from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
 from tests.support.shell import said
 
 
@@ -68,7 +68,7 @@ class GraphLab(Lab):
         write(self.path, items)
 
 
-class TestMcpGraphSource(Conformance):
+class TestMcpGraphSource(ReadingSuite):
     lab_type = GraphLab
 
     def test_a_deletion_is_refused_with_the_tools(self, lab: GraphLab) -> None:

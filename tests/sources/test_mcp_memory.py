@@ -10,8 +10,8 @@ import memlab
 from memlab import errors
 from memlab.sources.readers import Key
 from memlab.systems.mcp_memory import driver, load_extension
+from memlab.testing.conformance import COUNT, TEXTS, DeletingSuite, Lab
 from memlab.upkeep.health import doctor
-from tests.sources.conformance import COUNT, TEXTS, Compacted, Lab
 from tests.support.databases import copy_recorded, record, recording_of
 from tests.support.owners import has_mcp_memory, mcp_memory, needs_mcp_memory
 from tests.support.shell import said
@@ -103,7 +103,7 @@ def vector_connection(path: Path) -> Any:
     return closing(connection)
 
 
-class TestMcpMemorySource(Compacted):
+class TestMcpMemorySource(DeletingSuite):
     lab_type = McpMemoryLab
 
     def test_edges_go_with_either_side_and_come_back_by_two_undos(self, lab: McpMemoryLab) -> None:

@@ -19,10 +19,10 @@ from memlab.sources import postgres
 from memlab.sources.opening import open_source
 from memlab.sources.readers import Key
 from memlab.systems.memforge import MemforgeWriter
-from tests.sources.conformance import (
+from memlab.testing.conformance import (
     COUNT,
     TEXTS,
-    OnServer,
+    ServerSuite,
     delete_all,
     prints,
     put_back,
@@ -123,7 +123,7 @@ def empty(one_postgres: PostgresServer, memforge: str) -> Iterator[MemforgeLab]:
     made.connection.close()
 
 
-class TestMemforge(OnServer):
+class TestMemforge(ServerSuite):
     @pytest.fixture
     def lab(self, empty: MemforgeLab) -> MemforgeLab:  # type: ignore[override]
         empty.fill(COUNT)

@@ -23,7 +23,7 @@ from memlab.store.database import CREATE_TABLE
 from memlab.store.signals import CREATE_SIGNALS
 from memlab.systems.memory_items.scan import rows_of_records
 from memlab.systems.memory_items.source import MemoryItems
-from tests.sources.conformance import Compacted, Lab
+from memlab.testing.conformance import DeletingSuite, Lab
 from tests.support.invariants import rows_of
 from tests.support.shell import said
 from tests.support.stores import ANY_VALUE, RawText, row, row_lists, run_sql, write_rows
@@ -177,5 +177,5 @@ def test_archived_rows_are_those_that_a_scan_gives(data: st.DataObject) -> None:
     assert together(rows_of_records(records, with_body=True)) == together(batches)
 
 
-class TestMemoryItems(Compacted):
+class TestMemoryItems(DeletingSuite):
     lab_type = MemoryItemsLab

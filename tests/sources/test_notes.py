@@ -16,7 +16,7 @@ from memlab.growth import boot_context
 from memlab.sources.opening import find_below, open_source, recognise
 from memlab.systems.openclaw import OpenClaw
 from memlab.systems.serena import ELSEWHERE, MEMORIES
-from tests.sources.conformance import MODES, Compacted, FilesLab
+from memlab.testing.conformance import MODES, DeletingSuite, FilesLab
 from tests.support.claude_store import at, write_memory
 from tests.support.openclaw_store import days_before, noon, recall, write_events, write_workspace
 from tests.support.permissions import as_nobody
@@ -65,7 +65,7 @@ class OpenClawLab(FilesLab):
         return [path for path in found if not path.is_symlink()]
 
 
-class TestOpenClaw(Compacted):
+class TestOpenClaw(DeletingSuite):
     lab_type = OpenClawLab
 
 
@@ -243,7 +243,7 @@ class SerenaLab(FilesLab):
         self.add_folder(title, title, at(10_000) + timedelta(seconds=number))
 
 
-class TestSerena(Compacted):
+class TestSerena(DeletingSuite):
     lab_type = SerenaLab
 
 

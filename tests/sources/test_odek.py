@@ -14,17 +14,17 @@ import memlab
 from memlab.errors import ArchiveError, BadRowError, StoreError
 from memlab.sources.readers import Key
 from memlab.systems.odek import EpisodeIndex, Odek
-from memlab.upkeep.health import Status, doctor
-from tests.sources.conformance import (
+from memlab.testing.conformance import (
     MODES,
     TEXTS,
-    Compacted,
+    DeletingSuite,
     Lab,
     delete_all,
     prints,
     put_back,
     records_of,
 )
+from memlab.upkeep.health import Status, doctor
 from tests.support.odek_store import (
     DERIVED,
     START,
@@ -94,7 +94,7 @@ class OdekLab(Lab):
         return found
 
 
-class TestOdek(Compacted):
+class TestOdek(DeletingSuite):
     lab_type = OdekLab
 
 

@@ -19,7 +19,7 @@ from memlab.errors import MemlabError, MissingExtraError, StoreError, UnsafeDele
 from memlab.sources import valkey
 from memlab.sources.address import address_of
 from memlab.sources.opening import open_source
-from tests.sources.conformance import delete_all, keys_of, records_of
+from memlab.testing.conformance import delete_all, keys_of, records_of
 from tests.sources.test_betterdb import BetterdbLab
 from tests.sources.test_memforge import MemforgeLab
 from tests.support.betterdb_store import NAME, exact

@@ -21,9 +21,9 @@ from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
 from memlab.store.archive.schema import moment_text
+from memlab.testing.forging import SCHEMES
 from memlab.upkeep.health import Status
 from tests.support.archives import NOON, check, compact_at_runtime, compacted
-from tests.support.forging import SCHEMES
 from tests.support.invariants import archive_of, rows_of
 from tests.support.programs import run_program
 from tests.support.shell import run, typed

@@ -1,20 +1,24 @@
-"""What every source must do, whatever store it reads: one suite, a line of test an adapter.
+"""The conformance suite: tests that every adapter must pass, whatever store it reads.
 
-    class TestMemoryItems(Compacted):
+A test class names the lab of the adapter::
+
+    class TestMemoryItems(DeletingSuite):
         lab_type = MemoryItemsLab
 
-One that refuses to delete subclasses ``Conformance``. A lab makes a store of its kind and looks at
-it without the adapter.
+A lab writes a store of its kind and looks at it without the adapter. An adapter that only reads
+inherits from ``ReadingSuite``.
 """
 
 import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import product
@@ -23,22 +27,34 @@ from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import memlab
 from memlab import compaction, errors
+from memlab.cli import main
 from memlab.compaction.archive_views import last_applied
 from memlab.sources.base import Source, read_consistent
-from memlab.sources.opening import open_source, schemes
+from memlab.sources.conformance_record import on_trial
+from memlab.sources.opening import open_source, system_named
 from memlab.sources.readers import Key, Reader, Rows
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS, STATES
 from memlab.store.records import fingerprint_of
+from memlab.testing.forging import forge
 from memlab.upkeep.health import doctor
-from tests.support.archives import APPLY_STEPS, RESTORE_STEPS
-from tests.support.claude_store import write_memory
-from tests.support.forging import forge
-from tests.support.programs import run_program
-from tests.support.shell import run as run_command
 
+APPLY_STEPS = (
+    "locked",
+    "checked",
+    "copied",
+    "archived",
+    "deleted",
+    "verified",
+    "committed",
+    "recorded",
+)
+"""The steps of applying a plan, after each of which a process is killed."""
+RESTORE_STEPS = ("locked", "checked", "inserted", "verified", "committed", "recorded")
+"""The steps of restoring what a plan deleted."""
 TEXTS = (
     "né à Zürich — 北京 🦀",
     "one\nand\nmore lines",
@@ -48,6 +64,8 @@ TEXTS = (
 )
 MODES = (0o600, 0o755, 0o664, 0o640, 0o444)
 """Permissions of the files of a folder, in turn."""
+ADAPTER = "memlab adapter"
+"""Name of the property of a test that says which class is tested."""
 COUNT = 12
 """Memories in a new lab's store; all but the load-bearing one of :meth:`Lab.fill` are prunable."""
 
@@ -98,6 +116,7 @@ class Lab:
 
     def exactly(self) -> dict[Key, Any]:
         """Everything stored of every memory, by key: what must come back, byte for byte."""
+        raise NotImplementedError
 
 
 class FilesLab(Lab):
@@ -124,25 +143,50 @@ class FilesLab(Lab):
     def add_folder(self, name: str, title: str, written: datetime) -> None:
         """Add a folder of two notes in one step."""
         for side in "ab":
-            write_memory(self.path / ".draft", f"{side}.md", f"{title}\n", written)
+            write_in_one_step(self.path / ".draft" / f"{side}.md", f"{title}\n", written)
         (self.path / ".draft").rename(self.path / name)
 
 
-class Conformance:
-    """Tests of one adapter; subclass it and name the lab."""
+def write_in_one_step(path: Path, text: str, written: datetime | None = None) -> None:
+    """Write a file so that no reader sees a part of it, with a time of writing if one is given."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text, newline="")
+    if written is not None:
+        os.utime(draft, (written.timestamp(), written.timestamp()))
+    draft.rename(path)
+
+
+class ReadingSuite:
+    """Tests of an adapter that only reads; inherit from it and name the lab."""
 
     lab_type: ClassVar[type[Any]]
 
+    @pytest.fixture(autouse=True)
+    def adapter_on_trial(self) -> Iterator[None]:
+        """Let the adapter of an installed package delete, before it has a record of this suite."""
+        with on_trial():
+            yield
+
+    @staticmethod
+    def run_program(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a program in a process of its own."""
+        command = [sys.executable, "-c", program, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
     @pytest.fixture
-    def lab(self, tmp_path: Path) -> Lab:
+    def lab(self, tmp_path: Path, request: pytest.FixtureRequest) -> Lab:
+        """A lab with a new store of :data:`COUNT` memories."""
         made: Lab = self.lab_type(tmp_path)
         made.fill(COUNT)
+        adapter = type(open_source(made.name))
+        request.node.user_properties.append((ADAPTER, f"{adapter.__module__}:{adapter.__name__}"))
         return made
 
     def test_it_says_what_it_is_and_what_it_does_not_do(self, lab: Lab, tmp_path: Path) -> None:
         source = open_source(lab.name)
         assert isinstance(source, Source)
-        assert source.scheme in schemes()
+        assert system_named(source.scheme) is not None
         assert open_source(source.name).archive_path == source.archive_path
         if source.native_cap is not None:
             assert "50" in source.native_cap.setting_for(50)
@@ -285,7 +329,7 @@ class Conformance:
         assert table_of(lab)["title"].to_pylist().count("pair 1") == 2
 
 
-class Compacted(Conformance):
+class DeletingSuite(ReadingSuite):
     """Tests of one that deletes: by itself, and by plan, apply and restore; and being killed.
 
     They use nothing of the adapter's own.
@@ -396,7 +440,8 @@ class Compacted(Conformance):
             words = "copies are kept of folders and of memory_items"
             with pytest.raises(errors.StoreError, match=words):
                 compaction.keep_copies(lab.name)
-            assert "nothing: neither git nor copies" in run_command("lost", lab.name).output
+            told = CliRunner().invoke(main, ["lost", lab.name], catch_exceptions=False)
+            assert "nothing: neither git nor copies" in told.output
             return
         compaction.keep_copies(lab.name)
         keys = [memory.key for memory in memlab.plan(lab.name, memlab.KeepRecent(3)).memories]
@@ -422,7 +467,7 @@ class Compacted(Conformance):
         if not applies:
             memlab.apply(made)
         what = made.to_json() if applies else made.digest
-        run = run_program(getattr(lab, "known_by", "") + KILLED, lab.name, what, step)
+        run = self.run_program(getattr(lab, "known_by", "") + KILLED, lab.name, what, step)
         assert run.returncode == -signal.SIGKILL, run.stderr
         there = lab.exactly()
         assert there == {key: row for key, row in before.items() if key in there}
@@ -474,7 +519,7 @@ class Compacted(Conformance):
             assert lab.exactly() == before, what
 
 
-class OnServer(Compacted):
+class ServerSuite(DeletingSuite):
     """Tests of one whose memories are used all the while: its lab can ``use(key)`` one."""
 
     def test_use_changes_nothing_that_lasts_and_leaves_a_plan_fresh(self, lab: Any) -> None:
@@ -551,6 +596,8 @@ def files_outside(folder: Path, lab: Lab) -> dict[Path, bytes]:
 KILLED = """
 import os, signal, sys
 from memlab.compaction import Plan, apply, restore
+from memlab.sources import conformance_record
+conformance_record._on_trial = True
 name, what, last = sys.argv[1:]
 watch = lambda step: step == last and os.kill(os.getpid(), signal.SIGKILL)
 if what.startswith("{"):

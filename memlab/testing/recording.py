@@ -1,0 +1,145 @@
+"""Run the conformance suite over the adapters of a package, and record which of them passed it."""
+
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+import memlab
+from memlab.sources.base import Source
+from memlab.sources.conformance_record import write_record
+from memlab.testing.conformance import ADAPTER, DeletingSuite, ReadingSuite
+
+_SUITE_FILE: Final = Path(sys.modules[ReadingSuite.__module__].__file__ or "").name
+
+
+def run_suite(words: Sequence[str]) -> int:
+    """Run tests with pytest and write the record of each adapter that passed the whole suite.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Files of tests, and options of pytest. All other tests in the files are run too.
+
+    Returns
+    -------
+    int
+        The exit code: 0 if all tests passed and at least one adapter passed the whole suite.
+    """
+    if not __debug__:
+        click.echo("python -O leaves assertions out; run python -m memlab.testing without it")
+        return 2
+    recorder = _Recorder()
+    options = ["-p", "no:cacheprovider", *(["-n0"] if find_spec("xdist") else [])]
+    code = int(pytest.main([*options, *words], plugins=[recorder]))
+    lines = recorder.conclude(all_passed=code == 0)
+    click.echo("\n".join(lines))
+    return code if code or recorder.passed_adapters else 1
+
+
+class _Recorder:
+    """The pytest plugin that notes the outcome of each test of the suite."""
+
+    def __init__(self) -> None:
+        self.passed_adapters: list[str] = []
+        self._suites: dict[str, type[ReadingSuite]] = {}
+        self._addresses: dict[str, str] = {}
+        self._names: defaultdict[str, set[str]] = defaultdict(set)
+        self._faults: defaultdict[str, list[str]] = defaultdict(list)
+        self._counts: defaultdict[str, int] = defaultdict(int)
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.addinivalue_line("markers", "long: takes many seconds, or kills a process")
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            suite = getattr(item, "cls", None)
+            if isinstance(suite, type) and issubclass(suite, ReadingSuite):
+                self._suites[_class_id(item.nodeid)] = suite
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        for item in items:
+            self._faults[_class_id(item.nodeid)].append(f"{item.name} was left out")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        class_id = _class_id(report.nodeid)
+        if class_id not in self._suites:
+            return
+        for name, value in report.user_properties:
+            if name == ADAPTER:
+                self._note_adapter(class_id, str(value))
+        test = report.nodeid.rpartition("::")[2]
+        if report.failed:
+            self._faults[class_id].append(f"{test} failed")
+        elif report.skipped and not _is_skipped_by_suite(report):
+            self._faults[class_id].append(f"{test} was skipped")
+        elif report.when == "call":
+            self._names[class_id].add(test.partition("[")[0])
+            self._counts[class_id] += 1
+
+    def _note_adapter(self, class_id: str, address: str) -> None:
+        known = self._addresses.setdefault(class_id, address)
+        if known != address:
+            self._faults[class_id].append(f"it made stores of {known} and of {address}")
+
+    def conclude(self, *, all_passed: bool) -> list[str]:
+        """Write the records, and return a line on each class of tests."""
+        if not self._suites:
+            return ["no class in these files inherits from a suite of memlab.testing"]
+        lines = []
+        for class_id, suite in self._suites.items():
+            faults = [*self._faults[class_id], *self._missing(class_id, suite)]
+            address = self._addresses.get(class_id, "")
+            if faults or not address:
+                shown = "; ".join(faults[:3]) or "no test of it ran"
+                lines.append(f"{suite.__name__}: no record, because {shown}")
+                continue
+            self.passed_adapters.append(address)
+            lines.append(f"{suite.__name__}: {self._record(address, suite, class_id)}")
+        if not all_passed:
+            lines.append("some tests failed")
+        return lines
+
+    def _missing(self, class_id: str, suite: type[ReadingSuite]) -> list[str]:
+        """Return the tests of the suite that did not run as the suite has them."""
+        base = DeletingSuite if issubclass(suite, DeletingSuite) else ReadingSuite
+        missing = []
+        for name in dir(base):
+            if not name.startswith("test_"):
+                continue
+            if getattr(suite, name) is not getattr(base, name):
+                missing.append(f"{name} is replaced")
+            elif name not in self._names[class_id]:
+                missing.append(f"{name} did not run")
+        return missing
+
+    def _record(self, address: str, suite: type[ReadingSuite], class_id: str) -> str:
+        """Write the record of an adapter that deletes; return the line on it."""
+        count = self._counts[class_id]
+        if not issubclass(suite, DeletingSuite):
+            return f"{address} passed {count} tests; it only reads, so it needs no record"
+        module, _, name = address.partition(":")
+        adapter: type[Source] = getattr(import_module(module), name)
+        try:
+            path = write_record(adapter, passed=count, version=memlab.__version__)
+        except OSError as error:
+            return f"{address} passed {count} tests; the record cannot be written ({error})"
+        return f"{address} passed {count} tests; wrote {path}: ship it with the package"
+
+
+def _class_id(node_id: str) -> str:
+    """Return the part of a test's name that names its class."""
+    return node_id.partition("[")[0].rpartition("::")[0]
+
+
+def _is_skipped_by_suite(report: pytest.TestReport) -> bool:
+    """Return whether the suite itself skipped a test, of a store where it says nothing."""
+    if report.when != "call" or hasattr(report, "wasxfail"):
+        return False
+    return isinstance(report.longrepr, tuple) and Path(report.longrepr[0]).name == _SUITE_FILE

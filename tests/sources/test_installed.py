@@ -1,0 +1,235 @@
+"""Systems of installed packages, one of which is built, tried and shipped with its record."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import memlab
+from memlab.errors import MemlabError, PluginWarning, UnsafeDeletionError
+from memlab.sources.conformance_record import SUFFIX
+from memlab.sources.opening import open_source, recognise
+from tests.sources.json_lines_lab import JsonLinesLab
+from tests.support.shell import said
+
+HERE = Path(__file__).parent
+PROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "memlab-lines"
+version = "1.0"
+dependencies = ["memlab"]
+
+[project.entry-points."memlab.systems"]
+lines = "memlab_lines:LINES"
+
+[tool.hatch.build.targets.wheel]
+include = ["memlab_lines*"]
+"""
+
+
+def written(folder: Path, project: str = PROJECT) -> Path:
+    """Write the package of the guide into a folder."""
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(project)
+    (folder / "memlab_lines.py").write_text((HERE / "json_lines.py").read_text())
+    (folder / "test_lines.py").write_text((HERE / "json_lines_lab.py").read_text())
+    return folder
+
+
+def pip(*words: object) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", *map(str, words)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def built(folder: Path) -> Path:
+    """Build the wheel of a package as its author does, and return its path."""
+    wheels = folder.parent / "wheels"
+    pip("wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", wheels, folder)
+    (wheel,) = wheels.iterdir()
+    return wheel
+
+
+def install(site: Path, wheel: Path) -> None:
+    pip("install", "--no-index", "--no-deps", "--upgrade", "--target", site, wheel)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on Python's path into which packages are installed."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    for name in ("memlab_lines", "other_lines"):
+        sys.modules.pop(name, None)
+
+
+def offer(site: Path, package: str, code: str, **points: str) -> None:
+    """Install a package of one module by hand."""
+    module = package.replace("-", "_")
+    (site / f"{module}.py").write_text(code)
+    info = site / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = "".join(f"{name} = {value}\n" for name, value in points.items())
+    (info / "entry_points.txt").write_text(f"[memlab.systems]\n{lines}")
+
+
+def offer_lines(site: Path) -> None:
+    offer(site, "memlab-lines", (HERE / "json_lines.py").read_text(), lines="memlab_lines:LINES")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    folder = tmp_path / "agent"
+    folder.mkdir()
+    lab = JsonLinesLab(folder)
+    lab.fill(12)
+    return lab.path
+
+
+def test_path_is_recognised_and_shown(site: Path, store: Path) -> None:
+    offer_lines(site)
+    assert open_source(store).name == f"lines:{store}"
+    assert "12 memories" in said("show", store)
+    found = json.loads(said("find", "--json", store.parent))["stores"]
+    assert [(row["what"], row["memories"]) for row in found] == [("JSON lines", 12)]
+
+
+def test_adapter_without_a_record_only_reads(site: Path, store: Path) -> None:
+    offer_lines(site)
+    before = store.read_bytes()
+    plan = memlab.plan(store, memlab.KeepRecent(3))
+    words = r"memlab-lines has not shown .* no memlab_lines\.conformance\.json .* memlab\.testing"
+    with pytest.raises(UnsafeDeletionError, match=words):
+        memlab.apply(plan)
+    refusal = said("compact", store, "--keep-recent", "3", "--apply", code=2)
+    assert "memlab only reads" in refusal
+    assert store.read_bytes() == before
+    assert [path.name for path in store.parent.iterdir()] == [store.name]
+
+
+RECORDS = {
+    "other code": ({"code": "0" * 64}, "is the record of other code"),
+    "another suite": ({"suite": 0}, "is of suite 0, and this memlab has suite 1"),
+    "another class": ({"adapter": "x:Y"}, "is the record of another class"),
+}
+
+
+@pytest.mark.parametrize(("changed", "words"), RECORDS.values(), ids=RECORDS.keys())
+def test_record_that_does_not_hold_is_named(
+    site: Path, store: Path, changed: dict[str, object], words: str
+) -> None:
+    from memlab.sources.conformance_record import write_record
+
+    offer_lines(site)
+    path = write_record(type(open_source(store)), passed=1, version="0")
+    assert open_source(store).read_only_reason == ""
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | changed))
+    assert words in open_source(store).read_only_reason
+
+
+def test_system_of_memlab_takes_precedence(site: Path, tmp_path: Path) -> None:
+    code = (HERE / "json_lines.py").read_text()
+    code = code.replace('if path.suffix == ".jsonl" and', "if True or")
+    offer(site, "memlab-lines", code, file="memlab_lines:LINES", lines="memlab_lines:LINES")
+    memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
+    assert open_source(tmp_path / "memory.db").scheme == "file"
+    assert open_source(f"file:{tmp_path / 'memory.db'}").scheme == "file"
+
+
+BROKEN = {
+    "a missing module": (
+        "nowhere:LINES",
+        "package memlab-lines cannot be imported: ModuleNotFound",
+    ),
+    "no system": ("memlab_lines:MEMORY", r"memlab-lines offers as 'lines', is no system"),
+}
+
+
+@pytest.mark.parametrize(("value", "words"), BROKEN.values(), ids=BROKEN.keys())
+def test_broken_package_is_named_and_hinders_no_other_store(
+    site: Path, store: Path, tmp_path: Path, value: str, words: str
+) -> None:
+    offer(site, "memlab-lines", (HERE / "json_lines.py").read_text(), lines=value)
+    with pytest.raises(MemlabError, match=words):
+        open_source(f"lines:{store}")
+    with pytest.warns(PluginWarning, match=words):
+        assert recognise(store) is None
+    memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
+    with warnings.catch_warnings(action="error"):
+        assert len(memlab.load(tmp_path / "memory.db")) > 0
+    shown = said("find", tmp_path)
+    assert "memory.db" in shown
+
+
+def test_package_that_fails_on_a_path_is_named(site: Path, store: Path) -> None:
+    code = (HERE / "json_lines.py").read_text()
+    code = code.replace(
+        "        with suppress(OSError", "        1 / 0\n        with suppress(OSError"
+    )
+    offer(site, "memlab-lines", code, lines="memlab_lines:LINES")
+    words = "'lines' of the package memlab-lines fails at .* with ZeroDivisionError"
+    with pytest.warns(PluginWarning, match=words):
+        assert recognise(store) is None
+
+
+def test_scheme_that_two_packages_offer_is_refused(site: Path, store: Path) -> None:
+    offer_lines(site)
+    code = (HERE / "json_lines.py").read_text()
+    offer(site, "other-lines", code, lines="other_lines:LINES")
+    words = "the packages memlab-lines and other-lines both offer a system 'lines'"
+    with pytest.raises(MemlabError, match=words):
+        open_source(f"lines:{store}")
+    with pytest.warns(PluginWarning, match=words):
+        assert recognise(store) is None
+
+
+@pytest.mark.long
+def test_package_is_built_tried_and_shipped(site: Path, store: Path, tmp_path: Path) -> None:
+    package = written(tmp_path / "package")
+    install(site, built(package))
+    environment = os.environ | {"PYTHONPATH": str(site)}
+
+    def run(*words: object) -> str:
+        command = [sys.executable, "-m", *map(str, words)]
+        done = subprocess.run(
+            command, cwd=package, env=environment, capture_output=True, text=True, check=False
+        )
+        return done.stdout + done.stderr
+
+    assert "JSON lines" in run("memlab", "find", store.parent)
+    assert "12 memories" in run("memlab", "show", store)
+    compact = ("memlab", "compact", store, "--keep-recent", 3, "--apply")
+    assert "memlab-lines has not shown that its code deletes safely" in run(*compact)
+
+    left_out = run("memlab.testing", "test_lines.py", "-k", "killed", "-q")
+    assert "TestJsonLines: no record, because" in left_out
+    tried = run("memlab.testing", "test_lines.py", "-q")
+    record = f"memlab_lines{SUFFIX}"
+    assert f"wrote {package / record}: ship it with the package" in tried
+
+    before = store.read_bytes()
+    wheel = built(package)
+    with ZipFile(wheel) as content:
+        assert record in content.namelist()
+    install(site, wheel)
+    assert "deleted" in run(*compact)
+    assert len(store.read_bytes()) < len(before)
+    digest = json.loads(run("memlab", "archive", store, "--json"))["plans"][0]["digest"]
+    run("memlab", "restore", store, digest)
+    assert store.read_bytes() == before
+    with (site / "memlab_lines.py").open("a") as file:
+        file.write("# a later version\n")
+    assert f"{record} is the record of other code" in run(*compact)
