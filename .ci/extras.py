@@ -24,6 +24,8 @@ sys.path.insert(0, str(CHECKOUT))
 import pytest  # noqa: E402 - what the tests' helpers say where something is not installed
 
 import memlab  # noqa: E402
+from tests.sources.json_lines_lab import JsonLinesLab  # noqa: E402
+from tests.sources.test_installed import package_of_lines  # noqa: E402
 from tests.support.betterdb_store import Betterdb  # noqa: E402
 from tests.support.fleets import dask_cluster  # noqa: E402
 from tests.support.memforge_store import add_memory, create_tables  # noqa: E402
@@ -122,6 +124,16 @@ def mcp_memory_(extra: Extra) -> None:
     extra.everything(file)
 
 
+def testing(extra: Extra) -> None:
+    """Let the adapter of another package pass the conformance suite."""
+    package = package_of_lines(extra.folder / "lines")
+    extra.run("-m", "pip", "install", "-q", "-e", package)
+    extra.run("-m", "memlab.testing", "test_lines.py", at=package)
+    file = extra.folder / "memory.jsonl"
+    JsonLinesLab(extra.folder).fill(20)
+    extra.everything(file)
+
+
 def docs(extra: Extra) -> None:
     """Build the site."""
     site = extra.folder / "site"
@@ -138,6 +150,7 @@ EXTRAS: Final[dict[str, Callable[[Extra], None]]] = {
     "postgresql": postgresql,
     "fleet": fleet,
     "mcp-memory": mcp_memory_,
+    "testing": testing,
     "docs": docs,
 }
 

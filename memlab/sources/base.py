@@ -321,7 +321,8 @@ class Source(ABC):
         store = cls.recognise(path, tables)
         if store is None:
             return None
-        return store, Evidence(Strength.TRACE, "has its system's tables", Path.exists)
+        words = "has its system's tables" if cls.tables else "has its system's content"
+        return store, Evidence(Strength.TRACE, words, Path.exists)
 
     def is_document(self, key: Key, record: bytes) -> bool:  # noqa: ARG002
         """Return whether an archived file is not a memory by the current rules of its kind."""

@@ -37,10 +37,10 @@ include = ["memlab_lines*"]
 """
 
 
-def written(folder: Path, project: str = PROJECT) -> Path:
+def package_of_lines(folder: Path) -> Path:
     """Write the package of the guide into a folder."""
     folder.mkdir()
-    (folder / "pyproject.toml").write_text(project)
+    (folder / "pyproject.toml").write_text(PROJECT)
     (folder / "memlab_lines.py").write_text((HERE / "json_lines.py").read_text())
     (folder / "test_lines.py").write_text((HERE / "json_lines_lab.py").read_text())
     return folder
@@ -140,9 +140,16 @@ def test_record_that_does_not_hold_is_named(
     assert words in open_source(store).read_only_reason
 
 
+CLAIMS = """
+    @classmethod
+    def recognise(cls, path, tables):
+        return path
+"""
+"""A source that claims every file."""
+
+
 def test_system_of_memlab_takes_precedence(site: Path, tmp_path: Path) -> None:
-    code = (HERE / "json_lines.py").read_text()
-    code = code.replace('if path.suffix == ".jsonl" and', "if True or")
+    code = (HERE / "json_lines.py").read_text() + CLAIMS
     offer(site, "memlab-lines", code, file="memlab_lines:LINES", lines="memlab_lines:LINES")
     memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
     assert open_source(tmp_path / "memory.db").scheme == "file"
@@ -175,10 +182,7 @@ def test_broken_package_is_named_and_hinders_no_other_store(
 
 
 def test_package_that_fails_on_a_path_is_named(site: Path, store: Path) -> None:
-    code = (HERE / "json_lines.py").read_text()
-    code = code.replace(
-        "        with suppress(OSError", "        1 / 0\n        with suppress(OSError"
-    )
+    code = (HERE / "json_lines.py").read_text() + CLAIMS.replace("return path", "1 / 0")
     offer(site, "memlab-lines", code, lines="memlab_lines:LINES")
     words = "'lines' of the package memlab-lines fails at .* with ZeroDivisionError"
     with pytest.warns(PluginWarning, match=words):
@@ -198,7 +202,7 @@ def test_scheme_that_two_packages_offer_is_refused(site: Path, store: Path) -> N
 
 @pytest.mark.long
 def test_package_is_built_tried_and_shipped(site: Path, store: Path, tmp_path: Path) -> None:
-    package = written(tmp_path / "package")
+    package = package_of_lines(tmp_path / "package")
     install(site, built(package))
     environment = os.environ | {"PYTHONPATH": str(site)}
 
@@ -227,7 +231,7 @@ def test_package_is_built_tried_and_shipped(site: Path, store: Path, tmp_path: P
     install(site, wheel)
     assert "deleted" in run(*compact)
     assert len(store.read_bytes()) < len(before)
-    digest = json.loads(run("memlab", "archive", store, "--json"))["plans"][0]["digest"]
+    digest = json.loads(run("memlab", "archive", store, "--json"))[0]["digest"]
     run("memlab", "restore", store, digest)
     assert store.read_bytes() == before
     with (site / "memlab_lines.py").open("a") as file:
