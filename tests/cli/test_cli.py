@@ -36,7 +36,7 @@ def test_a_command_prints_what_the_function_of_its_name_returns(small: Path, ver
     assert printed == "\n".join([str(found), *([""] if steps else []), *steps, ""])
 
 
-def test_what_goes_with_apply_is_in_the_archive_is_taken_back_and_dropped(tmp_path: Path) -> None:
+def test_applied_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> None:
     bundled = memlab.store_path("three_hundred_issues")
     store = memlab.copy_store(bundled, tmp_path / "memory.db")
     before = rows_of(store)
@@ -109,7 +109,7 @@ def test_a_saved_plan_is_applied_once_and_to_the_store_it_saw(small: Path, tmp_p
         "./it's \x07 \udcff.db",
     ],
 )
-def test_whatever_a_file_is_called_it_is_compacted_and_what_takes_that_back_is_for_a_shell(
+def test_the_undo_command_is_quoted_for_a_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

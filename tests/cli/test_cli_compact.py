@@ -22,7 +22,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_rows(Path("memory.db"), [*floor, *episodes(10)])
 
 
-def test_a_dry_run_begins_with_effect_and_cost_and_ends_with_undo(store: Path) -> None:
+def test_a_dry_run_shows_effect_cost_and_undo_in_order(store: Path) -> None:
     lines = said("compact", store, "--keep-recent", 4).splitlines()
     assert lines[0] == "Deletes 6 of 13 memories: a start goes from 78 to 42 tokens."
     assert [line.split("  ")[1] for line in lines[1:3]] == ["of later needs", "in the past"]

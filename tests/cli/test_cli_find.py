@@ -34,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_find_prints_a_line_a_store_and_what_to_run_next_or_that_there_is_none(home: Path) -> None:
+def test_find_prints_a_line_per_store_and_the_next_command(home: Path) -> None:
     assert "0 stores" in said("find")
     assert "next: memlab find FOLDER" in said("find")
     folder = as_found(project_folder(home), files=12)
@@ -125,7 +125,7 @@ def beyond_all_bounds(folder: Path) -> None:
         pytest.param(lambda folder: (folder / "a.md").unlink(), id="an index and no file"),
     ],
 )
-def test_every_command_leaves_no_trace_in_an_odd_folder_and_what_goes_comes_back_byte_for_byte(
+def test_deletions_in_an_odd_folder_are_undone_byte_for_byte(
     make_odd: Callable[[Path], None], tmp_path: Path
 ) -> None:
     folder = project_folder(tmp_path / "home")
@@ -191,9 +191,7 @@ def test_of_a_store_that_memlab_does_not_load_it_says_what_works(tmp_path: Path)
     assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["a"]
 
 
-def test_a_harvest_is_named_where_there_is_something_to_harvest_and_the_log_beside_the_store(
-    world: World, tmp_path: Path
-) -> None:
+def test_harvest_is_suggested_where_there_are_reads(world: World, tmp_path: Path) -> None:
     own = write_rows(tmp_path / "own.db", episodes(300))
     write_odek(tmp_path / "d", ["one", "two"])
     of_odek = f"odek:{tmp_path}/d"
@@ -205,7 +203,7 @@ def test_a_harvest_is_named_where_there_is_something_to_harvest_and_the_log_besi
     assert f"memlab size {of_odek} --log {tmp_path}/d.reads.jsonl" in done
 
 
-def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(tmp_path: Path) -> None:
+def test_size_counts_the_reads_and_chances_of_a_log(tmp_path: Path) -> None:
     days = [datetime(2026, 3, day, tzinfo=UTC) for day in range(1, 6)]
     rows = [row(f"e{day.day}", created_at=day.isoformat()) for day in days]
     rows[4] |= {"evidence_refs_json": '["e3"]'}

@@ -150,7 +150,7 @@ def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> 
     assert not {"keep_recent", "--keep-recent"} & set(without.split())
 
 
-def test_a_budget_below_the_target_is_told_with_what_fits_and_the_command(agents: Path) -> None:
+def test_a_budget_below_the_target_names_what_fits(agents: Path) -> None:
     names = f"{agents}/agent-*/memory.db"
     sized = size(names, token_budget=400)
     tight = sized[sized["verdict"] == "target-exceeds-budget"]

@@ -24,7 +24,7 @@ def test_it_only_shows_without_apply(store: Path) -> None:
     assert not (store.parent / FILE).exists()
 
 
-def test_it_writes_every_setting_as_a_comment_that_changes_nothing(store: Path) -> None:
+def test_init_writes_every_setting_as_a_comment(store: Path) -> None:
     before = rows_of(store)
     shown = said("init", store)
     said("init", store, "--apply")

@@ -50,7 +50,7 @@ def test_the_options_are_what_the_function_takes() -> None:
     assert (set(questions._WHERE), set(questions._BY)) == (set(WHERE), set(BY))
 
 
-def test_what_memories_say_steers_nothing_and_is_whole_for_a_script(store: Path) -> None:
+def test_control_characters_of_memories_are_escaped(store: Path) -> None:
     as_csv, as_json = (said("rows", store, "--author", "me", form) for form in ("--csv", "--json"))
     assert not {"\x1b", "\u202e"} & set(as_csv + as_json)
     (mine,) = csv.DictReader(StringIO(as_csv))
@@ -137,7 +137,7 @@ def found(store: Path) -> dict[str, tuple[str, str]]:
     return {older: (newer, reason) for older, newer, reason in zip(*columns, strict=True)}
 
 
-def test_older_twins_of_one_kind_are_found_with_the_newest_that_repeats_them(twins: Path) -> None:
+def test_older_duplicates_are_listed_with_the_newest_copy(twins: Path) -> None:
     """None that is superseded already, or that a cap deletes."""
     assert found(twins) == {"d1": ("d3", "repeated"), "d2": ("d3", "repeated")}
 
@@ -199,7 +199,7 @@ def test_a_real_agents_store_has_a_floor(real_store: Callable[[str], Path]) -> N
     assert "590 memories" in said("floor", real_store("agent-store1"))
 
 
-def test_without_scipy_all_but_near_duplicates_is_shown_and_that_is_said(
+def test_without_scipy_near_duplicates_are_left_out(
     twins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def not_installed(module: str) -> None:
@@ -219,7 +219,7 @@ def test_of_a_store_of_episodes_it_says_that_no_memory_is_kept(tmp_path: Path) -
     assert "boot context  18 tokens, all of which a cap can take away" in shown
 
 
-def test_the_costliest_are_shown_and_the_command_that_plans_the_rest(twins: Path) -> None:
+def test_the_costliest_duplicates_and_the_plan_command_are_shown(twins: Path) -> None:
     shown = run("floor", twins).output
     assert "5 memories" in shown
     assert shown.index("d4") < shown.index("A newer one could stand for")

@@ -82,7 +82,7 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_a_class_of_ones_own_decides_and_its_plan_needs_it_no_more(
+def test_a_plan_of_a_custom_policy_applies_without_it(
     store: Path, rules: Path, tmp_path: Path
 ) -> None:
     asked = ("--policy", "house_rules:Modulo", "--set", "every=2")
@@ -204,7 +204,7 @@ def test_policies_are_compared_by_what_they_would_have_served() -> None:
     assert "tokens 3000" in [row["label"] for row in fitting]
 
 
-def test_compared_as_retired_the_best_is_named_with_the_command_that_retires() -> None:
+def test_a_comparison_of_retiring_names_the_best_policy() -> None:
     store = memlab.store_path("three_hundred_issues")
     retired = json.loads(said("compare", store, "--retire", "--every", 25, "--json"))
     tried = {row["rule"] for row in retired if row["retire"]}

@@ -23,7 +23,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
 
 
-def test_a_report_answers_what_is_asked_and_its_record_names_the_evidence_and_the_plan(
+def test_a_report_records_its_evidence_and_its_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundled = memlab.store_path("three_hundred_issues")
@@ -108,7 +108,7 @@ def test_each_store_has_its_own_notebooks_and_they_stay(store: Path, tmp_path: P
     assert all(f"'{path}'" in stated for path in (store, other))
 
 
-def test_a_folder_of_claude_code_takes_the_place_of_the_bundled_one(tmp_path: Path) -> None:
+def test_a_claude_code_folder_replaces_the_bundled_one(tmp_path: Path) -> None:
     bundled = memlab.store_path("two_years").parent / "claude" / "projects"
     own = Path(shutil.copytree(bundled, tmp_path / ".claude" / "projects"))
     memory = next(own.glob("*/memory"))

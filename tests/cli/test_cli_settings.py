@@ -72,7 +72,7 @@ def test_a_number_past_its_horizon_is_told_and_not_gone_by(store: Path) -> None:
     said("compact", store)  # a number that a person gave has no horizon
 
 
-def test_auto_is_what_everything_goes_by_and_stays_when_a_target_is_saved(store: Path) -> None:
+def test_auto_applies_everywhere_and_stays_with_a_saved_target(store: Path) -> None:
     settings = '[store."memory.db"]\npolicy = { name = "recent", keep = "auto" }\n'
     (store.parent / FILE).write_text(settings)
     assert 'its number stays "auto"' in said("size", store, "--target", 0.5, "--save")
@@ -92,14 +92,14 @@ def test_auto_is_what_everything_goes_by_and_stays_when_a_target_is_saved(store:
     assert made == {"policy": "tokens", "max_tokens": tokens}
 
 
-def test_without_settings_nothing_suggests_a_number_and_none_is_remembered(store: Path) -> None:
+def test_without_settings_no_number_is_suggested_or_remembered(store: Path) -> None:
     assert "50" not in run("show", store).output.replace(str(store), "")
     assert run("doctor", store, "--strict").exit_code == 0
     assert f"memlab size {store} --save" in said("compact", store, code=2)
     assert "--save needs a STORE" in said("size", "--save", code=2), "the bundled one"
 
 
-def test_compact_remembers_any_policy_and_what_is_given_comes_before_it(store: Path) -> None:
+def test_a_given_policy_precedes_the_remembered_one(store: Path) -> None:
     for words in (("--keep-recent", -1, "--save"), ("--save",)):
         assert run("compact", store, *words).exit_code == 2
     assert not (store.parent / FILE).exists()
@@ -126,7 +126,7 @@ def test_a_protected_tag_is_named_with_the_plan(store: Path) -> None:
     assert "nothing to do" in shown.output
 
 
-def test_a_log_that_was_given_is_remembered_read_and_told_by_line_once_missing(store: Path) -> None:
+def test_a_given_log_is_remembered_and_missed_by_name(store: Path) -> None:
     log = store.parent / "reads.jsonl"
     memlab.AccessLog(log).add("e1")
     assert run("size", store, "--log", log, "--save").exit_code == 0
@@ -137,7 +137,7 @@ def test_a_log_that_was_given_is_remembered_read_and_told_by_line_once_missing(s
     assert re.search(rf"{FILE}, line \d: .*reads.jsonl", said("size", store, code=2))
 
 
-def test_compare_tries_what_is_remembered_and_reads_the_remembered_log(store: Path) -> None:
+def test_compare_uses_the_remembered_policy_and_log(store: Path) -> None:
     log = memlab.AccessLog(store.parent / "reads.jsonl")
     log.add("e1")
     settings = 'policy = { name = "recent", keep = 32 }\nlog = "reads.jsonl"\n'
@@ -148,7 +148,7 @@ def test_compare_tries_what_is_remembered_and_reads_the_remembered_log(store: Pa
     assert re.search(r"references +1\b", named)
 
 
-def test_to_retire_is_remembered_and_deleting_can_be_asked_for_all_the_same(store: Path) -> None:
+def test_retire_is_remembered_and_can_be_overridden(store: Path) -> None:
     shown = said("compact", store, "--keep-recent", 20, "--retire", "--save")
     for words in (
         "retires       60 of 80",

@@ -41,7 +41,7 @@ def test_caps_around_the_answer_are_as_the_curve_has_them(store: Path, frame: pd
         assert f"{curve.loc[cap, 'boot_tokens']:,.0f}" in cells
 
 
-def test_json_holds_the_advice_the_table_and_a_command_that_works(
+def test_json_holds_advice_table_and_a_working_command(
     store: Path, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
     told = json.loads(said("size", store, "--target", 0.8, "--json"))
@@ -58,7 +58,7 @@ def test_json_holds_the_advice_the_table_and_a_command_that_works(
     assert memlab.load(copy)["prunable"].sum() == told["keep_recent"]
 
 
-def test_where_use_says_more_than_age_it_opens_with_what_retiring_takes(tmp_path: Path) -> None:
+def test_size_begins_with_retiring_where_use_predicts_better(tmp_path: Path) -> None:
     found = memlab.store_path("looked_up")
     store = memlab.copy_store(found, tmp_path / "m.db")
     log = found.with_suffix(".searches.jsonl")
@@ -90,7 +90,7 @@ def test_where_use_says_more_than_age_it_opens_with_what_retiring_takes(tmp_path
     assert retired("compact", store) == by_reads
 
 
-def test_the_two_lines_for_a_runtime_work_and_no_log_is_asked_for_twice(tmp_path: Path) -> None:
+def test_the_two_lines_for_a_runtime_work(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     sized = said("size", store, "--explain")
     lines = re.findall(r"^    (log.*)$", sized, re.MULTILINE)
@@ -107,7 +107,7 @@ def test_the_two_lines_for_a_runtime_work_and_no_log_is_asked_for_twice(tmp_path
 
 @pytest.mark.parametrize("by", ["memories", "tokens"])
 @pytest.mark.parametrize("rows", [[], [row(f"d{n}", "semantic") for n in range(9)]])
-def test_where_nothing_is_prunable_there_is_no_number_and_nothing_to_remember(
+def test_without_prunable_memories_size_gives_no_number(
     tmp_path: Path, by: str, rows: list[Row]
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)

@@ -107,7 +107,7 @@ def test_a_command_is_never_broken() -> None:
     assert all(len(line) <= 60 for line in shown.splitlines() if "memlab" not in line)
 
 
-def test_a_table_too_wide_goes_on_below_and_breaks_no_number_no_date_and_no_word() -> None:
+def test_a_wide_table_wraps_without_breaking_words() -> None:
     header = ("cap", "limits", "tokens at 95%", "would go", "written", "of it", "days", "more")
     rows = [
         (cap, "90.0% to 100.0%", 28_303 * cap, 61, "2026-06-30", "81%", 161, 9) for cap in (1, 22)
@@ -131,7 +131,7 @@ def test_a_table_too_wide_goes_on_below_and_breaks_no_number_no_date_and_no_word
     ],
     ids=len,
 )
-def test_a_comparison_says_too_few_references_as_counts_and_how_often_policies_are_applied(
+def test_a_comparison_with_few_references_shows_counts(
     tmp_path: Path, named: list[str], words: tuple[str, ...]
 ) -> None:
     rows = episodes(40)

@@ -44,7 +44,7 @@ REMEMBERED = 'policy = { name = "recent", keep = 9 }\n'
 COMMAND = re.compile(r"\s*(next: |undo: )?\s*memlab ")
 
 
-def test_every_command_is_in_the_tables_and_says_what_it_is_for_in_whole_sentences() -> None:
+def test_every_command_is_tested_and_has_help_in_sentences() -> None:
     named = {words.partition(" ")[0] for words in (LOOKING | CHANGING | OTHERS).values()}
     assert named | {"lab"} == set(COMMANDS)
     assert said("--version") == f"memlab, version {memlab.__version__}\n"
@@ -197,7 +197,7 @@ SEVERAL = re.compile(
 
 @pytest.mark.parametrize("name", LOOKING | {"compact --apply": CHANGING["compact --apply"]})
 @pytest.mark.parametrize("rows", [[], [row("e", body="", title="e")], [row("d", "semantic")]])
-def test_hardly_any_memories_are_looked_at_and_of_one_nothing_speaks_as_of_several(
+def test_commands_work_on_hardly_any_memories(
     tmp_path: Path, out: Path, name: str, rows: list[Row]
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
@@ -283,7 +283,7 @@ def test_what_is_written_is_for_whoever_may_read_the_store(store: Path, out: Pat
         "fleet report {} -o {out}/nowhere/r.html",
     ],
 )
-def test_a_file_that_cannot_be_written_stops_a_command_before_it_reads(
+def test_an_unwritable_file_stops_a_command_before_it_reads(
     tmp_path: Path, out: Path, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (out / "folder").mkdir()

@@ -60,7 +60,7 @@ def test_an_absolute_path_stays_absolute(words: str, folder: Path) -> None:
     assert str(store) in run(words, store).output
 
 
-def test_a_saved_plan_names_its_store_relative_to_the_working_folder(folder: Path) -> None:
+def test_a_saved_plan_names_its_store_by_a_relative_path(folder: Path) -> None:
     said("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
     done = said("apply", "plan.json")
     assert "applied to memory.db\n" in done

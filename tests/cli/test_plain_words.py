@@ -157,7 +157,7 @@ def test_a_pace_says_its_days() -> None:
     )
 
 
-def test_the_lines_of_a_log_the_needs_and_what_is_compared_are_bridged() -> None:
+def test_size_explains_how_log_lines_become_needs() -> None:
     store = memlab.store_path("looked_up")
     found = said("size", store, "--log", store.with_suffix(".reads.jsonl"))
     (line,) = [line for line in found.splitlines() if line.startswith("  reads ")]
@@ -166,7 +166,7 @@ def test_the_lines_of_a_log_the_needs_and_what_is_compared_are_bridged() -> None
     assert "at most one a day for each memory, tell whether age or use says more" in line
 
 
-def test_a_deletion_between_two_copies_of_one_minute_has_one_time() -> None:
+def test_a_deletion_between_copies_of_a_minute_has_one_time() -> None:
     from memlab.evidence.losses import _between
 
     seen = datetime(2026, 3, 1, 14, 34, tzinfo=UTC)

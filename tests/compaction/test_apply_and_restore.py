@@ -33,7 +33,7 @@ from tests.support.stores import Row, episodes, row, row_lists, run_sql, write_r
 
 
 @given(rows=row_lists(), keep=st.integers(0, 12), chosen=st.sets(st.integers(0, 11)))
-def test_a_plan_deletes_what_compact_episodic_deletes_and_all_or_some_comes_back(
+def test_a_plan_deletes_what_compact_episodic_deletes(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], keep: int, chosen: set[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("random")
@@ -48,17 +48,21 @@ def test_a_plan_deletes_what_compact_episodic_deletes_and_all_or_some_comes_back
     assert_compacted(before, rows_of(store), keep)
     assert_nothing_lost(before, store)
     if receipt.deleted:
-        some = [each for number, each in enumerate(made.memories) if number in chosen]
-        assert restore(receipt, ids=[each.memory_id for each in some]).memories == len(some)
-        away = {each.position for each in made.memories if each not in some}
-        assert rows_of(store) == {p: found for p, found in before.items() if p not in away}
-        assert restore(receipt).memories == receipt.deleted - len(some)
+        chosen_memories = [
+            memory for number, memory in enumerate(made.memories) if number in chosen
+        ]
+        assert restore(
+            receipt, ids=[memory.memory_id for memory in chosen_memories]
+        ).memories == len(chosen_memories)
+        away = {memory.position for memory in made.memories if memory not in chosen_memories}
+        assert rows_of(store) == {p: stored for p, stored in before.items() if p not in away}
+        assert restore(receipt).memories == receipt.deleted - len(chosen_memories)
     else:
         assert not archive_of(store).exists()
     assert rows_of(store) == before
 
 
-def test_applying_a_second_time_is_refused_with_what_happened_first(store: Path) -> None:
+def test_a_second_apply_is_refused_with_the_first_result(store: Path) -> None:
     made = planned(store)
     receipt = apply(made, now=NOON)
     assert (receipt.deleted, receipt.applied_at) == (6, NOON)
@@ -98,7 +102,7 @@ STALE: list[tuple[Callable[[Path], Plan], str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("make", "change", "stale"), STALE)
-def test_what_a_plan_decided_on_and_changed_or_went_is_named_and_nothing_is_done(
+def test_a_plan_whose_memories_changed_is_refused(
     store: Path, make: Callable[[Path], Plan], change: str, stale: list[str]
 ) -> None:
     write_signals(store, "e1", importance=0.5, access_count=1)
@@ -113,7 +117,7 @@ def test_what_a_plan_decided_on_and_changed_or_went_is_named_and_nothing_is_done
     assert (rows_of(store), copies_of(store)) == (before, archived)
 
 
-def test_rows_no_policy_chooses_among_may_change_or_come_and_kept_ones_be_used(store: Path) -> None:
+def test_changes_of_other_rows_leave_a_plan_valid(store: Path) -> None:
     write_signals(store, "e10", importance=0.5, access_count=1)
     made = planned(store)
     run_sql(
@@ -125,8 +129,8 @@ def test_rows_no_policy_chooses_among_may_change_or_come_and_kept_ones_be_used(s
     write_signals(store, "e10", importance=0.5, access_count=2)
     before = rows_of(store)
     assert apply(made).deleted == 6
-    gone = {each.position for each in made.memories}
-    assert rows_of(store) == {p: r for p, r in before.items() if p not in gone}
+    deleted = {memory.position for memory in made.memories}
+    assert rows_of(store) == {p: r for p, r in before.items() if p not in deleted}
 
 
 GREEDY = [
@@ -211,9 +215,7 @@ class TestCutShort:
         assert_nothing_lost(before, store)
         assert restore(made.digest, store=store).memories == len(made.memories)
 
-    def test_a_position_taken_again_does_not_hide_that_the_deletion_was_done(
-        self, store: Path
-    ) -> None:
+    def test_a_reused_position_does_not_hide_the_deletion(self, store: Path) -> None:
         before = rows_of(store)
         made = planned(store, 0)
         with pytest.raises(StoppedError):
@@ -225,7 +227,7 @@ class TestCutShort:
         assert rows_of(store) == after
         assert archived_plans(store)[0].finished_at is not None
 
-    def test_what_another_process_deleted_meanwhile_stays_in_the_archive(self, store: Path) -> None:
+    def test_rows_deleted_by_another_process_stay_archived(self, store: Path) -> None:
         before = rows_of(store)
         made = planned(store)
         leave_unfinished(store, made)
@@ -249,7 +251,7 @@ class TestPermissions:
         assert restored & 0o600 == 0o600
         assert restored & ~(mode & 0o666) == 0  # nobody else, and no more than the umask lets
 
-    def test_an_archive_that_more_may_read_than_the_store_is_narrowed(self, store: Path) -> None:
+    def test_permissions_of_an_archive_are_narrowed_to_the_store(self, store: Path) -> None:
         compacted(store, 8)
         archive_of(store).chmod(0o644)
         store.chmod(0o600)
@@ -265,7 +267,7 @@ class TestPermissions:
         assert archive_of(store).stat().st_mode & 0o777 == 0o600
 
 
-def test_what_was_restored_is_left_alone_and_compacted_away_it_comes_back(store: Path) -> None:
+def test_restored_memories_can_be_compacted_and_restored_again(store: Path) -> None:
     before = rows_of(store)
     receipt = compacted(store)
     assert restore(receipt.digest[:6], store=store).memories == 6
@@ -279,7 +281,7 @@ def test_what_was_restored_is_left_alone_and_compacted_away_it_comes_back(store:
     assert rows_of(store) == before
 
 
-def test_a_digest_that_names_no_plan_or_several_or_no_store_is_refused(store: Path) -> None:
+def test_an_unknown_or_ambiguous_digest_is_refused(store: Path) -> None:
     first = compacted(store, 9).digest
     for digest in ("", "zz"):
         with pytest.raises(ArchiveError, match=f"no plan '{digest}' in .*memlab archive"):
@@ -311,7 +313,7 @@ def test_what_stands_in_the_way_is_named(store: Path, rows: list[Row], taken: st
     assert rows_of(store) == before
 
 
-def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_returns_by_id(store: Path) -> None:
+def test_a_plan_that_frees_the_last_position_restores_by_id(store: Path) -> None:
     assert "takes its position" not in str(planned(store))
     made = planned(store, 0)
     assert "the next one written takes its position" in str(made)
@@ -355,7 +357,7 @@ class TestIntoANewFile:
         assert not (tmp_path / "back.db").exists()
         assert is_link or beside.read_bytes() == b"stale"
 
-    def test_a_file_that_is_not_whole_under_its_name_is_not_called_restored(
+    def test_an_incomplete_file_is_not_reported_as_restored(
         self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sync = files.sync

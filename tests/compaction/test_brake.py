@@ -26,8 +26,8 @@ RECENT = 'policy = { name = "recent", keep = 4 }\n'
 RETIRING = f"{RECENT}retire = true\n"
 
 
-def compacting(found: Maintenance) -> tuple[str, str]:
-    return next((str(s.outcome), s.words) for s in found.steps if s.name == "compact")
+def compacting(maintenance: Maintenance) -> tuple[str, str]:
+    return next((str(s.outcome), s.words) for s in maintenance.steps if s.name == "compact")
 
 
 def test_where_nothing_prunable_goes_nothing_is_asked_for(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_where_nothing_prunable_goes_nothing_is_asked_for(tmp_path: Path) -> Non
 
 @given(st.lists(st.booleans(), max_size=6), st.integers(0, 6), st.booleans())
 def test_all_goes_only_where_that_is_said(old: list[bool], decisions: int, retire: bool) -> None:
-    times = ["2026-01-01T00:00Z" if each else "2026-05-31T00:00Z" for each in old]
+    times = ["2026-01-01T00:00Z" if is_old else "2026-05-31T00:00Z" for is_old in old]
     rows = [row(f"d{number}", "semantic") for number in range(decisions)]
     rows += [row(f"e{number}", created_at=at) for number, at in enumerate(times)]
     words = r"nothing was changed: .*--all, in Python all_prunable=True"
@@ -62,8 +62,8 @@ def test_all_goes_only_where_that_is_said(old: list[bool], decisions: int, retir
 def test_maintenance_stops_before_it_takes_out_more_than_is_set(store: Path, settings: str) -> None:
     (store.parent / FILE).write_text(f"{settings}max_per_run = 5\n")
     before = rows_of(store)
-    for found in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
-        outcome, words = compacting(found)
+    for maintenance in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
+        outcome, words = compacting(maintenance)
         assert outcome == "FAILED"
         assert "6 memories would go, more than max_per_run = 5, so none does" in words
         assert f"memlab compact {store} shows them" in words
@@ -72,7 +72,7 @@ def test_maintenance_stops_before_it_takes_out_more_than_is_set(store: Path, set
     assert compacting(maintain(store, apply=True, now=NOW))[0] == "done"
 
 
-def test_what_was_retired_for_long_counts_before_anything_is_retired(store: Path) -> None:
+def test_memories_retired_long_ago_count_before_retiring(store: Path) -> None:
     (store.parent / FILE).write_text(RETIRING)
     maintain(store, apply=True, now=NOW)
     write_rows(store, episodes(3, start=20))
@@ -87,9 +87,9 @@ def test_what_was_retired_for_long_counts_before_anything_is_retired(store: Path
 
 def test_maintenance_names_the_command_where_all_would_go(store: Path) -> None:
     (store.parent / FILE).write_text(TTL)
-    for found in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
-        assert compacting(found)[0] == "FAILED"
-        assert f"memlab maintain {store} --apply --all" in compacting(found)[1]
+    for maintenance in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
+        assert compacting(maintenance)[0] == "FAILED"
+        assert f"memlab maintain {store} --apply --all" in compacting(maintenance)[1]
     assert len(rows_of(store)) == 13
     assert maintain(store, apply=True, now=NOW, all_prunable=True).deleted == 10
     write_rows(store, episodes(3, start=20))

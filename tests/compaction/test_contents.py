@@ -34,12 +34,12 @@ SIX = [f"e{number}" for number in range(1, 7)]
 
 
 class TestListing:
-    def test_plans_and_rows_are_listed_in_the_order_they_were_taken_out(self, store: Path) -> None:
+    def test_plans_and_rows_are_listed_in_order_of_deletion(self, store: Path) -> None:
         first = compacted(store, 8)
         second = compacted(store, 4, at=NOON + timedelta(1))
         restore(second, ids=["e3"])
-        told = [(each.digest, each.left, each.restored) for each in archived_plans(store)]
-        assert told == [(first.digest, 2, 0), (second.digest, 4, 1)]
+        listed = [(entry.digest, entry.left, entry.restored) for entry in archived_plans(store)]
+        assert listed == [(first.digest, 2, 0), (second.digest, 4, 1)]
         assert archived_plans(store)[1].finished_at == NOON + timedelta(1)
         frame = archived_rows(store)
         assert frame["memory_id"].tolist() == SIX
@@ -58,7 +58,7 @@ class TestListing:
             ("' OR 1 --", []),
         ],
     )
-    def test_a_search_looks_in_id_title_body_and_tags_and_leaves_no_trace(
+    def test_search_covers_id_title_body_and_tags(
         self, store: Path, text: str, found: list[str]
     ) -> None:
         odd = {"title": "100 %", "body": "grün", "source_event_id": RawText(b"\xff")}
@@ -70,9 +70,7 @@ class TestListing:
 
 
 class TestExporting:
-    def test_jsonl_holds_every_column_of_every_row_and_values_of_any_type(
-        self, store: Path, tmp_path: Path
-    ) -> None:
+    def test_jsonl_holds_every_column_and_type_of_value(self, store: Path, tmp_path: Path) -> None:
         odd = {"source_event_id": RawText(b"\xff\0"), "source_sequence": b"\xfe"}
         write_rows(store, [row("odd", rowid=0, title="\x1b[31m\u202e\0", **odd)])
         write_signals(store, "e1", importance=0.25)
@@ -90,7 +88,7 @@ class TestExporting:
         table = tmp_path / "out.parquet"
         export_archived(store, table)
         records = map(json.loads, pd.read_parquet(table)["record"])
-        assert [each["title"] for each in records] == [line["title"] for line in lines]
+        assert [record["title"] for record in records] == [line["title"] for line in lines]
         assert lines[1]["digest"] == receipt.digest
         assert lines[1]["memory_signals"][0]["importance"] == 0.25
         assert {name: lines[1][name] for name in row("e1")} == row("e1", "episodic", "merged")
@@ -146,7 +144,7 @@ class TestDropping:
         size = archive_path(secrets).stat().st_size
         drop_archived(secrets, digest=first[:12], now=NOON)
         assert [entry.digest for entry in archived_plans(secrets)] == [second]
-        assert [(each.digest, each.memories) for each in dropped_plans(secrets)] == [(first, 4)]
+        assert [(entry.digest, entry.memories) for entry in dropped_plans(secrets)] == [(first, 4)]
         pd.testing.assert_frame_equal(references(secrets), expected)
         drop_archived(secrets, digest=second, now=NOON)
         pd.testing.assert_frame_equal(references(secrets), expected)
@@ -163,8 +161,8 @@ class TestDropping:
         read = pd.to_datetime(["2026-02-20T00:00:00Z"]).as_unit("us")
         log = pd.DataFrame({c.MEMORY_ID: ["stoat-1"], c.AT: read})
         drop_archived(secrets, digest=compact(secrets, 2), now=NOON)
-        found = memlab.find_references(load_past(secrets, log=log), log, only_log=True)
-        assert found[c.TARGET_POSITION].tolist() == [2]
+        references = memlab.find_references(load_past(secrets, log=log), log, only_log=True)
+        assert references[c.TARGET_POSITION].tolist() == [2]
         assert memlab.find_references(load_past(secrets), log, only_log=True).empty
 
     def test_what_was_restored_and_dropped_is_there_once(self, secrets: Path) -> None:
@@ -172,13 +170,13 @@ class TestDropping:
         digest = compact(secrets, 2)
         restore(digest, store=secrets, ids=["stoat-7"], now=NOON)
         archive = archive_path(secrets).read_bytes()
-        found = what_drops(secrets, digest=digest)
-        assert (found.memories, found.never_restored) == (7, 6)
-        assert "never restored  6" in str(found)
+        dropped = what_drops(secrets, digest=digest)
+        assert (dropped.memories, dropped.never_restored) == (7, 6)
+        assert "never restored  6" in str(dropped)
         assert archive_path(secrets).read_bytes() == archive
         restore(digest, store=secrets, now=NOON)
-        found = drop_archived(secrets, digest=digest, now=NOON)
-        assert (found.memories, found.never_restored) == (7, 0)
+        dropped = drop_archived(secrets, digest=digest, now=NOON)
+        assert (dropped.memories, dropped.never_restored) == (7, 0)
         past = load_past(secrets)
         assert past[c.DELETED_AT].isna().all()
         pd.testing.assert_frame_equal(past[before.columns], before)
@@ -192,10 +190,10 @@ class TestDropping:
                 delete(keep)
         entries = archived_plans(secrets)
         assert len({entry.finished_at for entry in entries}) == (1 if by == "plans" else 3)
-        gone = [archived_rows(secrets, digest=each.digest)[c.POSITION] for each in entries]
-        found = [what_drops(secrets, digest=each.digest, facts_too=True) for each in entries]
-        lost = [targets.isin(positions).sum() for positions in gone]
-        assert [each.references for each in found] == lost
+        deleted = [archived_rows(secrets, digest=entry.digest)[c.POSITION] for entry in entries]
+        drops = [what_drops(secrets, digest=entry.digest, facts_too=True) for entry in entries]
+        lost = [targets.isin(positions).sum() for positions in deleted]
+        assert [drop.references for drop in drops] == lost
         assert len(set(lost)) > 1
 
     @pytest.mark.parametrize("dropped_before", [False, True])
@@ -205,13 +203,13 @@ class TestDropping:
         lost = what_drops(secrets, digest=digest, facts_too=True).references
         if dropped_before:
             drop_archived(secrets, digest=digest, now=NOON)
-        found = what_drops(secrets, digest=digest[:12], facts_too=True)
-        assert drop_archived(secrets, digest=digest, facts_too=True, now=NOON) == found
-        assert (found.memories, [each.memories for each in found.facts]) == (
+        drop = what_drops(secrets, digest=digest[:12], facts_too=True)
+        assert drop_archived(secrets, digest=digest, facts_too=True, now=NOON) == drop
+        assert (drop.memories, [fact.memories for fact in drop.facts]) == (
             (0, [7]) if dropped_before else (7, [])
         )
-        assert found.references == lost > 0
-        assert f"{lost} references to them count no more" in str(found)
+        assert drop.references == lost > 0
+        assert f"{lost} references to them count no more" in str(drop)
         assert dropped_plans(secrets) == []
         assert len(references(secrets)) < expected
         with closing(sqlite3.connect(archive_path(secrets))) as connection:
@@ -224,8 +222,8 @@ class TestDropping:
         for path in (secrets, other):
             drop_archived(path, digest=compact(path, 2), now=NOON)
             with closing(sqlite3.connect(archive_path(path))) as connection:
-                found = connection.execute("SELECT facts FROM dropped").fetchall()
-            names |= {json.loads(facts)[c.MEMORY_ID] for (facts,) in found}
+                stored = connection.execute("SELECT facts FROM dropped").fetchall()
+            names |= {json.loads(facts)[c.MEMORY_ID] for (facts,) in stored}
         assert len(names) == 14
 
     def test_a_drop_that_fails_leaves_everything(
@@ -274,11 +272,11 @@ class TestDroppingByDate:
     ) -> None:
         keeps = (5, 2)[-len(moments) :]
         *_, last = (compact(secrets, k, at=at) for k, at in zip(keeps, moments, strict=True))
-        found = what_drops(secrets, before=self.TOMORROW)
-        assert [entry.memories for entry in found.entries] == goes
-        (said,) = found.passed_over
-        assert re.search(why, said)
-        assert f"--drop {last[:12]} drops it all the same" in str(found)
+        drop = what_drops(secrets, before=self.TOMORROW)
+        assert [entry.memories for entry in drop.entries] == goes
+        (reason,) = drop.passed_over
+        assert re.search(why, reason)
+        assert f"--drop {last[:12]} drops it all the same" in str(drop)
         drop_archived(secrets, before=self.TOMORROW, now=NOON)
         assert [entry.digest for entry in archived_plans(secrets)] == [last]
         assert drop_archived(secrets, digest=last, now=NOON).memories > 0

@@ -87,7 +87,7 @@ def deleting(store: Path) -> list[tuple[str, Plan]]:
         ("leave no prunable", replace(planned(store, 0), policy={"policies": [1]})),
         ("by the name of 'somebody'", replace(made, kept=(somebody, *more))),
         ("do not add up", counting(goes._replace(label="load-bearing"))),
-        *(("do not add up", counting(*each)) for each in groups),
+        *(("do not add up", counting(*group)) for group in groups),
     ]
 
 
@@ -100,7 +100,7 @@ def superseding(store: Path) -> list[tuple[str, Plan]]:
     episode = planned(store).memories[0]
     d1, s1 = made.supersedes
     of_episode = {name: getattr(episode, name) for name in ("key", "memory_id", "fingerprint")}
-    said: dict[str, list[PlannedLink]] = {
+    forgeries: dict[str, list[PlannedLink]] = {
         "which is not load-bearing": [d1._replace(**of_episode)],
         "names a memory twice": [
             d1._replace(by_key=s1.key, by_memory_id="s1", by_fingerprint=s1.fingerprint),
@@ -112,7 +112,7 @@ def superseding(store: Path) -> list[tuple[str, Plan]]:
             d1._replace(by_key=away.key, by_memory_id="e3", by_fingerprint=away.fingerprint)
         ],
     }
-    return [(words, replace(made, supersedes=tuple(links))) for words, links in said.items()]
+    return [(words, replace(made, supersedes=tuple(links))) for words, links in forgeries.items()]
 
 
 def retiring(store: Path) -> list[tuple[str, Plan]]:
@@ -121,7 +121,7 @@ def retiring(store: Path) -> list[tuple[str, Plan]]:
     old, e10 = plan(store, PURGE).memories
     made = plan(store, KeepRecent(4), retire=True, now=NOON)
     first, *others = made.retires
-    said: dict[str, dict[str, Any]] = {
+    forgeries: dict[str, dict[str, Any]] = {
         "does two of": {"memories": planned(store, 3).memories},
         "names a memory twice": {"retires": (first, first)},
         "do not add up": {"retires": tuple(others)},
@@ -129,7 +129,7 @@ def retiring(store: Path) -> list[tuple[str, Plan]]:
         "retires 'old', which is not loaded": {"retires": (old, *made.retires)},
         "returns 'e10', which no plan retired": {"returns": (e10,)},
     }
-    return [(words, replace(made, **fields)) for words, fields in said.items()]
+    return [(words, replace(made, **fields)) for words, fields in forgeries.items()]
 
 
 @pytest.mark.parametrize("make", [deleting, superseding, retiring])
@@ -163,9 +163,7 @@ def forged_text(text: str, rng: random.Random) -> str:
     return made if rng.random() < 0.5 else made.replace("1", "[" * rng.choice((2, 9000)), 1)
 
 
-def test_a_plan_of_which_anything_was_changed_is_refused_or_deletes_no_more_than_it_says(
-    store: Path, tmp_path: Path
-) -> None:
+def test_a_changed_plan_never_deletes_more_than_it_lists(store: Path, tmp_path: Path) -> None:
     run_sql(store, f"UPDATE memory_items SET title = '{'long ' * 40}' WHERE memory_id = 'e1'")
     assert apply(planned(store, 9)).deleted == 1  # a title is compared as far as a plan has it
     archive_of(store).unlink()
@@ -197,7 +195,7 @@ def test_a_plan_of_which_anything_was_changed_is_refused_or_deletes_no_more_than
             assert rows_of(copy) == before
 
 
-def test_a_receipt_of_which_anything_was_changed_restores_all_or_nothing(store: Path) -> None:
+def test_a_changed_receipt_restores_all_or_nothing(store: Path) -> None:
     before = rows_of(store)
     text = apply(planned(store)).to_json()
     archive = archive_of(store).read_bytes()
@@ -251,8 +249,8 @@ BOMBS = {
 def bomb_of(kind: str, size: int, noise: bytes = b"") -> list[bytes]:
     head, piece, tail = BOMBS[kind]
     head = head.replace(b"2", b'2, "token_rule": "%s"' % noise, 1)
-    some = piece * (2**20 // len(piece))
-    return [head, *[some] * (size // len(some)), tail]
+    block = piece * (2**20 // len(piece))
+    return [head, *[block] * (size // len(block)), tail]
 
 
 def with_zlib(pieces: list[bytes]) -> bytes:

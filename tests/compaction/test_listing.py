@@ -55,10 +55,10 @@ def test_each_memory_has_its_label_its_cost_and_who_needed_it(store: Path) -> No
     assert set(listed.index[listed["keep"]]) == {"d", "old", "e9", "e10"}
     assert listed.loc["e8", ["chance", "reason"]].tolist() == ["unread", "beyond-newest"]
     assert listed.loc["d", "reads"] == 0, "read after now"
-    gone = memlab.rows(store, memlab.KeepRecent(2), where="deleted", now=NOW)
-    assert table_of(gone, most=9, width=80).heading == "all deleted"
-    assert set(gone["memory_id"]) == {"e1", "e2"}
-    assert gone["deleted_at"].notna().all()
+    deleted = memlab.rows(store, memlab.KeepRecent(2), where="deleted", now=NOW)
+    assert table_of(deleted, most=9, width=80).heading == "all deleted"
+    assert set(deleted["memory_id"]) == {"e1", "e2"}
+    assert deleted["deleted_at"].notna().all()
 
 
 def test_need_is_activation_by_length(store: Path) -> None:
@@ -83,7 +83,7 @@ def test_need_is_activation_by_length(store: Path) -> None:
     st.sampled_from(sorted(BY)),
     st.lists(st.tuples(st.integers(0, 24), st.integers(0, 300)), max_size=10),
 )
-def test_every_memory_is_listed_once_in_order_and_what_is_not_kept_is_what_is_decided(
+def test_every_memory_is_listed_once_with_its_decision(
     drawn: list[dict[str, Any]], cap: int, by: str, reads: list[tuple[int, int]]
 ) -> None:
     frame = frame_of(drawn)
@@ -96,8 +96,8 @@ def test_every_memory_is_listed_once_in_order_and_what_is_not_kept_is_what_is_de
     assert sum(len(parts[label]) for label in LABELS) == len(frame)
     decided = memlab.decide(frame, policy, now=NOW)["keep"]
     assert set(parts["not-kept"]["memory_id"]) == set(frame["memory_id"][~decided])
-    found = memlab.find_references(frame, log, now=NOW)
-    assert every["reads"].sum() + every["references"].sum() == len(found)
+    references = memlab.find_references(frame, log, now=NOW)
+    assert every["reads"].sum() + every["references"].sum() == len(references)
 
 
 def test_by_default_the_remembered_policy_and_log_are_asked(store: Path) -> None:
@@ -107,7 +107,7 @@ def test_by_default_the_remembered_policy_and_log_are_asked(store: Path) -> None
     store.with_name(FILE).write_text(policy)
     listed = memlab.rows(store, where="not-kept", now=NOW)
     planned = memlab.plan(store, memlab.KeepRecent(3)).memories
-    assert set(listed["memory_id"]) == {each.memory_id for each in planned}
+    assert set(listed["memory_id"]) == {memory.memory_id for memory in planned}
     assert listed["reads"].sum() == 0
     unread = memlab.rows(store, where="unread", now=NOW)["memory_id"]
     assert set(unread) == {"d", "old", "e10", *(f"e{n}" for n in range(3, 9))}, "all but e9"
@@ -140,7 +140,7 @@ def test_of_a_store_that_is_searched_need_says_what_to_load() -> None:
         assert says == dict(listed.attrs[FACTS])["need"].endswith("worth loading at start")
 
 
-def test_a_table_fits_its_width_and_says_once_what_all_have_in_common(store: Path) -> None:
+def test_a_table_fits_its_width_and_shows_shared_values_once(store: Path) -> None:
     policy = memlab.KeepRecent(2)
     table = table_of(memlab.rows(store, policy, where="not-kept"), most=3, width=80)
     assert (table.heading, table.remark) == ("all prunable, none kept", "and 3 more")
@@ -177,9 +177,9 @@ def test_a_cap_deletes_the_oldest_and_says_where_it_cuts() -> None:
 @given(rows=ROWS_OF_ANY_KIND, keep_recent=st.integers(0, 12))
 def test_a_preview_is_what_a_store_would_do(rows: list[dict[str, Any]], keep_recent: int) -> None:
     with memlab.SqliteMemoryStore(":memory:") as store:
-        for number, one in enumerate(rows):
-            by = one[c.SUPERSEDED_BY]
-            store.put(item(f"m{number}", one[c.KIND], *one[c.TAGS], superseded_by=by))
+        for number, memory in enumerate(rows):
+            by = memory[c.SUPERSEDED_BY]
+            store.put(item(f"m{number}", memory[c.KIND], *memory[c.TAGS], superseded_by=by))
         removed = store.compact_episodic(keep_recent)
         left = {item.memory_id for item in store.list_active()}
     frame = frame_of(rows)
@@ -194,7 +194,7 @@ def issues(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return memlab.copy_store(memlab.store_path("three_hundred_issues"), folder / "memory.db")
 
 
-def test_a_cap_or_a_budget_costs_what_sizing_says_that_it_does_not_serve(issues: Path) -> None:
+def test_the_cost_of_a_cap_equals_what_sizing_leaves_unserved(issues: Path) -> None:
     advice = memlab.recommend_cap(issues)
     served = memlab.sizing.cap_curve(issues).loc[50]
     cost = cost_of(memlab.plan(issues, memlab.KeepRecent(50), now=NOW))
@@ -219,11 +219,11 @@ def test_a_plan_counts_the_references_to_what_goes(issues: Path, policy: memlab.
     targets = memlab.find_references(issues)["target_id"].tolist()
     how: Any = {"log": read(*((target, 1) for target in targets[:30])), "now": NOW}
     listed = memlab.rows(issues, policy, where="not-kept", **how)["memory_id"]
-    assert {each.memory_id for each in memlab.plan(issues, policy, **how).memories} == {*listed}
+    assert {memory.memory_id for memory in memlab.plan(issues, policy, **how).memories} == {*listed}
     plan = memlab.plan(issues, policy, now=NOW)
-    gone = {memory.memory_id for memory in plan.memories}
+    deleted = {memory.memory_id for memory in plan.memories}
     cost = cost_of(plan)
-    assert cost.to_deleted == sum(target in gone for target in targets) > 0
+    assert cost.to_deleted == sum(target in deleted for target in targets) > 0
     in_words = f"{cost.to_deleted} of {len(targets)} references and reads named a memory that it"
     if cost.missed is not None:
         in_words = f"{cost.missed} of {len(targets)} references and reads ("
@@ -238,10 +238,10 @@ def test_the_dry_run_says_it_in_words_and_in_json(issues: Path) -> None:
     assert f"about {cost.lost:.1%} would find their memory gone" in shown
     assert f"limits {low:.1%} to {high:.1%}" in shown
     assert f"{cost.safe} is safe, {cost.likely} is likely" in shown
-    told = said("compact", issues, "--keep-recent", 50, "--json")
-    assert json.loads(told)["cost"] == json.loads(cost.to_json())
-    plan = memlab.Plan.from_json(told)
-    lines = told.splitlines()
+    printed = said("compact", issues, "--keep-recent", 50, "--json")
+    assert json.loads(printed)["cost"] == json.loads(cost.to_json())
+    plan = memlab.Plan.from_json(printed)
+    lines = printed.splitlines()
     assert len(plan.memories) == 542
     assert [*lines[:-3], "]", "}"] == plan.to_json().splitlines()
     assert "what that costs" not in said("compact", issues, "--keep-recent", 600)

@@ -121,15 +121,15 @@ LINKING = ("supersede", "take back", "retire", "take retirement back")
 ENDS = [
     *(
         pytest.param(kill, name, str(step), marks=pytest.mark.long)
-        for name, each in OPERATIONS.items()
-        for step in each.steps
+        for name, operation in OPERATIONS.items()
+        for step in operation.steps
     ),
     *((stop, name, str(step)) for name in (*LINKING, "vacuum") for step in OPERATIONS[name].steps),
 ]
 
 
 @pytest.mark.parametrize(("end", "name", "step"), ENDS)
-def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
+def test_an_interrupted_operation_can_be_repeated(
     store: Path,
     tmp_path_factory: pytest.TempPathFactory,
     end: Callable[[str, Path, str, str], None],
@@ -183,7 +183,7 @@ def full(*_: object) -> None:
         ("restore", "mark_restored", "6 memories were restored into"),
     ],
 )
-def test_what_the_archive_cannot_note_is_told_and_noted_by_the_same_again(
+def test_a_missing_archive_note_is_added_by_repeating(
     store: Path, monkeypatch: pytest.MonkeyPatch, name: str, method: str, done: str
 ) -> None:
     operation = OPERATIONS[name]
@@ -206,7 +206,7 @@ def compact_at_runtime(store: Path) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], str], Callable[[Path, str, Any], Any]]] = {
-    **{name: (each.prepare, each.run) for name, each in OPERATIONS.items()},
+    **{name: (operation.prepare, operation.run) for name, operation in OPERATIONS.items()},
     "drop": (
         lambda store: compacted(store).digest,
         lambda store, digest, _: drop_archived(store, digest=digest, now=NOON),
@@ -352,10 +352,10 @@ class CompactionUnderStops(RuleBasedStateMachine):
         except (StalePlanError, AlreadyAppliedError):
             committed = False
         # Where a plan was carried out and not noted, new rows may have the places that it freed.
-        there = {(position, found[1].decode()) for position, found in before.items()}
-        named = {(each.position, each.memory_id) for each in chosen.memories}
+        there = {(position, stored[1].decode()) for position, stored in before.items()}
+        named = {(memory.position, memory.memory_id) for memory in chosen.memories}
         positions = {position for position, _ in named & there} if committed else set()
-        expected = {p: found for p, found in before.items() if p not in positions}
+        expected = {p: stored for p, stored in before.items() if p not in positions}
         assert rows_of(self.store) == expected
         self.taken_out |= {before[p] for p in positions & before.keys()}
         assert_nothing_lost(before, self.store)
@@ -374,21 +374,21 @@ class CompactionUnderStops(RuleBasedStateMachine):
         except StoppedError:
             count = None
         after = rows_of(self.store)
-        back = {p: found for p, found in after.items() if p not in before}
-        assert {p: found for p, found in after.items() if p in before} == before
+        back = {p: stored for p, stored in after.items() if p not in before}
+        assert {p: stored for p, stored in after.items() if p in before} == before
         assert set(back.values()) <= self.taken_out
         assert count is None or count == len(back)
 
     @invariant()
     def what_was_taken_out_is_in_the_archive(self) -> None:
         assert self.taken_out <= {
-            each for found in copies_of(self.store).values() for each in found
+            copy for copies in copies_of(self.store).values() for copy in copies
         }
 
     @invariant()
     def the_store_is_sound(self) -> None:
         assert_sound(self.store)
-        assert "d0" in {found[1].decode() for found in rows_of(self.store).values()}
+        assert "d0" in {stored[1].decode() for stored in rows_of(self.store).values()}
 
 
 TestCompactionUnderStops = CompactionUnderStops.TestCase

@@ -27,7 +27,7 @@ from tests.support.programs import environment
 from tests.support.stores import episodes, files_in, row, run_sql, write_rows
 
 
-def test_a_plan_names_what_compaction_would_delete_and_leaves_no_trace(store: Path) -> None:
+def test_planning_leaves_the_store_unchanged(store: Path) -> None:
     before = files_in(store.parent)
     made = planned(store)
     assert files_in(store.parent) == before
@@ -62,11 +62,11 @@ def test_the_same_plan_on_the_same_store_has_the_same_digest(store: Path, tmp_pa
             command, text=True, cwd=tmp_path, env=environment() | variables
         ).split()
 
-    found = digests(str(store), PYTHONHASHSEED="1")
-    assert len(set(found)) == 3
+    printed = digests(str(store), PYTHONHASHSEED="1")
+    assert len(set(printed)) == 3
     run_sql(store, "PRAGMA journal_mode = DELETE")
     named = digests("memory.db", "link.db", store.as_uri(), PYTHONHASHSEED="2", TZ="Asia/Tokyo")
-    assert named == 3 * found
+    assert named == 3 * printed
 
 
 HOSTILE = ["nul \0", "\x1b[2J\x9b \x7f", "\u2028\u202e\ufeff", '" \\ \\u0000 \r\n', "é" * 20_000]
@@ -103,7 +103,7 @@ EXPIRING = any_of(Expiring, expires_at=MOMENTS.map(lambda moment: moment.isoform
 
 
 @given(plan=any_of(Plan, expires=rows_of(EXPIRING), added=st.just({})))
-def test_a_plan_comes_back_as_it_was_written_under_the_digest_of_what_it_says(plan: Plan) -> None:
+def test_a_plan_is_read_as_it_was_written(plan: Plan) -> None:
     assume(-(2**63) <= plan.total.tokens < 2**63)
     text = plan.to_json()
     again = Plan.from_json(text)
@@ -142,10 +142,10 @@ def test_the_digest_depends_on_everything_and_both_are_frozen(store: Path) -> No
         replace(plan, memories=(first._replace(fingerprint="ff"), *rest)),
         replace(plan, kept=plan.kept[1:]),
     ]
-    assert len({each.digest for each in [plan, *others]}) == 6
-    for each in (plan, compacted(store)):
+    assert len({other.digest for other in [plan, *others]}) == 6
+    for record in (plan, compacted(store)):
         with pytest.raises(FrozenInstanceError):
-            each.store = "elsewhere"  # type: ignore[misc]
+            record.store = "elsewhere"  # type: ignore[misc]
 
 
 def kept(key: object, memory_id: str = "k") -> list[dict[str, object]]:
@@ -201,9 +201,9 @@ class TestReadingBadFiles:
 
     def test_a_field_of_a_receipt_of_the_wrong_type_is_refused(self, store: Path) -> None:
         content = json.loads(compacted(store).to_json())
-        for each in fields(Receipt):
+        for field in fields(Receipt):
             with pytest.raises(PlanError, match="this is not a whole receipt"):
-                Receipt.from_json(json.dumps(content | {each.name: [1]}))
+                Receipt.from_json(json.dumps(content | {field.name: [1]}))
 
     def test_an_edited_plan_is_refused(self, store: Path) -> None:
         with pytest.raises(PlanError, match="edited after it was made"):
@@ -255,10 +255,12 @@ class TestComparing:
         same = difference_of(first, replace(first))
         assert not same.differs
         assert ("superseded", "the same memories, for the same reasons") in same.sheet().facts
-        found = difference_of(first, second)
-        assert found.differs
-        assert [each["by_memory_id"] for each in found.to_dict()["supersedes"]["added"]] == ["e1"]
-        added, removed = found.sheet().tables
+        difference = difference_of(first, second)
+        assert difference.differs
+        assert [link["by_memory_id"] for link in difference.to_dict()["supersedes"]["added"]] == [
+            "e1"
+        ]
+        added, removed = difference.sheet().tables
         assert (added.heading, "s1" in added.rows[0]) == ("only the second supersedes: 1", True)
         assert (removed.heading, "d1" in removed.rows[0]) == ("only the first supersedes: 1", True)
         tables = difference_of(planned(store), first).sheet().tables
@@ -267,14 +269,19 @@ class TestComparing:
             "only the second supersedes: 1",
         }
 
-    def test_another_memory_that_stands_for_one_is_told_beside_the_first(self, store: Path) -> None:
+    def test_a_changed_successor_is_shown_beside_the_first(self, store: Path) -> None:
         first, second = (plan_supersession(store, {"d1": by}, now=NOON) for by in ("e1", "e2"))
-        found = difference_of(first, second)
-        (told,) = found.to_dict()["supersedes"]["rewritten"]
-        assert (told["before"]["by_memory_id"], told["after"]["by_memory_id"]) == ("e1", "e2")
-        ((cells,),) = (table.rows for table in found.sheet().tables)
+        difference = difference_of(first, second)
+        (rewritten,) = difference.to_dict()["supersedes"]["rewritten"]
+        assert (rewritten["before"]["by_memory_id"], rewritten["after"]["by_memory_id"]) == (
+            "e1",
+            "e2",
+        )
+        ((cells,),) = (table.rows for table in difference.sheet().tables)
         assert {"d1", "e1 -> e2"} <= set(cells)
         run_sql(store, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'e1'")
-        found = difference_of(first, plan_supersession(store, {"d1": "e1"}, now=NOON))
-        assert [after.memory_id for _, after in found.changes["supersedes"].rewritten] == ["d1"]
-        assert found.differs
+        difference = difference_of(first, plan_supersession(store, {"d1": "e1"}, now=NOON))
+        assert [after.memory_id for _, after in difference.changes["supersedes"].rewritten] == [
+            "d1"
+        ]
+        assert difference.differs

@@ -38,23 +38,23 @@ def store(shrunk: Path, tmp_path: Path) -> Path:
 
 def test_space_tells_what_the_bytes_are_for_and_leaves_no_trace(store: Path) -> None:
     before = files_in(store.parent)
-    found = space(store)
+    measured = space(store)
     assert files_in(store.parent) == before
-    assert found.file == store.stat().st_size
-    assert found.live + found.free == found.file
-    assert found.free > 2_000_000
-    assert found.live < 50_000
-    assert found.after_vacuum == found.live
-    assert found.wal == 0
-    assert found.archive == archive_of(store).stat().st_size
+    assert measured.file == store.stat().st_size
+    assert measured.live + measured.free == measured.file
+    assert measured.free > 2_000_000
+    assert measured.live < 50_000
+    assert measured.after_vacuum == measured.live
+    assert measured.wal == 0
+    assert measured.archive == archive_of(store).stat().st_size
 
 
 def test_a_log_that_was_not_written_back_counts(store: Path) -> None:
     with SqliteMemoryStore(store) as opened:
         opened.connection.execute("UPDATE memory_items SET body = hex(zeroblob(50000))")
-        found = space(store)
-        assert found.wal == store.with_name("memory.db-wal").stat().st_size > 0
-        assert found.live > 50_000
+        measured = space(store)
+        assert measured.wal == store.with_name("memory.db-wal").stat().st_size > 0
+        assert measured.live > 50_000
 
 
 def test_vacuum_gives_back_what_deleted_rows_left(store: Path) -> None:
@@ -75,7 +75,7 @@ def test_vacuum_gives_back_what_deleted_rows_left(store: Path) -> None:
 
 
 @given(rows=row_lists(), journal_mode=st.sampled_from(["delete", "wal"]))
-def test_every_row_stays_at_its_position_and_the_journal_mode_too(
+def test_vacuum_keeps_positions_and_journal_mode(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], journal_mode: str
 ) -> None:
     path = tmp_path_factory.mktemp("random") / "memory.db"
@@ -87,7 +87,7 @@ def test_every_row_stays_at_its_position_and_the_journal_mode_too(
         assert connection.execute("PRAGMA journal_mode").fetchone() == (journal_mode,)
 
 
-def test_a_disk_without_room_is_refused_before_anything_is_written(
+def test_a_full_disk_is_refused_before_writing(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files_in(store.parent)
@@ -99,7 +99,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(
 
 @pytest.mark.parametrize("variable", ["SQLITE_TMPDIR", "TMPDIR"])
 @pytest.mark.parametrize("full", ["beside", "aside"])
-def test_both_disks_need_room_when_the_temporary_folder_is_on_another(
+def test_a_temporary_folder_on_another_disk_needs_room_too(
     store: Path, monkeypatch: pytest.MonkeyPatch, variable: str, full: str
 ) -> None:
     disks = {path.stat().st_dev: path for path in map(Path, ("/tmp", "/dev/shm")) if path.is_dir()}

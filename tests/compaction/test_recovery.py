@@ -46,13 +46,13 @@ def robbed(folder: Path) -> Path:
 
 
 def files_in(folder: Path) -> dict[str, tuple[bytes, int, int]]:
-    found = {}
+    files = {}
     for path in folder.rglob("*"):
         if path.is_file():
             there = path.stat()
             written = 0 if path.name == "MEMORY.md" else there.st_mtime_ns
-            found[str(path)] = path.read_bytes(), there.st_mode, written
-    return found
+            files[str(path)] = path.read_bytes(), there.st_mode, written
+    return files
 
 
 def lost(store: Path) -> list[str]:
@@ -65,20 +65,20 @@ def count_copies(store: Path) -> int:
     return int(count)
 
 
-def test_what_is_copied_is_lost_when_it_goes_and_comes_back_with_its_line(folder: Path) -> None:
+def test_a_lost_copied_file_returns_with_its_index_line(folder: Path) -> None:
     keep_copies(folder, now=NOON)
     before = files_in(folder)
     (folder / "a.md").unlink()
     (folder / "b.md").write_text("\n")
     write_index(folder, ["# Memory", "- [b](b.md) — hook", "", "By hand."])
     taken = files_in(folder)
-    found = memlab.lost(folder).set_index(c.MEMORY_ID)
-    assert found["emptied"].to_dict() == {"a.md": False, "b.md": True}
-    assert set(found["seen_at"]) == {NOON}
+    losses = memlab.lost(folder).set_index(c.MEMORY_ID)
+    assert losses["emptied"].to_dict() == {"a.md": False, "b.md": True}
+    assert set(losses["seen_at"]) == {NOON}
     keep_copies(folder, now=NOON + DAY)
-    found = memlab.lost(folder)
-    assert set(found["seen_at"]) == {NOON}
-    assert set(found["deleted_at"]) == {NOON + DAY}
+    losses = memlab.lost(folder)
+    assert set(losses["seen_at"]) == {NOON}
+    assert set(losses["deleted_at"]) == {NOON + DAY}
     assert [*plan_recovery(folder, ["a.md"]).kept] == ["a.md"]
     assert files_in(folder) == taken
     assert "lists them; --restore all brings them back" in str(memlab.doctor(folder))
@@ -122,10 +122,10 @@ def test_what_was_copied_comes_back_byte_for_byte(
         else:
             Path(path).write_bytes(data.draw(st.sampled_from([b"", b"\n"])))
     there = {name for name, (content, *_) in files_in(folder).items() if content.strip()}
-    gone = before.keys() - there
-    assert len(recover(folder).kept) == len(gone)
+    deleted = before.keys() - there
+    assert len(recover(folder).kept) == len(deleted)
     after = files_in(folder)
-    assert {name: after[name] for name in gone} == {name: before[name] for name in gone}
+    assert {name: after[name] for name in deleted} == {name: before[name] for name in deleted}
 
 
 def test_a_content_is_kept_once_whatever_it_is_called(folder: Path) -> None:
@@ -152,15 +152,15 @@ def test_a_generation_of_copies_is_hardly_larger_than_the_store(tmp_path: Path) 
     assert archive_of(store).stat().st_size == before
 
 
-def test_what_memlab_deleted_is_not_lost_and_a_drop_erases_its_copies(tmp_path: Path) -> None:
+def test_deletions_by_memlab_are_no_losses(tmp_path: Path) -> None:
     rows = [row("d", "semantic"), *(row(f"e{n}", body=f"word{n} of it") for n in range(9))]
     store = write_rows(tmp_path / "memory.db", rows)
     keep_copies(store, now=NOON)
     made = memlab.plan(store, memlab.KeepRecent(4), now=NOON + DAY)
     receipt = memlab.apply(made, now=NOON + DAY)
     keep_copies(store, now=NOON + 2 * DAY)
-    found = losses_of(store, now=NOON + 3 * DAY)
-    assert (len(found.frame), found.own, found.own_asked) == (0, 5, 0)
+    losses = losses_of(store, now=NOON + 3 * DAY)
+    assert (len(losses.frame), losses.own, losses.own_asked) == (0, 5, 0)
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'd'")
     keep_copies(store, now=NOON + 4 * DAY)
     assert lost(store) == ["d"]
@@ -174,7 +174,7 @@ def test_what_memlab_deleted_is_not_lost_and_a_drop_erases_its_copies(tmp_path: 
     assert (count_copies(store), lost(store)) == (4, [])
 
 
-def test_a_later_read_or_reference_asks_for_what_is_lost_and_ranks_it(tmp_path: Path) -> None:
+def test_later_reads_and_references_rank_losses(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(6))
     keep_copies(store, now=NOON)
     run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e1', 'e2', 'e3')")
@@ -185,10 +185,10 @@ def test_a_later_read_or_reference_asks_for_what_is_lost_and_ranks_it(tmp_path: 
         for name, days in (("e3", 1), ("e3", 2), ("e1", -1)):
             read = {"memory_id": name, "at": (NOON + days * DAY).isoformat()}
             file.write(f"{json.dumps(read)}\n")
-    found = memlab.lost(store, log=memlab.read_access_log(log))
-    counts = found[[c.MEMORY_ID, "reads", "references", "asked"]].to_numpy().tolist()
+    losses = memlab.lost(store, log=memlab.read_access_log(log))
+    counts = losses[[c.MEMORY_ID, "reads", "references", "asked"]].to_numpy().tolist()
     assert counts == [["e3", 2, 0, 2], ["e2", 0, 1, 1], ["e1", 0, 0, 0]]
-    assert found["last_asked"][0] == NOON + 2 * DAY
+    assert losses["last_asked"][0] == NOON + 2 * DAY
 
 
 @pytest.mark.parametrize("put", [lambda path: path.symlink_to("c.md"), Path.mkdir])
@@ -202,7 +202,7 @@ def test_where_others_stand_nothing_is_changed(robbed: Path, put: Callable[[Path
     assert [*recover(robbed, ["b.md"]).kept] == ["b.md"]
 
 
-def test_a_row_in_the_place_of_a_lost_one_is_refused_and_what_is_no_loss(tmp_path: Path) -> None:
+def test_a_lost_row_whose_position_is_taken_is_refused(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     keep_copies(store, now=NOON)
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e3'")

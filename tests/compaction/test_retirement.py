@@ -50,7 +50,7 @@ def night(store: Path, keep: int = 4, *, at: datetime) -> Plan:
 
 
 def ids(memories: Iterable[object]) -> list[str]:
-    return [each.memory_id for each in memories]  # type: ignore[attr-defined]
+    return [memory.memory_id for memory in memories]  # type: ignore[attr-defined]
 
 
 def retired(store: Path) -> list[str]:
@@ -63,7 +63,7 @@ def superseded(store: Path) -> dict[str, str]:
     return dict(zip(away.memory_id, away.superseded_by, strict=True))
 
 
-def test_it_takes_out_of_the_boot_context_what_it_leaves_in_the_store(store: Path) -> None:
+def test_retired_memories_stay_stored_and_are_not_loaded(store: Path) -> None:
     plan = retiring(store)
     assert ids(plan.retires) == [f"e{n}" for n in range(1, 7)]
     assert (plan.returns, plan.memories, plan.deletes.memories) == ((), (), 0)
@@ -83,7 +83,7 @@ def test_it_takes_out_of_the_boot_context_what_it_leaves_in_the_store(store: Pat
         memlab.apply(plan)
 
 
-def test_what_was_read_or_referred_to_since_returns_and_what_the_policy_keeps(store: Path) -> None:
+def test_memories_needed_since_retirement_return(store: Path) -> None:
     night(store, at=START)
     after_first = rows_of(store)
     assert retiring(store, at=START + DAY).is_empty
@@ -92,7 +92,7 @@ def test_what_was_read_or_referred_to_since_returns_and_what_the_policy_keeps(st
         store, [row("e11", created_at=f"{START + DAY:%Y-%m-%d}", evidence_refs_json='["e4"]')]
     )
     plan = retiring(store, 8, at=START + 2 * DAY)
-    back = {each.memory_id: each.reason for each in plan.returns}
+    back = {memory.memory_id: memory.reason for memory in plan.returns}
     assert back == {"e2": NEEDED, "e4": NEEDED, "e6": "kept"}
     assert plan.retires == ()
     store.with_name("memlab.toml").unlink()
@@ -117,9 +117,9 @@ def test_one_plan_holds_both_ways_and_is_compared(store: Path) -> None:
     plan = retiring(store, 3, at=START + 2 * DAY)
     assert (ids(plan.retires), ids(plan.returns)) == (["e7", "e8"], ["e2"])
     other = retiring(store, 4, at=START + 2 * DAY)
-    found = difference_of(other, plan).to_dict()
-    assert [each["memory_id"] for each in found["retires"]["added"]] == ["e8"]
-    assert found["returns"] == {"added": [], "removed": [], "rewritten": []}
+    difference = difference_of(other, plan).to_dict()
+    assert [memory["memory_id"] for memory in difference["retires"]["added"]] == ["e8"]
+    assert difference["returns"] == {"added": [], "removed": [], "rewritten": []}
     assert "only the second retires: 1" in str(difference_of(other, plan))
 
 
@@ -129,7 +129,7 @@ def test_what_was_needed_returns_into_the_room_latest_first(store: Path, policy:
     was_retired = retired(store)
     note_reads(store, [(name, START + n * DAY) for n, name in enumerate(was_retired, start=1)])
     plan = memlab.plan(store, policy, retire=True, now=START + 20 * DAY)
-    back = [each.memory_id for each in plan.returns if each.reason == NEEDED]
+    back = [memory.memory_id for memory in plan.returns if memory.reason == NEEDED]
     assert back
     assert back == was_retired[-len(back) :]
     memlab.apply(plan, now=START + 20 * DAY)
@@ -138,12 +138,12 @@ def test_what_was_needed_returns_into_the_room_latest_first(store: Path, policy:
     assert len(loaded) <= 4 if isinstance(policy, KeepRecent) else plan.boot_after.tokens <= 60
 
 
-def test_by_use_what_came_back_stays_and_by_age_it_is_decided_anew(store: Path) -> None:
+def test_returned_memories_stay_under_a_policy_by_use(store: Path) -> None:
     note_reads(store, [("e2", START + DAY)])
     for policy, stays in ((memlab.Activation(4), True), (KeepRecent(4), False)):
         memlab.apply(memlab.plan(store, policy, retire=True, now=START), now=START)
         back = memlab.plan(store, policy, retire=True, now=START + 2 * DAY)
-        assert [(each.memory_id, each.reason) for each in back.returns] == [("e2", NEEDED)]
+        assert [(memory.memory_id, memory.reason) for memory in back.returns] == [("e2", NEEDED)]
         memlab.apply(back, now=START + 2 * DAY)
         later = memlab.plan(store, policy, retire=True, now=START + 3 * DAY)
         assert ("e2" in ids(later.retires)) != stays
@@ -155,11 +155,11 @@ def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
         memlab.apply(retiring(store), now=START - DAY, watch=stop_at("archived"))
     assert retired(store) == []
     done = night(store, at=START)
-    assert [each.digest for each in archived_plans(store)] == [done.digest]
+    assert [entry.digest for entry in archived_plans(store)] == [done.digest]
     long_after = START + 1000 * DAY
     assert ids(memlab.plan(store, PurgeSuperseded(DAY), now=long_after).memories) == ["old"]
     assert memlab.plan(store, KeepRecent(4), now=long_after).is_empty
-    checks = {each.name: each for each in memlab.doctor(store).checks}
+    checks = {check.name: check for check in memlab.doctor(store).checks}
     assert checks["supersession"].status == checks["archive"].status == "OK"
     assert checks["memory_integrity"].counts["retired"] == 6
     summary = memlab.growth.summarize(store, now=START)
@@ -180,16 +180,18 @@ def test_a_recommendation_does_not_become_smaller_by_retiring(tmp_path: Path) ->
     assert (after.keep_recent, after.likely) == (before.keep_recent, before.likely)
 
 
-def test_a_load_bearing_memory_is_not_retired_and_one_that_became_so_returns(store: Path) -> None:
+def test_load_bearing_memories_are_not_retired(store: Path) -> None:
     night(store, 0, at=START)
     run_sql(store, """UPDATE memory_items SET tags_json = '["rejected-path"]' WHERE rowid = 4""")
     plan = night(store, 0, at=START + DAY)
-    assert [(each.memory_id, each.reason) for each in plan.returns] == [("e1", "load-bearing")]
+    assert [(memory.memory_id, memory.reason) for memory in plan.returns] == [
+        ("e1", "load-bearing")
+    ]
     assert memlab.restore(plan.digest, store=store).memories == 0  # it is by now, and stays
     assert "e1" not in retired(store)
 
 
-def test_what_the_agent_did_to_a_retired_memory_since_is_its_own_affair(store: Path) -> None:
+def test_changes_by_the_agent_to_retired_memories_are_kept(store: Path) -> None:
     plan = night(store, at=START)
     with SqliteMemoryStore(store) as agent:
         agent.supersede("e1", by_memory_id="e9")
@@ -198,7 +200,7 @@ def test_what_the_agent_did_to_a_retired_memory_since_is_its_own_affair(store: P
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e3'")
     before = rows_of(store)
     assert retired(store) == ["e4", "e5", "e6"]
-    circle = next(each for each in memlab.doctor(store).checks if each.name == "supersession")
+    circle = next(check for check in memlab.doctor(store).checks if check.name == "supersession")
     assert circle.counts["cyclic"] == 1
     at = START + DAY
     note_reads(store, [(f"e{n}", at) for n in (1, 2, 3, 10)])
@@ -231,7 +233,7 @@ def test_a_note_that_somebody_else_has_written_is_left_out(store: Path, fault: s
         assert memlab.apply(plan).returned == 5
 
 
-def test_dropping_the_words_of_a_plan_leaves_retired_what_it_retired(store: Path) -> None:
+def test_dropping_a_plan_leaves_its_memories_retired(store: Path) -> None:
     plan = night(store, at=START)
     drop_archived(store, digest=plan.digest)
     assert retired(store) == ids(plan.retires)
@@ -254,7 +256,7 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
             floor = active.memory_id[active.load_bearing].tolist()
             older = data.draw(st.sets(st.sampled_from(floor))) if floor else set()
             if ends := older and sorted({*active.memory_id} - older):
-                links = {each: data.draw(st.sampled_from(ends)) for each in sorted(older)}
+                links = {memory_id: data.draw(st.sampled_from(ends)) for memory_id in sorted(older)}
                 plan = plan_supersession(store, links, now=at)
             else:
                 links = {}
@@ -268,7 +270,7 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
             assert len(frame) == len(rows)
             done.append((before, was_retired, receipt))
             read = data.draw(st.sets(st.sampled_from(frame.memory_id.tolist()))) if rows else ()
-            note_reads(store, [(each, at + DAY / 2) for each in sorted(read)])
+            note_reads(store, [(memory_id, at + DAY / 2) for memory_id in sorted(read)])
         for before, was_retired, receipt in reversed(done):
             if receipt.archive:
                 count = receipt.superseded + receipt.retired + receipt.returned
@@ -280,7 +282,7 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
 
 
 @pytest.mark.long
-def test_a_year_of_nights_by_activation_brings_back_what_is_needed(tmp_path: Path) -> None:
+def test_a_year_by_activation_returns_what_is_needed(tmp_path: Path) -> None:
     """Two memories are needed weekly, one once; what is loaded is not read, as agents do it."""
     policy = memlab.Activation(20)
     old = [row(f"e{n}", created_at="2025-01-01") for n in range(30)]
@@ -322,7 +324,7 @@ def test_a_pair_that_cannot_be_is_refused(store: Path, links: dict[str, str], fa
 
 
 @pytest.mark.parametrize("end", [finish, lambda store, name: drop_archived(store, digest=name)])
-def test_one_that_was_cut_short_can_be_finished_or_forgotten_and_no_other_plan_does_either(
+def test_an_interrupted_plan_can_be_finished_or_forgotten(
     store: Path, end: Callable[[Path, str], object]
 ) -> None:
     plan = plan_supersession(store, {"d1": "s1"})
@@ -331,10 +333,10 @@ def test_one_that_was_cut_short_can_be_finished_or_forgotten_and_no_other_plan_d
     assert f"apply {store} {plan.digest[:12]}    fini" in archive_listing(store).next_steps()[0]
     memlab.apply(memlab.plan(store, KeepRecent(1)))
     assert superseded(store) == {"old": "e1"}
-    found = check(store)
-    assert found.status == "WARN"
-    assert "was cut short before it changed anything" in found.summary
-    assert f"memlab apply {store} {plan.digest[:12]}" in found.advice
+    archive_check = check(store)
+    assert archive_check.status == "WARN"
+    assert "was cut short before it changed anything" in archive_check.summary
+    assert f"memlab apply {store} {plan.digest[:12]}" in archive_check.advice
     end(store, plan.digest)
     assert superseded(store) == {"old": "e1"} | ({"d1": "s1"} if end is finish else {})
     assert memlab.doctor(store).status == "OK"

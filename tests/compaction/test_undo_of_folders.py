@@ -48,14 +48,14 @@ def filled(tmp_path: Path, index: bytes = INDEX) -> Path:
 
 def state(folder: Path, *, with_index_times: bool = False) -> State:
     """Bytes, mode and time of every file; an index has a new time when it is edited."""
-    found = {}
+    files = {}
     for path in filter(Path.is_file, folder.rglob("*")):
         there = path.lstat()
         name = str(path.relative_to(folder))
         is_index = path.name in ("MEMORY.md", "RETIRED.md")
         written = there.st_mtime_ns if with_index_times or not is_index else 0
-        found[name] = path.read_bytes(), there.st_mode, written
-    return found
+        files[name] = path.read_bytes(), there.st_mode, written
+    return files
 
 
 def named(folder: Path) -> set[str]:
@@ -77,7 +77,7 @@ def written(folder: Path) -> list[bytes]:
     """The lines that a hand wrote into either index."""
     names = ("MEMORY.md", "RETIRED.md")
     lines = (by_hand((folder / name).read_bytes()) for name in names if (folder / name).exists())
-    return sorted(line for each in lines for line in each)
+    return sorted(line for index in lines for line in index)
 
 
 # Bytes, times and permissions
@@ -289,7 +289,7 @@ def test_line_that_is_reworded_in_the_instant_is_never_lost(
 
 @pytest.mark.parametrize("way", ["moved", "copied"])
 @pytest.mark.parametrize("step", ["checked", "archived", "swap"])
-def test_line_that_a_hand_returns_in_the_instant_is_not_taken_for_memlabs(
+def test_line_returned_by_hand_is_not_taken_for_memlabs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, step: str
 ) -> None:
     """A hand moves and rewords a line from RETIRED.md to MEMORY.md while a plan returns it."""
@@ -337,7 +337,7 @@ def _was_noted(folder: Path, plan: memlab.Plan) -> bool:
     return plan.digest[:12] in said("archive", folder)
 
 
-def test_line_reworded_in_either_index_goes_back_as_it_was_reworded(tmp_path: Path) -> None:
+def test_reworded_index_line_is_restored_as_reworded(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     receipt = applied(folder, 1, retire=True)
     aside = folder / "RETIRED.md"
@@ -369,10 +369,10 @@ def test_without_retired_md_undo_brings_the_lines_back(tmp_path: Path) -> None:
     before = state(folder)
     receipt = applied(folder, 1, retire=True)
     (folder / "RETIRED.md").unlink()
-    found = {check.name: check for check in doctor(folder).checks}
-    assert found["retired_lines"].counts == {"found": 4}
-    assert "neither" in found["retired_lines"].summary
-    assert "RETIRED.md" in found["index_links"].summary
+    checks = {check.name: check for check in doctor(folder).checks}
+    assert checks["retired_lines"].counts == {"found": 4}
+    assert "neither" in checks["retired_lines"].summary
+    assert "RETIRED.md" in checks["index_links"].summary
     words = said("restore", folder, receipt.digest[:12])
     assert "4 memories restored" in words
     assert "back already" not in words
@@ -388,8 +388,8 @@ def test_retired_md_that_is_no_file_is_said(tmp_path: Path, put: Callable[[Path]
     aside = folder / "RETIRED.md"
     aside.rename(tmp_path / "aside.md")
     put(aside)
-    found = {check.name: check for check in doctor(folder).checks}
-    assert "is a link or no ordinary file" in found["retired_lines"].summary
+    checks = {check.name: check for check in doctor(folder).checks}
+    assert "is a link or no ordinary file" in checks["retired_lines"].summary
     with pytest.raises(StoreError, match=r"RETIRED\.md is a link or no ordinary file"):
         memlab.restore(receipt)
     aside.rmdir() if aside.is_dir() else aside.unlink()
@@ -453,7 +453,7 @@ def versions_in(archive: Path) -> list[str]:
         return [value for (value,) in rows]
 
 
-def test_erasing_a_deletion_erases_every_earlier_version_of_the_index(tmp_path: Path) -> None:
+def test_erasing_a_deletion_erases_earlier_index_versions(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     first = applied(folder, 3)
     second = applied(folder, 2)

@@ -35,14 +35,14 @@ def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(store: Path) -> 
     receipt = compacted(store, 4)
     with closing(sqlite3.connect(archive_of(store))) as connection:
         connection.row_factory = sqlite3.Row
-        shown = [dict(each) for each in connection.execute("SELECT * FROM archived_memories")]
+        shown = [dict(row) for row in connection.execute("SELECT * FROM archived_memories")]
         ((version,),) = connection.execute("PRAGMA user_version").fetchall()
         ((policy,),) = connection.execute("SELECT policy FROM applies").fetchall()
     assert (version, json.loads(policy)) == (3, as_data(KeepRecent(4)))
-    assert [each["memory_id"] for each in shown] == ["e1", "e2", "e3", "e4", "e5", "e6"]
+    assert [row["memory_id"] for row in shown] == ["e1", "e2", "e3", "e4", "e5", "e6"]
     assert json.loads(shown[0].pop("record"))["memory_id"] == "e1"
-    (said,) = json.loads(shown[0].pop("memory_signals"))
-    assert said == {"memory_id": "e1", "position": 2, "importance": 0.25, "namespace": "billing"}
+    (signals,) = json.loads(shown[0].pop("memory_signals"))
+    assert signals == {"memory_id": "e1", "position": 2, "importance": 0.25, "namespace": "billing"}
     assert shown[0] == {
         **row("e1", "episodic", "merged"),
         **dict.fromkeys(("source_event_id", "source_sequence", "superseded_by", "restored_at")),
@@ -54,7 +54,7 @@ def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(store: Path) -> 
     assert {path.name for path in store.parent.iterdir()} == {store.name, archive_of(store).name}
 
 
-def test_an_archive_that_another_process_has_locked_is_said_in_words(
+def test_a_locked_archive_is_reported_in_words(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = compacted(store, 4).digest
@@ -65,7 +65,7 @@ def test_an_archive_that_another_process_has_locked_is_said_in_words(
             drop_archived(store, digest=digest)
 
 
-def test_a_deletion_that_cannot_be_read_is_named_and_nothing_is_added_to_it(store: Path) -> None:
+def test_an_unreadable_deletion_is_named_and_not_added_to(store: Path) -> None:
     compacted(store, 4)
     compacted(store, 2, at=NOON + timedelta(1))
     run_sql(archive_of(store), "UPDATE applies SET archived_at = 'yesterday' WHERE apply = 1")
@@ -84,8 +84,11 @@ def test_an_archive_that_was_begun_and_never_filled_is_none(store: Path) -> None
     assert archive_of(store).stat().st_size
     with pytest.raises(ArchiveError, match="there is no archive"):
         archived_plans(store)
-    found = check(store)
-    assert (found.status, found.summary) == (Status.OK, "empty: no plan has taken anything out")
+    archive_check = check(store)
+    assert (archive_check.status, archive_check.summary) == (
+        Status.OK,
+        "empty: no plan has taken anything out",
+    )
     compacted(store, 4)
     assert [entry.memories for entry in archived_plans(store)] == [6]
 
@@ -115,9 +118,9 @@ def test_a_copy_that_was_changed_is_named_and_the_others_serve(store: Path, wron
     (entry,) = archived_plans(store)
     with pytest.warns(DamagedArchiveWarning, match=f"is damaged: {name} .* was left out"):
         assert len(load_past(store)) == 10
-    found = check(store)
-    assert found.status is Status.WARN
-    assert name in found.summary
+    archive_check = check(store)
+    assert archive_check.status is Status.WARN
+    assert name in archive_check.summary
     with pytest.raises(ArchiveError, match=f"{name} .*; nothing was restored: restore the others"):
         restore(entry.digest, store=store)
     assert len(rows_of(store)) == 5
@@ -135,14 +138,14 @@ def test_a_copy_that_was_changed_is_named_and_the_others_serve(store: Path, wron
         "archive {} --drop-before 2030-01-01",
     ],
 )
-def test_a_command_goes_on_without_the_copy_and_says_which_it_was(store: Path, words: str) -> None:
+def test_a_command_names_the_damaged_copy_and_continues(store: Path, words: str) -> None:
     name = flipped(store, WRONG["no JSON"])
     ended = run(*typed(words, store, store.parent))
     assert ended.exit_code == 0, ended.output
     assert ended.stderr.count(f"is damaged: {name} (its record is not what was archived)") == 1
 
 
-def test_a_plan_that_says_the_same_over_and_over_can_be_read_again(tmp_path: Path) -> None:
+def test_a_plan_with_repeated_text_can_be_read_again(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("x" * 600_000 + str(n)) for n in range(9)])
     receipt = compacted(store, 1)
     made = last_applied(store)
@@ -162,7 +165,7 @@ def test_another_plan_in_the_place_of_one_is_not_carried_out(store: Path) -> Non
 
 
 @pytest.mark.parametrize("change", SCHEMES[:-1])
-def test_an_archive_whose_tables_do_anything_themselves_is_unused(store: Path, change: str) -> None:
+def test_an_archive_with_active_tables_is_not_used(store: Path, change: str) -> None:
     receipt = compacted(store, 4)
     run_sql(archive_of(store), change)
     before = {path: path.read_bytes() for path in store.parent.iterdir()}
@@ -175,7 +178,7 @@ def test_an_archive_whose_tables_do_anything_themselves_is_unused(store: Path, c
 # Of a store that archives what its own routine deletes
 
 
-def test_what_a_runtime_deletes_comes_back_by_the_command_that_it_says(store: Path) -> None:
+def test_the_command_of_a_runtime_restores_its_deletions(store: Path) -> None:
     before = rows_of(store)
     assert compact_at_runtime(store, 10) == 0
     assert not archive_of(store).exists()
@@ -210,9 +213,7 @@ with sqlite_store.SqliteMemoryStore(sys.argv[1], archive=True) as store:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "left"), [("delete_rows", 11), ("note_deleted", 3)])
-def test_of_a_runtime_killed_at_any_moment_no_row_is_lost_and_the_next_call_settles_it(
-    store: Path, name: str, left: int
-) -> None:
+def test_a_killed_runtime_loses_no_row(store: Path, name: str, left: int) -> None:
     before = rows_of(store)
     assert run_program(ENDED_AT, store, name).returncode == 9
     assert len(rows_of(store)) == left

@@ -44,7 +44,7 @@ def choose(store: Path, folder: Path | str) -> None:
 def content(store: Path) -> object:
     """All that a store holds."""
     if store.is_dir():
-        return {each.name: each.read_bytes() for each in store.iterdir()}
+        return {path.name: path.read_bytes() for path in store.iterdir()}
     return rows_of(store)
 
 
@@ -111,7 +111,7 @@ def test_archive_that_was_begun_beside_counts_until_it_is_moved(
     assert archives(tmp_path) == []
     assert second.archive == first.archive
     doctor = memlab.doctor(store)
-    (check,) = [each for each in doctor.checks if each.name == "archive_file"]
+    (check,) = [check for check in doctor.checks if check.name == "archive_file"]
     assert "archive_folder" in check.summary
     old, new = check.advice.partition("mv ")[2].split()
     shutil.move(old, new)
@@ -127,7 +127,7 @@ def test_moved_project_is_told_which_archive_was_its_own(store: Path, tmp_path: 
     moved = tmp_path / "moved" / store.relative_to(tmp_path / "project")
     (archive,) = archives(tmp_path)
     doctor = memlab.doctor(moved)
-    (check,) = [each for each in doctor.checks if each.name == "archive"]
+    (check,) = [check for check in doctor.checks if check.name == "archive"]
     assert str(archive) in check.summary
     assert str(archive_path(moved)) in check.advice
     with pytest.raises(ArchiveError, match="archive"):
@@ -196,7 +196,7 @@ def test_stores_of_one_name_share_a_folder(tmp_path: Path) -> None:
         choose(store, "../archives")
         memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
     assert len(archives(tmp_path)) == 2
-    assert [Path(found.where).parent.name for found in memlab.find(tmp_path).stores] == ["a", "b"]
+    assert [Path(store.where).parent.name for store in memlab.find(tmp_path).stores] == ["a", "b"]
 
 
 def test_server_is_told_to_name_its_archive_in_the_url(

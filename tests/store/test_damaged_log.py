@@ -84,8 +84,8 @@ def test_nothing_is_deleted_where_the_log_is_damaged(
         apply(made)
     with pytest.raises(StoreError, match=r"memory\.db-wal is damaged"):
         vacuum(store)
-    found = check(store, "sqlite_integrity")
-    assert found.status is Status.FAIL
+    integrity = check(store, "sqlite_integrity")
+    assert integrity.status is Status.FAIL
     for words in ("show", "size", "rows", "doctor", "archive"):
         run(words, store)
     assert {path: path.read_bytes() for path in before} == before

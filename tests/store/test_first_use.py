@@ -77,11 +77,11 @@ def make_tables_gone(path: Path) -> None:
 
 def statements() -> list[str]:
     """Every statement by which the tables of an archive are made."""
-    found: list[str] = []
+    executed: list[str] = []
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.set_trace_callback(found.append)
+        connection.set_trace_callback(executed.append)
         formats.KNOWN[max(formats.KNOWN)](connection).create("file")
-    return [each for each in found if each not in ("BEGIN ", "COMMIT")]
+    return [statement for statement in executed if statement not in ("BEGIN ", "COMMIT")]
 
 
 def make_first_statements(count: int) -> Callable[[Path], None]:
@@ -186,7 +186,7 @@ def test_half_made_archive_is_filled_by_a_retirement(folder: Path, how: str) -> 
 
 
 @pytest.mark.parametrize("table", ["applies", "archived"])
-def test_archive_that_lost_its_version_is_not_taken_for_half_made(store: Path, table: str) -> None:
+def test_archive_without_version_is_not_taken_for_half_made(store: Path, table: str) -> None:
     """Rows in any table are somebody's memories."""
     compacted(store, 4)
     run_sql(archive_of(store), "PRAGMA user_version = 0")
@@ -196,7 +196,9 @@ def test_archive_that_lost_its_version_is_not_taken_for_half_made(store: Path, t
         compacted(store, 2)
     assert archive_of(store).read_bytes() == before
     assert len(rows_of(store)) == 5
-    assert any(each.startswith(f"CREATE TABLE IF NOT EXISTS {table} ") for each in statements())
+    assert any(
+        statement.startswith(f"CREATE TABLE IF NOT EXISTS {table} ") for statement in statements()
+    )
 
 
 def test_file_of_another_kind_is_not_taken_for_half_made(store: Path) -> None:
@@ -209,7 +211,7 @@ def test_file_of_another_kind_is_not_taken_for_half_made(store: Path) -> None:
 FOREIGN = {
     **{
         f"{name} of another shape": f"CREATE TABLE {name} (number)"
-        for name in sorted({name for each in formats.KNOWN.values() for name in each.tables})
+        for name in sorted({name for version in formats.KNOWN.values() for name in version.tables})
     },
     "a column too many": statements()[0].replace("(name", "(colour TEXT, name", 1),
     "a view": f"{statements()[0]}; CREATE VIEW totals AS SELECT 1",

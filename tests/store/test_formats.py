@@ -89,13 +89,13 @@ def test_newer_archive_is_refused_with_both_versions(store: Path, use: str) -> N
 def test_doctor_names_both_versions_of_newer_archive(store: Path) -> None:
     compacted(store, 4)
     raise_version(archive_of(store), 9)
-    found = check(store)
-    assert found.status is not Status.OK
-    assert "format 9" in f"{found.summary} {found.advice}"
-    assert "move it away" not in f"{found.summary} {found.advice}"
+    archive_check = check(store)
+    assert archive_check.status is not Status.OK
+    assert "format 9" in f"{archive_check.summary} {archive_check.advice}"
+    assert "move it away" not in f"{archive_check.summary} {archive_check.advice}"
 
 
-def test_newer_archive_that_is_readable_is_read_undone_and_added_to(store: Path) -> None:
+def test_readable_newer_archive_is_read_undone_and_added_to(store: Path) -> None:
     before = rows_of(store)
     first = compacted(store, 4)
     raise_version(
@@ -224,10 +224,10 @@ def test_converted_archive_says_and_undoes_all_that_it_did(
     after = seen_of(store)
     times = ("seen_at", "deleted_at")
     if before["lost"]:
-        for each in (before, after):
-            each["lost"] = [
+        for outcome in (before, after):
+            outcome["lost"] = [
                 {key: value for key, value in memory.items() if key not in times}
-                for memory in json.loads(each["lost"])["lost"]
+                for memory in json.loads(outcome["lost"])["lost"]
             ]
     assert after == before
     assert upgrade_archive(store).is_empty
@@ -286,9 +286,7 @@ def test_conversion_stands_alone(store: Path, words: str) -> None:
 # The tables of an archive are known by their columns
 
 
-def test_archive_whose_tables_were_made_by_another_statement_serves(
-    store: Path, tmp_path: Path
-) -> None:
+def test_archive_made_by_another_statement_is_used(store: Path, tmp_path: Path) -> None:
     before = rows_of(store)
     receipt = compacted(store, 4)
     archive = archive_of(store)
@@ -355,10 +353,12 @@ LONE = st.dictionaries(
 )
 """With lone surrogates, as a name of a file that is no UTF-8 has, which JSON writes as escapes."""
 RECORDS = st.builds(
-    lambda said, place: with_place(encoded(said), place) if place else encoded(said),
-    st.dictionaries(NAMES, VALUES, min_size=1, max_size=6).filter(lambda said: "place" not in said),
+    lambda fields, place: with_place(encoded(fields), place) if place else encoded(fields),
+    st.dictionaries(NAMES, VALUES, min_size=1, max_size=6).filter(
+        lambda fields: "place" not in fields
+    ),
     st.none() | LONE,
-) | LONE.map(lambda said: json.dumps(said).encode())
+) | LONE.map(lambda fields: json.dumps(fields).encode())
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=4))
@@ -391,11 +391,11 @@ def test_any_sqlite_reads_archive_through_its_view(store: Path) -> None:
             "SELECT memory_id, kind, title, body, created_at, reason, json_valid(record), "
             "json_extract(record, '$.memory_id') FROM archived_memories"
         ).fetchall()
-    assert [each[0] for each in shown] == [each[7] for each in shown]
-    assert {each[0].encode() for each in shown} == {
+    assert [row[0] for row in shown] == [row[7] for row in shown]
+    assert {row[0].encode() for row in shown} == {
         row[1] for row in before.values() if row[2] == b"episodic"
     }
-    assert all(each[6] == 1 for each in shown)
+    assert all(row[6] == 1 for row in shown)
     assert {position: copies[0] for position, copies in copies_of(store).items()} == {
         position: row for position, row in before.items() if row[2] == b"episodic"
     }

@@ -60,9 +60,9 @@ def test_golden_store_lists_every_entry_of_its_archive(items: Path) -> None:
     assert [entry.recovers for entry in entries] == [False, False, False, True, False, False, False]
     assert [dropped.memories for dropped in dropped_plans(items)] == [2]
     assert len(archived_rows(items)) == 13
-    found = last_applied(items)
-    assert found is not None
-    assert [memory.memory_id for memory in found[0].memories] == ["e3", "e4", "e5", "e6"]
+    applied = last_applied(items)
+    assert applied is not None
+    assert [memory.memory_id for memory in applied[0].memories] == ["e3", "e4", "e5", "e6"]
 
 
 COMMANDS = (
@@ -154,16 +154,16 @@ def test_golden_archive_is_dropped_and_copied(items: Path) -> None:
 
 
 def test_golden_settings_mean_what_they_meant(items: Path) -> None:
-    found = settings_of(open_source(items))
-    assert found.keep_recent == 16
-    assert found.sized is not None
-    assert (found.sized.memories, found.sized.until) == (30, 60)
-    assert (found.target, found.confidence, found.token_budget) == (0.9, 0.8, 2000)
-    assert found.archive_for == timedelta(days=365)
-    assert found.delete_retired_after == timedelta(days=90)
-    assert found.protected_tags == {"keep"}
-    assert (found.keep_copies, found.retire) == (True, True)
-    assert found.log == (items.with_name("reads.jsonl"),)
+    settings = settings_of(open_source(items))
+    assert settings.keep_recent == 16
+    assert settings.sized is not None
+    assert (settings.sized.memories, settings.sized.until) == (30, 60)
+    assert (settings.target, settings.confidence, settings.token_budget) == (0.9, 0.8, 2000)
+    assert settings.archive_for == timedelta(days=365)
+    assert settings.delete_retired_after == timedelta(days=90)
+    assert settings.protected_tags == {"keep"}
+    assert (settings.keep_copies, settings.retire) == (True, True)
+    assert settings.log == (items.with_name("reads.jsonl"),)
 
 
 def test_golden_claude_folder_undoes_retirement_and_deletion(claude: Path) -> None:
@@ -182,7 +182,7 @@ def test_golden_odek_folder_undoes_deletion(golden: str, tmp_path: Path) -> None
     (entry,) = archived_plans(folder)
     assert memlab.restore(entry.digest, store=folder).memories == 3
     listed = json.loads((folder / "index.json").read_text())
-    assert [each["session_id"] for each in listed] == [f"s{number}" for number in range(8)]
+    assert [searched["session_id"] for searched in listed] == [f"s{number}" for number in range(8)]
     for number in range(8):
         text = (folder / f"s{number}.md").read_text()
         assert text == f"summary {number}\nof a session, né\n"

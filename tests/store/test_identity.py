@@ -22,7 +22,9 @@ from tests.support.stores import episodes, row, run_sql, write_rows
 def store_at(path: Path, day: int = 1, count: int = 10) -> Path:
     path.parent.mkdir(exist_ok=True)
     moment = {"created_at": f"2026-03-0{day}T12:00:00+00:00"}
-    return write_rows(path, [each | moment for each in (row("d1", "semantic"), *episodes(count))])
+    return write_rows(
+        path, [memory | moment for memory in (row("d1", "semantic"), *episodes(count))]
+    )
 
 
 def compacted(path: Path, day: int = 1, count: int = 10) -> Receipt:
@@ -30,9 +32,7 @@ def compacted(path: Path, day: int = 1, count: int = 10) -> Receipt:
 
 
 class TestAForeignArchive:
-    def test_is_refused_and_both_files_stay_and_it_restores_into_a_file_of_its_own(
-        self, tmp_path: Path
-    ) -> None:
+    def test_foreign_archive_is_refused_and_restores_into_a_new_file(self, tmp_path: Path) -> None:
         other = tmp_path / "other" / "memory.db"
         receipt = compacted(other, 2, 55)
         mine = store_at(tmp_path / "memory.db")
@@ -48,8 +48,11 @@ class TestAForeignArchive:
             with pytest.raises(ArchiveError, match="is the archive of another store"):
                 act()
             assert (rows_of(mine), archive_path(mine).read_bytes()) == before
-        found = check(mine)
-        assert (found.status, "of another store" in found.summary) == (Status.FAIL, True)
+        archive_check = check(mine)
+        assert (archive_check.status, "of another store" in archive_check.summary) == (
+            Status.FAIL,
+            True,
+        )
         assert restore(receipt, store=mine, into=tmp_path / "new.db").memories == 51
 
     def test_of_a_larger_store_is_told_by_places_not_reached_yet(self, tmp_path: Path) -> None:
@@ -64,7 +67,7 @@ class TestAForeignArchive:
 
 
 class TestItsOwnArchive:
-    def test_is_known_after_the_memories_that_it_noted_went_otherwise(self, tmp_path: Path) -> None:
+    def test_is_known_after_its_noted_memories_went_otherwise(self, tmp_path: Path) -> None:
         """An agent's own pruning may delete all that stayed; what came after says nothing else."""
         path = tmp_path / "memory.db"
         receipt = compacted(path)
@@ -85,7 +88,7 @@ class TestItsOwnArchive:
         assert restore(last).memories == 5
 
     @pytest.mark.parametrize("dropped", [False, True])
-    def test_is_known_after_all_that_it_noted_was_archived_and_its_places_taken(
+    def test_is_known_after_its_noted_positions_were_taken_again(
         self, tmp_path: Path, dropped: bool
     ) -> None:
         """A store that evicts on write has its highest places taken again and again."""
@@ -103,10 +106,10 @@ class TestARenamedStore:
     def test_is_a_warning_and_nothing_is_done_without_its_archive(self, tmp_path: Path) -> None:
         receipt = compacted(tmp_path / "memory.db")
         path = (tmp_path / "memory.db").rename(tmp_path / "agent.db")
-        found = check(path)
-        assert found.status is Status.WARN
-        assert "memory.db.archive.db is the archive of this store" in found.summary
-        assert str(archive_path(path)) in found.advice
+        archive_check = check(path)
+        assert archive_check.status is Status.WARN
+        assert "memory.db.archive.db is the archive of this store" in archive_check.summary
+        assert str(archive_path(path)) in archive_check.advice
         with SqliteMemoryStore(path, archive=True) as runtime:
             for act in (
                 lambda: archived_plans(path),

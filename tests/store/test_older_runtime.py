@@ -64,13 +64,13 @@ print(len(archived_plans(sys.argv[1])), int(memlab.restore(sys.argv[2], store=sy
 @pytest.fixture(scope="module")
 def older_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package as it was then; skips where the history does not go back so far."""
-    found = subprocess.run(
+    packing = subprocess.run(
         ["git", "-C", str(CHECKOUT), "archive", COMMIT, "memlab"], capture_output=True, check=False
     )
-    if found.returncode:
+    if packing.returncode:
         pytest.skip(f"the history of this checkout lacks {COMMIT}")
     folder = tmp_path_factory.mktemp("older")
-    with tarfile.open(fileobj=BytesIO(found.stdout)) as packed:
+    with tarfile.open(fileobj=BytesIO(packing.stdout)) as packed:
         packed.extractall(folder, filter="data")
     return folder
 
@@ -92,8 +92,8 @@ class Runtime:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         answer = ""
-        for each in range(3):
-            self.process.stdin.write(json.dumps(row(f"t{number:03}-{each}")) + "\n")
+        for row_number in range(3):
+            self.process.stdin.write(json.dumps(row(f"t{number:03}-{row_number}")) + "\n")
             self.process.stdin.flush()
             answer = self.process.stdout.readline().strip()
         return answer
@@ -143,9 +143,11 @@ def take_turns(runtime: Runtime, store: Path, count: int) -> list[str]:
         assert prunable_in(store) <= COMMAND_KEEPS
         assert_nothing_lost(seen, store)
     runtime.end()
-    written = {f"t{number:03}-{each}".encode() for number in range(count) for each in range(3)}
-    archived = {each[1] for copies in copies_of(store).values() for each in copies}
-    assert written <= {each[1] for each in rows_of(store).values()} | archived
+    written = {
+        f"t{number:03}-{row_number}".encode() for number in range(count) for row_number in range(3)
+    }
+    archived = {copied[1] for copies in copies_of(store).values() for copied in copies}
+    assert written <= {stored[1] for stored in rows_of(store).values()} | archived
     return answers
 
 
@@ -216,7 +218,7 @@ def older(tree: Path, *words: object) -> list[str]:
 
 def files_in(folder: Path) -> dict[str, tuple[bytes, int]]:
     """The bytes and permissions of every file of a folder."""
-    return {each.name: (each.read_bytes(), each.stat().st_mode) for each in folder.iterdir()}
+    return {path.name: (path.read_bytes(), path.stat().st_mode) for path in folder.iterdir()}
 
 
 def write_states(folder: Path) -> None:

@@ -60,7 +60,7 @@ def dumped(path: Path) -> list[object]:
     with closing(sqlite3.connect(path)) as connection, text_as_bytearray(connection):
         connection.row_factory = sqlite3.Row
         rows = connection.execute("SELECT rowid, * FROM memory_items ORDER BY rowid").fetchall()
-        return [{name: (type(v), repr(v)) for name, v in dict(each).items()} for each in rows]
+        return [{name: (type(v), repr(v)) for name, v in dict(fetched).items()} for fetched in rows]
 
 
 @given(rows=row_lists(), further=st.lists(ANY_VALUE, max_size=3))
@@ -74,7 +74,9 @@ def test_rows_come_back_from_their_records_to_the_byte(
         run_sql(
             folder / name, CREATE_TABLE.replace("superseded_by TEXT", f"superseded_by TEXT{more}")
         )
-    extended = [each | {quoted(n): v for n, v in zip(names, further, strict=True)} for each in rows]
+    extended = [
+        memory | {quoted(n): v for n, v in zip(names, further, strict=True)} for memory in rows
+    ]
     write_rows(folder / "one.db", extended)
     copied(folder / "one.db", folder / "other.db")
     assert dumped(folder / "other.db") == dumped(folder / "one.db")
@@ -86,9 +88,9 @@ def test_what_looks_alike_has_different_records(tmp_path: Path) -> None:
               {"blob": "31"}, float("inf"), "inf"]  # fmt: skip
     run_sql(tmp_path / "m.db", CREATE_TABLE.replace("superseded_by TEXT", "superseded_by TEXT, x"))
     texts = [json.dumps(value) if isinstance(value, dict) else value for value in values]
-    write_rows(tmp_path / "m.db", [row("m") | {"memory_id": None, "x": each} for each in texts])
-    found = {fingerprint_of(record) for _, record in records_of(tmp_path / "m.db")}
-    assert len(found) == len(values)
+    write_rows(tmp_path / "m.db", [row("m") | {"memory_id": None, "x": value} for value in texts])
+    fingerprints = {fingerprint_of(record) for _, record in records_of(tmp_path / "m.db")}
+    assert len(fingerprints) == len(values)
 
 
 def test_a_column_added_later_changes_no_record(tmp_path: Path) -> None:
@@ -121,14 +123,14 @@ def test_a_column_with_the_name_of_the_side_table_is_refused(tmp_path: Path) -> 
 
 
 @given(rows=row_lists(max_size=9), data=st.data(), signals=st.booleans())
-def test_rows_with_large_values_are_read_fewer_at_a_time_and_are_the_same(
+def test_large_rows_are_read_in_smaller_batches(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], data: st.DataObject, signals: bool
 ) -> None:
     path = tmp_path_factory.mktemp("random") / "memory.db"
     run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
-    write_rows(path, [each | {"body": data.draw(ANY_VALUE)} for each in rows])
-    for each in rows[:2] if signals else []:
-        write_signals(path, str(each["memory_id"]), importance=0.5, namespace="é" * 60)
+    write_rows(path, [memory | {"body": data.draw(ANY_VALUE)} for memory in rows])
+    for memory in rows[:2] if signals else []:
+        write_signals(path, str(memory["memory_id"]), importance=0.5, namespace="é" * 60)
     whole = records_of(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "_LARGE", 50)
@@ -212,27 +214,27 @@ OTHERS = {
 def test_others_table_of_its_name_is_neither_read_nor_touched(store: Path, made: str) -> None:
     run_sql(store, *OTHERS[made])
     rows = rows_of(store)
-    said = signals_of(store)
+    signals = signals_of(store)
     assert "importance" not in memlab.load(store)
     receipt = apply(planned(store))
-    assert (doctor(store).status, signals_of(store)) == (Status.OK, said)
+    assert (doctor(store).status, signals_of(store)) == (Status.OK, signals)
     assert restore(receipt).memories == 6
-    assert (rows_of(store), signals_of(store)) == (rows, said)
+    assert (rows_of(store), signals_of(store)) == (rows, signals)
     with pytest.raises(StoreError, match="another program made; nothing was changed"):
         LifecycleStore(store)
-    assert (rows_of(store), signals_of(store)) == (rows, said)
+    assert (rows_of(store), signals_of(store)) == (rows, signals)
 
 
-def test_signals_come_back_in_the_place_of_others_and_rows_without_their_table(store: Path) -> None:
+def test_restored_signals_replace_later_ones(store: Path) -> None:
     write_signals(store, "e1", importance=0.25, graduated=1)
     run_sql(store, "ALTER TABLE memory_signals ADD COLUMN mood BLOB")
     run_sql(store, "UPDATE memory_signals SET mood = x'00ff'")
-    said = signals_of(store)
+    signals = signals_of(store)
     receipt = apply(planned(store))
     assert signals_of(store) == []
     run_sql(store, "INSERT INTO memory_signals (memory_id, position) VALUES ('e1', 99)")
     assert restore(receipt).memories == 6
-    assert signals_of(store) == said
+    assert signals_of(store) == signals
     rows = rows_of(store)
     receipt = apply(planned(store, 3))
     run_sql(store, "DROP TABLE memory_signals")

@@ -53,9 +53,9 @@ def store() -> Iterator[Path]:
         path = Path(name, "memory.db")
         rows = [row("d1", "semantic"), *episodes(10)]
         write_rows(path, rows, journal_mode="DELETE")
-        for each, mode in ((path.parent, 0o770), (path, 0o660)):
-            each.chmod(mode)
-            os.chown(each, OWNER, GROUP)
+        for place, mode in ((path.parent, 0o770), (path, 0o660)):
+            place.chmod(mode)
+            os.chown(place, OWNER, GROUP)
         yield path
 
 
@@ -90,26 +90,26 @@ def test_what_any_writer_deletes_the_owner_restores(store: Path, who: int, what:
         store.chmod(0o666)
     assert "Error" not in done_as(who, *groups, store=store, what=what)
     assert len(rows_of(store)) == 5
-    found = archive_path(store).stat()
-    assert (found.st_uid, found.st_gid, found.st_mode) == of_archive
+    status = archive_path(store).stat()
+    assert (status.st_uid, status.st_gid, status.st_mode) == of_archive
     assert done_as(OWNER, GROUP, store=store, what=RESTORE) == "6"
     assert len(rows_of(store)) == 11
 
 
 @pytest.mark.parametrize("what", [APPLY, RUNTIME], ids=["plan", "runtime"])
-def test_nothing_goes_into_an_archive_that_the_owner_could_not_read(store: Path, what: str) -> None:
+def test_nothing_enters_an_archive_the_owner_cannot_read(store: Path, what: str) -> None:
     done_as(MEMBER, MEMBER, GROUP, store=store)
     os.chown(archive_path(store), MEMBER, MEMBER)
     archive_path(store).chmod(0o600)
     before = archive_path(store).read_bytes()
     write_rows(store, episodes(9, start=30))
-    said = done_as(MEMBER, MEMBER, GROUP, store=store, what=what)
-    assert "the owner of the store could not read and write the archive" in said
+    message = done_as(MEMBER, MEMBER, GROUP, store=store, what=what)
+    assert "the owner of the store could not read and write the archive" in message
     assert len(rows_of(store)) == 14
     assert archive_path(store).read_bytes() == before
 
 
-def test_an_archive_of_somebody_who_may_not_write_to_the_store_is_none_of_it(store: Path) -> None:
+def test_an_archive_of_a_user_without_write_access_is_refused(store: Path) -> None:
     done_as(OWNER, GROUP, store=store)
     write_rows(store, episodes(9, start=30))
     before = {path: path.read_bytes() for path in (store, archive_path(store))}
@@ -119,8 +119,8 @@ def test_an_archive_of_somebody_who_may_not_write_to_the_store_is_none_of_it(sto
     os.chown(archive_path(store), STRANGER, STRANGER)
     look = "memlab.load_past(store)"
     for user, what in ((OWNER, APPLY), (OWNER, RESTORE), (0, APPLY), (0, look)):
-        said = done_as(user, GROUP, store=store, what=what)
-        assert f"belongs to user {STRANGER}, who may not write to the store" in said
+        message = done_as(user, GROUP, store=store, what=what)
+        assert f"belongs to user {STRANGER}, who may not write to the store" in message
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -128,8 +128,8 @@ def test_an_archive_of_somebody_who_may_not_write_to_the_store_is_none_of_it(sto
 def test_who_may_only_read_leaves_nothing_that_stops_the_owner(store: Path, what: str) -> None:
     store.parent.chmod(0o777)
     store.chmod(0o664)
-    said = done_as(STRANGER, STRANGER, store=store, what=what)
-    assert said.startswith("StoreError")
+    message = done_as(STRANGER, STRANGER, store=store, what=what)
+    assert message.startswith("StoreError")
     assert not archive_path(store).exists()
     assert len(rows_of(store)) == 11
     assert "Error" not in done_as(OWNER, GROUP, store=store)
@@ -171,13 +171,13 @@ def test_settings_that_others_left_beside_a_store_do_not_count(planted: Path, us
     ):
         assert named in done(what)
     for code, words in (("0", "'show'"), ("2", "'compact'"), ("2", SAVE)):
-        said = done(RUN.format(words))
-        assert (said[0], named in said) == (code, True)
+        outcome = done(RUN.format(words))
+        assert (outcome[0], named in outcome) == (code, True)
     assert len(rows_of(planted)) == 11
     assert (planted.parent / FILE).read_text() == EMPTYING
 
 
-def test_whoever_wrote_settings_goes_by_them_and_nobody_else_does(planted: Path) -> None:
+def test_settings_count_only_for_whoever_wrote_them(planted: Path) -> None:
     keep = "print(not memlab.fleet.plan([store]).refused)"
     planted.chmod(0o664)
     assert done_as(STRANGER, STRANGER, store=planted, what=keep) == "True"

@@ -95,7 +95,7 @@ def test_an_empty_side_file_without_its_twin_is_no_obstacle(tmp_path: Path, left
     assert files_in(tmp_path) == before
 
 
-def test_a_store_that_one_process_has_for_itself_is_read_as_it_was_left(tmp_path: Path) -> None:
+def test_an_exclusively_locked_store_is_read_as_it_was_left(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
     command = [sys.executable, "-c", HOLD, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -135,8 +135,8 @@ def test_a_store_written_while_it_is_read_is_read_again(tmp_path: Path, fails: b
     readings: list[list[str]] = []
 
     def read(connection: sqlite3.Connection) -> list[str]:
-        found = connection.execute("SELECT memory_id FROM memory_items")
-        readings.append([name for (name,) in found])
+        ids = connection.execute("SELECT memory_id FROM memory_items")
+        readings.append([name for (name,) in ids])
         if len(readings) == 1:
             put(path, "e2")
             if fails:
@@ -147,13 +147,11 @@ def test_a_store_written_while_it_is_read_is_read_again(tmp_path: Path, fails: b
     assert readings == [["e1"], ["e1", "e2"]]
     assert set(files_in(tmp_path)) == {"memory.db"}
     with pytest.raises(AttributeError):  # another reason to fail
-        read_snapshot(path, lambda each: each.nothing)  # type: ignore[attr-defined]
+        read_snapshot(path, lambda connection: connection.nothing)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_a_store_that_never_rests_is_given_up_in_words_and_one_that_is_only_opened_is_not(
-    tmp_path: Path, writes: bool
-) -> None:
+def test_only_a_store_that_keeps_changing_is_given_up(tmp_path: Path, writes: bool) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
     readings: list[sqlite3.Connection] = []
 
@@ -177,7 +175,7 @@ def test_reading_does_not_drop_a_lock_that_this_process_holds(tmp_path: Path) ->
     assert run_program(TRY_TO_WRITE, path).stderr == ""
 
 
-def test_reading_does_not_let_another_process_delete_an_open_stores_log(tmp_path: Path) -> None:
+def test_reading_keeps_the_log_of_an_open_store(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
     with SqliteMemoryStore(path) as store:
         assert len(store.list_active()) == len(memlab.load(path)) == 1
@@ -186,7 +184,7 @@ def test_reading_does_not_let_another_process_delete_an_open_stores_log(tmp_path
 
 
 @pytest.mark.parametrize(("look", "count"), [(4, 1), (5, 1), (9, 3)])
-def test_connections_that_see_different_rows_are_not_read_together(
+def test_connections_with_different_rows_are_not_read_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int, count: int
 ) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))

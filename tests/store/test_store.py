@@ -121,18 +121,18 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_search_gives_the_best_first_whatever_its_state() -> None:
     with SqliteMemoryStore(":memory:") as store:
-        for one in (
+        for memory in (
             item("one", title="Retry the upload"),
             item("both", title="A flaky UPLOAD", superseded_by="both"),
             item("body", title="body of it", superseded_by="gone"),
             item("tagged", "semantic", "flaky", "größe"),
             item("newer", "semantic", "flaky"),
         ):
-            store.put(one)
-        found = [each.memory_id for each in store.search("flaky upload")]
-        assert found == ["both", "newer", "tagged", "one"]
-        assert [each.memory_id for each in store.search("flaky upload", limit=2)] == found[:2]
-        assert [each.memory_id for each in store.search("GRÖSSE")] == ["tagged"]
+            store.put(memory)
+        matching = [match.memory_id for match in store.search("flaky upload")]
+        assert matching == ["both", "newer", "tagged", "one"]
+        assert [match.memory_id for match in store.search("flaky upload", limit=2)] == matching[:2]
+        assert [match.memory_id for match in store.search("GRÖSSE")] == ["tagged"]
         assert store.search("body", limit=1)[0].memory_id == "body"  # the word is in its title
         assert store.search("  ") == store.search("nowhere") == ()
         with pytest.raises(ValueError, match="limit"):
@@ -143,8 +143,8 @@ def test_a_search_is_no_read_and_what_is_then_got_is(path: Path) -> None:
     log = path.with_name("reads.log")
     with SqliteMemoryStore(f"file:{path}", access_log=AccessLog(log)) as store:
         assert store.path == path
-        (found, *_) = store.search("title of e2")
-        store.get(found.memory_id)
+        (best, *_) = store.search("title of e2")
+        store.get(best.memory_id)
     assert read_access_log(log).memory_id.tolist() == ["e2"]
 
 
@@ -161,12 +161,14 @@ def test_an_event_needs_its_id_and_its_sequence(missing: str) -> None:
     "given", ["2026-03-01T12:00:00", "2026-03-01T14:00:00+02:00", "2026-03-01T12:00:00+00:00"]
 )
 def test_times_and_tags_are_written_as_they_were_given(given: str) -> None:
-    one = item("e1", "episodic", "ü", "a")
-    one = replace(one, provenance=replace(one.provenance, created_at=datetime.fromisoformat(given)))
+    memory = item("e1", "episodic", "ü", "a")
+    memory = replace(
+        memory, provenance=replace(memory.provenance, created_at=datetime.fromisoformat(given))
+    )
     with SqliteMemoryStore(":memory:") as store:
-        store.put(one)
+        store.put(memory)
         again = store.get("e1")
-        assert again == one
+        assert again == memory
         store.put(replace(deepcopy(again), title="mended"))
         stored = store.connection.execute("SELECT created_at, tags_json FROM memory_items")
         assert stored.fetchone() == (given, '["\\u00fc","a"]')
@@ -179,8 +181,8 @@ def test_a_column_more_than_fourteen_is_left_as_it_is(path: Path) -> None:
         store.connection.execute("UPDATE memory_items SET mood = 'good' WHERE memory_id = 'e1'")
         store.put(item("e1", title="mended"))
         store.supersede("e1", by_memory_id="e2")
-        found = store.connection.execute("SELECT mood FROM memory_items WHERE rowid < 3").fetchall()
-    assert found == [("good",), ("calm",)]
+        moods = store.connection.execute("SELECT mood FROM memory_items WHERE rowid < 3").fetchall()
+    assert moods == [("good",), ("calm",)]
 
 
 def test_a_row_that_is_no_item_is_named(path: Path) -> None:
@@ -191,7 +193,7 @@ def test_a_row_that_is_no_item_is_named(path: Path) -> None:
     assert refused.value.memory_id == "e1"
 
 
-def test_it_opens_wal_makes_parent_folders_and_the_table_of_the_page_alone(tmp_path: Path) -> None:
+def test_opening_makes_parent_folders_and_the_documented_table(tmp_path: Path) -> None:
     with SqliteMemoryStore(tmp_path / "a" / "b" / "memory.db") as store:
         assert store.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         ((sql,),) = store.connection.execute("SELECT sql FROM sqlite_schema WHERE sql NOT NULL")

@@ -92,7 +92,7 @@ def test_a_trigger_set_off_by_way_of_another_table_is_found(store: Path, setting
         planned(store)
 
 
-def test_what_triggers_add_elsewhere_stands_in_the_plan_or_makes_it_stale(store: Path) -> None:
+def test_rows_added_by_triggers_are_planned_or_make_it_stale(store: Path) -> None:
     early = planned(store)
     run_sql(store, "CREATE TABLE gone (memory_id)")
     run_sql(store, on_delete("INSERT INTO gone VALUES (old.memory_id)"))
@@ -104,14 +104,14 @@ def test_what_triggers_add_elsewhere_stands_in_the_plan_or_makes_it_stale(store:
     assert (retires.written, apply(retires).retired) == ((), 1)  # nothing goes
     restore(retires.digest, store=store)
     made = planned(store)
-    assert [tuple(each) for each in made.written] == [("greedy", "inserts into", "gone")]
+    assert [tuple(effect) for effect in made.written] == [("greedy", "inserts into", "gone")]
     assert "inserts into" in str(made)
     assert Plan.from_json(made.to_json()) == made
     apply(made)
     assert content(store, "gone") == [[(f"e{n}",) for n in range(1, 7)]]
 
 
-def test_an_index_of_words_and_a_count_go_down_and_come_back_with_the_memories(store: Path) -> None:
+def test_word_index_and_count_follow_deletion_and_restore(store: Path) -> None:
     path = write_rows(store.with_name("indexed.db"), [])
     run_sql(
         path,
@@ -131,7 +131,7 @@ def test_an_index_of_words_and_a_count_go_down_and_come_back_with_the_memories(s
     assert content(path, *tables) == there
 
 
-def test_a_restore_or_supersession_that_costs_another_table_rows_is_refused(store: Path) -> None:
+def test_a_change_that_deletes_rows_of_another_table_is_refused(store: Path) -> None:
     write_rows(store, [row("d2", "semantic")])
     receipt = apply(planned(store))
     link = plan_supersession(store, {"d1": "d2"})
