@@ -174,14 +174,33 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     if source is not None and policy is None:
         policy, words = effective_policy(source)
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
-    evidence = StoreHistory.of(
-        frame, log, call=call, with_body=with_body, now=now
-    ).with_references()
+    evidence = StoreHistory.of(frame, log, call=call, with_body=with_body, now=now)
+    result = rows_of(evidence, policy, where=where, tag=tag, author=author, by=by)
+    if words:
+        place = 1 if evidence.settings.not_obeyed else 0
+        result.attrs[FACTS].insert(place, ("memlab.toml", words))
+    return result
+
+
+def rows_of(
+    evidence: StoreHistory,
+    policy: Policy | None = None,
+    *,
+    where: str | None = None,
+    tag: str | None = None,
+    author: str | None = None,
+    by: str = c.TOKENS,
+) -> pd.DataFrame:
+    """List the memories of a history; see :func:`rows`. The policy in ``memlab.toml`` is not used.
+
+    The references of the history are used as they are, so that several tables find them once.
+    """
+    evidence = evidence.with_references()
     now = evidence.now
     past = evidence.past
     reads = evidence.log
-    notes = [evidence.settings.not_obeyed, words]
-    facts = [("memlab.toml", note) for note in notes if note]
+    not_obeyed = evidence.settings.not_obeyed
+    facts = [("memlab.toml", not_obeyed)] if not_obeyed else []
     activity = activity_of(past, past, evidence.references, now=now)
     table = _joined(evidence)
     table[NEED] = per_length(activity.levels, past[c.TOKENS].to_numpy())

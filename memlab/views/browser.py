@@ -16,7 +16,7 @@ from memlab import columns as c
 from memlab.charts.figure import NARROW, STYLE, Chart, as_svg
 from memlab.clock import now_utc
 from memlab.compaction.applier import apply
-from memlab.compaction.memory_table import AGE_DAYS, LABEL, READS, rows, without_controls
+from memlab.compaction.memory_table import AGE_DAYS, LABEL, READS, rows_of, without_controls
 from memlab.compaction.plan_cost import cost_of
 from memlab.compaction.planner import plan, reason_to_keep
 from memlab.compaction.plans import Plan, Receipt
@@ -107,7 +107,7 @@ class MemoryBrowser(DisplayMixin):
     def __init__(self, history: StoreHistory) -> None:
         self._history = history
         self._opened_at = now_utc()
-        listed = rows(history.past, by="age", log=history.log, now=history.now)
+        listed = rows_of(history, by="age")
         listed = listed.sort_values(c.POSITION, ascending=False, kind="stable")
         self.memories: pd.DataFrame = pd.DataFrame(listed.reset_index(drop=True))
         present = present_rows(history.past).sort_values(c.POSITION, ascending=False)

@@ -16,7 +16,7 @@ from memlab.charts.figure import DARK, LIGHT, roles
 from memlab.clock import now_utc
 from memlab.columns import MEMORY_ID, REFERENCES, TITLE, TOKENS
 from memlab.compaction.archive_views import last_applied
-from memlab.compaction.memory_table import READS, rows
+from memlab.compaction.memory_table import READS, rows_of
 from memlab.compaction.planner import plan
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError
@@ -440,7 +440,7 @@ def _memories(findings: Findings) -> Section:
     """Return the section with the costliest memories of each part of a start."""
     evidence = findings.evidence
     present = findings.present.reset_index(drop=True)
-    listed = rows(evidence.past, log=evidence.log, now=evidence.now)
+    listed = rows_of(evidence)
     part, loaded = parts_of(arrays_of(present))
     lists = []
     for place, name in enumerate(PARTS):

@@ -1,5 +1,6 @@
 """The history of a store: its stages are computed once, and speak of one moment."""
 
+import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import memlab
 from memlab import KeepRecent, StoreHistory
 from memlab import columns as c
+from memlab.cli import main
 from memlab.evidence import store_history
 
 LOOKED_UP = memlab.store_path("looked_up")
@@ -64,6 +66,14 @@ def test_several_questions_cost_one_load(loads: list[str]) -> None:
     memlab.rows(history)
     memlab.growth_curve(history)
     memlab.compare(history, policies=[KeepRecent(50)])
+    assert loads == ["load", "deletions_of", "references_and_counts"]
+
+
+@pytest.mark.parametrize("command", ["size", "report"])
+def test_a_command_finds_references_once(command: str, store: Path, loads: list[str]) -> None:
+    options = ["-o", str(store.with_name("report.html"))] if command == "report" else []
+    with contextlib.suppress(SystemExit):
+        main([command, str(store), *options])
     assert loads == ["load", "deletions_of", "references_and_counts"]
 
 
