@@ -26,7 +26,7 @@ import fit_law
 
 from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, PosteriorSettings, ReachPrior
 from memlab.sizing.history import History, Ranked
-from memlab.sizing.record import CUTS, backtest_splits, posterior_of, widening
+from memlab.sizing.record import CUTS, backtest_splits, interval_inflation_of, posterior_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EARLY = {"references": (250, 500, 1_000, 2_000), "reads": (16, 32, 64, 128)}
@@ -61,7 +61,9 @@ def caps_at(
     seen = references.between(0, cut)
     record = backtest_splits(before, seen, terms, CUTS)
     plain = posterior_of(before, seen, terms)
-    likely, _, safe = replace(plain, interval_inflation=widening(record)).cap_for(target)
+    likely, _, safe = replace(plain, interval_inflation=interval_inflation_of(record)).cap_for(
+        target
+    )
     return safe, likely
 
 

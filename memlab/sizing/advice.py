@@ -18,7 +18,7 @@ from memlab.sources import opening
 from memlab.sources.base import Source
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 
-MARKS: Final = "> safe, ~ likely"
+MARK_NOTE: Final = "> safe, ~ likely"
 
 _JSON_KEYS: Final = {"cluster_count": "sittings", "interval_inflation": "widened"}
 """JSON keys of the fields of `Advice` whose key is not the field's name."""
@@ -48,11 +48,10 @@ class Advice(DisplayMixin):
     missing : int
         References or reads until the store's own have the weight one half.
     measured, missed, waste : int, int, float or None
-        Backtest: splits of the history at which such a number was measured, those at which it
-        served less than the target, and the median of chosen over needed.
+        Backtest: the number of splits of the history at which a number was measured, how many
+        missed the target, and the median ratio of the chosen number to the needed one.
     interval_inflation : float
-        Factor by which the limits are wider than the references alone give, from the backtest
-        at those cuts; 1.0 where every cut met its limits.
+        Factor by which the backtest widens the limits; 1.0 if all splits were within their limits.
     memories, until : int
         Prunable memories written so far, and the number of them at the horizon, up to which the
         recommendation is valid.
@@ -117,32 +116,33 @@ class Advice(DisplayMixin):
     loads_at_start: bool = True
     context_window: int = CONTEXT_WINDOW
 
-    NUMBER: ClassVar = KEEP_RECENT
+    NUMBER_FIELD: ClassVar = KEEP_RECENT
     """Name of the field that holds the safe number."""
-    WORD: ClassVar = Sizing.WORD
-    EACH: ClassVar = "episodes"
-    """Name of what the number counts, in the plural."""
-    POLICY: ClassVar = "recent"
-    OPTIONS: ClassVar[tuple[str, ...]] = ("--keep-recent",)
+    NUMBER_NOUN: ClassVar = Sizing.NUMBER_NOUN
+    COUNTED_NOUN: ClassVar = "episodes"
+    """The unit of the number, in the plural."""
+    POLICY_NAME: ClassVar = "recent"
+    COMPACT_OPTIONS: ClassVar[tuple[str, ...]] = ("--keep-recent",)
     """Options of ``memlab compact`` before the number."""
-    BY: ClassVar[tuple[str, ...]] = ()
+    SIZE_OPTIONS: ClassVar[tuple[str, ...]] = ()
     """Options of ``memlab size`` for this kind of number."""
-    SHARES: ClassVar = {"own": "served_own", "others": "served_elsewhere"}
-    LEFT: ClassVar = {
+    SHARE_COLUMNS: ClassVar = {"own": "served_own", "others": "served_elsewhere"}
+    """Columns of shares in the printed table, with their column of the curve."""
+    COST_COLUMNS: ClassVar = {
         "memories": "boot_memories",
         "tokens": "boot_tokens",
         "tokens at 95%": "boot_tokens_p95",
         "would go": "pruned",
         "days kept": "days",
     }
-    """Column of the printed table -> column of the curve."""
-    COLUMNS: ClassVar = (
+    """Columns of sizes in the printed table, with their column of the curve."""
+    COLUMN_NOTE: ClassVar = (
         "; own, others: by this store's references alone, by other projects' alone; memories and "
         "tokens: at start, were the store compacted to that cap now, and in 95% of starts held to "
         "it at most"
     )
-    """Explanation of the columns, which follows the marks."""
-    BRIEF: ClassVar[frozenset[str]] = frozenset(
+    """Explanation of the columns in the remark below the table."""
+    BRIEF_FACTS: ClassVar[frozenset[str]] = frozenset(
         {
             "verdict",
             "evidence",
@@ -156,12 +156,12 @@ class Advice(DisplayMixin):
             "days kept",
         }
     )
-    """Facts and columns of the short page."""
+    """Names of the facts and columns that the short page has."""
 
     @property
     def number(self) -> int | None:
         """The safe number."""
-        number: int | None = getattr(self, self.NUMBER)
+        number: int | None = getattr(self, self.NUMBER_FIELD)
         return number
 
     @property
@@ -173,14 +173,14 @@ class Advice(DisplayMixin):
         """Return a cap or a budget in words."""
         if number == 1:
             return "the newest episode"
-        return f"the newest {counted(number, self.EACH)}"
+        return f"the newest {counted(number, self.COUNTED_NOUN)}"
 
     @property
     def numbers(self) -> str:
         """Both numbers in words; empty without a number."""
         if self.number is None:
             return ""
-        return f"{self.NUMBER} = {self.number:,} is safe, {self.likely:,} is likely"
+        return f"{self.NUMBER_FIELD} = {self.number:,} is safe, {self.likely:,} is likely"
 
     @property
     def evidence(self) -> str:
@@ -210,7 +210,7 @@ class Advice(DisplayMixin):
         """Policy for the settings; None without a number."""
         if self.number is None:
             return None
-        return {"name": self.POLICY, NUMBERS[self.POLICY]: self.number}
+        return {"name": self.POLICY_NAME, NUMBERS[self.POLICY_NAME]: self.number}
 
     @property
     def budget_cap(self) -> int | None:
@@ -224,11 +224,12 @@ class Advice(DisplayMixin):
 
     @property
     def answers(self) -> tuple[int | None, ...]:
-        """Numbers that a table around the recommendation shows."""
-        return (self.number, self.likely, self.budget_cap, *(end.number for end in self.trade))
+        """Numbers that a table around the recommendation lists."""
+        both_ends = (point.number for point in self.trade)
+        return (self.number, self.likely, self.budget_cap, *both_ends)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field under its JSON key, and the rule."""
+        """Return the fields, the rule and the answer, by JSON key."""
         values = {_JSON_KEYS.get(name, name): value for name, value in super().to_dict().items()}
         values["rule"] = self.rule
         values["answer"] = self.answer
@@ -239,44 +240,67 @@ class Advice(DisplayMixin):
         return TextPage(self.answer, list(self._facts()), self._tables())
 
     def brief(self, rows: pd.DataFrame, looked_at: int | None = None) -> TextPage:
-        """Return the short page: the numbers, their evidence, and rows of the curve around them."""
-        facts = [(name, value) for name, value in self._facts() if name in self.BRIEF]
-        asked = () if self.verdict is Verdict.NOTHING_PRUNABLE else (*self.answers, looked_at)
-        numbers = rows.index.tolist()
-        places = [numbers.index(number) for number in asked if number is not None]
-        if not places:
+        """Return the short page: the numbers, their evidence, and rows of the curve around them.
+
+        Parameters
+        ----------
+        rows : DataFrame
+            Rows of the curve, with those of `answers` and `looked_at`.
+        looked_at : int, optional
+            Another number to list.
+        """
+        facts = [(name, value) for name, value in self._facts() if name in self.BRIEF_FACTS]
+        numbers: list[int] = []
+        if self.verdict is not Verdict.NOTHING_PRUNABLE:
+            candidates = (*self.answers, looked_at)
+            numbers = [number for number in candidates if number is not None]
+        if not numbers:
             return self.sheet()._replace(facts=facts, tables=())
-        shown = {len(rows) - 1, *places}
+        index = rows.index.tolist()
+        places = [index.index(number) for number in numbers]
+        listed = {len(rows) - 1, *places}
         if len(places) < 3:  # there is room for the row before each number
-            shown.update(place - 1 for place in places if place > 0)
-        table = self.table(rows.iloc[sorted(shown)])
-        kept = [n for n, name in enumerate(table.header) if n < 3 or name in self.BRIEF]
-        header = tuple(str(table.header[n]) for n in kept)
-        lines = [tuple(row[n] for n in kept) for row in table.rows]
-        remark = f"{MARKS}; tokens: {self.token_rule}"
+            listed.update(place - 1 for place in places if place > 0)
+        table = self.table(rows.iloc[sorted(listed)])
+        columns = [
+            column
+            for column, name in enumerate(table.header)
+            if column < 3 or name in self.BRIEF_FACTS
+        ]
+        header = tuple(str(table.header[column]) for column in columns)
+        lines = [tuple(row[column] for column in columns) for row in table.rows]
+        remark = f"{MARK_NOTE}; tokens: {self.token_rule}"
         tables = [Table("", header, lines, remark)]
         return self.sheet()._replace(facts=facts, tables=tables)
 
     def _tables(self) -> list[Table]:
-        """Return the tables of the page: the floor or the trade, if the verdict is about them."""
+        """Return the tables of the page: the floor, or both ends of a trade-off, if any."""
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
             floor = self.floor
             memories = counted(floor.memories, "memories")
             return floor.tables(f"Load-bearing: {memories}, {floor.tokens:,} tokens")
-        header = ("choose", self.NUMBER, "served", "limits", "boot tokens", "p95", "days kept")
+        header = (
+            "choose",
+            self.NUMBER_FIELD,
+            "served",
+            "limits",
+            "boot tokens",
+            "p95",
+            "days kept",
+        )
         if not self.trade:
             return []
         rows = []
-        for name, end in zip(("the target", "the budget"), self.trade, strict=False):
-            low, high = end.served_limits
+        for name, point in zip(("the target", "the budget"), self.trade, strict=False):
+            low, high = point.served_limits
             row = (
                 name,
-                end.number,
-                f"{end.served:.1%}",
+                point.number,
+                f"{point.served:.1%}",
                 f"{low:.1%} to {high:.1%}",
-                end.boot_tokens,
-                "–" if end.boot_tokens_p95 is None else end.boot_tokens_p95,
-                _days_in_words(end.days),
+                point.boot_tokens,
+                "–" if point.boot_tokens_p95 is None else point.boot_tokens_p95,
+                _days_in_words(point.days),
             )
             rows.append(row)
         return [Table("Both ends of the trade", header, rows)]
@@ -289,23 +313,24 @@ class Advice(DisplayMixin):
                 f"{marks.get(number, '')}{number:,}",
                 or_dash(row["served"]),
                 f"{or_dash(row['low'])} to {or_dash(row['high'])}",
-                *(or_dash(row[name]) for name in self.SHARES.values()),
-                *(_rounded(row[name]) for name in self.LEFT.values()),
+                *(or_dash(row[name]) for name in self.SHARE_COLUMNS.values()),
+                *(_rounded(row[name]) for name in self.COST_COLUMNS.values()),
             )
             for number, row in zip(rows.index.tolist(), rows.to_dict("records"), strict=True)
         ]
-        header = (self.NUMBER, "served", "limits", *self.SHARES, *self.LEFT)
-        return Table("", header, lines, f"{MARKS}{self.COLUMNS}")
+        header = (self.NUMBER_FIELD, "served", "limits", *self.SHARE_COLUMNS, *self.COST_COLUMNS)
+        return Table("", header, lines, f"{MARK_NOTE}{self.COLUMN_NOTE}")
 
     def command(self, store: str = "") -> str | None:
-        """Return the command that applies the number, or None if it would delete nothing."""
+        """Return the command that applies the safe number; None if it would delete nothing."""
         deletes_any = self.number is not None and self.number < self.keeps_all
         if not deletes_any or not opening.can_delete_from(self.source):
             return None
         return f"{self._compact(store or self.source, self.number)} --apply"
 
     def _compact(self, store: str, number: int | None, log_option: Sequence[str] = ()) -> str:
-        return command("compact", store, *self.OPTIONS, number, *log_option)
+        """Return the command that shows what compacting to a number would delete."""
+        return command("compact", store, *self.COMPACT_OPTIONS, number, *log_option)
 
     def next_steps(
         self,
@@ -314,42 +339,65 @@ class Advice(DisplayMixin):
         *,
         log: Path | None = None,
         log_option: Sequence[str] = (),
-        asked: Sequence[object] = (),
+        goal_options: Sequence[object] = (),
         brief: bool = False,
     ) -> list[str]:
-        """Return lines with the next commands, at least one; `brief` leaves out deletions."""
-        name = str(store or self.source)
-        to_know_more = self.weight < 0.5 and self.interval is not None
-        more = [*self._to_know_more(name, source, log)] if to_know_more else []
-        acts = [*self._to_act_on(name, source, log_option, brief=brief)]
-        if brief:
-            acts += [line.strip() for line in more if line.startswith("  memlab harvest")]
-            explain = command("size", name, *self.BY, *asked, *log_option, "--explain")
-            reason = "why; how to have a number of its own" if to_know_more else "why"
-            acts.append(f"{explain}    {reason}")
-            more = []
-        first = [f"{'      ' if place else 'next: '}{act}" for place, act in enumerate(acts)]
-        parts = (first, more, self._in_settings(source))
-        return "\n\n".join("\n".join(part) for part in parts if part).split("\n")
+        """Return lines with the next commands, at least one.
 
-    def _to_act_on(
+        Parameters
+        ----------
+        store : str, optional
+            The store's name for the commands; by default the name in `source`.
+        source : Source, optional
+            The store, which decides whether commands that delete are listed.
+        log : Path, optional
+            An access log that the store has already.
+        log_option, goal_options : sequence, optional
+            Options of the present command to repeat: the log, and the goal.
+        brief : bool, optional
+            Whether to leave out the commands that delete, and how to collect reads.
+        """
+        name = str(store or self.source)
+        needs_evidence = self.weight < 0.5 and self.interval is not None
+        evidence_lines: list[str] = []
+        if needs_evidence:
+            evidence_lines += self._lines_on_evidence(name, source, log)
+        commands = [*self._commands(name, source, log_option, brief=brief)]
+        if brief:
+            harvests = [line for line in evidence_lines if line.startswith("  memlab harvest")]
+            commands += [line.strip() for line in harvests]
+            explain = command(
+                "size", name, *self.SIZE_OPTIONS, *goal_options, *log_option, "--explain"
+            )
+            reason = "why; how to have a number of its own" if needs_evidence else "why"
+            commands.append(f"{explain}    {reason}")
+            evidence_lines = []
+        next_lines = [
+            f"{'      ' if place else 'next: '}{text}" for place, text in enumerate(commands)
+        ]
+        paragraphs = [next_lines, evidence_lines, self._in_settings(source)]
+        text = "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
+        return text.split("\n")
+
+    def _commands(
         self, name: str, source: Source | None, log_option: Sequence[str], *, brief: bool
     ) -> Iterator[str]:
         """Yield the commands that apply the number, each with its effect."""
         if source is not None and source.read_only_reason:
             return
-        for end, what in zip(self.trade, ("target", "budget"), strict=False):
-            yield f"{self._compact(name, end.number, log_option)}    for the {what}"
+        for point, what in zip(self.trade, ("target", "budget"), strict=False):
+            yield f"{self._compact(name, point.number, log_option)}    for the {what}"
         if self.trade:
             return
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
             yield f"{command('floor', name)}    what the load-bearing memories cost"
             return
         if self.number is None:
-            for trouble in source.diagnostics() if source is not None else ():
-                if trouble.name == "sub_folders" and trouble.found:
-                    yield f"{command('doctor', name)}    {trouble.summary}"
-            yield f"{command('size', name, *self.BY)}    again, once it holds episodes"
+            diagnostics = source.diagnostics() if source is not None else ()
+            for diagnostic in diagnostics:
+                if diagnostic.name == "sub_folders" and diagnostic.found:
+                    yield f"{command('doctor', name)}    {diagnostic.summary}"
+            yield f"{command('size', name, *self.SIZE_OPTIONS)}    again, once it holds episodes"
             return
         dry_run = self._compact(name, self.number, log_option)
         if self.number >= self.keeps_all:
@@ -363,7 +411,9 @@ class Advice(DisplayMixin):
             serves = f"the likely number: even odds that it serves {self.target:.0%}"
             yield f"{self._compact(name, likely, log_option)}    {serves}"
 
-    def _to_know_more(self, store: str, source: Source | None, log: Path | None) -> Iterator[str]:
+    def _lines_on_evidence(
+        self, store: str, source: Source | None, log: Path | None
+    ) -> Iterator[str]:
         """Yield lines on how to collect reads, so that the store's own references weigh more.
 
         `log` is an access log that the store has already.
@@ -377,10 +427,10 @@ class Advice(DisplayMixin):
         if opening.is_named_by_scheme(store):
             file = store.partition(":")[2].partition("?")[0]
         if "://" not in store:
-            named = Path(file)
-            if not named.name.strip("."):  # "." and ".." have no name of their own
-                named = named.resolve()
-            reads = named.with_suffix(".reads.jsonl")
+            path = Path(file)
+            if not path.name.strip("."):  # "." and ".." are no names
+                path = path.resolve()
+            reads = path.with_suffix(".reads.jsonl")
         if log is not None:
             reads = reads if log.suffix == ".csv" else log
             yield "  let the runtime go on writing them down, each time it reads a memory:"
@@ -388,7 +438,8 @@ class Advice(DisplayMixin):
             if source and any(source.scheme in system.schemes for system in opening.harvestable()):
                 harvest = command("harvest", file, "-o", reads)
                 yield f"  {harvest}    reads in what agents already write"
-            yield f"  {command('size', store, *self.BY, '--log', reads)}    with what was read"
+            with_log = command("size", store, *self.SIZE_OPTIONS, "--log", reads)
+            yield f"  {with_log}    with what was read"
             yield "  or let the runtime write it, each time it reads a memory:"
         yield f"    log = memlab.AccessLog({str(reads)!r})"
         yield "    log.add(memory_id)"
@@ -400,7 +451,7 @@ class Advice(DisplayMixin):
             return []
         if source.read_only_reason:
             lines: list[str] = []
-            for cap in (*(end.keep_recent for end in self.trade), self.keep_recent):
+            for cap in (*(point.keep_recent for point in self.trade), self.keep_recent):
                 if cap is not None:
                     lines.extend(native.instructions(cap))
             return lines
@@ -413,7 +464,7 @@ class Advice(DisplayMixin):
     def rule(self) -> str:
         """How the numbers are defined, in words."""
         return (
-            f"safe: the smallest {self.WORD} that serves {self.target:.0%} with "
+            f"safe: the smallest {self.NUMBER_NOUN} that serves {self.target:.0%} with "
             f"{self.confidence:.0%} confidence; likely: with even odds"
         )
 
@@ -427,21 +478,21 @@ class Advice(DisplayMixin):
         yield "target", self.target_in_words
         if self.numbers:
             valid = f"until {self.until:,} memories are written; {self.memories:,} were so far"
-            yield self.WORD, f"{self.numbers}, {valid}"
+            yield self.NUMBER_NOUN, f"{self.numbers}, {valid}"
         if self.served is not None and self.served_limits is not None:
             yield "served", share_in_words(self.served, self.served_limits)
         if self.boot_tokens is not None:
-            boot = f"{self.boot_tokens:,} tokens under the safe {self.WORD}, {self.loaded:,} now; "
-            boot += f"{self._starts} ({self.token_rule})"
+            under_safe = f"{self.boot_tokens:,} tokens under the safe {self.NUMBER_NOUN}"
+            boot = f"{under_safe}, {self.loaded:,} now; {self._starts} ({self.token_rule})"
             yield opening.start_words(self.source), boot
             if self.days is not None and not isnan(self.days):
                 yield "memory kept", f"{self.days:,.1f} days"
         if self.token_budget is not None:
-            fits = f"no {self.WORD} fits"
-            end = self.within_budget
-            if end is not None:
-                served = share_in_words(end.served, end.served_limits)
-                fits = f"{self.WORD}s up to {end.number:,} fit, which serves {served}"
+            fits = f"no {self.NUMBER_NOUN} fits"
+            point = self.within_budget
+            if point is not None:
+                served = share_in_words(point.served, point.served_limits)
+                fits = f"{self.NUMBER_NOUN}s up to {point.number:,} fit, which serves {served}"
             yield "token budget", f"{self.token_budget:,}; {fits}"
         yield "prunable now", f"{self.prunable:,} of {self.memories:,} written"
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
@@ -480,15 +531,15 @@ class BudgetAdvice(Advice):
     max_tokens: int | None
     mean: float
 
-    NUMBER = MAX_TOKENS
-    WORD = BudgetSizing.WORD
-    EACH = "tokens"
-    POLICY = "tokens"
-    OPTIONS = ("--policy", "tokens", "--max-tokens")
-    BY = ("--unit", "tokens")
-    SHARES: ClassVar = {"so far": "served_observed"}
-    LEFT: ClassVar = {"kept": "kept", "would go": "pruned", "days kept": "days"}
-    COLUMNS = ""
+    NUMBER_FIELD = MAX_TOKENS
+    NUMBER_NOUN = BudgetSizing.NUMBER_NOUN
+    COUNTED_NOUN = "tokens"
+    POLICY_NAME = "tokens"
+    COMPACT_OPTIONS = ("--policy", "tokens", "--max-tokens")
+    SIZE_OPTIONS = ("--unit", "tokens")
+    SHARE_COLUMNS: ClassVar = {"so far": "served_observed"}
+    COST_COLUMNS: ClassVar = {"kept": "kept", "would go": "pruned", "days kept": "days"}
+    COLUMN_NOTE = ""
 
     @property
     def keeps_all(self) -> int:
@@ -497,7 +548,7 @@ class BudgetAdvice(Advice):
 
     def number_in_words(self, number: int) -> str:
         """Return a budget in words."""
-        return f"a budget of {counted(number, self.EACH)}"
+        return f"a budget of {counted(number, self.COUNTED_NOUN)}"
 
     @property
     def _starts(self) -> str:
@@ -509,7 +560,7 @@ class BudgetAdvice(Advice):
         return f"{super().rule}; a memory counts as the mean, {counted(self.mean, 'tokens')}"
 
     def _in_settings(self, source: Source | None) -> list[str]:  # noqa: ARG002
-        return []  # systems have caps
+        return []  # no system has a setting for a budget in tokens
 
 
 def share_in_words(share: float, limits: tuple[float, float]) -> str:

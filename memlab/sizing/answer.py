@@ -12,18 +12,18 @@ from memlab.sizing.record import TrackRecord, Verdict, clusters_needed
 from memlab.text import command, counted
 
 CONTEXT_WINDOW: Final = 200_000
-"""Tokens of a context window, where ``context_window`` in ``memlab.toml`` gives no other."""
+"""Tokens of a context window; the default of ``context_window`` in ``memlab.toml``."""
 
 SMALL_SAVING: Final = 0.1
 """Share of the tokens below which a saving is too small to compact for."""
 
 _USUAL_SHARES: Final = {0.5: "half", 0.75: "three in four", 0.8: "eight in ten",
                           0.9: "nine in ten", 0.95: "19 in 20", 0.99: "99 in 100"}  # fmt: skip
-"""Usual shares in words; others are written in percent."""
+"""Shares that are written in words; others are written in percent."""
 
 
 class AnswerCase(StrEnum):
-    """The possible contents of an answer; each has a template."""
+    """The kinds of answers, each with a template: what to do, and why."""
 
     NOTHING = "nothing"
     FLOOR = "floor"
@@ -150,7 +150,7 @@ class Recommended(Protocol):
 
     @property
     def trade(self) -> Sequence[CurvePoint]:
-        """Both ends, if target and budget conflict."""
+        """The point for the target and that for the budget, if they conflict; else empty."""
 
     @property
     def target(self) -> float:
@@ -162,7 +162,7 @@ class Recommended(Protocol):
 
     @property
     def token_budget(self) -> int | None:
-        """Largest boot context that was asked for."""
+        """Largest boot context, in tokens, of the goal."""
 
     @property
     def references(self) -> int:
@@ -197,15 +197,15 @@ class Recommended(Protocol):
         """Name of the store, if known."""
 
     @property
-    def WORD(self) -> str:  # noqa: N802 - a class constant of Advice
+    def NUMBER_NOUN(self) -> str:  # noqa: N802 - a class constant of Advice
         """Name of the number: cap or budget."""
 
     @property
-    def EACH(self) -> str:  # noqa: N802 - a class constant of Advice
-        """Name of what the number counts, in the plural."""
+    def COUNTED_NOUN(self) -> str:  # noqa: N802 - a class constant of Advice
+        """The unit of the number, in the plural."""
 
     @property
-    def BY(self) -> tuple[str, ...]:  # noqa: N802 - a class constant of Advice
+    def SIZE_OPTIONS(self) -> tuple[str, ...]:  # noqa: N802 - a class constant of Advice
         """Options of ``memlab size`` for this kind of number."""
 
     def number_in_words(self, number: int) -> str:
@@ -213,9 +213,9 @@ class Recommended(Protocol):
 
 
 def answer_of(advice: Recommended) -> str:
-    """Return the answer of a recommendation in sentences, each understood on its own.
+    """Return the answer of a recommendation in sentences.
 
-    The number in it is the one that the next command offers.
+    Each sentence can be understood on its own. The number is that of the next command.
 
     Parameters
     ----------
@@ -401,7 +401,7 @@ def _words_of(advice: Recommended) -> dict[str, str]:
         "loaded": f"{advice.loaded:,}",
         "loaded_tokens": counted(advice.loaded, "tokens"),
         "floor": f"{advice.floor.tokens:,}",
-        "word": advice.WORD,
+        "word": advice.NUMBER_NOUN,
         "window": f"{advice.context_window:,}",
         "share_now": _share(advice.loaded, advice.context_window),
         "target": share_in_words(advice.target),
@@ -412,10 +412,10 @@ def _words_of(advice: Recommended) -> dict[str, str]:
         "see_evidence": "",
     }
     if advice.source:
-        shows = command("floor", advice.source)
-        words["see_floor"] = f" {shows} shows which they are."
-        explains = command("size", advice.source, *advice.BY, "--explain")
-        words["see_evidence"] = f" {explains} says how to collect them."
+        floor = command("floor", advice.source)
+        words["see_floor"] = f" {floor} shows which they are."
+        explain = command("size", advice.source, *advice.SIZE_OPTIONS, "--explain")
+        words["see_evidence"] = f" {explain} says how to collect them."
     if advice.token_budget is not None:
         words["budget"] = f"{advice.token_budget:,}"
     words.update(_words_of_the_trade(advice))
@@ -426,11 +426,11 @@ def _words_of(advice: Recommended) -> dict[str, str]:
 def _words_of_the_trade(advice: Recommended) -> dict[str, str]:
     """Return the words on both ends of the trade, if target and budget conflict."""
     words = {}
-    for name, end in zip(("target", "fitting"), advice.trade, strict=False):
-        low, high = end.served_limits
-        words[f"{name}_tokens"] = f"{end.boot_tokens:,}"
-        words[f"{name}_number"] = advice.number_in_words(end.number)
-        words[f"{name}_served"] = f"{end.served:.0%} of them ({low:.0%} to {high:.0%})"
+    for name, point in zip(("target", "fitting"), advice.trade, strict=False):
+        low, high = point.served_limits
+        words[f"{name}_tokens"] = f"{point.boot_tokens:,}"
+        words[f"{name}_number"] = advice.number_in_words(point.number)
+        words[f"{name}_served"] = f"{point.served:.0%} of them ({low:.0%} to {high:.0%})"
     return words
 
 
@@ -442,7 +442,7 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
     left = advice.boot_tokens or 0
     words = {
         "safe": advice.number_in_words(number),
-        "safe_units": counted(number, advice.EACH),
+        "safe_units": counted(number, advice.COUNTED_NOUN),
         "all_units": f"{advice.keeps_all:,}",
         "deleted": counted(max(0, advice.prunable - (advice.keep_recent or 0)), "episodes"),
         "saved": f"{_saved(advice):,}",
@@ -457,7 +457,7 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
     if likely is not None and tokens is not None and likely < number and tokens < advice.loaded:
         cut = "a start" if advice.loads_at_start else "the store"
         words["likely"] = f" {likely:,} would cut it to {tokens:,}, at even odds."
-        keeping = f" Keeping {counted(likely, advice.EACH)}"
+        keeping = f" Keeping {counted(likely, advice.COUNTED_NOUN)}"
         words["likely_alone"] = (
             f"{keeping} would cut {cut} to {counted(tokens, 'tokens')}, at even odds."
         )
@@ -465,14 +465,14 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
 
 
 def _assurance(advice: Recommended) -> str:
-    """Return the sentence on how sure it is that the safe number meets the target."""
+    """Return the sentence on the probability that the safe number meets the target."""
     chances = chances_in_words(advice.confidence)
     target = share_in_words(advice.target)
     return f"There are {chances} that {target} later needs are still served."
 
 
 def _saved(advice: Recommended) -> int:
-    """Return how many tokens the safe number saves now."""
+    """Return the number of tokens that the safe number saves now."""
     return max(0, advice.loaded - (advice.boot_tokens or 0))
 
 

@@ -1,4 +1,4 @@
-"""The cap curve: what every cap, and every budget in tokens, serves and costs."""
+"""The cap curve: the share of references that every cap or token budget serves, and its cost."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ from memlab.evidence.prior import (
 from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Ints
 from memlab.sizing import record
-from memlab.sizing.history import SHORT, History, Present, Ranked
+from memlab.sizing.history import MAX_ROWS_WITHOUT_NUMBA, History, Present, Ranked
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -36,29 +36,39 @@ MAX_TOKENS: Final = "max_tokens"
 EXACT_AT: Final = "boot_history_exact_at"
 """Key of ``curve.attrs``: caps at which the statistics over the history are exact."""
 
-EVERY_CAP: Final = 4096
+MAX_FULL_CURVE_ROWS: Final = 4096
 """Largest number of prunable rows for which the curve has a row for every cap."""
 
 ROUND_CAPS: Final = np.array([step * 10**zeros for zeros in range(9) for step in (1, 2, 5)])
 """Round caps, which have a row in every curve that reaches them."""
 
-AROUND: Final = (0, *ROUND_CAPS[3:15].tolist())
+TABLE_CAPS: Final = (0, *ROUND_CAPS[3:15].tolist())
 """Round caps that a table shows beside a recommendation."""
 
-MOMENTS: Final = 30_000_000
-"""Largest number of caps times rows for exact statistics over the history: about one second."""
+MAX_EXACT_CELLS: Final = 30_000_000
+"""Largest product of caps and rows for exact statistics over the history: about one second."""
 
-FEWEST_EXACT: Final = 24
+MIN_EXACT_CAPS: Final = 24
 """Smallest number of caps at which those statistics are exact: four per decade."""
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """What one cap serves and costs.
+    """One cap: the share of references that it serves, and its cost.
 
-    `boot_tokens` is the boot context if the store were compacted to this cap now.
-    `boot_tokens_p95` is the 95th percentile over the history if the cap is held after every row.
-    `days` is the age of the oldest prunable memory that it keeps now.
+    Attributes
+    ----------
+    keep_recent : int
+        The cap.
+    served, served_limits : float, tuple of float
+        Estimated share of references that the cap serves, 0 to 1, and its limits.
+    boot_tokens : int
+        Boot context if the store were compacted to this cap now.
+    boot_tokens_p95 : int or None
+        95th percentile of the boot context over the history if the cap is held after every row.
+        None for a budget.
+    days : float
+        Age in days of the oldest prunable memory that the cap keeps now.
     """
 
     keep_recent: int
@@ -75,8 +85,8 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class BudgetEnd(CurvePoint):
-    """What one budget in tokens serves and costs; `keep_recent` is what it keeps now."""
+class BudgetPoint(CurvePoint):
+    """One token budget; `keep_recent` is the number of prunable memories that it keeps now."""
 
     max_tokens: int
 
@@ -90,10 +100,12 @@ class BudgetEnd(CurvePoint):
 class Sizing:
     """A store prepared for sizing, so that a look-up at any cap or target is cheap.
 
+    The *number* is the quantity that is sized: a cap, or in :class:`BudgetSizing` a token budget.
+
     Attributes
     ----------
-    history, present, references
-        The store as arrays.
+    history, present, references : History, Present, Ranked
+        The rows ever written, the sizes of the present ones, and the references, as arrays.
     unmatched_references : int
         References whose target is not in the frame, or was written later.
     terms : PosteriorSettings
@@ -101,12 +113,13 @@ class Sizing:
     source : str
         Name of the store.
     gaps, lacks_past : Gaps, bool
-        Memories deleted without an archive; whether the frame lacks what the archive keeps.
+        Memories deleted without an archive; whether the frame lacks memories of the archive.
     reads : float
         Share of reads among the references, from 0 to 1. Without references it is 1 if the
-        source tells what is loaded at start, else 0.
+        source lists the memories that are loaded at start, else 0.
     mean : float
-        What a memory of mean length adds to the number: 1 to a cap, its tokens to a budget.
+        Amount that a memory of mean length adds to the number: 1 for a cap, its tokens for a
+        budget.
     """
 
     history: History
@@ -120,7 +133,7 @@ class Sizing:
     reads: float = 0.0
     mean: float = 1.0
 
-    WORD: ClassVar = "cap"
+    NUMBER_NOUN: ClassVar = "cap"
     """Name of the number in a sentence."""
 
     @property
@@ -136,14 +149,14 @@ class Sizing:
     @cached_property
     def ahead(self) -> Posterior:
         """Posterior of the caps for the next stretch, with intervals inflated by the backtest."""
-        plain = record.posterior_of(self.history, self.references, self.terms)
-        return replace(plain, interval_inflation=record.widening(self.cuts))
+        posterior = record.posterior_of(self.history, self.references, self.terms)
+        return replace(posterior, interval_inflation=record.interval_inflation_of(self.cuts))
 
     def choose(self, target: float) -> record.Choice:
         """Return the recommended cap and its verdict.
 
-        It is not below the cap that may have deleted memories without an archive. Otherwise the
-        references to those memories would be missing, and the cap would shrink at every run.
+        If a cap may have deleted memories without an archive, the recommendation is not below it:
+        references to those memories are missing, so the cap would shrink at every run.
         """
         choice = record.choose_cap(
             self.ahead,
@@ -151,16 +164,21 @@ class Sizing:
             prunable=int(np.ceil((self.most - self.floor) / self.mean)),
             far_share=self.references.far_share,
         )
-        spare = 1 - target
-        verdict = record.Verdict.HISTORY_INCOMPLETE
-        least = self.gaps.cap
-        if least is not None:
-            cap = max(choice.keep_recent, least)
-            likely = max(choice.likely, least)
-            return record.Choice(verdict, cap, (choice.interval[0], cap), likely)
-        lost = self.lost / max(len(self.references), 1)
-        if 2 * lost > spare or self.gaps.memories > spare * len(self.history):
-            return replace(choice, verdict=verdict)
+        incomplete = record.Verdict.HISTORY_INCOMPLETE
+        earlier_cap = self.gaps.cap
+        if earlier_cap is not None:
+            cap = max(choice.keep_recent, earlier_cap)
+            return record.Choice(
+                verdict=incomplete,
+                keep_recent=cap,
+                interval=(choice.interval[0], cap),
+                likely=max(choice.likely, earlier_cap),
+            )
+        allowed_misses = 1 - target
+        share_lost = self.lost / max(len(self.references), 1)
+        has_many_gaps = self.gaps.memories > allowed_misses * len(self.history)
+        if 2 * share_lost > allowed_misses or has_many_gaps:
+            return replace(choice, verdict=incomplete)
         return choice
 
     @property
@@ -169,22 +187,25 @@ class Sizing:
         return max(0, round(self.terms.law.worth) - self.references.cluster_count)
 
     def number_for(self, cap: int) -> int:
-        """Return the number that keeps `cap` memories: the cap itself, or a budget."""
+        """Return the number that keeps `cap` memories of mean length: the cap, or a budget."""
         return self.floor + int(np.ceil(cap * self.mean))
 
     def around(self, *numbers: int | None) -> list[int]:
-        """Return the numbers, those that keep round numbers of memories, and `most`, sorted."""
-        shown = {self.most}
-        for cap in AROUND:
+        """Return the numbers of a table around a recommendation, sorted.
+
+        They are `numbers` without None, those of `TABLE_CAPS` below `most`, and `most`.
+        """
+        listed = {self.most}
+        for cap in TABLE_CAPS:
             number = self.number_for(cap)
             if number < self.most:
-                shown.add(number)
-        shown.update(number for number in numbers if number is not None)
-        return sorted(shown)
+                listed.add(number)
+        listed.update(number for number in numbers if number is not None)
+        return sorted(listed)
 
     @property
     def floor(self) -> int:
-        """Part of the number that the load-bearing memories use: 0 for a cap."""
+        """Part of the number that load-bearing memories use: 0 for a cap, tokens for a budget."""
         return 0
 
     @property
@@ -192,8 +213,8 @@ class Sizing:
         """Smallest number that keeps all present memories."""
         return self.present.prunable
 
-    def end(self, number: int) -> CurvePoint:
-        """Return what a number serves and costs. A budget has no ``boot_tokens_p95``."""
+    def point_at(self, number: int) -> CurvePoint:
+        """Return the point of the curve for one number."""
         row = {name: values[0].item() for name, values in self._columns(np.array([number])).items()}
         point = CurvePoint(
             keep_recent=row.get("kept", number),
@@ -203,8 +224,8 @@ class Sizing:
             boot_tokens_p95=row.get("boot_tokens_p95"),
             days=row["days"],
         )
-        if "kept" in row:
-            return BudgetEnd(**vars(point), max_tokens=number)
+        if "kept" in row:  # a budget
+            return BudgetPoint(**vars(point), max_tokens=number)
         return point
 
     def _served(self, caps: Ints) -> Columns:
@@ -216,20 +237,25 @@ class Sizing:
     def curve(self) -> pd.DataFrame:
         """The cap curve, as `cap_curve` returns it."""
         every = np.arange(self.history.prunable + 1)
+        most = every[-1]
+        is_full = len(every) <= MAX_FULL_CURVE_ROWS
         exact = every
-        if len(every) > EVERY_CAP or len(every) * len(self.history) > MOMENTS:
-            exact = _spread(every[-1], max(MOMENTS // len(self.history), FEWEST_EXACT))
+        if not is_full or len(every) * len(self.history) > MAX_EXACT_CELLS:
+            count = max(MAX_EXACT_CELLS // len(self.history), MIN_EXACT_CAPS)
+            exact = _geometric_caps(most, count)
         caps = every
-        if len(every) > EVERY_CAP:
-            # The caps at which the observed share changes, and others evenly spaced by ratio.
+        if not is_full:
+            # the observed share changes at the ranks of references
             changes = np.flatnonzero(np.bincount(self.references.rank, minlength=1))
-            wanted = [_spread(every[-1], EVERY_CAP // 8), ROUND_CAPS, changes, exact]
-            caps = np.unique(np.concatenate(wanted))
-            caps = caps[caps <= every[-1]]
+            spaced = _geometric_caps(most, MAX_FULL_CURVE_ROWS // 8)
+            caps = np.unique(np.concatenate([spaced, ROUND_CAPS, changes, exact]))
+            caps = caps[caps <= most]
         over_history = self.history.boot_at(exact)
-        between = {name: np.interp(caps, exact, known) for name, known in over_history.items()}
-        curve = pd.DataFrame(self._columns(caps, between), index=pd.Index(caps, name=KEEP_RECENT))
-        # Use a range if possible: pandas copies attrs at every step.
+        interpolated = {name: np.interp(caps, exact, known) for name, known in over_history.items()}
+        curve = pd.DataFrame(
+            self._columns(caps, interpolated), index=pd.Index(caps, name=KEEP_RECENT)
+        )
+        # a range if possible, because pandas copies attrs at every step
         exact_at = range(len(every)) if exact is every else exact.tolist()
         curve.attrs = {
             EXACT_AT: exact_at,
@@ -246,17 +272,20 @@ class Sizing:
         return pd.DataFrame(self._columns(wanted), index=pd.Index(wanted, name=KEEP_RECENT))
 
     def largest_within(self, token_budget: int) -> int | None:
-        """Return the largest cap whose boot context stays within a budget, or None.
+        """Return the largest cap whose boot context stays within a budget; None if no cap does.
 
-        The boot context counts now, and at its 95th percentile over the history. If memories have
-        grown longer, a cap may keep more tokens now than ever before.
+        Both the boot context now and its 95th percentile over the history must fit: if memories
+        have grown longer, a cap may keep more tokens now than before. The cap is found by dividing
+        the range between a cap that fits and one that does not.
         """
         present = self.present
         fits = -1
         fails = self.history.prunable + 1
-        at_once = 64 if len(self.history) <= SHORT else 2  # a short history takes more at no cost
+        # without numba, many caps take hardly longer than one
+        divisions = 64 if len(self.history) <= MAX_ROWS_WITHOUT_NUMBA else 2
         while fails - fits > 1:
-            caps = np.unique(np.linspace(fits + 1, fails - 1, at_once + 2)[1:-1].astype(np.int64))
+            spaced = np.linspace(fits + 1, fails - 1, divisions + 2)[1:-1]
+            caps = np.unique(spaced.astype(np.int64))
             now = present.floor.tokens + present.tokens_newest[np.minimum(caps, present.prunable)]
             most = np.maximum(now, self.history.boot_at(caps)["boot_tokens_p95"])
             fits = int(caps[most <= token_budget].max(initial=fits))
@@ -288,23 +317,23 @@ class Sizing:
 class BudgetSizing(Sizing):
     """A store prepared for sizing a budget in tokens.
 
-    Under `TokenBudget` a memory stays while it, all newer memories and the floor fit. So its age
-    rank in tokens is the sum of these. Budgets keep nested sets, as caps do (stack property,
-    Mattson et al. 1970), and one pass over the history gives every budget. The reach of later
-    references is estimated in memories, and a memory counts as the mean number of tokens.
+    `TokenBudget` keeps a memory while the tokens of it, of all newer memories and of the floor fit.
+    Their sum is the memory's age rank in tokens. Budgets keep nested sets, as caps do (stack
+    property, Mattson et al. 1970), so one pass over the history gives the result for every budget.
+    The reach of later references is estimated in memories of mean length.
 
     Attributes
     ----------
     history, present, references, unmatched_references, terms, source, gaps, lacks_past, reads, mean
-        As in `Sizing`, with age ranks and the cap of the gaps in memories of mean length.
-    took : array of int64
+        As in `Sizing`. Age ranks, and the cap of the gaps, are in memories of mean length.
+    needed_budgets : array of int64
         Budget that each reference needed, with the floor; 0 if its target is load-bearing. For a
         target that was deleted without an archive it is the budget expected under the prior.
     """
 
-    took: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    needed_budgets: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
-    WORD: ClassVar = "budget"
+    NUMBER_NOUN: ClassVar = "budget"
 
     @property
     def floor(self) -> int:
@@ -326,10 +355,11 @@ class BudgetSizing(Sizing):
         present = self.present
         room = np.maximum(budgets - self.floor, 0)
         kept = np.searchsorted(present.tokens_newest, room, side="right") - 1
-        observed = np.searchsorted(np.sort(self.took), budgets, side="right")
+        observed = np.searchsorted(np.sort(self.needed_budgets), budgets, side="right")
+        caps = np.floor(room / self.mean + 1e-9).astype(np.int64)  # in memories of mean length
         return {
-            **self._served(np.floor(room / self.mean + 1e-9).astype(np.int64)),
-            "served_observed": observed / (len(self.took) or np.nan),
+            **self._served(caps),
+            "served_observed": observed / (len(self.needed_budgets) or np.nan),
             "kept": kept,
             "boot_tokens": self.floor + present.tokens_newest[kept],
             "pruned": present.prunable - kept,
@@ -349,21 +379,35 @@ def prepare_sizing(
     until: float = DEFAULT_UNTIL,
     law: ReachPrior | None = None,
 ) -> Sizing:
-    """Prepare a frame for look-ups at many caps and targets.
-
-    The result has ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
+    """Prepare a store for look-ups at many caps and targets.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        What ``memlab.load_past`` returns, or the store itself, for its whole past. In a frame with
-        a column ``deleted_at``, memories with a time in it are those that were deleted since: they
-        count as in the past, and not as in the store.
+        A frame from ``memlab.load_past``, or a store, whose history is loaded. Memories with a time
+        in the column ``deleted_at`` are part of the history, and not of the present store.
     references, confidence, until
         As for :func:`memlab.recommend_cap`.
     law : ReachPrior, optional
-        What was needed elsewhere; the one that was fitted on evidence of the same kind when not
-        given, both kinds by how many of each the store has.
+        The prior from other projects. By default it is the mixture of the fitted priors that has
+        the store's share of reads among its references.
+
+    Returns
+    -------
+    Sizing
+        It has ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
+
+    Raises
+    ------
+    ValueError
+        If `confidence` or `until` is out of range.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> sizing = memlab.sizing.prepare_sizing(memlab.store_path("two_years"))
+    >>> bool(sizing.at([10])["served"].iloc[0] <= sizing.at([100])["served"].iloc[0])
+    True
     """
     call = "memlab.sizing.prepare_sizing"
     arguments.expect(law, ReachPrior, call=call, name="law", optional=True)
@@ -373,25 +417,25 @@ def prepare_sizing(
 def in_tokens(sizing: Sizing) -> BudgetSizing:
     """Return the sizing for budgets in tokens from the sizing for caps."""
     history = sizing.history
-    in_memories = sizing.references
-    target = in_memories.target
-    at = in_memories.at
-    alone = history.largest_ranks(target, at, in_tokens=True)
-    took = history.largest_ranks(target, at, in_tokens=True, with_floor=True)
+    references = sizing.references
+    tokens = history.largest_ranks(references.target, references.at, in_tokens=True)
+    tokens_with_floor = history.largest_ranks(
+        references.target, references.at, in_tokens=True, with_floor=True
+    )
     lengths = history.tokens[history.ever_prunable]
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
-    ranks = np.ceil(alone / mean).astype(np.int64)
-    in_means = replace(in_memories, rank=ranks).beyond_gaps(sizing.terms.law)
-    further = np.ceil((in_means.rank - ranks) * mean).astype(np.int64)
+    ranks = np.ceil(tokens / mean).astype(np.int64)
+    in_mean_lengths = replace(references, rank=ranks).beyond_gaps(sizing.terms.law)
+    added_by_gaps = np.ceil((in_mean_lengths.rank - ranks) * mean).astype(np.int64)
     gaps = sizing.gaps
     if gaps.cap is not None:
-        # The budget that deleted those memories had room for all later ones, but not for one more.
-        since = lengths[len(lengths) - gaps.cap :].sum() + lengths.max(initial=0)
-        gaps = gaps._replace(cap=int(np.ceil(since / mean)))
+        # the budget that deleted those memories had room for all later ones, but not for one more
+        least_budget = lengths[len(lengths) - gaps.cap :].sum() + lengths.max(initial=0)
+        gaps = gaps._replace(cap=int(np.ceil(least_budget / mean)))
     return BudgetSizing(
         history=history,
         present=sizing.present,
-        references=in_means,
+        references=in_mean_lengths,
         unmatched_references=sizing.unmatched_references,
         terms=sizing.terms,
         source=sizing.source,
@@ -399,7 +443,7 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
         lacks_past=sizing.lacks_past,
         reads=sizing.reads,
         mean=mean,
-        took=took + further,
+        needed_budgets=tokens_with_floor + added_by_gaps,
     )
 
 
@@ -412,22 +456,23 @@ def prepared(
     *,
     call: str,
 ) -> Sizing:
-    """Prepare a frame on behalf of a public call."""
+    """Prepare a store as :func:`prepare_sizing` does; errors name the public function `call`."""
     frame, references = in_reach(*with_references(frame, references, call=call))
     is_read = references[c.KIND] == "log"
-    # Without references, use the kind of evidence that suits the store's system.
+    # without references, use the kind of evidence that such a system leaves
     reads = float(is_read.mean() if len(is_read) else c.LOADED_AT_START in frame)
-    law = mixture_prior(reads) if law is None else law
+    if law is None:
+        law = mixture_prior(reads)
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
     frame = fill_missing_rows(frame)
     history = History.of(frame)
-    fitting = Ranked.of(frame, history, references)
+    matched = Ranked.of(frame, history, references)
     return Sizing(
         history=history,
         present=Present.of(frame),
-        references=fitting.beyond_gaps(law),
-        unmatched_references=len(references) - len(fitting),
+        references=matched.beyond_gaps(law),
+        unmatched_references=len(references) - len(matched),
         terms=PosteriorSettings(confidence=confidence, until=until, law=law),
         source=str(frame.attrs.get(c.SOURCE, "")),
         gaps=gaps,
@@ -443,36 +488,35 @@ def cap_curve(
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
 ) -> pd.DataFrame:
-    """Compute what every cap serves, and what it costs.
+    """Compute the share of references that every cap serves, and its cost.
 
-    What a cap would have served in the past is exact, under supersession too: a reference counts as
-    served iff its target would still be in a store that was compacted to that cap after every row
-    written and whatever it replaced. What it will serve from now on is estimated from those
-    references and from other projects', weighed by how many there are. The arguments are those of
-    :func:`memlab.recommend_cap`.
+    The share that a cap would have served so far is exact: a reference counts as served if and only
+    if its target would still be in a store that was compacted to that cap after every row written.
+    The share in the next stretch is estimated from these references and from the prior of other
+    projects. The arguments are those of :func:`memlab.recommend_cap`.
 
     Returns
     -------
     DataFrame
-        Indexed by ``keep_recent`` from 0 to the prunable rows there would be now, had none been
-        deleted; every cap up to `EVERY_CAP` rows, beyond that those where the share seen changes
-        and a spread of others.
+        Indexed by ``keep_recent``, from 0 to the number of prunable rows, deleted ones included. Up
+        to `MAX_FULL_CURVE_ROWS` rows there is a row for every cap; beyond that for caps at which
+        the observed share changes, round caps, and caps evenly spaced by ratio.
 
         ==========================  ==========================================================
         ``served``                  estimated share of references served in the next stretch
         ``low``, ``high``           its limits
-        ``served_own``              the same by the store's own references alone
-        ``served_elsewhere``        the same by other projects' references alone
-        ``served_observed``         plain share of the store's references so far
+        ``served_own``              the same from the store's own references alone
+        ``served_elsewhere``        the same from other projects' references alone
+        ``served_observed``         share of the store's references so far that were served
         ``boot_memories``,          the active rows if the store were compacted to this cap now,
         ``boot_tokens``             and their tokens
         ``boot_*_mean, _p95, _max`` the same over the history under continuous compaction, one
-                                    value for each row written; caps at which they were computed
-                                    are in ``attrs``, between those they are interpolated
+                                    value for each row written; they are exact at the caps in
+                                    ``attrs``, and interpolated between these
         ``prunable_share``,         prunable share of the boot context now, by number and by tokens
         ``prunable_share_tokens``
-        ``pruned``                  rows that would go now
-        ``days``                    from the newest row back to the oldest prunable one kept
+        ``pruned``                  rows that a compaction would delete now
+        ``days``                    days from the newest row back to the oldest prunable row kept
         ==========================  ==========================================================
 
         ``served_own`` and ``served_observed`` are NaN without a reference.
@@ -481,6 +525,6 @@ def cap_curve(
     return prepared(frame, references, confidence, until, call=call).curve
 
 
-def _spread(most: int, count: int) -> Ints:
+def _geometric_caps(most: int, count: int) -> Ints:
     """Return about `count` whole numbers from 0 to `most`, evenly spaced by ratio."""
     return np.unique(np.append(np.geomspace(1, most + 1, count).astype(np.int64) - 1, most))

@@ -23,7 +23,7 @@ from memlab.sizing.curve import (
 from memlab.sizing.record import Choice, Verdict, clusters_needed, record_of
 from memlab.text import counted
 
-_WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
+_VERDICTS_WITHOUT_NUMBER: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 """Verdicts without a number."""
 
 
@@ -38,19 +38,22 @@ class SizingGoal(NamedTuple):
     context_window: int = CONTEXT_WINDOW
 
     @classmethod
-    def of(cls, settings: Settings, **asked: Any) -> "SizingGoal":
-        """Return the goal from the arguments, with the settings for those that are None."""
-        goal = {}
+    def of(cls, settings: Settings, **options: Any) -> "SizingGoal":
+        """Return the goal from options; the settings replace those that are None.
+
+        Raise a ValueError or a TypeError if an option is invalid.
+        """
+        fields = {}
         for name in cls._fields:
             value = getattr(settings, name)
             if value is not None:
-                goal[name] = value
-        for name, value in asked.items():
+                fields[name] = value
+        for name, value in options.items():
             if value is None:
                 continue
-            read = arguments.whole_number if name == "keep_recent" else SETTINGS[name]["read"]
-            goal[name] = read(name, value)
-        return cls(**goal)
+            check = arguments.whole_number if name == "keep_recent" else SETTINGS[name]["read"]
+            fields[name] = check(name, value)
+        return cls(**fields)
 
 
 def recommend_cap(
@@ -107,19 +110,19 @@ def recommend_cap(
 
 
 def recommend(
-    past: pd.DataFrame, references: pd.DataFrame, asked: SizingGoal, *, tokens: bool
+    past: pd.DataFrame, references: pd.DataFrame, goal: SizingGoal, *, tokens: bool
 ) -> tuple[Sizing, Advice]:
-    """Return a store prepared for sizing, and the recommended cap or budget."""
-    sizing = prepared_for(past, references, asked, tokens=tokens)
-    advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
-    return sizing, replace(advice, context_window=asked.context_window)
+    """Return a store prepared for sizing, and the recommended cap; a budget with `tokens`."""
+    sizing = prepared_for(past, references, goal, tokens=tokens)
+    advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
+    return sizing, replace(advice, context_window=goal.context_window)
 
 
 def prepared_for(
-    past: pd.DataFrame, references: pd.DataFrame, asked: SizingGoal, *, tokens: bool
+    past: pd.DataFrame, references: pd.DataFrame, goal: SizingGoal, *, tokens: bool
 ) -> Sizing:
-    """Return a store prepared for sizing, by caps or by budgets in tokens."""
-    sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
+    """Return a store prepared for sizing a cap; a budget in tokens with `tokens`."""
+    sizing = prepare_sizing(past, references, confidence=goal.confidence, until=goal.until)
     return in_tokens(sizing) if tokens else sizing
 
 
@@ -135,21 +138,24 @@ def advise(
     if token_budget is not None:
         token_budget = arguments.whole_number("token_budget", token_budget)
     choice = sizing.choose(target)
-    needed = sizing.end(sizing.number_for(choice.keep_recent))
+    needed = sizing.point_at(sizing.number_for(choice.keep_recent))
     largest = None if token_budget is None else sizing.largest_within(token_budget)
-    fits = None if largest is None else sizing.end(largest)
-    verdict = _under_budget(sizing, choice.verdict, needed, token_budget, fits)
-    conflict = verdict is Verdict.TARGET_EXCEEDS_BUDGET
-    likely, *interval = map(sizing.number_for, (choice.likely, *choice.interval))
-    is_number = verdict not in _WITHOUT
-    # Fields of `needed`: the safe number, what it serves and what it costs.
-    safe = vars(needed) if is_number and not conflict else dict.fromkeys(vars(needed))
+    fits = None if largest is None else sizing.point_at(largest)
+    verdict = _verdict_under_budget(sizing, choice.verdict, needed, token_budget, fits)
+    is_conflict = verdict is Verdict.TARGET_EXCEEDS_BUDGET
+    has_number = verdict not in _VERDICTS_WITHOUT_NUMBER
+    likely = sizing.number_for(choice.likely)
+    low, high = choice.interval
+    # the safe number, the share that it serves and its cost; None without a safe number
+    safe_fields = vars(needed)
+    if is_conflict or not has_number:
+        safe_fields = dict.fromkeys(safe_fields)
     values: dict[str, Any] = {
-        **safe,
+        **safe_fields,
         **record_of(sizing.cuts, target)._asdict(),
         "verdict": verdict,
-        "likely": likely if is_number else None,
-        "interval": tuple(interval) if is_number else None,
+        "likely": likely if has_number else None,
+        "interval": (sizing.number_for(low), sizing.number_for(high)) if has_number else None,
         "references": len(sizing.references),
         "cluster_count": sizing.references.cluster_count,
         "weight": sizing.ahead.weight,
@@ -164,12 +170,12 @@ def advise(
         "confidence": sizing.terms.confidence,
         "token_budget": token_budget,
         "within_budget": fits,
-        "trade": (needed, fits) if conflict else (),
+        "trade": (needed, fits) if is_conflict else (),
         "floor": sizing.present.floor,
-        "would_change": tuple(_what_would_change(sizing, verdict, choice, target, token_budget)),
+        "would_change": tuple(_notes(sizing, verdict, choice, target, token_budget)),
         "token_rule": sizing.present.token_rule,
         "source": sizing.source,
-        "likely_boot_tokens": sizing.end(likely).boot_tokens if is_number else None,
+        "likely_boot_tokens": sizing.point_at(likely).boot_tokens if has_number else None,
         "loads_at_start": not sizing.present.recalled,
     }
     if isinstance(sizing, BudgetSizing):
@@ -177,7 +183,7 @@ def advise(
     return Advice(**values)
 
 
-def _under_budget(
+def _verdict_under_budget(
     sizing: Sizing,
     verdict: Verdict,
     needed: CurvePoint,
@@ -190,13 +196,13 @@ def _under_budget(
     if fits is None:
         return Verdict.FLOOR_EXCEEDS_BUDGET
     number = needed.number
-    if not isinstance(sizing, BudgetSizing):  # a cap above all memories costs as much as all
+    if not isinstance(sizing, BudgetSizing):  # a cap above all memories costs no more than all
         number = min(number, sizing.most)
     return Verdict.TARGET_EXCEEDS_BUDGET if number > fits.number else verdict
 
 
-def _what_is_missing(sizing: Sizing) -> Iterator[str]:
-    """Yield notes on the parts of the history that sizing lacks."""
+def _history_notes(sizing: Sizing) -> Iterator[str]:
+    """Yield notes on the parts of the history that are missing."""
     gaps = sizing.gaps
     if sizing.lacks_past:
         yield (
@@ -209,11 +215,11 @@ def _what_is_missing(sizing: Sizing) -> Iterator[str]:
         yield f"{counted(gaps.memories)} {were} deleted without an archive, {newest}"
 
 
-def _what_would_change(
+def _notes(
     sizing: Sizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
 ) -> Iterator[str]:
     """Yield notes on what would change the recommendation, the most important first."""
-    yield from _what_is_missing(sizing)
+    yield from _history_notes(sizing)
     if sizing.lost:
         yield (
             f"{sizing.lost:,} references name nothing that is known: they count as misses, to "
@@ -222,23 +228,23 @@ def _what_would_change(
     if sizing.gaps.cap is not None:
         yield (
             f"the number is no smaller than {sizing.number_for(sizing.gaps.cap):,}, all prunable "
-            f"memories written since: the {sizing.WORD} that deleted those memories was no larger, "
-            "and what it lost would ask for more; memlab compact, and SqliteMemoryStore(path, "
-            "archive=True), keep what they delete"
+            f"memories written since: the {sizing.NUMBER_NOUN} that deleted those memories was no "
+            "larger, and what it lost would ask for more; memlab compact, and "
+            "SqliteMemoryStore(path, archive=True), keep what they delete"
         )
-    yield from _by_verdict(sizing, verdict, choice, target, token_budget)
+    yield from _verdict_notes(sizing, verdict, choice, target, token_budget)
     if verdict is not Verdict.NOTHING_PRUNABLE:
-        yield from _on_the_limits(sizing)
-    served = len(sizing.references) - int(sizing.references.losable.sum())
-    if served:
-        to_floor = f"{counted(served, 'references')} to load-bearing memories"
-        yield f"{to_floor}, which every {sizing.WORD} serves"
+        yield from _limit_notes(sizing)
+    always_served = len(sizing.references) - int(sizing.references.losable.sum())
+    if always_served:
+        to_floor = f"{counted(always_served, 'references')} to load-bearing memories"
+        yield f"{to_floor}, which every {sizing.NUMBER_NOUN} serves"
     if sizing.unmatched_references:
         unmatched = counted(sizing.unmatched_references, "references")
         yield f"left out: {unmatched} to something that is no earlier memory of this store"
 
 
-def _on_the_limits(sizing: Sizing) -> Iterator[str]:
+def _limit_notes(sizing: Sizing) -> Iterator[str]:
     """Yield notes on the weight of the store's references and the width of the limits."""
     if sizing.missing:
         yield (
@@ -259,7 +265,7 @@ def _on_the_limits(sizing: Sizing) -> Iterator[str]:
         )
 
 
-def _by_verdict(
+def _verdict_notes(
     sizing: Sizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
 ) -> Iterator[str]:
     """Yield the notes that belong to a verdict."""
@@ -277,7 +283,7 @@ def _by_verdict(
                 "budget: supersede or shorten decisions and skills, or raise the budget"
             )
         case Verdict.TARGET_EXCEEDS_BUDGET:
-            fits = f"the {sizing.WORD} that fits and what it serves"
+            fits = f"the {sizing.NUMBER_NOUN} that fits and what it serves"
             yield f"a larger budget, a lower target, or {fits}"
         case Verdict.HORIZON_TOO_SHORT:
             yield (
@@ -292,5 +298,5 @@ def _by_verdict(
                 f"{sizing.references.cluster_count:,} are known"
             )
         case Verdict.OK | Verdict.FROM_OTHER_PROJECTS:
-            smaller = f"takes a smaller {sizing.WORD}, a higher one a larger"
+            smaller = f"takes a smaller {sizing.NUMBER_NOUN}, a higher one a larger"
             yield f"a lower target than {target:.0%} {smaller}"

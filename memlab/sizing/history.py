@@ -26,10 +26,10 @@ _PRESENT: Final = (c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.CREATED_AT, *LABELS
 """Columns that describe the present memories."""
 
 
-SHORT: Final = 2_048
-"""Largest number of rows for which numba is not used: it takes a second to load."""
+MAX_ROWS_WITHOUT_NUMBA: Final = 2_048
+"""Largest number of rows for which numba is not used, because importing it takes a second."""
 
-LARGEST_SHOWN: Final = 5
+MAX_LARGE_ROWS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def floor_of(frame: pd.DataFrame) -> Floor:
     sizes = np.bincount(codes[named], minlength=len(kinds))
     costs = np.bincount(codes[named], tokens[named], minlength=len(kinds)).astype(np.int64)
     by_kind = zip(map(str, kinds), sizes.tolist(), costs.tolist(), strict=True)
-    largest = np.argsort(-tokens, kind="stable")[:LARGEST_SHOWN]
+    largest = np.argsort(-tokens, kind="stable")[:MAX_LARGE_ROWS]
     large_rows = zip(
         frame[c.MEMORY_ID].array.take(rows[largest]),
         frame[c.KIND].array.take(rows[largest]),
@@ -95,9 +95,19 @@ def floor_of(frame: pd.DataFrame) -> Floor:
 
 @dataclass(frozen=True)
 class History:
-    """Rows in the order of writing. At each moment one row is written, and rows it replaces end.
+    """The rows of a store in the order of writing, as arrays.
 
-    `end` is the moment at which each row was replaced, or the number of rows if it was not.
+    A *moment* is the number of the row that is written in it, from 0. A row that supersedes others
+    ends them in the moment in which it is written.
+
+    Attributes
+    ----------
+    ever_prunable : array of bool
+        Whether each row is prunable while it is active.
+    end : array of int64
+        The moment in which each row was superseded; the number of rows if it was not.
+    tokens : array of int64
+        Tokens of each row.
     """
 
     ever_prunable: Flags
@@ -108,9 +118,9 @@ class History:
     def of(cls, frame: pd.DataFrame) -> "History":
         """Return the frame's rows as a history."""
         end = np.full(len(frame), len(frame), np.int64)
-        rows, by = successors(frame)
-        known = by > rows
-        end[rows[known]] = by[known]
+        rows, successor = successors(frame)
+        is_later = successor > rows
+        end[rows[is_later]] = successor[is_later]
         ever_prunable = ~frame[c.LOAD_BEARING].to_numpy(dtype=bool)
         tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)
         return cls(ever_prunable, end, tokens)
@@ -120,24 +130,24 @@ class History:
 
     @cached_property
     def superseded(self) -> bool:
-        """Whether any row was superseded: its age rank stops growing before the last moment."""
+        """Whether any row was superseded. Without one, age ranks only grow with time."""
         return bool((self.end < len(self)).any())
 
     @cached_property
     def prunable(self) -> int:
-        """Number of prunable rows at the end, if none had been deleted."""
+        """Number of active prunable rows at the end, deleted ones included."""
         return int((self.ever_prunable & (self.end == len(self))).sum())
 
     @cached_property
     def prunable_before(self) -> Ints:
-        """Number of ever prunable rows before each row, and before the next one to be written."""
+        """Number of ever prunable rows written before each moment, shape (rows + 1,)."""
         return np.concatenate([[0], np.cumsum(self.ever_prunable, dtype=np.int64)])
 
     @cached_property
     def active_before(self) -> Ints:
-        """Number of those rows that are not superseded by then."""
-        gone = np.bincount(self.end[self.ever_prunable], minlength=len(self) + 1)
-        before: Ints = self.prunable_before - np.append(0, np.cumsum(gone)[:-1])
+        """Number of active prunable rows before each moment, shape (rows + 1,)."""
+        superseded = np.bincount(self.end[self.ever_prunable], minlength=len(self) + 1)
+        before: Ints = self.prunable_before - np.append(0, np.cumsum(superseded)[:-1])
         return before
 
     @cached_property
@@ -149,7 +159,7 @@ class History:
         return memories, tokens
 
     def _active_total(self, rows: Ints, amounts: Ints) -> Ints:
-        """Return the sum of the amounts of the active ones among `rows` after every moment."""
+        """Return the sum of `amounts` over those of `rows` that are active after each moment."""
         change = np.zeros(len(self) + 1, np.int64)
         change[rows] = amounts
         np.subtract.at(change, self.end[rows], amounts)
@@ -166,17 +176,18 @@ class History:
     ) -> Ints:
         """Return the largest age rank of each target in the moments before `at`; 0 if load-bearing.
 
-        The age rank at a moment is the number of prunable memories that are at least as new, or
-        their tokens, plus the tokens of the floor if `with_floor`. It is the stack distance of a
-        reference (Mattson et al. 1970): a store that is held to a cap or budget of `k` at every
-        moment still has the target if and only if the largest rank is at most `k`.
+        The age rank at a moment is the number of active prunable memories that are at least as new
+        as the target. With `in_tokens` it is the number of their tokens, and with `with_floor` the
+        tokens of the floor are added. The largest rank is the stack distance of a reference
+        (Mattson et al. 1970): a store that is held to a cap or a budget of `k` at every moment
+        still has the target if and only if this rank is at most `k`.
         """
         weight = np.where(self.ever_prunable, self.tokens if in_tokens else 1, 0)
         floor = self.floor[1] if with_floor else np.zeros(len(self), np.int64)
         if not self.superseded:  # sums only grow, so the last one is the largest
             before = np.append(0, np.cumsum(weight))
             sums = before[at] - before[target] + floor[np.maximum(at - 1, 0)]
-        elif len(self) <= SHORT:
+        elif len(self) <= MAX_ROWS_WITHOUT_NUMBA:
             sums = _largest_sums(weight, self.end, floor, target, at)
         else:
             from memlab.sizing.kernels import largest_sums
@@ -193,7 +204,7 @@ class History:
                 kept = np.minimum(written, cap)
                 yield kept, tokens[written] - tokens[written - kept]
             return
-        if len(self) <= SHORT:
+        if len(self) <= MAX_ROWS_WITHOUT_NUMBA:
             yield from self._kept_by_ranks(np.array([*caps]))
             return
         from memlab.sizing.kernels import kept_over_time
@@ -205,14 +216,14 @@ class History:
     def _kept_by_ranks(self, caps: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Yield the results of `kept_over_time` for a short history, for all caps at once."""
         n = len(self)
-        largest = np.zeros(n, np.int64)
+        largest = np.zeros(n, np.int64)  # the largest age rank of each row so far
         tokens = np.zeros(n + 1, np.int64)
-        upto = np.arange(1, n + 1)
+        present_ranks = np.arange(1, n + 1)
         kept = np.empty((len(caps), 2, n), np.int64)
         for moment in range(n):
-            there = self.ever_prunable[: moment + 1] & (self.end[: moment + 1] > moment)
-            newest_first = there.nonzero()[0][::-1]
-            ranks = np.maximum(largest[newest_first], upto[: len(newest_first)])
+            is_active = self.ever_prunable[: moment + 1] & (self.end[: moment + 1] > moment)
+            newest_first = is_active.nonzero()[0][::-1]
+            ranks = np.maximum(largest[newest_first], present_ranks[: len(newest_first)])
             largest[newest_first] = ranks
             count = ranks.searchsorted(caps, side="right")
             self.tokens[newest_first].cumsum(out=tokens[1 : len(ranks) + 1])
@@ -221,38 +232,42 @@ class History:
         yield from map(tuple, kept)
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Return mean, p95 and max of the boot context over the history under each cap, by name.
+        """Return mean, p95 and max of the boot context over the history under each cap.
 
-        Each cap is held after every row written.
+        Each cap is held after every row written. The result has an array of shape (caps,) by column
+        name, such as ``boot_tokens_p95``.
         """
-        measured = np.zeros((6, len(caps)))
+        memories_by_measure = np.zeros((len(_MEASURES), len(caps)))
+        tokens_by_measure = np.zeros((len(_MEASURES), len(caps)))
         if len(self):
             floor_memories, floor_tokens = self.floor
             for place, (memories, tokens) in enumerate(self.kept_over_time(caps)):
-                measured[:3, place] = mean_p95_max(memories + floor_memories)
-                measured[3:, place] = mean_p95_max(tokens + floor_tokens)
-        names = [f"boot_{of}_{what}" for of in ("memories", "tokens") for what in _MEASURES]
-        return {
-            name: values if name.endswith("mean") else values.astype(np.int64)
-            for name, values in zip(names, measured, strict=True)
-        }
+                memories_by_measure[:, place] = mean_p95_max(memories + floor_memories)
+                tokens_by_measure[:, place] = mean_p95_max(tokens + floor_tokens)
+        columns: dict[str, npt.NDArray[Any]] = {}
+        for unit, measured in (("memories", memories_by_measure), ("tokens", tokens_by_measure)):
+            for measure, values in zip(_MEASURES, measured, strict=True):
+                is_mean = measure == "mean"
+                columns[f"boot_{unit}_{measure}"] = values if is_mean else values.astype(np.int64)
+        return columns
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """References as arrays, in the order in which they arose.
+    """References as arrays, one element each, in the order in which they arose.
 
     Attributes
     ----------
     rank : array of int64
-        Age rank of the target: the smallest cap that would have served the reference.
+        Age rank of the target: the smallest cap that would have served the reference; 0 if the
+        target is load-bearing.
     written, active : array of int64
-        Prunable rows written by then, and those of them not superseded by then.
+        Number of prunable rows written before the reference, and of those that were still active.
     at, target : array of int64
-        Row about to be written, and row of the target.
+        The moment of the reference (the row written next), and the row of the target.
     cluster : array of int64
-        Number of the task in which the reference arose; of the moment for a read, or without a
-        task.
+        Number of the task in which the reference arose. A read, and a reference without a task, has
+        a number of its moment.
     lost : array of bool
         Whether the target was deleted without an archive.
     """
@@ -269,7 +284,7 @@ class Ranked:
     def of(cls, frame: pd.DataFrame, history: History, references: pd.DataFrame) -> "Ranked":
         """Return the references that fit the frame as arrays."""
         target, at, place = references_on_rows(frame, references)
-        logged = (references[c.KIND] == "log").to_numpy(dtype=bool)[place]
+        is_read = (references[c.KIND] == "log").to_numpy(dtype=bool)[place]
         by_moment = len(frame) + np.arange(len(frame) + 1)
         cluster = by_moment.copy()
         tasks = np.flatnonzero(frame[c.SOURCE_TASK_REF].notna().to_numpy())
@@ -279,7 +294,7 @@ class Ranked:
             written=history.prunable_before[at],
             active=history.active_before[at],
             at=at,
-            cluster=np.where(logged, by_moment[at], cluster[at]),
+            cluster=np.where(is_read, by_moment[at], cluster[at]),
             target=target,
             lost=rows_of_gaps(frame)[target],
         )
@@ -301,15 +316,16 @@ class Ranked:
         )
 
     def beyond_gaps(self, law: ReachPrior) -> "Ranked":
-        """Return the references, with the median rank under the prior for those to lost memories.
+        """Return the references with estimated ranks for lost targets.
 
-        The median is conditional on a rank of at least the present one, and at most `written`.
+        The rank that is known for a lost target is a lower limit. The estimate is the median of the
+        prior between that limit and `written`.
         """
         lost = self.lost
         if not lost.any():
             return self
-        least = log_rank_fraction(self.rank[lost], self.written[lost])
-        share = np.interp(least, law.reach_at(LEVELS), LEVELS)
+        least_reach = log_rank_fraction(self.rank[lost], self.written[lost])
+        share = np.interp(least_reach, law.reach_at(LEVELS), LEVELS)
         expected = rank_at(law.reach_at((1 + share) / 2), self.written[lost])
         rank = self.rank.copy()
         rank[lost] = np.clip(np.ceil(expected), rank[lost], self.written[lost])
@@ -317,19 +333,19 @@ class Ranked:
 
     @cached_property
     def losable(self) -> Flags:
-        """Whether a cap could fail each reference: true for those to prunable memories."""
+        """Whether each reference is to a prunable memory, which a cap may have deleted by then."""
         return self.rank > 0
 
     @cached_property
     def reach(self) -> tuple[Floats, Floats]:
-        """Reaches of those references in increasing order, and the memories written at each."""
+        """Reaches of losable references in increasing order, and the `written` of each."""
         reach = log_rank_fraction(self.rank[self.losable], self.written[self.losable])
         order = np.argsort(reach, kind="stable")
         return reach[order], self.written[self.losable][order].astype(np.float64)
 
     @cached_property
     def cluster_count(self) -> int:
-        """Number of clusters among those references: the effective sample size.
+        """Number of clusters among losable references: the effective sample size.
 
         References that arise in one task are not independent, so a task counts once, as in
         cluster sampling (Kish 1965).
@@ -337,7 +353,7 @@ class Ranked:
         return len(np.unique(self.cluster[self.losable]))
 
     def share_at(self, caps: Ints) -> Floats:
-        """Return the plain share of references that each cap would have served; NaN for none."""
+        """Return the share of references that each cap would have served; NaN if there are none."""
         if not len(self):
             return np.full(len(caps), np.nan)
         cumulative = np.cumsum(np.bincount(self.rank))
@@ -346,19 +362,33 @@ class Ranked:
 
     @cached_property
     def far_share(self) -> float:
-        """Share of those references whose rank is more than half of the active memories."""
+        """Share of losable references whose rank is more than half of the active memories."""
         far = (2 * self.rank > self.active)[self.losable]
         return float(far.mean()) if len(far) else 0.0
 
     @cached_property
     def always(self) -> float:
-        """Share of references that every cap serves."""
+        """Share of references that every cap serves: those to load-bearing memories."""
         return float(1 - self.losable.mean()) if len(self) else 0.0
 
 
 @dataclass(frozen=True)
 class Present:
-    """Sizes of the present memories: tokens and days of the newest prunable ones, cumulated."""
+    """Sizes of the present memories.
+
+    Attributes
+    ----------
+    tokens_newest : array of int64, shape (prunable + 1,)
+        Tokens of the newest n prunable memories together, by n.
+    days_newest : array of float64, shape (prunable + 1,)
+        Days from the newest memory back to the oldest of the newest n prunable ones, by n.
+    floor : Floor
+        Size of the load-bearing memories.
+    token_rule : str
+        How tokens were counted.
+    recalled : bool
+        Whether the agent only searches memories, and loads none at start.
+    """
 
     tokens_newest: Ints
     days_newest: Floats
@@ -393,7 +423,7 @@ class Present:
 
     @property
     def tokens(self) -> int:
-        """Tokens that an agent loads at start now, or recalls from."""
+        """Tokens of all active memories: those that an agent loads at start, or searches."""
         return self.floor.tokens + int(self.tokens_newest[-1])
 
 
@@ -406,18 +436,26 @@ def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) 
         sums[row : end[row]] += weight[row]
         pairs = member[start[row] : start[row + 1]]
         if len(pairs):
-            upto = np.maximum.accumulate(sums[row : end[row]])
-            largest[pairs] = upto[np.minimum(at[pairs], end[row]) - row - 1]
+            largest_so_far = np.maximum.accumulate(sums[row : end[row]])
+            largest[pairs] = largest_so_far[np.minimum(at[pairs], end[row]) - row - 1]
     return largest
 
 
 def grouped(key: Ints, groups: int) -> tuple[Ints, Ints]:
-    """Return the start of each group in the second array, which holds the members by group."""
+    """Group the places of `key` by its value, which is below `groups`.
+
+    Return two arrays: the place in the second one where each group starts, shape (groups + 1,), and
+    the members of all groups, one group after the other.
+
+    >>> start, member = grouped(np.array([1, 0, 1]), 2)
+    >>> start.tolist(), member.tolist()
+    ([0, 1, 3], [1, 0, 2])
+    """
     start = np.append(0, np.cumsum(np.bincount(key, minlength=groups)))
     return start, np.argsort(key, kind="stable")
 
 
 def mean_p95_max(values: Ints) -> tuple[float, int, int]:
     """Return the mean, the nearest-rank 95th percentile and the maximum of one value or more."""
-    nearest = -(-95 * len(values) // 100) - 1
-    return values.mean(), np.partition(values, nearest)[nearest], values.max()
+    place = -(-95 * len(values) // 100) - 1
+    return values.mean(), np.partition(values, place)[place], values.max()

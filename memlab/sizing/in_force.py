@@ -1,4 +1,4 @@
-"""The policy in force by a store's settings: a valid stored number, or a new recommendation."""
+"""The policy in force for a store: that of its settings, with a stored or a new number."""
 
 from typing import NamedTuple
 
@@ -17,20 +17,32 @@ from memlab.text import command
 
 
 class EffectivePolicy(NamedTuple):
-    """A policy and a note on its number; the note is empty for a number that a person set."""
+    """The policy in force, and a note on its number.
+
+    Attributes
+    ----------
+    policy : Policy or None
+        The policy; None if the settings have none, or its number has expired.
+    words : str
+        When the number was found and how long it is valid, or the error; empty for a number that a
+        person set.
+    """
 
     policy: Policy | None
     words: str = ""
 
     def keep(self, settings: Settings) -> int | None:
-        """Return the cap of a policy by recency, else None; the settings' cap if it expired."""
+        """Return the cap of a policy by recency; None for another policy.
+
+        If the policy's number has expired, it is the expired cap of the settings.
+        """
         if self.policy is None:
             return settings.keep_recent
         return self.policy.keep if isinstance(self.policy, KeepRecent) else None
 
 
 def effective_policy(source: Source) -> EffectivePolicy:
-    """Return the policy in force for display: without a policy but with the error if it expired."""
+    """Return the policy in force for display. If its number has expired, `words` has the error."""
     try:
         return policy_in_force(source)
     except MemlabError as error:
@@ -38,7 +50,7 @@ def effective_policy(source: Source) -> EffectivePolicy:
 
 
 def policy_in_force(source: Source) -> EffectivePolicy:
-    """Return the policy in force, without a policy if the settings have none.
+    """Return the policy in force; its `policy` is None if the settings have none.
 
     Raises
     ------
@@ -47,26 +59,27 @@ def policy_in_force(source: Source) -> EffectivePolicy:
     """
     settings = settings_of(source)
     if settings.is_auto:
-        return _found_now(source)
+        return _recommended_now(source)
     policy = policy_in(settings)
     sized = settings.sized
-    if replaced := replaced_in(settings):
+    replaced = replaced_in(settings)
+    if replaced:
         words = f"memlab.toml names {replaced}, which {REPLACED[replaced]} has replaced"
         return EffectivePolicy(policy, words)
     if policy is None or sized is None:
         return EffectivePolicy(policy)
     past = rows_in_reach(fill_missing_rows(load_past(source)))
     written = int((~past[LOAD_BEARING]).sum())
-    name = _number_of(settings)
+    line = _setting_line(settings)
     found = f"found at {sized.memories:,} memories on {sized.at:%Y-%m-%d}"
     if written < sized.until:
         until = f"valid until {sized.until:,} are written; there are {written:,}"
-        return EffectivePolicy(policy, f"{name} was {found}, and is {until}")
+        return EffectivePolicy(policy, f"{line} was {found}, and is {until}")
     raise settings.error(
         "policy",
-        f"{name} was {found} and has expired: it was valid up to {sized.until:,} memories, and "
-        f"there are {written:,}; "
-        f'{_size(source, settings)} finds it again, and "auto" in its place has it found each time',
+        f"{line} was {found} and has expired: it was valid up to {sized.until:,} memories, and "
+        f"there are {written:,}; {_size_command(source, settings)} finds it again, and "
+        '"auto" in its place has it found each time',
     )
 
 
@@ -85,35 +98,35 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
     return policy, words
 
 
-def _found_now(source: Source) -> EffectivePolicy:
+def _recommended_now(source: Source) -> EffectivePolicy:
     """Size a store by its settings and logs, and return the policy with the safe number."""
-    found = StoreHistory.of(source, call="memlab.sizing").with_references()
-    settings = found.settings
-    asked = SizingGoal.of(settings)
+    history = StoreHistory.of(source, call="memlab.sizing").with_references()
+    settings = history.settings
     tokens = (settings.policy or {})["name"] == "tokens"
-    _, advice = recommend(found.past, found.references, asked, tokens=tokens)
+    goal = SizingGoal.of(settings)
+    _, advice = recommend(history.past, history.references, goal, tokens=tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
-        return EffectivePolicy(KeepAll(), f"{_number_of(settings)}: {advice.verdict.meaning}")
+        return EffectivePolicy(KeepAll(), f"{_setting_line(settings)}: {advice.verdict.meaning}")
     if advice.policy is None:
         raise settings.error(
             "policy",
-            f"{_number_of(settings)} finds no number, for {advice.verdict.meaning}; "
-            f"{_size(source, settings).removesuffix(' --save')} shows what can be had",
+            f"{_setting_line(settings)} finds no number, for {advice.verdict.meaning}; "
+            f"{_size_command(source, settings).removesuffix(' --save')} shows what can be had",
         )
     return EffectivePolicy(
-        policy_in(settings, advice.number), f"{_number_of(settings)}: {advice.numbers}"
+        policy_in(settings, advice.number), f"{_setting_line(settings)}: {advice.numbers}"
     )
 
 
-def _number_of(settings: Settings) -> str:
-    """Return the policy's number as a line of the settings."""
+def _setting_line(settings: Settings) -> str:
+    """Return the policy's number as it is written in the settings, such as ``keep = 200``."""
     policy = settings.policy or {}
     name = NUMBERS.get(policy["name"], "")
     number = policy.get(name)
     return f'{name} = "{number}"' if isinstance(number, str) else f"{name} = {number:,}"
 
 
-def _size(source: Source, settings: Settings) -> str:
+def _size_command(source: Source, settings: Settings) -> str:
     """Return the command that recommends and saves a number of the policy's kind."""
     by = ("--unit", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
     return command("size", source.name, *by, "--save")

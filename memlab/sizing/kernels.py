@@ -12,8 +12,9 @@ def kept_over_time(
 ) -> tuple[Ints, Ints]:  # pragma: no cover - compiled
     """Return the number and the tokens of the prunable rows that a cap leaves after every moment.
 
-    At each moment a row is written, the rows it replaces end, and the oldest are deleted until the
-    cap holds. `start` and `member` are the rows grouped by their end.
+    At each moment a row is written, the rows that it supersedes end, and the oldest rows are
+    deleted until the cap holds. `start` and `member` are the rows grouped by their end; see
+    :func:`memlab.sizing.history.grouped`.
     """
     n = len(ever_prunable)
     items_then = np.empty(n, np.int64)
@@ -44,10 +45,13 @@ def kept_over_time(
 def largest_sums(
     weight: Ints, end: Ints, floor: Ints, start: Ints, member: Ints, at: Ints
 ) -> Ints:  # pragma: no cover - compiled
-    """Return, for each pair, the largest sum of weights at least as new as its target before `at`.
+    """Return the largest age rank of the target of each reference before the moment `at`.
 
-    A row has its weight from its moment to its end. A segment tree holds the changes: each node has
-    their sum and the largest prefix sum. `start` and `member` are the pairs grouped by target.
+    The rank at a moment is the sum of `floor` and of the `weight` of all active rows that are at
+    least as new as the target. A row is active from its moment to its end. The rows are added from
+    the newest to the oldest, so that the rank is a sum over the rows added so far. A segment tree
+    over moments holds the changes of this sum: `total` has the sum of the changes below each node,
+    and `most` their largest prefix sum. `start` and `member` are the references grouped by target.
     """
     n = len(weight)
     width = 1
@@ -61,17 +65,19 @@ def largest_sums(
         _add(total, most, row + 1, -floor[row])
         _add(total, most, end[row], -weight[row])
         for i in range(start[row], start[row + 1]):
-            pair = member[i]
-            node = width + min(at[pair], end[row])
+            reference = member[i]
+            node = width + min(at[reference], end[row])
             while node > 1:
-                if node & 1:
-                    largest[pair] = max(most[node - 1], total[node - 1] + largest[pair])
+                if node & 1:  # a right child: all moments of its left sibling are before
+                    sibling = node - 1
+                    largest[reference] = max(most[sibling], total[sibling] + largest[reference])
                 node >>= 1
     return largest
 
 
 @njit(cache=True)
 def _add(total: Ints, most: Ints, moment: int, amount: int) -> None:  # pragma: no cover - compiled
+    """Add an amount to the change at a moment, and update the nodes above it."""
     node = len(total) // 2 + moment
     total[node] += amount
     most[node] = total[node]

@@ -17,21 +17,23 @@ from memlab.sizing.history import History, Ranked
 CUTS: Final = (0.5, 0.6, 0.7, 0.8)
 """Shares of the rows written at which the history is split for a backtest."""
 
-AFTER: Final = 0.2
-"""Share of the rows after a split on which the cap is measured."""
+TEST_SHARE: Final = 0.2
+"""Length of the test part after a split, as a share of all rows."""
 
-FEWEST_AFTER: Final = 5
-"""Smallest number of references after a split that counts in the inflation of intervals."""
+MIN_TEST_REFERENCES: Final = 5
+"""Smallest number of test references of a split that counts in the inflation of intervals."""
 
-WATCHED: Final = (0.5, 0.75, 0.9, 0.95)
+INFLATION_SHARES: Final = (0.5, 0.75, 0.9, 0.95)
 """Shares of references at which the inflation of intervals is computed."""
 
-MOST_SURPRISING: Final = 2.0
-"""Largest surprise that counts, in standard deviations. A larger one among few references would
-inflate every later interval."""
+MAX_SURPRISE: Final = 2.0
+"""Limit of a surprise, in standard deviations: a larger one counts as this much.
 
-PRIOR: Final = 4.0
-"""Weight of the prior that intervals are right, in splits."""
+Without a limit, one surprise among few references would inflate every later interval.
+"""
+
+PRIOR_SPLITS: Final = 4.0
+"""Weight of the prior belief that intervals are right, as a number of splits."""
 
 
 class TrackRecord(NamedTuple):
@@ -49,9 +51,18 @@ class TrackRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class BacktestSplit:
-    """A history before a split, and the age ranks of the references in the fifth that followed.
+    """A history until a split, and the references of the test part that followed.
 
-    `plain` is the posterior before the split, without inflated intervals. `after` is sorted.
+    Attributes
+    ----------
+    share : float
+        Share of all rows before the split.
+    history, references : History, Ranked
+        The history and the references before the split.
+    plain : Posterior
+        The posterior from these, without inflated intervals.
+    after : array of int64
+        Age ranks of the test references, sorted.
     """
 
     share: float
@@ -64,7 +75,7 @@ class BacktestSplit:
     def posterior(self) -> Posterior:
         """Posterior at the split, with intervals inflated by the backtest before it."""
         earlier = backtest_splits(self.history, self.references, self.plain.terms, CUTS)
-        return replace(self.plain, interval_inflation=widening(earlier))
+        return replace(self.plain, interval_inflation=interval_inflation_of(earlier))
 
     @property
     def prunable(self) -> int:
@@ -72,22 +83,25 @@ class BacktestSplit:
         return int(self.history.active_before[-1])
 
     def needed(self, target: float) -> int:
-        """Return the smallest cap that would have met the target afterwards."""
+        """Return the smallest cap that would have met the target in the test part."""
         return int(self.after[math.ceil(target * len(self.after) - 1e-9) - 1])
 
     def achieved(self, cap: int) -> float:
-        """Return the share of the references after the split that a cap would have served."""
+        """Return the share of the test references that a cap would have served."""
         return float(np.searchsorted(self.after, cap, side="right") / len(self.after))
 
     def surprise(self, target: float) -> float:
-        """Return how many standard deviations the needed reach exceeds the expected one, or 0."""
-        expected, _, high = self.plain.cap_for(target)
-        middle, limit, came = log_rank_fraction(
-            [expected, high, self.needed(target)], self.plain.middle
-        )
+        """Return by how many standard deviations the needed reach exceeds the expected one.
+
+        The result is between 0 and `MAX_SURPRISE`.
+        """
+        expected_cap, _, upper_cap = self.plain.cap_for(target)
+        caps = [expected_cap, upper_cap, self.needed(target)]
+        expected, upper, needed = log_rank_fraction(caps, self.plain.middle)
+        # the upper limit is `quantile` standard deviations above the expected reach
         quantile = NormalDist().inv_cdf(self.plain.terms.confidence)
-        surprise = quantile * float((came - middle) / max(limit - middle, 1e-3))
-        return min(max(surprise, 0.0), MOST_SURPRISING)
+        surprise = quantile * float((needed - expected) / max(upper - expected, 1e-3))
+        return min(max(surprise, 0.0), MAX_SURPRISE)
 
 
 def posterior_of(history: History, references: Ranked, terms: PosteriorSettings) -> Posterior:
@@ -106,12 +120,12 @@ def posterior_of(history: History, references: Ranked, terms: PosteriorSettings)
 def backtest_splits(
     history: History, references: Ranked, terms: PosteriorSettings, shares: Sequence[float]
 ) -> list[BacktestSplit]:
-    """Return the splits of a history after some shares of its rows."""
+    """Split a history after each of some shares of its rows."""
     n = len(history)
     splits = []
     for share in shares:
         first = round(share * n)
-        last = round((share + AFTER) * n)
+        last = round((share + TEST_SHARE) * n)
         if last >= n:
             last = n + 1  # references after the last row count too
         before = history.until(first)
@@ -128,15 +142,15 @@ def backtest_splits(
     return splits
 
 
-def record_of(cuts: Sequence[BacktestSplit], target: float) -> TrackRecord:
-    """Return how often the safe cap for a target would have met it."""
+def record_of(splits: Sequence[BacktestSplit], target: float) -> TrackRecord:
+    """Return the track record of the safe cap for a target, over splits with test references."""
     missed = 0
     ratios = []
-    for cut in cuts:
-        if not len(cut.after):
+    for split in splits:
+        if not len(split.after):
             continue
-        _, _, chosen = cut.posterior.cap_for(target)
-        needed = cut.needed(target)
+        _, _, chosen = split.posterior.cap_for(target)
+        needed = split.needed(target)
         ratios.append(chosen / max(needed, 1))
         if chosen < needed:
             missed += 1
@@ -144,18 +158,19 @@ def record_of(cuts: Sequence[BacktestSplit], target: float) -> TrackRecord:
     return TrackRecord(measured=len(ratios), missed=missed, waste=waste)
 
 
-def widening(cuts: Sequence[BacktestSplit]) -> float:
+def interval_inflation_of(splits: Sequence[BacktestSplit]) -> float:
     """Return the interval inflation of a backtest: a factor of 1 or more.
 
-    At each share of `WATCHED` it is the root mean square of the surprises, in standard deviations,
-    with `PRIOR` surprises of 1 added. The largest one counts.
+    It is the largest of the factors at the shares of `INFLATION_SHARES`. Each is the root mean
+    square of the surprises, in standard deviations, and of `PRIOR_SPLITS` surprises of 1.
     """
-    measured = [cut for cut in cuts if len(cut.after) >= FEWEST_AFTER]
-    scales = [1.0]
-    for target in WATCHED:
-        squares = [cut.surprise(target) ** 2 for cut in measured]
-        scales.append(math.sqrt((PRIOR + sum(squares)) / (PRIOR + len(squares))))
-    return max(scales)
+    measured = [split for split in splits if len(split.after) >= MIN_TEST_REFERENCES]
+    factors = [1.0]
+    for target in INFLATION_SHARES:
+        squares = [split.surprise(target) ** 2 for split in measured]
+        mean_square = (PRIOR_SPLITS + sum(squares)) / (PRIOR_SPLITS + len(squares))
+        factors.append(math.sqrt(mean_square))
+    return max(factors)
 
 
 class Verdict(StrEnum):
@@ -204,7 +219,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """A cap for a target: safe (`keep_recent`) and likely, with limits and a verdict."""
+    """The safe cap (`keep_recent`) and the likely cap for a target, with limits and a verdict."""
 
     verdict: Verdict
     keep_recent: int
@@ -222,7 +237,11 @@ def clusters_needed(target: float, confidence: float) -> int:
 
 
 def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share: float) -> Choice:
-    """Choose the smallest cap whose lower limit meets the target."""
+    """Return the smallest cap whose lower limit meets the target, with a verdict.
+
+    `prunable` is the number of present prunable memories, and `far_share` the share of references
+    that reach beyond half of the active memories.
+    """
     likely, low, cap = posterior.cap_for(target)
     needed = clusters_needed(target, posterior.terms.confidence)
     verdict = Verdict.OK
@@ -236,4 +255,4 @@ def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share:
         verdict = Verdict.FROM_OTHER_PROJECTS
     elif far_share > 1 - target:
         verdict = Verdict.HORIZON_TOO_SHORT
-    return Choice(verdict, cap, (low, cap), likely)
+    return Choice(verdict=verdict, keep_recent=cap, interval=(low, cap), likely=likely)

@@ -19,6 +19,7 @@ from memlab.text import Table
 WRITTEN: Final = "written"
 """Column with the number of rows written so far: a clock that does not depend on timestamps."""
 AGE_RANK: Final = "age_rank"
+"""Column with the age rank of a reference."""
 
 
 def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000) -> pd.DataFrame:
@@ -39,29 +40,33 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
     -------
     DataFrame
         Columns ``keep_recent`` (Int64, <NA> for no cap), ``written`` (rows written by then),
-        ``at`` (UTC; the earliest time by which so many rows were dated, whatever order they were
-        inserted in), ``memories`` and ``tokens``; sorted by cap as given, then by ``written``.
+        ``at`` (UTC; the time of as many rows, sorted by time), ``memories`` and ``tokens``. It is
+        sorted by cap in the order given, then by ``written``.
     """
     frame = fill_missing_rows(
         rows_in_reach(resolve_history(frame, call="memlab.sizing.boot_over_time"))
     )
-    wanted = list(dict.fromkeys(arguments.whole_number("cap", cap) for cap in caps))
+    distinct_caps = list(dict.fromkeys(arguments.whole_number("cap", cap) for cap in caps))
     moments = arguments.whole_number("moments", moments, least=2)
     n = len(frame)
-    seen = np.unique(np.linspace(0, n - 1, min(n, moments)).round().astype(np.int64))
-    when = frame[c.CREATED_AT].ffill().bfill().sort_values().iloc[seen].reset_index(drop=True)
+    sampled = np.unique(np.linspace(0, n - 1, min(n, moments)).round().astype(np.int64))
+    times = frame[c.CREATED_AT].ffill().bfill().sort_values()
+    when = times.iloc[sampled].reset_index(drop=True)
     history = History.of(frame)
-    caps_held = [None, *wanted]
-    boots = history.kept_over_time([n, *wanted]) if n else [(seen, seen)] * len(caps_held)
+    floor_memories, floor_tokens = history.floor
+    caps_held = [None, *distinct_caps]
+    if n:
+        kept_by_cap = history.kept_over_time([n, *distinct_caps])
+    else:
+        kept_by_cap = iter([(sampled, sampled)] * len(caps_held))
     parts = []
-    for cap, kept in zip(caps_held, boots, strict=True):
-        memories, tokens = (part + floor for part, floor in zip(kept, history.floor, strict=True))
+    for cap, (kept_memories, kept_tokens) in zip(caps_held, kept_by_cap, strict=True):
         columns = {
-            KEEP_RECENT: pd.array([cap] * len(seen), dtype="Int64"),
-            WRITTEN: seen + 1,
+            KEEP_RECENT: pd.array([cap] * len(sampled), dtype="Int64"),
+            WRITTEN: sampled + 1,
             c.AT: when.astype(c.TIME),
-            c.MEMORIES: memories[seen],
-            c.TOKENS: tokens[seen],
+            c.MEMORIES: (kept_memories + floor_memories)[sampled],
+            c.TOKENS: (kept_tokens + floor_tokens)[sampled],
         }
         parts.append(pd.DataFrame(columns))
     timeline = pd.concat(parts, ignore_index=True)
@@ -111,9 +116,9 @@ def age_rank_quantiles(
     sizing = prepared(frame, references, call=call)
     ranks = _ranks(sizing)
     edges = np.linspace(0, len(sizing.history), parts + 1).round().astype(np.int64)
-    bound = ranks[ranks[AGE_RANK] > 0]
-    part = np.clip(np.searchsorted(edges, bound[WRITTEN], side="left") - 1, 0, parts - 1)
-    by_part = bound[AGE_RANK].groupby(part)
+    to_prunable = ranks[ranks[AGE_RANK] > 0]
+    part = np.clip(np.searchsorted(edges, to_prunable[WRITTEN], side="left") - 1, 0, parts - 1)
+    by_part = to_prunable[AGE_RANK].groupby(part)
     table = pd.DataFrame({"first": edges[:-1], "last": edges[1:]})
     table["references"] = by_part.size().reindex(table.index, fill_value=0)
     for name, share in (("p50", 0.5), ("p90", 0.9)):
@@ -159,9 +164,9 @@ def caps_along(
         last = now / 2 ** (doublings - 1)
         inside = ranked.losable & (ranked.written >= first) & (ranked.written < last)
         if inside.sum() >= prior.FEWEST_AHEAD:
-            reach = prior.log_rank_fraction(ranked.rank[inside], ranked.written[inside])
-            middle = np.quantile(reach, share, method="inverted_cdf")
-            cap = prior.rank_at(middle, prior.middle_of(prior.STRETCH) * first)
+            reaches = prior.log_rank_fraction(ranked.rank[inside], ranked.written[inside])
+            reach = np.quantile(reaches, share, method="inverted_cdf")
+            cap = prior.rank_at(reach, prior.middle_of(prior.STRETCH) * first)
             rows.append((int(first), float(cap)))
     rows.append((now, float(sizing.ahead.cap_for(share)[0])))
     return pd.DataFrame(rows, columns=[c.MEMORIES, prior.CAP])
@@ -216,28 +221,35 @@ def backtest_cap(
     target = arguments.share("target", target)
     shares = [arguments.share("cut", cut) for cut in cuts]
     sizing = prepared(frame, references, confidence, until, call="memlab.sizing.backtest_cap")
-    found = backtest_splits(sizing.history, sizing.references, sizing.terms, shares)
-    return backtest_of(sizing, found, target)
+    splits = backtest_splits(sizing.history, sizing.references, sizing.terms, shares)
+    return backtest_of(sizing, splits, target)
 
 
-def backtest_of(sizing: Sizing, cuts: Sequence[BacktestSplit], target: float) -> pd.DataFrame:
+def backtest_of(sizing: Sizing, splits: Sequence[BacktestSplit], target: float) -> pd.DataFrame:
     """Return the table of `backtest_cap` from the splits of a history."""
     rows = []
-    for cut in cuts:
-        far = cut.references.far_share
-        choice = choose_cap(cut.posterior, target=target, prunable=cut.prunable, far_share=far)
-        after = len(cut.after)
-        achieved = cut.achieved(choice.keep_recent) if after else None
-        reached = None if achieved is None else achieved >= target - 1e-9
-        needed = cut.needed(target) if after else None
+    for split in splits:
+        choice = choose_cap(
+            split.posterior,
+            target=target,
+            prunable=split.prunable,
+            far_share=split.references.far_share,
+        )
+        achieved = None
+        reached = None
+        needed = None
+        if len(split.after):
+            achieved = split.achieved(choice.keep_recent)
+            reached = achieved >= target - 1e-9
+            needed = split.needed(target)
         row = {
-            "cut": cut.share,
+            "cut": split.share,
             "verdict": str(choice.verdict),
             KEEP_RECENT: choice.keep_recent,
             "target": target,
             "achieved": achieved,
             "reached": reached,
-            "references": after,
+            "references": len(split.after),
             "needed": needed,
         }
         rows.append(row)
@@ -247,7 +259,7 @@ def backtest_of(sizing: Sizing, cuts: Sequence[BacktestSplit], target: float) ->
 
 
 def table_of_backtest(backtest: pd.DataFrame) -> Table:
-    """Return the printed table of a backtest: one row per cut with later references."""
+    """Return the printed table of a backtest: one row per split with test references."""
     header = ("cut of its history", "chose", "needed", "served", "references")
     measured = backtest[backtest["reached"].notna()]
     rows = [

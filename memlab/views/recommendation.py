@@ -187,7 +187,7 @@ class Recommendation(DisplayMixin):
             evidence.source,
             log=evidence.log_file,
             log_option=evidence.log_option,
-            asked=self._goal_options(),
+            goal_options=self._goal_options(),
             brief=not self.explain,
         )
         by_use = [] if self.by_use is None else self.by_use.next_steps()

@@ -77,12 +77,12 @@ def test_a_cap_serves_and_loads_what_the_real_store_does(frame: pd.DataFrame, ca
 @given(LIVES, st.booleans(), st.data())
 def test_a_budget_serves_what_a_replay_serves(frame: pd.DataFrame, long: bool, data: Any) -> None:
     references = find_references(frame)
-    with patch.object(history_module, "SHORT", 0 if long else 2_048):
-        took = in_tokens(prepare_sizing(frame, references)).took
-    telling = np.unique(np.concatenate([[0], took, took - 1]).clip(0)).tolist()
+    with patch.object(history_module, "MAX_ROWS_WITHOUT_NUMBA", 0 if long else 2_048):
+        needed_budgets = in_tokens(prepare_sizing(frame, references)).needed_budgets
+    telling = np.unique(np.concatenate([[0], needed_budgets, needed_budgets - 1]).clip(0)).tolist()
     for budget in data.draw(st.sets(st.sampled_from(telling), min_size=1, max_size=4)):
         kept = replay(frame, references, TokenBudget(budget)).references["kept"]
-        assert (took <= budget).tolist() == kept.tolist()
+        assert (needed_budgets <= budget).tolist() == kept.tolist()
 
 
 @given(frame=LIVES)
@@ -100,7 +100,7 @@ def test_a_short_history_says_what_the_compiled_loops_say(frame: pd.DataFrame, c
     history = History.of(frame)
     rows = len(history)
     target, at = (places.astype(np.int64) for places in np.triu_indices(rows + 1, k=1))
-    with patch.object(history_module, "SHORT", 0):
+    with patch.object(history_module, "MAX_ROWS_WITHOUT_NUMBA", 0):
         looped = history.largest_ranks(target, at).tolist()
         (kept,) = history.kept_over_time([cap])
     assert history.largest_ranks(target, at).tolist() == looped

@@ -8,7 +8,7 @@ import memlab
 from memlab import columns as c
 from memlab.evidence.prior import STRETCH, middle_of
 from memlab.sizing import cap_curve, caps_along, prepare_sizing, recommend_cap
-from memlab.sizing.record import TrackRecord, posterior_of, record_of, widening
+from memlab.sizing.record import TrackRecord, interval_inflation_of, posterior_of, record_of
 from memlab.sizing.timeline import age_rank_quantiles, age_ranks, backtest_cap, boot_over_time
 from tests.support.frames import make_episodes, make_frame, make_references, row
 from tests.support.histories import DRIFTS, simulate_history
@@ -97,7 +97,7 @@ def test_a_worse_surprise_widens_more_and_none_does_not() -> None:
     at = np.arange(100, 2000, 5)
     distances = (np.where(at < 1600, 1 + at % 5, back) for back in (5, 30, 600))
     sizings = (prepare_sizing(frame, make_references(frame, at, each)) for each in distances)
-    scales = [widening(sizing.cuts) for sizing in sizings]
+    scales = [interval_inflation_of(sizing.cuts) for sizing in sizings]
     assert scales[0] == 1
     assert scales == sorted(scales)
     assert 1.2 < scales[-1] < 3
@@ -111,7 +111,7 @@ def test_a_record_counts_only_cuts_that_references_followed() -> None:
     missed = sum(cap < 85 for cap in chosen)
     assert record_of(cuts, 0.9) == (2, missed, pytest.approx(sum(chosen) / 2 / 85))
     assert record_of(cuts[:2], 0.9) == (0, 0, None)
-    assert widening(cuts) == 1
+    assert interval_inflation_of(cuts) == 1
 
 
 def test_more_than_one_miss_in_four_is_a_poor_record() -> None:
