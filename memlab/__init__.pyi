@@ -1,7 +1,10 @@
+from memlab.compaction import IndexPlan as IndexPlan
+from memlab.compaction import IndexReceipt as IndexReceipt
 from memlab.compaction import Plan as Plan
 from memlab.compaction import Receipt as Receipt
 from memlab.compaction import apply as apply
 from memlab.compaction import plan as plan
+from memlab.compaction import plan_index as plan_index
 from memlab.compaction import restore as restore
 from memlab.compaction import rows as rows
 from memlab.compaction.supersession import floor as floor

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     for module, names in {
         "compact": ("apply", "compact", "floor", "restore"),
         "fleet": ("fleet",),
+        "mending": ("index",),
         "pages": ("lab", "report"),
         "questions": ("compare", "doctor", "find", "harvest", "rows", "show", "size"),
         "upkeep": ("archive", "init", "lost", "maintain", "vacuum"),

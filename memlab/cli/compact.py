@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import click
 
@@ -13,6 +13,7 @@ import memlab.compaction
 from memlab.cli import options, output
 from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
+from memlab.compaction.index_plans import MARKER as INDEX_MARKER
 from memlab.errors import MemlabError, PlanError
 from memlab.files import check_writable, limit_like, read_whole, write_whole
 from memlab.text import TextPage, command, counted, for_terminal
@@ -25,6 +26,8 @@ _AT_ONCE = options.flag_option("--apply", hidden=True, expose_value=False)
 """``--apply`` for a command that needs none: other commands have taught it."""
 LATEST: Final = "latest"
 """Name of the last plan that can be undone, in place of its digest."""
+_MARKER_WITHIN: Final = 100
+"""Number of bytes at the beginning of a plan's file that name its kind."""
 _END: Final = "\n}\n"
 """End of a plan's JSON."""
 
@@ -244,7 +247,15 @@ def _save_plan(plan: "memlab.Plan", file: Path | None, source: "Source") -> None
         )
 
 
-def _applied(plan: "memlab.Plan", store: Path | str, *, all_prunable: bool) -> "memlab.Receipt":
+@overload
+def _applied(plan: "memlab.Plan", store: Path | str, *, all_prunable: bool) -> "memlab.Receipt": ...
+@overload
+def _applied(
+    plan: "memlab.IndexPlan", store: Path | str, *, all_prunable: bool
+) -> "memlab.IndexReceipt": ...
+def _applied(
+    plan: "memlab.Plan | memlab.IndexPlan", store: Path | str, *, all_prunable: bool
+) -> "memlab.Receipt | memlab.IndexReceipt":
     """Apply a plan, and return its receipt; after Ctrl-C, print how to continue."""
     watch = output.progress_callback("applying")
     try:
@@ -396,12 +407,15 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     """Carry out a reviewed PLAN, as compact --save-plan wrote it, or finish DIGEST on STORE.
 
     A plan is refused when a memory it decided on has changed since, and when it was applied before.
+    A plan of memlab index is refused when the index has changed since.
     memlab archive STORE says whether one was cut short, and how it is finished.
     """
     output.show_progress("reading the plan")
     if digest is None:
-        plan = _plan_in(place)
-        receipt = _applied(plan, store or plan.store, all_prunable=all_prunable)
+        plan = _reviewed_plan(place)
+        receipt: memlab.Receipt | memlab.IndexReceipt = _applied(
+            plan, store or plan.store, all_prunable=all_prunable
+        )
     elif store is None:
         watch = output.progress_callback("applying")
         receipt = memlab.compaction.finish(place, digest, now=now_utc(), watch=watch)
@@ -428,15 +442,32 @@ def _compare(saved: Path, plan: "memlab.Plan", *, do_it: bool) -> None:
 
 def _plan_in(file: Path) -> "memlab.Plan":
     """Load a plan from a file; raise a UsageError if the file is a store."""
+    text = _text_of_plan(file)
+    try:
+        return memlab.Plan.from_json(text)
+    except PlanError as error:
+        raise PlanError(f"{file}: {error}") from error
+
+
+def _reviewed_plan(file: Path) -> "memlab.Plan | memlab.IndexPlan":
+    """Load a plan of memories or of an index from a file."""
+    text = _text_of_plan(file)
+    if INDEX_MARKER.encode() not in text[:_MARKER_WITHIN]:
+        return _plan_in(file)
+    try:
+        return memlab.IndexPlan.from_json(text)
+    except PlanError as error:
+        raise PlanError(f"{file}: {error}") from error
+
+
+def _text_of_plan(file: Path) -> bytes:
+    """Return the content of a plan's file; raise a UsageError if it is a store."""
     from memlab.sources.sqlite_rows import begins_as_sqlite
 
     if begins_as_sqlite(file):
         digests = command("archive", file)
         raise click.UsageError(f"{file} is a store: name a DIGEST too; {digests} lists them")
-    try:
-        return memlab.Plan.from_json(read_whole(file))
-    except PlanError as error:
-        raise PlanError(f"{file}: {error}") from error
+    return read_whole(file)
 
 
 @click.command(short_help="Put back what a plan deleted.")
@@ -448,6 +479,8 @@ def _plan_in(file: Path) -> "memlab.Plan":
 @options.json_option
 def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None) -> None:
     """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
+
+    The undo of memlab index puts the index back as it was; an edit that somebody made since stays.
 
     DIGEST may be the beginning of a digest, or "latest" for the last plan that is not undone yet.
     It may be left out if there is only one such plan; memlab archive STORE lists all plans.
@@ -463,6 +496,9 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     watch = output.progress_callback("restoring")
     restored = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
     target = store if into is None else into
+    if restored.index is not None:
+        _print_restored_index(restored.index, digest)
+        return
     if output.wants_json():
         fields: dict[str, Any] = {
             "restored": restored.memories,
@@ -497,6 +533,22 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
             "referred to is not there"
         )
     output.print_lines(*lines)
+
+
+def _print_restored_index(restored: "memlab.compaction.IndexRestored", digest: str) -> None:
+    """Print what became of an index whose change was undone."""
+    if output.wants_json():
+        output.print_json(asdict(restored))
+        return
+    if restored.is_exact:
+        output.print_lines(f"{restored.index} is again as it was before plan {digest[:12]}")
+        return
+    output.print_lines(
+        f"{restored.index} was edited since plan {digest[:12]}: the edit stays, and what the plan "
+        "changed is taken back around it"
+    )
+    for line in restored.stays:
+        output.print_lines(f"stays: {line}")
 
 
 def _undoable(store: Path, *, only_one: bool) -> str:

@@ -12,6 +12,10 @@ from memlab.compaction.drops import what_drops as what_drops
 from memlab.compaction.effect_of_cap import CapEffect as CapEffect
 from memlab.compaction.effect_of_cap import cap_effect as cap_effect
 from memlab.compaction.effect_of_cap import survivors as survivors
+from memlab.compaction.index_change import IndexRestored as IndexRestored
+from memlab.compaction.index_planner import plan_index as plan_index
+from memlab.compaction.index_plans import IndexPlan as IndexPlan
+from memlab.compaction.index_plans import IndexReceipt as IndexReceipt
 from memlab.compaction.memory_table import rows as rows
 from memlab.compaction.plan_cost import Cost as Cost
 from memlab.compaction.plan_cost import cost_of as cost_of

@@ -7,17 +7,20 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final, TypeVar, overload
 
 from memlab import errors
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction import plans
+from memlab.compaction.index_change import apply_index_plan
+from memlab.compaction.index_plans import IndexPlan, IndexReceipt
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.store_change import (
     PlannedChange,
     changes_in_words,
     explain_unrecorded,
+    index_plan_in,
     opened_for,
     plan_in,
     receipt_of,
@@ -40,6 +43,7 @@ _STANDS: Final = "lets stand"
 Named = TypeVar("Named", bound=PlannedMemory | PlannedLink | KeptMemory)
 
 
+@overload
 def apply(
     plan: Plan,
     *,
@@ -47,8 +51,28 @@ def apply(
     now: datetime | None = None,
     watch: StepCallback = no_progress,
     all_prunable: bool = False,
-) -> Receipt:
+) -> Receipt: ...
+@overload
+def apply(
+    plan: IndexPlan,
+    *,
+    store: SourceLike | None = None,
+    now: datetime | None = None,
+    watch: StepCallback = no_progress,
+    all_prunable: bool = False,
+) -> IndexReceipt: ...
+def apply(
+    plan: Plan | IndexPlan,
+    *,
+    store: SourceLike | None = None,
+    now: datetime | None = None,
+    watch: StepCallback = no_progress,
+    all_prunable: bool = False,
+) -> Receipt | IndexReceipt:
     """Apply a plan: archive the memories that it deletes, delete them, verify.
+
+    A plan of :func:`memlab.plan_index` changes the index alone; the archive keeps the index as it
+    was.
 
     A plan that supersedes or retires deletes nothing. The archive keeps such a plan so that it can
     be undone. The copies are committed and synced before the deletion commits. A process that is
@@ -58,7 +82,7 @@ def apply(
 
     Parameters
     ----------
-    plan : Plan
+    plan : Plan or IndexPlan
         The plan to apply.
     store : str, Path or Source, optional
         The store to apply the plan to, if the store has moved since. It must hold the same
@@ -77,7 +101,7 @@ def apply(
 
     Returns
     -------
-    Receipt
+    Receipt or IndexReceipt
         The record of the changes. Its digest undoes them with :func:`restore`.
 
     Raises
@@ -97,8 +121,10 @@ def apply(
     UnsafeDeletionError
         If it is unsafe to delete from a store of this kind.
     """
-    expect(plan, Plan, call="memlab.apply", name="plan")
+    expect(plan, Plan, IndexPlan, call="memlab.apply", name="plan")
     expect(all_prunable, bool, call="memlab.apply", name="all_prunable")
+    if isinstance(plan, IndexPlan):
+        return apply_index_plan(plan, store=store, now=now, watch=watch)
     _check_readable(plan)
     if plan.removes_all_prunable and not (plan.asks_for_none or all_prunable):
         raise errors.PlanError(
@@ -172,7 +198,7 @@ def finish(
     *,
     now: datetime | None = None,
     watch: StepCallback = no_progress,
-) -> Receipt:
+) -> Receipt | IndexReceipt:
     """Finish a plan that was interrupted, as the archive keeps it.
 
     Parameters
@@ -186,13 +212,19 @@ def finish(
 
     Returns
     -------
-    Receipt
+    Receipt or IndexReceipt
         As for :func:`apply`, which lists the errors as well.
     """
     source = open_source(store)
     source.archive.check()
     with source.archive.writing() as archive:
-        plan = plan_in(archive, archive.entry(digest))
+        entry = archive.entry(digest)
+        if entry.mends:
+            index_plan = index_plan_in(archive, entry)
+        else:
+            plan = plan_in(archive, entry)
+    if entry.mends:
+        return apply(index_plan, store=source, now=now, watch=watch)
     return apply(plan, store=source, now=now, watch=watch, all_prunable=True)
 
 

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from memlab import columns as col
+from memlab.compaction.index_plans import actions_in_words, receipt_of_index
 from memlab.compaction.plans import Plan, Receipt
-from memlab.compaction.store_change import plan_in, receipt_of
+from memlab.compaction.store_change import index_plan_in, plan_in, receipt_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.items import tags_as_text
@@ -26,6 +27,7 @@ from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive.content_copies import last_copied
+from memlab.store.archive.index_versions import is_index_undone
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.retired import retired_in
 from memlab.store.archive.schema import Copy, Dropped, Entry
@@ -192,7 +194,12 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
         undoable = []
         for entry in entries:
             can_be_undone = entry.left > entry.restored
-            if entry.planned and not entry.memories and not entry.recovers:
+            if entry.mends:
+                index_plan = index_plan_in(archive, entry)
+                receipt = receipt_of_index(index_plan, None, index_plan.made_at)
+                moved[entry.digest] = f"{index_plan.index}: {actions_in_words(receipt.counts)}"
+                can_be_undone = not is_index_undone(archive, entry.digest)
+            elif entry.planned and not entry.memories and not entry.recovers:
                 plan = plan_in(archive, entry)
                 moved[entry.digest] = _done_in_words(receipt_of(plan, source, plan.made_at))
                 can_be_undone = not plan.moves or any(

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
+from memlab.compaction.index_change import IndexRestored, restore_index
+from memlab.compaction.index_plans import IndexReceipt
 from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.store_change import (
     PlannedChange,
@@ -56,6 +58,8 @@ class Restored:
         For the undo of a recovery: number of memories that stay because they are load-bearing.
     entries_left : sequence of int or str
         Keys of memories that already had an entry in the index. The entry was left unchanged.
+    index : IndexRestored or None
+        For the undo of a plan of :func:`memlab.plan_index`: what became of the index.
     """
 
     memories: int = 0
@@ -63,6 +67,7 @@ class Restored:
     rows_left_out: Mapping[str, int] = field(default_factory=dict)
     stay: int | None = None
     entries_left: Sequence[Key] = ()
+    index: IndexRestored | None = None
 
     def __int__(self) -> int:
         """Return the number of memories."""
@@ -75,7 +80,7 @@ class Restored:
 
 
 def restore(
-    receipt: Receipt | str,
+    receipt: Receipt | IndexReceipt | str,
     *,
     store: SourceLike | None = None,
     ids: Collection[str] | None = None,
@@ -93,7 +98,7 @@ def restore(
 
     Parameters
     ----------
-    receipt : Receipt or str
+    receipt : Receipt, IndexReceipt or str
         The result of :func:`apply`, or the digest of a plan, or its first characters.
     store : str, Path or Source, optional
         The store. It is needed if `receipt` is a digest or if the store has moved.
@@ -125,13 +130,12 @@ def restore(
     UnsafeDeletionError
         If it is unsafe to change a store of this kind.
     """
-    expect(receipt, Receipt, str, call="memlab.restore", name="receipt")
+    expect(receipt, Receipt, IndexReceipt, str, call="memlab.restore", name="receipt")
     expect(into, str, PathLike, call="memlab.restore", name="into", optional=True)
     wanted = None if ids is None else frozenset(texts(ids, call="memlab.restore", name="ids"))
     moment = moment_or_now(now, call="memlab.restore")
-    if isinstance(receipt, Receipt):
-        changed = receipt.deleted + receipt.superseded + receipt.retired + receipt.returned
-        if receipt.archive is None and not changed and wanted is None and into is None:
+    if not isinstance(receipt, str):
+        if _did_nothing(receipt) and wanted is None and into is None:
             return Restored()
         store = receipt.store if store is None else store
         receipt = receipt.digest
@@ -145,6 +149,8 @@ def restore(
             source=source, archive=archive, digest=receipt, ids=wanted, now=moment, watch=watch
         )
         entry = archive.entry(receipt)
+        if entry.mends:
+            return _undo_mend(request, entry, into)
         if not entry.memories:
             return _undo_links(request, entry, into)
         if into is not None:
@@ -152,6 +158,14 @@ def restore(
         if entry.recovers:
             return _undo_recovery(request, entry)
         return _restore_deleted(request)
+
+
+def _did_nothing(receipt: Receipt | IndexReceipt) -> bool:
+    """Return whether a plan changed nothing, so that its archive need not exist."""
+    if isinstance(receipt, IndexReceipt):
+        return receipt.archive is None
+    changed = receipt.deleted + receipt.superseded + receipt.retired + receipt.returned
+    return receipt.archive is None and not changed
 
 
 class _Request(NamedTuple):
@@ -232,6 +246,19 @@ def _restore_deleted(request: _Request) -> Restored:
         rows_left_out=dict(writer.rows_left_out),
         entries_left=tuple(writer.entries_left),
     )
+
+
+def _undo_mend(request: _Request, entry: Entry, into: str | Path | None) -> Restored:
+    """Undo a plan that changed an index."""
+    if into is not None or request.ids is not None:
+        raise ArchiveError(
+            f"plan {entry.digest[:12]} changed the index and no memory; nothing was restored: "
+            "restore it without ids and without another file"
+        )
+    restored = restore_index(
+        request.source, request.archive, entry, now=request.now, watch=request.watch
+    )
+    return Restored(index=restored)
 
 
 def _undo_links(request: _Request, entry: Entry, into: str | Path | None) -> Restored:

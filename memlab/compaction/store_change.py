@@ -11,10 +11,12 @@ from datetime import datetime
 from functools import partial
 
 from memlab import errors
+from memlab.compaction.index_plans import IndexPlan
 from memlab.compaction.plans import Plan, Receipt
 from memlab.sources.base import Source
 from memlab.sources.capabilities import check_deletable, require, superseding_id
 from memlab.sources.readers import Key, Reader, StepCallback, Writer
+from memlab.store.archive.index_versions import digest_of
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Entry
 from memlab.text import counted
@@ -143,14 +145,49 @@ def plan_in(archive: OpenArchive, entry: Entry) -> Plan:
     return plan
 
 
+def index_plan_in(archive: OpenArchive, entry: Entry) -> IndexPlan:
+    """Load the plan of an archive entry that changed an index.
+
+    Raise ArchiveError if its text cannot be read or belongs to another plan.
+    """
+    name = f"plan {entry.digest[:12]} in {archive.path}"
+    try:
+        plan = IndexPlan.from_json(archive.plan_text(entry))
+    except errors.PlanError as error:
+        raise errors.ArchiveError(f"{name} cannot be read: {error}") from error
+    if plan.digest != entry.digest:
+        raise errors.ArchiveError(
+            f"{name} is another one, {plan.digest[:12]}; restore a backup of it"
+        )
+    return plan
+
+
+def _is_mended(source: Source, archive: OpenArchive, entry: Entry) -> bool | None:
+    """Return whether an index shows that a plan changed it; None if somebody edited it since."""
+    try:
+        plan = index_plan_in(archive, entry)
+    except errors.ArchiveError:
+        return None
+    mending = None if source.index is None else source.index.mending
+    if mending is None:
+        return None
+    digest = digest_of(mending.content())
+    if digest == plan.digest_after:
+        return True
+    return False if digest == plan.digest_before else None
+
+
 def is_superseded(
     reader: Reader, source: Source, archive: OpenArchive, entry: Entry
 ) -> bool | None:
     """Return whether a store shows that a plan superseded or retired its memories.
 
-    Return None if this cannot be decided: the plan cannot be read, or it supersedes memories and
-    not all of them are superseded.
+    For a plan that changed an index, return whether the index shows that. Return None if this
+    cannot be decided: the plan cannot be read, it supersedes memories and not all of them are
+    superseded, or somebody edited the index since.
     """
+    if entry.mends:
+        return _is_mended(source, archive, entry)
     try:
         plan = plan_in(archive, entry)
     except errors.ArchiveError:

@@ -45,7 +45,11 @@ _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 _ADVICE: Final = "give one that memlab wrote"
-_COMMANDS: Final = {"memlab_plan": "memlab apply", "memlab_fleet_plan": "memlab fleet apply"}
+_COMMANDS: Final = {
+    "memlab_plan": "memlab apply",
+    "memlab_index_plan": "memlab apply",
+    "memlab_fleet_plan": "memlab fleet apply",
+}
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 

@@ -38,6 +38,77 @@ class IndexOrderings(NamedTuple):
     fits: Mapping[str, int]
 
 
+ADDS: Final = "adds"
+REMOVES: Final = "removes"
+RESTORES: Final = "restores"
+MOVES: Final = "moves"
+CLEARS: Final = "clears"
+STAYS: Final = "stays"
+
+
+class IndexLine(NamedTuple):
+    """A line of an index that a plan changes, or leaves although something is wrong with it.
+
+    Attributes
+    ----------
+    action : str
+        "adds", "removes", "restores", "moves", "clears" for an empty heading, or "stays".
+    number : int
+        Its number: of a removed line before the change, of another line after it; 0 for none.
+    text : str
+        The line, which may be cut.
+    file : str
+        The file that it is about; empty for a heading.
+    reason : str
+        Why.
+    """
+
+    action: str
+    number: int
+    text: str
+    file: str
+    reason: str
+
+
+class IndexLoad(NamedTuple):
+    """How many memories there are, how many an index names and a start loads, and its tokens."""
+
+    files: int
+    named: int
+    loaded: int
+    tokens: int
+
+
+class IndexMend(NamedTuple):
+    """A change of an index that is planned.
+
+    Attributes
+    ----------
+    name : str
+        File name of the index.
+    before, after : bytes or None
+        Its content before and after the change; None for no file.
+    lines : tuple of IndexLine
+        The lines that change, and those that stay although something is wrong with them.
+    load_before, load_after : IndexLoad
+        What a start loads before and after.
+    """
+
+    name: str
+    before: bytes | None
+    after: bytes | None
+    lines: tuple[IndexLine, ...]
+    load_before: IndexLoad
+    load_after: IndexLoad
+
+
+class IndexUndone(NamedTuple):
+    """An index without a change, and the lines that somebody edited since and that stay."""
+
+    data: bytes | None
+    stays: tuple[str, ...]
+
+
 class Loss(NamedTuple):
     """A memory that another program or a person deleted, emptied or moved out of the store.
 
@@ -247,6 +318,46 @@ class StartIndex(ABC):
     @abstractmethod
     def relisted(self, record: bytes, older: bytes) -> bytes | None:
         """Return a record with the index entries of an older record; None if it has none."""
+
+    @property
+    def mending(self) -> "IndexMending | None":
+        """The ability to mend the index; None if memlab never changes this index."""
+        return None
+
+
+class IndexMending(ABC):
+    """The ability to plan a change of an index, and to take a change back."""
+
+    @abstractmethod
+    def planned(
+        self,
+        reads: Mapping[str, int],
+        lost: Mapping[str, bytes],
+        *,
+        empty_headings: bool,
+        reorder: bool,
+    ) -> IndexMend:
+        """Return the change that mends the index.
+
+        Parameters
+        ----------
+        reads : mapping of str to int
+            The number of reads by memory id.
+        lost : mapping of str to bytes
+            By memory id, the records of memories whose entries a lost or overwritten index had.
+        empty_headings : bool
+            Whether to remove headings with nothing below them.
+        reorder : bool
+            Whether to move lines so that what is read most is loaded.
+        """
+
+    @abstractmethod
+    def content(self) -> bytes | None:
+        """Return the content of the index; None if there is no file."""
+
+    @abstractmethod
+    def taken_back(self, before: bytes | None, made: bytes, now: bytes) -> IndexUndone:
+        """Return the current index without the change from `before` to `made`."""
 
 
 class Capable(Protocol):

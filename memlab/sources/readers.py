@@ -180,6 +180,29 @@ class Writer(Reader):
         """Return the index files that the change replaced, as they were before."""
         return []
 
+    def index_now(self) -> IndexVersion:
+        """Return the index as it is, for a source that can mend it; see :class:`IndexMending`."""
+        raise NotImplementedError
+
+    def rewrite_index(self, data: bytes | None, *, digest: str, written: int | None = None) -> None:
+        """Replace the index, or remove its file.
+
+        Parameters
+        ----------
+        data : bytes or None
+            The new content; None to remove the file.
+        digest : str
+            The digest of the current content; empty for no file.
+        written : int, optional
+            Its time of last modification, in nanoseconds. The current time by default.
+
+        Raises
+        ------
+        StalePlanError
+            If the current index has another digest.
+        """
+        raise NotImplementedError
+
     def delete(self, expected: Mapping[Key, str], *, watch: StepCallback = no_progress) -> int:
         """Delete memories and their dependent rows, and verify the deletion.
 

@@ -389,7 +389,7 @@ def test_doctor_names_front_matter_links_and_lines_that_could_be_mended(folder: 
     web = "[web](https://x.y/z.md)"
     write_index(folder, ["- [a](a.md)", f"- [gone](gone.md), {web}", *["filler"] * 200, "- b.md"])
     found = {each.name: each for each in doctor(folder).checks if each.status is Status.WARN}
-    assert {*found} == {"front_matter", "index_links", "index_cut"}
+    assert {*found} == {"front_matter", "index_links", "index_cut", "unlisted"}
     assert all(check.advice for check in found.values())
     assert found["front_matter"].summary.startswith("1 of 3 files have front matter that is no")
     assert "a.md" in found["front_matter"].summary

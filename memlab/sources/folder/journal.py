@@ -586,6 +586,9 @@ def _before(operation: Operation, seen: FolderMoment, index: Index) -> FolderMom
         for entry in operation.put_in():
             places.pop(entry.name, None)
     raw = seen.index
-    if raw is not None:
+    removed = places.get(index.index_name) if raw is None else None
+    if removed is not None:  # the operation removes the index itself
+        raw = operation.folder.read(removed.path)._replace(name=index.index_name)
+    elif raw is not None:
         raw = raw._replace(data=operation.before(index, raw.data))
     return replace(seen, index=raw, is_pending=True, _places=places)

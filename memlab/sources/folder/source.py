@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from stat import S_IMODE
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
-from memlab.errors import CompactionError, StoreError
+from memlab.clock import file_clock
+from memlab.errors import CompactionError, StalePlanError, StoreError
 from memlab.files import FileMode
 from memlab.sources import base, readers
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
@@ -448,6 +449,37 @@ class FolderWriter(base.WholeReader, readers.Writer):
         """Return the index that the change replaced, as it was before."""
         version = self._change.index_version()
         return [] if version is None else [version]
+
+    def index_now(self) -> IndexVersion:
+        """Return the index of the folder as it is."""
+        index = self._now().index
+        return IndexVersion(
+            name=self.source.index_name,
+            data=None if index is None else index.data,
+            written=0 if index is None else index.written,
+            digest_after="",
+        )
+
+    def rewrite_index(self, data: bytes | None, *, digest: str, written: int | None = None) -> None:
+        """Replace the index of the folder, or remove its file."""
+        index = self._now().index
+        content = None if index is None else index.data
+        if digest_of(content) != digest:
+            raise StalePlanError(
+                f"{self._change.folder.path / self.source.index_name} was changed meanwhile; "
+                "nothing was changed: make a new plan"
+            )
+        if data is None:
+            if index is not None:
+                self._change.take_out({self.source.index_name: Parts(index, None)})
+            return
+        new = IndexVersion(
+            name=self.source.index_name,
+            data=data,
+            written=file_clock() if written is None else written,
+            digest_after=digest_of(content or b""),
+        )
+        self._change.put_back({}, earlier=new)
 
     def _earlier_index(self) -> IndexVersion | None:
         """Return the index from before a plan, if the index is as the plan left it."""

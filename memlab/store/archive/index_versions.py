@@ -9,13 +9,17 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import datetime
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from memlab.store.archive.open_archive import OpenArchive
+from memlab.store.archive.schema import MENDS, moment_text
 from memlab.store.shapes import fields, integer, list_of, non_empty, optional, text
 
 _PREFIX: Final = "index_versions:"
+_UNDONE: Final = "index_undone:"
+"""Prefix of the note that a change of an index was undone."""
 _LARGEST: Final = 2**26
 """Maximum number of bytes of an index that is read from an archive."""
 
@@ -86,10 +90,28 @@ def index_versions_in(archive: OpenArchive, digest: str) -> dict[str, IndexVersi
 
 
 def forget_index_versions(archive: OpenArchive) -> None:
-    """Delete all versions in the caller's transaction: they quote memories that are erased."""
-    archive.connection.execute(
-        "DELETE FROM about WHERE substr(name, 1, ?) = ?", (len(_PREFIX), _PREFIX)
-    )
+    """Delete all versions in the caller's transaction: they quote memories that are erased.
+
+    The plans that changed an index quote them too, and cannot be undone without the versions.
+    """
+    for prefix in (_PREFIX, _UNDONE):
+        archive.connection.execute(
+            "DELETE FROM about WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
+        )
+    archive.connection.execute("DELETE FROM applies WHERE policy = ?", (json.dumps(MENDS),))
+
+
+def note_index_undone(archive: OpenArchive, digest: str, at: datetime) -> None:
+    """Record that the change of an index by a plan was undone."""
+    with archive.changing() as connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO about VALUES (?, ?)", (_UNDONE + digest, moment_text(at))
+        )
+
+
+def is_index_undone(archive: OpenArchive, digest: str) -> bool:
+    """Return whether the change of an index by a plan was undone."""
+    return archive.metadata(_UNDONE + digest) is not None
 
 
 def _packed(data: bytes) -> str:

@@ -128,9 +128,10 @@ class OpenArchive:
         found: list[Entry] = []
         for row in self.rows(
             "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
-            "count(restored_at), plan_json_zlib IS NOT NULL, policy = ? FROM applies "
+            "count(restored_at), plan_json_zlib IS NOT NULL, policy = ?, policy = ? FROM applies "
             "LEFT JOIN archived USING (apply) GROUP BY apply",
             json.dumps(schema.RECOVERS),
+            json.dumps(schema.MENDS),
         ):
             with self.leaving_out(f"deletion {row[0]}"):
                 found.append(schema.entry_of(row))

@@ -25,6 +25,8 @@ SHORTENED: Final = "archived_memories"
 """Key in a stored plan that replaces the list of the memories that it deletes."""
 RECOVERS: Final = {"policy": "lost"}
 """Policy of an entry that recovers memories which others had deleted."""
+MENDS: Final = {"policy": "index"}
+"""Policy of an entry that changed an index, and no memory."""
 
 
 class Apply(NamedTuple):
@@ -114,6 +116,8 @@ class Entry(NamedTuple):
         Whether it has a plan; a runtime compacts without one.
     recovers : bool
         Whether it recovered memories that others had deleted, and deleted nothing.
+    mends : bool
+        Whether it changed the index, and no memory.
     """
 
     apply: int
@@ -125,6 +129,7 @@ class Entry(NamedTuple):
     restored: int
     planned: bool = True
     recovers: bool = False
+    mends: bool = False
 
 
 class Dropped(NamedTuple):
@@ -228,7 +233,8 @@ def _matching(pattern: re.Pattern[str], value: object, what: str) -> str:
 
 def entry_of(row: tuple[Any, ...]) -> Entry:
     """Return the deletion of a row: the fields of :class:`Entry` in order, unchecked."""
-    number, digest, memories, archived_at, finished_at, left, restored, planned, recovers = row
+    number, digest, memories, archived_at, finished_at, left, restored, *flags = row
+    planned, recovers, mends = map(bool, flags)
     integer(1)(number)
     integer(0, 2**53)(memories)
     if left and not memories:
@@ -241,8 +247,9 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
         finished_at=None if finished_at is None else moment_in(finished_at, "finished_at"),
         left=left,
         restored=restored,
-        planned=bool(planned),
-        recovers=bool(recovers),
+        planned=planned,
+        recovers=recovers,
+        mends=mends,
     )
 
 

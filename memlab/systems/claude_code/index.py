@@ -260,7 +260,7 @@ class MemoryIndex:
         chars = 0
         chars_with_link = 0
         for block in self.blocks:
-            if block.state is State.UNSEEN or _HEADING.match(block.text):
+            if block.state is State.UNSEEN or is_heading(block.text):
                 continue
             length = len(block.text.strip())
             chars += length
@@ -384,11 +384,9 @@ def sections_of(index: MemoryIndex) -> list[Section]:
     for block in index.blocks:
         if block.state is State.UNSEEN:
             continue
-        heading = None
-        if not index.is_code(block.number):
-            heading = _HEADING.match(block.text)
-        if heading or not sections:
-            title = block.text.strip().strip("#").strip() if heading else ""
+        starts_section = is_heading(block.text) and not index.is_code(block.number)
+        if starts_section or not sections:
+            title = block.text.strip().strip("#").strip() if starts_section else ""
             sections.append(Section(block.number, title, "", ""))
         section = sections[-1]
         loaded = block.text if block.state is State.LOADED else ""
@@ -396,6 +394,50 @@ def sections_of(index: MemoryIndex) -> list[Section]:
             text=section.text + block.text, loaded=section.loaded + loaded
         )
     return [section for section in sections if section.text.strip()]
+
+
+def is_heading(line: str) -> bool:
+    r"""Return whether a line is a heading.
+
+    >>> is_heading("## Deploy\n"), is_heading("#hashtag\n")
+    (True, False)
+    """
+    return _HEADING.match(line) is not None
+
+
+def find_empty_headings(index: MemoryIndex) -> list[int]:
+    r"""Return the numbers of the blocks that are headings with nothing below them, from 0.
+
+    A heading with a link is none, nor is a heading that begins the index, which is its title.
+
+    >>> find_empty_headings(MemoryIndex(b"# Memory\n## Empty\n## Full\n- [A](a.md)\n"))
+    [1]
+    """
+    empty = []
+    first = 0
+    filled_above = 0
+    """Headings of a level above this one have something below them."""
+    for number in reversed(range(len(index.blocks))):
+        block = index.blocks[number]
+        if block.state is State.UNSEEN or not block.text.strip():
+            continue
+        first = number
+        if index.is_code(block.number) or not is_heading(block.text):
+            filled_above = _DEEPEST
+            continue
+        marks = block.text.lstrip()
+        level = len(marks) - len(marks.lstrip("#"))
+        if level > filled_above and not block.mentions:
+            empty.append(number)
+        else:
+            filled_above = level - 1
+    if first in empty:
+        empty.remove(first)
+    return empty[::-1]
+
+
+_DEEPEST: Final = 6
+"""The deepest level of a heading."""
 
 
 def units_of(text: str) -> int:

@@ -30,6 +30,7 @@ _LINK: Final = re.compile(
 )
 """A link. The repetitions are bounded, because an unbounded match of a line of brackets takes
 quadratic time."""
+_TITLE_LINE: Final = re.compile(r"^ {0,3}#{1,6}[ \t]+(?P<title>\S[^\n]*)", re.MULTILINE)
 _ITEM: Final = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\|")
 _LEADING_LINK: Final = re.compile(r"[ \t>]*[*_~]{0,3}\[")
 _LEADING_NAME: Final = re.compile(r"[ \t]*[*_`~]{0,4}(?P<name>\w[\w.-]*\.md)(?![\w/-])")
@@ -308,6 +309,16 @@ def split_links(text: str, files: Collection[str], names: FileNames) -> Unlinked
     if any(names.file_of(mention.target) in files for mention in mentions_in(left)):
         return None
     return Unlinked(left, tuple(links))
+
+
+def first_heading(text: str) -> str:
+    r"""Return the first heading of a text; empty for none.
+
+    >>> first_heading("Words.\n## How to deploy ##\n")
+    'How to deploy'
+    """
+    match = _TITLE_LINE.search(text)
+    return "" if match is None else match["title"].strip().strip("#").strip()
 
 
 def wikilinks_in(text: str) -> list[str]:

@@ -22,7 +22,10 @@ from memlab.errors import ArchiveError, CompactionError, StalePlanError, StoreEr
 from memlab.settings import Settings
 from memlab.sources.base import About, Trouble, knows_losses
 from memlab.sources.capabilities import (
+    IndexMend,
+    IndexMending,
     IndexOrderings,
+    IndexUndone,
     Loss,
     StartIndex,
     Supersession,
@@ -55,11 +58,13 @@ from memlab.systems.claude_code.hubs import list_of_links
 from memlab.systems.claude_code.index import INDEX, RETIRED, IndexEntry, MemoryIndex, State
 from memlab.systems.claude_code.markdown import (
     FileNames,
+    first_heading,
     mentions_in,
     name_in_link,
     read_front_matter,
     wikilinks_in,
 )
+from memlab.systems.claude_code.mending import Committed, mended, take_back_mend
 from memlab.systems.claude_code.projects import project_of
 from memlab.systems.claude_code.types import type_of
 from memlab.systems.claude_code.view import (
@@ -120,6 +125,81 @@ class MemoryMd(StartIndex):
             return None
         memory, file = memory_in(record)
         return record_of(_listed_by(memory, entries), file)
+
+    @property
+    def mending(self) -> IndexMending:
+        """The ability to mend ``MEMORY.md``."""
+        return MemoryMdMending(self.source)
+
+
+class MemoryMdMending(IndexMending):
+    """Planning and undoing a mend of ``MEMORY.md``."""
+
+    def __init__(self, source: "ClaudeCode") -> None:
+        self.source = source
+
+    def planned(
+        self,
+        reads: Mapping[str, int],
+        lost: Mapping[str, bytes],
+        *,
+        empty_headings: bool,
+        reorder: bool,
+    ) -> IndexMend:
+        """Return the change that mends ``MEMORY.md``."""
+        entries = {name: json.loads(record)["place"]["said"] for name, record in lost.items()}
+
+        def plan(moment: FolderMoment) -> IndexMend:
+            view = self.source.view(moment)
+            mend = mended(
+                view,
+                reads=reads,
+                lost=entries,
+                committed=self._committed(view) if lost or moment.index is None else None,
+                empty_headings=empty_headings,
+                reorder=reorder,
+            )
+            before = None if moment.index is None else moment.index.data
+            after: bytes | None = mend.index.raw
+            if not after and before is None:
+                after = None
+            return IndexMend(INDEX, before, after, mend.lines, mend.before, mend.after)
+
+        return self.source.seen(plan)
+
+    def _committed(self, view: FolderView) -> Committed | None:
+        """Return the newest version in git that names more of what the index lost; else None."""
+        source = self.source
+        if not source.history().lives:
+            return None
+        unlisted = set(view.unlisted)
+        listed = len(view.named.keys() - view.hubs.keys())
+        for version in versions_of(source.path, INDEX):
+            named = _index(version.data, view.index.rule).named(view.names)
+            if is_index_lost(len(unlisted & named.keys()), listed) and _is_utf8(version.data):
+                return Committed(version.data, f"{version.commit[:12]} of {version.at:%Y-%m-%d}")
+        return None
+
+    def content(self) -> bytes | None:
+        """Return the content of ``MEMORY.md``; None if there is no file."""
+        return self.source.seen(lambda moment: moment.index.data if moment.index else None)
+
+    def taken_back(self, before: bytes | None, made: bytes, now: bytes) -> IndexUndone:
+        """Return the current ``MEMORY.md`` without the change from `before` to `made`."""
+        if now == made:
+            return IndexUndone(before, ())
+        names = self.source.seen(lambda moment: self.source.view(moment).names)
+        undone = take_back_mend(before or b"", made, now, names, indexes.take_back)
+        return IndexUndone(undone.data, undone.stays)
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Return whether bytes are UTF-8 text."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class ClaudeCode(FolderSource):
@@ -337,13 +417,20 @@ class ClaudeCode(FolderSource):
         unlisted = [name for name in view.unlisted if name not in view.hubs]
         others = len(view.notes) - len(view.hubs) - len(unlisted)
         if knows_losses(self):
-            remedy = f"{command('lost', self.name)} says what it named, and brings that back"
+            remedy = (
+                f"{command('lost', self.name)} says what it named; {command('index', self.name)} "
+                "brings that back, with a line for each other file"
+            )
         else:
-            remedy = "whether it named more is not known: neither git nor copies would know"
+            remedy = (
+                "whether it named more is not known: neither git nor copies would know; "
+                f"{command('index', self.name)} shows a line for each file"
+            )
         if moment.index is None and self.history().index:
             words = f"there is no {INDEX}, and git has one: no start loads any of "
             asked = in_shell("git", "-C", str(self.path), "checkout", "HEAD", "--", INDEX)
-            advice = f"bring it back: {asked}"
+            mend = command("index", self.name)
+            advice = f"bring it back: {asked}, or {mend} with lines for what is new"
             return Trouble("index", 1, f"{words}{counted(len(view.notes))}", advice)
         if moment.index is None and view.notes:
             words = f"there is no {INDEX}, so no start loads any of {counted(len(view.notes))}"
@@ -455,6 +542,7 @@ class ClaudeCode(FolderSource):
                 links_listed=list_of_links(text),
                 type=type_of(name.removesuffix(_SUFFIX), text, head, self._kinds),
                 is_typed=has_claude_type(text),
+                heading=first_heading(text[head.text_at :]),
             )
             known = self._notes[name] = moment.rely_on(name), note
         return known[1]

@@ -41,7 +41,7 @@ from memlab.systems.claude_code.index import (
 )
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
 from memlab.systems.claude_code.types import SETTLE, MemoryType
-from memlab.text import Table, TextPage, command
+from memlab.text import Table, TextPage, command, counted
 
 LISTED: Final = 10
 """Maximum number of rows shown of a table."""
@@ -83,6 +83,8 @@ class Note(NamedTuple):
     type: MemoryType
     is_typed: bool = True
     """Whether its front matter has one of the types of Claude Code."""
+    heading: str = ""
+    """Its first heading; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -189,8 +191,16 @@ class FolderView:
         """The creation time of each file."""
         return dated_by_lines({name: self._earliest(name) for name in self.notes}, self.named)
 
+    @cached_property
+    def is_newest_first(self) -> bool:
+        """Whether newer lines of the index are above older ones, by files with a known time."""
+        dates = {name: self._earliest(name) for name in self.notes}
+        named = [name for name in self.named if name in dates]
+        copied = _copied([name for name in named if dates[name].how == _FROM_FILE], dates)
+        return _is_newest_first(named, copied, dates)
+
     @property
-    def _all_names(self) -> FileNames:
+    def all_names(self) -> FileNames:
         """The names by which links may refer to anything in the folder, memory or not."""
         files, others = self.moment.listing
         return replace(self.names, names={*self.names.names, *files, *others})
@@ -254,7 +264,7 @@ class FolderView:
             if {block.state for block in blocks} == {State.CUT}
         ]
         doubts = {name: self.notes[name].type.doubt for name in sorted(memories)}
-        dangling = index.dangling(self._all_names)
+        dangling = index.dangling(self.all_names)
         problems = {name: note.head.problem for name, note in self.notes.items()}
         others = self.moment.listing.others
         return {
@@ -304,6 +314,9 @@ class FolderView:
         broken = [f"{name} ({why})" for name, why in sorted(self.said["broken"].items())]
         doubtful = [f"{name} ({why})" for name, why in self.said["doubtful"].items()]
         dangling = [f"line {number}: {target}" for number, target in self.said["dangling"]]
+        headings = [
+            index.blocks[number].text.strip() for number in indexes.find_empty_headings(index)
+        ]
         cut_chars = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs.values())
         cut_files = self.said["cut_files"]
         if cut_files:
@@ -336,14 +349,30 @@ class FolderView:
                 dangling,
                 f"links of {INDEX} lead to no file",
                 f"every link of {INDEX} leads to a file",
-                f"take them out of {INDEX}, or write the files",
+                f"write the files, or see {command('index', self.folder)}: it takes out the lines "
+                "that name nothing else",
+            ),
+            _trouble(
+                "unlisted",
+                self.said["unnamed"],
+                f"of {files} files are named by nothing that a start loads",
+                f"{INDEX} or a hub leads to all {files} files",
+                f"{command('index', self.folder)} shows a line for each",
+            ),
+            _trouble(
+                "empty_headings",
+                headings,
+                f"headings of {INDEX} have nothing below them",
+                f"no heading of {INDEX} is empty",
+                f"{command('index', self.folder, '--empty-headings')} shows {INDEX} without them",
             ),
             _trouble(
                 "index_cut",
                 cut_files or cut_lines,
                 cut_words,
                 f"the lines of all {named} named files are loaded",
-                f"move lines up, or take some out: memlab show {self.folder} lists them",
+                f"{command('index', self.folder)} moves up what was read most; take some out by "
+                f"hand: {command('show', self.folder)} lists them",
             )._replace(chars_cut=cut_chars or len(index.text) - len(index.loaded)),
             _trouble(
                 "sub_folders",
@@ -354,8 +383,18 @@ class FolderView:
                 "move them up beside the index, and change their links, to have them counted, "
                 "sized and kept copies of",
             ),
+            *self._hub_troubles(),
             *self._retired_troubles(retired),
         ]
+
+    def _hub_troubles(self) -> list[Trouble]:
+        """Return how many memories the hubs lead to, if there are hubs. It is no problem."""
+        if not self.hubs:
+            return []
+        hubs = counted(len(self.hubs), "hubs")
+        reached = counted(len(self.said["reached"]))
+        summary = f"{hubs}, which name {reached} that {INDEX} does not: {_first_of([*self.hubs])}"
+        return [Trouble("hubs", 0, summary, "")]
 
     def _retired_troubles(self, retired: Collection[str]) -> list[Trouble]:
         """Return the diagnostic for retired memories without an index line, if any is retired."""

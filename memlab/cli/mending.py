@@ -1,0 +1,88 @@
+"""The command ``index``, which plans the mend of an index and carries it out."""
+
+from pathlib import Path
+
+import click
+
+import memlab
+from memlab.cli import options, output
+from memlab.cli.compact import LATEST
+from memlab.clock import now_utc
+from memlab.files import check_writable, limit_like, write_whole
+from memlab.text import command
+
+
+@click.command(short_help="Show what is wrong with an index; with --apply, mend it.")
+@click.argument("store", type=options.STORE)
+@options.flag_option(
+    "--empty-headings", help="Take headings out, too, that have nothing below them."
+)
+@options.flag_option("--keep-order", help="Leave the order of the lines alone.")
+@options.log_option
+@options.save_plan_option
+@options.flag_option("--apply", "do_it", help="Carry the plan out. Without it, only show.")
+@options.json_option
+def index(
+    store: Path,
+    empty_headings: bool,
+    keep_order: bool,
+    log: Path | None,
+    save_plan: Path | None,
+    do_it: bool,
+) -> None:
+    """Show how the index of STORE would be mended; with --apply, do it.
+
+    The index is the file that a start loads, such as MEMORY.md of Claude Code. Each memory that
+    nothing names gets a line, in the style of the index. Entries whose file is gone go. If the
+    index was lost or overwritten, its lines come back from git or from copies. If a start does not
+    load all of it, the entries that are read most move up, within their section.
+
+    Sentences, comments, hubs, and lines of which it is not certain that their file is gone, stay.
+    The index as it was goes to the archive first, and memlab restore puts it back byte for byte.
+
+    \b
+    memlab index ~/.claude/projects/-home-me-work/memory            show
+    memlab index ~/.claude/projects/-home-me-work/memory --apply    do it
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.sources.opening import open_source
+
+    if save_plan is not None:
+        check_writable(save_plan, replace=False)
+    output.show_progress("reading the index")
+    source = open_source(store)
+    plan = memlab.plan_index(
+        source, log=log, empty_headings=empty_headings, reorder=not keep_order, now=now_utc()
+    )
+    if save_plan is not None:
+        limit = limit_like(source.permissions_template)
+        write_whole(save_plan, plan.to_json(), limit=limit, replace=False)
+    if do_it:
+        receipt = memlab.apply(
+            plan, store=source, now=now_utc(), watch=output.progress_callback("applying")
+        )
+        if output.wants_json():
+            output.print_text(receipt.to_json())
+        else:
+            output.print_lines(plan.sheet(str(store)), "", receipt)
+    elif output.wants_json():
+        output.print_text(plan.to_json())
+    else:
+        lines = _after_planning(plan, save_plan, str(store))
+        output.print_lines(plan.sheet(str(store)), "", *lines)
+
+
+def _after_planning(plan: "memlab.IndexPlan", save_plan: Path | None, name: str) -> list[str]:
+    """Return the lines on how to apply a plan and how to undo it."""
+    if plan.is_empty:
+        saved = f"; the plan is in {save_plan}" if save_plan else ""
+        return [f"nothing to do: {plan.index} needs no change{saved}"]
+    if save_plan is not None:
+        return [
+            f"nothing was changed; the plan is in {save_plan}. After review:",
+            f"  {command('apply', save_plan)}",
+        ]
+    undo = command("restore", name, LATEST)
+    return [
+        "nothing was changed; add --apply to do it, or --save-plan FILE to have it reviewed",
+        f"undo: {undo}    takes it back, once it is applied",
+    ]

@@ -1,0 +1,200 @@
+"""Apply a plan of an index, and take it back byte for byte."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from memlab import errors
+from memlab.clock import moment_or_now
+from memlab.compaction.index_plans import IndexPlan, IndexReceipt, receipt_of_index
+from memlab.compaction.store_change import StoreChange, explain_unrecorded, index_plan_in
+from memlab.sources.base import Source
+from memlab.sources.capabilities import IndexMending, require
+from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.readers import StepCallback, Writer, no_progress
+from memlab.store.archive.index_versions import (
+    IndexVersion,
+    digest_of,
+    index_versions_in,
+    note_index_undone,
+    note_index_versions,
+)
+from memlab.store.archive.open_archive import OpenArchive
+from memlab.store.archive.schema import MENDS, Apply, Entry, PlanText
+from memlab.store.snapshot import retry_if_changed
+from memlab.text import command
+
+
+def apply_index_plan(
+    plan: IndexPlan,
+    *,
+    store: SourceLike | None = None,
+    now: datetime | None = None,
+    watch: StepCallback = no_progress,
+) -> IndexReceipt:
+    """Apply a plan of an index: archive the index as it is, then replace it in one step.
+
+    The parameters and the errors are those of :func:`memlab.apply`.
+    """
+    source = open_source(plan.store if store is None else store)
+    _mending_of(source)  # raises an error if memlab never changes this index
+    moment = moment_or_now(now, call="memlab.apply")
+    if plan.is_empty:
+        return receipt_of_index(plan, None, moment)
+
+    def carry_out() -> IndexReceipt:
+        with source.archive.changing(source.changing()) as both:
+            change = StoreChange(
+                source=source, writer=both.writer, archive=both.archive, now=moment, watch=watch
+            )
+            watch("locked")
+            _apply_locked(change, plan)
+            both.after_commit = lambda: _mark_applied(change, plan)
+        return receipt_of_index(plan, str(source.archive_path), moment)
+
+    return retry_if_changed(carry_out)
+
+
+def _mending_of(source: Source) -> IndexMending:
+    mending = require(source, "index").mending
+    if mending is None:
+        raise errors.PlanError(f"memlab never changes the index of {source.name}")
+    return mending
+
+
+def _apply_locked(change: StoreChange, plan: IndexPlan) -> None:
+    """Apply a plan while the lock of its folder is held."""
+    archive = change.archive
+    archive.check_entries()
+    entry = next((entry for entry in archive.entries() if entry.digest == plan.digest), None)
+    if entry is not None and entry.finished_at is not None:
+        raise errors.AlreadyAppliedError(
+            f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC; make "
+            "a new plan"
+        )
+    version = change.writer.index_now()
+    if entry is not None and digest_of(version.data) == plan.digest_after:
+        return
+    change.reconcile(forget=True)
+    if digest_of(version.data) != plan.digest_before:
+        raise errors.StalePlanError(
+            f"{plan.index} was changed since plan {plan.digest[:12]} was made; nothing was "
+            "changed: make a new plan"
+        )
+    change.watch("checked")
+    _check_private(change, version.name)
+    text = plan.to_json()
+    deletion = Apply(
+        digest=plan.digest,
+        policy=MENDS,
+        made_at=plan.made_at,
+        memories=0,
+        plan=PlanText(lambda: [text]),
+    )
+    with archive.deleting(deletion, (), at=change.now, watch=change.watch, is_undone=_is_unchanged):
+        earlier = version._replace(digest_after=plan.digest_after)
+        note_index_versions(archive, plan.digest, [earlier])
+        change.writer.rewrite_index(plan.text.encode(), digest=plan.digest_before)
+        change.watch("verified")
+
+
+def _is_unchanged(error: BaseException) -> bool:
+    """Return whether an error means that the index was not changed."""
+    return isinstance(error, (errors.StalePlanError, errors.ChangedWhileReadError))
+
+
+def _check_private(change: StoreChange, name: str) -> None:
+    """Raise PlanError if fewer people may read the index than the archive that would copy it."""
+    template = change.source.permissions_template
+    if template is None:
+        return
+    with suppress(FileNotFoundError):
+        file_mode = (template / name).stat().st_mode
+        archive = change.archive.path
+        if archive.stat().st_mode & ~file_mode & 0o066:
+            raise errors.PlanError(
+                f"fewer people may read {template / name} than {archive}, which would have a copy; "
+                f"nothing was changed: chmod go-rwx {archive}"
+            )
+
+
+def _mark_applied(change: StoreChange, plan: IndexPlan) -> None:
+    """Record in the archive that a plan was applied."""
+    change.watch("committed")
+    with explain_unrecorded(f"{plan.index} was changed in {change.source.name}"):
+        change.archive.mark_applied(plan.digest, change.now)
+    change.watch("recorded")
+
+
+@dataclass(frozen=True)
+class IndexRestored:
+    """Result of undoing a change of an index.
+
+    Attributes
+    ----------
+    index : str
+        File name of the index.
+    is_exact : bool
+        Whether it has the bytes from before the change again.
+    stays : tuple of str
+        Lines of the change that somebody edited since, and that stay.
+    """
+
+    index: str
+    is_exact: bool
+    stays: tuple[str, ...] = ()
+
+
+def restore_index(
+    source: Source,
+    archive: OpenArchive,
+    entry: Entry,
+    *,
+    now: datetime,
+    watch: StepCallback = no_progress,
+) -> IndexRestored:
+    """Undo a change of an index, and keep what somebody else wrote since."""
+    plan = index_plan_in(archive, entry)
+    mending = _mending_of(source)
+    earlier = index_versions_in(archive, entry.digest).get(plan.index)
+    if earlier is None:
+        listing = command("archive", source.name)
+        raise errors.ArchiveError(
+            f"the archive has {plan.index} from before plan {entry.digest[:12]} no more, and "
+            f"nothing was changed: a drop erases the indexes, which quote memories; {listing} "
+            "lists what it has"
+        )
+
+    def carry_out() -> IndexRestored:
+        with source.changing() as writer:
+            watch("locked")
+            restored = _restore_locked(writer, mending, plan, earlier)
+            watch("verified")
+        return restored
+
+    restored = retry_if_changed(carry_out)
+    watch("committed")
+    with explain_unrecorded(f"{plan.index} was restored in {source.name}"):
+        if entry.finished_at is None:
+            archive.mark_applied(entry.digest, now)
+        note_index_undone(archive, entry.digest, now)
+    watch("recorded")
+    return restored
+
+
+def _restore_locked(
+    writer: Writer, mending: IndexMending, plan: IndexPlan, earlier: IndexVersion
+) -> IndexRestored:
+    """Restore the earlier index while the lock of its folder is held."""
+    now = writer.index_now().data
+    digest = digest_of(now)
+    if now == earlier.data:
+        return IndexRestored(index=plan.index, is_exact=True)
+    is_as_left = digest == plan.digest_after
+    if now is None or is_as_left:
+        writer.rewrite_index(earlier.data, digest=digest, written=earlier.written)
+        return IndexRestored(index=plan.index, is_exact=True)
+    undone = mending.taken_back(earlier.data, plan.text.encode(), now)
+    if undone.data != now:
+        writer.rewrite_index(undone.data, digest=digest)
+    return IndexRestored(index=plan.index, is_exact=undone.data == earlier.data, stays=undone.stays)

@@ -1,0 +1,109 @@
+"""Plan the mend of an index: which lines to add, remove, restore and move."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import Final
+
+from memlab import columns as c
+from memlab.arguments import expect
+from memlab.clock import moment_or_now
+from memlab.compaction.index_plans import IndexPlan
+from memlab.errors import PlanError
+from memlab.evidence.losses import losses_of
+from memlab.evidence.reads import Log, reads_in
+from memlab.sources.base import Source
+from memlab.sources.capabilities import REMOVES, IndexLine, IndexMending, require
+from memlab.sources.opening import SourceLike, open_source, settings_of
+from memlab.store.archive.index_versions import digest_of
+from memlab.text import command
+
+_CALL: Final = "memlab.plan_index"
+
+
+def plan_index(
+    store: SourceLike,
+    *,
+    log: Log = None,
+    empty_headings: bool = False,
+    reorder: bool = True,
+    now: datetime | None = None,
+) -> IndexPlan:
+    """Plan the mend of the index that a start loads; the store is only read.
+
+    Each file that nothing names gets a line, in the style of the index. Entries whose file is gone
+    are removed; sentences, headings, and lines that name something else too stay. If the index was
+    lost or overwritten, its lines come back from git or from copies in the archive. If a start does
+    not load the whole index, the entries that are read most move into the part that it loads,
+    within their section.
+
+    Parameters
+    ----------
+    store : str, Path or Source
+        A store with an index, such as a folder of Claude Code's memory.
+    log : DataFrame, str or Path, optional
+        The access log with the reads; by default the logs in ``memlab.toml``. Without reads the
+        order is left alone.
+    empty_headings : bool
+        Remove headings with nothing below them, too.
+    reorder : bool
+        Move lines so that what is read most is loaded.
+    now : datetime, optional
+        The time of the decision, with a time zone. The current time by default.
+
+    Returns
+    -------
+    IndexPlan
+        The plan, which :func:`memlab.apply` carries out and :func:`memlab.restore` takes back.
+
+    Raises
+    ------
+    MemlabError
+        If the store has no index.
+    PlanError
+        If the index is not UTF-8, or cannot be mended without changing other lines.
+    """
+    expect(empty_headings, bool, call=_CALL, name="empty_headings")
+    expect(reorder, bool, call=_CALL, name="reorder")
+    source = open_source(store)
+    mending = mending_of(source)
+    moment = moment_or_now(now, call=_CALL)
+    reads, _ = reads_in(log, settings_of(source), call=_CALL, source=source)
+    losses = losses_of(source, own=False, now=moment)
+    unlisted = {name: loss.record for name, loss in losses.kept.items() if loss.is_unlisted}
+    mend = mending.planned(
+        {} if reads is None else Counter(reads[c.MEMORY_ID]),
+        unlisted,
+        empty_headings=empty_headings,
+        reorder=reorder,
+    )
+    gone = losses.kept.keys() - unlisted.keys()
+    return IndexPlan(
+        store=source.name,
+        made_at=moment,
+        index=mend.name,
+        digest_before=digest_of(mend.before),
+        text=(mend.after or b"").decode(),
+        lines=tuple(_with_remedy(mend.lines, gone, source)),
+        loads=(mend.load_before, mend.load_after),
+    )
+
+
+def mending_of(source: Source) -> IndexMending:
+    """Return the ability of a source to mend its index; raise MemlabError if it has none."""
+    mending = require(source, "index").mending
+    if mending is None:
+        raise PlanError(f"memlab never changes the index of {source.name}; mend it by hand")
+    return mending
+
+
+def _with_remedy(
+    lines: Collection[IndexLine], lost: Collection[str], source: Source
+) -> Iterator[IndexLine]:
+    """Yield the lines of a plan; a removed line says how its file could come back, if it can."""
+    for line in lines:
+        if line.action == REMOVES and line.file in lost:
+            restored = command("lost", source.name, "--restore", line.file)
+            yield line._replace(reason=f"{line.reason}; {restored} would bring it back")
+        else:
+            yield line

@@ -1,0 +1,966 @@
+"""Plan how ``MEMORY.md`` is mended: missing lines in, dead lines out, what is read most loaded.
+
+Only lines that are understood change. Prose, comments, code, hubs and sections keep their place,
+and so does every line of which it is not certain that its file is gone.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+from unicodedata import category
+from urllib.parse import quote
+
+from memlab.errors import PlanError
+from memlab.sources.capabilities import (
+    ADDS,
+    CLEARS,
+    MOVES,
+    REMOVES,
+    RESTORES,
+    STAYS,
+    IndexLine,
+    IndexLoad,
+)
+from memlab.sources.reads import text as readable
+from memlab.systems.claude_code import markdown
+from memlab.systems.claude_code.index import (
+    INDEX,
+    RETIRED,
+    Block,
+    Entries,
+    MemoryIndex,
+    State,
+    encoded,
+    find_empty_headings,
+    insert_entries,
+    is_heading,
+    lines_of,
+)
+from memlab.systems.claude_code.markdown import FileNames
+from memlab.systems.claude_code.view import FolderView, Note
+
+_LONGEST_TITLE: Final = 80
+_LONGEST_HOOK: Final = 160
+_LONGEST_SHOWN: Final = 200
+"""Maximum number of characters of a title, of its description, and of a line in a plan."""
+_CHARS_PER_TOKEN: Final = 4
+"""The estimate of :data:`memlab.frame.fields.CHARS_PER_TOKEN`."""
+_SEPARATOR: Final = " — "
+_LEAD: Final = re.compile(
+    r"(?P<indent>[ \t>]*)(?P<bullet>[-*+]|\d{1,9}[.)])(?P<space>[ \t]+)"
+    r"(?:\[[ xX]\][ \t]+)?(?P<emphasis>[*_~]{0,3})\Z"
+)
+"""The text of an entry before its link."""
+_TAIL: Final = re.compile(r"[*_~]{0,3}(?P<separator>[ \t]*(?:[—–:]|-{1,2})[ \t]+)?")
+"""The text of an entry after its link, up to the description."""
+_ORDERED: Final = re.compile(r"[ \t>]*\d{1,9}[.)]")
+_TABLE_RULE: Final = re.compile(r"[ \t]*\|?[ \t:|-]*-[ \t:|-]*\r?\n?\Z")
+_PLAIN_NAME: Final = re.compile(r"[\w.,+@=~-]+")
+_LEADING_NAME: Final = re.compile(r"\w[\w.-]*\.md")
+_LINK: Final = "link"
+_WIKILINK: Final = "wikilink"
+_NAME: Final = "name"
+_ROW: Final = "table row"
+
+
+class Committed(NamedTuple):
+    """A committed version of the index, and how a plan names it."""
+
+    data: bytes
+    name: str
+
+
+@dataclass(frozen=True)
+class Mended:
+    """The mended index, and what happened to its lines."""
+
+    index: MemoryIndex
+    lines: tuple[IndexLine, ...]
+    before: IndexLoad
+    after: IndexLoad
+
+
+class _Step(NamedTuple):
+    """The index after one step, and the lines that the step changed or left."""
+
+    raw: bytes
+    lines: Sequence[IndexLine] = ()
+
+
+def mended(
+    view: FolderView,
+    *,
+    reads: Mapping[str, int],
+    lost: Entries,
+    committed: Committed | None,
+    empty_headings: bool,
+    reorder: bool,
+) -> Mended:
+    """Return the mended index of a folder.
+
+    Parameters
+    ----------
+    view : FolderView
+        The folder as it is now.
+    reads : mapping of str to int
+        The number of reads by file.
+    lost : mapping of str to sequence of IndexEntry
+        The former entries of files that a lost or overwritten index named.
+    committed : Committed or None
+        The version of the index in git that is restored; None for none.
+    empty_headings : bool
+        Whether to remove headings with nothing below them.
+    reorder : bool
+        Whether to move lines of files that are read most into the part that a start loads.
+
+    Raises
+    ------
+    PlanError
+        If the index is not UTF-8, or if no change of it leaves its other lines as they are.
+    """
+    before = view.index
+    _check_text(before.raw, view.folder)
+    restored = _restored(view, lost, committed)
+    current = _with_index(view, restored.raw)
+    removed = _without_dead(current)
+    current = _with_index(view, removed.raw)
+    added = _with_missing(current)
+    cleared = _without_empty_headings(added.raw, view) if empty_headings else _Step(added.raw)
+    current = _with_index(view, cleared.raw)
+    moved = _reordered(current, reads) if reorder else _Step(cleared.raw)
+    after = _with_index(view, moved.raw)
+    steps = (restored, removed, added, cleared, moved)
+    lines = tuple(line for step in steps for line in step.lines)
+    _check_mended(view, after, lines)
+    return Mended(after.index, _numbered(lines, after.index), load_of(view), load_of(after))
+
+
+def load_of(view: FolderView) -> IndexLoad:
+    """Return how many files a view has, how many its index names and loads, and its tokens."""
+    memories = view.notes.keys() - view.hubs.keys()
+    named = set[str]()
+    loaded = set[str]()
+    for name, blocks in view.named.items():
+        if name not in memories:
+            continue
+        named.add(name)
+        if any(block.state is State.LOADED for block in blocks):
+            loaded.add(name)
+    tokens = -(-len(readable(view.index.loaded)) // _CHARS_PER_TOKEN)
+    return IndexLoad(files=len(memories), named=len(named), loaded=len(loaded), tokens=tokens)
+
+
+def _with_index(view: FolderView, raw: bytes) -> FolderView:
+    """Return a view of the same folder with another index."""
+    return view if raw == view.index.raw else replace(view, index=_parsed(raw, view))
+
+
+def _parsed(raw: bytes, view: FolderView) -> MemoryIndex:
+    return MemoryIndex(raw, view.index.rule)
+
+
+def _check_text(raw: bytes, folder: str) -> None:
+    """Raise PlanError if an index is not UTF-8."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        raise PlanError(
+            f"{INDEX} in {folder} is no UTF-8 (byte {error.start:,}); nothing was planned: write "
+            "it as UTF-8 first"
+        ) from error
+
+
+# Restoring a lost index
+
+
+def _restored(view: FolderView, lost: Entries, committed: Committed | None) -> _Step:
+    """Return the index with the lines that it had before it was lost or overwritten."""
+    raw = view.index.raw
+    sources: dict[str, str] = {}
+    if committed is not None:
+        raw = _merged(committed.data, raw, view)
+        named = _parsed(raw, view).named(view.names)
+        sources.update(dict.fromkeys(named, f"git has it in {committed.name}"))
+    missing = {name: entries for name, entries in lost.items() if name in view.notes}
+    if missing:
+        names = FileNames(view.names.folder, {*view.notes, *missing}, view.names.aliases)
+        raw = insert_entries(raw, missing, names)
+        sources.update(
+            {name: "a copy of the memory has it" for name in missing if name not in sources}
+        )
+    if raw == view.index.raw:
+        return _Step(raw)
+    index = _parsed(raw, view)
+    lines = []
+    for name, blocks in index.named(view.names).items():
+        if name not in view.named and name in sources:
+            lines.append(_line(RESTORES, blocks[0], name, f"{sources[name]}; the index lost it"))
+    return _Step(raw, lines)
+
+
+def _merged(old: bytes, now: bytes, view: FolderView) -> bytes:
+    """Return a former index with the lines of the current one that it lacks.
+
+    Where both have an entry of a file, that of the current index is kept.
+    """
+    current = _parsed(now, view)
+    entered = current.entered(view.names)
+    kept = []
+    for block in _parsed(old, view).blocks:
+        if block.subject(view.names) not in entered or not block.is_entry:
+            kept += lines_of(block.text)
+    new = lines_of(now)
+    texts = [line.rstrip("\r\n") for line in kept]
+    new_texts = [line.rstrip("\r\n") for line in new]
+    merged = []
+    matcher = SequenceMatcher(None, texts, new_texts, autojunk=False)
+    for change, start, end, first, last in matcher.get_opcodes():
+        merged += kept[start:end]
+        if change != "equal":
+            merged += new[first:last]
+    return _joined(merged, like=now or old)
+
+
+def _joined(lines: Sequence[str], *, like: bytes) -> bytes:
+    """Return lines as a file, each with a line end but for the last, which is as in `like`."""
+    end = _line_end(like)
+    ended = [line if line.endswith("\n") else f"{line}{end}" for line in lines]
+    if ended and like and not like.endswith(b"\n"):
+        ended[-1] = ended[-1].rstrip("\r\n")
+    return encoded("".join(ended))
+
+
+def _line_end(raw: bytes) -> str:
+    """Return the line end that an index uses."""
+    return "\r\n" if b"\r\n" in raw else "\n"
+
+
+# Dead lines
+
+
+def _without_dead(view: FolderView) -> _Step:
+    """Return the index without the entries of files that are gone."""
+    index = view.index
+    names = view.all_names
+    below = {PurePosixPath(path).name: path for path in view.below}
+    removed: dict[int, IndexLine] = {}
+    lines = []
+    for number in reversed(range(len(index.blocks))):
+        block = index.blocks[number]
+        dead = _dead_links(index, block, names)
+        if not dead:
+            continue
+        reason = _reason_to_keep(index, number, dead, names, below, removed)
+        if reason:
+            lines.append(_line(STAYS, block, dead[0], reason))
+        else:
+            removed[number] = _line(REMOVES, block, dead[0], "its file is gone")
+    lines += removed.values()
+    if not removed:
+        return _Step(index.raw, lines[::-1])
+    kept = [block.text for number, block in enumerate(index.blocks) if number not in removed]
+    return _Step(_without_new_head(kept, index), sorted(lines, key=lambda line: line.number))
+
+
+def _dead_links(index: MemoryIndex, block: Block, names: FileNames) -> list[str]:
+    """Return the Markdown files that a visible block links and that are not in the folder."""
+    if block.state is State.UNSEEN or index.is_code(block.number):
+        return []
+    dead = []
+    for link in markdown.inline_links(block.text, block.mentions):
+        name = markdown.name_in_link(link.target)
+        is_file = name is not None and _is_markdown(link.target)
+        if is_file and markdown.is_local(link.target) and names.file_of(link.target) is None:
+            dead.append(str(name))
+    return [name for name in dead if name not in (INDEX, RETIRED)]
+
+
+def _is_markdown(target: str) -> bool:
+    """Return whether a link target is written as the name of a Markdown file."""
+    path = re.split(r"[#?\s]", target.strip().strip("<>"), maxsplit=1)[0]
+    return path.endswith(".md")
+
+
+def _reason_to_keep(
+    index: MemoryIndex,
+    number: int,
+    dead: Sequence[str],
+    names: FileNames,
+    below: Mapping[str, str],
+    removed: Collection[int],
+) -> str:
+    """Return why a line with dead links stays; empty if it is an entry of missing files alone."""
+    block = index.blocks[number]
+    moved = [below[name] for name in dead if name in below]
+    others = block.files(names)
+    following = index.blocks[number + 1 : number + 2]
+    is_above_rule = bool(following) and _TABLE_RULE.match(following[0].text) is not None
+    reason = ""
+    if moved:
+        reason = f"a file of that name is {moved[0]}: link that, or move it up"
+    elif not block.is_item:
+        reason = "it is a sentence or a heading: take the link out by hand"
+    elif others:
+        reason = f"it names {others[0]} too: take the link out by hand"
+    elif len(block.mentions) > len(dead):
+        reason = "it has other links too: take the dead one out by hand"
+    elif _has_children(index, number, removed):
+        reason = "other entries are nested below it"
+    elif "|" in block.text and is_above_rule:
+        reason = "it is the head of a table"
+    return reason
+
+
+def _has_children(index: MemoryIndex, number: int, removed: Collection[int]) -> bool:
+    """Return whether a block stays that is nested below a block."""
+    block = index.blocks[number]
+    if block.is_entry:
+        return False
+    for place in range(number + 1, len(index.blocks)):
+        child = index.blocks[place]
+        if child.is_item and child.indent <= block.indent:
+            return False
+        if place not in removed and child.text.strip():
+            return True
+    return False
+
+
+def _without_new_head(texts: Sequence[str], index: MemoryIndex) -> bytes:
+    """Return blocks as a file; a blank first line prevents that they begin with front matter."""
+    text = "".join(texts)
+    had_head = markdown.read_front_matter(index.raw.decode()).text_at
+    if markdown.read_front_matter(text).text_at and not had_head:
+        text = f"\n{text}"
+    return encoded(text)
+
+
+# Lines for files without one
+
+
+def _with_missing(view: FolderView) -> _Step:
+    """Return the index with a line for each memory that nothing names."""
+    missing = [name for name in view.unlisted if name not in view.hubs]
+    missing.sort(key=view.position)
+    lines = []
+    raw = view.index.raw
+    for name in missing:
+        if not _can_be_linked(name):
+            reason = "no link can name it: give it a plain name"
+            lines.append(IndexLine(STAYS, 0, name.encode(errors="replace").decode(), "", reason))
+            continue
+        current = _with_index(view, raw)
+        raw = _with_line(current, name)
+        text = _own_line(_with_index(view, raw), name)
+        lines.append(IndexLine(ADDS, 0, text[:_LONGEST_SHOWN], name, "no line named it"))
+    return _Step(raw, lines)
+
+
+def _can_be_linked(name: str) -> bool:
+    """Return whether a link in UTF-8 text can have a file name as its target."""
+    is_text = all(category(char)[0] != "C" for char in name)
+    return is_text and not set("<>|") & set(name)
+
+
+def _own_line(view: FolderView, name: str) -> str:
+    """Return the line of a file in an index as a plan shows it."""
+    return view.named[name][0].text.strip()
+
+
+def _with_line(view: FolderView, name: str) -> bytes:
+    """Return the index with a line for a memory, in the style of its section."""
+    index = view.index
+    place = _place_for(view, name)
+    style = _style_of(view, place.first, place.last, place.anchor)
+    for at, written in (
+        (place.at, style.line(name, view.notes[name])),
+        (place.at, _default_line(name, view.notes[name])),
+        (_top_of(index), _default_line(name, view.notes[name])),
+        (_top_of(index), f"- [{_stem(name)}]({_target(name)})"),
+    ):
+        raw = _inserted(index, at, written)
+        if _is_named_once(index, _parsed(raw, view), name, view.names):
+            return raw
+    raise PlanError(
+        f"no line can be put into {INDEX} in {view.folder} without changing others; nothing was "
+        f"planned: write a line for {name} by hand"
+    )
+
+
+def _is_named_once(before: MemoryIndex, after: MemoryIndex, name: str, names: FileNames) -> bool:
+    """Return whether a new line names one file, is visible, and leaves the others as they were."""
+    blocks = after.named(names).get(name, ())
+    if len(blocks) != 1 or blocks[0].files(names) != [name] or after.is_code(blocks[0].number):
+        return False
+    seen = Counter(block.text.rstrip("\r\n") for block in before.blocks if _is_visible(block))
+    now = Counter(block.text.rstrip("\r\n") for block in after.blocks if _is_visible(block))
+    seen[blocks[0].text.rstrip("\r\n")] += 1
+    return _is_visible(blocks[0]) and now == seen
+
+
+def _is_visible(block: Block) -> bool:
+    return block.state is not State.UNSEEN and bool(block.text.strip())
+
+
+def _inserted(index: MemoryIndex, at: int, line: str) -> bytes:
+    """Return an index with a line before the line number `at`, from 0."""
+    lines = lines_of(index.raw)
+    end = _line_end(index.raw)
+    if at and not lines[at - 1].endswith("\n"):
+        lines[at - 1] += end
+    lines.insert(at, line + end)
+    had_end = not index.raw or index.raw.endswith(b"\n")
+    text = "".join(lines)
+    return encoded(text if had_end else text.removesuffix(end))
+
+
+def _top_of(index: MemoryIndex) -> int:
+    """Return the number of the first line after front matter, from 0."""
+    text = index.raw.decode()
+    return len(lines_of(text[: markdown.read_front_matter(text).text_at]))
+
+
+class _Place(NamedTuple):
+    """Where a line is inserted: before the line `at`, beside a block, within these blocks."""
+
+    at: int
+    anchor: Block | None
+    first: int
+    last: int
+
+
+def _place_for(view: FolderView, name: str) -> _Place:
+    """Return the place for the line of a memory: in its section, below or above the entries."""
+    index = view.index
+    sections = _sections(index)
+    first, last = _section_for(view, name, sections)
+    items = [
+        number
+        for number in range(first, last)
+        if index.blocks[number].is_item and not index.is_code(index.blocks[number].number)
+    ]
+    if not items:
+        return _Place(_end_of(index, len(index.blocks)), None, 0, len(index.blocks))
+    if view.is_newest_first:
+        anchor = index.blocks[items[0]]
+        return _Place(anchor.number - 1, anchor, first, last)
+    end = items[-1] + 1
+    # A sentence right below the last entry belongs to it.
+    while end < last and _is_lazy_continuation(index, end):
+        end += 1
+    return _Place(_end_of(index, end), index.blocks[items[-1]], first, last)
+
+
+def _is_lazy_continuation(index: MemoryIndex, number: int) -> bool:
+    """Return whether a block is text that continues the paragraph above it."""
+    text = index.blocks[number].text
+    return bool(text.strip()) and not is_heading(text) and not index.blocks[number].is_item
+
+
+def _end_of(index: MemoryIndex, number: int) -> int:
+    """Return the number of lines of the first `number` blocks, without blank lines at the end."""
+    blocks = index.blocks
+    while number and number == len(blocks) and not blocks[number - 1].text.strip():
+        blocks = blocks[:-1]
+        number -= 1
+    if not number:
+        return 0
+    last = blocks[number - 1]
+    return last.number - 1 + len(lines_of(last.text))
+
+
+def _sections(index: MemoryIndex) -> list[tuple[int, int]]:
+    """Return the first block of each section, and the block after its last."""
+    starts = [0]
+    for number, block in enumerate(index.blocks):
+        is_section = is_heading(block.text) and block.state is not State.UNSEEN
+        if number and is_section and not index.is_code(block.number):
+            starts.append(number)
+    return list(zip(starts, [*starts[1:], len(index.blocks)], strict=True))
+
+
+def _section_for(
+    view: FolderView, name: str, sections: Sequence[tuple[int, int]]
+) -> tuple[int, int]:
+    """Return the section for a memory: the one of its type, else the last one with entries.
+
+    A section is of a type if at least half of the files that it lists, and two or more, have it.
+    """
+    own_type = view.notes[name].type.name
+    chosen = sections[-1]
+    most = 1
+    has_entries = False
+    of_type = None
+    for section in sections:
+        files = _entry_files(view, section)
+        if files:
+            chosen = section
+            has_entries = True
+        same = sum(view.notes[file].type.name == own_type for file in files)
+        if own_type and same > most and 2 * same >= len(files):
+            most = same
+            of_type = section
+    if of_type is not None:
+        return of_type
+    return chosen if has_entries else sections[-1]
+
+
+def _entry_files(view: FolderView, section: tuple[int, int]) -> list[str]:
+    """Return the memories that entries of a section are about."""
+    files = []
+    for number in range(*section):
+        block = view.index.blocks[number]
+        subjects = block.files(view.names) if block.is_item else []
+        if subjects and not view.index.is_code(block.number):
+            files.append(subjects[0])
+    return files
+
+
+class _Style(NamedTuple):
+    """How the entries of an index are written."""
+
+    form: str = _LINK
+    lead: str = "- "
+    emphasis: str = ""
+    separator: str = _SEPARATOR
+    columns: tuple[int, int] = (0, 0)
+    """For a table: the column of the link, and the number of columns."""
+
+    def line(self, name: str, note: Note) -> str:
+        """Return the line of a memory, without a line end."""
+        title, hook = title_and_hook(name, note)
+        if self.form == _ROW:
+            return self._row(f"[{title}]({_target(name)})", hook)
+        mention = f"[{title}]({_target(name)})"
+        if self.form == _WIKILINK and not set("[]|#") & set(name):
+            mention = f"[[{_stem(name)}]]"
+        elif self.form == _NAME and _LEADING_NAME.fullmatch(name):
+            mention = name
+        tail = f"{self.separator}{hook}" if self.separator and hook else ""
+        return f"{self.lead}{self.emphasis}{mention}{self.emphasis[::-1]}{tail}"
+
+    def _row(self, link: str, hook: str) -> str:
+        """Return the row of a table."""
+        at, count = self.columns
+        cells = [""] * count
+        cells[at] = link.replace("|", "/")
+        for other in range(count):
+            if other != at:
+                cells[other] = hook.replace("|", "/")
+                break
+        return f"{self.lead}| {' | '.join(cells)} |"
+
+
+def _default_line(name: str, note: Note) -> str:
+    return _Style().line(name, note)
+
+
+def _style_of(view: FolderView, first: int, last: int, anchor: Block | None) -> _Style:
+    """Return the most frequent style of the entries in a section, with the anchor's indentation.
+
+    Prefer entries without an indentation. A numbered entry gets the number after the anchor's.
+    """
+    styles = list[_Style]()
+    for number in range(first, last):
+        block = view.index.blocks[number]
+        if block.is_item and block.state is not State.UNSEEN and block.files(view.names):
+            style = _style_in(block)
+            if style is not None:
+                styles.append(style)
+    if not styles:
+        return _Style()
+    least = min(len(_indentation(style.lead)) for style in styles)
+    outer = [style for style in styles if len(_indentation(style.lead)) == least]
+    common = Counter(style._replace(lead=_without_number(style.lead)) for style in outer)
+    ((chosen, _),) = common.most_common(1)
+    if chosen.lead.lstrip(" \t>").startswith("1"):
+        return chosen._replace(lead=_next_number(chosen.lead, anchor))
+    return chosen
+
+
+def _indentation(lead: str) -> str:
+    return lead[: len(lead) - len(lead.lstrip(" \t>"))]
+
+
+def _without_number(lead: str) -> str:
+    """Return the beginning of an entry with the number 1 for any number."""
+    return re.sub(r"\d+(?=[.)])", "1", lead)
+
+
+def _next_number(lead: str, anchor: Block | None) -> str:
+    """Return the beginning of a numbered entry with the number after that of a block."""
+    number = 0
+    ordered = None if anchor is None else _ORDERED.match(anchor.text)
+    if ordered:
+        number = int(ordered[0].strip(" \t>.)"))
+    return re.sub(r"\d+", str(number + 1), lead, count=1)
+
+
+def _style_in(block: Block) -> _Style | None:
+    """Return the style of an entry; None if there are words before its link."""
+    line = lines_of(block.text)[0].rstrip("\r\n")
+    mention = block.mentions[0]
+    if line.lstrip(" \t").startswith("|"):
+        cells = line.strip().strip("|").split("|")
+        at = line[: mention.start].count("|") - 1
+        if not 0 <= at < len(cells):
+            return None
+        return _Style(form=_ROW, lead=_indentation(line), columns=(at, len(cells)))
+    lead = _LEAD.match(line[: mention.start])
+    if lead is None:
+        return None
+    form = _LINK
+    if markdown.is_wikilink(block.text, mention):
+        form = _WIKILINK
+    elif not block.text.startswith("[", mention.start):
+        form = _NAME
+    tail = _TAIL.match(line[mention.end :])
+    separator = "" if tail is None else tail["separator"] or ""
+    return _Style(
+        form=form,
+        lead=lead["indent"] + lead["bullet"] + lead["space"],
+        emphasis=lead["emphasis"],
+        separator=separator,
+    )
+
+
+def title_and_hook(name: str, note: Note) -> tuple[str, str]:
+    """Return the title of a memory's line and the words behind it, which may be empty.
+
+    The title is the name in the front matter, else the first heading, else the file name.
+    """
+    title = note.head.fields.get("name", "").strip()
+    if not title or title in (name, _stem(name)):
+        title = note.heading or _stem(name)
+    hook = note.head.fields.get("description", "")
+    return (
+        _one_line(title, _LONGEST_TITLE).replace("`", "") or _stem(name),
+        _one_line(hook, _LONGEST_HOOK),
+    )
+
+
+def _one_line(text: str, most: int) -> str:
+    """Return a text as a part of a line: without links, comments and control characters."""
+    words = "".join(" " if category(char)[0] == "C" else char for char in text)
+    words = " ".join(words.split())
+    words = words.translate({ord("["): "(", ord("]"): ")"}).replace("<!--", "").replace("-->", "")
+    if len(words) <= most:
+        return words.strip()
+    cut = words[: most - 1]
+    return f"{cut[: cut.rfind(' ')] if ' ' in cut else cut}…"
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(".md")
+
+
+def _target(name: str) -> str:
+    """Return a file name as the target of a link."""
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    return quote(name) if set("<>#?%") & set(name) else f"<{name}>"
+
+
+# Empty headings
+
+
+def _without_empty_headings(raw: bytes, view: FolderView) -> _Step:
+    """Return the index without headings that have nothing below them; the title stays."""
+    index = _parsed(raw, view)
+    removed = dict[int, IndexLine]()
+    for number in find_empty_headings(index):
+        removed[number] = _line(CLEARS, index.blocks[number], "", "nothing stands below it")
+    if not removed:
+        return _Step(raw)
+    kept = []
+    after_removed = False
+    for number, block in enumerate(index.blocks):
+        is_blank = not block.text.strip()
+        if number in removed or (after_removed and is_blank):
+            after_removed = True
+            continue
+        after_removed = False
+        kept.append(block.text)
+    return _Step(_without_new_head(kept, index), list(removed.values()))
+
+
+# Order
+
+
+def _reordered(view: FolderView, reads: Mapping[str, int]) -> _Step:
+    """Return the index with the most read entries loaded, if a start does not load all of it.
+
+    Entries move within their section and keep the order that they have. Nested and numbered
+    entries, parents and hubs stay where they are.
+    """
+    if view.index.loaded == view.index.text:
+        return _Step(view.index.raw)
+    before = view.index
+    texts = [block.text for block in before.blocks]
+    for slots in _movable(view).values():
+        counts = {slot: _reads_of(before.blocks[slot], view, reads) for slot in slots}
+        if any(counts.values()):
+            texts = _with_most_read(texts, slots, counts, view)
+    raw = encoded("".join(texts))
+    if raw == before.raw:
+        return _Step(raw)
+    after = _parsed(raw, view)
+    return _Step(raw, list(_moves(before, after, view, reads)))
+
+
+def _movable(view: FolderView) -> dict[tuple[int, int, bool], list[int]]:
+    """Return the blocks that may change places with each other, by section, indent and kind."""
+    index = view.index
+    blocks = index.blocks
+    groups: dict[tuple[int, int, bool], list[int]] = {}
+    for section, (first, last) in enumerate(_sections(index)):
+        for number in range(first, last):
+            block = blocks[number]
+            files = block.files(view.names)
+            is_memory = bool(files) and not any(file in view.hubs for file in files)
+            is_alone = number + 1 == len(blocks) or not _is_lazy_continuation(index, number + 1)
+            is_fixed = _ORDERED.match(block.text) or index.is_code(block.number)
+            if block.is_entry and is_memory and is_alone and not is_fixed and block.indent == 0:
+                is_row = block.text.startswith("|")
+                groups.setdefault((section, block.indent, is_row), []).append(number)
+    return groups
+
+
+def _reads_of(block: Block, view: FolderView, reads: Mapping[str, int]) -> int:
+    """Return the number of reads of the file that a block names first."""
+    return reads.get(block.files(view.names)[0], 0)
+
+
+def _with_most_read(
+    texts: Sequence[str], slots: Sequence[int], reads: Mapping[int, int], view: FolderView
+) -> list[str]:
+    """Return the blocks with as many of the most read entries as can be loaded in the first slots.
+
+    Both these entries and the others keep their order.
+    """
+    ranked = sorted(slots, key=lambda slot: -reads[slot])
+    states = _states(texts, view)
+    most = sum(states[slot] is State.LOADED for slot in slots)
+    for count in range(most, 0, -1):
+        chosen = {slot for slot in ranked[:count] if reads[slot]}
+        # Entries that are not read and that are loaded already stay before those that are cut.
+        others = [slot for slot in slots if slot not in chosen]
+        fill = set(others[: count - len(chosen)])
+        first = [slot for slot in slots if slot in chosen or slot in fill]
+        order = first + [slot for slot in slots if slot not in chosen and slot not in fill]
+        arranged = _arranged(texts, slots, order)
+        if all(_states(arranged, view)[slot] is State.LOADED for slot in slots[:count]):
+            return arranged
+    return list(texts)
+
+
+def _arranged(texts: Sequence[str], slots: Sequence[int], order: Sequence[int]) -> list[str]:
+    """Return the blocks with those at `order` in `slots`; each slot keeps its line end."""
+    arranged = list(texts)
+    for slot, source in zip(slots, order, strict=True):
+        text = texts[source].rstrip("\r\n")
+        end = texts[slot][len(texts[slot].rstrip("\r\n")) :]
+        arranged[slot] = text + end
+    return arranged
+
+
+def _states(texts: Sequence[str], view: FolderView) -> list[State]:
+    """Return the state of each block of an index: cut if one of its lines is."""
+    index = _parsed(encoded("".join(texts)), view)
+    states = []
+    at = 0
+    for text in texts:
+        of_lines = index.states[at : at + len(lines_of(text))]
+        at += len(of_lines)
+        states.append(State.CUT if State.CUT in of_lines else of_lines[0])
+    return states
+
+
+def _moves(
+    before: MemoryIndex, after: MemoryIndex, view: FolderView, reads: Mapping[str, int]
+) -> Iterator[IndexLine]:
+    """Yield the lines that a start loads now and did not, or the other way round."""
+    old = before.named(view.names)
+    for name, blocks in after.named(view.names).items():
+        was_loaded = any(block.state is State.LOADED for block in old[name])
+        is_loaded = any(block.state is State.LOADED for block in blocks)
+        if was_loaded != is_loaded:
+            count = reads.get(name, 0)
+            times = f"read {count:,} times" if count != 1 else "read once"
+            place = "a start loads it now" if is_loaded else "no start loads it now"
+            yield _line(MOVES, blocks[0], name, f"{times}: {place}")
+
+
+# Lines of a plan
+
+
+def _line(action: str, block: Block, file: str, reason: str) -> IndexLine:
+    """Return a block as a line of a plan."""
+    text = block.text.strip()[:_LONGEST_SHOWN]
+    return IndexLine(action, block.number, text, file, reason)
+
+
+def _numbered(lines: Sequence[IndexLine], index: MemoryIndex) -> tuple[IndexLine, ...]:
+    """Return lines of a plan with their numbers in the mended index, unless they are removed."""
+    numbers: dict[str, list[int]] = {}
+    for block in index.blocks:
+        numbers.setdefault(block.text.strip()[:_LONGEST_SHOWN], []).append(block.number)
+    numbered = []
+    for line in lines:
+        places = numbers.get(line.text)
+        if places and line.action in (ADDS, RESTORES, MOVES, STAYS):
+            number = places.pop(0) if len(places) > 1 else places[0]
+            numbered.append(line._replace(number=number))
+        else:
+            numbered.append(line)
+    return tuple(numbered)
+
+
+def _check_mended(view: FolderView, after: FolderView, lines: Sequence[IndexLine]) -> None:
+    """Raise PlanError if a mended index lost a line that the plan does not name.
+
+    This is the invariant of a mend: every file that was named is named, each memory is named or
+    reached, and every other line is still there.
+    """
+    faults = []
+    linkable = [name for name in after.unlisted if name not in after.hubs and _can_be_linked(name)]
+    if linkable:
+        faults.append(f"{linkable[0]} has no line")
+    lost_names = view.named.keys() - after.named.keys()
+    if lost_names:
+        faults.append(f"{min(lost_names)} lost its line")
+    removed = Counter(line.text for line in lines if line.action in (REMOVES, CLEARS))
+    missing = _texts_of(view.index.blocks) - _texts_of(after.index.blocks)
+    if not _is_covered(missing, removed):
+        faults.append("other lines would change")
+    hidden = _hidden(view.index) - _hidden(after.index)
+    is_more_hidden = _hidden(after.index).total() > _hidden(view.index).total()
+    if hidden or (is_more_hidden and not _restores(lines)):
+        faults.append("a comment or the front matter would change")
+    if faults:
+        raise PlanError(
+            f"{INDEX} in {view.folder} cannot be mended line by line ({faults[0]}); nothing was "
+            "planned: mend it by hand"
+        )
+
+
+def _restores(lines: Iterable[IndexLine]) -> bool:
+    return any(line.action == RESTORES for line in lines)
+
+
+def _texts_of(blocks: Iterable[Block]) -> Counter[str]:
+    """Return the lines of blocks, counted, without blank ones."""
+    return Counter(
+        line.strip() for block in blocks for line in lines_of(block.text) if line.strip()
+    )
+
+
+def _is_covered(missing: Counter[str], removed: Counter[str]) -> bool:
+    """Return whether lines are missing only as parts of removed blocks."""
+    parts = Counter[str]()
+    for text, count in removed.items():
+        for line in lines_of(text):
+            parts[line.strip()] += count
+    return all(_is_part(line, parts, count) for line, count in missing.items())
+
+
+def _is_part(line: str, parts: Counter[str], count: int) -> bool:
+    """Return whether a line is in removed blocks so often; a plan cuts long blocks."""
+    if parts[line] >= count:
+        return True
+    return any(text and line.startswith(text) and len(text) > 20 for text in parts)
+
+
+def _hidden(index: MemoryIndex) -> Counter[str]:
+    """Return the lines of comments and front matter, counted."""
+    lines = lines_of(index.raw)
+    hidden = (
+        line.strip()
+        for line, state in zip(lines, index.states, strict=True)
+        if state is State.UNSEEN
+    )
+    return Counter(line for line in hidden if line)
+
+
+# Taking a mend back
+
+
+class TakenBack(NamedTuple):
+    """An index without a mend, and the lines that somebody edited since and that stay."""
+
+    data: bytes
+    stays: tuple[str, ...]
+
+
+def take_back_mend(
+    before: bytes,
+    made: bytes,
+    now: bytes,
+    names: FileNames,
+    take_back: Callable[[bytes, bytes, bytes], bytes],
+) -> TakenBack:
+    """Return the current index without the mend that changed `before` to `made`.
+
+    A line that the mend added or moved and that was edited or removed since stays as it is now. A
+    removed line does not return if the index names its file again.
+    """
+    if now == made:
+        return TakenBack(before, ())
+    texts_now = Counter(block.text.strip() for block in MemoryIndex(now).blocks)
+    kept_before, kept_made, edited = _without_edited(before, made, texts_now, names)
+    named_now = _link_names(MemoryIndex(now))
+    gone = [
+        block
+        for block in MemoryIndex(kept_before).blocks
+        if block.is_item and _link_names_of(block) and _link_names_of(block) <= named_now
+    ]
+    made_texts = Counter(block.text.strip() for block in MemoryIndex(kept_made).blocks)
+    named_again = {block.text.strip() for block in gone if not made_texts[block.text.strip()]}
+    kept_before = _without_texts(kept_before, named_again)
+    return TakenBack(take_back(kept_before, kept_made, now), tuple(sorted(edited | named_again)))
+
+
+def _without_edited(
+    before: bytes, made: bytes, texts_now: Mapping[str, int], names: FileNames
+) -> tuple[bytes, bytes, set[str]]:
+    """Return both versions without the entries that were edited since; and these entries."""
+    old_texts = Counter(block.text.strip() for block in MemoryIndex(before).blocks)
+    edited_files = set[str]()
+    edited = set[str]()
+    for block in MemoryIndex(made).blocks:
+        text = block.text.strip()
+        files = block.files(names)
+        if block.is_item and files and not texts_now.get(text):
+            edited_files.add(files[0])
+            if not old_texts[text]:
+                edited.add(text)
+    versions = []
+    for raw in (before, made):
+        kept = []
+        for block in MemoryIndex(raw).blocks:
+            files = block.files(names) if block.is_item else []
+            if not (files and files[0] in edited_files):
+                kept.append(block.text)
+        versions.append(encoded("".join(kept)))
+    return versions[0], versions[1], edited
+
+
+def _without_texts(raw: bytes, texts: Collection[str]) -> bytes:
+    blocks = MemoryIndex(raw).blocks
+    return encoded("".join(block.text for block in blocks if block.text.strip() not in texts))
+
+
+def _link_names(index: MemoryIndex) -> set[str]:
+    """Return the Markdown files that an index links, whether they exist or not."""
+    names = set[str]()
+    for block in index.blocks:
+        names |= _link_names_of(block)
+    return names
+
+
+def _link_names_of(block: Block) -> set[str]:
+    found = (markdown.name_in_link(mention.target) for mention in block.mentions)
+    return {name for name in found if name is not None}
