@@ -13,7 +13,7 @@ import pytest
 
 import memlab
 from memlab import settings
-from memlab.compaction import plans, wire
+from memlab.compaction import index_plans, plans, wire
 from memlab.fleet import change, cohort, sweep
 from memlab.fleet.workers import FleetTask, Outcome
 from memlab.items import Size
@@ -30,6 +30,7 @@ ROWS = (
 )
 TABLES: tuple[tuple[type, Any], ...] = (
     *plans.KEYS.items(),
+    *index_plans.KEYS.items(),
     *change.KEYS.items(),
     *((row, row.stored_names) for row in ROWS),
     (Size, wire.SIZE_KEYS),
@@ -47,7 +48,7 @@ TABLE_NAMES = {
     "FILE_KEYS",
     "_ENTRY_KEYS",
 }
-CARRIED = {"added"}
+CARRIED = {"added", "added_fields"}
 """Fields of a plan that hold what a newer format says, by its own keys."""
 
 

@@ -150,9 +150,11 @@ class ArchiveListing(DisplayMixin):
         return (*_when(entry.digest, entry.archived_at), state, what)
 
 
-def undo_line(store: str, digest: str) -> str:
-    """Return the line with the command that undoes a plan."""
+def undo_line(store: str, digest: str, *, of_index: bool = False) -> str:
+    """Return the line with the command that undoes a plan of memories or of an index."""
     back = "puts back what this one took out; with --id ID, one of them"
+    if of_index:
+        back = "puts the index back as it was"
     return f"undo: {command('restore', store, digest[:12])}    {back}"
 
 
@@ -197,8 +199,10 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
             if entry.mends:
                 index_plan = index_plan_in(archive, entry)
                 receipt = receipt_of_index(index_plan, None, index_plan.made_at)
-                moved[entry.digest] = f"{index_plan.index}: {actions_in_words(receipt.counts)}"
-                can_be_undone = not is_index_undone(archive, entry.digest)
+                is_undone = is_index_undone(archive, entry.digest)
+                words = f"{index_plan.index}: {actions_in_words(receipt.counts)}"
+                moved[entry.digest] = f"{words}, undone" if is_undone else words
+                can_be_undone = not is_undone
             elif entry.planned and not entry.memories and not entry.recovers:
                 plan = plan_in(archive, entry)
                 moved[entry.digest] = _done_in_words(receipt_of(plan, source, plan.made_at))
@@ -206,7 +210,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
                     memory.key in retired for memory in plan.moves
                 )
             if can_be_undone and entry.finished_at and not entry.recovers:
-                undo = undo_line(name, entry.digest)
+                undo = undo_line(name, entry.digest, of_index=entry.mends)
                 undoable.append(entry)
             elif entry.planned and not (entry.finished_at or entry.recovers):
                 unfinished = f"next: {command('apply', name, entry.digest[:12])}    finishes it"

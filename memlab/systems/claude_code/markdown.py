@@ -338,11 +338,21 @@ def _folded(name: str) -> str:
     return normalize("NFC", name).casefold()
 
 
-def _candidates(target: str, folder: Path) -> Iterator[str]:
-    """Yield the file names in `folder` that a target may mean, in order of preference."""
+def path_in_target(target: str) -> str:
+    """Return the target of a link without its title and its angle brackets.
+
+    >>> path_in_target(' <a b.md> "Title"'), path_in_target("a.md#part")
+    ('a b.md', 'a.md#part')
+    """
     written = _TITLE.sub("", target.strip()).strip()
     if written.startswith("<") and written.endswith(">"):
-        written = written[1:-1]
+        return written[1:-1]
+    return written
+
+
+def _candidates(target: str, folder: Path) -> Iterator[str]:
+    """Yield the file names in `folder` that a target may mean, in order of preference."""
+    written = path_in_target(target)
     bare = re.split(r"[#?]", written, maxsplit=1)[0]
     for text in dict.fromkeys((written, bare, unquote(bare))):
         path = text.removeprefix("./").removeprefix(f"{folder}/").removeprefix(f"{folder.name}/")

@@ -272,17 +272,12 @@ def _dead_links(index: MemoryIndex, block: Block, names: FileNames) -> list[str]
         return []
     dead = []
     for link in markdown.inline_links(block.text, block.mentions):
-        name = markdown.name_in_link(link.target)
-        is_file = name is not None and _is_markdown(link.target)
+        path = markdown.path_in_target(link.target)
+        name = markdown.name_in_link(path)
+        is_file = name is not None and re.split(r"[#?]", path, maxsplit=1)[0].endswith(".md")
         if is_file and markdown.is_local(link.target) and names.file_of(link.target) is None:
             dead.append(str(name))
     return [name for name in dead if name not in (INDEX, RETIRED)]
-
-
-def _is_markdown(target: str) -> bool:
-    """Return whether a link target is written as the name of a Markdown file."""
-    path = re.split(r"[#?\s]", target.strip().strip("<>"), maxsplit=1)[0]
-    return path.endswith(".md")
 
 
 def _reason_to_keep(
@@ -322,9 +317,11 @@ def _has_children(index: MemoryIndex, number: int, removed: Collection[int]) -> 
         return False
     for place in range(number + 1, len(index.blocks)):
         child = index.blocks[place]
-        if child.is_item and child.indent <= block.indent:
+        if not child.text.strip():
+            continue
+        if child.indent <= block.indent:
             return False
-        if place not in removed and child.text.strip():
+        if place not in removed:
             return True
     return False
 
@@ -332,6 +329,8 @@ def _has_children(index: MemoryIndex, number: int, removed: Collection[int]) -> 
 def _without_new_head(texts: Sequence[str], index: MemoryIndex) -> bytes:
     """Return blocks as a file; a blank first line prevents that they begin with front matter."""
     text = "".join(texts)
+    if not index.raw.endswith(b"\n"):  # the last line has no line end, so the new one has none
+        text = text.removesuffix("\n").removesuffix("\r")
     had_head = markdown.read_front_matter(index.raw.decode()).text_at
     if markdown.read_front_matter(text).text_at and not had_head:
         text = f"\n{text}"

@@ -1,0 +1,445 @@
+"""A plan of an index is shown, saved, applied and taken back like any other change."""
+
+import json
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from claude_store import as_found, at, memory, project_folder, write_index, write_memory
+from crashing import crash_everywhere
+from hypothesis import given, settings
+from index_edits import EDITS, by_hand, edited
+from shell import run, said
+
+import memlab
+from memlab.compaction import archived_plans, drop_archived, finish
+from memlab.compaction.archive_views import archive_listing
+from memlab.errors import AlreadyAppliedError, ArchiveError, MemlabError, PlanError, StalePlanError
+from memlab.sources.folder.files import Folder
+
+NOW = datetime(2026, 4, 1, tzinfo=UTC)
+WRITTEN = 1_700_000_000_123_456_789
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here is written twice within a tick of the clock."""
+    monkeypatch.setattr("memlab.clock._STEP", 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return neglected(tmp_path)
+
+
+def neglected(home: Path) -> Path:
+    """A folder whose index lacks two files, and has a line of one that is gone."""
+    folder = as_found(project_folder(home))
+    write_memory(folder, "new.md", memory("new"), at(50))
+    index = folder / "MEMORY.md"
+    index.chmod(0o640)
+    os.utime(index, ns=(WRITTEN, WRITTEN))
+    return folder
+
+
+def state_of(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    """Bytes, permissions and time of each file."""
+    state = {}
+    for path in folder.iterdir():
+        status = path.stat()
+        state[path.name] = path.read_bytes(), status.st_mode, status.st_mtime_ns
+    return state
+
+
+def index_of(folder: Path) -> bytes:
+    return (folder / "MEMORY.md").read_bytes()
+
+
+def test_mend_is_undone_byte_for_byte(folder: Path) -> None:
+    before = state_of(folder)
+    plan = memlab.plan_index(folder, now=NOW)
+    assert state_of(folder) == before
+    receipt = memlab.apply(plan, now=NOW)
+    after = state_of(folder)
+    assert after["MEMORY.md"][0].decode() == plan.text
+    assert after["MEMORY.md"][1] == before["MEMORY.md"][1]
+    assert {name for name in after if after[name] != before[name]} == {"MEMORY.md"}
+    restored = memlab.restore(receipt)
+    assert restored.index is not None
+    assert restored.index.is_exact
+    assert state_of(folder) == before
+    again = memlab.restore(receipt)
+    assert again.index == restored.index
+    assert state_of(folder) == before
+
+
+def test_receipt_counts_lines_and_names_the_undo(folder: Path) -> None:
+    receipt = memlab.apply(memlab.plan_index(folder))
+    assert receipt.counts == {"restores": 0, "removes": 1, "adds": 2, "clears": 0, "moves": 0}
+    assert receipt.undo == f"memlab restore {folder} {receipt.digest[:12]}"
+    before, after = receipt.loads
+    assert (before.named, after.named) == (7, 9)
+    loaded = memlab.IndexReceipt.from_json(receipt.to_json())
+    assert loaded == receipt
+
+
+def test_plan_is_saved_and_read_again(folder: Path) -> None:
+    plan = memlab.plan_index(folder, now=NOW)
+    loaded = memlab.IndexPlan.from_json(plan.to_json())
+    assert loaded == plan
+    assert loaded.digest == plan.digest
+    content = json.loads(plan.to_json())
+    assert content["lines"][0] == {
+        "action": "removes",
+        "number": 21,
+        "text": "- [Gone](gone_7.md) — removed",
+        "file": "gone_7.md",
+        "reason": "its file is gone",
+    }
+
+
+def test_edited_plan_is_refused(folder: Path) -> None:
+    text = memlab.plan_index(folder).to_json()
+    with pytest.raises(PlanError, match="was edited after it was made"):
+        memlab.IndexPlan.from_json(text.replace("Gone", "Gine"))
+    with pytest.raises(PlanError, match="not a whole index plan"):
+        memlab.IndexPlan.from_json(text.replace('"loads"', '"leads"'))
+    with pytest.raises(PlanError, match="memlab apply carries it out"):
+        memlab.Plan.from_json(text)
+
+
+def test_plan_of_another_index_is_refused(folder: Path) -> None:
+    plan = memlab.plan_index(folder)
+    write_index(folder, ["- [New](new.md)"])
+    before = state_of(folder)
+    with pytest.raises(StalePlanError, match="was changed since"):
+        memlab.apply(plan)
+    assert state_of(folder) == before
+    assert not Path(f"{folder}.archive.db").exists()
+
+
+def test_plan_is_applied_once(folder: Path) -> None:
+    plan = memlab.plan_index(folder)
+    receipt = memlab.apply(plan)
+    with pytest.raises(AlreadyAppliedError):
+        memlab.apply(plan)
+    memlab.restore(receipt)
+    with pytest.raises(AlreadyAppliedError):
+        memlab.apply(plan)
+
+
+def test_empty_plan_changes_nothing(folder: Path) -> None:
+    memlab.apply(memlab.plan_index(folder))
+    before = state_of(folder)
+    plan = memlab.plan_index(folder)
+    assert plan.is_empty
+    receipt = memlab.apply(plan)
+    assert receipt.archive is None
+    assert memlab.restore(receipt).index is None
+    assert state_of(folder) == before
+
+
+def test_edit_in_the_instant_of_the_exchange_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = memlab.plan_index(folder)
+    exchange = Folder.exchange
+
+    def edit_first(self: Folder, first: str, second: str) -> None:
+        if "by hand" not in (folder / "MEMORY.md").read_text():
+            with (folder / "MEMORY.md").open("a") as file:
+                file.write("\n- by hand\n")
+        exchange(self, first, second)
+
+    monkeypatch.setattr(Folder, "exchange", edit_first)
+    with pytest.raises(StalePlanError):
+        memlab.apply(plan)
+    assert index_of(folder).endswith(b"\n- by hand\n")
+    assert b"gone_7" in index_of(folder)
+    assert archived_plans_of(folder) == []
+
+
+def archived_plans_of(folder: Path) -> list[str]:
+    if not Path(f"{folder}.archive.db").exists():
+        return []
+    return [entry.digest for entry in archived_plans(folder)]
+
+
+# What a hand has edited since
+
+
+def test_undo_keeps_the_line_that_a_hand_has_edited(folder: Path) -> None:
+    before = index_of(folder)
+    receipt = memlab.apply(memlab.plan_index(folder))
+    text = index_of(folder).decode().replace("about new", "about new, by hand")
+    (folder / "MEMORY.md").write_text(text + "\n- added by hand")
+    restored = memlab.restore(receipt).index
+    assert restored is not None
+    assert not restored.is_exact
+    lines = index_of(folder).decode().splitlines()
+    assert [line for line in lines if "by hand" in line] == [
+        "- [new](new.md) — about new, by hand",
+        "- added by hand",
+    ]
+    assert [line for line in lines if "by hand" not in line] == before.decode().splitlines()
+    assert restored.stays == ("- [new](new.md) — about new",)
+
+
+def test_undo_brings_a_removed_index_back(folder: Path) -> None:
+    before = state_of(folder)
+    receipt = memlab.apply(memlab.plan_index(folder))
+    (folder / "MEMORY.md").unlink()
+    memlab.restore(receipt)
+    assert index_of(folder) == before["MEMORY.md"][0]
+
+
+def test_undo_brings_no_dead_line_back_whose_file_has_a_line_again(folder: Path) -> None:
+    receipt = memlab.apply(memlab.plan_index(folder))
+    write_memory(folder, "gone_7.md", memory("gone 7"))
+    with (folder / "MEMORY.md").open("a") as file:
+        file.write("\n- [There again](gone_7.md)\n")
+    memlab.restore(receipt)
+    assert index_of(folder).count(b"gone_7.md") == 1
+
+
+def test_undo_brings_no_line_back_that_a_hand_took_out(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    for number in range(210):
+        write_memory(folder, f"m{number}.md", memory(f"m {number}"), at(number))
+    write_index(folder, [f"- [M {number}](m{number}.md)" for number in range(210)])
+    log = tmp_path / "reads.csv"
+    log.write_text("memory_id,at\n" + "m205.md,2026-03-20T10:00:00Z\n" * 3)
+    receipt = memlab.apply(memlab.plan_index(folder, log=log))
+    assert receipt.moves == 2
+    text = index_of(folder).decode().replace("- [M 205](m205.md)\n", "")
+    (folder / "MEMORY.md").write_text(text)
+    memlab.restore(receipt)
+    lines = index_of(folder).decode().splitlines()
+    assert lines == [f"- [M {number}](m{number}.md)" for number in range(210) if number != 205]
+
+
+@settings(max_examples=60, deadline=None)
+@given(EDITS)
+def test_undo_loses_no_line_of_a_hand(
+    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, int, int, str]]
+) -> None:
+    folder = neglected(tmp_path_factory.mktemp("home"))
+    before = state_of(folder)
+    receipt = memlab.apply(memlab.plan_index(folder))
+    made = index_of(folder)
+    hand = edited(made, edits)
+    if hand != made:
+        (folder / "MEMORY.md").write_bytes(hand)
+    memlab.restore(receipt)
+    if hand == made:
+        assert state_of(folder) == before
+    else:
+        assert set(by_hand(hand)) <= set(by_hand(index_of(folder)))
+
+
+# Together with other plans
+
+
+def test_deletion_and_mend_are_undone_in_either_order(tmp_path: Path) -> None:
+    for first in (0, 1):
+        folder = neglected(tmp_path / str(first))
+        before = index_of(folder)
+        deletion = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
+        assert deletion.deleted > 0
+        mend = memlab.apply(memlab.plan_index(folder))
+        for receipt in (deletion, mend) if first == 0 else (mend, deletion):
+            memlab.restore(receipt)
+        names = {path.name for path in folder.iterdir()}
+        assert {"topic_0.md", "new.md", "MEMORY.md"} <= names
+        assert sorted(index_of(folder).splitlines()) == sorted(before.splitlines())
+
+
+def test_retirement_after_a_mend_is_undone(folder: Path) -> None:
+    mend = memlab.apply(memlab.plan_index(folder))
+    mended = state_of(folder)
+    retirement = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1), retire=True))
+    assert retirement.retired > 0
+    memlab.restore(retirement)
+    assert state_of(folder) == mended
+    assert memlab.restore(mend).index is not None
+
+
+def test_archive_lists_the_mend_and_whether_it_is_undone(folder: Path) -> None:
+    receipt = memlab.apply(memlab.plan_index(folder))
+    listing = archive_listing(folder)
+    assert [entry.digest for entry in listing.undoable] == [receipt.digest]
+    assert "MEMORY.md: removes 1 line, adds 2 lines" in str(listing)
+    assert memlab.doctor(folder).checks[-1].status == "OK"
+    memlab.restore(receipt)
+    assert archive_listing(folder).undoable == ()
+    assert "undone" in str(archive_listing(folder))
+
+
+def test_drop_erases_the_earlier_index_too(folder: Path) -> None:
+    deletion = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
+    mend = memlab.apply(memlab.plan_index(folder))
+    archive = Path(f"{folder}.archive.db")
+    assert archived_plans_of(folder) == [deletion.digest, mend.digest]
+    drop_archived(folder, digest=deletion.digest)
+    assert archived_plans_of(folder) == []
+    assert b"gone_7" not in archive.read_bytes()
+    with pytest.raises(ArchiveError):
+        memlab.restore(mend)
+
+
+def test_undo_of_a_mend_takes_no_ids_and_no_file(folder: Path, tmp_path: Path) -> None:
+    receipt = memlab.apply(memlab.plan_index(folder))
+    with pytest.raises(ArchiveError, match="changed the index and no memory"):
+        memlab.restore(receipt, ids=["new.md"])
+    with pytest.raises(ArchiveError, match="changed the index and no memory"):
+        memlab.restore(receipt, into=tmp_path / "new.db")
+
+
+# Crashes
+
+
+def checked_copy(folder: Path, to: Path) -> Path:
+    """A copy of a folder with its archive, with the times of its files."""
+    copy = to / folder.relative_to(folder.parents[3])
+    shutil.copytree(folder.parents[2], copy.parents[2])
+    return copy
+
+
+def test_crash_while_it_is_applied_leaves_the_old_index_or_the_new(
+    folder: Path, tmp_path: Path
+) -> None:
+    before = index_of(folder)
+    plan = memlab.plan_index(folder)
+    number = 0
+    copies = tmp_path / "copies"
+    original = checked_copy(folder, copies / "original")
+    crashed = [checked_copy(original, copies / "0")]
+
+    def do() -> None:
+        memlab.apply(replace_store(plan, crashed[0]), store=crashed[0])
+
+    for number in crash_everywhere(do):
+        there = crashed[0]
+        assert index_of(there) in (before, plan.text.encode())
+        assert memlab.load(there)["memory_id"].tolist() == memlab.load(folder)["memory_id"].tolist()
+        finished = replace_store(plan, there)
+        with suppress(AlreadyAppliedError):
+            memlab.apply(finished, store=there)
+        assert index_of(there).decode() == plan.text
+        memlab.restore(finished.digest, store=there)
+        assert state_of(there)["MEMORY.md"] == state_of(folder)["MEMORY.md"]
+        assert memlab.doctor(there).checks[-1].status == "OK"
+        crashed[0] = checked_copy(original, copies / str(number))
+    assert number > 10
+
+
+def replace_store(plan: memlab.IndexPlan, folder: Path) -> memlab.IndexPlan:
+    return replace(plan, store=str(folder))
+
+
+@pytest.mark.parametrize("had_index", [True, False])
+def test_crash_while_it_is_undone_leaves_the_new_index_or_the_old(
+    folder: Path, tmp_path: Path, *, had_index: bool
+) -> None:
+    if not had_index:
+        (folder / "MEMORY.md").unlink()
+    before = state_of(folder)
+    plan = memlab.plan_index(folder)
+    receipt = memlab.apply(plan)
+    copies = tmp_path / "copies"
+    crashed = [checked_copy(folder, copies / "0")]
+    number = 0
+
+    def do() -> None:
+        memlab.restore(receipt.digest, store=crashed[0])
+
+    for number in crash_everywhere(do):
+        there = crashed[0]
+        seen = memlab.load(there)["index_state"]
+        assert seen.eq("listed").all() or seen.tolist() != ["listed"] * len(seen)
+        memlab.restore(receipt.digest, store=there)
+        assert state_of(there) == before
+        crashed[0] = checked_copy(folder, copies / str(number))
+    assert number > 5
+
+
+def test_plan_that_was_cut_short_is_finished_by_its_digest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = memlab.plan_index(folder)
+
+    def stop(step: str) -> None:
+        if step == "archived":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        memlab.apply(plan, watch=stop)
+    assert "CUT SHORT" in str(archive_listing(folder))
+    assert finish(folder, plan.digest[:12]).digest == plan.digest
+    assert index_of(folder).decode() == plan.text
+
+
+# The command
+
+
+def test_command_shows_then_mends_then_undoes(folder: Path) -> None:
+    before = state_of(folder)
+    shown = said("index", folder)
+    assert "removes 1 line, adds 2 lines" in shown
+    assert "nothing was changed; add --apply" in shown
+    assert state_of(folder) == before
+    applied = said("index", folder, "--apply")
+    (undo,) = [line for line in applied.splitlines() if line.strip().startswith("undo ")]
+    assert "needs no change" in said("index", folder)
+    words = undo.split()
+    assert "is again as it was" in said(*words[2:])
+    assert state_of(folder) == before
+    assert "no plan is left to undo" in run("restore", folder, "latest").output
+
+
+def test_command_saves_a_plan_that_apply_carries_out(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "index.json"
+    assert f"memlab apply {file}" in said("index", folder, "--save-plan", file)
+    assert json.loads(said("apply", file, "--json"))["adds"] == 2
+    assert json.loads(said("restore", folder, "latest", "--json")) == {
+        "index": "MEMORY.md",
+        "is_exact": True,
+        "stays": [],
+    }
+    assert run("apply", file).exit_code == 1
+
+
+def test_command_prints_json(folder: Path) -> None:
+    shown = json.loads(said("index", folder, "--json"))
+    assert len(shown["lines"]) == 3
+    assert json.loads(said("index", folder, "--apply", "--json"))["removes"] == 1
+
+
+def test_command_says_which_lines_stay(folder: Path) -> None:
+    said("index", folder, "--apply")
+    text = index_of(folder).decode().replace("about new", "about new, by hand")
+    (folder / "MEMORY.md").write_text(text)
+    printed = said("restore", folder)
+    assert "was edited since" in printed
+    assert "stays: - [new](new.md) — about new" in printed
+
+
+@pytest.mark.parametrize("kind", ["serena", "openclaw", "odek"])
+def test_store_without_an_index_is_refused(tmp_path: Path, kind: str) -> None:
+    (tmp_path / ".serena" / "memories").mkdir(parents=True)
+    (tmp_path / ".serena" / "memories" / "project_overview.md").write_text("words")
+    (tmp_path / "index.json").write_text("[]")
+    refused = run("index", f"{kind}:{tmp_path}")
+    assert refused.exit_code == 2
+    assert "has no index" in refused.output
+
+
+def test_wrong_arguments_are_named(folder: Path) -> None:
+    with pytest.raises(TypeError, match="empty_headings"):
+        memlab.plan_index(folder, empty_headings=1)  # type: ignore[arg-type]
+    with pytest.raises(MemlabError):
+        memlab.plan_index(folder / "nowhere")

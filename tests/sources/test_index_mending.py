@@ -1,0 +1,499 @@
+"""MEMORY.md is mended line by line: what is missing comes in, what is dead goes, all else stays."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from claude_store import as_found, at, memory, project_folder, write_index, write_memory
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from index_edits import FILES, LINES
+from repositories import Repository
+
+import memlab
+from memlab.compaction import keep_copies
+from memlab.errors import MemlabError, PlanError
+from memlab.sources.capabilities import IndexLine
+from memlab.systems.claude_code.index import LoadRule, MemoryIndex
+from memlab.systems.claude_code.markdown import FileNames
+from memlab.systems.claude_code.source import ClaudeCode
+from memlab.upkeep.health import Check
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return project_folder(tmp_path)
+
+
+def planned(folder: Path, **options: bool) -> list[str]:
+    """The lines of the index after its mend."""
+    return memlab.plan_index(folder, **options).text.splitlines()
+
+
+def by_action(folder: Path, action: str, **options: bool) -> list[IndexLine]:
+    return memlab.plan_index(folder, **options).with_action(action)
+
+
+def check_of(folder: Path, name: str) -> Check:
+    (check,) = [check for check in memlab.doctor(folder).checks if check.name == name]
+    return check
+
+
+# Lines for files without one
+
+
+STYLES = {
+    "dash": ("- [A](a.md) — hook", "- [new](new.md) — about new"),
+    "star": ("* [A](a.md) — hook", "* [new](new.md) — about new"),
+    "colon": ("- [A](a.md): hook", "- [new](new.md): about new"),
+    "hyphen": ("- [A](a.md) - hook", "- [new](new.md) - about new"),
+    "no hook": ("- [A](a.md)", "- [new](new.md)"),
+    "bold": ("- **[A](a.md)** — hook", "- **[new](new.md)** — about new"),
+    "wikilink": ("- [[a]] — hook", "- [[new]] — about new"),
+    "file name": ("- a.md: hook", "- new.md: about new"),
+    "number": ("7. [A](a.md) — hook", "8. [new](new.md) — about new"),
+    "wide": ("-   [A](a.md) — hook", "-   [new](new.md) — about new"),
+    "row": ("| [A](a.md) | hook |", "| [new](new.md) | about new |"),
+    "row of three": ("| 1 | [A](a.md) | hook |", "| about new | [new](new.md) |  |"),
+    "prose": ("Read this first.", "- [new](new.md) — about new"),
+}
+
+
+@pytest.mark.parametrize(("line", "wanted"), STYLES.values(), ids=STYLES.keys())
+def test_new_line_is_written_as_the_others_are(folder: Path, line: str, wanted: str) -> None:
+    write_memory(folder, "new.md", memory("new"))
+    if "a" in line:
+        write_memory(folder, "a.md", memory("a"))
+    write_index(folder, [line] if "Read" not in line else [line, "- [A](a.md) — hook"])
+    assert planned(folder)[-1] == wanted
+
+
+def test_new_line_has_the_line_end_of_the_others(folder: Path) -> None:
+    for name in ("a.md", "b.md"):
+        write_memory(folder, name, memory(name.removesuffix(".md")))
+    write_memory(folder, "MEMORY.md", "- [A](a.md) - x\r\n")
+    assert memlab.plan_index(folder).text == "- [A](a.md) - x\r\n- [b](b.md) - about b\r\n"
+
+
+def test_index_without_a_final_line_end_keeps_it_so(folder: Path) -> None:
+    for name in ("a.md", "b.md"):
+        write_memory(folder, name, memory(name.removesuffix(".md")))
+    write_memory(folder, "MEMORY.md", "- [A](a.md)")
+    assert memlab.plan_index(folder).text == "- [A](a.md)\n- [b](b.md)"
+
+
+TITLES = {
+    "name": (
+        "---\nname: How to deploy\ndescription: staging first\ntype: project\n---\n",
+        "- [How to deploy](x.md) — staging first",
+    ),
+    "heading": ("---\nname: x\ntype: project\n---\n# The deploy\n", "- [The deploy](x.md)"),
+    "no front matter": ("Words.\n\n## Deploy ##\n", "- [Deploy](x.md)"),
+    "neither": ("Words.\n", "- [x](x.md)"),
+    "brackets": ("---\nname: '[a](b) `c`'\ntype: project\n---\n", "- [(a)(b) c](x.md)"),
+    "comment": ("---\nname: y\ndescription: <!-- no\ntype: project\n---\n", "- [y](x.md) — no"),
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), TITLES.values(), ids=TITLES.keys())
+def test_title_is_the_name_or_the_first_heading(folder: Path, text: str, wanted: str) -> None:
+    write_memory(folder, "x.md", text)
+    write_index(folder, ["# Memory"])
+    assert planned(folder) == ["# Memory", wanted]
+
+
+def test_long_description_is_cut_at_a_word(folder: Path) -> None:
+    text = f"---\nname: y\ndescription: {'word ' * 99}\ntype: project\n---\n"
+    write_memory(folder, "x.md", text)
+    (line,) = planned(folder)
+    assert line.endswith("word…")
+    assert len(line) < 200
+
+
+@pytest.mark.parametrize("name", ["two words.md", "a(b).md", "50%.md", "überblick.md", "北京_1.md"])
+def test_any_file_name_is_linked(folder: Path, name: str) -> None:
+    write_memory(folder, name, memory("x"))
+    memlab.apply(memlab.plan_index(folder))
+    assert memlab.load(folder)["index_state"].tolist() == ["listed"]
+
+
+def test_new_line_goes_to_the_section_of_its_type(folder: Path) -> None:
+    for name, kind in (("a", "feedback"), ("b", "feedback"), ("c", "project"), ("d", "project")):
+        write_memory(folder, f"{name}.md", memory(name, kind))
+    write_memory(folder, "new.md", memory("new", "feedback"), at(9))
+    index = ["## Feedback", "- [A](a.md)", "- [B](b.md)", "", "## Projects", "- [C](c.md)"]
+    write_index(folder, [*index, "- [D](d.md)"])
+    assert planned(folder)[2:4] == ["- [B](b.md)", "- [new](new.md)"]
+
+
+def test_new_line_is_on_top_where_the_newest_are(folder: Path) -> None:
+    for number, name in enumerate("abc"):
+        write_memory(folder, f"{name}.md", memory(name, modified=at(number)), at(number))
+    write_memory(folder, "new.md", memory("new", modified=at(9)), at(9))
+    write_index(folder, ["# Memory", "- [C](c.md)", "- [B](b.md)", "- [A](a.md)"])
+    assert planned(folder)[1] == "- [new](new.md)"
+
+
+def test_sentence_below_the_last_entry_stays_with_it(folder: Path) -> None:
+    for name in "ab":
+        write_memory(folder, f"{name}.md", memory(name))
+    write_index(folder, ["- [A](a.md)", "which goes on here", "", "The end."])
+    assert planned(folder) == [
+        "- [A](a.md)",
+        "which goes on here",
+        "- [b](b.md)",
+        "",
+        "The end.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [["<!-- a comment", "that is never closed"], ["```", "code"], ["---", "a: b", "---"]],
+    ids=["comment", "code", "front matter"],
+)
+def test_new_line_is_visible(folder: Path, lines: list[str]) -> None:
+    write_memory(folder, "a.md", memory("a"))
+    write_index(folder, lines)
+    memlab.apply(memlab.plan_index(folder))
+    assert memlab.load(folder)["loaded_at_start"].tolist() == [True]
+
+
+def test_memory_that_a_hub_names_gets_no_line(folder: Path) -> None:
+    for name in "abc":
+        write_memory(folder, f"{name}.md", memory(name))
+    write_memory(folder, "hub.md", "# Hub\n- [A](a.md)\n- [B](b.md)\n")
+    write_index(folder, ["- [Hub](hub.md)"])
+    assert [line.file for line in by_action(folder, "adds")] == ["c.md"]
+
+
+def test_retired_memory_gets_no_line(folder: Path) -> None:
+    for number, name in enumerate("abc"):
+        write_memory(folder, f"{name}.md", memory(name), at(number))
+    write_index(folder, ["- [A](a.md)", "- [B](b.md)", "- [C](c.md)"])
+    memlab.apply(memlab.plan(folder, memlab.KeepRecent(1), retire=True))
+    assert memlab.plan_index(folder).is_empty
+
+
+# Dead lines
+
+
+KEPT = {
+    "sentence": "Before a release read [Gone](gone.md) once more.",
+    "heading": "## [Gone](gone.md)",
+    "another file": "- [Gone](gone.md), [A](a.md)",
+    "web": "- [Gone](gone.md), [site](https://x.y/z.md)",
+    "a wish": "- [Gone](gone.md), [[later]]",
+    "code": "- `[Gone](gone.md)`",
+    "image": "- ![Gone](gone.md)",
+    "comment": "<!-- [Gone](gone.md) -->",
+    "outside": "- [Gone](../gone.md)",
+    "a link": "- [Link](link.md)",
+    "a folder": "- [Folder](sub.md)",
+    "other file": "- [Script](run.sh)",
+    "no file name": "- [call](me)",
+    "wikilink": "- [[gone]]",
+    "moved below": "- [Deep](deep.md)",
+    "with children": "- [Gone](gone.md)\n  - [A](a.md)",
+    "with words below": "- [Gone](gone.md)\n  - words",
+    "head of a table": "| [Gone](gone.md) | x |\n| --- | --- |\n| [A](a.md) | y |",
+}
+
+
+@pytest.mark.parametrize("line", KEPT.values(), ids=KEPT.keys())
+def test_line_stays_unless_it_is_sure_that_its_file_is_gone(folder: Path, line: str) -> None:
+    write_memory(folder, "a.md", memory("a"))
+    write_memory(folder, "sub/deep.md", memory("deep"))
+    (folder / "sub.md").mkdir()
+    (folder / "link.md").symlink_to(folder / "nowhere.md")
+    index = ["- [A](a.md)", line]
+    write_index(folder, index)
+    plan = memlab.plan_index(folder)
+    assert plan.is_empty
+    assert plan.text.splitlines() == "\n".join(index).splitlines()
+
+
+DEAD = {
+    "entry": "- [Gone](gone.md) — hook",
+    "starred": "* **[Gone](<gone too.md>)** hook",
+    "two": "- [Gone](gone.md), [Too](gone%20too.md)",
+    "numbered": "1. [Gone](gone.md)",
+    "row": "| [Gone](gone.md) | hook |",
+    "no bullet": "[Gone](gone.md) — hook",
+    "goes on": "- [Gone](gone.md) — hook\n  that goes on",
+    "parent": "- [Gone](gone.md)\n  - [Too](gone_too.md)",
+}
+
+
+@pytest.mark.parametrize("line", DEAD.values(), ids=DEAD.keys())
+def test_entry_of_a_file_that_is_gone_goes(folder: Path, line: str) -> None:
+    write_memory(folder, "a.md", memory("a"))
+    write_index(folder, ["- [A](a.md)", "", line])
+    assert planned(folder) == ["- [A](a.md)", ""]
+
+
+def test_line_that_stays_says_why(folder: Path) -> None:
+    write_memory(folder, "a.md", memory("a"))
+    write_index(folder, ["- [A](a.md)", KEPT["sentence"], KEPT["another file"]])
+    reasons = [line.reason for line in by_action(folder, "stays")]
+    assert [reason.partition(":")[0] for reason in reasons] == [
+        "it is a sentence or a heading",
+        "it names a.md too",
+    ]
+
+
+def test_dead_line_says_what_would_bring_its_file_back(folder: Path) -> None:
+    for name in "ab":
+        write_memory(folder, f"{name}.md", memory(name))
+    write_index(folder, ["- [A](a.md)", "- [B](b.md)"])
+    keep_copies(folder)
+    (folder / "b.md").unlink()
+    (line,) = by_action(folder, "removes")
+    assert line.reason.endswith(f"memlab lost {folder} --restore b.md would bring it back")
+
+
+# Empty headings
+
+
+def test_empty_headings_go_only_where_it_is_asked_for(folder: Path) -> None:
+    write_memory(folder, "a.md", memory("a"))
+    index = ["# Memory", "", "## Empty", "", "### Empty too", "## Full", "### Inner", "- [A](a.md)"]
+    write_index(folder, [*index, "", "## Last"])
+    assert memlab.plan_index(folder).is_empty
+    assert planned(folder, empty_headings=True) == ["# Memory", "", *index[5:], ""]
+    assert check_of(folder, "empty_headings").counts == {"found": 3}
+
+
+# Order
+
+
+def long_folder(folder: Path, count: int = 12, *, loaded: int = 4) -> ClaudeCode:
+    """A folder of which a start loads the first lines alone."""
+    for number in range(count):
+        write_memory(folder, f"m{number}.md", memory(f"m {number}"), at(number))
+    write_index(folder, [f"- [M {number}](m{number}.md)" for number in range(count)])
+    source = ClaudeCode(folder)
+    source._rule = LoadRule(lines=loaded)
+    return source
+
+
+def mended_lines(source: ClaudeCode, reads: dict[str, int]) -> list[str]:
+    assert source.index is not None
+    mending = source.index.mending
+    assert mending is not None
+    mend = mending.planned(reads, {}, empty_headings=False, reorder=True)
+    return (mend.after or b"").decode().splitlines()
+
+
+def test_most_read_is_loaded_and_the_rest_keeps_its_order(folder: Path) -> None:
+    source = long_folder(folder)
+    lines = mended_lines(source, {"m9.md": 5, "m6.md": 2, "m0.md": 1, "gone.md": 9})
+    names = [line.partition("](")[2].rstrip(")") for line in lines]
+    assert names[:4] == ["m0.md", "m1.md", "m6.md", "m9.md"]
+    assert names[4:] == [f"m{number}.md" for number in (2, 3, 4, 5, 7, 8, 10, 11)]
+
+
+def test_order_is_left_alone_without_reads_or_within_the_limit(folder: Path) -> None:
+    source = long_folder(folder)
+    before = (folder / "MEMORY.md").read_text().splitlines()
+    assert mended_lines(source, {}) == before
+    source._rule = LoadRule()
+    assert mended_lines(source, {"m9.md": 5}) == before
+
+
+def test_order_changes_within_a_section_alone(folder: Path) -> None:
+    source = long_folder(folder, loaded=5)
+    lines = (folder / "MEMORY.md").read_text().splitlines()
+    write_index(folder, ["# One", *lines[:6], "# Two", "A sentence.", *lines[6:]])
+    mended = mended_lines(source, {"m5.md": 3, "m11.md": 4})
+    assert mended[0] == "# One"
+    assert mended[7:9] == ["# Two", "A sentence."]
+    assert "- [M 5](m5.md)" in mended[1:5]
+    assert mended[9:] == lines[6:]
+
+
+def test_nested_and_numbered_entries_and_hubs_stay(folder: Path) -> None:
+    source = long_folder(folder, loaded=2)
+    write_memory(folder, "hub.md", "# Hub\n- [0](m0.md)\n- [1](m1.md)\n")
+    index = ["- [Hub](hub.md)", "- Parent", "  - [0](m0.md)", "1. [1](m1.md)", "- [2](m2.md)"]
+    rest = [f"- [{number}](m{number}.md)" for number in range(3, 12)]
+    write_index(folder, [*index, *rest])
+    mended = mended_lines(source, {"m0.md": 9, "m1.md": 8, "m11.md": 7})
+    assert mended[:4] == index[:4]
+
+
+def test_log_of_the_settings_gives_the_order(folder: Path, tmp_path: Path) -> None:
+    long_folder(folder, 210)
+    log = tmp_path / "reads.csv"
+    log.write_text("memory_id,at\n" + "m205.md,2026-03-20T10:00:00Z\n" * 3)
+    assert memlab.plan_index(folder).with_action("moves") == []
+    lines = memlab.plan_index(folder, log=log).with_action("moves")
+    assert {line.file: line.reason for line in lines} == {
+        "m205.md": "read 3 times: a start loads it now",
+        "m199.md": "read 0 times: no start loads it now",
+    }
+    assert memlab.plan_index(folder, log=log, reorder=False).is_empty
+
+
+# A lost index
+
+
+@pytest.mark.parametrize("left", [None, 0, 1], ids=["gone", "emptied", "cut to a line"])
+@pytest.mark.parametrize("known_by", ["git", "copies"])
+def test_lost_index_comes_back(folder: Path, left: int | None, known_by: str) -> None:
+    as_found(folder)
+    memlab.apply(memlab.plan_index(folder))
+    before = (folder / "MEMORY.md").read_text()
+    if known_by == "git":
+        Repository(folder).commit(100)
+    else:
+        keep_copies(folder)
+    if left is None:
+        (folder / "MEMORY.md").unlink()
+    else:
+        entry = "- [About topic_0.md](topic_0.md) — a hook, 0"
+        write_index(folder, [entry][:left], end="\n" * left)
+    plan = memlab.plan_index(folder)
+    entries = {line for line in before.splitlines() if "](" in line or "[[" in line}
+    assert entries <= set(plan.text.splitlines())
+    assert plan.load_after.named == plan.load_after.files
+    assert len(plan.with_action("restores")) == 8 - (left or 0)
+    if known_by == "git":
+        assert Counter(plan.text.split()) == Counter(before.split())
+
+
+def test_what_was_written_since_stays_where_git_brings_an_index_back(folder: Path) -> None:
+    as_found(folder)
+    Repository(folder).commit(100)
+    write_memory(folder, "new.md", memory("new"), at(101))
+    write_index(folder, ["# Begun again", "- [New](new.md) — by hand", "- [T](topic_0.md) anew"])
+    lines = planned(folder)
+    assert {"# Begun again", "- [New](new.md) — by hand", "- [T](topic_0.md) anew"} <= {*lines}
+    assert not any(line.startswith("- [About topic_0.md]") for line in lines)
+    assert "## Section 5" in lines
+
+
+def test_index_that_nobody_knows_is_written_anew(folder: Path) -> None:
+    for name in "ab":
+        write_memory(folder, f"{name}.md", memory(name))
+    plan = memlab.plan_index(folder)
+    assert plan.text == "- [a](a.md) — about a\n- [b](b.md) — about b\n"
+    receipt = memlab.apply(plan)
+    assert memlab.load(folder)["index_state"].eq("listed").all()
+    memlab.restore(receipt)
+    assert not (folder / "MEMORY.md").exists()
+
+
+# Doctor, and what is refused
+
+
+def test_doctor_counts_what_the_command_mends(folder: Path) -> None:
+    for name in "abc":
+        write_memory(folder, f"{name}.md", memory(name))
+    write_index(folder, ["- [A](a.md)", "- [B](b.md)", "- [Gone](gone.md)", "## Empty"])
+    for name, found in (("unlisted", 1), ("index_links", 1), ("empty_headings", 1)):
+        check = check_of(folder, name)
+        assert check.status == "WARN"
+        assert check.counts == {"found": found}
+        assert f"memlab index {folder}" in check.advice
+    memlab.apply(memlab.plan_index(folder, empty_headings=True))
+    assert memlab.doctor(folder).status == "OK"
+
+
+def test_doctor_counts_hubs(folder: Path) -> None:
+    for name in "ab":
+        write_memory(folder, f"{name}.md", memory(name))
+    write_memory(folder, "hub.md", "# Hub\n- [A](a.md)\n- [B](b.md)\n")
+    write_index(folder, ["- [Hub](hub.md)"])
+    assert check_of(folder, "hubs").summary.startswith("1 hub, which name 2 memories")
+
+
+def test_store_without_an_index_is_refused_in_words() -> None:
+    with pytest.raises(MemlabError, match="has no index"):
+        memlab.plan_index(memlab.store_path("three_hundred_issues"))
+
+
+def test_index_that_is_no_text_is_refused(folder: Path) -> None:
+    write_memory(folder, "a.md", memory("a"))
+    (folder / "MEMORY.md").write_bytes(b"\xff- [A](a.md)\n")
+    with pytest.raises(PlanError, match=r"no UTF-8 \(byte 0\)"):
+        memlab.plan_index(folder)
+
+
+# The law
+
+
+OWN_LINES = (
+    "- [Gone](gone.md) — hook",
+    "* [G](<lost one.md>)",
+    "  - [Nested](n.md)",
+    "- Parent",
+    "- [P](p.md)",
+    "| [Gone](gone.md) | x |",
+    "| --- | --- |",
+    "## Empty",
+    "### Deeper",
+    "- [Gone](gone.md) and [d](https://x.y)",
+    "See [Gone](gone.md).",
+    "> - [Q](a.md)",
+    "- [ ] [A](a.md) todo",
+    "3) [B](b.md)",
+)
+"""Lines beside those of :data:`index_edits.LINES`; no byte of them is outside UTF-8."""
+INDEXES = st.builds(
+    lambda lines, end, has_end: end.join([*lines, ""] if has_end else lines),
+    st.lists(
+        st.sampled_from([*(line for line in LINES if line.isprintable()), *OWN_LINES]), max_size=14
+    ),
+    st.sampled_from(("\n", "\n", "\r\n")),
+    st.booleans(),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@example(text="---\n- [Gone](gone.md)\n---\n", files={"a.md"}, reads={}, lines=1, headings=True)
+@given(
+    text=INDEXES,
+    files=st.sets(st.sampled_from(FILES)),
+    reads=st.dictionaries(st.sampled_from(FILES), st.integers(0, 5)),
+    lines=st.integers(1, 14),
+    headings=st.booleans(),
+)
+def test_mended_index_names_every_memory_and_loses_no_other_line(
+    tmp_path_factory: pytest.TempPathFactory,
+    text: str,
+    files: set[str],
+    reads: dict[str, int],
+    lines: int,
+    headings: bool,
+) -> None:
+    folder = project_folder(tmp_path_factory.mktemp("home"))
+    for number, name in enumerate(sorted(files)):
+        kind = ("project", "feedback")[number % 2]
+        write_memory(folder, name, memory(name.removesuffix(".md"), kind), at(number))
+    (folder / "MEMORY.md").write_bytes(text.encode())
+    source = ClaudeCode(folder)
+    source._rule = LoadRule(lines=lines)
+    assert source.index is not None
+    mending = source.index.mending
+    assert mending is not None
+    mend = mending.planned(reads, {}, empty_headings=headings, reorder=True)
+    after = MemoryIndex(mend.after or b"", source._rule)
+    names = FileNames(folder, files)
+    named = after.named(names)
+    hubs = source.seen(lambda moment: source.view(moment).hubs_of)
+    assert files <= named.keys() | hubs.keys()
+    for line in mend.lines:
+        if line.action == "adds":
+            assert len(named[line.file]) == 1
+    dead = {number for number, target in after.dangling(names) if target.strip("<>")[-3:] == ".md"}
+    kept = {line.number for line in mend.lines if line.action == "stays"}
+    assert dead <= kept
+    went = {line.text for line in mend.lines if line.action in ("removes", "clears")}
+    old = Counter(line.strip() for line in text.splitlines() if line.strip())
+    new = Counter(line.strip() for line in after.raw.decode().splitlines() if line.strip())
+    for line in old - new:
+        assert any(line in removed for removed in went), line
+    (folder / "MEMORY.md").write_bytes(after.raw)
+    again = mending.planned(reads, {}, empty_headings=headings, reorder=True)
+    assert again.after == after.raw
