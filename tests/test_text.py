@@ -25,7 +25,8 @@ SHOWN = {each for each in below(DisplayMixin) if each.__module__.startswith("mem
 
 ANSWERS = """
 About Advice AgeOrUse ArchiveErasure ArchiveListing ArchiveUpgrade BudgetAdvice BudgetByUse
-CapEffect Comparison Copies Cost CutLosses Diagnosis Difference Findings FleetPlan Harvest Inventory
+CapEffect Comparison Copies Cost CutLosses Diagnosis Difference Findings FleetPlan Harvest IndexPlan
+IndexReceipt Inventory
 LoadBearing Losses Maintenance MemoryBrowser Overview Plan PriorCap Receipt Recommendation Recovery
 Replay Report Space StoreSummary Vacuumed
 """

@@ -19,6 +19,8 @@ from tests.support.stores import episodes, write_rows
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NOT_CALLED = {
     "MemlabError": "an error takes any message",
+    "IndexPlan": "made by memlab.plan_index or IndexPlan.from_json",
+    "IndexReceipt": "made by memlab.apply or IndexReceipt.from_json",
     "MemoryKind": "an enumeration",
     "Plan": "made by memlab.plan or Plan.from_json",
     "Policy": "a base class",
@@ -32,6 +34,8 @@ METHODS = [
     *(f"LifecycleStore.{name}" for name in ("put", "get", "list_active", "supersede")),
     *(f"LifecycleStore.{name}" for name in ("touch", "expire", "compact_episodic")),
     *(f"AccessLog.{name}" for name in ("add", "extend")),
+    "IndexPlan.from_json",
+    "IndexReceipt.from_json",
     "Plan.from_json",
     "Receipt.from_json",
 ]
@@ -114,7 +118,7 @@ def bound(name: str, folder: Path) -> Callable[..., Any]:
     """A public callable by its dotted name; a method of a fresh object in `folder`."""
     owner, _, method = name.partition(".")
     made = getattr(memlab, owner)
-    if method and owner not in {"Plan", "Receipt"}:
+    if method and owner not in {"IndexPlan", "IndexReceipt", "Plan", "Receipt"}:
         made = made(folder / f"{owner}.file")
     found: Callable[..., Any] = getattr(made, method) if method else made
     return found

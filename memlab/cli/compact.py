@@ -20,6 +20,7 @@ from memlab.text import TextPage, command, counted, for_terminal
 from memlab.views.bundled import store_path
 
 if TYPE_CHECKING:
+    from memlab.compaction.restorer import Restored
     from memlab.sources.base import Source
 
 _AT_ONCE = options.flag_option("--apply", hidden=True, expose_value=False)
@@ -498,20 +499,29 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     target = store if into is None else into
     if restored.index is not None:
         _print_restored_index(restored.index, digest)
-        return
-    if output.wants_json():
-        fields: dict[str, Any] = {
-            "restored": restored.memories,
-            "left_out": restored.left_out,
-            "rows_left_out": dict(restored.rows_left_out),
-        }
-        if restored.stay is not None:
-            fields["stay"] = restored.stay
-        if restored.entries_left:
-            fields["entries_left"] = list(restored.entries_left)
-        fields["into"] = str(target)
-        output.print_json(fields)
-        return
+    elif output.wants_json():
+        output.print_json(_restored_fields(restored, target))
+    else:
+        output.print_lines(*_restored_lines(restored, target))
+
+
+def _restored_fields(restored: "Restored", target: Path) -> dict[str, Any]:
+    """Return what was restored into a store or file, for ``--json``."""
+    fields: dict[str, Any] = {
+        "restored": restored.memories,
+        "left_out": restored.left_out,
+        "rows_left_out": dict(restored.rows_left_out),
+    }
+    if restored.stay is not None:
+        fields["stay"] = restored.stay
+    if restored.entries_left:
+        fields["entries_left"] = list(restored.entries_left)
+    fields["into"] = str(target)
+    return fields
+
+
+def _restored_lines(restored: "Restored", target: Path) -> list[str]:
+    """Return the lines on what was restored into a store or file."""
     if restored.stay is None:
         lines = [f"{counted(restored.memories)} restored into {target}"]
         if not restored.memories and not restored.left_out:
@@ -532,7 +542,7 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
             f"{counted(rows, 'rows')} of {table} left in the archive, since something else "
             "referred to is not there"
         )
-    output.print_lines(*lines)
+    return lines
 
 
 def _print_restored_index(restored: "memlab.compaction.IndexRestored", digest: str) -> None:

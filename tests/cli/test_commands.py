@@ -30,6 +30,7 @@ CHANGING = {
 }
 OTHERS = {
     "find": "find {}",
+    "index": "index {}",
     "harvest": "harvest {} -o {out}/reads.log",
     "apply": "apply {}",
     "compact --against": "compact {} --keep-recent 5 --against {}",

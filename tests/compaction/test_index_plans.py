@@ -9,17 +9,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from claude_store import as_found, at, memory, project_folder, write_index, write_memory
-from crashing import crash_everywhere
 from hypothesis import given, settings
-from index_edits import EDITS, by_hand, edited
-from shell import run, said
 
 import memlab
 from memlab.compaction import archived_plans, drop_archived, finish
 from memlab.compaction.archive_views import archive_listing
 from memlab.errors import AlreadyAppliedError, ArchiveError, MemlabError, PlanError, StalePlanError
 from memlab.sources.folder.files import Folder
+from tests.support.claude_store import (
+    as_found,
+    at,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+)
+from tests.support.crashing import crash_everywhere
+from tests.support.index_edits import EDITS, by_hand, edited
+from tests.support.shell import run, said
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
 WRITTEN = 1_700_000_000_123_456_789

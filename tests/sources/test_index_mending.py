@@ -4,11 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from claude_store import as_found, at, memory, project_folder, write_index, write_memory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from index_edits import FILES, LINES
-from repositories import Repository
 
 import memlab
 from memlab.compaction import keep_copies
@@ -18,6 +15,16 @@ from memlab.systems.claude_code.index import LoadRule, MemoryIndex
 from memlab.systems.claude_code.markdown import FileNames
 from memlab.systems.claude_code.source import ClaudeCode
 from memlab.upkeep.health import Check
+from tests.support.claude_store import (
+    as_found,
+    at,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+)
+from tests.support.index_edits import FILES, LINES
+from tests.support.repositories import Repository
 
 
 @pytest.fixture
