@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from shell import run, said
-from stores import episodes, write_rows
 
 import memlab
+from tests.support.shell import run, said
+from tests.support.stores import episodes, write_rows
 
 COMMANDS = (
     "show memory.db",
