@@ -126,6 +126,20 @@ def test_births_and_deletions_are_those_of_git_log(repo: Repository, tmp_path: P
     assert "git fetch --unshallow" in open_source(shallow.folder).external_history.note()
 
 
+@pytest.mark.parametrize("other", [".autopush_test", "README.md", "plan.txt"])
+def test_another_file_deleted_alone_leaves_the_store_readable(tmp_path: Path, other: str) -> None:
+    repo = Repository(tmp_path / "memory")
+    write(repo, *"abc")
+    write_index(repo.folder, [f"- [{n}]({n}.md)" for n in "abc"])
+    (repo.folder / other).write_text("no memory\n")
+    repo.commit(0)
+    (repo.folder / other).unlink()
+    repo.commit(1)
+    past = memlab.load_past(repo.folder)
+    assert past[c.MEMORY_ID].tolist() == ["a.md", "b.md", "c.md"]
+    assert past[c.DELETED_AT].isna().all()
+
+
 def test_what_is_not_committed_yet_comes_on_top(repo: Repository) -> None:
     remove(repo, "a")
     (repo.folder / "b.md").rename(repo.folder / "other.md")

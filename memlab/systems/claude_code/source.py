@@ -450,7 +450,8 @@ class ClaudeCode(FolderSource):
         """
         files = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
         notes = self._memories_among(files)
-        if not files and not self.is_placed and INDEX not in moment.names:
+        is_now = moment.known is None
+        if is_now and not files and not self.is_placed and INDEX not in moment.names:
             deeper = [store.path for store in find_below([self.path]).stores]
             if deeper:
                 raise StoreError(
@@ -458,7 +459,7 @@ class ClaudeCode(FolderSource):
                     f"below it: open {deeper[0]}, or list all with memlab find {self.path}"
                 )
         index = _index(b"" if moment.index is None else moment.index.data, self._rule)
-        if moment.known is None:
+        if is_now:
             self._called = first_calls(moment.folder.path)
         aside = _index(_retired_bytes(moment), self._rule)
         others = {name: files[name] for name in sorted(files.keys() - notes.keys())}
@@ -473,7 +474,7 @@ class ClaudeCode(FolderSource):
             kept=tuple(filter(is_kept_by_name, others)),
             untyped={name: note for name, note in others.items() if not is_kept_by_name(name)},
         )
-        if moment.known is None:
+        if is_now:
             self._aliases = view.names.aliases
             self._others = others.keys()
         return view
