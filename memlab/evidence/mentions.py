@@ -1,7 +1,8 @@
 """Mentions: places where the text of a memory names another one. They are shown, not counted.
 
-How often a mention means that the memory was needed has not been checked by hand on enough
-public stores, so no number depends on mentions.
+A check by hand of public stores (docs/reads.md) found that file names and names in backticks rarely
+mean that the memory was needed, so no number depends on them. Links that Claude Code writes as
+``[[name]]`` do; they are references and are counted as such.
 """
 
 import re
