@@ -108,17 +108,20 @@ def test_a_line_cut_short_costs_that_line_and_no_other(tmp_path: Path, cut: int)
     with AccessLog(path) as log:
         log.add("b", NOON)
         log.add("c", NOON)
-    found = read_access_log(path)
+    logged = read_access_log(path)
     whole = cut == 1  # nothing but the end of the line is gone
-    assert found[c.MEMORY_ID].tolist() == ["a", *(["torn"] if whole else []), "b", "c"]
-    assert found.attrs[PASSED_OVER] == ({} if whole else {"cut short, or no JSON object": 1})
+    assert logged[c.MEMORY_ID].tolist() == ["a", *(["torn"] if whole else []), "b", "c"]
+    assert logged.attrs[PASSED_OVER] == ({} if whole else {"cut short, or no JSON object": 1})
 
 
 def test_killed_writers_cost_at_most_the_line_each_was_writing(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
     for turn in range(3):
         begun = {f"{turn}.{number}": FORK.Event() for number in range(3)}
-        writers = [FORK.Process(target=keep_writing, args=(path, *each)) for each in begun.items()]
+        writers = [
+            FORK.Process(target=keep_writing, args=(path, *range_of_ids))
+            for range_of_ids in begun.items()
+        ]
         for writer in writers:
             writer.start()
         for event in begun.values():
@@ -129,10 +132,10 @@ def test_killed_writers_cost_at_most_the_line_each_was_writing(tmp_path: Path) -
             writer.join()
     with AccessLog(path) as log:
         log.add("after", NOON)
-    found = read_access_log(path)
-    assert sum(found.attrs[PASSED_OVER].values()) <= 9
-    assert found[c.MEMORY_ID].iloc[-1] == "after"
-    names = found[c.MEMORY_ID].str.extract(r"(?P<writer>.+)-(?P<number>\d+)-x").dropna()
+    logged = read_access_log(path)
+    assert sum(logged.attrs[PASSED_OVER].values()) <= 9
+    assert logged[c.MEMORY_ID].iloc[-1] == "after"
+    names = logged[c.MEMORY_ID].str.extract(r"(?P<writer>.+)-(?P<number>\d+)-x").dropna()
     for _, numbers in names["number"].astype(int).groupby(names["writer"]):
         assert numbers.tolist() == list(range(len(numbers)))
 

@@ -48,14 +48,14 @@ def test_every_read_is_found_and_none_is_made_up(seed: int, called: str | None) 
         world = World(Path(home), seed, called=called)
         world.run(8)
         before = files_in(world.projects)
-        found = gathered(world)
+        harvested = gathered(world)
         assert files_in(world.projects) == before
-        assert logged(found.log) == world.counted()
+        assert logged(harvested.log) == world.counted()
         maintenance = world.apart("maintenance")
-        assert logged(found.log, maintenance=True) == world.counted() | maintenance
-        assert found.reads == found.new == len(world.counted())
-        assert found.apart.get("maintenance", 0) == len(maintenance)
-        assert found.apart.get("own session", 0) == len(world.apart("own session"))
+        assert logged(harvested.log, maintenance=True) == world.counted() | maintenance
+        assert harvested.reads == harvested.new == len(world.counted())
+        assert harvested.apart.get("maintenance", 0) == len(maintenance)
+        assert harvested.apart.get("own session", 0) == len(world.apart("own session"))
         before = files_in(world.home)
         assert gathered(world).new == 0
         assert files_in(world.home) == before
@@ -63,7 +63,7 @@ def test_every_read_is_found_and_none_is_made_up(seed: int, called: str | None) 
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=10)
-def test_what_was_swept_away_stays_and_is_judged_by_what_was_known(seed: int) -> None:
+def test_reads_of_deleted_transcripts_stay_in_the_log(seed: int) -> None:
     with TemporaryDirectory() as home:
         world = World(Path(home), seed)
         for _ in range(4):
@@ -108,33 +108,33 @@ def test_a_session_that_goes_on_and_edits_takes_its_read_back(desk: Desk) -> Non
     desk.save(session)
     assert desk.logged == ["m1.md", "m2.md"]
     WRITE(session, "m1.md")
-    found = desk.save(session)
-    assert (found.new, found.new_apart) == (0, {"maintenance": 1})
+    harvested = desk.save(session)
+    assert (harvested.new, harvested.new_apart) == (0, {"maintenance": 1})
     assert desk.logged == ["m2.md"]
     assert desk.save(session).new_apart == {}
     log = read_access_log(desk.world.home / "reads.log", maintenance=True)
     assert sorted(log[c.MEMORY_ID]) == ["m1.md", "m2.md"]
 
 
-def test_a_read_without_an_answer_counts_once_the_answer_is_there(desk: Desk) -> None:
+def test_a_read_counts_once_its_answer_is_there(desk: Desk) -> None:
     session = desk.session("s1", "m1.md")
     answer = session.lines.pop()
-    found = desk.save(session)
-    assert found.reads == 0
-    assert found.left_out == {WITHOUT_RESULT: 1}
+    harvested = desk.save(session)
+    assert harvested.reads == 0
+    assert harvested.left_out == {WITHOUT_RESULT: 1}
     session.lines.append(answer)
     assert desk.save(session).new == 1
 
 
-def test_a_result_may_stand_in_an_earlier_file_and_name_one_that_was_not_there(desk: Desk) -> None:
+def test_a_result_may_stand_in_an_earlier_file(desk: Desk) -> None:
     session = desk.session("s2", "m1.md")
     other = desk.session("s1")
     other.lines = [session.lines.pop()]
     missing = "x\ncat: gone.md: No such file or directory"
     shell("cat {path} {folder}/gone.md; true", content=missing)(session, "m2.md")
-    found = desk.save(other, session)
+    harvested = desk.save(other, session)
     assert sorted(desk.logged) == ["m1.md", "m2.md"]
-    assert found.left_out == {FAILED: 1}
+    assert harvested.left_out == {FAILED: 1}
 
 
 def test_the_oldest_of_copies_is_known_by_its_lines(desk: Desk) -> None:
@@ -147,11 +147,11 @@ def test_the_oldest_of_copies_is_known_by_its_lines(desk: Desk) -> None:
     READ(first, "m2.md")
     READ(second, "m1.md")
     READ(first, "m3.md")
-    found = desk.save(second, first)
-    assert (found.apart, found.left_out[COPIES]) == ({}, 1)
+    harvested = desk.save(second, first)
+    assert (harvested.apart, harvested.left_out[COPIES]) == ({}, 1)
 
 
-def test_a_log_still_knows_who_wrote_once_the_transcript_of_it_was_deleted(desk: Desk) -> None:
+def test_a_log_knows_writers_of_deleted_transcripts(desk: Desk) -> None:
     session = desk.session("s1")
     WRITE(session, "m1.md")
     desk.save(session)
@@ -181,9 +181,9 @@ def test_several_results_in_one_line_are_told_apart(desk: Desk) -> None:
     answers[0]["message"]["content"] += answers[1]["message"]["content"]
     answers[0]["toolUseResult"] = {"type": "file_unchanged"}  # of which one, nobody knows
     session.lines = [*calls, answers[0]]
-    found = desk.save(session)
+    harvested = desk.save(session)
     assert desk.logged == ["m1.md"]
-    assert found.left_out == {FAILED: 1}
+    assert harvested.left_out == {FAILED: 1}
 
 
 def test_calls_without_time_or_id_are_said(desk: Desk) -> None:
@@ -193,10 +193,10 @@ def test_calls_without_time_or_id_are_said(desk: Desk) -> None:
     for line in session.lines[2::4]:
         line["timestamp"] = line["timestamp"].removesuffix("Z")
     del session.lines[4]["message"]["content"][0]["id"]
-    found = desk.save(session)
+    harvested = desk.save(session)
     assert desk.logged == ["m2.md"]
-    assert found.left_out == {"calls without a time": 1, WITHOUT_RESULT: 1, NO_MEMORY: 2}
-    assert found.notes[0] == "1 date has no time zone; read as UTC"
+    assert harvested.left_out == {"calls without a time": 1, WITHOUT_RESULT: 1, NO_MEMORY: 2}
+    assert harvested.notes[0] == "1 date has no time zone; read as UTC"
 
 
 def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
@@ -209,9 +209,9 @@ def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
     (folder / "folder.jsonl").mkdir()
     (folder / "gone.jsonl").symlink_to("nowhere")
     os.mkfifo(folder / "pipe.jsonl")
-    found = desk.save(session)
+    harvested = desk.save(session)
     assert desk.logged == ["m1.md"]
-    assert found.left_out == {ANOTHER_FORMAT: 3, UNREADABLE: 2}
+    assert harvested.left_out == {ANOTHER_FORMAT: 3, UNREADABLE: 2}
 
 
 @pytest.mark.long
@@ -226,12 +226,12 @@ def test_an_endless_line_is_not_held_in_memory(desk: Desk, monkeypatch: pytest.M
         out.write(b'"}\n{"type":"user"}\n')
     tracemalloc.start()
     try:
-        found = desk.save(session)
+        harvested = desk.save(session)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert desk.logged == ["m1.md"]
-    assert found.left_out == {"lines of over 64 MiB": 1}
+    assert harvested.left_out == {"lines of over 64 MiB": 1}
     assert most < 5 * longest
 
 
@@ -250,9 +250,9 @@ def test_one_elsewhere_is_looked_for_in_the_transcripts_named(tmp_path: Path) ->
     world = World(tmp_path / "home", 3, called=str(tmp_path / "notes"))
     world.run(6)
     world.folder.rename(tmp_path / "notes")
-    found = harvest(f"claude:{tmp_path / 'notes'}", transcripts=world.projects)
-    assert found.log == tmp_path / "notes.reads.jsonl"
-    by_path = logged(found.log)
+    harvested = harvest(f"claude:{tmp_path / 'notes'}", transcripts=world.projects)
+    assert harvested.log == tmp_path / "notes.reads.jsonl"
+    by_path = logged(harvested.log)
     every = world.counted()
     assert by_path <= every
     assert len(every - by_path) < len(by_path)  # those by way of ~, where it does not lie
@@ -266,16 +266,16 @@ def test_one_at_home_is_found_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     desk.world._save(desk.session("s1", "m1.md"))
     (tmp_path / ".claude").symlink_to(desk.world.home / ".claude")
     write_memories(tmp_path / "notes", "m1")
-    found = harvest("./notes")
-    assert found.reads == 1
-    assert found.log == tmp_path / "notes.reads.jsonl"
+    harvested = harvest("./notes")
+    assert harvested.reads == 1
+    assert harvested.log == tmp_path / "notes.reads.jsonl"
 
 
 def test_no_transcripts_are_said(tmp_path: Path) -> None:
     write_memories(tmp_path / "notes", "m1")
     with pytest.raises(MemlabError, match="name their folder with --transcripts"):
         harvest(tmp_path / "notes", transcripts=tmp_path / "nothing")
-    assert [each.name for each in tmp_path.iterdir()] == ["notes"]
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
 @pytest.mark.parametrize("name", ["wörk ❤", 'q"uote'])
@@ -322,16 +322,16 @@ def test_every_way_of_reading_is_read_or_counted(
     folder = desk.world.folder
     names = {"folder": folder, "m1": folder / "m1.md", "m2": folder / "m2.md"}
     filled = {
-        key: [each.format(**names) for each in value]
+        key: [text.format(**names) for text in value]
         if isinstance(value, list)
         else value.format(**names)
         for key, value in given.items()
     }
     session = desk.session()
     session.call(tool, filled)
-    found = desk.save(session)
+    harvested = desk.save(session)
     assert sorted(desk.logged) == expected
-    assert {why: n for why, n in found.left_out.items() if why in REASONS} == left_out
+    assert {why: n for why, n in harvested.left_out.items() if why in REASONS} == left_out
 
 
 REASONS = (SEARCHES, NOT_FOLLOWED, NO_FILE_NAMED, OTHER_TOOLS, NO_MEMORY)
@@ -357,6 +357,6 @@ def test_a_search_of_one_file_that_found_nothing_is_no_read(desk: Desk) -> None:
 def test_reads_of_what_was_never_there_are_named(desk: Desk) -> None:
     session = desk.session("s1", "m1.md")
     session.call("Read", {"file_path": str(desk.world.folder / "nowhere.md")})
-    found = desk.save(session)
-    assert found.unknown == "1 of 2 lines name no memory of this store: nowhere.md"
-    assert found.unknown in str(found)
+    harvested = desk.save(session)
+    assert harvested.unknown == "1 of 2 lines name no memory of this store: nowhere.md"
+    assert harvested.unknown in str(harvested)

@@ -32,8 +32,8 @@ def logged(log: Path) -> list[tuple[str, datetime]]:
     return [*read_access_log(log)[[c.MEMORY_ID, c.AT]].itertuples(index=False, name=None)]
 
 
-def ids_of(found: Harvest) -> list[str]:
-    return [memory for memory, _ in logged(found.log)]
+def ids_of(harvested: Harvest) -> list[str]:
+    return [memory for memory, _ in logged(harvested.log)]
 
 
 class TestClaudeMem:
@@ -69,20 +69,20 @@ class TestClaudeMem:
         before = files_in(source.parent)
         asked = ([5, "6", 5], "[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
         calls = (*(("s1", ids) for ids in asked), ("content-1", [1, 5]))
-        found = self.harvested(source, *calls, tool="get_observations")
-        assert found.way == "claude-mem"
-        assert ids_of(found) == ["5", "6"] * 5 + ["7", "5"]
-        assert found.apart == {"own session": 1}
+        harvested = self.harvested(source, *calls, tool="get_observations")
+        assert harvested.way == "claude-mem"
+        assert ids_of(harvested) == ["5", "6"] * 5 + ["7", "5"]
+        assert harvested.apart == {"own session": 1}
         assert files_in(source.parent) == before
-        assert harvest(source.parent, found.log).new == 0
+        assert harvest(source.parent, harvested.log).new == 0
 
     @pytest.mark.parametrize("tool", [TOOL, "mcp__x__timeline", "my_get_observations"])
     def test_other_calls_are_none(self, source: Path, tool: str) -> None:
         ids = [None, {}, "x", -1, 2.5, "9" * 5_000]
         odd: tuple[Any, ...] = (None, "five,-5,,5.5", ids, "[" * 9_000)
-        found = self.harvested(source, *(("s1", ids) for ids in odd), tool=tool)
-        assert found.reads == 0
-        assert found.left_out == ({FAILED: 1} if tool == self.TOOL else {})
+        harvested = self.harvested(source, *(("s1", ids) for ids in odd), tool=tool)
+        assert harvested.reads == 0
+        assert harvested.left_out == ({FAILED: 1} if tool == self.TOOL else {})
 
 
 class TestMcpMemory:
@@ -108,11 +108,11 @@ class TestMcpMemory:
 
     def test_the_last_queries_of_each_memory_are_its_reads(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(0, 2), b=self.queries(1), c={"x": 1})
-        found = harvest(f"mcp-memory:{source}")  # as show takes it
-        assert (found.way, found.source) == ("mcp-memory-service", str(source))
+        harvested = harvest(f"mcp-memory:{source}")  # as show takes it
+        assert (harvested.way, harvested.source) == ("mcp-memory-service", str(source))
         moments = [NOON + timedelta(hours=hour) for hour in range(3)]
-        assert logged(found.log) == list(zip("aba", moments, strict=True))
-        assert not any("last 10" in note for note in found.notes)
+        assert logged(harvested.log) == list(zip("aba", moments, strict=True))
+        assert not any("last 10" in note for note in harvested.notes)
         ten = json.dumps(self.queries(*range(7, 17)))
         run_sql(source, f"UPDATE memories SET metadata = '{ten}' WHERE content_hash = 'a'")
         again = harvest(source)
@@ -127,9 +127,9 @@ class TestMcpMemory:
             c={"access_queries": {"timestamp": 1.0}},
             d='["access_queries"]',
         )
-        found = harvest(source)
-        assert found.reads == 0
-        assert found.left_out == {mcp_memory.WITHOUT_TIME: 4, mcp_memory.BROKEN: 1}
+        harvested = harvest(source)
+        assert harvested.reads == 0
+        assert harvested.left_out == {mcp_memory.WITHOUT_TIME: 4, mcp_memory.BROKEN: 1}
 
 
 class TestLangGraph:
@@ -154,14 +154,14 @@ class TestLangGraph:
         source = tmp_path / "store.db"
         odd = self.INSERT.format("'odd', '{}', 'soon', 60")
         run_sql(source, self.CREATE, *map(self.INSERT.format, self.ROWS), odd)
-        found = harvest(source)
-        assert found.way == "LangGraph"
-        assert logged(found.log) == [("users.1/read", NOON + timedelta(hours=2))]
+        harvested = harvest(source)
+        assert harvested.way == "LangGraph"
+        assert logged(harvested.log) == [("users.1/read", NOON + timedelta(hours=2))]
         not_read = (langgraph.NOT_READ, langgraph.WITHOUT_EXPIRY, langgraph.WITHOUT_TIME)
-        assert found.left_out == dict.fromkeys(not_read, 1)
+        assert harvested.left_out == dict.fromkeys(not_read, 1)
         run_sql(source, "UPDATE store SET expires_at = '2026-08-01 17:00:00' WHERE key = 'read'")
         again = harvest(source)
-        assert (again.new, again.kept, len(logged(found.log))) == (1, 1, 2)
+        assert (again.new, again.kept, len(logged(harvested.log))) == (1, 1, 2)
         assert harvest(source).new == 0
 
     def test_a_store_that_its_own_code_wrote(self, tmp_path: Path) -> None:
@@ -189,20 +189,20 @@ def test_memforges_retrievals_are_reads_of_agents(server: PostgresServer, tmp_pa
     name = server.new_database()
     with server.connect(name) as connection:
         create_tables(connection)
-        one, other = (add_memory(connection, agent) for agent in "ab")
-        for day, (agent, memory) in enumerate((("a", one), ("b", other), ("a", one)), 1):
+        first, other = (add_memory(connection, agent) for agent in "ab")
+        for day, (agent, memory) in enumerate((("a", first), ("b", other), ("a", first)), 1):
             connection.execute(
                 "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text, created_at) "
                 "VALUES (%s, %s, 'q', %s)",
                 (agent, memory, f"2026-08-0{day}T00:00:00+02:00"),
             )
-    found = harvest(server.url(name), tmp_path / "reads.log")
-    assert found.way == "MemForge"
-    assert ids_of(found) == ["1", "2", "1"]
-    assert harvest(server.url(name), found.log).new == 0
-    found = harvest(f"{server.url(name)}&agent=b", tmp_path / "b.log")
-    assert ids_of(found) == ["2"]
-    assert found.chances.startswith("1 memory: 1 read")
+    harvested = harvest(server.url(name), tmp_path / "reads.log")
+    assert harvested.way == "MemForge"
+    assert ids_of(harvested) == ["1", "2", "1"]
+    assert harvest(server.url(name), harvested.log).new == 0
+    harvested = harvest(f"{server.url(name)}&agent=b", tmp_path / "b.log")
+    assert ids_of(harvested) == ["2"]
+    assert harvested.chances.startswith("1 memory: 1 read")
 
 
 def test_langgraphs_store_may_be_on_postgresql(server: PostgresServer, tmp_path: Path) -> None:
@@ -212,9 +212,9 @@ def test_langgraphs_store_may_be_on_postgresql(server: PostgresServer, tmp_path:
             harvest(server.url(name), tmp_path / "reads.log")
         connection.execute("SET TIME ZONE 'UTC'")
         connection.execute(TestLangGraph.CREATE.replace("_at TIMESTAMP", "_at TIMESTAMPTZ"))
-        for each in TestLangGraph.ROWS:
-            connection.execute(TestLangGraph.INSERT.format(each))
-    found = harvest(server.url(name), tmp_path / "reads.log")
-    assert found.way == "LangGraph"
-    assert ids_of(found) == ["users.1/read"]
-    assert found.left_out == {langgraph.NOT_READ: 1, langgraph.WITHOUT_EXPIRY: 1}
+        for values in TestLangGraph.ROWS:
+            connection.execute(TestLangGraph.INSERT.format(values))
+    harvested = harvest(server.url(name), tmp_path / "reads.log")
+    assert harvested.way == "LangGraph"
+    assert ids_of(harvested) == ["users.1/read"]
+    assert harvested.left_out == {langgraph.NOT_READ: 1, langgraph.WITHOUT_EXPIRY: 1}

@@ -26,10 +26,10 @@ def workspace(folder: Path, events: int = 3) -> Path:
 def test_what_the_source_forgot_is_kept_and_said(tmp_path: Path) -> None:
     source = workspace(tmp_path / "w", events=5)
     harvest(source)
-    found = harvest(workspace(source, events=2))
-    assert (found.reads, found.new, found.kept) == (2, 0, 3)
-    assert len(read_access_log(found.log)) == 5
-    assert "nothing new, 3 kept that the source no longer shows" in str(found)
+    harvested = harvest(workspace(source, events=2))
+    assert (harvested.reads, harvested.new, harvested.kept) == (2, 0, 3)
+    assert len(read_access_log(harvested.log)) == 5
+    assert "nothing new, 3 kept that the source no longer shows" in str(harvested)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_what_cannot_be_harvested_leaves_no_file(tmp_path: Path, make: Any, faul
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_workspace_is_one_before_its_first_recall_and_makes_an_empty_log(tmp_path: Path) -> None:
+def test_a_workspace_without_recalls_makes_an_empty_log(tmp_path: Path) -> None:
     (tmp_path / "w" / "memory").mkdir(parents=True)
     for note in ("MEMORY.md", "memory/2026-08-01.md"):
         (tmp_path / "w" / note).write_text("# a note\n")
-    found = harvest(tmp_path / "w")
-    assert found.way == "OpenClaw workspace"
-    assert "  reads    none" in str(found)
-    assert "after the last read" not in str(found)
-    assert read_access_log(found.log).empty
+    harvested = harvest(tmp_path / "w")
+    assert harvested.way == "OpenClaw workspace"
+    assert "  reads    none" in str(harvested)
+    assert "after the last read" not in str(harvested)
+    assert read_access_log(harvested.log).empty

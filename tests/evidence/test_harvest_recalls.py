@@ -62,30 +62,30 @@ def test_a_citation_reads_the_threads_it_names(home: Path) -> None:
         said("Done." + citation(THREADS[1], THREADS[2], THREADS[1])),
         said("Again." + citation(THREADS[1], tag="thread_ids"), at="2026-08-01T10:00:00Z"),
     )
-    found = harvest(home)
-    assert found.way == "Codex"
-    assert ids(found.log) == [THREADS[1], THREADS[2], THREADS[1]]
-    assert set(read_access_log(found.log)[c.SESSION]) == {THREADS[0]}
+    harvested = harvest(home)
+    assert harvested.way == "Codex"
+    assert ids(harvested.log) == [THREADS[1], THREADS[2], THREADS[1]]
+    assert set(read_access_log(harvested.log)[c.SESSION]) == {THREADS[0]}
 
 
 def test_what_is_no_citation_of_another_thread_is_counted(home: Path) -> None:
     block = citation(THREADS[1])
-    told = {"type": "agent_message", "message": block}
+    message = {"type": "agent_message", "message": block}
     write(
         home,
         THREADS[0],
         said("a user quoted it" + block, role="user"),
-        {"timestamp": AT, "type": "event_msg", "payload": told},
+        {"timestamp": AT, "type": "event_msg", "payload": message},
         said("It names no thread." + citation()),
         said("It never ends. <oai-mem-citation><rollout_ids>\nx"),
         said("It has no time." + block, at=""),
         said("It cites itself." + citation(THREADS[0])),
         said("odd" + block, content="a text"),
     )
-    found = harvest(home)
-    assert found.reads == 0
-    assert found.left_out == {WITHOUT_THREAD: 1, WITHOUT_TIME: 1}
-    assert found.apart == {"own session": 1}
+    harvested = harvest(home)
+    assert harvested.reads == 0
+    assert harvested.left_out == {WITHOUT_THREAD: 1, WITHOUT_TIME: 1}
+    assert harvested.apart == {"own session": 1}
 
 
 def test_a_fork_repeats_what_its_parent_said(home: Path) -> None:
@@ -95,16 +95,16 @@ def test_a_fork_repeats_what_its_parent_said(home: Path) -> None:
     again = (meta(THREADS[0]), *later, said("Two." + citation(THREADS[5])))
     write(home, THREADS[1], *again, forked_from=THREADS[0])
     write(home, THREADS[2], *later, forked_from=THREADS[1])
-    found = harvest(home)
-    assert ids(found.log) == [THREADS[5]] * 3
-    assert found.left_out == {COPIES: 4}
-    assert sorted(read_access_log(found.log)[c.SESSION]) == [THREADS[0]] * 2 + [THREADS[1]]
+    harvested = harvest(home)
+    assert ids(harvested.log) == [THREADS[5]] * 3
+    assert harvested.left_out == {COPIES: 4}
+    assert sorted(read_access_log(harvested.log)[c.SESSION]) == [THREADS[0]] * 2 + [THREADS[1]]
     assert harvest(home).new == 0
 
 
 def test_parents_in_a_circle_end(home: Path) -> None:
-    for one, other in (THREADS[:2], THREADS[1::-1]):
-        write(home, one, said(one + citation(THREADS[5])), forked_from=other)
+    for thread, other in (THREADS[:2], THREADS[1::-1]):
+        write(home, thread, said(thread + citation(THREADS[5])), forked_from=other)
     assert harvest(home).reads == 2
 
 
@@ -136,14 +136,14 @@ def test_a_hit_is_a_read_once_a_day_whatever_was_asked(tmp_path: Path, old_log: 
         recall(at(24), "./" + day.replace("/", "\\"), kind=SKIPPED),
     )
     (tmp_path / "MEMORY.md").write_text("index")  # does not make it Claude Code's
-    found = harvest(tmp_path)
-    assert found.way == "OpenClaw workspace"
-    assert ids(found.log) == [day, other, day]
-    assert found.by == {"recall": 2, "skipped recall": 1}
-    assert found.left_out == {openclaw.AGAIN: 1}
-    assert "no version records memory_get" in str(found)
-    assert found.next_steps()[0].startswith(f"next: memlab size openclaw:{tmp_path} --log ")
-    text = found.log.read_text()
+    harvested = harvest(tmp_path)
+    assert harvested.way == "OpenClaw workspace"
+    assert ids(harvested.log) == [day, other, day]
+    assert harvested.by == {"recall": 2, "skipped recall": 1}
+    assert harvested.left_out == {openclaw.AGAIN: 1}
+    assert "no version records memory_get" in str(harvested)
+    assert harvested.next_steps()[0].startswith(f"next: memlab size openclaw:{tmp_path} --log ")
+    text = harvested.log.read_text()
     assert not any(word in text for word in ("where", "something", "query"))
 
 
@@ -161,11 +161,11 @@ def test_what_is_no_read_is_counted(tmp_path: Path, old_log: Path) -> None:
     )
     with old_log.open("a") as out:
         out.write('{"type":"memory.recall.recorded","timest')
-    found = harvest(tmp_path)
-    assert ids(found.log) == [note]
+    harvested = harvest(tmp_path)
+    assert ids(harvested.log) == [note]
     left_out = {openclaw.SWEEPS: 1, openclaw.WITHOUT_TIME: 1, BROKEN: 1, openclaw.NO_NOTE: 3}
-    assert found.left_out == left_out
-    assert found.notes[0] == "1 date has no time zone; read as UTC"
+    assert harvested.left_out == left_out
+    assert harvested.notes[0] == "1 date has no time zone; read as UTC"
 
 
 def test_an_event_that_was_exported_is_the_same_read(tmp_path: Path, old_log: Path) -> None:
@@ -173,7 +173,7 @@ def test_an_event_that_was_exported_is_the_same_read(tmp_path: Path, old_log: Pa
     write_events(old_log, recall(at(1), a), recall(at(2), b))
     new_log = tmp_path / "memory" / "events" / "0af3" / "memory-host-events.jsonl"
     write_events(new_log, recall(at(2), b), recall(at(3), c))
-    found = harvest(tmp_path)
-    assert ids(found.log) == [a, b, c]
-    again = harvest(tmp_path / "memory", found.log)
-    assert (again.new, again.reads, again.store) == (0, 3, found.store)
+    harvested = harvest(tmp_path)
+    assert ids(harvested.log) == [a, b, c]
+    again = harvest(tmp_path / "memory", harvested.log)
+    assert (again.new, again.reads, again.store) == (0, 3, harvested.store)

@@ -77,9 +77,9 @@ CHANGED = [
 @pytest.mark.parametrize(
     ("verb", "command", "files"),
     [
-        *(("read", *each) for each in SHOWN),
+        *(("read", *case) for case in SHOWN),
         *(("read", command, []) for command in NOT_SHOWN),
-        *(("write", *each) for each in CHANGED),
+        *(("write", *case) for case in CHANGED),
     ],
 )
 def test_what_a_command_does_with_files_it_names(verb: str, command: str, files: list[str]) -> None:

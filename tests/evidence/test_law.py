@@ -40,7 +40,7 @@ def test_the_numbers_that_ship_are_what_the_histories_give(fitting: ModuleType) 
     assert fitting.measure_usage(HISTORIES) == other_stores()
 
 
-def test_the_fit_finds_the_law_and_spread_that_projects_are_drawn_from(fitting: ModuleType) -> None:
+def test_the_fit_recovers_the_law_and_spread_of_projects(fitting: ModuleType) -> None:
     """Each has references that reach uniformly far, all of them farther by a shift."""
     rng = np.random.default_rng(1)
     shifts = rng.normal(0.1, 0.05, 12)
@@ -58,14 +58,14 @@ def test_the_fit_finds_the_law_and_spread_that_projects_are_drawn_from(fitting: 
     assert max(law.within[place] for place in places) < 0.02
 
 
-def test_nothing_is_beyond_where_a_law_was_seen_and_doublings_are_counted() -> None:
+def test_beyond_the_observed_range_doublings_are_counted() -> None:
     fewest, most = prior.fitted_law().seen
     sizes = (fewest, most, fewest / 4, most * 2, 0)
     counted = [0, 0, 2, 1, np.log2(fewest)]
     assert [*map(prior.fitted_law().doublings_beyond, sizes)] == pytest.approx(counted)
 
 
-def test_reads_reach_farther_back_than_references_and_are_the_more_cautious_evidence() -> None:
+def test_reads_reach_farther_back_than_references() -> None:
     for size in (10, 50, 250, 1_000, 10_000, 100_000):
         by_name, by_search = (memlab.law(size, evidence=evidence) for evidence in prior.EVIDENCE)
         assert by_name.cap < by_search.cap <= 2 * size
@@ -89,7 +89,7 @@ SIZES = (0, 1, 10, 100, 250, 500, 1_000, 4_000, 16_000, 64_000, 1_000_000)
 
 
 @given(spread=st.floats(0, 0.3), references=st.floats(5, 1e5), quantile=st.floats(0.01, 3))
-def test_limits_enclose_the_law_keep_its_order_and_are_the_wider_the_fewer_references_come(
+def test_limits_enclose_the_law_and_widen_with_few_references(
     spread: float, references: float, quantile: float
 ) -> None:
     reach = prior.fitted_law().reach_at(LEVELS)
@@ -112,10 +112,10 @@ def test_limits_enclose_the_law_keep_its_order_and_are_the_wider_the_fewer_refer
     confidence=st.tuples(*[st.floats(0.6, 0.99)] * 2),
     until=st.tuples(*[st.floats(1.01, 4)] * 2),
 )
-def test_a_larger_store_share_confidence_or_horizon_takes_no_smaller_cap(**asked: Any) -> None:
+def test_larger_arguments_never_give_a_smaller_cap(**asked: Any) -> None:
     usual: dict[str, Any] = {"memories": 2_000, "share": 0.9, "confidence": 0.9, "until": 1.2}
     for name, both in asked.items():
-        less, more = (memlab.law(**{**usual, name: each}) for each in sorted(both))
+        less, more = (memlab.law(**{**usual, name: value}) for value in sorted(both))
         assert less.cap <= more.cap
         assert less.high <= more.high
         assert 0 <= less.low <= less.cap <= less.high <= np.ceil(less.until * max(less.memories, 1))
@@ -158,7 +158,7 @@ def test_most_stretches_of_the_projects_lie_within_the_limits() -> None:
     for share in (0.5, 0.75, 0.9, 0.95):
         projects = memlab.evidence.law_lines(share, until=prior.STRETCH).dropna(subset="project")
         asked = [memlab.law(int(size), share, until=prior.STRETCH) for size in projects["memories"]]
-        low, high = ([getattr(each, name) for each in asked] for name in ("low", "high"))
+        low, high = ([getattr(law, name) for law in asked] for name in ("low", "high"))
         assert 0.7 < projects["cap"].between(low, high).mean() < 0.97, share
 
 
@@ -168,7 +168,7 @@ def known(reach: list[float], *, memories: int = 1_000, always: float = 0.0) -> 
     return Posterior(PosteriorSettings(), memories, np.sort(reach), same, len(reach), always)
 
 
-def test_the_more_references_of_its_own_the_less_the_law_has_to_say() -> None:
+def test_own_references_reduce_the_weight_of_the_law() -> None:
     weights = [known([0.5] * count).weight for count in (0, 10, 97, 1_000)]
     assert weights == sorted(weights)
     assert weights[2] == pytest.approx(0.5, abs=0.01)

@@ -32,8 +32,8 @@ WAYS = {
 }
 
 
-def pairs(found: pd.DataFrame) -> set[tuple[str, str]]:
-    return {*found[[c.TARGET_ID, "form"]].astype(str).itertuples(index=False, name=None)}
+def pairs(mentions: pd.DataFrame) -> set[tuple[str, str]]:
+    return {*mentions[[c.TARGET_ID, "form"]].astype(str).itertuples(index=False, name=None)}
 
 
 def folders(tmp_path: Path, name: str, words: str) -> dict[str, tuple[str, str]]:
@@ -41,7 +41,7 @@ def folders(tmp_path: Path, name: str, words: str) -> dict[str, tuple[str, str]]
     (claude := tmp_path / "claude").mkdir(parents=True)
     (claude / f"{name}.md").write_text(memory(name))
     (claude / "later.md").write_text(memory("later", body=words))
-    write_index(claude, [f"- [{each}]({each}.md)" for each in (name, "later")])
+    write_index(claude, [f"- [{target}]({target}.md)" for target in (name, "later")])
     (serena := tmp_path / "project" / ".serena" / "memories").mkdir(parents=True)
     (serena / f"{name}.md").write_text("# Earlier\n\nThe first.\n")
     (serena / "later.md").write_text(f"# Later\n\n{words}\n")
@@ -66,7 +66,7 @@ def test_each_way_of_naming_is_found_in_every_folder_store(tmp_path: Path, way: 
         assert pairs(find_mentions(store)) == expected, store
 
 
-def test_a_day_is_a_name_with_its_suffix_or_in_backticks_and_no_bare_word(tmp_path: Path) -> None:
+def test_a_day_is_a_name_only_with_suffix_or_backticks(tmp_path: Path) -> None:
     for place, (words, form) in enumerate(
         [
             ("On 2026-01-05 it rained.", ""),
@@ -75,7 +75,9 @@ def test_a_day_is_a_name_with_its_suffix_or_in_backticks_and_no_bare_word(tmp_pa
         ]
     ):
         store = [*folders(tmp_path / str(place), "2026-01-05", words)][2]
-        assert {each for _, each in pairs(find_mentions(store))} == ({form} if form else set())
+        assert {form_found for _, form_found in pairs(find_mentions(store))} == (
+            {form} if form else set()
+        )
 
 
 def test_later_texts_name_ids_of_memory_items(tmp_path: Path) -> None:
@@ -89,10 +91,10 @@ def test_later_texts_name_ids_of_memory_items(tmp_path: Path) -> None:
     }
     items = [row(name, body=text) for name, text in texts.items()]
     path = write_rows(tmp_path / "memory.db", items)
-    found = find_mentions(path)
-    named = {*found[["by_id", c.TARGET_ID]].itertuples(index=False, name=None)}
+    mentions = find_mentions(path)
+    named = {*mentions[["by_id", c.TARGET_ID]].itertuples(index=False, name=None)}
     assert named == {("ep-3", "ep-12"), ("ep-4", "ep-1")}
-    assert {*found["dated"]} == {"written"}
+    assert {*mentions["dated"]} == {"written"}
 
 
 def test_a_word_in_many_texts_is_no_name(tmp_path: Path) -> None:
@@ -121,10 +123,10 @@ def test_file_mentions_are_dated_by_the_last_change(tmp_path: Path) -> None:
     store = [*folders(tmp_path, "a_1", "See a_1.md.")][1]
     file = tmp_path / "project" / ".serena" / "memories" / "later.md"
     os.utime(file, (day(9).timestamp(),) * 2)
-    found = find_mentions(store)
-    assert found["dated"].tolist() == ["last changed"]
-    assert found[c.AT].tolist() == [day(9)]
-    assert "1 dated by the file's last change" in mentions_in_words(found)
+    mentions = find_mentions(store)
+    assert mentions["dated"].tolist() == ["last changed"]
+    assert mentions[c.AT].tolist() == [day(9)]
+    assert "1 dated by the file's last change" in mentions_in_words(mentions)
 
 
 # Dated by git, and marked
@@ -150,10 +152,10 @@ def test_mentions_are_dated_by_the_commit_that_first_holds_them(repo: Repository
     repo.commit(3)
     file.write_text("# C\n\nthird and more, see a_1.md\n")
     repo.commit(5)
-    found = find_mentions(repo.folder).set_index("by_id")
-    assert found.loc["c_3.md", c.AT] == day(3)
-    assert found.loc["c_3.md", "dated"] == "commit"
-    assert found["mark"].to_dict() == {"c_3.md": "", "b_2.md": "same commit"}
+    mentions = find_mentions(repo.folder).set_index("by_id")
+    assert mentions.loc["c_3.md", c.AT] == day(3)
+    assert mentions.loc["c_3.md", "dated"] == "commit"
+    assert mentions["mark"].to_dict() == {"c_3.md": "", "b_2.md": "same commit"}
 
 
 def test_mutual_mentions_and_lists_are_marked(repo: Repository) -> None:
@@ -185,6 +187,6 @@ def test_no_text_names_itself_or_what_it_does_not_hold(ids: list[str], text: str
     with memlab.SqliteMemoryStore(":memory:") as store:
         for name in ids:
             store.put(item(name, title="t", body=text))
-        found = find_mentions(store)
-    assert not (found["by_id"] == found[c.TARGET_ID]).any()
-    assert all(name in text for name in found[c.TARGET_ID])
+        mentions = find_mentions(store)
+    assert not (mentions["by_id"] == mentions[c.TARGET_ID]).any()
+    assert all(name in text for name in mentions[c.TARGET_ID])

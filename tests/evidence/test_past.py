@@ -50,8 +50,8 @@ def test_archived_rows_stand_where_they_stood(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(past.iloc[:6][lasting.columns], lasting)
     assert past[c.MEMORY_ID].tolist()[6:] == ["late"]
     assert (past[c.LABEL] == "deleted").equals(past[c.DELETED_AT].notna())
-    gone = past.loc[past[c.DELETED_AT].notna(), c.MEMORY_ID].tolist()
-    assert gone == ["e1", "e2", "e3", "e4"]
+    deleted = past.loc[past[c.DELETED_AT].notna(), c.MEMORY_ID].tolist()
+    assert deleted == ["e1", "e2", "e3", "e4"]
 
 
 def test_a_position_or_an_id_that_comes_again_is_another_memory(tmp_path: Path) -> None:
@@ -81,19 +81,21 @@ def test_a_past_is_in_the_order_of_writing_whatever_was_deleted(steps: list[Any]
     deleted: list[list[int]] = []
     for step in steps:
         if isinstance(step, set) or step < 0:
-            some = there[step:] if isinstance(step, int) else sorted(step.intersection(there))
-            there = [each for each in there if each not in some]
-            deleted.append(some)
+            chosen = there[step:] if isinstance(step, int) else sorted(step.intersection(there))
+            there = [memory for memory in there if memory not in chosen]
+            deleted.append(chosen)
         else:
             for _ in range(step):
-                highest = max((positions[each] for each in there), default=0)
+                highest = max((positions[memory] for memory in there), default=0)
                 there.append(len(positions))
                 positions.append(highest + 1)
     whole = make_episodes(len(positions))
     every = whole.assign(position=np.array(positions, dtype=np.int64))
-    present, *gone = (every.iloc[some].reset_index(drop=True) for some in (there, *deleted))
-    days = (NOON + timedelta(days=day) for day in range(len(gone)))
-    past = past_of(present, list(map(Deletion, days, gone, range(len(gone)))))
+    present, *deletions = (
+        every.iloc[positions_of].reset_index(drop=True) for positions_of in (there, *deleted)
+    )
+    days = (NOON + timedelta(days=day) for day in range(len(deletions)))
+    past = past_of(present, list(map(Deletion, days, deletions, range(len(deletions)))))
     assert past[c.MEMORY_ID].tolist() == whole[c.MEMORY_ID].tolist()
     assert past[c.POSITION].is_monotonic_increasing
     assert past[c.POSITION].is_unique
@@ -101,7 +103,7 @@ def test_a_past_is_in_the_order_of_writing_whatever_was_deleted(steps: list[Any]
     assert not past.loc[past[c.DELETED_AT].notna(), [c.ACTIVE, c.PRUNABLE]].any(axis=None)
 
 
-def test_what_was_deleted_twice_is_there_once_with_the_later_moment() -> None:
+def test_a_memory_deleted_twice_has_the_later_moment() -> None:
     frame = make_episodes(3)
     later = NOON + timedelta(days=1)
     twice = [Deletion(at, frame.iloc[:1], number) for number, at in enumerate((NOON, later))]
@@ -110,7 +112,7 @@ def test_what_was_deleted_twice_is_there_once_with_the_later_moment() -> None:
     assert len(past) == 3
 
 
-def test_of_two_with_one_position_the_one_that_was_deleted_came_first_whatever_the_clock() -> None:
+def test_position_tie_orders_deleted_first() -> None:
     frame = make_episodes(3)
     late, early = (frame.iloc[[place]].assign(position=1) for place in (2, 0))
     past = past_of(early, [Deletion(NOON, late, 1)])
@@ -122,11 +124,11 @@ def test_a_store_that_does_not_number_one_by_one_shows_no_gaps() -> None:
     assert gaps_of(make_episodes(2).assign(position=[5, 10**15])) == (0, 0, None)
 
 
-def test_only_a_policy_that_learns_needs_the_archive_and_remembered_reads(tmp_path: Path) -> None:
+def test_only_learning_policies_need_archive_and_reads(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
 
     def gone(policy: Policy) -> list[str]:
-        return [each.memory_id for each in plan(store, policy).memories]
+        return [memory.memory_id for memory in plan(store, policy).memories]
 
     AccessLog(tmp_path / "reads.jsonl").add("e3")
     assert "e3" in gone(Activation(5))

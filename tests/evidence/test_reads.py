@@ -83,7 +83,7 @@ def test_a_line_that_is_no_read_is_counted(tmp_path: Path, reason: str, order: i
         assert describe_log(log) == [f"the log: lines passed over: 1 {reason}"]
 
 
-def test_the_last_line_of_an_id_stands_and_what_is_apart_is_read_on_request(tmp_path: Path) -> None:
+def test_the_last_line_of_an_id_counts(tmp_path: Path) -> None:
     entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "session": "", "id": "x"}
     path = written(tmp_path, "")
     with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
@@ -141,8 +141,8 @@ def test_thousands_of_reads_of_one_memory_are_said(tmp_path: Path) -> None:
     lines = "".join(line % number for number in range(2_000))
     path = written(tmp_path, lines + '{"memory_id":"b","at":"2025-01-01T02:31:00Z"}')
     log = read_access_log(path)
-    (said,) = describe_log(log)
-    assert said.startswith("the log: 2,000 of 2,001 reads are of one memory, a;")
+    (note,) = describe_log(log)
+    assert note.startswith("the log: 2,000 of 2,001 reads are of one memory, a;")
     assert len(find_references(make_frame("a", "b", "c", minutes=1), log)) == 2_001
     assert describe_log(log.iloc[1_901:]) == []
 
@@ -198,7 +198,7 @@ def test_who_was_never_read_had_a_chance_or_none(
 def test_lines_that_name_no_memory_are_counted_with_examples() -> None:
     past = make_frame(*({c.MEMORY_ID: name} for name in "abcd"))
     log = make_log(("a", 1), ("x.md", 2), ("b", 3), ("y.md", 4), ("x.md", 5))
-    (said,) = describe_log(log, past)
-    assert said == "the log: 3 of 5 lines name no memory of this store: x.md, y.md"
+    (note,) = describe_log(log, past)
+    assert note == "the log: 3 of 5 lines name no memory of this store: x.md, y.md"
     assert describe_log(log[log[c.MEMORY_ID].isin(["a", "b"])], past) == []
     assert describe_log(log) == []

@@ -59,13 +59,13 @@ def test_a_later_need_is_found(name: str) -> None:
     assert found(make_frame(*rows)) == needs
 
 
-def test_an_id_that_comes_again_is_the_newest_before_the_reference() -> None:
+def test_a_repeated_id_means_the_newest_before_the_reference() -> None:
     frame = make_frame("a", row("b", evidence_refs=("a",)), "a", row("d", evidence_refs=("a",)))
     positions = find_references(frame)[[c.TARGET_POSITION, c.AT_POSITION]]
     assert positions.to_numpy().tolist() == [[1, 2], [3, 4]]
 
 
-def test_one_replacement_on_both_rows_is_one_need_and_the_same_sitting_none() -> None:
+def test_a_replacement_named_by_both_rows_is_one_need() -> None:
     frame = make_frame(
         row("a", superseded_by="b", source_task_ref="T"),
         row("b", supersedes=("a",)),
@@ -75,7 +75,7 @@ def test_one_replacement_on_both_rows_is_one_need_and_the_same_sitting_none() ->
     assert left_out(frame) == {("superseded", "duplicate"): 1, ("task", "continued"): 1}
 
 
-def test_forward_self_and_dangling_mentions_are_counted_not_dropped() -> None:
+def test_forward_self_and_dangling_mentions_are_counted() -> None:
     frame = make_frame(
         row("a", source_task_ref="A", evidence_refs=("b", "a", "nothing", "A", "B")),
         row("b", source_task_ref="B", supersedes=("b", "c", "gone")),
@@ -144,7 +144,7 @@ def test_a_log_of_times_without_a_zone_is_refused() -> None:
         find_references(make_frame("a"), naive)
 
 
-def test_positions_with_gaps_stay_positions_and_a_log_is_added_in_order_or_used_alone() -> None:
+def test_positions_with_gaps_are_kept_when_a_log_is_added() -> None:
     frame = make_frame(row("a", position=7), row("b", position=90, evidence_refs=("a",)))
     log = make_log(("a", 0.5), ("b", 5.0))
     assert found(frame, log) == [("a", 90, "evidence"), ("a", 90, "log"), ("b", 91, "log")]
@@ -168,11 +168,11 @@ MENTIONS = {
 def test_every_mention_is_counted_once(drawn: list[dict[str, Any]]) -> None:
     rows = [row(name, **fields) for name, fields in zip(NAMES, drawn, strict=True)]
     table = count_references(make_frame(*rows))
-    tasks = [one["source_task_ref"] for one in rows if one["source_task_ref"]]
+    tasks = [memory["source_task_ref"] for memory in rows if memory["source_task_ref"]]
     mentions = {
-        "evidence": sum(len(one["evidence_refs"]) for one in rows),
-        "supersedes": sum(len(one["supersedes"]) for one in rows),
-        "superseded": sum(one["superseded_by"] is not None for one in rows),
+        "evidence": sum(len(memory["evidence_refs"]) for memory in rows),
+        "supersedes": sum(len(memory["supersedes"]) for memory in rows),
+        "superseded": sum(memory["superseded_by"] is not None for memory in rows),
         "task": len(tasks) - len(set(tasks)),
         "log": 0,
     }

@@ -42,24 +42,24 @@ def reaches(history: History) -> list[list[float]]:
     written, left, tokens, reads = history
     there = {d: [r for r in range(len(left)) if written[r] < d <= left[r]] for d in range(13)}
     counted = sorted({(day, target) for day, target in reads if target in there[day]})
-    found = []
+    lines = []
     for day, target in counted:
         use = [
             sum(0.5 ** ((day - d) / HALF_LIFE) for d, t in counted if t == r and d < day)
             for r in range(len(written))
         ]
         line = []
-        for weights in ([1] * len(written), [max(each, 1) for each in tokens]):
+        for weights in ([1] * len(written), [max(cost, 1) for cost in tokens]):
             for key in ([0.0] * len(written), [u / w for u, w in zip(use, weights, strict=True)]):
                 order = sorted(there[day], key=lambda r, key=key: (-key[r], -r))
                 loaded = order[: order.index(target) + 1]
                 line.append(sum(weights[r] for r in loaded) / sum(weights[r] for r in order))
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 @given(histories())
-def test_a_read_reaches_as_far_as_its_memory_stands_in_each_order(history: Any) -> None:
+def test_a_read_reaches_to_the_rank_of_its_memory(history: Any) -> None:
     written, left, tokens, reads = history
     day, target = np.array(reads, np.int64).reshape(-1, 2).T
     back = score_recency_vs_use(*map(np.array, (written, left, tokens)), day, target)
@@ -71,20 +71,20 @@ def test_a_read_reaches_as_far_as_its_memory_stands_in_each_order(history: Any) 
     assert back.times.sum() == len(back.day)
 
 
-def test_a_chance_is_the_reads_of_a_group_over_those_of_all_alike() -> None:
+def test_a_chance_divides_the_reads_of_a_group_by_equal_reads() -> None:
     frame = make_frame("a", "b", "c", "d")
-    found = looked_at(frame, ("a", 2), ("a", 3), ("a", 4), ("d", 4))
-    table = found.chances
+    usage = looked_at(frame, ("a", 2), ("a", 3), ("a", 4), ("d", 4))
+    table = usage.chances
     assert table["reads"].tolist() == [2, 1, 1, 0, 0, 1, 0, 0, 3]
     expected = [1 + 3 / 4 + 2 * 3 / 4, 1 / 4, 2 / 4, 0, 0, 1, 1, 1, 1]
     assert table["expected"].tolist() == pytest.approx(expected)
     assert table["chance"]["once"] == pytest.approx(4)
     assert table["chance"]["oldest quarter"] == 3
     assert table.index.tolist() == list(GROUPS)
-    assert found.again == (2 / 4, 1 / 4, 1 / 4)
+    assert usage.again == (2 / 4, 1 / 4, 1 / 4)
 
 
-def test_limits_are_those_of_a_poisson_count_and_wider_where_a_day_reads_alike() -> None:
+def test_limits_are_those_of_a_poisson_count() -> None:
     frame = make_episodes(16)
     single = looked_at(frame, *((f"m{1 + day % 4}", day) for day in range(2, 10))).chances
     oldest = single.loc["oldest quarter"]
@@ -96,9 +96,13 @@ def test_limits_are_those_of_a_poisson_count_and_wider_where_a_day_reads_alike()
     both = [f"m{n}" for n in (1, 2, 3, 4, 13, 14, 15, 16)]
     apart = looked_at(frame, *zip(both, range(2, 10), strict=True))
     alike = looked_at(frame, *((name, 2 + place // 4) for place, name in enumerate(both)))
-    one, other = (found.chances.loc["oldest quarter"] for found in (apart, alike))
-    assert (one["reads"], one["chance"]) == (other["reads"], other["chance"]) == (4, 2)
-    assert other["low"] < one["low"] < one["high"] < other["high"]
+    apart_chances, other = (usage.chances.loc["oldest quarter"] for usage in (apart, alike))
+    assert (
+        (apart_chances["reads"], apart_chances["chance"])
+        == (other["reads"], other["chance"])
+        == (4, 2)
+    )
+    assert other["low"] < apart_chances["low"] < apart_chances["high"] < other["high"]
 
 
 DAYS = range(2, 42)
@@ -111,14 +115,14 @@ VERDICTS = {
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_a_verdict_says_what_the_limits_of_the_gain_leave(verdict: str) -> None:
-    found = looked_at(make_episodes(100).assign(created_at=START), *VERDICTS[verdict])
-    assert found.verdict == verdict
-    newest, used = found.served[c.MEMORIES].loc[0.25]
-    gain, low, high = found.gain
+    usage = looked_at(make_episodes(100).assign(created_at=START), *VERDICTS[verdict])
+    assert usage.verdict == verdict
+    newest, used = usage.served[c.MEMORIES].loc[0.25]
+    gain, low, high = usage.gain
     assert gain == pytest.approx(used - newest)
     assert low <= gain <= high
-    assert f"serves {used:.0%} of {found.reads} reads" in found.answer
-    assert found.decided == (verdict != "too-few-reads")
+    assert f"serves {used:.0%} of {usage.reads} reads" in usage.answer
+    assert usage.decided == (verdict != "too-few-reads")
 
 
 def test_reads_by_lot_are_hardly_ever_taken_for_use() -> None:
@@ -131,7 +135,7 @@ def test_reads_by_lot_are_hardly_ever_taken_for_use() -> None:
     assert verdicts.count("use") <= 6
 
 
-def test_what_could_not_be_loaded_is_not_looked_at_and_a_memory_counts_once_a_day() -> None:
+def test_a_memory_counts_once_a_day_while_it_is_loadable() -> None:
     others = row("old", superseded_by="new"), "new", row("retired", superseded_by="retired")
     frame = make_frame(row("rule", kind="semantic"), *others, minutes=1440)
     twice_a_day = looked_at(frame, ("rule", 9), ("old", 9), ("new", 9), ("new", 9.1), ("new", 10))
@@ -141,27 +145,27 @@ def test_what_could_not_be_loaded_is_not_looked_at_and_a_memory_counts_once_a_da
     assert looked_at(frame, ("retired", 9)).reads == 1
     undated = frame.assign(created_at=pd.Series(pd.NaT, range(4), c.TIME))
     assert looked_at(undated, ("new", 9)).reads == 0
-    gone = frame.assign(deleted_at=pd.Timestamp("2025-01-05", tz="UTC"))
-    assert [looked_at(gone, ("new", day)).reads for day in (4, 5)] == [1, 0]
+    deleted = frame.assign(deleted_at=pd.Timestamp("2025-01-05", tz="UTC"))
+    assert [looked_at(deleted, ("new", day)).reads for day in (4, 5)] == [1, 0]
 
 
 # none, another store's, one before the memory was written, and one on its day
 @pytest.mark.parametrize("reads", [[], [("other", 5.0)] * 30, [("m3", -1.0)], [("m3", 0.5)]])
 def test_a_log_that_says_nothing_of_a_store_gives_too_few_reads(reads: Any) -> None:
-    found = looked_at(make_episodes(30), *reads)
-    assert (found.verdict, found.reads, found.memories) == ("too-few-reads", 0, 0)
-    assert found.answer == "too few reads to tell age from use: 0 reads on 0 days"
-    assert "other stores" in str(found)
+    usage = looked_at(make_episodes(30), *reads)
+    assert (usage.verdict, usage.reads, usage.memories) == ("too-few-reads", 0, 0)
+    assert usage.answer == "too few reads to tell age from use: 0 reads on 0 days"
+    assert "other stores" in str(usage)
 
 
-def test_the_bundled_searches_are_as_public_stores_read_and_its_figures_are_its_words() -> None:
+def test_the_bundled_searches_match_public_stores() -> None:
     log = memlab.read_access_log(STORE.with_suffix(".searches.jsonl"))
-    found = age_or_use(past := memlab.load_past(STORE), find_references(past, log))
-    assert found.again == pytest.approx(other_stores()["again"], abs=0.03)
-    figures = json.loads(json.dumps(found.figures))
+    usage = age_or_use(past := memlab.load_past(STORE), find_references(past, log))
+    assert usage.again == pytest.approx(other_stores()["again"], abs=0.03)
+    figures = json.loads(json.dumps(usage.figures))
     assert figures["verdict"] == "use"
-    assert [each["group"] for each in figures["chances"]] == list(GROUPS)
-    served = {(each["loaded"], each["of"]): each for each in figures["served"]}
-    assert f"{served[0.25, 'memories']['most used']:.0%}" in found.answer
-    assert "10% of memories" in str(found)
-    assert "50% of tokens" in str(found)
+    assert [chance["group"] for chance in figures["chances"]] == list(GROUPS)
+    served = {(share["loaded"], share["of"]): share for share in figures["served"]}
+    assert f"{served[0.25, 'memories']['most used']:.0%}" in usage.answer
+    assert "10% of memories" in str(usage)
+    assert "50% of tokens" in str(usage)

@@ -75,9 +75,9 @@ def test_new_archive_is_no_wider_than_any_file(
     for number, mode in enumerate(modes):
         (folder / f"note_{number}.md").chmod(mode)
     compacted(folder)
-    found = mode_of(archive_path(folder))
-    assert found & 0o600 == 0o600
-    assert all(found & ~mode & 0o077 == 0 for mode in modes)
+    mode_of_archive = mode_of(archive_path(folder))
+    assert mode_of_archive & 0o600 == 0o600
+    assert all(mode_of_archive & ~mode & 0o077 == 0 for mode in modes)
 
 
 def test_copies_make_no_archive_that_is_wider_than_a_file(folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_copies_make_no_archive_that_is_wider_than_a_file(folder: Path) -> None:
     assert mode_of(archive_path(folder)) == 0o600
 
 
-def test_own_archive_is_narrowed_when_something_narrower_goes_into_it(folder: Path) -> None:
+def test_archive_is_narrowed_when_narrower_files_enter_it(folder: Path) -> None:
     set_modes(folder, 0o755, 0o644)
     compacted(folder, 5)
     assert mode_of(archive_path(folder)) == 0o644

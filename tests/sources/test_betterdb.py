@@ -138,7 +138,7 @@ def test_a_vector_is_recalled_after_it_was_put_back(lab: BetterdbLab) -> None:
 @pytest.mark.parametrize(
     "meanwhile", [BetterdbLab.change, lambda lab, key: lab.client.delete(key)], ids=["change", "go"]
 )
-def test_one_that_changes_while_others_are_deleted_stops_it_and_all_come_back(
+def test_a_concurrent_change_stops_the_deletion_and_undoes_it(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, meanwhile: Any, *, is_watched: bool
 ) -> None:
     monkeypatch.setattr(HashReader, "lot", 3)
@@ -147,11 +147,11 @@ def test_one_that_changes_while_others_are_deleted_stops_it_and_all_come_back(
     keys = [memory.key for memory in made.memories]
     watch = BetterdbWriter._watch
 
-    def watched(self: BetterdbWriter, some: list[bytes]) -> Any:
-        found = list(watch(self, some)) if is_watched else []
-        if keys[7].encode() in some:
+    def watched(self: BetterdbWriter, batch: list[bytes]) -> Any:
+        watching = list(watch(self, batch)) if is_watched else []
+        if keys[7].encode() in batch:
             meanwhile(lab, keys[7])
-        return iter(found if is_watched else watch(self, some))
+        return iter(watching if is_watched else watch(self, batch))
 
     monkeypatch.setattr(BetterdbWriter, "_watch", watched)
     with pytest.raises(errors.StalePlanError, match="those that were gone are back"):
@@ -249,13 +249,13 @@ def test_what_cannot_all_be_put_back_is_not_put_back_at_all(
         lab.client.config_set("maxmemory", "0")
 
 
-def test_a_cap_is_told_as_the_argument_that_a_running_betterdb_goes_by(lab: BetterdbLab) -> None:
+def test_a_cap_is_shown_as_an_argument_of_betterdb(lab: BetterdbLab) -> None:
     name, _, cap = open_source(lab.name).native_cap.setting_for(7).partition("=")
     made = Betterdb(lab.client, **{name: int(cap)})
     assert made.store.current_config().max_items_per_scope == 7
 
 
-def test_a_store_that_nobody_wrote_is_named_with_those_that_are_there(redis: RedisServer) -> None:
+def test_an_unknown_store_is_refused_with_the_known_ones(redis: RedisServer) -> None:
     client = redis.client()
     Betterdb(client, name="notes").remember("one")
     client.hset("__betterdb:caches", "notes:mem", "{}")
@@ -278,15 +278,15 @@ def test_a_store_that_nobody_wrote_is_named_with_those_that_are_there(redis: Red
         ("tags", b"\xff", "tags .* is no UTF-8"),
     ],
 )
-def test_a_field_that_cannot_be_read_is_named_and_its_memory_never_pruned(
-    lab: BetterdbLab, field: str, value: bytes | None, said: str
+def test_a_memory_with_an_unreadable_field_is_never_pruned(
+    lab: BetterdbLab, field: str, value: bytes | None, message: str
 ) -> None:
     bad, other = keys_of(lab)[-2:]
     lab.client.hdel(bad, field)
     if value is not None:
         lab.client.hset(bad, field, value)
     lab.client.hdel(other, "importance", "access_count", "last_accessed_at")
-    with pytest.raises(errors.BadRowError, match=said):
+    with pytest.raises(errors.BadRowError, match=message):
         memlab.load(lab.name)
     frame = memlab.load(lab.name, on_bad_row="keep").set_index("key")
     assert frame.index[frame["problem"].notna()].tolist() == [bad]

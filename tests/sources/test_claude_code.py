@@ -94,8 +94,8 @@ class ClaudeCodeLab(FilesLab):
 
     def exactly(self) -> dict[Key, Any]:
         lines = [line for line in index_lines(self.path) if "by hand" not in line]
-        found = super().exactly()
-        return {k: (*file, [line for line in lines if str(k) in line]) for k, file in found.items()}
+        files = super().exactly()
+        return {k: (*file, [line for line in lines if str(k) in line]) for k, file in files.items()}
 
 
 class TestClaudeCode(DeletingSuite):
@@ -120,7 +120,7 @@ def test_a_memory_costs_its_lines_at_start_and_not_its_text(folder: Path) -> Non
     assert memlab.load(folder, count_tokens=len)["tokens"].tolist() == [19, 22]
 
 
-def test_what_is_named_is_active_and_what_stands_below_the_cut_is_not_loaded(folder: Path) -> None:
+def test_lines_below_the_index_cut_are_not_loaded(folder: Path) -> None:
     write_memories(folder, *(f"f{number}" for number in range(210)))
     write_index(folder, index_lines(folder)[:205])
     frame = memlab.load(folder)
@@ -130,7 +130,7 @@ def test_what_is_named_is_active_and_what_stands_below_the_cut_is_not_loaded(fol
     assert costs[204] == costs[199] > costs[205] == 0  # what its line costs where it is loaded
 
 
-def test_user_and_feedback_are_load_bearing_and_the_rest_is_prunable(folder: Path) -> None:
+def test_user_and_feedback_memories_are_load_bearing(folder: Path) -> None:
     for number, kind in enumerate(("user", "feedback", "project", "reference", "", "Feedback")):
         write_memory(folder, f"{number}.md", memory("m", kind), at(number))
     for number, style in enumerate(STYLES, 6):
@@ -149,16 +149,22 @@ def test_links_between_memories_are_references(folder: Path) -> None:
     for number, (name, body) in enumerate(texts.items()):
         text = memory(f"name of {name}", body=body)
         write_memory(folder, f"{name}.md", text, at(number))
-    found = memlab.load(folder)["evidence_refs"].tolist()
-    assert found == [("b.md",), ("a.md",), ("b.md", "a.md")]
+    references = memlab.load(folder)["evidence_refs"].tolist()
+    assert references == [("b.md",), ("a.md",), ("b.md", "a.md")]
 
 
 # Since when
 
 
-def test_the_earliest_moment_known_is_taken_and_how_it_is_known_is_said(folder: Path) -> None:
-    for name, told, written in (("a", 5, 50), ("b", 6, 50), ("c", 0, 50), ("d", 0, 7), ("e", 0, 8)):
-        text = memory(name, style="modified" if told else "origin", modified=at(told))
+def test_the_earliest_known_moment_is_used(folder: Path) -> None:
+    for name, modified, written in (
+        ("a", 5, 50),
+        ("b", 6, 50),
+        ("c", 0, 50),
+        ("d", 0, 7),
+        ("e", 0, 8),
+    ):
+        text = memory(name, style="modified" if modified else "origin", modified=at(modified))
         write_memory(folder, f"{name}.md", text, at(written))
     calls = [("Write", "b.md", 2), ("Edit", "b.md", 3), ("Write", "c.md", 1), ("Write", "a.md", 9)]
     calls += [("Read", "d.md", 0), ("Write", "../elsewhere/d.md", 0)]
@@ -218,7 +224,7 @@ def test_times_of_an_archive_are_none_and_those_of_a_copy_stay(folder: Path) -> 
     assert frame["created_at"].tolist()[:2] == [nought, at(5)]
 
 
-def test_transcripts_of_a_worktree_tell_of_the_memory_of_the_main_checkout(folder: Path) -> None:
+def test_transcripts_of_a_worktree_date_the_main_checkout(folder: Path) -> None:
     for name in ("a", "b", "c"):
         write_memory(folder, f"{name}.md", memory(name), at(500))
     worktree = folder.parent.with_name(f"{folder.parent.name}--worktrees-fix")
@@ -239,7 +245,7 @@ def test_transcripts_of_a_worktree_tell_of_the_memory_of_the_main_checkout(folde
     assert memlab.load(folder)["created_at"][0] == at(0)  # read again, for it is another file
 
 
-def test_a_folder_of_no_project_goes_by_front_matter_and_file_times(tmp_path: Path) -> None:
+def test_a_folder_without_project_uses_front_matter_and_times(tmp_path: Path) -> None:
     folder = tmp_path / "docs" / "memory"
     write_memories(folder, "a")
     write_transcript(folder.parent, "s", call("Write", folder / "a.md", at(-1), "s", 1))
@@ -295,7 +301,7 @@ def test_a_folder_whose_memories_lie_deeper_says_which_to_open(folder: Path) -> 
 # Changing
 
 
-def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder: Path) -> None:
+def test_only_a_changed_index_line_makes_a_plan_stale(folder: Path) -> None:
     write_memories(folder, "f0", "f1", "f2", "f3")
     lines = index_lines(folder)
     records = dict(records_of(folder, ["f0.md", "f1.md"]))
@@ -321,7 +327,7 @@ def test_a_record_is_of_a_memory_and_no_other_file(folder: Path) -> None:
     for key, changed in (
         *((name, {"name": name}) for name in ("memlab.toml", "MEMORY.md", ".a.md", "notes.sh")),
         *(("a.md", {"name": name}) for name in ("../a.md", "b.md")),
-        *(("a.md", each) for each in ({"mode": "x"}, {"data": {"text": "zz"}})),
+        *(("a.md", metadata) for metadata in ({"mode": "x"}, {"data": {"text": "zz"}})),
     ):
         row = json.loads(without_place(record))
         forged = with_place(encoded(row | {"memory_id": key, "file": row["file"] | changed}), place)
@@ -342,14 +348,14 @@ def test_restored_file_has_its_own_permission_bits_and_no_more(folder: Path) -> 
         folder.chmod(around)
         row["file"] |= {"mode": mode, "owner": owner}
         put_back(folder, [(key, json.dumps(row).encode())])
-        found = (folder / "a.md").stat()
+        status = (folder / "a.md").stat()
         is_same_group = owner[1] == me[1]
-        assert stat.S_IMODE(found.st_mode) == (mode & 0o777 if is_same_group else modes[mode])
-        assert (found.st_uid, found.st_gid) == me
+        assert stat.S_IMODE(status.st_mode) == (mode & 0o777 if is_same_group else modes[mode])
+        assert (status.st_uid, status.st_gid) == me
         (folder / "a.md").unlink()
 
 
-def test_what_is_written_in_the_instant_of_deletion_stays_and_no_more_goes(tmp_path: Path) -> None:
+def test_a_file_written_during_deletion_stays(tmp_path: Path) -> None:
     lab = ClaudeCodeLab(tmp_path)
     lab.fill(12)
     planned = lab.path / "topic_1.md"
@@ -369,7 +375,7 @@ def test_what_is_written_in_the_instant_of_deletion_stays_and_no_more_goes(tmp_p
     assert len(lab.files()) == 12
     done = apply(lambda: write_memory(lab.path, "new.md", memory("new", "project"), at(99)))
     assert done.deleted == 7
-    assert {each.name for each in lab.files()} >= {"new.md", kept.name}
+    assert {path.name for path in lab.files()} >= {"new.md", kept.name}
 
 
 # What is needed again, what could be mended, and what a cut index loses
@@ -383,18 +389,18 @@ def test_sessions_that_ran_side_by_side_are_no_later_needs(folder: Path) -> None
     assert count_references(frame)["counted"].sum() == 0
 
 
-def test_doctor_names_front_matter_links_and_lines_that_could_be_mended(folder: Path) -> None:
+def test_doctor_names_broken_front_matter_links_and_lines(folder: Path) -> None:
     for name, style in (("a", "broken"), ("b", "origin"), ("c", "origin")):
         write_memory(folder, f"{name}.md", memory(name, style=style))
     web = "[web](https://x.y/z.md)"
     write_index(folder, ["- [a](a.md)", f"- [gone](gone.md), {web}", *["filler"] * 200, "- b.md"])
-    found = {each.name: each for each in doctor(folder).checks if each.status is Status.WARN}
-    assert {*found} == {"front_matter", "index_links", "index_cut", "unlisted"}
-    assert all(check.advice for check in found.values())
-    assert found["front_matter"].summary.startswith("1 of 3 files have front matter that is no")
-    assert "a.md" in found["front_matter"].summary
-    assert found["index_links"].summary.endswith("line 2: gone.md")
-    assert found["index_cut"].counts == {"found": 1}
+    warnings = {check.name: check for check in doctor(folder).checks if check.status is Status.WARN}
+    assert {*warnings} == {"front_matter", "index_links", "index_cut", "unlisted"}
+    assert all(check.advice for check in warnings.values())
+    assert warnings["front_matter"].summary.startswith("1 of 3 files have front matter that is no")
+    assert "a.md" in warnings["front_matter"].summary
+    assert warnings["index_links"].summary.endswith("line 2: gone.md")
+    assert warnings["index_cut"].counts == {"found": 1}
     write_memory(folder, "a.md", memory("a"))
     write_index(folder, ["- [a](a.md)", "- b.md", "- c.md"])
     assert doctor(folder).status is Status.OK
@@ -402,9 +408,9 @@ def test_doctor_names_front_matter_links_and_lines_that_could_be_mended(folder: 
 
 def test_the_room_of_a_folder_is_its_files(folder: Path) -> None:
     write_memories(folder, "a")
-    found = space(folder)
-    assert found.file == found.after_vacuum == sum(map(len, files_in(folder).values()))
-    assert (found.wal, found.free, found.archive) == (0, 0, 0)
+    measured = space(folder)
+    assert measured.file == measured.after_vacuum == sum(map(len, files_in(folder).values()))
+    assert (measured.wal, measured.free, measured.archive) == (0, 0, 0)
 
 
 @pytest.fixture
@@ -444,7 +450,7 @@ def test_what_the_cut_loses_is_what_was_read_of_lines_below_it(long_index: Path)
         reads_missed_by_index_cut(memlab.store_path("two_years"), memlab.read_access_log(log))
 
 
-def test_a_read_is_judged_by_the_lines_that_there_were_at_its_moment(long_index: Path) -> None:
+def test_a_read_is_compared_with_the_index_of_its_moment(long_index: Path) -> None:
     soon = [(n, at(n + 0.5)) for n in range(299)]  # each when it was the newest
     late = [(n, at(298 + n)) for n in (0, 99, 100)]  # of 299: ranks 299, 200 and 199
     losses = reads_missed_by_index_cut(
@@ -455,14 +461,14 @@ def test_a_read_is_judged_by_the_lines_that_there_were_at_its_moment(long_index:
     assert losses.loaded["most read first"] == 199 + 2 + 1
 
 
-def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(long_index: Path) -> None:
+def test_the_report_shows_the_loss_of_the_cut_and_the_gain(long_index: Path) -> None:
     reads = [(n, at(4_000 + n)) for n in (0, 150, 250, 250, 298)]
     log = memlab.read_access_log(written_log(long_index, reads))
     now = at(5_000)
     words = []
     for given in (None, log):
-        found = examine(long_index, now=now, keep_recent=146, log=given)
-        (section,) = [each for each in sections_of(found) if each.anchor == "cut"]
+        examined = examine(long_index, now=now, keep_recent=146, log=given)
+        (section,) = [section for section in sections_of(examined) if section.anchor == "cut"]
         words.append("\n".join([*section.words, *map(str, section.tables[0].rows)]))
     assert "Which memories are read, transcripts say: memlab harvest" in words[0]
     assert "3 of memories whose line was cut" in words[1]
@@ -470,9 +476,9 @@ def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(long_inde
     assert "keep_recent = 146 leaves 146 of them; all fit." in words[1]
     memlab.apply(memlab.plan(long_index, memlab.KeepRecent(146), now=now))
     boot = memlab.growth.summarize(memlab.load(long_index), now=now).boot
-    assert found.effect is not None
-    assert boot.memories == found.effect.after.memories == 146
-    assert boot.tokens == found.effect.after.tokens
+    assert examined.effect is not None
+    assert boot.memories == examined.effect.after.memories == 146
+    assert boot.tokens == examined.effect.after.tokens
 
 
 def test_size_says_how_many_files_a_cut_index_loads_at_most(long_index: Path) -> None:
@@ -497,6 +503,6 @@ def test_index_is_hashed_once_however_many_lines_name_a_file(
     monkeypatch.setattr(indexes, "digest_of", counting)
     raw = "".join(f"- [T](m{number % 9}.md) line {number}\n" for number in range(900)).encode()
     names = indexes.markdown.FileNames(tmp_path, {f"m{number}.md" for number in range(9)})
-    found = indexes.entries_of(indexes.MemoryIndex(raw), names)
-    assert sum(map(len, found.values())) == 900
+    entries = indexes.entries_of(indexes.MemoryIndex(raw), names)
+    assert sum(map(len, entries.values())) == 900
     assert hashed <= 2 * len(raw)

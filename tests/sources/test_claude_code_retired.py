@@ -54,7 +54,7 @@ def retiring(folder: Path, keep: int, *, now: datetime = NOW) -> memlab.Plan:
 
 
 def ids(memories: Any) -> list[str]:
-    return [each.memory_id for each in memories]
+    return [memory.memory_id for memory in memories]
 
 
 def retired(folder: Path) -> list[str]:
@@ -150,7 +150,7 @@ def test_stopped_at_any_call_it_is_done_or_not_and_goes_on(tmp_path: Path, does:
     note_read(folder, "t_2.md", NOW + DAY)
     before = files_in(folder)
     plan = retiring(folder, 4, now=NOW + 2 * DAY)
-    gone = ["t_1.md", "t_2.md", "t_3.md"]
+    deleted = ["t_1.md", "t_2.md", "t_3.md"]
     left = ["t_1.md", "t_3.md", "t_4.md"]
     does_it = partial(memlab.apply, plan, now=NOW + 2 * DAY)
     if does == "restore":
@@ -158,9 +158,9 @@ def test_stopped_at_any_call_it_is_done_or_not_and_goes_on(tmp_path: Path, does:
         does_it = partial(memlab.restore, plan.digest, store=folder)
     with suppress(AlreadyAppliedError):
         for crashes in crash_everywhere(does_it):  # noqa: B007 - the last is their number
-            assert retired(folder) in (gone, left)  # as everybody sees it
+            assert retired(folder) in (deleted, left)  # as everybody sees it
     assert crashes > 30
-    assert retired(folder) == (left if does == "apply" else gone)
+    assert retired(folder) == (left if does == "apply" else deleted)
     memlab.restore(plan.digest, store=folder)
     assert files_in(folder) == before
 

@@ -51,8 +51,8 @@ class ClaudeMemLab(Lab):
 
     def fill(self, count: int) -> None:
         made = session("s1", "web", count)
-        for number, each in enumerate(made["observations"]):
-            each |= {"title": TEXTS[number % 5] + str(number), "facts": ["\x00", "ü"] * number}
+        for number, saved in enumerate(made["observations"]):
+            saved |= {"title": TEXTS[number % 5] + str(number), "facts": ["\x00", "ü"] * number}
         made["observations"][2] |= {"type": "decision", "narrative": None, "subtitle": None}
         made["observations"][3] |= {"concepts": ["none-that-is-known"]}
         write_claude_mem(self.path, [made])
@@ -84,7 +84,7 @@ class TestClaudeMemSource(ReadingSuite):
         assert lab.exactly() == before
 
 
-def test_an_observation_is_a_memory_with_its_project_session_type_and_concepts(file: Path) -> None:
+def test_an_observation_is_loaded_as_a_memory(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 2), session("s2", "api", 1, first=5)])
     frame = memlab.load(file, with_body=True)
     assert frame["memory_id"].tolist() == ["1", "2", "3"]
@@ -108,14 +108,14 @@ def test_a_project_is_a_store_of_its_own_merged_ones_with_it(file: Path) -> None
         ClaudeMem(f"claude-mem:{file}?projekt=web")
 
 
-def test_a_start_loads_the_newest_of_each_project_that_its_mode_knows(file: Path) -> None:
+def test_a_start_loads_the_newest_of_each_project(file: Path) -> None:
     first = session("s1", "web", 6)
     second = session("s2", "api", 3)
     batch = session("s3", "job", 4)
     first["observations"][5]["type"] = "heartbeat"
     first["observations"][4]["concepts"] = ["none"]
-    for each in batch["observations"]:
-        each["at"] = START  # of one millisecond claude-mem loads the first
+    for saved in batch["observations"]:
+        saved["at"] = START  # of one millisecond claude-mem loads the first
     write_claude_mem(file, [first, second, batch])
     others = ["api 1", "api 2", "job 0", "job 1"]
     assert loaded(file, **{SETTING: "2"}) == [*others, "web 2", "web 3"]
@@ -153,32 +153,32 @@ def test_size_ends_with_the_setting_and_where_it_belongs(file: Path) -> None:
     number = setting.strip().removeprefix(f"{SETTING}=")
     assert f'write "{SETTING}": "{number}" into {file.parent / "settings.json"}' in step
     assert "(today 50, its default;" in step
-    told = json.loads(said("size", file, "--json"))
-    assert (told["setting"], told["command"]) == (f"{SETTING}={number}", None)
+    printed = json.loads(said("size", file, "--json"))
+    assert (printed["setting"], printed["command"]) == (f"{SETTING}={number}", None)
     for unit in ("memories", "tokens"):
         ends = run("size", file, "--token-budget", 500, "--unit", unit).output
         assert ends.count(f'next: write "{SETTING}": ') == 2 * (unit == "memories")
         assert "memlab compact" not in ends
 
 
-def test_of_several_projects_each_is_named_with_what_its_start_loads(file: Path) -> None:
+def test_several_projects_are_listed_with_their_start_tokens(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 60), session("s2", "it's", 9, first=99)])
     several = said("size", file)
     assert f"memlab size 'claude-mem:{file}?project=web'" in several
     assert "these are of 2" in several
-    one = said("size", f"claude-mem:{file}?project=it%27s")
-    assert f"memlab harvest {file} -o {file.with_suffix('.reads.jsonl')}" in one
+    printed = said("size", f"claude-mem:{file}?project=it%27s")
+    assert f"memlab harvest {file} -o {file.with_suffix('.reads.jsonl')}" in printed
     shown = " ".join(said("show", file).split())
     for words in ("web 60 50", "it's 9 9", "starts of 2 projects, one loads 50 at most"):
         assert words in shown
     web = f"claude-mem:{file}?project=web"
     assert "loaded at every start 50" in " ".join(said("show", web).split())
-    found = memlab.find(file.parent.parent).to_frame()
+    table = memlab.find(file.parent.parent).to_frame()
     weight = memlab.load(web).query("loaded_at_start")["tokens"].sum()
-    assert found["tokens_at_start"].tolist() == [weight]
+    assert table["tokens_at_start"].tolist() == [weight]
 
 
-def test_an_older_and_a_newer_schema_are_read_and_the_newer_is_said(file: Path) -> None:
+def test_older_and_newer_schemas_are_read(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 2)])
     assert "newer than" not in str(ClaudeMem(file).extra_report())
     run_sql(
@@ -212,9 +212,9 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_read(file: Path) -> None:
 
 def test_its_file_is_measured_and_vacuum_leaves_it_be(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 3)])
-    found = space(file)
+    measured = space(file)
     before = file.read_bytes()
-    assert found.live + found.free == found.file == len(before)
+    assert measured.live + measured.free == measured.file == len(before)
     with pytest.raises(StoreError, match="another system's database, and memlab rewrites none"):
         vacuum(file)
     assert file.read_bytes() == before

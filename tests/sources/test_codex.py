@@ -81,7 +81,7 @@ class CodexLab(Lab):
 
     def exactly(self) -> dict[Key, Any]:
         with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as connection:
-            return {each[0]: each for each in connection.execute("SELECT * FROM stage1_outputs")}
+            return {row[0]: row for row in connection.execute("SELECT * FROM stage1_outputs")}
 
 
 class TestCodexSource(ReadingSuite):
@@ -122,14 +122,14 @@ def test_commands_read_it_and_size_names_the_setting(tmp_path: Path) -> None:
     assert "Codex" in said("show", str(path))
     assert len(json.loads(said("rows", "--json", str(path)))) == 40
     assert SETTING in said("size", str(path))
-    found = json.loads(said("find", "--json", str(tmp_path)))["stores"]
-    assert [store["what"] for store in found] == ["Codex"]
+    stores = json.loads(said("find", "--json", str(tmp_path)))["stores"]
+    assert [store["what"] for store in stores] == ["Codex"]
     assert SETTING in said("compact", "--keep-recent", "9", "--apply", str(path), code=2)
     assert SETTING in said("compact", "--keep-recent", "9", "--retire", str(path), code=2)
 
 
 @given(text=st.text(max_size=80), number=st.none() | st.integers(-9, 9) | st.text(max_size=9))
-def test_the_cap_in_force_is_that_of_the_configuration_or_the_default(
+def test_the_cap_comes_from_the_configuration_or_the_default(
     tmp_path_factory: pytest.TempPathFactory, text: str, number: Any
 ) -> None:
     home = tmp_path_factory.mktemp("codex")

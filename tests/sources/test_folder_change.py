@@ -63,18 +63,18 @@ class Notes:
 
     def content(self) -> dict[str, tuple[bytes, int, int]]:
         """Bytes, mode and time of every file; the index gets a new time when it changes."""
-        found = {}
+        files = {}
         for path in filter(Path.is_file, self.path.rglob("*")):
             there = path.stat()
             when = 0 if path.name == "INDEX" else there.st_mtime_ns
-            found[str(path.relative_to(self.path))] = path.read_bytes(), there.st_mode, when
-        return found
+            files[str(path.relative_to(self.path))] = path.read_bytes(), there.st_mode, when
+        return files
 
     def leaving(self, *names: str) -> dict[str, Parts]:
         lines = enumerate(self.file.read_bytes().splitlines(True))
-        said = {_named(line): [number, line.decode()] for number, line in lines}
+        entries = {_named(line): [number, line.decode()] for number, line in lines}
         with opened_folder(self.path) as opened:
-            return {name: Parts(opened.read(name), said[name]) for name in names}
+            return {name: Parts(opened.read(name), entries[name]) for name in names}
 
     def changing(self) -> AbstractContextManager[FolderChange]:
         return changed_folder(self.path, self.index)
@@ -165,7 +165,7 @@ def test_several_operations_are_one_change(notes: Notes) -> None:
     assert notes.seen() == (["a.md", "c.md", "d.md"], b"# head\na.md:x\nc.md:z\nd.md:w\n")
 
 
-def test_an_index_is_made_where_there_is_none_and_goes_with_what_made_it(notes: Notes) -> None:
+def test_a_missing_index_is_made_and_removed_by_undo(notes: Notes) -> None:
     taken = notes.take("a.md")
     notes.file.unlink()
     before = notes.content()
@@ -182,7 +182,7 @@ def test_an_index_is_made_where_there_is_none_and_goes_with_what_made_it(notes: 
     ("name", "step"),
     [*product(["b.md"], ["make_folder 1", "move 1", "move 2"]), ("INDEX", "exchange 1")],
 )
-def test_what_is_written_meanwhile_even_through_an_open_file_keeps_everything(
+def test_writing_through_an_open_file_loses_nothing(
     notes: Notes, steps: Steps, name: str, step: str
 ) -> None:
     before = notes.seen()
@@ -309,7 +309,7 @@ def test_what_somebody_else_has_put_there_is_refused(notes: Notes, tmp_path: Pat
             pass
 
 
-def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(notes: Notes) -> None:
+def test_a_reader_sees_one_moment_or_an_error(notes: Notes) -> None:
     with notes.moment() as moment:
         (notes.path / "new.md").write_text("new")
         notes.file.write_text("all new")

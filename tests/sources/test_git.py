@@ -51,8 +51,8 @@ def write(repo: Repository, *names: str) -> None:
 
 def loose(repo: Repository, name: str) -> Path:
     """The file of an object."""
-    found = repo.git("rev-parse", name).strip()
-    return repo.root / ".git" / "objects" / found[:2] / found[2:]
+    object_id = repo.git("rev-parse", name).strip()
+    return repo.root / ".git" / "objects" / object_id[:2] / object_id[2:]
 
 
 def remove(repo: Repository, *names: str) -> None:
@@ -68,8 +68,8 @@ def lives(folder: Path | str) -> dict[str, tuple[datetime, datetime | None]]:
     """When each memory was born, and when it was deleted."""
     past = past_of(folder)[[c.CREATED_AT, c.DELETED_AT]].astype(object)
     return {
-        str(name): (born, None if pd.isna(gone) else gone)
-        for name, born, gone in past.itertuples(name=None)
+        str(name): (born, None if pd.isna(deleted) else deleted)
+        for name, born, deleted in past.itertuples(name=None)
     }
 
 
@@ -113,10 +113,10 @@ def test_births_and_deletions_are_those_of_git_log(repo: Repository, tmp_path: P
         file.write("a little more")
     repo.commit(9)
     names = {f"{name}.md" for name in ("again", "b", "moved", "d", "e", "f", "g", "h", "i")}
-    found = lives(repo.folder)
-    assert found == {name: by_git_log(repo, name) for name in names}
-    assert found["d.md"] == (day(1), day(8))  # of a merge, against its first parent
-    assert found["again.md"] == (day(0), None)
+    times = lives(repo.folder)
+    assert times == {name: by_git_log(repo, name) for name in names}
+    assert times["d.md"] == (day(1), day(8))  # of a merge, against its first parent
+    assert times["again.md"] == (day(0), None)
     assert past_of(repo.folder)["load_bearing"].sum() == 0
     remove(repo, "f")
     repo.commit(10)
@@ -147,14 +147,14 @@ def test_what_is_not_committed_yet_comes_on_top(repo: Repository) -> None:
     write(repo, "d")
     before = lives(repo.folder)
     assert set(before) == {"a.md", "other.md", "C.md", "d.md"}
-    deleted = {name: gone for name, (_, gone) in before.items() if gone is not None}
+    deleted = {name: moment for name, (_, moment) in before.items() if moment is not None}
     assert list(deleted) == ["a.md"]
     assert deleted["a.md"].timestamp() == pytest.approx(repo.folder.stat().st_mtime)
     write(repo, "a")
     assert lives(repo.folder)["a.md"] == (day(0), None)
 
 
-def test_a_memory_that_is_gone_has_its_words_its_lines_and_its_links(repo: Repository) -> None:
+def test_a_deleted_memory_keeps_its_text_lines_and_links(repo: Repository) -> None:
     """Even of one that was emptied before."""
     write_memory(repo.folder, "d.md", memory("d", "feedback", body="See [[b]] and [[a]]."))
     write_index(repo.folder, ["- [d](d.md) — hook", "- [b](b.md)"])
@@ -225,10 +225,10 @@ def test_nothing_of_a_repository_is_run_or_changed(repo: Repository, tmp_path: P
     loose(repo, "HEAD~:a.md").unlink()  # a partial clone fetches it
     head = repo.git("rev-parse", "HEAD").strip()
     repo.git("update-ref", f"refs/replace/{head}", "HEAD~")
-    for each in tmp_path.glob("run-*"):  # by what has just been done
-        each.unlink()
+    for trace in tmp_path.glob("run-*"):  # by what has just been done
+        trace.unlink()
     before = files_in(folder)
-    assert [gone for _, gone in lives(folder).values()] == [day(1), None, None]
+    assert [deleted for _, deleted in lives(folder).values()] == [day(1), None, None]
     memlab.doctor(folder)
     assert list(tmp_path.glob("run-*")) == []
     assert files_in(folder) == before
@@ -242,12 +242,12 @@ def test_without_git_that_is_said(repo: Repository, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", str(repo.folder))
     assert set(lives(repo.folder)) == {"b.md", "c.md"}
     assert "git is not installed" in open_source(repo.folder).external_history.note()
-    found = {each.name: each for each in memlab.doctor(repo.folder).checks}
-    assert "git is not installed" in found["past"].summary
+    checks = {check.name: check for check in memlab.doctor(repo.folder).checks}
+    assert "git is not installed" in checks["past"].summary
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
-def test_a_repository_of_somebody_else_is_left_to_its_reader_to_trust(
+def test_a_repository_of_another_owner_is_not_read(
     repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     remove(repo, "a")
@@ -278,10 +278,10 @@ def test_what_is_not_broken_serves(repo: Repository, what: str, *, is_damaged: b
     broken.unlink()
     if is_damaged:
         broken.write_bytes(b"no object" * 9)
-    found = lives(repo.folder)
-    assert found["b.md"][1] == day(3)
-    assert {"c.md", "d.md", "e.md"} <= set(found)
-    assert (found["c.md"][0] == day(0)) == (":" in what)  # before what is broken
+    times = lives(repo.folder)
+    assert times["b.md"][1] == day(3)
+    assert {"c.md", "d.md", "e.md"} <= set(times)
+    assert (times["c.md"][0] == day(0)) == (":" in what)  # before what is broken
     assert BROKEN[what] in open_source(repo.folder).external_history.note()
 
 
@@ -293,8 +293,8 @@ def test_of_a_partial_clone_nothing_is_fetched(repo: Repository, tmp_path: Path)
     repo.git("config", "uploadpack.allowFilter", "true")
     clone = repo.clone(tmp_path / "clone" / PLACE, "--filter=blob:none")
     before = files_in(clone.root)
-    found = lives(clone.folder)
-    assert (found["a.md"], found["d.md"]) == ((day(0), day(1)), (day(0), None))
+    times = lives(clone.folder)
+    assert (times["a.md"], times["d.md"]) == ((day(0), day(1)), (day(0), None))
     assert "renames may be taken" in open_source(clone.folder).external_history.note()
     assert files_in(clone.root) == before
 
@@ -315,7 +315,7 @@ def test_it_may_lie_deep_be_a_worktree_or_a_submodule(repo: Repository, tmp_path
     around.commit(2)
     expected = {"a.md": day(1), "b.md": None, "c.md": None}
     for folder in (tree, around.root / "deep" / PLACE):
-        assert {name: gone for name, (_, gone) in lives(folder).items()} == expected
+        assert {name: deleted for name, (_, deleted) in lives(folder).items()} == expected
         assert set(lost(folder)) == {"a.md"}
         assert [*recover(folder).kept] == ["a.md"]
     deep = Repository(tmp_path / "project" / "of mine" / "memory\n*", root=tmp_path / "project")
@@ -350,8 +350,8 @@ def test_names_may_be_any_bytes_and_a_link_is_no_file(repo: Repository) -> None:
     (repo.folder / "a.md").unlink()
     (repo.folder / "a.md").symlink_to("b.md")
     repo.commit(2)
-    gone = {name for name, (_, gone) in lives(repo.folder).items() if gone is not None}
-    assert gone == set(odd) == lost(repo.folder).keys()
+    deleted = {name for name, (_, deleted) in lives(repo.folder).items() if deleted is not None}
+    assert deleted == set(odd) == lost(repo.folder).keys()
     assert {*recover(repo.folder).kept} == set(odd)
     assert (repo.folder / "北京.md").read_text() == "北京.md " * 50
 
@@ -375,8 +375,8 @@ def test_what_is_too_large_is_not_read(repo: Repository, monkeypatch: pytest.Mon
 
 def lost(folder: Path | str) -> dict[str, str]:
     """What is lost, and by which commit."""
-    found = memlab.lost(folder)
-    return dict(zip(found[c.MEMORY_ID], found[c.COMMIT], strict=True))
+    losses = memlab.lost(folder)
+    return dict(zip(losses[c.MEMORY_ID], losses[c.COMMIT], strict=True))
 
 
 def test_what_is_lost_comes_back_from_git_as_it_was(repo: Repository) -> None:
@@ -390,9 +390,9 @@ def test_what_is_lost_comes_back_from_git_as_it_was(repo: Repository) -> None:
     repo.commit(3)
     (repo.folder / "c.md").rename(repo.folder / "C.md")
     assert lost(repo.folder) == {"a.md": first, "b.md": second}
-    found = memlab.lost(repo.folder).set_index(c.MEMORY_ID)
-    assert found[c.DELETED_AT].to_dict() == {"a.md": day(1), "b.md": day(2)}
-    assert found["emptied"].to_dict() == {"a.md": False, "b.md": True}
+    losses = memlab.lost(repo.folder).set_index(c.MEMORY_ID)
+    assert losses[c.DELETED_AT].to_dict() == {"a.md": day(1), "b.md": day(2)}
+    assert losses["emptied"].to_dict() == {"a.md": False, "b.md": True}
     digest = recover(repo.folder).digest
     assert lost(repo.folder) == {}
     (repo.folder / "C.md").rename(repo.folder / "c.md")
@@ -410,10 +410,10 @@ def test_episodes_have_a_past_too(tmp_path: Path) -> None:
     repo = Repository(folder)
     repo.commit(0)
     (folder / "s1.md").unlink()
-    left = [each for each in odek_store.entries_of(folder) if each["session_id"] != "s1"]
+    left = [entry for entry in odek_store.entries_of(folder) if entry["session_id"] != "s1"]
     odek_store.write_index(folder, left)
-    gone = repo.commit(1)
-    assert lost(folder) == {"s1": gone}
+    commit = repo.commit(1)
+    assert lost(folder) == {"s1": commit}
     assert past_of(folder)[c.TITLE].to_dict() == {"s0": "one", "s1": "two", "s2": "three"}
     recover(folder)
     assert (folder / "s1.md").read_text() == "two"
@@ -428,8 +428,8 @@ def compact(repo: Repository, keep: int, at: float) -> str:
 def test_what_memlab_deleted_and_git_committed_counts_once(repo: Repository) -> None:
     compact(repo, 1, 3)
     repo.commit(4)
-    gone = day(0), day(3)
-    assert lives(repo.folder) == {"a.md": gone, "b.md": gone, "c.md": (day(0), None)}
+    times = day(0), day(3)
+    assert lives(repo.folder) == {"a.md": times, "b.md": times, "c.md": (day(0), None)}
     assert lost(repo.folder) == {}
     drop_archived(repo.folder, before=day(9), now=day(10))
     assert lost(repo.folder) == {}
@@ -437,7 +437,7 @@ def test_what_memlab_deleted_and_git_committed_counts_once(repo: Repository) -> 
     assert past[c.DELETED_AT].dropna().tolist() == [day(3), day(3)]
 
 
-def test_what_came_back_or_was_written_anew_and_others_deleted_is_theirs(repo: Repository) -> None:
+def test_deletions_by_others_after_a_restore_are_theirs(repo: Repository) -> None:
     digest = compact(repo, 1, 3)
     repo.commit(4)
     memlab.restore(digest, store=repo.folder, ids=["a.md"], now=day(5))
@@ -447,5 +447,5 @@ def test_what_came_back_or_was_written_anew_and_others_deleted_is_theirs(repo: R
     repo.commit(7)
     assert len(memlab.load_past(repo.folder)) == 3
     assert set(lost(repo.folder)) == {"a.md", "b.md"}
-    gone = {name: gone for name, (_, gone) in lives(repo.folder).items()}
-    assert gone == {"a.md": day(7), "b.md": day(7), "c.md": None}
+    deleted = {name: deleted for name, (_, deleted) in lives(repo.folder).items()}
+    assert deleted == {"a.md": day(7), "b.md": day(7), "c.md": None}

@@ -88,8 +88,8 @@ def test_commands_read_it_and_show_the_limits(tmp_path: Path) -> None:
     assert "2,427 of at most 5,000 characters" in said("show", str(folder.parent / "memories"))
     assert len(json.loads(said("rows", "--json", str(folder)))) == 41
     assert json.loads(said("size", "--json", str(folder)))["verdict"]
-    found = json.loads(said("find", "--json", str(tmp_path)))["stores"]
-    assert [store["what"] for store in found] == ["Hermes memories"]
+    stores = json.loads(said("find", "--json", str(tmp_path)))["stores"]
+    assert [store["what"] for store in stores] == ["Hermes memories"]
     refused = said("compact", "--keep-recent", "9", "--apply", str(folder), code=2)
     assert "memory tool" in refused
 

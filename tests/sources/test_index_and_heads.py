@@ -64,8 +64,8 @@ def names(*files: str, **aliases: str) -> FileNames:
 )
 def test_a_line_names_a_file_however_it_writes_it(line: str, file: str) -> None:
     files = ["a.md", "my notes.md", "a (old).md", "u\u0308berblick.md", "project_deploy.md"]
-    found = names(*files, "v1.2.notes.md", **{"deploy-window": "project_deploy.md"})
-    assert [block.files(found) for block in MemoryIndex(line.encode()).blocks] == [[file]]
+    present = names(*files, "v1.2.notes.md", **{"deploy-window": "project_deploy.md"})
+    assert [block.files(present) for block in MemoryIndex(line.encode()).blocks] == [[file]]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_is_no_link_to_a_file_here_names_none(line: str) -> None:
     assert block.files(names("a.md")) == []
 
 
-def test_two_files_that_differ_in_case_alone_are_told_apart_by_the_name_as_written() -> None:
+def test_files_that_differ_in_case_are_told_apart() -> None:
     both = names("Notes.md", "notes.md")
     written = ("notes.md", "Notes.md", "NOTES.md")
     assert [both.file_of(name) for name in written] == ["notes.md", "Notes.md", None]
@@ -116,8 +116,8 @@ def test_two_files_that_differ_in_case_alone_are_told_apart_by_the_name_as_writt
     ],
 )
 def test_a_file_that_goes_takes_its_entry_along_and_nothing_else(before: str, after: str) -> None:
-    gone = MemoryIndex(encoded(before)).without({"a.md"}, names("a.md", "b.md"))
-    assert gone == encoded(after)
+    remaining = MemoryIndex(encoded(before)).without({"a.md"}, names("a.md", "b.md"))
+    assert remaining == encoded(after)
 
 
 @pytest.mark.long
@@ -127,8 +127,11 @@ def test_a_file_that_goes_takes_its_entry_along_and_nothing_else(before: str, af
         ("[[a]]" * 50_000 + "[x](b.md)" * 50_000, 100_000),
         ("[[a]] [x](b.md) " * 50_000, 100_000),
         ("[[a]](b.md)" * 50_000, 50_000),
-        *((each, 0) for each in ("[" * 50_000, "[a](" * 20_000, "[[a|" * 20_000)),
-        *((each, 0) for each in ("\\[" * 500_000, "[a\\](" * 160_000, "[a](b" + "(" * 50_000)),
+        *((opening, 0) for opening in ("[" * 50_000, "[a](" * 20_000, "[[a|" * 20_000)),
+        *(
+            (opening, 0)
+            for opening in ("\\[" * 500_000, "[a\\](" * 160_000, "[a](b" + "(" * 50_000)
+        ),
         ("\\[" * 300_000 + "](" + "x" * 300_000, 0),
     ],
     ids=range(10),
@@ -147,7 +150,7 @@ LINK = re.compile(
 @given(st.text("[]()\\<>a\n", max_size=30))
 def test_links_are_what_their_grammar_says(text: str) -> None:
     text = re.sub(r"\[(?=\[)", "[-", text)  # which would be a name in brackets of its own
-    links = [(each["target"], *each.span(), each["label"]) for each in LINK.finditer(text)]
+    links = [(link["target"], *link.span(), link["label"]) for link in LINK.finditer(text)]
     assert list(mentions_in(text)) == links
 
 
@@ -196,7 +199,7 @@ def test_two_hundred_lines_are_loaded_and_of_these_so_many_units(
     assert (index.loaded == index.text) == (CUT not in index.states)
 
 
-def test_a_comment_inside_a_line_or_inside_code_is_loaded_as_it_stands() -> None:
+def test_a_comment_within_a_line_or_code_is_loaded_unchanged() -> None:
     index = MemoryIndex(b"- a <!-- b -->\n```\n<!-- c -->\n```\n<!-- d --> e\n")
     assert index.loaded == "- a <!-- b -->\n```\n<!-- c -->\n```\n e"
 
@@ -269,13 +272,15 @@ SOME = st.lists(st.sampled_from(FILES), unique=True)
 def test_what_goes_is_unnamed_and_comes_back(lines: list[str], gone: list[str], ends: bool) -> None:
     raw = ("\n".join(lines) + "\n" * ends).encode("utf-8", "surrogateescape")
     index = MemoryIndex(raw)
-    found = names(*FILES)
+    present = names(*FILES)
     assert encoded("".join(block.text for block in index.blocks)) == raw
-    left = remove_entries(raw, gone, found)
-    assert insert_entries(left, said(raw, gone), found) == raw
-    stayed = {name: len(each) for name, each in index.named(found).items() if name not in gone}
-    named = MemoryIndex(left).named(found)
-    assert {name: len(each) for name, each in named.items()} == stayed
+    left = remove_entries(raw, gone, present)
+    assert insert_entries(left, said(raw, gone), present) == raw
+    stayed = {
+        name: len(blocks) for name, blocks in index.named(present).items() if name not in gone
+    }
+    named = MemoryIndex(left).named(present)
+    assert {name: len(blocks) for name, blocks in named.items()} == stayed
 
 
 # Front matter as it is found: two generations of it, broken, endless, none
@@ -295,10 +300,10 @@ VALUES = ("yes", "123", "2026-08-01", "null", "0x1F", "1e3")
     ],
 )
 def test_fields_are_texts(text: str, fields: dict[str, str], *, is_broken: bool) -> None:
-    found = read_front_matter(f"{text}body")
-    assert found.fields.items() >= fields.items()
-    assert bool(found.problem) == is_broken
-    assert found.text_at == len(text)
+    head = read_front_matter(f"{text}body")
+    assert head.fields.items() >= fields.items()
+    assert bool(head.problem) == is_broken
+    assert head.text_at == len(text)
 
 
 @pytest.mark.parametrize("text", ["", "--- \n", "# A\n---\nname: a\n---\n", "---\nno colon\n"])
@@ -307,10 +312,10 @@ def test_what_has_none_has_none(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["\nThe text begins here.\n", "x: y\n" * LONGEST + "---\nbody"])
-def test_front_matter_that_does_not_end_in_time_keeps_the_type_and_the_text(text: str) -> None:
-    found = read_front_matter(f"---\nname: a\ntype: feedback\n{text}")
-    assert found.fields["type"] == "feedback"
-    assert (found.text_at, found.problem) == (0, "it does not end")
+def test_front_matter_without_an_end_keeps_type_and_text(text: str) -> None:
+    head = read_front_matter(f"---\nname: a\ntype: feedback\n{text}")
+    assert head.fields["type"] == "feedback"
+    assert (head.text_at, head.problem) == (0, "it does not end")
 
 
 @pytest.mark.parametrize(
@@ -319,13 +324,13 @@ def test_front_matter_that_does_not_end_in_time_keeps_the_type_and_the_text(text
     ids=["nested", "nested mappings", "itself", "a list for a name", "anchors"],
 )
 def test_hostile_yaml_is_an_ordinary_file(block: str) -> None:
-    found = read_front_matter(f"---\ntype: user\n{block}\n---\nbody")
-    assert found.fields.get("type") == "user"
+    head = read_front_matter(f"---\ntype: user\n{block}\n---\nbody")
+    assert head.fields.get("type") == "user"
 
 
 @given(st.text(max_size=300))
 def test_any_text_can_be_read(text: str) -> None:
-    for each in (text, f"---\n{text}\n---\nbody", f"---\ntype: user\n{text}"):
-        found = read_front_matter(each)
-        assert 0 <= found.text_at <= len(each)
-        assert all(isinstance(value, str) for value in found.fields.values())
+    for content in (text, f"---\n{text}\n---\nbody", f"---\ntype: user\n{text}"):
+        head = read_front_matter(content)
+        assert 0 <= head.text_at <= len(content)
+        assert all(isinstance(value, str) for value in head.fields.values())

@@ -107,7 +107,7 @@ def test_no_policy_takes_an_unlisted_file(folder: Path) -> None:
     write_memory(folder, "un.md", memory("un"), at(1))
     for policy in (memlab.KeepRecent(0), PurgeSuperseded("0d"), memlab.TimeToLive("1d")):
         plan = memlab.plan(folder, policy)
-        assert "un.md" not in {each.memory_id for each in plan.memories}
+        assert "un.md" not in {memory.memory_id for memory in plan.memories}
     memlab.apply(memlab.plan(folder, memlab.KeepRecent(0)), all_prunable=True)
     assert (folder / "un.md").exists()
 
@@ -185,7 +185,7 @@ def test_no_plan_takes_what_a_hub_names(folder: Path) -> None:
     write_hub(folder, "hub.md", ["in_0.md", "in_1.md", "r_0.md"])
     before = (folder / "hub.md").read_bytes()
     plan = memlab.plan(folder, memlab.KeepRecent(0))
-    assert [each.memory_id for each in plan.memories] == ["in_2.md", "in_3.md"]
+    assert [memory.memory_id for memory in plan.memories] == ["in_2.md", "in_3.md"]
     assert re.search("reached +1 memory named by a hub alone", str(plan))
     held = memlab.rows(folder, where="doubtful")
     assert held["memory_id"].tolist() == ["in_0.md", "in_1.md"]
@@ -271,8 +271,8 @@ def test_what_is_in_doubt_is_load_bearing_and_counted(folder: Path, text: str) -
     assert row["load_bearing"]
     assert row["doubt"]
     plan = memlab.plan(folder, memlab.KeepRecent(0))
-    assert [each.memory_id for each in plan.memories] == ["in_0.md"]
-    (check,) = [each for each in memlab.doctor(folder).checks if each.name == "types"]
+    assert [memory.memory_id for memory in plan.memories] == ["in_0.md"]
+    (check,) = [check for check in memlab.doctor(folder).checks if check.name == "types"]
     assert (check.status, check.counts["found"]) == ("WARN", 1)
     assert "type: project" in check.advice
 

@@ -48,7 +48,7 @@ ITEMS = {
 
 
 def said(raw: bytes, names: FileNames = NAMES) -> dict[str, list[dict[str, object]]]:
-    return {file: list(each) for file, each in entries_of(MemoryIndex(raw), names).items()}
+    return {file: list(entries) for file, entries in entries_of(MemoryIndex(raw), names).items()}
 
 
 def back(raw: bytes, left: bytes, *files: str) -> bytes:
@@ -68,7 +68,7 @@ def test_entry_goes_whole_whatever_else_is_like_a_link(item: str, other: str) ->
 
 
 @pytest.mark.parametrize("other", ["[B](b.md)", "[[b]]", "[B](<b.md>)", "[N](my%20notes.md)"])
-@pytest.mark.parametrize("item", [each for each in ITEMS if each != "continued"])
+@pytest.mark.parametrize("item", [item_style for item_style in ITEMS if item_style != "continued"])
 def test_entry_of_another_memory_too_loses_only_the_link(item: str, other: str) -> None:
     line = ITEMS[item].format(other)
     raw = f"# Memory\n\n{line}\n".encode()
@@ -88,7 +88,7 @@ def test_parent_goes_with_its_children_alone() -> None:
 
 
 RESIDUES = [
-    each for each in OTHERS if each in ("wiki link in prose", "dangling link", "array call")
+    other for other in OTHERS if other in ("wiki link in prose", "dangling link", "array call")
 ]
 
 
@@ -153,7 +153,7 @@ def test_line_that_would_come_into_a_comment_is_named_elsewhere(opened: bytes) -
     assert "a.md" in MemoryIndex(after).named(NAMES)
 
 
-def test_line_of_two_memories_is_whole_whichever_comes_back_first() -> None:
+def test_line_of_two_memories_is_restored_in_either_order() -> None:
     raw = b"- [A](a.md), [B](b.md) - both\n- [C](c.md)\n"
     without_a = remove_entries(raw, {"a.md"}, NAMES)
     without_both = remove_entries(without_a, {"b.md"}, NAMES)

@@ -74,7 +74,7 @@ def test_what_is_no_memory_is_named_and_its_file_is_none(tmp_path: Path, raw: st
         memlab.load(f"lines:{path}")
 
 
-def test_a_source_that_falls_over_an_archived_record_has_it_left_out() -> None:
+def test_an_archived_record_that_breaks_a_source_is_left_out() -> None:
     record = b'{"id":"m1"}'
     copy = Copy("m1", fingerprint_of(record), "beyond-newest", None)
     with pytest.raises(ValueError, match="nested too deep"):

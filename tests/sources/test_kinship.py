@@ -40,7 +40,7 @@ def preferences(count: int) -> dict[str, str]:
     return {f"p{n}": memory(f"p{n}", "feedback", body=f"Do {n}.") for n in range(count)}
 
 
-def test_a_moved_project_is_suggested_with_the_number_of_equal_memories(home: Path) -> None:
+def test_a_moved_project_is_suggested_with_equal_memories(home: Path) -> None:
     old = write_project(home, "-srv-app", facts(0, 5))
     new = write_project(home, "-srv-work-app", facts(2, 9))
     write_project(home, "-srv-other", facts(20, 26))

@@ -96,7 +96,7 @@ def test_restoring_an_index_is_undone(folder: Path) -> None:
     assert states["m1.md"] == "listed"  # load-bearing: what came back stays
 
 
-def test_a_memory_written_meanwhile_stops_the_restoring_of_its_line(folder: Path) -> None:
+def test_a_memory_written_meanwhile_stops_restoring_its_line(folder: Path) -> None:
     keep_copies(folder)
     (folder / "MEMORY.md").unlink()
     plan = plan_recovery(folder)

@@ -100,13 +100,13 @@ def test_commands_read_it_and_count_what_is_no_memory(tmp_path: Path) -> None:
     assert "2 lines that are no entity" in said("show", str(path))
     assert len(json.loads(said("rows", "--json", str(path)))) == 40
     assert json.loads(said("size", "--json", str(path)))["verdict"]
-    found = json.loads(said("find", "--json", str(tmp_path)))["stores"]
-    assert [store["what"] for store in found] == ["MCP memory server"]
+    stores = json.loads(said("find", "--json", str(tmp_path)))["stores"]
+    assert [store["what"] for store in stores] == ["MCP memory server"]
     assert "delete_entities" in said("compact", "--keep-recent", "9", "--apply", str(path), code=2)
     assert "memory" in said("doctor", str(path))
 
 
-def test_a_file_of_another_name_is_recognised_and_not_searched_for(tmp_path: Path) -> None:
+def test_a_file_of_another_name_is_recognised_not_searched(tmp_path: Path) -> None:
     path = write(tmp_path / "knowledge.jsonl", [entity("Ada")])
     assert memlab.load(path)["memory_id"].tolist() == ["Ada"]
     assert memlab.find(tmp_path).stores == ()

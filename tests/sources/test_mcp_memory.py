@@ -122,7 +122,7 @@ class TestMcpMemorySource(DeletingSuite):
 
 
 @needs_mcp_memory
-def test_a_memory_has_its_tags_type_quality_use_and_what_replaced_it(file: Path) -> None:
+def test_a_memory_has_tags_type_quality_use_and_successor(file: Path) -> None:
     first, second = mcp_memory(
         file,
         stored(0, "one\ntwo", metadata={"quality_score": 0.8}),
@@ -156,9 +156,11 @@ def test_the_service_sees_what_was_deleted_and_what_was_restored(file: Path) -> 
     def seen(*further: list[Any]) -> tuple[Any, ...]:
         question = [["retrieve", "memory about 1 cats 1", 10], ["neighbours", hashes[0]]]
         question += [["get", hashes[1]], ["is_deleted", hashes[1]], ["search", ["b"]], ["health"]]
-        found, neighbours, got, *others, tagged, health = mcp_memory(file, *question, *further)[:6]
+        matches, neighbours, got, *others, tagged, health = mcp_memory(file, *question, *further)[
+            :6
+        ]
         content = got and got["content"]
-        return found[0][0], len(found), len(tagged), neighbours, content, *others, health
+        return matches[0][0], len(matches), len(tagged), neighbours, content, *others, health
 
     before = seen()
     assert before[:3] == ("memory about 1 cats 1", 6, 6)
@@ -178,7 +180,7 @@ def test_the_service_sees_what_was_deleted_and_what_was_restored(file: Path) -> 
 
 @needs_mcp_memory
 @pytest.mark.long
-def test_a_search_since_the_plan_keeps_what_stays_and_refuses_what_would_go(file: Path) -> None:
+def test_a_search_after_planning_makes_its_memories_stale(file: Path) -> None:
     mcp_memory(file, *(stored(n, f"used {n}") for n in range(3)))
     plan = memlab.plan(file, memlab.KeepRecent(1))
     mcp_memory(file, ["retrieve", "used 2 2", 1])
@@ -209,7 +211,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("words", REFUSALS)
-def test_a_deletion_that_would_do_more_or_less_than_is_known_is_refused(
+def test_a_deletion_with_unknown_effects_is_refused(
     lab: McpMemoryLab, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = lab.path
@@ -233,7 +235,7 @@ def test_without_extensions_it_reads(lab: McpMemoryLab, monkeypatch: pytest.Monk
         memlab.apply(plan)
 
 
-def test_a_database_of_an_older_service_is_read_and_not_deleted_from(tmp_path: Path) -> None:
+def test_a_database_of_an_older_service_is_only_read(tmp_path: Path) -> None:
     file = tmp_path / "old.db"
     run_sql(
         file,

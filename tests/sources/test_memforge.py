@@ -182,8 +182,8 @@ def test_what_memforge_moved_to_cold_tier_is_part_of_the_past(empty: MemforgeLab
     memforge_store.evict_as_memforge(empty.connection, "b", 1)
     memlab.apply(memlab.plan(url, memlab.KeepRecent(3)))
     past = memlab.load_past(url, with_body=True).set_index("memory_id")
-    told = ["position", "title", "body", "chars", "tokens", "created_at", "agent_id", "namespace"]
-    assert past[told].equals(before[told])
+    kept = ["position", "title", "body", "chars", "tokens", "created_at", "agent_id", "namespace"]
+    assert past[kept].equals(before[kept])
     assert "history-incomplete" not in said("size", url)  # ids between are another agent's
     assert (past["deleted_at"] > past["created_at"]).tolist() == [True] * 3 + [False] * 3
     assert past["prunable"].tolist() == [False] * 3 + [True] * 3
@@ -196,10 +196,10 @@ def test_what_stands_in_the_way_of_an_undo_is_named(empty: MemforgeLab) -> None:
     records = delete(empty, memory)
     cold = str(empty.rows("cold_tier")[0][0])
     twin = empty.add(metadata=json.dumps({"_restored_from_cold_id": cold}))
-    gone = delete(empty, empty.add("old"))
+    deletion = delete(empty, empty.add("old"))
     empty.connection.execute("DELETE FROM agents WHERE id = 'old'")
     with open_source(empty.name).changing() as writer:
-        assert writer.conflicts(gone) == ["agent 'old', who is gone"]
+        assert writer.conflicts(deletion) == ["agent 'old', who is gone"]
         assert writer.conflicts(records) == [f"memory {memory}, which MemForge restored as {twin}"]
 
 
@@ -219,7 +219,7 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: Memforge
     assert (again.memories, again.rows_left_out) == (0, {})
 
 
-def test_a_shared_memory_that_points_elsewhere_by_now_is_left_alone(empty: MemforgeLab) -> None:
+def test_a_shared_memory_that_now_points_elsewhere_is_kept(empty: MemforgeLab) -> None:
     memory, other = (empty.add() for _ in "ab")
     memforge_store.add_history(empty.connection, [memory])
     records = delete(empty, memory)
@@ -229,7 +229,7 @@ def test_a_shared_memory_that_points_elsewhere_by_now_is_left_alone(empty: Memfo
     assert empty.rows("shared_memories", "id, source_warm_tier_id") == [(1, other)]
 
 
-def test_a_memory_past_its_validity_counts_and_goes_as_memforge_lets_it(empty: MemforgeLab) -> None:
+def test_an_expired_memory_counts_and_is_deletable(empty: MemforgeLab) -> None:
     for number in range(50):
         until = [None, "2026-03-02+00", "2099-01-01+00"][number % 3]
         for agent in ("theirs", "ours"):
@@ -239,14 +239,14 @@ def test_a_memory_past_its_validity_counts_and_goes_as_memforge_lets_it(empty: M
     url = f"{empty.name}&agent=ours"
     memlab.apply(memlab.plan(url, ImportanceBudget(40)))
     left = empty.rows("warm_tier", "agent_id, content")
-    ours, theirs = ({text for who, text in left if who == each} for each in ("ours", "theirs"))
+    ours, theirs = ({text for who, text in left if who == agent} for agent in ("ours", "theirs"))
     assert (len(ours), ours) == (40, theirs)
     frame = memlab.load(url)
     assert frame["active"].all()
     assert set(frame["expires_at"].dropna().dt.year) == {2026, 2099}
 
 
-def test_importances_are_float4_and_moments_out_of_range_are_the_nearest(
+def test_importances_are_float4_and_times_are_clamped(
     empty: MemforgeLab,
 ) -> None:
     for importance in (0.7, 0.1, float("nan")):
@@ -292,7 +292,7 @@ def test_other_versions_are_put_back(one_postgres: PostgresServer, own_memforge:
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_and_json_comes_back(empty: MemforgeLab, noted: list[tuple[str, Any]]) -> None:
     columns = [{"content": text, "summary": text, "metadata": json.dumps(m)} for text, m in noted]
-    assert there_and_back(empty, *(empty.add(**each) for each in columns))
+    assert there_and_back(empty, *(empty.add(**fields) for fields in columns))
 
 
 # What PostgreSQL lets whom read and change, and what a deletion there would set off
@@ -352,7 +352,7 @@ def test_another_database_is_known_for_what_it_is(own: TwoAgents) -> None:
         memlab.load(own.name)
 
 
-def test_under_row_level_security_one_agent_is_read_and_none_changed(own: TwoAgents) -> None:
+def test_row_level_security_allows_only_reading_one_agent(own: TwoAgents) -> None:
     before = own.everything()
     own.become("tenant", bypass=False)
     with pytest.raises(errors.StoreError, match=r"shows tenant .* of one agent.*\?agent=NAME"):

@@ -105,11 +105,11 @@ def written(tmp_path: Path) -> Path:
 def test_the_page_of_the_table_says_what_the_table_is(written: Path) -> None:
     with closing(sqlite3.connect(written)) as connection:
         query = "SELECT name, type, [notnull] OR pk FROM pragma_table_info('memory_items')"
-        found = connection.execute(query)
-        assert {name: said[:2] for name, said in SAID.items()} == {
-            name: (kind, bool(required)) for name, kind, required in found
+        described = connection.execute(query)
+        assert {name: column[:2] for name, column in SAID.items()} == {
+            name: (kind, bool(required)) for name, kind, required in described
         }
-    defaults = {name: said[2] for name, said in SAID.items() if said[2] not in ("", "now")}
+    defaults = {name: column[2] for name, column in SAID.items() if column[2] not in ("", "now")}
     origins = (
         MemoryProvenance(EventRef(EventId("e1"), 1), "agent"),
         MemoryProvenance(None, "agent", source_task_ref="issue:#1"),
@@ -124,7 +124,7 @@ def test_the_page_of_the_table_says_what_the_table_is(written: Path) -> None:
             assert default in {value.strip("'") for (value,) in stored}, name
 
 
-@pytest.mark.parametrize("name", [name for name, said in SAID.items() if said[1]])
+@pytest.mark.parametrize("name", [name for name, column in SAID.items() if column[1]])
 def test_a_row_without_a_required_column_is_named(written: Path, name: str) -> None:
     lax = CREATE_TABLE.replace(" NOT NULL", "").replace("memory_items", "lax")
     run_sql(
@@ -155,17 +155,17 @@ def test_what_plain_sql_wrote_goes_from_show_to_restore(written: Path) -> None:
 
 
 def together(batches: Iterable[Rows]) -> tuple[list[dict[str, Any]], list[Fault]]:
-    found = list(batches)
-    rows = [row for each in found for row in each.table.select(SCHEMA.names).to_pylist()]
-    return rows, sorted(fault for each in found for fault in each.faults)
+    portions = list(batches)
+    rows = [row for portion in portions for row in portion.table.select(SCHEMA.names).to_pylist()]
+    return rows, sorted(fault for portion in portions for fault in portion.faults)
 
 
 @given(data=st.data())
 def test_archived_rows_are_those_that_a_scan_gives(data: st.DataObject) -> None:
     rows = data.draw(row_lists(max_size=5))
-    for each in rows:
+    for values in rows:
         for name in data.draw(st.lists(st.sampled_from(TEXTS[1:]), max_size=1)):
-            each[name] = data.draw(ANY_VALUE | st.sampled_from(["\0", '"', "\\", "\x1e\n", "é"]))
+            values[name] = data.draw(ANY_VALUE | st.sampled_from(["\0", '"', "\\", "\x1e\n", "é"]))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "memory.db"
         run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))

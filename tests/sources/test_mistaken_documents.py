@@ -40,8 +40,8 @@ EACH_NAME = [(store, name) for store, names in NAMES.items() for name in names]
 
 
 def texts_in(folder: Path) -> dict[str, str]:
-    found = files_in(folder)
-    return {name: raw.decode() for name, raw in found.items() if raw is not None}
+    files = files_in(folder)
+    return {name: raw.decode() for name, raw in files.items() if raw is not None}
 
 
 def copy_of(store: str, to: Path) -> Path:
@@ -124,10 +124,10 @@ def test_copies_of_documents_come_back_as_lost(tmp_path: Path) -> None:
 def test_doctor_names_documents_and_the_command(tmp_path: Path, store: str) -> None:
     folder = copy_of(store, tmp_path)
     missing = FILES[store]["before"].keys() - FILES[store]["after"].keys()
-    found = [check for check in doctor(folder).checks if check.name == "documents"]
-    assert len(found) == 1
-    assert found[0].counts == {"documents": len(missing)}
-    assert f"memlab restore {folder} {DIGESTS[store]}" in found[0].advice
+    checks = [check for check in doctor(folder).checks if check.name == "documents"]
+    assert len(checks) == 1
+    assert checks[0].counts == {"documents": len(missing)}
+    assert f"memlab restore {folder} {DIGESTS[store]}" in checks[0].advice
     assert "damaged" not in str(doctor(folder))
     memlab.restore(DIGESTS[store], store=folder)
     assert "documents" not in [check.name for check in doctor(folder).checks]
@@ -137,17 +137,17 @@ def documents_found(store: str | Path) -> list[Check]:
     return [check for check in doctor(store).checks if check.name == "documents"]
 
 
-@pytest.mark.parametrize(("store", "name"), [each for each in EACH_NAME if each[0] in RETIRED])
+@pytest.mark.parametrize(("store", "name"), [named for named in EACH_NAME if named[0] in RETIRED])
 def test_doctor_names_retired_documents_and_the_command(
     tmp_path: Path, store: str, name: str
 ) -> None:
     folder = copy_of(store, tmp_path)
-    (found,) = documents_found(name.format(folder))
-    assert found.status is Status.WARN
-    assert found.counts == {"documents": len(RETIRED[store])}
+    (documents,) = documents_found(name.format(folder))
+    assert documents.status is Status.WARN
+    assert documents.counts == {"documents": len(RETIRED[store])}
     for document in RETIRED[store]:
-        assert document in found.summary
-    assert f"memlab restore {folder} {DIGESTS[store]}" in found.advice
+        assert document in documents.summary
+    assert f"memlab restore {folder} {DIGESTS[store]}" in documents.advice
     said("restore", folder, DIGESTS[store])
     assert documents_found(name.format(folder)) == []
 
@@ -156,10 +156,10 @@ def test_doctor_names_no_retired_document_whose_line_is_back(tmp_path: Path) -> 
     folder = copy_of("listed", tmp_path)
     index = folder / "MEMORY.md"
     index.write_text(index.read_text() + "- [Overview](README.md)\n")
-    (found,) = documents_found(folder)
-    assert found.counts == {"documents": 1}
-    assert "README.md" not in found.summary
-    assert "ARCHITECTURE.md" in found.summary
+    (documents,) = documents_found(folder)
+    assert documents.counts == {"documents": 1}
+    assert "README.md" not in documents.summary
+    assert "ARCHITECTURE.md" in documents.summary
 
 
 def test_doctor_names_no_retired_memory_as_a_document(tmp_path: Path) -> None:
@@ -210,8 +210,8 @@ def test_another_kind_named_by_a_person_has_its_own_archive(tmp_path: Path) -> N
     assert texts_in(folder) == before
     memlab.restore(DIGESTS["workspace"], store=folder)
     assert texts_in(folder) == before | FILES["workspace"]["before"]
-    found = memlab.find(tmp_path).stores
-    assert [(store.what, store.where) for store in found] == [("OpenClaw workspace", str(folder))]
+    stores = memlab.find(tmp_path).stores
+    assert [(store.what, store.where) for store in stores] == [("OpenClaw workspace", str(folder))]
 
 
 def test_what_an_archive_knows_takes_no_document(tmp_path: Path) -> None:

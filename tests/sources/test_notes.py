@@ -61,8 +61,8 @@ class OpenClawLab(FilesLab):
         return {**super().others(), **dict.fromkeys(beside, "no memory\n")}
 
     def files(self) -> list[Path]:
-        found = [*self.path.glob("memory/**/*.md"), self.path / "MEMORY.md"]
-        return [path for path in found if not path.is_symlink()]
+        paths = [*self.path.glob("memory/**/*.md"), self.path / "MEMORY.md"]
+        return [path for path in paths if not path.is_symlink()]
 
 
 class TestOpenClaw(DeletingSuite):
@@ -104,7 +104,7 @@ def test_what_is_a_note_and_what_is_not() -> None:
     assert [name for name in (*notes, *others) if OpenClaw.is_note(name)] == [*notes]
 
 
-def test_a_name_that_begins_with_a_day_is_its_birth_else_its_file_is(tmp_path: Path) -> None:
+def test_a_note_is_dated_by_its_name_or_its_file(tmp_path: Path) -> None:
     written = noon(TODAY).isoformat()
     others = ("2026-07-09", "2026-02-30", "2026-04-071", "x")
     names = {
@@ -120,7 +120,7 @@ def test_a_name_that_begins_with_a_day_is_its_birth_else_its_file_is(tmp_path: P
     assert {name: at.isoformat() for name, at in frame["created_at"].items()} == names
 
 
-def test_a_start_loads_memory_md_to_its_length_and_notes_of_two_days(workspace: Path) -> None:
+def test_a_start_loads_memory_md_and_notes_of_two_days(workspace: Path) -> None:
     frame = memlab.load(workspace).set_index("memory_id")
     loaded = frame[frame["loaded_at_start"]]
     assert set(loaded.index) == {"MEMORY.md", "memory/2026-06-29.md", "memory/2026-06-30.md"}
@@ -141,15 +141,15 @@ def test_notes_without_a_date_are_judged_if_hits_are_logged(tmp_path: Path, skip
     prunable = memlab.load(path).set_index("memory_id")["prunable"]
     assert prunable[[f"memory/{name}.md" for name in undated]].tolist() == [skipped] * 2
     assert prunable.sum() == 9 + 2 * skipped
-    told = "records hits on them" if skipped else "kept, for no hit on them is recorded"
-    assert told in about(path)["undated"]
-    found = harvest(path)
-    reads = set(memlab.read_access_log(found.log)["memory_id"])
+    expected = "records hits on them" if skipped else "kept, for no hit on them is recorded"
+    assert expected in about(path)["undated"]
+    harvested = harvest(path)
+    reads = set(memlab.read_access_log(harvested.log)["memory_id"])
     assert ({f"memory/{name}.md" for name in undated} <= reads) == skipped
-    assert ("memlab keeps those notes" in str(found)) != skipped
+    assert ("memlab keeps those notes" in str(harvested)) != skipped
 
 
-def test_what_a_dream_took_is_shown_with_what_was_searched_for_since(workspace: Path) -> None:
+def test_notes_deleted_by_a_dream_are_shown_with_searches(workspace: Path) -> None:
     words = "# Broker\n\nKafka drops the rebalance listener of its consumers.\n"
     kafka = write_memory(workspace, "memory/2026-06-01-broker.md", words, noon(date(2026, 6, 1)))
     repository = Repository(workspace)
@@ -166,10 +166,10 @@ def test_what_a_dream_took_is_shown_with_what_was_searched_for_since(workspace: 
         for at, query in asked:
             file.write(json.dumps(recall(moment(at), query=query)) + "\n")
         file.write('{"type":"memory.recall.recorded","query":"kafka')
-    found = memlab.lost(workspace)
-    assert found["memory_id"].tolist() == [f"memory/{path.name}" for path in (kafka, dated)]
-    assert found["searches"].tolist() == found["asked"].tolist() == [3, 1]
-    assert set(found["commit"]) == {commit}
+    losses = memlab.lost(workspace)
+    assert losses["memory_id"].tolist() == [f"memory/{path.name}" for path in (kafka, dated)]
+    assert losses["searches"].tolist() == losses["asked"].tolist() == [3, 1]
+    assert set(losses["commit"]) == {commit}
     assert "kafka rebalance" not in said("lost", workspace)
     said("lost", workspace, "--restore", "all", "--apply")
     back = files_in(workspace / "memory")
@@ -256,10 +256,10 @@ def project(tmp_path: Path) -> Path:
     return made
 
 
-def test_they_are_found_where_serena_puts_them_and_cost_their_names(project: Path) -> None:
+def test_serena_memories_are_found_and_cost_their_names(project: Path) -> None:
     folder = project / MEMORIES
     (folder / "MEMORY.md").touch()  # does not make it Claude Code's
-    assert [each.path for each in find_below([project.parent]).stores] == [folder]
+    assert [store.path for store in find_below([project.parent]).stores] == [folder]
     assert open_source(folder).scheme == "serena"
     assert recognise(project) is None
     for name in (project, project / ".serena", folder):
@@ -285,12 +285,12 @@ def test_what_agents_in_the_project_asked_for_is_a_read(project: Path) -> None:
     reading.call("mcp__serena__read_memory", {"memory_name": "style"}, error=True)
     for session in (writing, reading, elsewhere):
         world._save(session)
-    found = harvest(f"serena:{project}", transcripts=world.projects)
-    read = memlab.read_access_log(found.log)["memory_id"]
+    harvested = harvest(f"serena:{project}", transcripts=world.projects)
+    read = memlab.read_access_log(harvested.log)["memory_id"]
     assert sorted(read) == ["core/how-we-test.md", "style.md"]
-    assert found.apart == {"own session": 1}
-    assert found.left_out[ELSEWHERE] == 2
-    assert harvest(project, found.log, transcripts=world.projects).new == 0
-    (step,) = found.next_steps()
+    assert harvested.apart == {"own session": 1}
+    assert harvested.left_out[ELSEWHERE] == 2
+    assert harvest(project, harvested.log, transcripts=world.projects).new == 0
+    (step,) = harvested.next_steps()
     words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
     assert "2 read" in said(*words)

@@ -85,13 +85,13 @@ class OdekLab(Lab):
             file.write("!")
 
     def exactly(self) -> dict[Key, Any]:
-        found: dict[Key, Any] = {}
-        for each in entries_of(self.path):
-            path = self.path / f"{each['session_id']}.md"
+        files: dict[Key, Any] = {}
+        for listed in entries_of(self.path):
+            path = self.path / f"{listed['session_id']}.md"
             there = path.stat() if path.exists() else None
             file = there and (path.read_bytes(), there.st_mode, there.st_mtime_ns, there.st_uid)
-            found[each["session_id"]] = (json.dumps(each), file)
-        return found
+            files[listed["session_id"]] = (json.dumps(listed), file)
+        return files
 
 
 class TestOdek(DeletingSuite):
@@ -125,7 +125,7 @@ def test_an_id_that_leaves_the_folder_never_touches_a_file(tmp_path: Path, sessi
     assert memlab.load(folder)["title"].tolist() == ["one", "evil"]
     records = records_of(folder, [session_id])
     delete_all(folder, records)
-    assert [each["session_id"] for each in entries_of(folder)] == ["s0"]
+    assert [entry["session_id"] for entry in entries_of(folder)] == ["s0"]
     assert (tmp_path / "victim.md").read_text() == "not odek's"
     put_back(folder, records)
     assert files_in(tmp_path) == before
@@ -158,15 +158,15 @@ def test_whatever_is_in_the_list_it_comes_back_byte_for_byte() -> None:
     for end in ("", "\n", "\r\n\n"):
         raw = ("[\n  " + ",\n  ".join(ENTRIES) + "\n]" + end).encode()
         source = Odek("episodes")
-        said = EpisodeIndex.read(raw).said()
+        entries = EpisodeIndex.read(raw).said()
         for names in ({"a"}, {"b"}, {"a", "b"}):
-            gone = {key: said[key] for key in names}
-            left = source.remove_entries(raw, gone, ())
-            assert not names & {each.session_id for each in EpisodeIndex.read(left).entries}
-            assert source.insert_entries(left, gone, ()) == raw
+            deleted = {key: entries[key] for key in names}
+            left = source.remove_entries(raw, deleted, ())
+            assert not names & {entry.session_id for entry in EpisodeIndex.read(left).entries}
+            assert source.insert_entries(left, deleted, ()) == raw
 
 
-def test_a_list_that_odek_did_not_lay_out_is_read_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_list_in_another_layout_is_read_and_kept_as_it_is(tmp_path: Path) -> None:
     write_odek(tmp_path, ["one", "two"])
     raw = json.dumps(entries_of(tmp_path)).encode()
     (tmp_path / "index.json").write_bytes(raw)
@@ -200,7 +200,7 @@ def test_what_comes_back_stands_before_an_episode_that_is_new(tmp_path: Path) ->
     write_odek(tmp_path, ["d"], start=3)
     assert delete_all(tmp_path, records) == 1
     put_back(tmp_path, records)
-    assert [each["session_id"] for each in entries_of(tmp_path)] == ["s0", "s1", "s2", "s3"]
+    assert [entry["session_id"] for entry in entries_of(tmp_path)] == ["s0", "s1", "s2", "s3"]
     assert entries_of(tmp_path)[1]["summary"] == "b"
 
 
@@ -255,10 +255,10 @@ def test_lock_is_held_while_memlab_changes_the_folder(many: Path) -> None:
 
 def test_doctor_warns_of_entries_without_a_file(many: Path) -> None:
     (many / "s3.md").unlink()
-    (found,) = [each for each in doctor(f"odek:{many}").checks if each.name == "entries"]
-    assert found.status is Status.WARN
-    assert found.counts == {"found": 1}
-    assert "s3" in found.summary
+    (check,) = [check for check in doctor(f"odek:{many}").checks if check.name == "entries"]
+    assert check.status is Status.WARN
+    assert check.counts == {"found": 1}
+    assert "s3" in check.summary
 
 
 def test_restore_puts_a_missing_file_back_under_an_equal_entry(many: Path) -> None:

@@ -64,8 +64,8 @@ LACKS = {"claude-mem, which has another memory_items": "title", "mcp": "tags"}
 def test_a_path_is_what_its_tables_its_index_or_its_files_say(tmp_path: Path, path: str) -> None:
     make, expected = PATHS[path]
     make(tmp_path / "store")
-    found = recognise(tmp_path / "store")
-    assert (found and found.scheme) == expected
+    system = recognise(tmp_path / "store")
+    assert (system and system.scheme) == expected
     scheme = expected or "file"  # which says what is wrong with it
     assert open_source(tmp_path / "store").scheme == scheme
     if lacks := LACKS.get(path):
@@ -135,12 +135,12 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) -> None:
-    found = memlab.find(home)
-    where = {Path(each.where).relative_to(home).as_posix(): each for each in found.stores}
-    counts = {name: each.memories for name, each in where.items()}
+def test_find_searches_below_a_folder_without_following_links(home: Path) -> None:
+    inventory = memlab.find(home)
+    where = {Path(store.where).relative_to(home).as_posix(): store for store in inventory.stores}
+    counts = {name: store.memories for name, store in where.items()}
     assert counts == {name: count for name, (_, count) in STORES.items()}
-    assert found.to_frame()["memories"].sum() == sum(filter(None, counts.values()))
+    assert inventory.to_frame()["memories"].sum() == sum(filter(None, counts.values()))
     assert where["agents/memory.db"].tokens_at_start == 18
     assert "lacks the column kind" in where["agents/old.sqlite"].problem
     assert "notes.db is not a SQLite database" in where["agents/notes.db"].problem
@@ -150,7 +150,7 @@ def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) 
     assert start_words(str(home / ".claude" / "agent-memory" / "reviewer")) == "in the index"
 
 
-def test_finding_opens_nothing_that_is_no_store_and_changes_nothing(home: Path) -> None:
+def test_find_opens_only_stores_and_changes_nothing(home: Path) -> None:
     before = files_in(home)
     with patch.object(sqlite3, "connect", wraps=sqlite3.connect) as connect:
         find_below([home])
@@ -160,7 +160,7 @@ def test_finding_opens_nothing_that_is_no_store_and_changes_nothing(home: Path) 
     assert files_in(home) == before
 
 
-def test_the_usual_places_are_those_of_the_systems_and_move_with_their_variables() -> None:
+def test_default_locations_follow_environment_variables() -> None:
     moved = {"CLAUDE_MEM_DATA_DIR": "/data/cm", "OPENCLAW_STATE_DIR": "/srv/oc"}
     home = (".claude/projects", ".claude/agent-memory-local", ".odek/memory")
     expected = {Path("/home/u") / name for name in (*home, ".local/share/mcp-memory")}
@@ -176,8 +176,8 @@ def test_a_busy_store_is_not_mistaken(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("memlab.store.snapshot._state", lambda *asked: next(moments))
     with pytest.raises(ChangedWhileReadError, match="sqlite_vec"):
         open_source(str(path))
-    ((found,), *_) = find_below([tmp_path])
-    assert (found.path, found.what) == (path, "named like a store")
+    ((store,), *_) = find_below([tmp_path])
+    assert (store.path, store.what) == (path, "named like a store")
 
 
 TIMES = st.integers(0, 2**43 - 1)

@@ -123,7 +123,7 @@ def test_two_links_to_one_project_are_one_path(home: Path) -> None:
     assert pair.path == str(app)
 
 
-def test_a_removed_worktree_is_orphaned_and_known_by_its_repository(home: Path) -> None:
+def test_a_removed_worktree_is_orphaned_with_its_repository(home: Path) -> None:
     app = repository(home / "work" / "app")
     app.git("worktree", "add", "-q", "../one")
     main = remember(home, app.root, "a")

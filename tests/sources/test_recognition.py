@@ -128,8 +128,8 @@ def test_evidence_decides_the_kind(tmp_path: Path, case: str) -> None:
     folder = tmp_path / where
     folder.parent.mkdir(parents=True, exist_ok=True)
     make(folder)
-    found = recognise(folder)
-    assert (found and found.scheme) == expected
+    system = recognise(folder)
+    assert (system and system.scheme) == expected
     listed = {store.where for store in memlab.find(tmp_path).stores}
     assert (str(folder) in listed) == (expected is not None)
 
@@ -157,8 +157,8 @@ def test_the_environment_names_configuration_folders(
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("OPENCLAW_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("SERENA_HOME", str(tmp_path / "serena"))
-    found = [recognise(each) for each in (memories, workspace_of_state, of_serena)]
-    assert [each and each.scheme for each in found] == ["claude", "openclaw", "serena"]
+    systems = [recognise(path) for path in (memories, workspace_of_state, of_serena)]
+    assert [system and system.scheme for system in systems] == ["claude", "openclaw", "serena"]
 
 
 SETTINGS = {
@@ -180,9 +180,9 @@ def test_auto_memory_directory_of_settings_is_a_place(
     write_memory(folder, "a.md", "no front matter")
     assert recognise(folder) is None
     write_memory(tmp_path, settings, json.dumps({"autoMemoryDirectory": str(folder)}))
-    found = recognise(folder)
-    assert (found is not None) == SETTINGS[settings]
-    if found is not None:
+    system = recognise(folder)
+    assert (system is not None) == SETTINGS[settings]
+    if system is not None:
         assert memlab.load(folder)["memory_id"].tolist() == ["a.md"]
 
 
@@ -249,13 +249,13 @@ def test_documents_are_kept_by_name_and_counted(tmp_path: Path) -> None:
     assert "7 kept by name" in said("show", folder)
 
 
-def test_files_without_a_type_are_no_memories_of_a_folder_known_by_types(tmp_path: Path) -> None:
+def test_untyped_files_are_no_memories_of_a_typed_folder(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     typed(folder, untyped=2, count=5)
     for name in (str(folder), f"claude:{folder}"):
         assert len(memlab.load(name)) == 5
         made = memlab.plan(name, memlab.KeepRecent(0))
-        assert {each.memory_id for each in made.memories} == {f"m{n}.md" for n in range(5)}
+        assert {memory.memory_id for memory in made.memories} == {f"m{n}.md" for n in range(5)}
         assert "2 without a type of Claude Code's" in said("show", name)
     # Most memories go, and the documents are in the majority: they stay documents.
     memlab.apply(memlab.plan(f"claude:{folder}", memlab.KeepRecent(1)))
@@ -263,7 +263,7 @@ def test_files_without_a_type_are_no_memories_of_a_folder_known_by_types(tmp_pat
         assert memlab.load(name)["memory_id"].tolist() == ["m4.md"]
 
 
-def test_untyped_files_stay_documents_once_the_last_typed_file_is_deleted(tmp_path: Path) -> None:
+def test_untyped_files_stay_documents_without_typed_files(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     typed(folder, untyped=2, count=3)
     name = f"claude:{folder}"
@@ -275,7 +275,7 @@ def test_untyped_files_stay_documents_once_the_last_typed_file_is_deleted(tmp_pa
     assert len(memlab.load(name)) == 3
 
 
-def test_folder_without_types_stays_a_store_once_some_are_deleted(tmp_path: Path) -> None:
+def test_untyped_folder_stays_a_store_after_deletions(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     for number in range(4):
         write_memory(folder, f"m{number}.md", f"# note {number}\n")
@@ -296,7 +296,7 @@ def test_a_scheme_opens_a_folder_without_evidence(tmp_path: Path) -> None:
     assert "2 kept by name" in said("show", f"claude:{folder}")
 
 
-def test_a_command_without_a_kind_ends_with_the_command_that_names_one(tmp_path: Path) -> None:
+def test_a_command_without_a_kind_suggests_the_command_with_one(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     documents(folder)
     before = sorted(folder.iterdir())
@@ -342,7 +342,7 @@ def test_every_file_of_serena_is_a_memory(tmp_path: Path) -> None:
         write_memory(folder, name, "x")
     write_memory(tmp_path, "README.md", "the project's")
     made = memlab.plan(f"serena:{tmp_path}", memlab.KeepRecent(0))
-    taken = {each.memory_id for each in made.memories}
+    taken = {memory.memory_id for memory in made.memories}
     assert taken == {"README.md", "AGENTS.md", "core/style.md"}
     memlab.restore(memlab.apply(made, all_prunable=True))
     assert set(memlab.load(folder)["memory_id"]) == taken
@@ -406,7 +406,7 @@ def test_a_plan_keeps_its_kind(tmp_path: Path) -> None:
     assert len([*folder.glob("m*.md")]) == 3
 
 
-def test_documents_that_an_archive_holds_come_back_as_the_same_bytes(tmp_path: Path) -> None:
+def test_archived_documents_are_restored_byte_for_byte(tmp_path: Path) -> None:
     """As they were taken out of a folder that was a place then, a list of links among them."""
     placed = tmp_path / ".claude" / "projects" / "-app" / "memory"
     as_found(placed, files=8)
@@ -522,7 +522,7 @@ def test_nothing_but_memories_is_ever_taken(pieces: dict[str, str | None]) -> No
                 assert folder is not None
                 taken = set[str]()
                 made = memlab.plan(name, memlab.KeepRecent(0))
-                taken |= names_at(folder, root, (each.key for each in made.memories))
+                taken |= names_at(folder, root, (memory.key for memory in made.memories))
                 assert "MEMORY.md" not in taken
                 taken |= names_at(folder, root, memlab.load(name)["memory_id"])
                 compaction.keep_copies(name)

@@ -85,8 +85,8 @@ def claude(tmp_path: Path, memories: Mapping[str, str], lines: list[str]) -> Rep
 
 def lost(folder: Path | str) -> dict[str, str]:
     """What is lost, and what each may be called now."""
-    found = memlab.lost(folder)
-    return dict(zip(found[c.MEMORY_ID], found["perhaps"], strict=True))
+    losses = memlab.lost(folder)
+    return dict(zip(losses[c.MEMORY_ID], losses["perhaps"], strict=True))
 
 
 def deleted(folder: Path | str) -> set[str]:
@@ -172,7 +172,8 @@ def test_two_folders_moved_at_once_stay_the_same_memories(tmp_path: Path) -> Non
     assert lost(store) == {}
     assert deleted(store) == set()
     names = {
-        each.name: each.memory_id for each in open_source(store).external_history.former_names()
+        rename.name: rename.memory_id
+        for rename in open_source(store).external_history.former_names()
     }
     assert names == {name: name.replace("memory/", "memory/projects/") for name in notes}
 
@@ -355,17 +356,17 @@ def test_each_file_is_used_once_and_no_rename_is_doubtful(
         texts[text.hex()] = text
         return File(name, text.hex())
 
-    old = [file(*each) for each in before.items()]
-    new = [file(*each) for each in after.items()]
-    every = [each.blob for each in old], [each.blob for each in new]
+    old = [file(*item) for item in before.items()]
+    new = [file(*item) for item in after.items()]
+    every = [previous.blob for previous in old], [previous.blob for previous in new]
     contents = Contents(texts.get, lambda _: every, lambda: ({}, {}))
-    found = find_renames(old, new, contents, empty=[""])
-    assert found.is_complete
-    assert len({*found.sure.values()}) == len(found.sure)
-    assert found.sure.keys() <= before.keys()
-    assert {*found.sure.values()} <= after.keys()
-    assert found.sure.keys().isdisjoint(found.doubtful)
-    for name, other in found.sure.items():
+    renames = find_renames(old, new, contents, empty=[""])
+    assert renames.is_complete
+    assert len({*renames.sure.values()}) == len(renames.sure)
+    assert renames.sure.keys() <= before.keys()
+    assert {*renames.sure.values()} <= after.keys()
+    assert renames.sure.keys().isdisjoint(renames.doubtful)
+    for name, other in renames.sure.items():
         words = " ".join(before[name]).split()
         others = " ".join(after[other]).split()
         assert {*words} & {*others}
@@ -373,8 +374,8 @@ def test_each_file_is_used_once_and_no_rename_is_doubtful(
 
 def test_unreadable_text_makes_a_comparison_incomplete() -> None:
     contents = Contents(lambda _: None, lambda _: ((), ()), lambda: ({}, {}))
-    found = find_renames([File("a.md", "1")], [File("b.md", "2")], contents)
-    assert (found.sure, found.is_complete) == ({}, False)
+    renames = find_renames([File("a.md", "1")], [File("b.md", "2")], contents)
+    assert (renames.sure, renames.is_complete) == ({}, False)
 
 
 def test_dates_are_those_of_commits_whatever_the_clock(tmp_path: Path) -> None:

@@ -162,8 +162,8 @@ def test_the_missing_client_is_named_with_its_extra(monkeypatch: pytest.MonkeyPa
 
 def test_a_server_that_goes_away_while_it_is_read_is_said(lab: Any) -> None:
     keys = keys_of(lab)
-    gone = pytest.raises(StoreError, match=r"does not answer|refuses")
-    with gone, open_source(lab.name).reading() as reader:
+    unavailable = pytest.raises(StoreError, match=r"does not answer|refuses")
+    with unavailable, open_source(lab.name).reading() as reader:
         list(reader.records(keys))
         lab.cut()
         list(reader.records(keys))
@@ -171,7 +171,7 @@ def test_a_server_that_goes_away_while_it_is_read_is_said(lab: Any) -> None:
     assert len(memlab.load(lab.name)) == COUNT
 
 
-def test_a_server_that_goes_away_while_it_is_changed_loses_nothing(lab: Any) -> None:
+def test_a_server_that_stops_during_a_change_loses_nothing(lab: Any) -> None:
     before = lab.exactly()
     records = records_of(lab, keys_of(lab))
     with pytest.raises(StoreError, match=r"does not answer|refuses"):
@@ -181,7 +181,7 @@ def test_a_server_that_goes_away_while_it_is_changed_loses_nothing(lab: Any) -> 
     assert lab.exactly() == (before if open_source(lab.name).atomic else {})
 
 
-def test_a_user_who_may_only_read_reads_and_is_told_what_it_lacks(lab: Any) -> None:
+def test_a_read_only_user_is_told_which_right_is_missing(lab: Any) -> None:
     before = lab.exactly()
     records = records_of(lab, keys_of(lab))
     admin = lab.name
@@ -195,7 +195,7 @@ def test_a_user_who_may_only_read_reads_and_is_told_what_it_lacks(lab: Any) -> N
 
 
 @pytest.mark.long
-def test_a_server_that_lies_now_and_then_ends_in_a_result_or_an_error(
+def test_wrong_answers_of_a_server_end_in_result_or_error(
     lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(valkey, "_ANSWER_WITHIN", 0.03)  # it is waited for in every fifth answer
@@ -210,10 +210,10 @@ def test_a_server_that_lies_now_and_then_ends_in_a_result_or_an_error(
                 memlab.load(url, with_body=True, on_bad_row="keep", columns=columns)
             with suppress(MemlabError):
                 memlab.apply(memlab.plan(url, memlab.KeepRecent(2)))
-        if gone := before - set(keys_of(lab)):
+        if deleted := before - set(keys_of(lab)):
             with closing(sqlite3.connect(tmp_path / "archive.db")) as connection:
                 archived = {key for (key,) in connection.execute("SELECT key FROM archived")}
-            assert gone <= archived, seed
+            assert deleted <= archived, seed
 
 
 # Redis and Valkey
