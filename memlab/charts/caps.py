@@ -10,15 +10,15 @@ from memlab.charts.parts import MarkedCap, Names, Plot, percent_of, shade, share
 from memlab.sizing import Advice, Verdict
 from memlab.text import counted
 
-_ROUND: Final = [step * 10**zeros for zeros in range(8) for step in (1, 2, 5)]
+_LABELLED_CAPS: Final = [step * 10**zeros for zeros in range(8) for step in (1, 2, 5)]
 """Caps that can be labelled along a line."""
 _WIDE_RANGE: Final = 20
 """Ratio of the largest to the smallest cost from which the axis of tokens is logarithmic."""
-_PARTS: Final = (0.5, 0.9)
+_TITLE_SHARES: Final = (0.5, 0.9)
 """Shares of references in a title if no target is set."""
 _WITH_NUMBERS: Final = (Verdict.OK, Verdict.FROM_OTHER_PROJECTS)
 """Verdicts with numbers, which the title shows; for others it shows the meaning."""
-_NOTHING: Final = "No prunable memory yet: nothing that a cap could keep or delete"
+_NO_PRUNABLE: Final = "No prunable memory yet: nothing that a cap could keep or delete"
 
 
 @on_its_own
@@ -55,7 +55,7 @@ def plot_cap_curve(
     """
     plot = Plot(ax, curve, height=4.5)
     if len(curve) < 2:
-        return plot.empty("What each cap serves", _NOTHING)
+        return plot.empty("What each cap serves", _NO_PRUNABLE)
     ax = plot.ax
     paint = plot.paint
     caps = curve.index.to_numpy()
@@ -71,7 +71,8 @@ def plot_cap_curve(
         if curve[column].notna().any():
             look: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
             key += ax.step(caps, curve[column], where="post", label=name, **look)
-    most = max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0)
+    safe_cap = 0 if advice is None else advice.keep_recent or 0
+    most = max(1, int(caps[-1]), cap or 0, safe_cap)
     ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= most)]
     ax.set_xscale("symlog", linthresh=1)
     ax.set_xlim(0, most)
@@ -115,7 +116,7 @@ def mark_cap_curve(
     for row, marked in enumerate(reversed(plot.caps_to_mark(advice, cap))):
         plot.draw_upright(marked.value, marked.name, marked.colour, row=row)
         if marked.value > curve.index[-1]:
-            continue  # a cap for later growth; the curve ends before it
+            continue  # the curve ends before a cap that is meant for later growth
         served = _served(_row(curve, marked.value), marked, paint)
         look: dict[str, Any] = {"label": "_chosen", "zorder": 3, "clip_on": False}
         (mark,) = ax.plot(marked.value, served, "o", color=marked.colour, **look)
@@ -152,7 +153,7 @@ def plot_trade_off(
     """
     plot = Plot(ax, curve, height=4.6)
     if len(curve) < 2:
-        return plot.empty("What references cost", _NOTHING)
+        return plot.empty("What references cost", _NO_PRUNABLE)
     ax = plot.ax
     paint = plot.paint
     tokens = curve["boot_tokens_p95"]
@@ -213,7 +214,7 @@ def mark_trade_off(
         label = names.name(x, y, marked.name, marked.colour, above=above)
         if label is not None:
             label.set_fontweight("bold")
-    for round_cap in curve.index.intersection(_ROUND):
+    for round_cap in curve.index.intersection(_LABELLED_CAPS):
         row = _row(curve, int(round_cap))
         x = float(row["boot_tokens_p95"])
         y = float(row["served"])
@@ -258,7 +259,7 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
         served = f"{share(float(row['served']))} of references (limits {low} to {high}%)"
         return f"keep_recent = {cap:,} serves an estimated {served}"
     if advice is None:
-        half, nine = (_cap_serving(curve, part) for part in _PARTS)
+        half, nine = (_cap_serving(curve, part) for part in _TITLE_SHARES)
         return f"The newest {half:,} serve half of the references, the newest {nine:,} nine in ten"
     if advice.verdict not in _WITH_NUMBERS:
         return _meaning(advice)
@@ -290,8 +291,11 @@ def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: in
         price = f"{at_most} at 95% of {plot.by_start('starts', 'moments')}"
         return f"{share(float(row['served']))} of references for {price}"
     if advice is None:
-        costs = (_row(curve, _cap_serving(curve, part))["boot_tokens_p95"] for part in _PARTS)
-        half, nine = map(short, costs)
+        costs = []
+        for part in _TITLE_SHARES:
+            row = _row(curve, _cap_serving(curve, part))
+            costs.append(short(row["boot_tokens_p95"]))
+        half, nine = costs
         return f"Half the references cost {half} tokens, nine in ten {nine}"
     if advice.verdict not in _WITH_NUMBERS:
         return _meaning(advice)

@@ -20,8 +20,8 @@ BEST: Final = "the best that could be done"
 """Label of the optimal offline bound."""
 ALL: Final = "all"
 """Name of the policy that keeps all memories."""
-_MOST_ANNOTATED: Final = 16
-"""Largest number of policies whose shares are written into the cells of an overlap."""
+_MAX_ANNOTATED: Final = 16
+"""Largest number of policies for which the cells of an overlap have their share as text."""
 
 Families = Sequence[tuple[str, pd.DataFrame, Style]]
 
@@ -175,7 +175,7 @@ def plot_overlap(
         cell = Rectangle((column - 0.48, line - 0.46), 0.96, 0.92, linewidth=0)
         cell.set(facecolor=paint.ink, alpha=0.0 if np.isnan(value) else 0.35 * value)
         ax.add_patch(cell)
-        if len(shares) <= _MOST_ANNOTATED:
+        if len(shares) <= _MAX_ANNOTATED:
             text = "–" if np.isnan(value) else f"{100 * value:.0f}"
             ax.text(
                 column, line, text, ha="center", va="center", color=paint.ink, fontsize=parts.SMALL
@@ -188,7 +188,7 @@ def plot_overlap(
         for number, name in enumerate(map(str, shares.index), start=1)
     ]
     ax.set_yticks(ticks, labels=names, parse_math=False)
-    is_crowded = plot.is_narrow and len(shares) > _MOST_ANNOTATED
+    is_crowded = plot.is_narrow and len(shares) > _MAX_ANNOTATED
     labelled = ticks[::2] if is_crowded else ticks
     ax.set_xticks(labelled, labels=[str(number) for number in labelled + 1])
     ax.tick_params(length=0, labeltop=False)
@@ -244,8 +244,8 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
 
 
 _NO_READS: Final = "No read of a memory of an earlier day is known"
-_LEAST: Final = 0.05
-"""Smallest chance on an axis; a chance of zero has no dot, only its limit."""
+_MIN_CHANCE: Final = 0.05
+"""Smallest chance on an axis. A chance of zero has limits, and no dot."""
 
 
 @on_its_own
@@ -276,7 +276,7 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     places = rows + (rows >= len(TIMES))  # a free row between use and age
     table = found.chances.assign(row=places)
     shown = table[["chance", "other_stores"]].to_numpy()
-    least = 0.7 * max(shown[shown > 0].min(), _LEAST)
+    least = 0.7 * max(shown[shown > 0].min(), _MIN_CHANCE)
     across = least, 1.6 * np.nanmax(shown)
     plot.log_axis(ax.xaxis, "chance to be read next, in times the mean of what is there", across)
     use = table.iloc[: len(TIMES)]
@@ -291,7 +291,7 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
         ax.hlines(*limits, color=colour, linewidth=4, alpha=0.4, label=f"_limits {name}")
         key += ax.plot(known["chance"], known["row"], "o", color=colour, markersize=7, label=name)
         for group_name, row in known.iterrows():
-            # A dot of its own over each, which is not seen and has the value.
+            # an invisible dot over each shows its value on hover
             (dot,) = ax.plot(row["chance"], row["row"], "o", color=colour, markersize=7, alpha=0.01)
             dot.set_label("_value")
             limits_in_words = f"{row['low']:.2g} to {row['high']:.2g}"

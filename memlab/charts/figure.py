@@ -176,7 +176,7 @@ def roles(palette: Palette) -> dict[str, str]:
 
 NAMESPACE: Final = 'xmlns="http://www.w3.org/2000/svg"'
 _FONTS: Final = "'DejaVu Sans', Verdana, 'Segoe UI', sans-serif"
-_HAIR: Final = 0.3
+_MIN_DISTANCE: Final = 0.3
 """Distance in points below which two points of a path look the same; a chart is 576 wide."""
 _NAMES: Final = {
     colour: name for palette in (DARK, LIGHT) for name, colour in roles(palette).items()
@@ -184,10 +184,13 @@ _NAMES: Final = {
 
 
 def _coloured(palette: Palette, *hosts: str) -> str:
-    """Return the CSS rule with a palette's colours, for charts below certain hosts or anywhere."""
-    chosen = ",".join(f"{host}.memlab-chart" for host in hosts or ("",))
+    """Return the CSS rule that sets a palette's colours.
+
+    It holds for charts inside elements that the selectors `hosts` match; for all without `hosts`.
+    """
+    selector = ",".join(f"{host}.memlab-chart" for host in hosts or ("",))
     colours = "".join(f"--chart-{name}:{colour};" for name, colour in roles(palette).items())
-    return f"{chosen}{{{colours}}}"
+    return f"{selector}{{{colours}}}"
 
 
 _BY_SYSTEM: Final = (
@@ -217,7 +220,11 @@ precedence over the system's, and print is light."""
 
 
 def as_svg(chart: "Chart", name: str, style: str = "") -> str:
-    """Return a chart as one SVG element of the class `name`, with colours as CSS variables."""
+    """Return a chart as one SVG element of the class `name`, with colours as CSS variables.
+
+    Matplotlib's output is shortened: without metadata, ids that nothing refers to, invisible steps
+    of paths, and white space between elements. Marks get their text on hover as a ``<title>``.
+    """
     body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _drawn(chart), flags=re.DOTALL)
     body = body.partition("<svg")[2].partition(">")[2]
     body = re.sub(r' d="([ML0-9.\-\s]+z?\s*)"', lambda d: f' d="{_thinned(d[1])}"', body)
@@ -226,8 +233,8 @@ def as_svg(chart: "Chart", name: str, style: str = "") -> str:
         lambda mark: f"<g><title>{escape(chart.hover_titles[mark[1]])}</title>",
         body,
     )
-    used = set(re.findall(r'(?:#|href="#)([\w-]+)', body))
-    body = re.sub(r' id="([\w-]+)"', lambda m: m[0] if m[1] in used else "", body)
+    used_ids = set(re.findall(r'(?:#|href="#)([\w-]+)', body))
+    body = re.sub(r' id="([\w-]+)"', lambda match: match[0] if match[1] in used_ids else "", body)
     body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"#[0-9a-f]{6}\b", _by_name, tag[0]), body)
     body = body.replace("'DejaVu Sans'", _FONTS).replace("xlink:href", "href")
     body = re.sub(r">\s+<", "><", body)
@@ -263,7 +270,7 @@ def _thinned(path: str) -> str:
     for number, (command, across, down) in enumerate(points):
         x = float(across)
         y = float(down)
-        moved = max(abs(x - last[0]), abs(y - last[1])) > _HAIR
+        moved = max(abs(x - last[0]), abs(y - last[1])) > _MIN_DISTANCE
         if command == "M" or moved or number == len(points) - 1:
             kept.append(f"{command}{x:.1f} {y:.1f}")
             last = (x, y)

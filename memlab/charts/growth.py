@@ -14,7 +14,7 @@ from memlab.charts.figure import on_its_own
 from memlab.text import counted
 
 _LAST_DAY: Final = np.datetime64("9999-12-31T23:59:59")
-"""Latest end of an axis of time."""
+"""Latest time that an axis may show."""
 
 
 @on_its_own
@@ -59,17 +59,17 @@ def plot_growth(
         return plot.empty("Growth of the memory", parts.NOTHING_YET)
     ax = plot.ax
     paint = plot.paint
-    of_tokens = "" if measure == "memories" else "_tokens"
+    suffix = "" if measure == "memories" else "_tokens"
     colours = {c.PRUNABLE: paint.prunable, c.LOAD_BEARING: paint.load_bearing}
     colours |= dict.fromkeys((c.SUPERSEDED, c.RETIRED), paint.grey)
-    counts = curve[[f"{name}{of_tokens}" for name in colours]].set_axis([*colours], axis=1)
+    counts = curve[[f"{name}{suffix}" for name in colours]].set_axis([*colours], axis=1)
     last = counts.iloc[-1]
     floor = counted(last[c.LOAD_BEARING], f"load-bearing {measure}")
     title = f"{last[c.PRUNABLE]:,.0f} prunable beside {floor}"
     if cap is not None:
-        there = int(last[c.PRUNABLE])
-        of = f"{max(0, there - cap):,} of {counted(there, 'prunable memories')}"
-        title = f"keep_recent = {cap:,} would delete {of}"
+        prunable_now = int(last[c.PRUNABLE])
+        deleted = f"{max(0, prunable_now - cap):,} of {counted(prunable_now, 'prunable memories')}"
+        title = f"keep_recent = {cap:,} would delete {deleted}"
     if len(curve) <= 2 and not counts[:-1].any(axis=None):
         written = f"All of it was written by {curve.index[-1]:%Y-%m-%d %H:%M} UTC"
         return plot.empty(title, f"{written}: no course to draw yet")
@@ -93,17 +93,25 @@ def plot_growth(
     ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax, 1.06 * (cap or 0)))
     plot.time_axis()
     plot.count_axis(ax.yaxis, measure)
-    prunable = curve[f"{c.PRUNABLE_SHARE}{of_tokens}"].iloc[-1]
-    part = "" if pd.isna(prunable) else f"; {parts.share(prunable)} of that is prunable"
+    prunable_share = curve[f"{c.PRUNABLE_SHARE}{suffix}"].iloc[-1]
+    remark = ""
+    if not pd.isna(prunable_share):
+        remark = f"; {parts.share(prunable_share)} of that is prunable"
     loads = plot.by_start(
         "An agent loads both at every start", "An agent loads neither at start and looks up"
     )
-    plot.heading(title, f"{loads}{part}")
-    undated = plot.told.get(c.UNDATED, 0)
-    tokens = plot.token_note if of_tokens else ""
-    stand = "stands where it was" if undated == 1 else "stand where they were"
-    words = f"{counted(undated, 'memories')} without a usable time {stand} inserted."
-    return plot.footnote(plot.told.get(c.CAVEAT, ""), words if undated else "", tokens)
+    plot.heading(title, f"{loads}{remark}")
+    undated_note = _undated_note(plot.attributes.get(c.UNDATED, 0))
+    token_note = plot.token_note if measure == "tokens" else ""
+    return plot.footnote(plot.attributes.get(c.CAVEAT, ""), undated_note, token_note)
+
+
+def _undated_note(count: int) -> str:
+    """Return a sentence on where memories without a time are drawn; empty if there are none."""
+    if not count:
+        return ""
+    stand = "stands where it was" if count == 1 else "stand where they were"
+    return f"{counted(count, 'memories')} without a usable time {stand} inserted."
 
 
 @on_its_own
@@ -130,14 +138,14 @@ def plot_boot_context(
         The axes.
     """
     totals = context[[c.MEMORIES, c.TOKENS]].sum()
-    there = context[context[c.MEMORIES] > 0]
-    plot = parts.Plot(ax, context, height=0.8 * len(there) + 1.5)
+    shown = context[context[c.MEMORIES] > 0]
+    plot = parts.Plot(ax, context, height=0.8 * len(shown) + 1.5)
     ax = plot.ax
     paint = plot.paint
-    if there.empty:
+    if shown.empty:
         nothing = plot.by_start("an agent would start with nothing", "there is nothing to recall")
         return plot.empty("Boot context", f"No active memories: {nothing}")
-    for place, (name, row) in enumerate(there.iterrows()):
+    for place, (name, row) in enumerate(shown.iterrows()):
         colour = paint.load_bearing if row[c.LOAD_BEARING] else paint.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
             part = row[measure] / totals[measure] if totals[measure] else 0.0
@@ -150,18 +158,18 @@ def plot_boot_context(
             plot.write(text, (part, y), (5, 0), va="center", annotation_clip=False)
     names = [
         f"{part}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
-        for part, row in there.iterrows()
+        for part, row in shown.iterrows()
     ]
-    plot.name_rows(range(len(there)), names)
+    plot.name_rows(range(len(shown)), names)
     _share_across(plot, plot.by_start("share of the boot context", "share of all of them"))
     plot.heading(
         f"{plot.by_start('An agent starts with', 'An agent recalls from')} "
         f"{counted(totals[c.MEMORIES], 'memories')} and {counted(totals[c.TOKENS], c.TOKENS)}",
         "Of each pair the upper bar counts memories, the lower one tokens",
     )
-    absent = [str(part) for part in context.index if part not in there.index]
-    none = f"There are no {', no '.join(absent)}." if absent else ""
-    return plot.footnote(none, plot.token_note)
+    empty = [str(part) for part in context.index if part not in shown.index]
+    empty_note = f"There are no {', no '.join(empty)}." if empty else ""
+    return plot.footnote(empty_note, plot.token_note)
 
 
 @on_its_own

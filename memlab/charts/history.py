@@ -19,7 +19,7 @@ _LAWS: Final = {
     "references": ("public projects", "Pull requests that a later one names"),
     "reads": ("public stores", "Notes that agents found by searching"),
 }
-"""By kind of evidence: the name of the observed stores, and what their needs were."""
+"""By kind of evidence: the name of the observed stores, and of their references."""
 
 
 @on_its_own
@@ -54,11 +54,11 @@ def plot_age_ranks(
     Axes
         The axes.
     """
-    bound = ranks[ranks["age_rank"] > 0]
+    to_prunable = ranks[ranks["age_rank"] > 0]
     plot = parts.Plot(ax, ranks, height=4.6)
     ax = plot.ax
     paint = plot.paint
-    if bound.empty:
+    if to_prunable.empty:
         why = parts.NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
         return plot.empty("How far back references reach", why)
     if quantiles is not None:
@@ -66,12 +66,12 @@ def plot_age_ranks(
     caps = plot.caps_to_mark(advice, cap)
     for marked in caps:
         plot.draw_across(*marked)
-    written = bound["written"].max()
+    written = to_prunable["written"].max()
     ax.set_xlim(0, written if quantiles is None else max(written, quantiles["last"].max()))
-    furthest = max([bound["age_rank"].max(), *(marked.value for marked in caps)])
+    furthest = max([to_prunable["age_rank"].max(), *(marked.value for marked in caps)])
     plot.log_axis(ax.yaxis, "age rank of the memory (1 = newest)", (0.7, 1.4 * furthest))
     plot.count_axis(ax.xaxis, "memories written when the reference was made")
-    dots = bound[["written", "age_rank"]].to_numpy(dtype=float)
+    dots = to_prunable[["written", "age_rank"]].to_numpy(dtype=float)
     most = plot.draw_counted(
         dots, among=len(dots), color=paint.muted, marker="o", label="references"
     )
@@ -84,10 +84,12 @@ def plot_age_ranks(
         meaning,
         "Bars: median and 90th percentile of each stretch" if quantiles is not None else "",
     )
-    free = len(ranks) - len(bound)
+    not_drawn = len(ranks) - len(to_prunable)
     return plot.footnote(
         "A young history can only show short distances.",
-        f"Not drawn: {counted(free, 'references')} to load-bearing memories." if free else "",
+        f"Not drawn: {counted(not_drawn, 'references')} to load-bearing memories."
+        if not_drawn
+        else "",
     )
 
 
@@ -133,23 +135,29 @@ def plot_boot_over_time(
     if timeline[c.AT].nunique() < 2:
         why = parts.NOTHING_YET if timeline.empty else "One moment only: no course to draw yet"
         return plot.empty(title, why)
-    lines = list(timeline.groupby("keep_recent", sort=False, dropna=False))
+    by_cap = timeline.groupby("keep_recent", sort=False, dropna=False)
+    lines: list[tuple[Any, pd.DataFrame]] = list(by_cap)
     known: dict[Any, parts.MarkedCap] = {}
     for marked in plot.caps_to_mark(advice, None):
         known[marked.value] = marked
     widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
-    for number, (cap, held) in enumerate(lines):
-        free = pd.isna(cap)
-        name, colour = ("no cap", paint.grey) if free else (f"keep {cap:,}", paint.ink)
-        if not free and cap in known:
+    for number, (cap, rows) in enumerate(lines):
+        dashes: Any = _DASHES[(number - 1) % len(_DASHES)]
+        if pd.isna(cap):
+            name = "no cap"
+            colour = paint.grey
+            dashes = "-"
+        elif cap in known:
             name = known[cap].name
             colour = known[cap].colour
-        when = parts.without_zone(held[c.AT])
-        dashes: Any = "-" if free else _DASHES[(number - 1) % len(_DASHES)]
+        else:
+            name = f"keep {cap:,}"
+            colour = paint.ink
+        when = parts.without_zone(rows[c.AT])
         look: dict[str, Any] = {"color": colour, "linewidth": widths[number], "linestyle": dashes}
-        ax.step(when, held[measure], where="post", label=name, **look)
-        last = held[measure].iloc[-1]
-        most = held[measure].max()
+        ax.step(when, rows[measure], where="post", label=name, **look)
+        last = rows[measure].iloc[-1]
+        most = rows[measure].max()
         peak = f", at most {parts.short(most)}" if most > 1.1 * last else ""
         plot.end(last, f"{name}: {parts.short(last)}{peak}", colour)
     if budget is not None:
@@ -196,9 +204,10 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     both = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
     low = max(1.0, both.min())
     high = max(1.0, both.max())
-    side = 0.3 if plot.is_narrow else 0.1  # room for a number on both sides
-    beyond = max(2.3, (high / low) ** (side / (1 - 2 * side)))
-    plot.log_axis(ax.xaxis, "keep_recent", (max(0.7, low / beyond), high * beyond), most=6)
+    # leave room for a number on both sides, as a share of the axis
+    margin = 0.3 if plot.is_narrow else 0.1
+    factor = max(2.3, (high / low) ** (margin / (1 - 2 * margin)))
+    plot.log_axis(ax.xaxis, "keep_recent", (max(0.7, low / factor), high * factor), most=6)
     for place, row in zip(places, backtest.itertuples(), strict=True):
         _dumbbell(plot, float(place), row)
     reached = int(measured["reached"].sum())
@@ -267,15 +276,17 @@ def plot_law(
         along = store[["memories", "cap"]].clip(lower=1).to_numpy(float)
         ax.plot(*along.T, color=paint.ink, linewidth=1.6, label="this store")
         ax.plot(*along[-1], "o", color=paint.ink, markersize=8, label="_now", clip_on=False)
-        side = ("left", "center", "right")[int(2.99 * plot.in_axes(*along[-1])[0])]
+        third = int(2.99 * plot.in_axes(*along[-1])[0])  # of the axes: the label stays inside
+        side = ("left", "center", "right")[third]
         bold: dict[str, Any] = {"colour": paint.ink, "fontweight": "bold", "bbox": plot.on_paper}
         name = f"this store: {store['cap'].iloc[-1]:,.0f}"
         plot.write(name, tuple(along[-1]), (0, 8), ha=side, **bold)
-    grown = np.diff(np.log2(law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)), axis=0)
-    times = 2 ** (grown[0, 1] / grown[0, 0])
+    ends_of_law = law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)
+    doublings = np.diff(np.log2(ends_of_law), axis=0)
+    factor = 2 ** (doublings[0, 1] / doublings[0, 0])  # of the cap, for a doubling of the store
     seen, footnote = _LAWS[evidence]
     plot.heading(
-        f"For {served}, a store twice as large takes a cap {times:.2g} times as large",
+        f"For {served}, a store twice as large takes a cap {factor:.2g} times as large",
         f"Thin: {counted(len(projects), seen)}, each from stretch to stretch in which "
         "it doubled. Shade: limits for the next stretch of a store of which nothing is known.",
     )

@@ -68,14 +68,17 @@ class Plot:
     """
 
     def __init__(self, ax: Axes | None, *frames: pd.DataFrame, height: float | None = None) -> None:
-        self.ax = cast("Axes", ax)  # `on_its_own` brings axes where none are given
+        self.ax = cast("Axes", ax)  # `on_its_own` replaces None
         self.paint = palette_of(self.ax)
-        self.told = {key: value for frame in frames for key, value in frame.attrs.items()}
+        self.attributes: dict[Any, Any] = {}
+        """Attributes of all frames together."""
+        for frame in frames:
+            self.attributes.update(frame.attrs)
         self.figure = self.ax.figure.get_figure(root=True)
         self._alone = isinstance(self.figure, Chart)
         self._left = 0.0
         self._across = self.ax.transAxes
-        if self._alone:  # words begin at the left edge of the figure
+        if self._alone:  # text begins at the left edge of the figure
             self._left = PAD
             self._across = self.figure.dpi_scale_trans
         self._ends: list[tuple[float, str, str]] = []
@@ -108,11 +111,12 @@ class Plot:
     @property
     def token_note(self) -> str:
         """A sentence on how the tokens were counted."""
-        return f"Tokens: {self.told.get(c.TOKEN_RULE) or 'counted by a rule that was not stated'}."
+        rule = self.attributes.get(c.TOKEN_RULE) or "counted by a rule that was not stated"
+        return f"Tokens: {rule}."
 
     def by_start(self, loaded: str, recalled: str) -> str:
         """Return `recalled` if memories are only searched, else `loaded`."""
-        return recalled if self.told.get(c.RECALLED) else loaded
+        return recalled if self.attributes.get(c.RECALLED) else loaded
 
     def empty(self, title: str, why: str) -> Axes:
         """Draw a low chart with a title and a sentence on why there is no data, without ticks."""
@@ -129,17 +133,17 @@ class Plot:
         ax.text(0, 0.5, words, transform=ax.transAxes, **style)
         return ax
 
-    def heading(self, title: str, *said: str, key: Sequence[Artist] = ()) -> None:
+    def heading(self, title: str, *subtitle: str, key: Sequence[Artist] = ()) -> None:
         """Write the title above the axes, and below it the subtitle and the legend.
 
         Call it when the limits of the axes are final, because it labels the ends of lines too. The
-        subtitle begins with the source and the number of references, as far as they are known.
+        subtitle begins with the source and the number of references, if they are known.
 
         Parameters
         ----------
         title : str
             The title.
-        *said : str
+        *subtitle : str
             Sentences of the subtitle; empty ones are skipped.
         key : sequence of Artist
             The artists in the legend.
@@ -148,35 +152,38 @@ class Plot:
         across = self.characters_across
         title = title.replace(" = ", "\u00a0=\u00a0")
         about = []
-        if self.told.get(c.SOURCE):
-            about.append(for_terminal(str(self.told[c.SOURCE])))
-        if c.REFERENCES in self.told:
-            about.append(counted(self.told[c.REFERENCES], "references"))
-        text = " ".join(f"{words.rstrip('.')}." for words in (", ".join(about), *said) if words)
-        lines = fill(text, across)
-        titled = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
-        widths = [len(str(artist.get_label())) + 8 for artist in key]
-        columns = len(key) if sum(widths) <= across else max(1, across // max(widths))
+        if self.attributes.get(c.SOURCE):
+            about.append(for_terminal(str(self.attributes[c.SOURCE])))
+        if c.REFERENCES in self.attributes:
+            about.append(counted(self.attributes[c.REFERENCES], "references"))
+        sentences = [text for text in (", ".join(about), *subtitle) if text]
+        subtitle_text = fill(" ".join(f"{text.rstrip('.')}." for text in sentences), across)
+        title_text = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
+        columns = _legend_columns(key, across)
         key_lines = -(-len(key) // columns) if key else 0
         key_height = 2 + 14 * key_lines if key else 0
-        self._grow(17 * titled.count("\n") + 13 * lines.count("\n") + 14 * max(0, key_lines - 1))
-        pad = 8 + 13 * len(lines.splitlines()) + key_height
-        drawn = self.ax.set_title(titled, loc="left", pad=pad, parse_math=False)
+        self._grow(
+            17 * title_text.count("\n")
+            + 13 * subtitle_text.count("\n")
+            + 14 * max(0, key_lines - 1)
+        )
+        pad = 8 + 13 * len(subtitle_text.splitlines()) + key_height
+        drawn = self.ax.set_title(title_text, loc="left", pad=pad, parse_math=False)
         drawn.set(color=self.paint.ink, fontsize=LARGE, fontweight="bold")
-        across_figure = partial(blended_transform_factory, self._across)
-        drawn.set(x=self._left, transform=across_figure(drawn.get_transform()))
-        around = across_figure(self.ax.transAxes)
-        if lines:
-            beside: dict[str, Any] = {"xycoords": around, "in_layout": not self._alone}
+        with_x_of_figure = partial(blended_transform_factory, self._across)
+        drawn.set(x=self._left, transform=with_x_of_figure(drawn.get_transform()))
+        above_axes = with_x_of_figure(self.ax.transAxes)
+        if subtitle_text:
+            style: dict[str, Any] = {"xycoords": above_axes, "in_layout": not self._alone}
             at = (self._left, 1)
             offset = (0, 6 + key_height)
-            self._write_outside(lines, at, offset, va="bottom", gid=SUBTITLE, **beside)
+            self._write_outside(subtitle_text, at, offset, va="bottom", gid=SUBTITLE, **style)
         if key:
             self.ax.legend(
                 handles=key,
                 loc="lower left",
                 bbox_to_anchor=(self._left, 1),
-                bbox_transform=around,
+                bbox_transform=above_axes,
                 ncols=columns,
                 frameon=False,
                 fontsize=SMALL,
@@ -188,9 +195,12 @@ class Plot:
                 columnspacing=1.4,
             ).set_in_layout(not self._alone)
 
-    def footnote(self, *said: str) -> Axes:
-        """Write the caveats below the axes, wrapped to their width, and return the axes."""
-        text = " ".join(phrase for phrase in said if phrase)
+    def footnote(self, *sentences: str) -> Axes:
+        """Write sentences below the axes, wrapped to their width, and return the axes.
+
+        Empty sentences are skipped.
+        """
+        text = " ".join(sentence for sentence in sentences if sentence)
         if not text:
             return self.ax
         lines = fill(text, self.characters_across)
@@ -235,31 +245,32 @@ class Plot:
     def label_ends(self) -> None:
         """Write the registered labels at the right edge, moved apart so that none overlap."""
         right = self.ax.get_xlim()[1]
-        heights = np.array([self.in_axes(right, y)[1] for y, _, _ in self._ends])
+        heights = np.array([self.in_axes(right, y)[1] for y, _, _ in self._ends])  # as fractions
         texts = [
             fill(for_terminal(text), LONGEST_LABEL, break_on_hyphens=False)
             for _, text, _ in self._ends
         ]
-        taken = 1.25 * SMALL * np.array([1 + text.count("\n") for text in texts])
-        # About how high the axes will be once there is a layout, before and after they have grown.
-        share_left = 72 * (0.66 if self._alone else float(self.ax.get_position().height))
-        self._grow(1.5 * max(0.0, taken.sum() - share_left * self.figure.get_figheight()))
-        places = spread(heights, taken / (share_left * self.figure.get_figheight()))
+        label_points = 1.25 * SMALL * np.array([1 + text.count("\n") for text in texts])
+        # the layout is not computed yet: estimate the points of the axes per inch of the figure
+        points_per_inch = 72 * (0.66 if self._alone else float(self.ax.get_position().height))
+        axes_points = points_per_inch * self.figure.get_figheight()
+        self._grow(1.5 * max(0.0, label_points.sum() - axes_points))
+        places = spread(heights, label_points / (points_per_inch * self.figure.get_figheight()))
         for text, place, (*_, colour) in zip(texts, places, self._ends, strict=True):
             self._write_outside(text, (1, float(place)), (7, 0), va="center", colour=colour)
 
     def caps_to_mark(self, advice: Advice | None, cap: int | None) -> list[MarkedCap]:
-        """Return the likely cap, the safe cap and the chosen one, as far as they are known."""
-        known: list[tuple[int | None, str, str]] = []
+        """Return the likely cap, the safe cap and the chosen one, without those that are None."""
+        caps: list[tuple[int | None, str, str]] = []
         if advice is not None:
-            known.append((advice.likely, "likely", self.paint.likely))
+            caps.append((advice.likely, "likely", self.paint.likely))
             safe = advice.trade[0].keep_recent if advice.trade else advice.keep_recent
-            known.append((safe, "safe", self.paint.safe))
-        if cap not in {value for value, _, _ in known}:
-            known.append((cap, "keep_recent =", self.paint.ink))
+            caps.append((safe, "safe", self.paint.safe))
+        if cap not in {value for value, _, _ in caps}:
+            caps.append((cap, "keep_recent =", self.paint.ink))
         return [
             MarkedCap(value=value, name=f"{name} {value:,}", colour=colour)
-            for value, name, colour in known
+            for value, name, colour in caps
             if value is not None
         ]
 
@@ -296,25 +307,33 @@ class Plot:
     def draw_counted(self, points: Numbers, *, among: int, most: int = 600, **style: Any) -> int:
         """Draw points as dots, and merge near ones so that there are at most `most` dots.
 
-        The area of a dot is proportional to the number of its points. `points` has shape (n, 2), in
-        data units. Return the largest number of points in a dot.
+        The area of a dot is proportional to the number of its points.
+
+        Parameters
+        ----------
+        points : array of float64, shape (n, 2)
+            The points, in data units.
+        among : int
+            Number of points in all calls for one chart, which decides the size of a dot.
+        most : int
+            Maximum number of dots.
+        **style
+            Keyword arguments of matplotlib.
+
+        Returns
+        -------
+        int
+            The largest number of points in a dot.
         """
         ax = self.ax
-        single = float(np.clip(40 / np.sqrt(among), *DOT))
-        cell_size = single
+        diameter = float(np.clip(40 / np.sqrt(among), *DOT))  # of a dot for one point
         pixels_per_point = self.figure.dpi / 72
         places = ax.transData.transform(points.reshape(-1, 2)) / pixels_per_point
-        while True:
-            cells = np.floor(places / cell_size).astype(np.int64)
-            _, cell, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
-            if len(counts) <= most:
-                break
-            cell_size *= 1.2
-        middles = np.column_stack([np.bincount(cell, places[:, axis]) / counts for axis in (0, 1)])
-        largest = LARGEST_DOT if cell_size == single else cell_size
-        sizes = min(single, largest / np.sqrt(counts.max(initial=1))) * np.sqrt(counts)
+        centres, counts, cell_size = _merged(places, cell_size=diameter, most=most)
+        largest = LARGEST_DOT if cell_size == diameter else cell_size
+        sizes = min(diameter, largest / np.sqrt(counts.max(initial=1))) * np.sqrt(counts)
         sizes = np.maximum(np.round(2 * sizes) / 2, 1.5)
-        x, y = ax.transData.inverted().transform(middles * pixels_per_point).T
+        x, y = ax.transData.inverted().transform(centres * pixels_per_point).T
         for size in np.unique(sizes):  # an SVG defines the mark of each size once
             of_size = sizes == size
             dots: dict[str, Any] = {"ls": "none", "ms": size, "mew": 0, "clip_on": False}
@@ -409,6 +428,29 @@ def check_measure(measure: str) -> None:
         raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
 
 
+def _legend_columns(key: Sequence[Artist], across: int) -> int:
+    """Return the number of columns of a legend that is at most `across` characters wide."""
+    widths = [len(str(artist.get_label())) + 8 for artist in key]
+    if sum(widths) <= across:
+        return len(key)
+    return max(1, across // max(widths))
+
+
+def _merged(places: Any, *, cell_size: float, most: int) -> tuple[Any, Any, float]:
+    """Merge points in one cell of a grid, whose cells grow until at most `most` hold a point.
+
+    Return the centre of the points of each cell, their number, and the size of the cells.
+    """
+    while True:
+        cells = np.floor(places / cell_size).astype(np.int64)
+        _, cell, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
+        if len(counts) <= most:
+            break
+        cell_size *= 1.2
+    centres = np.column_stack([np.bincount(cell, places[:, axis]) / counts for axis in (0, 1)])
+    return centres, counts, cell_size
+
+
 def shade(colour: str, alpha: float = 0.22) -> dict[str, Any]:
     """Return the style of a shaded area, as keyword arguments of matplotlib."""
     return {"color": colour, "alpha": alpha, "linewidth": 0}
@@ -417,19 +459,20 @@ def shade(colour: str, alpha: float = 0.22) -> dict[str, Any]:
 def spread(places: Numbers, sizes: Numbers) -> Numbers:
     """Return `places` moved apart so that labels of these sizes do not overlap.
 
-    The order is kept. Subtracting the room that labels take turns the task into an isotonic
-    regression: each place becomes the mean of the highest one before it and the lowest one after
-    it. The results are moved into the range 0 to 1.
+    Places and sizes are fractions of the axes. The order is kept. Labels stacked from zero without
+    a gap would have the places `stacked`. What a place has beyond that must not decrease, which is
+    an isotonic regression: each value becomes the mean of the highest one before it and the lowest
+    one after it. The results are moved into the range 0 to 1.
     """
     order = np.argsort(places, kind="stable")
     sorted_sizes = sizes[order]
-    room = np.cumsum(sorted_sizes) - sorted_sizes / 2
-    level = places[order] - room
-    highest_before = np.maximum.accumulate(level)
-    lowest_after = np.minimum.accumulate(level[::-1])[::-1]
-    middle = (highest_before + lowest_after) / 2
+    stacked = np.cumsum(sorted_sizes) - sorted_sizes / 2
+    beyond = places[order] - stacked
+    highest_before = np.maximum.accumulate(beyond)
+    lowest_after = np.minimum.accumulate(beyond[::-1])[::-1]
+    regression = (highest_before + lowest_after) / 2
     result = np.empty(len(places))
-    result[order] = np.clip(middle, -room[:1], 1 - room[-1:]) + room
+    result[order] = np.clip(regression, -stacked[:1], 1 - stacked[-1:]) + stacked
     return result
 
 
@@ -447,10 +490,15 @@ class Names:
     def name(
         self, x: float, y: float, text: str, colour: str, *, above: bool = False
     ) -> Annotation | None:
-        """Write a label beside a point, below right or on another side; None if none has room."""
+        """Write a label on the first side of a point that has room; return None if no side has.
+
+        Sides are pairs: 1 for right or above, -1 for left or below. The first is below right.
+        """
         inside = self._plot.ax.get_window_extent()
-        far = self._plot.in_axes(x, y)[0] > 0.9
-        sides = [(-1, -1), (-1, 1)] if far else [(1, -1), (-1, 1), (1, 1), (-1, -1)]
+        is_at_right_edge = self._plot.in_axes(x, y)[0] > 0.9
+        sides = [(1, -1), (-1, 1), (1, 1), (-1, -1)]
+        if is_at_right_edge:
+            sides = [(-1, -1), (-1, 1)]
         if above:
             sides.sort(key=lambda side: -side[1])
         for across, up in sides:
@@ -520,7 +568,7 @@ PERCENT: Final = FuncFormatter(lambda value, _: percent_of(value))
 
 
 _LAST_MOMENT: Final = np.datetime64("9999-12-31T00:00:00")
-"""Latest time that matplotlib can draw: its float days round a later one up to the year 10000."""
+"""Latest time that matplotlib can draw: it counts days as floats, which are rounded up."""
 
 
 def without_zone(times: Any) -> npt.NDArray[np.datetime64]:
@@ -532,8 +580,8 @@ def without_zone(times: Any) -> npt.NDArray[np.datetime64]:
 def _round_numbers(low: float, high: float, most: int) -> Any:
     """Return at most about `most` round numbers between two limits, for a logarithmic axis.
 
-    They are 1, 2 and 5 times powers of ten, or fewer multiples if these are too many. Limits with
-    fewer than two powers of ten between them get evenly spaced numbers.
+    They are 1, 2 and 5 times powers of ten; 1 and 3 times, or only powers, if these are too many.
+    If fewer than two lie between the limits, the numbers are evenly spaced instead.
     """
     powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):

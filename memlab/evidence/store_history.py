@@ -25,7 +25,7 @@ from memlab.evidence.past import (
 )
 from memlab.evidence.reads import Log, log_option, reads_in
 from memlab.evidence.references import references_and_counts
-from memlab.frame.labelling import called
+from memlab.frame.labelling import short_name
 from memlab.frame.loading import expect_log, expect_memories, expect_references, load
 from memlab.settings import NOTHING
 from memlab.sources.base import Source
@@ -299,7 +299,7 @@ class StoreHistory(LoadedHistory):
         """
         is_file = self.source is not None and bool(self.source.permissions_template)
         scheme, colon, path = self.name.rpartition(":")
-        name = called(self.name)
+        name = short_name(self.name)
         holder = Path(path).parent
         if folder is not None and is_file and not self.is_far_from(folder):
             name = f"{scheme}{colon}{relpath(path, folder)}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-Meaning = TypeVar("Meaning")
+Parsed = TypeVar("Parsed")
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -35,10 +35,11 @@ _MISSING: Final = -1
 _WITHOUT_ZONE: Final = pa.timestamp("us")
 NAT: Final = np.int64(np.iinfo(np.int64).min)
 """The integer that numpy uses for NaT."""
-_AT_ONCE: Final = 4096
-_verdict: Final = lru_cache(_AT_ONCE)(is_load_bearing_stored)
-"""Cached: stores of one agent, or of a fleet, have the same few pairs of kind and tags."""
-_strings: Final = lru_cache(_AT_ONCE)(readable_strings_of)
+_BATCH: Final = 4096
+"""Number of distinct texts that become Python strings at a time, and that are cached."""
+_verdict: Final = lru_cache(_BATCH)(is_load_bearing_stored)
+"""Cached, because the stores of one agent have the same few pairs of kind and tags."""
+_strings: Final = lru_cache(_BATCH)(readable_strings_of)
 _FIRST, _LAST = (
     int(datetime(year, month, day, tzinfo=UTC).timestamp()) * 1_000_000
     for year, month, day in ((1, 1, 1), (9999, 12, 31))
@@ -47,7 +48,15 @@ _FIRST, _LAST = (
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column as its distinct texts, and for each row the place of its text among them."""
+    """A dictionary-encoded column of texts.
+
+    Attributes
+    ----------
+    distinct : Arrow array
+        The distinct texts.
+    codes : array of int64, shape (rows,)
+        For each row the place of its text in `distinct`; -1 for a missing text.
+    """
 
     distinct: Any
     codes: Ints
@@ -61,8 +70,8 @@ class Coded:
 
     def texts(self) -> Iterator[str]:
         """Yield the distinct texts; a few thousand at a time become Python strings."""
-        for first in range(0, len(self.distinct), _AT_ONCE):
-            yield from self.distinct.slice(first, _AT_ONCE).to_pylist()
+        for first in range(0, len(self.distinct), _BATCH):
+            yield from self.distinct.slice(first, _BATCH).to_pylist()
 
     def texts_at(self, places: Ints) -> list[str]:
         """Return the distinct texts at several places."""
@@ -72,77 +81,96 @@ class Coded:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """A collector of faults of the rows at `position`."""
+    """A collector of faults.
+
+    Attributes
+    ----------
+    position : array of int64, shape (rows,)
+        Position of each row in the store.
+    faults : list of Fault
+        The list to which faults are added.
+    """
 
     position: Ints
-    found: list[Fault]
+    faults: list[Fault]
 
-    def add(self, column: str, codes: Ints, wrong: dict[int, str]) -> None:
-        """Add a fault for each row whose code is in `wrong`."""
-        if wrong:
-            for row in np.flatnonzero(np.isin(codes, list(wrong))):
-                self.found.append((int(self.position[row]), column, wrong[int(codes[row])]))
+    def add(self, column: str, codes: Ints, errors: dict[int, str]) -> None:
+        """Add a fault for each row whose code has an error."""
+        if not errors:
+            return
+        for row in np.flatnonzero(np.isin(codes, list(errors))):
+            self.faults.append((int(self.position[row]), column, errors[int(codes[row])]))
 
 
-def interpreted(
-    parse: Callable[[T], Meaning], values: Iterable[T], otherwise: Meaning
-) -> tuple[list[Meaning], dict[int, str]]:
-    """Return the meaning of each value, and by place the error of values that have none."""
-    meanings: list[Meaning] = []
-    wrong: dict[int, str] = {}
-    for code, value in enumerate(values):
+def parse_all(
+    parse: Callable[[T], Parsed], values: Iterable[T], default: Parsed
+) -> tuple[list[Parsed], dict[int, str]]:
+    """Parse values, and return the results and the errors by place.
+
+    A value for which `parse` raises a ValueError has the result `default`.
+    """
+    results: list[Parsed] = []
+    errors: dict[int, str] = {}
+    for place, value in enumerate(values):
         try:
-            meanings.append(parse(value))
+            results.append(parse(value))
         except ValueError as error:
-            meanings.append(otherwise)
-            wrong[code] = str(error)
-    return meanings, wrong
+            results.append(default)
+            errors[place] = str(error)
+    return results, errors
 
 
 def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
-    """Return the place of each kind among `KINDS`; -1 for an unknown one."""
+    """Return the place of each kind in `KINDS`; -1 and a fault for an unknown one."""
     texts = list(kinds.texts())
-    _, wrong = interpreted(lambda kind: _verdict(kind, "[]"), texts, otherwise=False)
-    faults.add("kind", kinds.codes, wrong)
+    _, errors = parse_all(lambda kind: _verdict(kind, "[]"), texts, default=False)
+    faults.add("kind", kinds.codes, errors)
     places = {kind: place for place, kind in enumerate(KINDS)}
     codes = np.array([*(places.get(text, _MISSING) for text in texts), _MISSING], np.int8)
     return codes[kinds.codes]
 
 
 def verdicts_of(kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset()) -> Flags:
-    """Return which rows are load-bearing; a row whose kind or tags cannot be read is."""
-    is_unreadable = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
-    pairs = np.where(is_unreadable, _MISSING, kinds.codes * len(tags.distinct) + tags.codes)
+    """Return which rows are load-bearing; a row whose kind or tags cannot be read is.
+
+    Each distinct pair of kind and tags is classified once.
+    """
+    is_missing = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
+    pairs = np.where(is_missing, _MISSING, kinds.codes * len(tags.distinct) + tags.codes)
     encoded = of_numbers(pairs).dictionary_encode()
     codes: Ints = as_numbers(encoded.indices.cast(pa.int64()))
     distinct: Ints = as_numbers(encoded.dictionary)
     verdicts = np.ones(len(distinct), dtype=bool)
-    for first in range(0, len(distinct), _AT_ONCE):
-        places = np.flatnonzero(distinct[first : first + _AT_ONCE] != _MISSING) + first
+    for first in range(0, len(distinct), _BATCH):
+        places = np.flatnonzero(distinct[first : first + _BATCH] != _MISSING) + first
         kind, tag = np.divmod(distinct[places], max(len(tags.distinct), 1))
         texts = zip(kinds.texts_at(kind), tags.texts_at(tag), strict=True)
-        judged, _ = interpreted(lambda pair: _verdict(*pair, protected), texts, otherwise=True)
-        verdicts[places] = judged
+        verdicts[places], _ = parse_all(
+            lambda pair: _verdict(*pair, protected), texts, default=True
+        )
     return verdicts[codes]
 
 
 def check_lists(column: str, lists: Coded, faults: Faults) -> None:
     """Add a fault for each text that is no JSON list of strings."""
-    _, wrong = interpreted(lambda text: bool(_strings(text)), lists.texts(), otherwise=False)
-    faults.add(column, lists.codes, {code: f"{column} {text}" for code, text in wrong.items()})
+    _, errors = parse_all(lambda text: bool(_strings(text)), lists.texts(), default=False)
+    faults.add(column, lists.codes, {code: f"{column} {text}" for code, text in errors.items()})
 
 
 def tuples_of(lists: Coded) -> Objects:
-    """Return JSON lists as tuples of strings, () for no list; equal texts share one tuple."""
-    none: tuple[str, ...] = ()
-    meanings, _ = interpreted(_strings, lists.texts(), none)
-    return np.fromiter((*meanings, ()), object)[lists.codes]
+    """Return JSON lists as tuples of strings; () if a text is missing or no list.
+
+    Equal texts share one tuple.
+    """
+    empty: tuple[str, ...] = ()
+    tuples, _ = parse_all(_strings, lists.texts(), empty)
+    return np.fromiter((*tuples, empty), object)[lists.codes]
 
 
 def moments_of(column: str, texts: Any, faults: Faults) -> tuple[Times, int]:
     """Return Arrow texts as UTC moments in microseconds, and the number of moments without a zone.
 
-    A missing text, and one that is no moment, is NaT.
+    A missing text becomes NaT; a text that is no moment becomes NaT and adds a fault.
     """
     if texts.type == MOMENT:
         return as_numbers(texts, NAT), 0
@@ -152,18 +180,19 @@ def moments_of(column: str, texts: Any, faults: Faults) -> tuple[Times, int]:
             without_zone = 0 if kind == MOMENT else len(moments) - moments.null_count
             return as_numbers(moments, NAT), without_zone
     coded = Coded.of(texts)
-    none: tuple[datetime | None, bool] = (None, True)
-    distinct, wrong = interpreted(moment_and_zone, coded.texts(), none)
-    faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in wrong.items()})
-    places = of_numbers(coded.codes % (len(distinct) + 1))
-    known = pa.array([*(moment for moment, _ in distinct), None], MOMENT)
+    missing: tuple[datetime | None, bool] = (None, True)
+    distinct, errors = parse_all(moment_and_zone, coded.texts(), missing)
+    faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in errors.items()})
+    distinct_moments = pa.array([*(moment for moment, _ in distinct), None], MOMENT)
+    # a missing text has the code -1, which becomes the place of the None at the end
+    places = of_numbers(coded.codes % len(distinct_moments))
     zoneless = [code for code, (_, has_zone) in enumerate(distinct) if not has_zone]
-    moments = pa.chunked_array([known.take(places)])
+    moments = pa.chunked_array([distinct_moments.take(places)])
     return as_numbers(moments, NAT), int(np.isin(coded.codes, zoneless).sum())
 
 
 def _parsed_by_arrow(texts: Any, kind: Any) -> Any | None:
-    """Return all moments at once; None if Arrow and :func:`memlab.clock.moment_of` may differ."""
+    """Return all moments, parsed by Arrow; None if :func:`memlab.clock.moment_of` may differ."""
     try:
         moments = pc.cast(texts, kind)
     except pa.ArrowInvalid:
@@ -201,7 +230,7 @@ LABELS: Final = (c.ACTIVE, c.LOAD_BEARING, c.PRUNABLE)
 
 
 class Arrays(NamedTuple):
-    """Memories as arrays of one value each, in order of insertion."""
+    """Memories as arrays with one element each, in order of insertion."""
 
     kind: npt.NDArray[np.int8]
     tokens: Ints
@@ -250,7 +279,7 @@ class Arrays(NamedTuple):
 
     @property
     def replaced(self) -> Flags:
-        """Which memories another one has superseded."""
+        """Which memories have a successor: another memory that superseded them."""
         return as_numbers(self.superseded_by.is_valid())
 
 
@@ -266,7 +295,7 @@ def as_instant(moment: datetime) -> np.datetime64:
 
 
 def passed_on(frame: "pd.DataFrame") -> dict[Hashable, Any]:
-    """Return the attributes of a frame that tables made from it carry on."""
+    """Return the attributes of a frame that tables computed from it have too."""
     defaults = {c.TOKEN_RULE: "", c.SOURCE: "", c.RECALLED: False}
     return {name: frame.attrs.get(name, default) for name, default in defaults.items()}
 
@@ -326,7 +355,7 @@ def labels_of(frame: "pd.DataFrame") -> "pd.Categorical":
     deleted = np.zeros(len(frame), dtype=bool)
     if c.DELETED_AT in frame:
         deleted = frame[c.DELETED_AT].notna().to_numpy()
-    # The first that holds is the label.
+    # the label is the first whose flag is true
     flags = {
         "deleted": deleted,
         "retired": retired_rows(frame),
@@ -347,7 +376,7 @@ def rows_in_state(frame: "pd.DataFrame", state: str) -> Flags:
 
 
 def _filled(frame: "pd.DataFrame", name: str) -> Flags:
-    """Return which rows have a value in a column; none if there is no such column."""
+    """Return which rows have a value in a column; all false if there is no such column."""
     if name not in frame:
         return np.zeros(len(frame), bool)
     return frame[name].notna().to_numpy(bool)

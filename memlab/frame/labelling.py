@@ -1,4 +1,4 @@
-"""Reading of a source's rows as labelled arrays: everything that a frame needs, without pandas."""
+"""Reading of a source's rows as labelled arrays, without pandas."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,25 @@ _NUMBERS: Final = (c.POSITION, c.CHARS, c.CONFIDENCE, c.ACTIVE)
 
 @dataclass(frozen=True)
 class Labelled:
-    """The memories of a source in order of insertion, labelled."""
+    """The memories of a source in order of insertion, labelled.
+
+    Attributes
+    ----------
+    rows : Arrow table
+        The columns that stay as they were read.
+    columns : dict
+        The numeric columns and the labels, as arrays by column.
+    lists : dict
+        The columns of JSON lists, such as tags, by column.
+    others : dict
+        The columns that an agent added, by column.
+    problems : dict or None
+        By position, the faults of rows that were kept; None if a fault raises an error.
+    token_rule, source : str
+        How tokens were counted, and the name of the store.
+    without_zone : int
+        Number of creation times without a time zone.
+    """
 
     rows: Any
     columns: dict[str, npt.NDArray[Any]]
@@ -51,7 +69,7 @@ class Labelled:
 
     @property
     def arrays(self) -> fields.Arrays:
-        """The arrays that headline numbers are computed from."""
+        """The memories as arrays, without texts."""
         is_loaded = np.bool_(True)  # noqa: FBT003 - the default of a source that does not say
         return fields.Arrays(
             kind=self.columns[c.KIND],
@@ -76,8 +94,8 @@ class Labelled:
     def _rejected(self) -> fields.Flags:
         """Return which memories are tagged as rejected paths; equal tags are read once."""
         tags = self.lists[c.TAGS]
-        means = [f'"{REJECTED_PATH_TAG}"' in text for text in tags.texts()]
-        return np.array([*means, False])[tags.codes]
+        is_rejected = [f'"{REJECTED_PATH_TAG}"' in text for text in tags.texts()]
+        return np.array([*is_rejected, False])[tags.codes]  # code -1 is a missing text
 
     def _texts(self, name: str) -> Any | None:
         """Return a column of texts; None if this source has none."""
@@ -89,23 +107,23 @@ class Labelled:
 
 
 def read_memories(
-    source: SourceLike, *, columns: Sequence[str] = (), **how: Unpack[LoadOptions]
+    source: SourceLike, *, columns: Sequence[str] = (), **options: Unpack[LoadOptions]
 ) -> Labelled:
-    """Read a store of any kind at one moment."""
+    """Load the memories of a store of any kind, in one consistent read."""
     columns = texts(columns, call="memlab.load", name="columns")
-    on_bad_row = how.get("on_bad_row", "raise")
-    count_tokens = how.get("count_tokens")
+    on_bad_row = options.get("on_bad_row", "raise")
+    count_tokens = options.get("count_tokens")
     expect(on_bad_row, str, call="memlab.load", name="on_bad_row")
     if on_bad_row not in ("raise", "keep"):
         raise ValueError(f"on_bad_row must be 'raise' or 'keep', not {on_bad_row!r}")
     opened = open_source(source)
 
-    def look(reader: Reader) -> Labelled:
-        with_body = bool(how.get("with_body")) or count_tokens is not None
+    def read(reader: Reader) -> Labelled:
+        with_body = bool(options.get("with_body")) or count_tokens is not None
         batches = reader.batches(with_body=with_body, columns=tuple(columns))
-        return memories_of(batches, name=opened.name, protected=opened.protected, **how)
+        return memories_of(batches, name=opened.name, protected=opened.protected, **options)
 
-    return read_consistent(opened, look)
+    return read_consistent(opened, read)
 
 
 def memories_of(
@@ -132,19 +150,19 @@ def memories_of(
         part, without_zone_here = _read(batch.table, counter, faults)
         parts.append(part)
         without_zone += without_zone_here
-        tables.append(_unread(batch.table, with_body=with_body))
+        tables.append(_other_columns(batch.table, with_body=with_body))
         for column, added in batch.others.items():
             others.setdefault(column, []).extend(added)
     if not parts:
         empty = SCHEMA.empty_table()
         parts.append(_read(empty, None, faults)[0])
-        tables.append(_unread(empty, with_body=with_body))
+        tables.append(_other_columns(empty, with_body=with_body))
     table = tables[0]
     if len(tables) > 1:
         table = pa.concat_tables(tables, promote_options="default")
     values = {}
     for column in list(parts[0]):
-        # Each part is freed as soon as it is joined: a million rows are held once, not twice.
+        # `pop` frees each part, so that the rows are in memory once and not twice
         values[column] = np.concatenate([part.pop(column) for part in parts])
     kinds = fields.Coded.of(table[c.KIND])
     collected = fields.Faults(values[c.POSITION], faults)
@@ -165,13 +183,13 @@ def memories_of(
         others=others,
         problems=problems,
         token_rule=token_rule,
-        source=called(name),
+        source=short_name(name),
         without_zone=without_zone,
     )
 
 
-def called(name: str) -> str:
-    """Return the name of a store for charts and pages, without the folder in which it lies."""
+def short_name(name: str) -> str:
+    """Return the name of a store for charts and pages, without its folder."""
     if "://" in name:
         return name
     if not is_named_by_scheme(name):
@@ -181,7 +199,7 @@ def called(name: str) -> str:
     return f"{scheme}:{PurePath(path).name}{mark}{options}"
 
 
-def _unread(table: Any, *, with_body: bool) -> Any:
+def _other_columns(table: Any, *, with_body: bool) -> Any:
     """Return the columns of a batch that :func:`_read` does not convert."""
     dropped = {*_NUMBERS, c.CREATED_AT, AT_START}
     if not with_body:
@@ -190,31 +208,31 @@ def _unread(table: Any, *, with_body: bool) -> Any:
 
 
 def _read(
-    table: Any, counter: fields.CountTokens | None, found: list[Fault]
+    table: Any, counter: fields.CountTokens | None, fault_list: list[Fault]
 ) -> tuple[dict[str, npt.NDArray[Any]], int]:
     """Return the numbers and moments of a batch, and the number of moments without a zone."""
     values = {name: as_numbers(table[name], np.float64("nan")) for name in _NUMBERS}
-    faults = fields.Faults(values[c.POSITION], found)
+    faults = fields.Faults(values[c.POSITION], fault_list)
     values[c.CREATED_AT], without_zone = fields.moments_of(
         "created_at", table["created_at"], faults
     )
     if counter is None:
         values[c.TOKENS] = -(-_chars_at_start(table) // fields.CHARS_PER_TOKEN)
     else:
-        values[c.TOKENS] = np.array(_counted(table, counter), dtype=np.int64)
+        values[c.TOKENS] = np.array(_count_tokens(table, counter), dtype=np.int64)
     return values, without_zone
 
 
 def _chars_at_start(rows: Any) -> Any:
-    """Return the characters that a start loads of each memory; all by default."""
+    """Return the number of characters that a start loads of each memory; all by default."""
     if AT_START not in rows.column_names:
         return as_numbers(rows[c.CHARS])
     lengths = pc.utf8_length(rows[AT_START]).cast(pa.int64())
     return as_numbers(pc.coalesce(lengths, rows[c.CHARS]))
 
 
-def _counted(table: Any, counter: fields.CountTokens) -> list[int]:
-    """Return the tokens that a start loads of each memory, by a counter."""
+def _count_tokens(table: Any, counter: fields.CountTokens) -> list[int]:
+    """Count the tokens that a start loads of each memory."""
     texts = zip(table["title"].to_pylist(), table["body"].to_pylist(), strict=True)
     tokens = [counter(title or "") + counter(body or "") for title, body in texts]
     if AT_START in table.column_names:
@@ -241,7 +259,7 @@ def _first_to_last(problems: list[Fault]) -> list[Fault]:
     return sorted(problems, key=lambda fault: (fault[0], columns.get(fault[1], len(columns))))
 
 
-def _bad_row(rows: Any, positions: fields.Ints, faults: list[Fault], where: str) -> BadRowError:
+def _bad_row(rows: Any, positions: fields.Ints, faults: list[Fault], name: str) -> BadRowError:
     """Return the error for the first row that cannot be interpreted."""
     position, column, text = _first_to_last(faults)[0]
     place = int(np.searchsorted(positions, position))
@@ -251,7 +269,7 @@ def _bad_row(rows: Any, positions: fields.Ints, faults: list[Fault], where: str)
     if others:
         more = f" and {others} more row{'s' if others > 1 else ''}"
     return BadRowError(
-        f"row {position} (memory_id {memory_id!r}) in {where} cannot be read: {text}; mend it"
+        f"row {position} (memory_id {memory_id!r}) in {name} cannot be read: {text}; mend it"
         f"{more}, or load with on_bad_row='keep' in Python; memlab doctor names all such rows",
         position=position,
         memory_id=memory_id,

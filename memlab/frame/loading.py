@@ -22,12 +22,12 @@ STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
 _KIND: Final = pd.CategoricalDtype(list(KINDS))
 _STRINGS: Final = (c.MEMORY_ID, c.TITLE, c.SOURCE_TASK_REF, c.AUTHORED_BY, c.SUPERSEDED_BY)
-_ORDER: Final = [*c.DTYPES, *c.SIGNAL_DTYPES, c.LOADED_AT_START, c.RETIRED_AT]
-_ORDER.extend(field.name for field in STATES)
-_ORDER[1:1] = [KEY]
-_ORDER.insert(_ORDER.index(c.TITLE) + 1, c.BODY)
+_COLUMN_ORDER: Final = [*c.DTYPES, *c.SIGNAL_DTYPES, c.LOADED_AT_START, c.RETIRED_AT]
+_COLUMN_ORDER.extend(field.name for field in STATES)
+_COLUMN_ORDER.insert(1, KEY)
+_COLUMN_ORDER.insert(_COLUMN_ORDER.index(c.TITLE) + 1, c.BODY)
 UNSET: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
-"""Values of flags that nobody has set; any other signal is missing then."""
+"""Default values of flags. A signal without a default is missing if it was not set."""
 
 
 def load(
@@ -47,35 +47,35 @@ def load(
     source : path, URL, SqliteMemoryStore or Source
         The store. Changes that an open transaction has not committed are not seen.
     with_body : bool
-        Whether to add the texts themselves as ``body``, most of a store's memory.
+        Whether to add the text of each memory as ``body``, which takes most of the space.
     columns : sequence of str
-        Columns that an agent's own version has added to its store, to be added as they are.
+        Names of columns that an agent added to its store; they are added to the frame unchanged.
     on_bad_row : {"raise", "keep"}
-        What to do about a row that cannot be interpreted. ``"keep"`` adds a column ``problem``,
-        missing if there is none; such a row counts as load-bearing, and the fields that cannot be
-        read are missing, 0 or ().
+        Whether a row that cannot be interpreted raises an error or is kept. ``"keep"`` adds a
+        column ``problem``, missing if there is none. Such a row counts as load-bearing, and its
+        invalid fields are missing, 0 or ().
     count_tokens : callable or str, optional
         A function from a text to its number of tokens, or the name of a tokenizer of the ``tokens``
         extra such as ``"o200k_base"``; title and body are counted separately and added. By default
         tokens are estimated as a quarter of the characters. ``frame.attrs["token_rule"]`` has the
-        rule. If an agent does not load a whole memory, only the text that it loads is counted: the
-        lines of an index, say.
+        rule. If an agent loads only a part of a memory, such as its line in an index, only this
+        part is counted.
 
     Returns
     -------
     pandas.DataFrame
-        With the columns and dtypes of :data:`memlab.columns.DTYPES`, and those of
-        :data:`memlab.columns.SIGNAL_DTYPES` that the store keeps; ``key``, the primary key in the
-        source, except for ``memory_items``; ``retired_at`` if memories are retired; ``index_state``
-        and ``doubt`` of a folder with an index. The last column is ``label``, one of
-        :data:`memlab.columns.LABELS`.
+        Columns and dtypes are those of :data:`memlab.columns.DTYPES`, and those of
+        :data:`memlab.columns.SIGNAL_DTYPES` that the store has. There are also ``key``, the primary
+        key in the source (not for ``memory_items``), ``retired_at`` if memories are retired, and
+        ``index_state`` and ``doubt`` for a folder with an index. The last column is ``label``, one
+        of :data:`memlab.columns.LABELS`.
 
     Raises
     ------
     StoreError
         If `source` is not a store, cannot be read, or has no such column.
     BadRowError
-        If a row cannot be interpreted; it names the first.
+        If a row cannot be interpreted; the message names the first one.
 
     Examples
     --------
@@ -85,8 +85,8 @@ def load(
     True
     """
     opened = open_source(source)
-    how = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
-    frame = frame_from(read_memories(opened, columns=columns, **how))
+    options = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
+    frame = frame_from(read_memories(opened, columns=columns, **options))
     frame[c.LABEL] = labels_of(frame)
     frame.attrs[c.REVISED] = sorted(opened.revised)
     with suppress(MemlabError):  # a broken archive is reported by functions that read it
@@ -100,20 +100,20 @@ def frame_of(
     *,
     name: str,
     protected: frozenset[str] = frozenset(),
-    **how: Unpack[LoadOptions],
+    **options: Unpack[LoadOptions],
 ) -> pd.DataFrame:
     """Return rows as a frame, from an open source or from records in an archive.
 
     `name` is the source's, for messages. A memory with one of the `protected` tags is load-bearing.
     """
-    return frame_from(memories_of(batches, name=name, protected=protected, **how))
+    return frame_from(memories_of(batches, name=name, protected=protected, **options))
 
 
 def frame_from(memories: Labelled) -> pd.DataFrame:
     """Return labelled memories as a frame."""
     rows = memories.rows
     names = [name for name in (*_STRINGS, c.BODY) if name in rows.column_names]
-    # Arrays, not series: pandas would align series by their indexes, which takes most of the time.
+    # arrays, because pandas would align series by their indexes, which takes most of the time
     values: dict[str, Any] = dict(memories.columns)
     for name in names:
         values.setdefault(name, _texts(rows[name]))
@@ -126,7 +126,7 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     for name in (*SIGNALS.names, RETIRED.name, *(field.name for field in STATES)):
         if name in rows.column_names:
             values[name] = _signal(name, rows[name])
-    ordered = {name: values[name] for name in _ORDER if name in values}
+    ordered = {name: values[name] for name in _COLUMN_ORDER if name in values}
     for name, added in memories.others.items():
         ordered[name] = pd.Series(added, dtype=object)
     if memories.problems is not None:
@@ -134,8 +134,8 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     frame = pd.DataFrame(ordered, copy=False)
     frame.attrs[c.TOKEN_RULE] = memories.token_rule
     frame.attrs[c.SOURCE] = memories.source
-    says_what_is_loaded = c.LOADED_AT_START in frame and len(frame) > 0
-    frame.attrs[c.RECALLED] = says_what_is_loaded and not frame[c.LOADED_AT_START].any()
+    lists_loaded = c.LOADED_AT_START in frame and len(frame) > 0
+    frame.attrs[c.RECALLED] = lists_loaded and not frame[c.LOADED_AT_START].any()
     frame.attrs[c.WITHOUT_ZONE] = memories.without_zone
     return frame
 

@@ -20,20 +20,33 @@ from memlab.text import command, counted
 if TYPE_CHECKING:
     import pandas as pd
 
-LARGE: Final = 0.1
+LARGE_SHARE: Final = 0.1
 """Share of a start from which one memory is reported as large."""
-MOST_OF_IT: Final = 0.5
+TOP_SHARE: Final = 0.5
 """Share of a start from which the ten largest memories are reported."""
-TEN: Final = 10
-MANY: Final = 4 * TEN
+TOP: Final = 10
+"""Number of the largest memories in that alert."""
+MIN_MEMORIES_FOR_TOP: Final = 4 * TOP
 """Number of loaded memories below which the ten largest are not reported."""
-_FREE: Final = 0.1
-"""Share of unused row numbers from which another program is assumed to delete rows."""
+_MAX_UNUSED_SHARE: Final = 0.1
+"""Share of unused row numbers above which another program is assumed to delete rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A cost or a risk: its name and description, its tokens, and the command to run next."""
+    """A cost or a risk of a store.
+
+    Attributes
+    ----------
+    name, what : str
+        Name and description.
+    tokens : int
+        The tokens that it is about.
+    how : str
+        What these tokens are a part of, such as ``"a start"``.
+    next : str
+        The command to run next.
+    """
 
     name: str
     what: str
@@ -43,9 +56,10 @@ class Alert:
 
 
 class Look(NamedTuple):
-    """A store as it was just read, an access log of it, and how a command names both.
+    """The data of a store that alerts are computed from.
 
-    A frame has no source. Alerts that need more than its memories are left out then.
+    A frame has no `source`; alerts that need one are left out. `name` and `log_option` are the
+    words of a command for the store and its access log.
     """
 
     source: Source | None
@@ -55,7 +69,7 @@ class Look(NamedTuple):
     log: "pd.DataFrame | None" = None
     log_option: Sequence[str] = ()
     has_archive: bool = False
-    """Whether a frame's store has an archive; a source is asked itself."""
+    """Whether the store of a frame has an archive. It is not used if there is a source."""
 
     @property
     def start(self) -> int:
@@ -94,11 +108,11 @@ def is_uncapped(source: Source) -> bool:
     return settings_of(source).policy is None and not is_capped
 
 
-_Found = Iterator[tuple[str, int, Sequence[str]]]
-"""For each alert: its description, its tokens, and a command with its arguments."""
+_Findings = Iterator[tuple[str, int, Sequence[str]]]
+"""Findings of one kind: description, tokens, and a command with its arguments."""
 
 
-def _never_compacted(look: Look) -> _Found:
+def _never_compacted(look: Look) -> _Findings:
     """Find prunable memories of a store that has no cap and was never compacted."""
     prunable = look.summary.boot.prunable
     pace = look.summary.pace
@@ -120,16 +134,16 @@ def _is_compacted(look: Look) -> bool:
     if not is_uncapped(source) or has_past(source):
         return True
     position = look.memories.position
-    free = 0.0  # share of unused row numbers
+    unused_share = 0.0
     if source.is_native_format and position is not None and len(position):
-        free = 1 - len(position) / max(int(position.max()), 1)
-    return free > _FREE
+        unused_share = 1 - len(position) / max(int(position.max()), 1)
+    return unused_share > _MAX_UNUSED_SHARE
 
 
-def _one_large(look: Look) -> _Found:
+def _one_large(look: Look) -> _Findings:
     """Find a memory that is a large share of a start."""
     tokens = look.loaded
-    if not look.start or tokens.max() < max(LEAST, LARGE * look.start):
+    if not look.start or tokens.max() < max(LEAST, LARGE_SHARE * look.start):
         return
     at = int(tokens.argmax())
     label = "prunable" if look.memories.prunable[at] else "load-bearing"
@@ -137,17 +151,19 @@ def _one_large(look: Look) -> _Found:
     yield what, int(tokens[at]), ("rows", look.name, "--where", label)
 
 
-def _ten_largest(look: Look) -> _Found:
+def _ten_largest(look: Look) -> _Findings:
     """Find the ten largest memories if they are most of a start."""
     tokens = look.loaded
-    ten = int(np.sort(tokens)[-TEN:].sum())
-    many = int((tokens > 0).sum())
-    if look.start and many >= MANY and ten >= max(LEAST, MOST_OF_IT * look.start):
-        what = f"{TEN} of {counted(many)} are {ten / look.start:.0%} of a start"
-        yield what, ten, ("rows", look.name, "--limit", str(TEN))
+    largest = int(np.sort(tokens)[-TOP:].sum())
+    loaded = int((tokens > 0).sum())
+    if not look.start or loaded < MIN_MEMORIES_FOR_TOP:
+        return
+    if largest >= max(LEAST, TOP_SHARE * look.start):
+        what = f"{TOP} of {counted(loaded)} are {largest / look.start:.0%} of a start"
+        yield what, largest, ("rows", look.name, "--limit", str(TOP))
 
 
-def _never_read(look: Look) -> _Found:
+def _never_read(look: Look) -> _Findings:
     """Find loaded memories that no read of the access log names."""
     log = look.log
     if look.source is None:
@@ -178,8 +194,8 @@ def _never_read(look: Look) -> _Found:
         yield what, tokens, ("rows", look.name, "--where", "unread", *look.log_option)
 
 
-def _cut(look: Look) -> _Found:
-    """Find text that a start would load and cuts off; ``memlab doctor`` warns of it too."""
+def _cut(look: Look) -> _Findings:
+    """Find text that a start cuts off at a limit; ``memlab doctor`` warns of it too."""
     if look.source is None or (not look.start and not look.summary.apart):
         return
     for diagnostic in look.source.diagnostics():
@@ -188,8 +204,8 @@ def _cut(look: Look) -> _Found:
             yield diagnostic.summary, tokens, ("doctor", look.name)
 
 
-def _not_read(look: Look) -> _Found:
-    """Find files that a start leads to and that no command reads."""
+def _not_read(look: Look) -> _Findings:
+    """Find files of an index that no memlab command reads."""
     if look.source is None or not look.summary.apart:
         return
     for diagnostic in look.source.diagnostics():
@@ -197,9 +213,9 @@ def _not_read(look: Look) -> _Found:
             yield diagnostic.summary, look.summary.apart, ("doctor", look.name)
 
 
-def _lost(look: Look) -> _Found:
+def _lost(look: Look) -> _Findings:
     """Find memories that another program deleted and that are load-bearing or were asked for."""
-    # A broken archive is reported elsewhere. Without a record of losses no frame is loaded.
+    # another page reports a broken archive
     with suppress(MemlabError), catch_warnings(action="ignore"):
         if look.source is None or not knows_losses(look.source):
             return
@@ -218,7 +234,7 @@ def _lost(look: Look) -> _Found:
             yield what, int(missed[c.TOKENS].sum()), ("lost", look.name)
 
 
-ALERTS: Final[dict[str, tuple[str, Callable[[Look], _Found]]]] = {
+ALERTS: Final[dict[str, tuple[str, Callable[[Look], _Findings]]]] = {
     "never compacted": ("a start", _never_compacted),
     "never read": ("a start", _never_read),
     "the ten largest": ("a start", _ten_largest),
@@ -227,4 +243,4 @@ ALERTS: Final[dict[str, tuple[str, Callable[[Look], _Found]]]] = {
     "not read": ("of the index, in a start", _not_read),
     "lost": ("lost", _lost),
 }
-"""For each alert: what its tokens are a part of, and the function that finds it."""
+"""Each alert by name: what its tokens are a part of, and the function that finds it."""

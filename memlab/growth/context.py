@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from memlab.evidence.past import Memories
 
 PARTS: Final = ("decisions", "skills", "rejected paths", "protected", "unreadable", "episodes")
-"""The parts of a boot context. All but the episodes are load-bearing; protected ones are episodes
-with a tag that a person protects."""
+"""The parts of a boot context.
+
+All but ``"episodes"`` are load-bearing; ``"protected"`` are episodes with a protected tag.
+"""
 _IF_ANY: Final = frozenset({"protected", "unreadable"})
 """Parts that are shown only if they are not empty."""
 LEAST: Final = 2_000
-"""Tokens per start below which there is no alert: a hundredth of a context of 200,000."""
+"""Tokens per start below which there is no alert: one percent of a context of 200,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """A boot context and its prunable share, in [0, 1]; None if it is empty."""
+    """The size of a boot context, and its prunable share: 0 to 1, None for an empty context."""
 
     memories: int
     tokens: int
@@ -38,7 +40,7 @@ class Boot:
 
     @property
     def is_mostly_floor(self) -> bool:
-        """Whether no cap can help much: most of it is load-bearing, and enough to matter."""
+        """Whether no cap can help much: at least half of it, and 2,000 tokens, are load-bearing."""
         return self.load_bearing.tokens >= max(LEAST, self.tokens / 2)
 
 
@@ -141,7 +143,7 @@ def size_of(memories: Arrays, rows: Flags) -> Size:
 
 
 NEVER: Final = np.iinfo(np.int64).max
-"""The time at which a memory was superseded or deleted that never was."""
+"""Time of being superseded or deleted, for a memory that was not."""
 
 
 def lifetimes(memories: Arrays) -> tuple[Ints, Ints, Ints]:
@@ -150,48 +152,62 @@ def lifetimes(memories: Arrays) -> tuple[Ints, Ints, Ints]:
     A memory without a creation time takes that of the memory before it. `NEVER` stands for a
     memory that was not superseded or deleted. A retired memory counts as superseded.
     """
-    created = memories.created_at
-    count = len(created)
-    born = np.zeros(count, dtype=np.int64)
-    dated = np.flatnonzero(~np.isnat(created))
-    if len(dated):
-        place = np.searchsorted(dated, np.arange(count), side="right") - 1
-        born = created[dated[np.maximum(place, 0)]].astype(np.int64)
+    created_at = _filled_times(memories.created_at)
+    count = len(created_at)
     superseded_at = np.full(count, NEVER, dtype=np.int64)
     superseded, successor = successors(memories)
-    superseded_at[superseded] = born[superseded]
+    superseded_at[superseded] = created_at[superseded]  # if the successor is unknown
     is_known = successor >= 0
     known = superseded[is_known]
-    superseded_at[known] = np.maximum(born[known], born[successor[is_known]])
+    superseded_at[known] = np.maximum(created_at[known], created_at[successor[is_known]])
     if memories.retired_at is not None:
         retired_at = memories.retired_at.astype("datetime64[us]").astype(np.int64)
-        superseded_at = np.where(memories.retired, np.maximum(born, retired_at), superseded_at)
+        retired_at = np.maximum(created_at, retired_at)
+        superseded_at = np.where(memories.retired, retired_at, superseded_at)
     deleted_at = np.full(count, NEVER, dtype=np.int64)
     if memories.deleted_at is not None:
         is_deleted = ~np.isnat(memories.deleted_at)
         times = memories.deleted_at[is_deleted].astype("datetime64[us]")
         deleted_at[is_deleted] = times.astype(np.int64)
-    return born, superseded_at, np.maximum(born, deleted_at)
+    return created_at, superseded_at, np.maximum(created_at, deleted_at)
+
+
+def _filled_times(times: Any) -> Ints:
+    """Return times in microseconds since 1970; a missing one becomes the one before it.
+
+    Missing times at the beginning become the first time that is known; 0 if none is.
+    """
+    count = len(times)
+    dated = np.flatnonzero(~np.isnat(times))
+    if not len(dated):
+        return np.zeros(count, dtype=np.int64)
+    place = np.searchsorted(dated, np.arange(count), side="right") - 1
+    filled: Ints = times[dated[np.maximum(place, 0)]].astype(np.int64)
+    return filled
 
 
 def successors(memories: Arrays) -> tuple[Ints, Ints]:
-    """Return the rows of superseded memories and of their successors; -1 for an unknown one."""
-    is_replaced = ~memories.active
+    """Return the rows of superseded memories, and the row of each one's successor.
+
+    The row of an unknown successor is -1.
+    """
+    is_superseded = ~memories.active
     if memories.deleted_at is not None:  # a deleted memory is not active either
-        is_replaced &= np.isnat(memories.deleted_at) | memories.replaced
-    replaced = np.flatnonzero(is_replaced)
-    if not len(replaced):
-        return replaced, replaced
+        is_superseded &= np.isnat(memories.deleted_at) | memories.replaced
+    superseded = np.flatnonzero(is_superseded)
+    if not len(superseded):
+        return superseded, superseded
     import pyarrow as pa
     import pyarrow.compute as pc
 
     ids = memories.memory_id.cast(pa.large_string())
-    wanted = memories.superseded_by.take(of_numbers(replaced)).cast(pa.large_string())
-    found = pc.index_in(wanted, value_set=ids, skip_nulls=True).cast(pa.int64())
-    return replaced, as_numbers(found, np.int64(-1))
+    successor_ids = memories.superseded_by.take(of_numbers(superseded)).cast(pa.large_string())
+    rows = pc.index_in(successor_ids, value_set=ids, skip_nulls=True).cast(pa.int64())
+    return superseded, as_numbers(rows, np.int64(-1))
 
 
-_MOST_INSTANTS: Final = 100_000
+_MAX_INSTANTS: Final = 100_000
+"""Maximum number of instants of a growth curve for a frequency that a caller chose."""
 _LAST_YEAR: Final = 9999  # of Python's calendar, and of every axis
 _STEPS: Final = ("s", "min", "h", "D", "W", "MS", "YS")
 
@@ -238,9 +254,9 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
     frame = resolve_history(frame, call="memlab.growth_curve")
     expect(freq, str, call="memlab.growth_curve", name="freq", optional=True)
     memories = arrays_of(frame)
-    born, superseded_at, deleted_at = lifetimes(memories)
+    created_at, superseded_at, deleted_at = lifetimes(memories)
     is_deleted = deleted_at < NEVER
-    times = np.concatenate([born, superseded_at[memories.retired], deleted_at[is_deleted]])
+    times = np.concatenate([created_at, superseded_at[memories.retired], deleted_at[is_deleted]])
     instants = _instants(times, freq)
     at = instants.as_unit("us").asi8
     curve = pd.DataFrame(index=instants.rename(c.AT))
@@ -250,15 +266,15 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
     out_of_reach = memories.in_state(c.REACHED) | memories.in_state(c.UNLISTED)
     is_superseded = ~memories.retired & ~out_of_reach
     for items, tokens_of_items, rows, since, until in (
-        (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, memories.load_bearing, born, active_until),
-        (c.PRUNABLE, c.PRUNABLE_TOKENS, ~memories.load_bearing, born, active_until),
+        (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, memories.load_bearing, created_at, active_until),
+        (c.PRUNABLE, c.PRUNABLE_TOKENS, ~memories.load_bearing, created_at, active_until),
         (c.SUPERSEDED, c.SUPERSEDED_TOKENS, is_superseded, superseded_at, inactive_until),
         (c.RETIRED, c.RETIRED_TOKENS, memories.retired, superseded_at, inactive_until),
     ):
         tokens = memories.tokens[rows]
-        came = _running(since[rows], tokens, at)
-        left = _running(until[rows], tokens, at)
-        curve[items], curve[tokens_of_items] = (came - left).T
+        begun = _cumulative(since[rows], tokens, at)
+        ended = _cumulative(until[rows], tokens, at)
+        curve[items], curve[tokens_of_items] = (begun - ended).T
     curve[c.PRUNABLE_SHARE] = curve[c.PRUNABLE] / (curve[c.PRUNABLE] + curve[c.LOAD_BEARING])
     curve[c.PRUNABLE_SHARE_TOKENS] = curve[c.PRUNABLE_TOKENS] / (
         curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]
@@ -283,8 +299,8 @@ def _caveat(frame: "pd.DataFrame") -> str:
     return f"{what} deleted earlier: the curve counts those that survive."
 
 
-def _running(times: Ints, tokens: Ints, at: Ints) -> Ints:
-    """Return the number of `times` at or before each instant, and the tokens of those."""
+def _cumulative(times: Ints, tokens: Ints, at: Ints) -> Ints:
+    """Return the number of `times` at or before each instant, and their tokens, shape (n, 2)."""
     order = np.argsort(times, kind="stable")
     totals = np.concatenate([[0], np.cumsum(tokens[order])])
     items = np.searchsorted(times[order], at, side="right")
@@ -300,7 +316,7 @@ def _instants(times: Ints, freq: str | None) -> "pd.DatetimeIndex":
     first = pd.Timestamp(int(times.min()), unit="us", tz="UTC")
     last = pd.Timestamp(int(times.max()), unit="us", tz="UTC")
     names = _STEPS if freq is None else (freq,)
-    most = 1_000 if freq is None else _MOST_INSTANTS
+    most = 1_000 if freq is None else _MAX_INSTANTS
     steps = {name: _step(name) for name in names}
     for name, step in steps.items():
         if first + step <= first:
@@ -316,7 +332,7 @@ def _instants(times: Ints, freq: str | None) -> "pd.DatetimeIndex":
             end = int(instants.searchsorted(last, side="left")) + 1
             return instants[begin:end]
     raise ValueError(
-        f"freq {freq!r} gives more than {_MOST_INSTANTS:,} instants between {first} and {last}; "
+        f"freq {freq!r} gives more than {_MAX_INSTANTS:,} instants between {first} and {last}; "
         "choose a coarser one"
     )
 

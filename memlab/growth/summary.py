@@ -34,16 +34,23 @@ Rates = NDArray[np.float64]
 
 PACE_WINDOWS: Final = 8
 PACE_WINDOW: Final = timedelta(days=7)
-"""Number and length of windows for the pace: recent, and enough of them for a range."""
+"""Maximum number of windows in which the pace is measured, and their length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """The rate at which prunable rows are written, in rows a day.
 
-    `median`, `low` and `high` are of `windows` windows of `window_days` each, counted back from
-    now; `mean` is of all of them. `while_active` is :attr:`per_day` of windows counted back from
-    `last_at`, when the last row was written.
+    Attributes
+    ----------
+    median, low, high, mean : float
+        Median, minimum, maximum and mean of the rates in windows counted back from now.
+    windows, window_days : int, float
+        The number of windows, and the length of each in days.
+    last_at : datetime
+        When the last row was written.
+    while_active : float
+        The same as :attr:`per_day` for windows counted back from `last_at`.
     """
 
     median: float
@@ -65,9 +72,15 @@ class Pace:
 class Forecast:
     """When the backlog of prunable active rows exceeds a threshold.
 
-    `passed_at` is since when it has; None if it does not now. `expected`, `earliest` and `latest`
-    are when it will, at the usual, the highest and the lowest pace; None if it already does, or
-    never will at that pace.
+    Attributes
+    ----------
+    threshold : int
+        The threshold in rows.
+    passed_at : datetime or None
+        The time since which it is exceeded; None if it is not.
+    expected, earliest, latest : datetime or None
+        When it will be exceeded, at the usual, the highest and the lowest pace. None if it is
+        already, or never will be at that pace.
     """
 
     threshold: int
@@ -84,9 +97,9 @@ class StoreSummary(DisplayMixin):
     Attributes
     ----------
     rows, superseded : Size
-        All rows; and superseded ones, which no compaction reclaims.
+        All rows, and superseded ones, which no compaction deletes.
     boot, parts : Boot, dict of str to Size
-        The boot context, and those of :data:`PARTS` that are not empty.
+        The boot context, and its non-empty parts; see :data:`memlab.growth.context.PARTS`.
     below, inactive, retired : Size
         Not loaded at start: active rows of a source that loads only some; rows that are inactive
         and not superseded; and rows that plans retired.
@@ -109,7 +122,7 @@ class StoreSummary(DisplayMixin):
     starts : tuple of Size
         Size of each start, if starts load different memories: one for each project.
     loads_any : bool
-        Whether a start loads any memories; else ``boot`` is what the agent recalls from.
+        Whether a start loads any memories; else ``boot`` are the memories that an agent searches.
     """
 
     rows: Size
@@ -174,15 +187,15 @@ def summarize(
 ) -> StoreSummary:
     """Return the headline numbers of a store.
 
-    The pace is measured in windows of seven days back from `now`: at most eight, and none that
-    reaches before the oldest prunable row, since a frame of surviving rows says nothing about
-    earlier pace. Less than a week of rows is one window of that length, at least a day. The
-    forecast divides the room left, ``threshold + 1 - backlog``, by the pace.
+    The pace is measured in at most eight windows of seven days, counted back from `now`. No window
+    reaches before the oldest prunable row, because deleted rows are unknown. If all rows are less
+    than a week old, there is one window that reaches to the oldest, of at least a day. The forecast
+    is the remaining room, ``threshold + 1 - backlog``, divided by the pace.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        As :func:`memlab.load_past` or :func:`memlab.load` returns it, or the store itself. Deleted
+        A frame from :func:`memlab.load_past` or :func:`memlab.load`, or the store itself. Deleted
         memories do not count as present; they count in the pace, and as successors of others.
     now : datetime, optional
         The moment, with a time zone; the current one by default.
@@ -288,21 +301,22 @@ def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
         return None
     last = written.max()
     rates, days = _rates(written, now)
-    back = rates if rates[-1] else _rates(written, last)[0]
+    # if nothing was written lately, measure the pace back from the last row
+    active_rates = rates if rates[-1] else _rates(written, last)[0]
     return Pace(
-        median=_middle(rates),
+        median=_median(rates),
         low=float(rates[0]),
         high=float(rates[-1]),
         windows=len(rates),
         window_days=days,
         last_at=as_moment(last),
-        while_active=_middle(back) or float(back.mean()),
+        while_active=_median(active_rates) or float(active_rates.mean()),
         mean=float(rates.mean()),
     )
 
 
 def _rates(written: NDArray[np.datetime64], until: np.datetime64) -> tuple[Rates, float]:
-    """Return the rows a day of each window back from a moment, ascending, and its length."""
+    """Return the rows a day in windows back from a moment, sorted, and their length in days."""
     ages = (until - written) / np.timedelta64(1, "D")
     days = PACE_WINDOW / timedelta(days=1)
     windows = min(PACE_WINDOWS, int(ages.max() // days))
@@ -313,7 +327,7 @@ def _rates(written: NDArray[np.datetime64], until: np.datetime64) -> tuple[Rates
     return np.sort(counts / days), days
 
 
-def _middle(rates: Rates) -> float:
+def _median(rates: Rates) -> float:
     """Return the median of sorted rates; np.median would import numpy.ma."""
     return float(rates[[(len(rates) - 1) // 2, len(rates) // 2]].mean())
 
@@ -338,13 +352,14 @@ def _forecast(
 
 
 def _passed_at(memories: Arrays, threshold: int) -> datetime:
-    """Return since when the backlog has exceeded `threshold`, which it does at the end."""
+    """Return the time since which the backlog exceeds `threshold`. It must exceed it now."""
     is_prunable = ~memories.load_bearing
-    born, superseded_at, deleted_at = (times[is_prunable] for times in context.lifetimes(memories))
-    ended = np.minimum(superseded_at, deleted_at)
+    created_at, superseded_at, deleted_at = context.lifetimes(memories)
+    begun = created_at[is_prunable]
+    ended = np.minimum(superseded_at, deleted_at)[is_prunable]
     ended = ended[ended < context.NEVER]
-    times = np.concatenate([ended, born])
-    steps = np.repeat([-1, 1], [len(ended), len(born)])
+    times = np.concatenate([ended, begun])
+    steps = np.repeat([-1, 1], [len(ended), len(begun)])
     moments, place = np.unique(times, return_inverse=True)
     backlog = np.cumsum(np.bincount(place, weights=steps))
     not_exceeded = np.flatnonzero(backlog <= threshold)
@@ -418,7 +433,7 @@ def _rate(a_day: float) -> str:
 
 
 def _exceeded_at(now: datetime, room: int, rate: float) -> datetime | None:
-    """Return when so many rows are written, at a rate in rows a day; None if never."""
+    """Return when `room` more rows are written, at a rate in rows a day; None if never."""
     if not rate:
         return None
     try:

@@ -25,7 +25,7 @@ from memlab.evidence.reads import CutLosses, Log, describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
 from memlab.files import DEFAULT_MODE, check_writable, limit_like, write_whole
 from memlab.frame.fields import arrays_of
-from memlab.frame.labelling import called
+from memlab.frame.labelling import short_name
 from memlab.growth.alerts import facts_of
 from memlab.growth.context import PARTS, parts_of
 from memlab.lazy import import_extra
@@ -87,7 +87,7 @@ def decision_record(
     names[advice.likely] = "the likely one"
     names[advice.keep_recent] = "the safe one"
     facts = {
-        "store": f"`{_inline(called(plan.store))}`",
+        "store": f"`{_inline(short_name(plan.store))}`",
         "date": f"{now:%Y-%m-%d}, by memlab {version('memlab')}",
         "cap": f"`keep_recent = {cap}`, {names.get(cap, 'chosen by hand')}",
         "by the evidence": advice.numbers or "no number",
