@@ -17,6 +17,9 @@ SUITE: Final = 1
 """Version of the conformance suite: raised with each new test that an adapter could fail."""
 SUFFIX: Final = ".conformance.json"
 
+TESTED: Final = "memlab adapter"
+"""Name of the property of a test of the suite that says which class it tests."""
+
 _on_trial = False
 
 

@@ -34,7 +34,7 @@ from memlab import compaction, errors
 from memlab.cli import main
 from memlab.compaction.archive_views import last_applied
 from memlab.sources.base import Source, read_consistent
-from memlab.sources.conformance_record import on_trial
+from memlab.sources.conformance_record import TESTED, on_trial
 from memlab.sources.opening import open_source, system_named
 from memlab.sources.readers import Key, Reader, Rows
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS, STATES
@@ -64,8 +64,6 @@ TEXTS = (
 )
 MODES = (0o600, 0o755, 0o664, 0o640, 0o444)
 """Permissions of the files of a folder, in turn."""
-ADAPTER = "memlab adapter"
-"""Name of the property of a test that says which class is tested."""
 COUNT = 12
 """Memories in a new lab's store; all but the load-bearing one of :meth:`Lab.fill` are prunable."""
 
@@ -180,7 +178,7 @@ class ReadingSuite:
         made: Lab = self.lab_type(tmp_path)
         made.fill(COUNT)
         adapter = type(open_source(made.name))
-        request.node.user_properties.append((ADAPTER, f"{adapter.__module__}:{adapter.__name__}"))
+        request.node.user_properties.append((TESTED, f"{adapter.__module__}:{adapter.__name__}"))
         return made
 
     def test_it_says_what_it_is_and_what_it_does_not_do(self, lab: Lab, tmp_path: Path) -> None:

@@ -1,22 +1,23 @@
 """Run the conformance suite over the adapters of a package, and record which of them passed it."""
 
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import pytest
 
 import memlab
 from memlab.sources.base import Source
-from memlab.sources.conformance_record import write_record
-from memlab.testing.conformance import ADAPTER, DeletingSuite, ReadingSuite
+from memlab.sources.conformance_record import TESTED, write_record
 
-_SUITE_FILE: Final = Path(sys.modules[ReadingSuite.__module__].__file__ or "").name
+if TYPE_CHECKING:
+    from memlab.testing.conformance import ReadingSuite
+
+_SUITE_FILE: Final = "conformance.py"
 
 
 def run_suite(words: Sequence[str]) -> int:
@@ -44,7 +45,10 @@ def run_suite(words: Sequence[str]) -> int:
 
 
 class _Recorder:
-    """The pytest plugin that notes the outcome of each test of the suite."""
+    """The pytest plugin that notes the outcome of each test of the suite.
+
+    It imports the suite only after pytest is set up, so that failed assertions show their values.
+    """
 
     def __init__(self) -> None:
         self.passed_adapters: list[str] = []
@@ -58,6 +62,8 @@ class _Recorder:
         config.addinivalue_line("markers", "long: takes many seconds, or kills a process")
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        from memlab.testing import ReadingSuite
+
         for item in items:
             suite = getattr(item, "cls", None)
             if isinstance(suite, type) and issubclass(suite, ReadingSuite):
@@ -72,7 +78,7 @@ class _Recorder:
         if class_id not in self._suites:
             return
         for name, value in report.user_properties:
-            if name == ADAPTER:
+            if name == TESTED:
                 self._note_adapter(class_id, str(value))
         test = report.nodeid.rpartition("::")[2]
         if report.failed:
@@ -106,8 +112,10 @@ class _Recorder:
             lines.append("some tests failed")
         return lines
 
-    def _missing(self, class_id: str, suite: type[ReadingSuite]) -> list[str]:
+    def _missing(self, class_id: str, suite: "type[ReadingSuite]") -> list[str]:
         """Return the tests of the suite that did not run as the suite has them."""
+        from memlab.testing import DeletingSuite, ReadingSuite
+
         base = DeletingSuite if issubclass(suite, DeletingSuite) else ReadingSuite
         missing = []
         for name in dir(base):
@@ -119,8 +127,10 @@ class _Recorder:
                 missing.append(f"{name} did not run")
         return missing
 
-    def _record(self, address: str, suite: type[ReadingSuite], class_id: str) -> str:
+    def _record(self, address: str, suite: "type[ReadingSuite]", class_id: str) -> str:
         """Write the record of an adapter that deletes; return the line on it."""
+        from memlab.testing import DeletingSuite
+
         count = self._counts[class_id]
         if not issubclass(suite, DeletingSuite):
             return f"{address} passed {count} tests; it only reads, so it needs no record"
