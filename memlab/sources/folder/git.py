@@ -157,7 +157,7 @@ class FileLifetime:
 
 
 @dataclass(frozen=True)
-class History:
+class GitHistory:
     """History of a folder, read from the ancestors of the newest commit."""
 
     lives: Sequence[FileLifetime] = ()
@@ -176,14 +176,14 @@ _LATE: Final[dict[Path, tuple[float, str]]] = {}
 """By folder, the end of the wait after a timeout, in seconds of the monotonic clock, and why."""
 
 
-def history_of(folder: Path, kind: type[Index]) -> History:
+def history_of(folder: Path, kind: type[Index]) -> GitHistory:
     """Return the history of a folder in git; an empty one if it is in no repository."""
     root = _repository_of(folder)
     if root is None:
-        return History()
+        return GitHistory()
     if not os.path.lexists(folder):
         back = in_shell("git", "-C", str(root), "checkout", "HEAD", "--", str(folder))
-        return History(missing=f"the folder is not there: {back} brings back what was committed")
+        return GitHistory(missing=f"the folder is not there: {back} brings back what was committed")
     until, why = _LATE.get(folder, (0.0, ""))
     if time.monotonic() < until:
         return _not_read(why)
@@ -192,14 +192,14 @@ def history_of(folder: Path, kind: type[Index]) -> History:
     except LateError as error:
         return note_late(folder, error)
     except ValueError as error:
-        return History(missing=f"git's history of it is left out: {error}")
+        return GitHistory(missing=f"git's history of it is left out: {error}")
 
 
-def _read_newest(folder: Path, root: Path, kind: type[Index]) -> History:
+def _read_newest(folder: Path, root: Path, kind: type[Index]) -> GitHistory:
     """Return the history that leads to the newest commit; an empty one without a commit."""
     head, is_shallow = _newest(folder, root)
     if not head:
-        return History()
+        return GitHistory()
     return _read(folder, head, kind, is_shallow=is_shallow)
 
 
@@ -211,14 +211,14 @@ def _repository_of(folder: Path) -> Path | None:
     return None
 
 
-def note_late(folder: Path, error: LateError) -> History:
+def note_late(folder: Path, error: LateError) -> GitHistory:
     """Record that git timed out for a folder, and return a history that was not read."""
     _LATE[folder] = (time.monotonic() + _NOT_AGAIN_FOR, str(error))
     return _not_read(str(error))
 
 
-def _not_read(why: str) -> History:
-    return History(missing=f"git's history of it was not read: {why}", is_read=False)
+def _not_read(why: str) -> GitHistory:
+    return GitHistory(missing=f"git's history of it was not read: {why}", is_read=False)
 
 
 def _newest(folder: Path, root: Path) -> tuple[str, bool]:
@@ -244,7 +244,7 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
 
 
 @lru_cache(maxsize=16)
-def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> History:
+def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> GitHistory:
     """Return the history of a folder that leads to a commit."""
     faults = []
     if is_shallow:
@@ -267,7 +267,7 @@ def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> Hi
     if faults:
         missing = f"git does not have all of its history: {'; '.join(faults)}"
     there = {name: life for name, life in entries.items() if _is_inside(name, kind)}
-    return History(lives=lives, index=index, missing=missing, there=there)
+    return GitHistory(lives=lives, index=index, missing=missing, there=there)
 
 
 class _Walk:
@@ -555,7 +555,7 @@ class PastMoment(FolderMoment):
 
 
 def past_moments(
-    moment: FolderMoment, history: History, content: Contents, *, emptied: bool
+    moment: FolderMoment, history: GitHistory, content: Contents, *, emptied: bool
 ) -> Iterator[PastMoment]:
     """Yield the deleted files, grouped by the index at their deletion; `emptied` ones if asked."""
     deleted = _removed(moment, history)
@@ -590,7 +590,7 @@ def _past_stamp(life: FileLifetime) -> Stamp:
     return Stamp(inode=int(life.blob, 16), size=0, written=written, changed=0)
 
 
-def _removed(moment: FolderMoment, history: History) -> list[FileLifetime]:
+def _removed(moment: FolderMoment, history: GitHistory) -> list[FileLifetime]:
     """Return the committed files that no longer exist, uncommitted deletions at the end."""
     names = {*moment.names, *moment.listing.others}
     removed = [life for life in history.lives if not life.is_there and life.name not in names]
@@ -636,7 +636,7 @@ def _untracked(folder: Path) -> list[str]:
     return names
 
 
-def _emptied(moment: FolderMoment, history: History) -> list[FileLifetime]:
+def _emptied(moment: FolderMoment, history: GitHistory) -> list[FileLifetime]:
     """Return the files that were emptied, whether that is committed or not."""
     emptied = []
     for name in moment.names:

@@ -11,7 +11,7 @@ from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
 from memlab.errors import StoreError
 from memlab.sources import readers
 from memlab.sources.capabilities import ExternalHistory, FormerName, Loss, TextVersion
-from memlab.sources.folder.git import History, LateError, blobs, note_late, past_moments
+from memlab.sources.folder.git import GitHistory, LateError, blobs, note_late, past_moments
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment
 from memlab.sources.reads import moment_of_seconds
 from memlab.store.records import batched
@@ -27,7 +27,7 @@ class TrackedFolder(Index, Protocol):
 
     path: Path
 
-    def history(self) -> History:
+    def history(self) -> GitHistory:
         """Return the git history of the folder."""
 
     def memories(self, moment: FolderMoment) -> Sequence[Any]:

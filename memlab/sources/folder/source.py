@@ -22,7 +22,7 @@ from memlab.files import FileMode
 from memlab.sources import base, readers
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FILE_KEYS, FileCopy, is_file_path, opened_folder
-from memlab.sources.folder.git import FileLifetime, History, PastMoment, history_of
+from memlab.sources.folder.git import FileLifetime, GitHistory, PastMoment, history_of
 from memlab.sources.folder.history import FolderHistory
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
 from memlab.sources.reads import moment_of_seconds
@@ -282,7 +282,7 @@ class FolderSource(base.FileSource, Index):
 
         return retry_if_changed(once)
 
-    def history(self) -> History:
+    def history(self) -> GitHistory:
         """Return the git history of the folder."""
         return history_of(self.path, type(self))
 
