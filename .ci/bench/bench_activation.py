@@ -78,7 +78,7 @@ def pairs_for(life: ReplayHistory) -> Iterator[tuple[str, Policy, Policy]]:
         cap = round(share * len(life))
         yield f"# {share}", KeepRecent(cap), Activation(cap)
     for share in SHARES:
-        budget = int(share * life.history.tokens.sum())
+        budget = int(share * life.lifetimes.tokens.sum())
         yield f"tokens {share}", TokenBudget(budget), Activation(max_tokens=budget)
 
 
@@ -136,7 +136,7 @@ def stretch(life: ReplayHistory, share: float, first: float, last: float) -> tup
     counts = (life.at >= first) & (life.at < last)
     if counts.sum() < ENOUGH:
         return np.nan, np.nan
-    there = np.cumsum(life.history.tokens)[np.take(life.at, np.flatnonzero(counts)) - 1].mean()
+    there = np.cumsum(life.lifetimes.tokens)[np.take(life.at, np.flatnonzero(counts)) - 1].mean()
     found = kept(life, Activation(max_tokens=int(share * there)))[counts].astype(float)
     days = pd.Series(found - found.mean()).groupby(life.referred[counts].astype("datetime64[D]"))
     noise = max((days.sum() ** 2).sum(), found.var() * len(found)) / len(found) ** 2

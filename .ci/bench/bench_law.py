@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 import fit_law
 
 from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, PosteriorSettings, ReachPrior
-from memlab.sizing.history import History, Ranked
+from memlab.sizing.lifetimes import Lifetimes, Ranked
 from memlab.sizing.record import CUTS, backtest_splits, interval_inflation_of, posterior_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -45,16 +45,16 @@ class Tried(NamedTuple):
     all: float
 
 
-def as_arrays(project: fit_law.History) -> tuple[History, Ranked]:
+def as_arrays(project: fit_law.History) -> tuple[Lifetimes, Ranked]:
     """A project as the arrays that sizing works on: no row load-bearing, none superseded."""
     n = project.memories
-    history = History(np.ones(n, bool), np.full(n, n), np.ones(n, np.int64))
+    history = Lifetimes(np.ones(n, bool), np.full(n, n), np.ones(n, np.int64))
     at = project.at
     return history, Ranked(project.rank, at, at, at, at, at, np.zeros(len(at), bool))
 
 
 def caps_at(
-    history: History, references: Ranked, terms: PosteriorSettings, *, cut: int, target: float
+    history: Lifetimes, references: Ranked, terms: PosteriorSettings, *, cut: int, target: float
 ) -> tuple[int, int]:
     """The safe and the likely cap that would have been found when `cut` rows had been written."""
     before = history.until(cut)

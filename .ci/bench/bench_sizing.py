@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from memlab import columns as c
 from memlab.sizing import advise, cap_curve, prepare_sizing, recommend_cap
-from memlab.sizing.history import History, Ranked
+from memlab.sizing.lifetimes import Lifetimes, Ranked
 from tests.support.frames import make_episodes, make_references
 
 Ints = npt.NDArray[np.int64]
@@ -101,7 +101,7 @@ def measure_large(rows: int, references: int) -> None:
     small = large_history(2_000, 4_000)
     print(f"first call, 2,000 rows           {seconds(lambda: cap_curve(*small)):8.2f} s")
     frame, needs = large_history(rows, references)
-    history = History.of(frame)
+    history = Lifetimes.of(frame)
     target = needs[c.TARGET_POSITION].to_numpy() - 1
     at = needs[c.AT_POSITION].to_numpy() - 1
     ranks = history.largest_ranks(target, at)

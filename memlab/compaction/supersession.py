@@ -12,7 +12,7 @@ from memlab.errors import MissingExtraError
 from memlab.frame.loading import load
 from memlab.items import Size
 from memlab.policies.supersession import WHY, supersedable
-from memlab.sizing.history import Floor, floor_of
+from memlab.sizing.lifetimes import Floor, floor_of
 from memlab.sources.opening import SourceLike, open_source, start_words
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 

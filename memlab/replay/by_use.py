@@ -180,7 +180,7 @@ def budget_by_use(
     arguments.until("until", until)
     past, references = with_references(frame, references, call="memlab.replay.budget_by_use")
     life = life_of(past, references, silent=reads_leave_no_trace(past))
-    history = life.history
+    history = life.lifetimes
     day = life.referred.astype("datetime64[D]")
     counts = _reads_that_count(life, day)
     moments = np.take(life.at, np.flatnonzero(counts)) - 1
@@ -227,7 +227,7 @@ def _reads_that_count(life: ReplayHistory, day: Times) -> Flags:
     is_read = (life.references[col.KIND] == "log").to_numpy()
     is_first_of_day = ~reads.duplicated().to_numpy()
     is_later_day = day > life.created[life.target]
-    is_prunable = life.history.ever_prunable[life.target]
+    is_prunable = life.lifetimes.ever_prunable[life.target]
     first = np.searchsorted(life.at, GROWN * len(life))
     is_late = np.arange(len(day)) >= first
     counts: Flags = is_read & is_first_of_day & is_later_day & is_prunable & is_late

@@ -173,7 +173,7 @@ def rooms_of(life: ReplayHistory, *, searched: bool, token_budget: int | None = 
 
     With a token budget, it is one room: the newest memories that fit, if some do not.
     """
-    history = life.history
+    history = life.lifetimes
     is_left = history.end == len(life)
     prunable = np.flatnonzero(history.ever_prunable & is_left)
     newest_first = prunable[::-1]
@@ -212,7 +212,7 @@ def replay_at_cost(
 
     A larger size keeps more, so sizes between a too cheap and a too expensive one are tried.
     """
-    floor = float(life.history.floor[1].mean())
+    floor = float(life.lifetimes.floor[1].mean())
     size = max(1, rule.size(room))
     low = 0
     high = 0

@@ -35,7 +35,7 @@ from memlab.policies.base import (
 from memlab.policies.duplicates import oldest_first, settle, texts_of, trust_in
 from memlab.policies.likeness import NO_PAIRS, Likeness, Pairs, vectors_of
 from memlab.replay import presorted
-from memlab.sizing.history import History
+from memlab.sizing.lifetimes import Lifetimes
 
 _EPOCH = np.datetime64(0, "us")
 
@@ -52,7 +52,7 @@ class ReplayHistory:
         The rows, and the references that fit them.
     target, at : array of int, shape (references,)
         The row that each reference is to, and the moment at which it arises.
-    history : History
+    lifetimes : Lifetimes
         The same rows as arrays.
     silent : bool
         Whether a read of a present memory leaves no trace.
@@ -62,7 +62,7 @@ class ReplayHistory:
     references: pd.DataFrame
     target: Ints
     at: Ints
-    history: History
+    lifetimes: Lifetimes
     silent: bool = False
 
     def __len__(self) -> int:
@@ -187,7 +187,7 @@ def life_of(
     target, at, place = references_on_rows(rows, references)
     fitting = references.iloc[place].reset_index(drop=True)
     fitting.attrs = {**references.attrs, col.SOURCE: frame.attrs.get(col.SOURCE, "")}
-    return ReplayHistory(rows, fitting, target, at, History.of(rows), silent=silent)
+    return ReplayHistory(rows, fitting, target, at, Lifetimes.of(rows), silent=silent)
 
 
 class UsageState(Mapping[str, Any]):
@@ -305,7 +305,7 @@ class Runner:
         policy = self.policy
         if policy.learns:  # from everything written and referred to by then
             written = np.arange(min(moment + 1, len(self.life)))
-            past = self.signals.as_frame(written, active=self.life.history.end[written] > moment)
+            past = self.signals.as_frame(written, active=self.life.lifetimes.end[written] > moment)
             policy = policy.after(past, self.life.references[self.signals.seen])
         present = self.signals.as_frame(rows, active=self.signals.active[rows])
         places, reasons = named_by(policy, present, now=now)
@@ -324,7 +324,7 @@ class Capped(Runner):
 
     def __init__(self, policy: CappedPolicy, life: ReplayHistory, signals: UsageState) -> None:
         super().__init__(policy, life, signals)
-        self._may_go = life.history.ever_prunable
+        self._may_go = life.lifetimes.ever_prunable
         size = policy.sizes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
         self._size = size * (self._may_go | policy.counts_load_bearing)
         self._scopes = policy.scopes(life.frame) if len(life) else []
@@ -400,7 +400,7 @@ class Activated(Capped):
         if self._age_decides():
             return (rows,)
         levels = self.life.uses.levels(days_of(now), self.signals.seen)[rows]
-        return (self.policy.ranked_by(levels, self.life.history.tokens[rows]),)
+        return (self.policy.ranked_by(levels, self.life.lifetimes.tokens[rows]),)
 
     def reason(self) -> str:
         """Return the reason; it says so if age decides."""
@@ -421,7 +421,7 @@ class Dated(Runner):
     def __init__(self, policy: DatedPolicy, life: ReplayHistory, signals: UsageState) -> None:
         super().__init__(policy, life, signals)
         self._due = policy.deadlines(life.frame)
-        self._due[~life.history.ever_prunable] = np.datetime64("NaT", "us")
+        self._due[~life.lifetimes.ever_prunable] = np.datetime64("NaT", "us")
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Return the rows whose deadline has passed."""
@@ -460,7 +460,7 @@ class Repeating(Runner):
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Return the rows that a newer one replaces, unless the rows are those of last time."""
         by_age = self._vectors.by_age
-        here = self.signals.here & self.signals.active & self.life.history.ever_prunable
+        here = self.signals.here & self.signals.active & self.life.lifetimes.ever_prunable
         present = here[by_age] & self._vectors.alike
         if np.array_equal(present, self._known):
             return ()

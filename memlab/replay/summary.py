@@ -11,7 +11,7 @@ from memlab.frame.fields import Flags
 from memlab.policies.named import family_of, label_of, options_of
 from memlab.replay.life import life_of
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, bound_of
-from memlab.sizing.history import mean_p95_max
+from memlab.sizing.lifetimes import mean_p95_max
 
 RETIRED: Final = ", retired"
 """Ending of a label: the memories that go can come back."""
@@ -59,8 +59,8 @@ def summarise(
     floor_memories = 0
     floor_tokens = 0
     if len(life):
-        floor_memories = int(life.history.floor[0][-1])
-        floor_tokens = int(life.history.floor[1][-1])
+        floor_memories = int(life.lifetimes.floor[0][-1])
+        floor_tokens = int(life.lifetimes.floor[1][-1])
     bounds: dict[int, float] = {}
     rows = []
     for number, replay in enumerate(replays):

@@ -21,7 +21,7 @@ from memlab.policies import Policy
 from memlab.policies.base import steps_of
 from memlab.replay.life import ReplayHistory, UsageState, life_of, runner_of
 from memlab.replay.presorted import Moment, Step, gone_in_order
-from memlab.sizing.history import grouped
+from memlab.sizing.lifetimes import grouped
 from memlab.text import DisplayMixin, TextPage, counted
 
 Steps = npt.NDArray[np.object_]
@@ -161,7 +161,7 @@ def _deleted(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
         {
             col.MEMORY_ID: life.frame[col.MEMORY_ID].iloc[rows].array,
             col.POSITION: life.positions[rows],
-            col.TOKENS: life.history.tokens[rows],
+            col.TOKENS: life.lifetimes.tokens[rows],
             DELETED_AT: life.positions[gone[rows]],
             STEP: pd.Series(step[rows], dtype="str").array,
         }
@@ -176,9 +176,9 @@ def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
     last_stays = np.stack([np.arange(len(life)), walk.come, walk.gone])
     earlier_stays = np.array(walk.earlier, dtype=np.int64).reshape(-1, 3).T
     row, come, gone = np.concatenate([last_stays, earlier_stays], axis=1)
-    left = np.minimum(np.minimum(gone, life.history.end[row]), moments)
-    tokens = life.history.tokens[row]
-    is_prunable = life.history.ever_prunable[row].astype(np.int64)
+    left = np.minimum(np.minimum(gone, life.lifetimes.end[row]), moments)
+    tokens = life.lifetimes.tokens[row]
+    is_prunable = life.lifetimes.ever_prunable[row].astype(np.int64)
 
     def present(amount: Ints) -> Ints:
         """Return the sum of an amount over the rows that are present after every moment."""
@@ -311,7 +311,7 @@ class _Walk:
         self.runners = [runner_of(step, life, self.signals) for step in steps_of(policy)]
         self._next_reference = 0
         self._references_before = np.searchsorted(life.at, np.arange(len(life) + 2))
-        self._ends = grouped(life.history.end, len(life) + 1)
+        self._ends = grouped(life.lifetimes.end, len(life) + 1)
 
     def run(self, every: int, now: datetime | None) -> None:
         """Walk to the end.
@@ -339,7 +339,7 @@ class _Walk:
         applications = [*map(Moment, moments, clock.tolist())]
         if now is not None:
             applications.append(Moment(len(life), int(as_instant(now).astype(np.int64))))
-        self.gone, self.step = gone_in_order(steps, life.history.end, applications, never=NO_END)
+        self.gone, self.step = gone_in_order(steps, life.lifetimes.end, applications, never=NO_END)
         is_lost = self.gone[life.target] < life.at
         self.lost[is_lost] = self.gone[life.target[is_lost]]
         self.why[is_lost] = self.step[life.target[is_lost]]
@@ -409,7 +409,7 @@ class _Walk:
 
     def _apply(self, moment: int, now: datetime) -> None:
         """Apply every step of the policy at a moment."""
-        is_active = self.life.history.end > moment
+        is_active = self.life.lifetimes.end > moment
         # Every retired row is decided about again, and comes back unless a step names it.
         back = np.zeros(len(self.life), dtype=bool)
         if self.retire:
@@ -556,7 +556,7 @@ def _intervals(life: ReplayHistory) -> tuple[Ints, Ints]:
     start = np.empty_like(at)
     stop = np.empty_like(at)
     start[order] = np.where(is_repeated, previous, target)
-    stop[order] = np.minimum(at, life.history.end[target])
-    needs_no_slot = ~life.history.ever_prunable[life.target]
+    stop[order] = np.minimum(at, life.lifetimes.end[target])
+    needs_no_slot = ~life.lifetimes.ever_prunable[life.target]
     stop[needs_no_slot] = start[needs_no_slot]
     return start, stop

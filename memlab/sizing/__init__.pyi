@@ -6,7 +6,7 @@ from memlab.sizing.curve import cap_curve as cap_curve
 from memlab.sizing.curve import prepare_sizing as prepare_sizing
 from memlab.sizing.goal import advise as advise
 from memlab.sizing.goal import recommend_cap as recommend_cap
-from memlab.sizing.history import Floor as Floor
+from memlab.sizing.lifetimes import Floor as Floor
 from memlab.sizing.record import Verdict as Verdict
 from memlab.sizing.timeline import age_rank_quantiles as age_rank_quantiles
 from memlab.sizing.timeline import age_ranks as age_ranks

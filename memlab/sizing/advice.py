@@ -12,7 +12,7 @@ from memlab.evidence.prior import in_words
 from memlab.settings import NUMBERS
 from memlab.sizing.answer import CONTEXT_WINDOW, answer_of
 from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS, BudgetSizing, CurvePoint, Sizing
-from memlab.sizing.history import Floor
+from memlab.sizing.lifetimes import Floor
 from memlab.sizing.record import Verdict
 from memlab.sources import opening
 from memlab.sources.base import Source

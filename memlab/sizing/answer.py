@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from memlab.evidence.prior import in_words
 from memlab.growth.context import LEAST
 from memlab.sizing.curve import CurvePoint
-from memlab.sizing.history import Floor
+from memlab.sizing.lifetimes import Floor
 from memlab.sizing.record import TrackRecord, Verdict, clusters_needed
 from memlab.text import command, counted
 

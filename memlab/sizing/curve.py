@@ -23,7 +23,7 @@ from memlab.evidence.prior import (
 from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Ints
 from memlab.sizing import record
-from memlab.sizing.history import MAX_ROWS_WITHOUT_NUMBA, History, Present, Ranked
+from memlab.sizing.lifetimes import MAX_ROWS_WITHOUT_NUMBA, Lifetimes, Present, Ranked
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -104,7 +104,7 @@ class Sizing:
 
     Attributes
     ----------
-    history, present, references : History, Present, Ranked
+    lifetimes, present, references : Lifetimes, Present, Ranked
         The rows ever written, the sizes of the present ones, and the references, as arrays.
     unmatched_references : int
         References whose target is not in the frame, or was written later.
@@ -122,7 +122,7 @@ class Sizing:
         budget.
     """
 
-    history: History
+    lifetimes: Lifetimes
     present: Present
     references: Ranked
     unmatched_references: int = 0
@@ -144,12 +144,12 @@ class Sizing:
     @cached_property
     def cuts(self) -> list[record.BacktestSplit]:
         """Splits of the history for the backtest."""
-        return record.backtest_splits(self.history, self.references, self.terms, record.CUTS)
+        return record.backtest_splits(self.lifetimes, self.references, self.terms, record.CUTS)
 
     @cached_property
     def ahead(self) -> Posterior:
         """Posterior of the caps for the next stretch, with intervals inflated by the backtest."""
-        posterior = record.posterior_of(self.history, self.references, self.terms)
+        posterior = record.posterior_of(self.lifetimes, self.references, self.terms)
         return replace(posterior, interval_inflation=record.interval_inflation_of(self.cuts))
 
     def choose(self, target: float) -> record.Choice:
@@ -176,7 +176,7 @@ class Sizing:
             )
         allowed_misses = 1 - target
         share_lost = self.lost / max(len(self.references), 1)
-        has_many_gaps = self.gaps.memories > allowed_misses * len(self.history)
+        has_many_gaps = self.gaps.memories > allowed_misses * len(self.lifetimes)
         if 2 * share_lost > allowed_misses or has_many_gaps:
             return replace(choice, verdict=incomplete)
         return choice
@@ -236,12 +236,12 @@ class Sizing:
     @cached_property
     def curve(self) -> pd.DataFrame:
         """The cap curve, as `cap_curve` returns it."""
-        every = np.arange(self.history.prunable + 1)
+        every = np.arange(self.lifetimes.prunable + 1)
         most = every[-1]
         is_full = len(every) <= MAX_FULL_CURVE_ROWS
         exact = every
-        if not is_full or len(every) * len(self.history) > MAX_EXACT_CELLS:
-            count = max(MAX_EXACT_CELLS // len(self.history), MIN_EXACT_CAPS)
+        if not is_full or len(every) * len(self.lifetimes) > MAX_EXACT_CELLS:
+            count = max(MAX_EXACT_CELLS // len(self.lifetimes), MIN_EXACT_CAPS)
             exact = _geometric_caps(most, count)
         caps = every
         if not is_full:
@@ -250,7 +250,7 @@ class Sizing:
             spaced = _geometric_caps(most, MAX_FULL_CURVE_ROWS // 8)
             caps = np.unique(np.concatenate([spaced, ROUND_CAPS, changes, exact]))
             caps = caps[caps <= most]
-        over_history = self.history.boot_at(exact)
+        over_history = self.lifetimes.boot_at(exact)
         interpolated = {name: np.interp(caps, exact, known) for name, known in over_history.items()}
         curve = pd.DataFrame(
             self._columns(caps, interpolated), index=pd.Index(caps, name=KEEP_RECENT)
@@ -280,14 +280,14 @@ class Sizing:
         """
         present = self.present
         fits = -1
-        fails = self.history.prunable + 1
+        fails = self.lifetimes.prunable + 1
         # without numba, many caps take hardly longer than one
-        divisions = 64 if len(self.history) <= MAX_ROWS_WITHOUT_NUMBA else 2
+        divisions = 64 if len(self.lifetimes) <= MAX_ROWS_WITHOUT_NUMBA else 2
         while fails - fits > 1:
             spaced = np.linspace(fits + 1, fails - 1, divisions + 2)[1:-1]
             caps = np.unique(spaced.astype(np.int64))
             now = present.floor.tokens + present.tokens_newest[np.minimum(caps, present.prunable)]
-            most = np.maximum(now, self.history.boot_at(caps)["boot_tokens_p95"])
+            most = np.maximum(now, self.lifetimes.boot_at(caps)["boot_tokens_p95"])
             fits = int(caps[most <= token_budget].max(initial=fits))
             fails = int(caps[most > token_budget].min(initial=fails))
         return None if fits < 0 else fits
@@ -305,7 +305,7 @@ class Sizing:
             "served_observed": self.references.share_at(caps),
             "boot_memories": memories,
             "boot_tokens": tokens,
-            **(over_history or self.history.boot_at(caps)),
+            **(over_history or self.lifetimes.boot_at(caps)),
             "prunable_share": kept / np.maximum(memories, 1),
             "prunable_share_tokens": present.tokens_newest[kept] / np.maximum(tokens, 1),
             "pruned": present.prunable - kept,
@@ -416,13 +416,13 @@ def prepare_sizing(
 
 def in_tokens(sizing: Sizing) -> BudgetSizing:
     """Return the sizing for budgets in tokens from the sizing for caps."""
-    history = sizing.history
+    lifetimes = sizing.lifetimes
     references = sizing.references
-    tokens = history.largest_ranks(references.target, references.at, in_tokens=True)
-    tokens_with_floor = history.largest_ranks(
+    tokens = lifetimes.largest_ranks(references.target, references.at, in_tokens=True)
+    tokens_with_floor = lifetimes.largest_ranks(
         references.target, references.at, in_tokens=True, with_floor=True
     )
-    lengths = history.tokens[history.ever_prunable]
+    lengths = lifetimes.tokens[lifetimes.ever_prunable]
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
     ranks = np.ceil(tokens / mean).astype(np.int64)
     in_mean_lengths = replace(references, rank=ranks).beyond_gaps(sizing.terms.law)
@@ -433,7 +433,7 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
         least_budget = lengths[len(lengths) - gaps.cap :].sum() + lengths.max(initial=0)
         gaps = gaps._replace(cap=int(np.ceil(least_budget / mean)))
     return BudgetSizing(
-        history=history,
+        lifetimes=lifetimes,
         present=sizing.present,
         references=in_mean_lengths,
         unmatched_references=sizing.unmatched_references,
@@ -466,10 +466,10 @@ def prepared(
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
     frame = fill_missing_rows(frame)
-    history = History.of(frame)
-    matched = Ranked.of(frame, history, references)
+    lifetimes = Lifetimes.of(frame)
+    matched = Ranked.of(frame, lifetimes, references)
     return Sizing(
-        history=history,
+        lifetimes=lifetimes,
         present=Present.of(frame),
         references=matched.beyond_gaps(law),
         unmatched_references=len(references) - len(matched),

@@ -14,7 +14,7 @@ def kept_over_time(
 
     At each moment a row is written, the rows that it supersedes end, and the oldest rows are
     deleted until the cap holds. `start` and `member` are the rows grouped by their end; see
-    :func:`memlab.sizing.history.grouped`.
+    :func:`memlab.sizing.lifetimes.grouped`.
     """
     n = len(ever_prunable)
     items_then = np.empty(n, np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 
 from memlab.evidence.prior import Posterior, PosteriorSettings, log_rank_fraction
 from memlab.frame.fields import Ints
-from memlab.sizing.history import History, Ranked
+from memlab.sizing.lifetimes import Lifetimes, Ranked
 
 CUTS: Final = (0.5, 0.6, 0.7, 0.8)
 """Shares of the rows written at which the history is split for a backtest."""
@@ -57,7 +57,7 @@ class BacktestSplit:
     ----------
     share : float
         Share of all rows before the split.
-    history, references : History, Ranked
+    lifetimes, references : Lifetimes, Ranked
         The history and the references before the split.
     plain : Posterior
         The posterior from these, without inflated intervals.
@@ -66,7 +66,7 @@ class BacktestSplit:
     """
 
     share: float
-    history: History
+    lifetimes: Lifetimes
     references: Ranked
     plain: Posterior
     after: Ints
@@ -74,13 +74,13 @@ class BacktestSplit:
     @cached_property
     def posterior(self) -> Posterior:
         """Posterior at the split, with intervals inflated by the backtest before it."""
-        earlier = backtest_splits(self.history, self.references, self.plain.terms, CUTS)
+        earlier = backtest_splits(self.lifetimes, self.references, self.plain.terms, CUTS)
         return replace(self.plain, interval_inflation=interval_inflation_of(earlier))
 
     @property
     def prunable(self) -> int:
         """Number of prunable rows at the split."""
-        return int(self.history.active_before[-1])
+        return int(self.lifetimes.active_before[-1])
 
     def needed(self, target: float) -> int:
         """Return the smallest cap that would have met the target in the test part."""
@@ -104,12 +104,12 @@ class BacktestSplit:
         return min(max(surprise, 0.0), MAX_SURPRISE)
 
 
-def posterior_of(history: History, references: Ranked, terms: PosteriorSettings) -> Posterior:
+def posterior_of(lifetimes: Lifetimes, references: Ranked, terms: PosteriorSettings) -> Posterior:
     """Return the posterior of the caps for the next stretch, from a history and its references."""
     reach, recency = references.reach
     return Posterior(
         terms=terms,
-        memories=int(history.prunable_before[-1]),
+        memories=int(lifetimes.prunable_before[-1]),
         own=reach,
         recency=recency,
         cluster_count=references.cluster_count,
@@ -118,22 +118,22 @@ def posterior_of(history: History, references: Ranked, terms: PosteriorSettings)
 
 
 def backtest_splits(
-    history: History, references: Ranked, terms: PosteriorSettings, shares: Sequence[float]
+    lifetimes: Lifetimes, references: Ranked, terms: PosteriorSettings, shares: Sequence[float]
 ) -> list[BacktestSplit]:
     """Split a history after each of some shares of its rows."""
-    n = len(history)
+    n = len(lifetimes)
     splits = []
     for share in shares:
         first = round(share * n)
         last = round((share + TEST_SHARE) * n)
         if last >= n:
             last = n + 1  # references after the last row count too
-        before = history.until(first)
+        before = lifetimes.until(first)
         references_before = references.between(0, first)
         references_after = references.between(first, last)
         split = BacktestSplit(
             share=share,
-            history=before,
+            lifetimes=before,
             references=references_before,
             plain=posterior_of(before, references_before, terms),
             after=np.sort(references_after.rank),

@@ -12,7 +12,7 @@ from memlab.evidence import prior
 from memlab.evidence.past import Memories, fill_missing_rows, resolve_history, rows_in_reach
 from memlab.frame.fields import passed_on
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
-from memlab.sizing.history import History
+from memlab.sizing.lifetimes import Lifetimes
 from memlab.sizing.record import CUTS, BacktestSplit, backtest_splits, choose_cap
 from memlab.text import Table
 
@@ -52,11 +52,11 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
     sampled = np.unique(np.linspace(0, n - 1, min(n, moments)).round().astype(np.int64))
     times = frame[c.CREATED_AT].ffill().bfill().sort_values()
     when = times.iloc[sampled].reset_index(drop=True)
-    history = History.of(frame)
-    floor_memories, floor_tokens = history.floor
+    lifetimes = Lifetimes.of(frame)
+    floor_memories, floor_tokens = lifetimes.floor
     caps_held = [None, *distinct_caps]
     if n:
-        kept_by_cap = history.kept_over_time([n, *distinct_caps])
+        kept_by_cap = lifetimes.kept_over_time([n, *distinct_caps])
     else:
         kept_by_cap = iter([(sampled, sampled)] * len(caps_held))
     parts = []
@@ -115,7 +115,7 @@ def age_rank_quantiles(
     call = "memlab.sizing.age_rank_quantiles"
     sizing = prepared(frame, references, call=call)
     ranks = _ranks(sizing)
-    edges = np.linspace(0, len(sizing.history), parts + 1).round().astype(np.int64)
+    edges = np.linspace(0, len(sizing.lifetimes), parts + 1).round().astype(np.int64)
     to_prunable = ranks[ranks[AGE_RANK] > 0]
     part = np.clip(np.searchsorted(edges, to_prunable[WRITTEN], side="left") - 1, 0, parts - 1)
     by_part = to_prunable[AGE_RANK].groupby(part)
@@ -221,7 +221,7 @@ def backtest_cap(
     target = arguments.share("target", target)
     shares = [arguments.share("cut", cut) for cut in cuts]
     sizing = prepared(frame, references, confidence, until, call="memlab.sizing.backtest_cap")
-    splits = backtest_splits(sizing.history, sizing.references, sizing.terms, shares)
+    splits = backtest_splits(sizing.lifetimes, sizing.references, sizing.terms, shares)
     return backtest_of(sizing, splits, target)
 
 

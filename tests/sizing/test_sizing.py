@@ -19,9 +19,9 @@ from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.policies import TokenBudget
 from memlab.replay import replay
 from memlab.sizing import advise, cap_curve, prepare_sizing, recommend_cap
-from memlab.sizing import history as history_module
+from memlab.sizing import lifetimes as lifetimes_module
 from memlab.sizing.curve import EXACT_AT, in_tokens
-from memlab.sizing.history import History, Ranked
+from memlab.sizing.lifetimes import Lifetimes, Ranked
 from memlab.sizing.timeline import age_rank_quantiles, backtest_cap, boot_over_time
 from memlab.store import SqliteMemoryStore
 from tests.support.frames import lives, make_episodes, make_frame, make_references, row
@@ -60,7 +60,7 @@ def test_a_cap_serves_and_loads_what_the_real_store_does(frame: pd.DataFrame, ca
     stages = list(run_forward(frame, cap))
     pairs = references[[c.TARGET_ID, c.AT_POSITION]].itertuples(index=False)
     served = [target in stages[int(at) - 1][0] for target, at in pairs]
-    assert (Ranked.of(frame, History.of(frame), references).rank <= cap).tolist() == served
+    assert (Ranked.of(frame, Lifetimes.of(frame), references).rank <= cap).tolist() == served
     found = prepare_sizing(frame, references).at([cap]).iloc[0]
     if served:
         assert found["served_observed"] == pytest.approx(np.mean(served))
@@ -77,7 +77,7 @@ def test_a_cap_serves_and_loads_what_the_real_store_does(frame: pd.DataFrame, ca
 @given(LIVES, st.booleans(), st.data())
 def test_a_budget_serves_what_a_replay_serves(frame: pd.DataFrame, long: bool, data: Any) -> None:
     references = find_references(frame)
-    with patch.object(history_module, "MAX_ROWS_WITHOUT_NUMBA", 0 if long else 2_048):
+    with patch.object(lifetimes_module, "MAX_ROWS_WITHOUT_NUMBA", 0 if long else 2_048):
         needed_budgets = in_tokens(prepare_sizing(frame, references)).needed_budgets
     telling = np.unique(np.concatenate([[0], needed_budgets, needed_budgets - 1]).clip(0)).tolist()
     for budget in data.draw(st.sets(st.sampled_from(telling), min_size=1, max_size=4)):
@@ -97,10 +97,10 @@ def test_a_larger_number_serves_keeps_and_costs_no_less(frame: pd.DataFrame) -> 
 
 @given(frame=LIVES, cap=st.integers(0, 6))
 def test_a_short_history_says_what_the_compiled_loops_say(frame: pd.DataFrame, cap: int) -> None:
-    history = History.of(frame)
+    history = Lifetimes.of(frame)
     rows = len(history)
     target, at = (places.astype(np.int64) for places in np.triu_indices(rows + 1, k=1))
-    with patch.object(history_module, "MAX_ROWS_WITHOUT_NUMBA", 0):
+    with patch.object(lifetimes_module, "MAX_ROWS_WITHOUT_NUMBA", 0):
         looped = history.largest_ranks(target, at).tolist()
         (kept,) = history.kept_over_time([cap])
     assert history.largest_ranks(target, at).tolist() == looped
@@ -123,7 +123,7 @@ def test_an_unknown_moment_of_supersession_counts_as_active_throughout() -> None
     gone = make_frame(row("a", superseded_by="gone"), "b", "c", row("d", evidence_refs=("a",)))
     older = make_frame("a", row("b", superseded_by="a"), "c", row("d", evidence_refs=("b",)))
     for frame, rank in ((gone, 3), (older, 2)):
-        assert Ranked.of(frame, History.of(frame), find_references(frame)).rank.tolist() == [rank]
+        assert Ranked.of(frame, Lifetimes.of(frame), find_references(frame)).rank.tolist() == [rank]
 
 
 def test_the_curve_at_the_present_is_what_one_compaction_would_leave() -> None:

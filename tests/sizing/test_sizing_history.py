@@ -73,7 +73,7 @@ def test_a_poor_record_stands_in_the_headline_and_widens_the_limits() -> None:
     assert str(advice).partition("\n")[0].endswith(words)
     assert words in advice._repr_html_()
     assert advice.interval_inflation > 1.2
-    plain = posterior_of(sizing.history, sizing.references, sizing.terms)
+    plain = posterior_of(sizing.lifetimes, sizing.references, sizing.terms)
     assert plain.cap_for(0.9)[2] < advice.keep_recent
     widened = f"limits are {advice.interval_inflation - 1:.0%} wider"
     assert any(text.startswith(widened) for text in advice.would_change)

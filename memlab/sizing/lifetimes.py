@@ -94,7 +94,7 @@ def floor_of(frame: pd.DataFrame) -> Floor:
 
 
 @dataclass(frozen=True)
-class History:
+class Lifetimes:
     """The rows of a store in the order of writing, as arrays.
 
     A *moment* is the number of the row that is written in it, from 0. A row that supersedes others
@@ -115,8 +115,8 @@ class History:
     tokens: Ints
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> "History":
-        """Return the frame's rows as a history."""
+    def of(cls, frame: pd.DataFrame) -> "Lifetimes":
+        """Return the lifetimes of the rows of a frame."""
         end = np.full(len(frame), len(frame), np.int64)
         rows, successor = successors(frame)
         is_later = successor > rows
@@ -166,10 +166,10 @@ class History:
         total: Ints = np.cumsum(change[:-1])
         return total
 
-    def until(self, moment: int) -> "History":
-        """Return the history as it was before `moment`."""
+    def until(self, moment: int) -> "Lifetimes":
+        """Return the lifetimes as they were known before `moment`."""
         end = np.minimum(self.end[:moment], moment)
-        return History(self.ever_prunable[:moment], end, self.tokens[:moment])
+        return Lifetimes(self.ever_prunable[:moment], end, self.tokens[:moment])
 
     def largest_ranks(
         self, target: Ints, at: Ints, *, in_tokens: bool = False, with_floor: bool = False
@@ -281,7 +281,7 @@ class Ranked:
     lost: Flags
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, history: History, references: pd.DataFrame) -> "Ranked":
+    def of(cls, frame: pd.DataFrame, lifetimes: Lifetimes, references: pd.DataFrame) -> "Ranked":
         """Return the references that fit the frame as arrays."""
         target, at, place = references_on_rows(frame, references)
         is_read = (references[c.KIND] == "log").to_numpy(dtype=bool)[place]
@@ -290,9 +290,9 @@ class Ranked:
         tasks = np.flatnonzero(frame[c.SOURCE_TASK_REF].notna().to_numpy())
         cluster[tasks] = pd.factorize(frame[c.SOURCE_TASK_REF].iloc[tasks])[0]
         return cls(
-            rank=history.largest_ranks(target, at),
-            written=history.prunable_before[at],
-            active=history.active_before[at],
+            rank=lifetimes.largest_ranks(target, at),
+            written=lifetimes.prunable_before[at],
+            active=lifetimes.active_before[at],
             at=at,
             cluster=np.where(is_read, by_moment[at], cluster[at]),
             target=target,
