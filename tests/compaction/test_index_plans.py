@@ -193,7 +193,7 @@ def test_undo_keeps_the_line_that_a_hand_has_edited(folder: Path) -> None:
         "- added by hand",
     ]
     assert [line for line in lines if "by hand" not in line] == before.decode().splitlines()
-    assert restored.stays == ("- [new](new.md) — about new",)
+    assert restored.stays == ("- [new](new.md) — about new, by hand",)
 
 
 def test_undo_brings_a_removed_index_back(folder: Path) -> None:
@@ -432,7 +432,7 @@ def test_command_says_which_lines_stay(folder: Path) -> None:
     (folder / "MEMORY.md").write_text(text)
     printed = said("restore", folder)
     assert "was edited since" in printed
-    assert "stays: - [new](new.md) — about new" in printed
+    assert "stays: - [new](new.md) — about new, by hand" in printed
 
 
 @pytest.mark.parametrize("kind", ["serena", "openclaw", "odek"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from memlab.compaction import Plan, apply, restore, vacuum
+from memlab.compaction import IndexPlan, Plan, apply, restore, vacuum
 from memlab.errors import MemlabError
 from memlab.store import SqliteMemoryStore
 
@@ -17,6 +17,10 @@ PATIENCE = 20.0
 
 def apply_plan(store: Path, what: str) -> Any:
     return apply(Plan.from_json(what), store=store)
+
+
+def apply_index_plan(store: Path, what: str) -> Any:
+    return apply(IndexPlan.from_json(what), store=store)
 
 
 def restore_rows(store: Path, what: str) -> int:

@@ -13,6 +13,7 @@ from memlab.errors import MemlabError, PlanError
 from memlab.sources.capabilities import IndexLine
 from memlab.systems.claude_code.index import LoadRule, MemoryIndex
 from memlab.systems.claude_code.markdown import FileNames
+from memlab.systems.claude_code.mend_undo import take_back_mend
 from memlab.systems.claude_code.source import ClaudeCode
 from memlab.upkeep.health import Check
 from tests.support.claude_store import (
@@ -23,7 +24,7 @@ from tests.support.claude_store import (
     write_index,
     write_memory,
 )
-from tests.support.index_edits import FILES, LINES
+from tests.support.index_edits import EDITS, FILES, LINES, edited
 from tests.support.repositories import Repository
 
 
@@ -504,3 +505,62 @@ def test_mended_index_names_every_memory_and_loses_no_other_line(
     (folder / "MEMORY.md").write_bytes(after.raw)
     again = mending.planned(reads, {}, empty_headings=headings, reorder=True)
     assert again.after == after.raw
+
+
+BEFORE = "\n".join(
+    [
+        "# Memory",
+        *(f"- [F{number}](f{number}.md)" for number in range(6)),
+        "- [Gone](gone.md)",
+        "## Two",
+        "- [G](g.md)",
+        "- [Gone too](gone_too.md)",
+        "",
+    ]
+).encode()
+MADE = "\n".join(
+    [
+        "# Memory",
+        *(f"- [F{number}](f{number}.md)" for number in (4, 0, 1, 2, 3, 5)),
+        "- [N](n.md)",
+        "## Two",
+        "- [G](g.md)",
+        "- [O](o.md)",
+        "",
+    ]
+).encode()
+MENDED_NAMES = FileNames(
+    Path("/memory"), {"g.md", "n.md", "o.md", *(f"f{number}.md" for number in range(6))}
+)
+
+
+def lines_in(raw: bytes) -> Counter[bytes]:
+    return Counter(line.strip() for line in raw.splitlines() if line.strip())
+
+
+@settings(max_examples=300)
+@given(EDITS)
+def test_mend_is_taken_back_around_any_edit(edits: list[tuple[str, int, int, str]]) -> None:
+    hand = edited(MADE, edits)
+    taken_back = take_back_mend(BEFORE, MADE, hand, MENDED_NAMES).data
+    added = lines_in(MADE) - lines_in(BEFORE)
+    removed = lines_in(BEFORE) - lines_in(MADE)
+    own = lines_in(hand) - added
+    assert own <= lines_in(taken_back)
+    assert lines_in(taken_back) <= own + removed + (lines_in(hand) & added)
+    if not edits:
+        assert taken_back == BEFORE
+
+
+def test_edit_beside_a_mend_is_all_that_is_left_of_both() -> None:
+    hand = MADE.replace(b"## Two\n", b"## Two\nBy hand.\n")
+    wanted = BEFORE.replace(b"## Two\n", b"## Two\nBy hand.\n")
+    assert take_back_mend(BEFORE, MADE, hand, MENDED_NAMES).data == wanted
+
+
+def test_entry_that_a_hand_moved_stays_where_it_is() -> None:
+    lines = MADE.splitlines(keepends=True)
+    hand = b"".join([lines[0], *lines[2:7], lines[1], *lines[7:]])
+    taken_back = take_back_mend(BEFORE, MADE, hand, MENDED_NAMES).data
+    entries = [line for line in taken_back.splitlines() if line.startswith(b"- [F")]
+    assert entries == [f"- [F{number}](f{number}.md)".encode() for number in (0, 1, 2, 3, 5, 4)]

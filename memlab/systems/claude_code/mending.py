@@ -6,7 +6,7 @@ and so does every line of which it is not certain that its file is gone.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
@@ -882,84 +882,3 @@ def _hidden(index: MemoryIndex) -> Counter[str]:
         if state is State.UNSEEN
     )
     return Counter(line for line in hidden if line)
-
-
-# Taking a mend back
-
-
-class TakenBack(NamedTuple):
-    """An index without a mend, and the lines that somebody edited since and that stay."""
-
-    data: bytes
-    stays: tuple[str, ...]
-
-
-def take_back_mend(
-    before: bytes,
-    made: bytes,
-    now: bytes,
-    names: FileNames,
-    take_back: Callable[[bytes, bytes, bytes], bytes],
-) -> TakenBack:
-    """Return the current index without the mend that changed `before` to `made`.
-
-    A line that the mend added or moved and that was edited or removed since stays as it is now. A
-    removed line does not return if the index names its file again.
-    """
-    if now == made:
-        return TakenBack(before, ())
-    texts_now = Counter(block.text.strip() for block in MemoryIndex(now).blocks)
-    kept_before, kept_made, edited = _without_edited(before, made, texts_now, names)
-    named_now = _link_names(MemoryIndex(now))
-    gone = [
-        block
-        for block in MemoryIndex(kept_before).blocks
-        if block.is_item and _link_names_of(block) and _link_names_of(block) <= named_now
-    ]
-    made_texts = Counter(block.text.strip() for block in MemoryIndex(kept_made).blocks)
-    named_again = {block.text.strip() for block in gone if not made_texts[block.text.strip()]}
-    kept_before = _without_texts(kept_before, named_again)
-    return TakenBack(take_back(kept_before, kept_made, now), tuple(sorted(edited | named_again)))
-
-
-def _without_edited(
-    before: bytes, made: bytes, texts_now: Mapping[str, int], names: FileNames
-) -> tuple[bytes, bytes, set[str]]:
-    """Return both versions without the entries that were edited since; and these entries."""
-    old_texts = Counter(block.text.strip() for block in MemoryIndex(before).blocks)
-    edited_files = set[str]()
-    edited = set[str]()
-    for block in MemoryIndex(made).blocks:
-        text = block.text.strip()
-        files = block.files(names)
-        if block.is_item and files and not texts_now.get(text):
-            edited_files.add(files[0])
-            if not old_texts[text]:
-                edited.add(text)
-    versions = []
-    for raw in (before, made):
-        kept = []
-        for block in MemoryIndex(raw).blocks:
-            files = block.files(names) if block.is_item else []
-            if not (files and files[0] in edited_files):
-                kept.append(block.text)
-        versions.append(encoded("".join(kept)))
-    return versions[0], versions[1], edited
-
-
-def _without_texts(raw: bytes, texts: Collection[str]) -> bytes:
-    blocks = MemoryIndex(raw).blocks
-    return encoded("".join(block.text for block in blocks if block.text.strip() not in texts))
-
-
-def _link_names(index: MemoryIndex) -> set[str]:
-    """Return the Markdown files that an index links, whether they exist or not."""
-    names = set[str]()
-    for block in index.blocks:
-        names |= _link_names_of(block)
-    return names
-
-
-def _link_names_of(block: Block) -> set[str]:
-    found = (markdown.name_in_link(mention.target) for mention in block.mentions)
-    return {name for name in found if name is not None}

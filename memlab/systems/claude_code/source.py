@@ -64,7 +64,8 @@ from memlab.systems.claude_code.markdown import (
     read_front_matter,
     wikilinks_in,
 )
-from memlab.systems.claude_code.mending import Committed, mended, take_back_mend
+from memlab.systems.claude_code.mend_undo import take_back_mend
+from memlab.systems.claude_code.mending import Committed, mended
 from memlab.systems.claude_code.projects import project_of
 from memlab.systems.claude_code.types import type_of
 from memlab.systems.claude_code.view import (
@@ -189,7 +190,7 @@ class MemoryMdMending(IndexMending):
         if now == made:
             return IndexUndone(before, ())
         names = self.source.seen(lambda moment: self.source.view(moment).names)
-        undone = take_back_mend(before or b"", made, now, names, indexes.take_back)
+        undone = take_back_mend(before or b"", made, now, names)
         return IndexUndone(undone.data, undone.stays)
 
 

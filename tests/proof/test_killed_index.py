@@ -1,0 +1,55 @@
+"""A process that mends an index may be killed at any moment: the index is the old or the new."""
+
+import os
+import random
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import memlab
+from memlab.errors import AlreadyAppliedError
+from tests.proof import tasks
+from tests.support import claude_store
+from tests.support.programs import Children
+
+KILLS = max(int(os.environ.get("MEMLAB_KILLS", "240")) // 20, 6)
+"""How many processes are killed at a random moment."""
+
+
+def copied(home: Path, to: Path) -> Path:
+    """The memory folder in a copy of a home folder."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(home, to)
+    return claude_store.project_folder(to)
+
+
+def test_mend_that_is_killed_is_finished_and_undone(scratch: Path, children: Children) -> None:
+    home = scratch / "home"
+    folder = claude_store.as_found(claude_store.project_folder(home))
+    claude_store.write_memory(folder, "new.md", claude_store.memory("new"), claude_store.at(50))
+    plan = memlab.plan_index(folder)
+    index = (folder / "MEMORY.md").read_bytes()
+    written = (folder / "MEMORY.md").stat().st_mtime_ns
+    there = copied(home, scratch / "again")
+    mend = tasks.apply_index_plan
+    seconds = children.run(mend, store=there, what=plan.to_json()).seconds
+    rng = random.Random(3)
+    kills = 0
+    for _ in range(20 * KILLS):
+        there = copied(home, scratch / "killed")
+        delay = rng.uniform(0, 1.3 * seconds)
+        ended = children.run_and_kill(mend, delay, store=there, what=plan.to_json())
+        assert (there / "MEMORY.md").read_bytes() in (index, plan.text.encode())
+        with suppress(AlreadyAppliedError):
+            memlab.apply(plan, store=there)
+        assert (there / "MEMORY.md").read_text() == plan.text
+        memlab.restore(plan.digest, store=there)
+        assert (there / "MEMORY.md").read_bytes() == index
+        assert (there / "MEMORY.md").stat().st_mtime_ns == written
+        kills += ended.code == -signal.SIGKILL
+        if kills == KILLS:
+            return
+    pytest.fail(f"only {kills} of {KILLS} children were there to be killed")
