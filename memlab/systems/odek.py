@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
 from memlab.errors import ChangedWhileReadError, StoreError
+from memlab.files import make_like
 from memlab.sources.base import Trouble, position_from_timestamp
 from memlab.sources.capabilities import NativeCap
 from memlab.sources.folder.change import changed_folder
@@ -258,13 +259,17 @@ class EpisodeWriter(FolderWriter):
 def _odek_held(folder: Path) -> Iterator[None]:
     """Hold the lock under which odek writes, promotes, discards and prunes episodes.
 
-    odek never removes the lock file. Without one, no odek that locks has written yet, and no file
-    is made.
+    odek makes the lock file with its first change and never removes it. If there is none yet,
+    memlab makes it, so that an odek that begins meanwhile waits, and removes it afterwards.
     """
     lock = folder / LOCK
+    is_new = False
     try:
-        descriptor = os.open(lock, _LOCK_FLAGS)
-    except FileNotFoundError:
+        descriptor = _open_or_none(lock)
+        if descriptor is None:
+            is_new = _make_lock(lock)
+            descriptor = os.open(lock, _LOCK_FLAGS)
+    except FileNotFoundError:  # there is no folder, which the change itself reports
         yield
         return
     except OSError as error:
@@ -276,7 +281,32 @@ def _odek_held(folder: Path) -> Iterator[None]:
         _wait_for(descriptor, lock)
         yield
     finally:
+        if is_new:
+            with suppress(OSError):
+                lock.unlink()
         os.close(descriptor)
+
+
+def _open_or_none(lock: Path) -> int | None:
+    """Return the descriptor of the lock file; None if there is no such file."""
+    try:
+        return os.open(lock, _LOCK_FLAGS)
+    except FileNotFoundError:
+        return None
+
+
+def _make_lock(lock: Path) -> bool:
+    """Make the lock file, for the owner of the folder; return False if another program did."""
+    try:
+        descriptor = os.open(lock, _LOCK_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return False
+    try:
+        folder = lock.parent.stat()
+        make_like(descriptor, (folder.st_uid, folder.st_gid), 0o600)
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _wait_for(descriptor: int, lock: Path) -> None:

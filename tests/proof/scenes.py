@@ -17,6 +17,7 @@ from typing import Any, Final
 from memlab import KeepRecent, SqliteMemoryStore, apply, load, plan
 from memlab.errors import AlreadyAppliedError, ArchiveError
 from memlab.store.signals import CREATE_SIGNALS
+from memlab.systems.odek import LOCK
 from tests.proof import tasks
 from tests.support import claude_store
 from tests.support.invariants import (
@@ -175,8 +176,8 @@ ROW_SCENES: Final[dict[str, Callable[[Path], RowScene]]] = {
 VIEW = "what a reader sees"
 """In the place of a name of a file."""
 INDEXES = ("MEMORY.md", "index.json")
-LEFT = ".memlab-"
-"""How a name begins that a change may leave to the next one to sweep."""
+LEFT = (".memlab-", LOCK)
+"""How a name begins that a change may leave to the next one to sweep, or to odek."""
 _LINK = re.compile(r"\]\(([^)]+\.md)\)", re.IGNORECASE)
 
 

@@ -1,6 +1,7 @@
 """odek's folders: read, compacted in its order of writing, and put back byte for byte."""
 
 import json
+import os
 import time
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -238,19 +239,44 @@ def test_lock_of_odek_is_waited_for(
         children.wait(pid)
 
 
-def test_lock_is_held_while_memlab_changes_the_folder(many: Path) -> None:
+@pytest.mark.parametrize("was_there", [True, False])
+def test_lock_is_held_while_memlab_changes_the_folder(many: Path, was_there: bool) -> None:
     """Whoever wants it meanwhile, as odek does, does not get it."""
+    if not was_there:
+        (many / "episodes.lock").unlink()
     seen = []
 
     def look(step: str) -> None:
-        with (many / "episodes.lock").open("a+") as lock:
+        if not (many / "episodes.lock").exists():
+            return
+        with (many / "episodes.lock").open("r+") as lock:
             try:
                 flock(lock, LOCK_EX | LOCK_NB)
             except BlockingIOError:
                 seen.append(step)
 
-    memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), watch=look)
+    receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), watch=look)
     assert {"locked", "checked", "copied", "archived", "verified"} <= set(seen)
+    assert (many / "episodes.lock").exists() == was_there
+    memlab.restore(receipt)
+    assert (many / "episodes.lock").exists() == was_there
+
+
+def test_folder_of_another_user_gets_its_owners_lock(many: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may give a file to another user")
+    (many / "episodes.lock").unlink()
+    for path in (many, *many.iterdir()):
+        os.chown(path, 1234, 1234)
+    seen = []
+
+    def look(step: str) -> None:
+        if step == "checked":
+            seen.append((many / "episodes.lock").stat())
+
+    memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), watch=look)
+    (status,) = seen
+    assert (status.st_uid, status.st_mode & 0o777) == (1234, 0o600)
 
 
 def test_doctor_warns_of_entries_without_a_file(many: Path) -> None:
