@@ -61,6 +61,38 @@ def test_users_own_file_is_left_alone_and_the_line_is_named(
     assert committed(repository) == ["agent/.gitignore", "agent/memory.db"]
 
 
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_dangling_link(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def bytes_of_another_encoding(path: Path) -> None:
+    path.write_bytes("# für Anna\n".encode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, a_pipe, a_dangling_link, bytes_of_another_encoding, Path.touch]
+)
+def test_whatever_is_called_gitignore_is_left_alone(
+    repository: Repository,
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], None],
+) -> None:
+    monkeypatch.setattr("memlab.store.archive.worktree._WITHIN", 0.5)
+    ignore = store.with_name(".gitignore")
+    make(ignore)
+    before = ignore.lstat()
+    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    assert f"add the line /memory.db.archive.db* to {ignore}" in " ".join(receipt.split())
+    assert "WARN archive_file" in said("doctor", store)
+    said("restore", store, undo_in(receipt))
+    assert ignore.lstat() == before
+
+
 def test_no_file_is_made_where_it_is_ignored_already(repository: Repository, store: Path) -> None:
     (repository.root / ".gitignore").write_text("*.archive.db\n")
     memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))

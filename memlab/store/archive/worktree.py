@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from memlab.files import make_like
+from memlab.files import make_like, ordinary_file
 from memlab.store.archive.location import SUFFIX
 from memlab.text import in_shell
 
@@ -87,8 +87,8 @@ def _root_of(archive: Path) -> Path | None:
 
 def _is_ignored(archive: Path) -> bool:
     """Return whether git ignores an archive; False if git gives no answer."""
-    with suppress(OSError), archive.with_name(IGNORE).open(encoding="utf-8") as file:
-        if file.read(len(_LINES) + 1) == _LINES:
+    with suppress(OSError), ordinary_file(archive.with_name(IGNORE), follow_links=False) as file:
+        if file.read() == _LINES.encode():
             return True
     return _git_succeeds(archive, "check-ignore", "--quiet", "--no-index", "--", str(archive))
 
