@@ -22,6 +22,7 @@ from tests.support.claude_store import as_found, memory, write_index, write_memo
 from tests.support.odek_store import write_odek
 from tests.support.openclaw_store import write_events
 from tests.support.shell import run, said
+from tests.support.stores import files_in
 
 AGENTS_FILES = ("AGENTS.md", "SOUL.md", "TOOLS.md", "USER.md")
 INDEX_OF_DOCUMENTS = "# Memory\n\n- [Overview](README.md)\n- [Design](ARCHITECTURE.md)\n"
@@ -209,6 +210,28 @@ def test_what_a_configuration_folder_links_to_is_a_place(
     for name in (folder, link):
         assert open_source(name).scheme == "claude"
         assert memlab.load(name)["memory_id"].tolist() == ["a.md"]
+
+
+@pytest.mark.parametrize("is_linked", ["memory", "project"])
+def test_memories_of_a_linked_place_go_and_come_back(tmp_path: Path, is_linked: str) -> None:
+    """Files without a type are memories by their place alone, which is a link."""
+    real = tmp_path / "synced"
+    for name in "abc":
+        write_memory(real / "memory", f"{name}.md", f"what {name} is\n")
+    write_index(real / "memory", [f"- [{name}]({name}.md)" for name in "abc"])
+    before = files_in(real / "memory")
+    folder = tmp_path / "home" / ".claude" / "projects" / "-u-app" / "memory"
+    folder.parent.parent.mkdir(parents=True)
+    if is_linked == "project":
+        folder.parent.symlink_to(real)
+    else:
+        folder.parent.mkdir()
+        folder.symlink_to(real / "memory")
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
+    assert receipt.deleted == 2
+    assert len(files_in(real / "memory")) == 2
+    assert memlab.restore(receipt).memories == 2
+    assert files_in(real / "memory") == before
 
 
 TYPES = {

@@ -236,8 +236,15 @@ class ClaudeCode(FolderSource):
 
     @property
     def name(self) -> str:
-        """Absolute path of the folder, with the scheme if one was given."""
-        return super().name if self._is_named_by_scheme else str(self.path)
+        """Absolute path of the folder, with the scheme if one was given.
+
+        Links are resolved, unless only the path with links is a memory location of Claude Code:
+        by another name, the files without a type would be no memories.
+        """
+        if self._is_named_by_scheme:
+            return super().name
+        is_placed_by_link = is_placed(self.given) and not is_placed(self.path)
+        return str(self.given if is_placed_by_link else self.path)
 
     def adjust(self, settings: Settings) -> None:
         """Apply the load rule and the kinds that the settings have for this folder."""
