@@ -168,7 +168,7 @@ def test_a_deletion_takes_two_clicks_and_a_third_undoes_it(
     expect(undo).to_be_hidden()
 
 
-def test_a_load_bearing_memory_is_refused_with_what_to_do_instead(all_shown: Locator) -> None:
+def test_a_load_bearing_memory_is_refused_with_an_alternative(all_shown: Locator) -> None:
     all_shown.locator(".dtcc-search input").nth(1).fill("load-bearing")
     all_shown.locator("tbody tr").first.click()
     all_shown.get_by_role("button", name="Plan their deletion").click()

@@ -30,9 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_a_page_is_as_narrow_as_its_screen_and_asks_for_nothing_from_elsewhere(
-    browser: Browser, site: Path
-) -> None:
+def test_a_page_fits_its_screen_and_loads_nothing_external(browser: Browser, site: Path) -> None:
     context = browser.new_context(viewport={"width": 420, "height": 900})
     asked: list[str] = []
     context.on("request", lambda request: asked.append(request.url))

@@ -97,7 +97,7 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
     tight = sizing.recommend_cap(frame, token_budget=20_000)
     timeline = sizing.boot_over_time(frame, [0, advice.likely or 2, advice.keep_recent or 5])
     replays = replay_each(frame, references, POLICIES, workers=1)
-    regrets = {label_of(one.policy): one.regret_over_time for one in replays}
+    regrets = {label_of(replay.policy): replay.regret_over_time for replay in replays}
     store = pd.DataFrame({"memories": [1 + len(frame) // 9, len(frame)], "cap": len(frame) // 4})
     after = boot_context(survivors(frame, 5))
     usage = age_or_use(frame, find_references(frame, searches_of(frame), only_log=True))
@@ -135,7 +135,7 @@ def fleet(count: int) -> pd.DataFrame:
     sizes = {"boot_tokens": tokens, "floor_tokens": tokens // 12, "error": None, "prunable": 90}
     kinds = {"boot_now": [9_000, 1_900, 900, 4_000], "boot_after": [2_000, 1_900, 900, 3_900]}
     kinds |= {"floor": [800, 300, 100, 3_000], "likely": [20, 20, 90, 20]}
-    return pd.DataFrame(sizes | {name: np.resize(each, count) for name, each in kinds.items()})
+    return pd.DataFrame(sizes | {name: np.resize(values, count) for name, values in kinds.items()})
 
 
 WEEKS = pd.DataFrame({"week": pd.date_range("2025-01-05", periods=60, freq="W", tz="UTC")})
@@ -178,15 +178,15 @@ def test_every_chart_is_here() -> None:
         for name in FRAMES
     ],
 )
-def test_a_chart_has_a_title_lies_within_its_figure_and_leaves_its_frame_alone(frame: str) -> None:
+def test_a_chart_has_a_title_and_lies_within_its_figure(frame: str) -> None:
     for draw in charts_of(frame).values():
         before = deepcopy(draw.args)
         ax = draw()
         assert title(ax)
         assert_within_its_figure(ax)
-        for one, other in zip(draw.args, before, strict=True):
-            if isinstance(one, pd.DataFrame):
-                pd.testing.assert_frame_equal(one, other)
+        for argument, as_before in zip(draw.args, before, strict=True):
+            if isinstance(argument, pd.DataFrame):
+                pd.testing.assert_frame_equal(argument, as_before)
 
 
 @pytest.mark.long
@@ -195,7 +195,7 @@ def test_a_narrow_chart_lies_within_its_figure() -> None:
         assert_within_its_figure(chart_named(name).at(width=NARROW).axes[0])
 
 
-def test_an_empty_chart_says_that_it_is_empty_and_shows_no_numbers() -> None:
+def test_an_empty_chart_says_so_and_shows_no_numbers() -> None:
     for name, draw in charts_of("none").items():
         if name != "law":
             ax = draw()
@@ -216,13 +216,13 @@ def test_a_chart_says_why_there_is_nothing_to_draw(frame: str, chart: str, words
     assert words in written(charts_of(frame)[chart]())
 
 
-def test_of_memories_that_are_looked_up_no_chart_says_that_they_are_loaded_at_start() -> None:
+def test_no_chart_of_searched_memories_says_they_are_loaded() -> None:
     for name, draw in charts_of("looked up").items():
         ax = draw()
-        said = " ".join([note(ax), ax.get_xlabel(), ax.get_ylabel()])
-        loaded = re.findall(r"boot|an agent loads(?! neither)|starts?\b(?! and looks up)", said)
-        assert not loaded, f"{name}: {said}"
-        assert name not in {"trade-off", "comparison"} or "tokens to recall from" in said
+        words = " ".join([note(ax), ax.get_xlabel(), ax.get_ylabel()])
+        loaded = re.findall(r"boot|an agent loads(?! neither)|starts?\b(?! and looks up)", words)
+        assert not loaded, f"{name}: {words}"
+        assert name not in {"trade-off", "comparison"} or "tokens to recall from" in words
 
 
 @pytest.mark.long
@@ -257,20 +257,20 @@ def save(figure: Chart, path: Path) -> None:
 def test_a_chart_looks_as_it_did(name: str, tmp_path: Path) -> None:
     file = f"{name.replace('/', '-')}.png"
     stored = PICTURES / file
-    found = tmp_path / file
-    save(chart_named(name), found)
+    picture = tmp_path / file
+    save(chart_named(name), picture)
     if "MEMLAB_DRAW_PICTURES" in os.environ:
-        stored.write_bytes(found.read_bytes())
-    differs = compare_images(str(stored), str(found), tol=TOLERANCE)
+        stored.write_bytes(picture.read_bytes())
+    differs = compare_images(str(stored), str(picture), tol=TOLERANCE)
     assert differs is None, differs
 
 
 def test_every_chart_says_what_it_said() -> None:
     stored = PICTURES / "words.txt"
-    said = "".join(f"{name}: {chart_named(name).alt}\n" for name in DRAWN)
+    texts = "".join(f"{name}: {chart_named(name).alt}\n" for name in DRAWN)
     if "MEMLAB_DRAW_PICTURES" in os.environ:
-        stored.write_text(said)
-    assert said.splitlines() == stored.read_text().splitlines()
+        stored.write_text(texts)
+    assert texts.splitlines() == stored.read_text().splitlines()
 
 
 MEANS = {
@@ -288,13 +288,17 @@ def test_a_colour_means_one_thing_in_every_chart(name: str) -> None:
     ax = chart_named(name).axes[0]
     legend = ax.get_legend()
     keys = zip(legend.get_texts(), legend.legend_handles, strict=True) if legend else ()
-    said = [(text.get_text(), text.get_color()) for text in ax.texts]
-    said += [(str(line.get_label()), line.get_color()) for line in ax.lines]
-    said += [(str(each.get_label()), colour) for each in ax.collections for colour in each.get_fc()]
-    said += [
+    coloured = [(text.get_text(), text.get_color()) for text in ax.texts]
+    coloured += [(str(line.get_label()), line.get_color()) for line in ax.lines]
+    coloured += [
+        (str(collection.get_label()), colour)
+        for collection in ax.collections
+        for colour in collection.get_fc()
+    ]
+    coloured += [
         (str(text.get_text()), key.get_color()) for text, key in keys if isinstance(key, Line2D)
     ]
-    for words, colour in said:
+    for words, colour in coloured:
         for role, means in MEANS.items():
             hues = {getattr(LIGHT, role), getattr(LIGHT, f"{role}_words")}
             if to_hex(colour) in hues and not words.startswith("_"):

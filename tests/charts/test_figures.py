@@ -63,7 +63,7 @@ def test_a_chart_says_what_is_seen(chart: Chart) -> None:
         assert "96.8% of that is prunable" in words
 
 
-def test_an_svg_is_text_and_the_same_every_time_and_fetches_nothing(
+def test_an_svg_is_reproducible_and_fetches_nothing(
     chart: Chart, svg: str, curve: pd.DataFrame
 ) -> None:
     assert {chart.title, "30 prunable"} <= set(texts(svg))
@@ -105,8 +105,8 @@ def test_drawn_anew_it_says_the_same_at_any_width_on_other_paper(chart: Chart, s
     dark = chart.at(width=NARROW, palette=DARK)
     assert dark.get_figwidth() == NARROW
     assert dark.alt == chart.alt
-    for each, paint in ((chart, LIGHT), (dark, DARK)):
-        assert line_named(each.axes[0], c.PRUNABLE).get_color() == paint.prunable
+    for drawing, paint in ((chart, LIGHT), (dark, DARK)):
+        assert line_named(drawing.axes[0], c.PRUNABLE).get_color() == paint.prunable
     assert len(dark.at().svg()) == len(svg)
 
 
@@ -254,23 +254,23 @@ def contrast(one: str, other: str) -> float:
 
 
 @BOTH
-def test_policies_compared_by_default_stay_far_apart_for_every_sight(paint: Palette) -> None:
-    for one, other in itertools.combinations(("recent", "ttl", "value", "activation"), 2):
-        styles = style_of(one), style_of(other)
+def test_colours_of_default_policies_differ_for_every_sight(paint: Palette) -> None:
+    for policy, other in itertools.combinations(("recent", "ttl", "value", "activation"), 2):
+        styles = style_of(policy), style_of(other)
         if styles[0].goes_by == styles[1].goes_by:
             assert styles[0].dashed != styles[1].dashed
         else:
-            assert apart(*(style.of(paint) for style in styles)) > 0.15, (one, other)
+            assert apart(*(style.of(paint) for style in styles)) > 0.15, (policy, other)
 
 
 @BOTH
-def test_hues_stay_apart_for_every_sight_and_far_where_side_by_side(paint: Palette) -> None:
+def test_hues_differ_for_every_sight(paint: Palette) -> None:
     assert apart(paint.likely, paint.safe) > 0.12
     assert apart(paint.load_bearing, paint.prunable) > 0.15
     hues = [getattr(paint, hue) for hue in HUES]
     every = [*itertools.combinations(hues, 2), *itertools.product(hues, (paint.ink, paint.grey))]
-    for one, other in every:
-        assert apart(one, other) > 0.08, (one, other)
+    for colour, other in every:
+        assert apart(colour, other) > 0.08, (colour, other)
 
 
 @BOTH
@@ -288,7 +288,7 @@ def test_every_colour_of_a_palette_says_what_it_stands_for(paint: Palette) -> No
     assert len(set(figure.roles(paint).values())) == len(figure.roles(paint))
 
 
-def test_no_two_policies_share_colour_and_mark_which_no_setting_changes() -> None:
+def test_every_policy_has_its_own_colour_and_mark() -> None:
     looks = [(style.goes_by, style.marker) for style in POLICY_STYLES.values()]
     assert len(set(looks)) == len(looks)
     assert len({style.glyph for style in POLICY_STYLES.values()}) == len(looks)

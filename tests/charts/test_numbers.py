@@ -61,15 +61,15 @@ def history() -> History:
 # Growth, and the law
 
 
-def test_growth_draws_nothing_that_there_is_none_of_and_says_what_left_no_trace() -> None:
+def test_growth_draws_only_what_exists() -> None:
     ax = charts.plot_growth(growth_curve(make_episodes(5)))
     assert {line.get_label() for line in ax.get_lines()} == {c.PRUNABLE, c.LOAD_BEARING, "_now"}
     assert "deleted earlier" not in note(ax)
     frame = make_episodes(5).drop(index=3)
     frame.loc[2, c.CREATED_AT] = pd.NaT
-    said = note(charts.plot_growth(growth_curve(frame)))
-    assert "was deleted earlier" in said
-    assert "1 memory without a usable time stands where it was inserted" in said
+    caveat = note(charts.plot_growth(growth_curve(frame)))
+    assert "was deleted earlier" in caveat
+    assert "1 memory without a usable time stands where it was inserted" in caveat
 
 
 @pytest.mark.parametrize(("cap", "deletes"), [(0, 40), (15, 25), (500, 0)])
@@ -88,7 +88,7 @@ def test_dates_are_drawn_where_they_are_in_utc() -> None:
     assert ax.get_xlim()[0] == pytest.approx(first)
 
 
-def test_the_law_of_reads_speaks_of_stores_and_searches_and_names_none() -> None:
+def test_the_law_of_reads_names_no_store() -> None:
     ax = drawn(charts.plot_law(law_lines(0.9, evidence="reads")))
     assert ax.get_ylabel() == "cap that serves 90% of reads"
     assert "public stores" in note(ax)
@@ -118,13 +118,13 @@ def test_few_references_give_a_curve_that_says_whose_it_is() -> None:
 
 
 def test_every_verdict_has_a_title_of_its_own(sizing: Sizing, advice: Advice) -> None:
-    each = [replace(advice, verdict=verdict) for verdict in Verdict]
-    assert len({title(charts.plot_cap_curve(sizing.curve, advice=one)) for one in each}) == len(
-        each
-    )
+    advices = [replace(advice, verdict=verdict) for verdict in Verdict]
+    assert len(
+        {title(charts.plot_cap_curve(sizing.curve, advice=shown)) for shown in advices}
+    ) == len(advices)
 
 
-def test_a_budget_in_conflict_with_target_or_floor_is_in_the_title(sizing: Sizing) -> None:
+def test_a_budget_below_target_or_floor_is_in_the_title(sizing: Sizing) -> None:
     ax = charts.plot_trade_off(sizing.curve, advice=advise(sizing, token_budget=9_000))
     assert title(ax) == "No cap meets both the target and the token budget: choose one"
     assert 9_000 in upright_lines(ax)
@@ -161,7 +161,7 @@ def test_a_cap_below_a_part_of_a_curve_has_its_first_line(sizing: Sizing, name: 
 # References, cuts and reads
 
 
-def test_references_that_coincide_are_one_dot_as_large_as_they_are_many() -> None:
+def test_coinciding_references_are_one_larger_dot() -> None:
     ranks = pd.DataFrame({"written": [40] * 16 + [10], "age_rank": [4] * 16 + [1]})
     ax = charts.plot_age_ranks(ranks, cap=5_000)
     sizes = {tuple(line.get_xydata()[0].round()): line.get_markersize() for line in ax.lines}
@@ -170,7 +170,7 @@ def test_references_that_coincide_are_one_dot_as_large_as_they_are_many() -> Non
     assert ax.get_ylim()[1] > 5_000
 
 
-def test_a_cut_that_missed_and_one_that_nothing_followed_are_said() -> None:
+def test_missed_and_unfollowed_backtest_cuts_are_named() -> None:
     frame = make_episodes(100)
     backtest = backtest_cap(frame, make_references(frame, [85], [3]), cuts=(0.1, 0.8))
     ax = charts.plot_backtest(backtest)
@@ -181,7 +181,7 @@ def test_a_cut_that_missed_and_one_that_nothing_followed_are_said() -> None:
     assert sum(text.startswith("missed: ") for text in written(missed)) == 1
 
 
-def test_the_unread_has_a_limit_and_no_dot_and_too_few_reads_are_said(searched: AgeOrUse) -> None:
+def test_an_unread_group_has_a_limit_and_no_dot(searched: AgeOrUse) -> None:
     table = searched.chances.copy()
     table.loc["third quarter", ["chance", "low"]] = 0.0
     ax = charts.plot_age_or_use(replace(searched, chances=table))
@@ -194,7 +194,7 @@ def test_the_unread_has_a_limit_and_no_dot_and_too_few_reads_are_said(searched: 
 # Policies
 
 
-def test_a_comparison_of_few_starts_at_nothing_and_says_what_all_cost(history: History) -> None:
+def test_a_comparison_of_few_references_starts_at_zero(history: History) -> None:
     table = compare(*history, [KeepRecent(50), ValueCap(50)]).table
     ax = charts.plot_comparison(table)
     assert ax.get_ylim()[0] == 0  # a few marks do not pretend to a narrow range
@@ -209,19 +209,19 @@ def test_what_is_retired_has_hollow_marks_which_are_explained(history: History) 
     assert "Hollow: retired" in note(ax)
 
 
-def test_a_policy_looks_alike_in_every_chart_coloured_by_what_it_goes_by(history: History) -> None:
+def test_a_policy_has_one_colour_and_mark_in_every_chart(history: History) -> None:
     by_age = [KeepRecent(80), TimeToLive(timedelta(hours=20))]
     of_ones_own = type("Chosen", (KeepRecent,), {"name": "chosen", "goes_by": "use"})
     by_use = [ValueCap(80), of_ones_own(80), Pipeline(KeepRecent(90), ValueCap(80))]
     replays = [replay(*history, policy) for policy in (*by_age, *by_use)]
     with pytest.raises(ValueError, match="share=True"):
         charts.plot_overlap(overlap(replays))
-    regrets = {label_of(one.policy): one.regret_over_time for one in reversed(replays)}
+    regrets = {label_of(replay.policy): replay.regret_over_time for replay in reversed(replays)}
     compared = charts.plot_comparison(summarise(*history, replays))
     regretted = charts.plot_regret(regrets)
     for colour, policies in ((LIGHT.by_age, by_age), (LIGHT.by_use, by_use)):
         for policy in policies:
-            one = line_named(compared, family_of(policy))
+            line = line_named(compared, family_of(policy))
             other = line_named(regretted, label_of(policy))
-            assert one.get_color() == other.get_color() == colour
-            assert one.get_marker() == other.get_marker()
+            assert line.get_color() == other.get_color() == colour
+            assert line.get_marker() == other.get_marker()

@@ -51,12 +51,12 @@ def test_a_plan_says_of_every_store_what_its_own_plan_says(tmp_path: Path) -> No
     before = files_in(tmp_path)
     made = plan(names, KEEP, now=NOW)
     assert files_in(tmp_path) == before
-    assert [each.store for each in made.stores] == list(map(str, good_ones(names)))
-    assert [Path(each.store).name for each in made.refused] == ["text.db", "gone.db"]
-    for each in made.stores:
-        own = memlab.plan(each.store, KEEP, now=NOW)
-        assert (each.digest, each.deleted) == (own.digest, len(own.memories))
-        assert (each.boot_after, each.floor) == (own.boot_after.tokens, own.floor.tokens)
+    assert [planned.store for planned in made.stores] == list(map(str, good_ones(names)))
+    assert [Path(refused.store).name for refused in made.refused] == ["text.db", "gone.db"]
+    for planned in made.stores:
+        own = memlab.plan(planned.store, KEEP, now=NOW)
+        assert (planned.digest, planned.deleted) == (own.digest, len(own.memories))
+        assert (planned.boot_after, planned.floor) == (own.boot_after.tokens, own.floor.tokens)
     assert made.totals["deleted"] == sum(max(0, 3 * n - 4) for n in range(12))
     assert made.largest[0].deleted == 29
     assert "10 of 12 stores change" in str(made)
@@ -86,7 +86,7 @@ def test_a_plan_that_is_made_again_is_that_of_its_own_moment(tmp_path: Path, one
         assert made.made_at == now
 
 
-def test_a_plan_that_no_moment_changes_is_kept_and_one_that_failed_is_made_again(
+def test_only_failed_plans_are_made_again(
     tmp_path: Path, one: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [one, tmp_path / "b.db"]
@@ -104,8 +104,8 @@ def test_each_store_is_planned_by_what_it_remembers(four: list[Path]) -> None:
     remember(four[0], 2)
     remember(four[1], 7)
     made = plan(four[:3], now=NOW)
-    assert [each.deleted for each in made.stores] == [7, 2]
-    assert [each.store for each in made.refused] == [str(four[2])]
+    assert [planned.deleted for planned in made.stores] == [7, 2]
+    assert [refused.store for refused in made.refused] == [str(four[2])]
     assert "no policy is remembered for" in made.refused[0].error
 
 
@@ -116,16 +116,16 @@ def test_each_store_is_planned_by_what_it_remembers(four: list[Path]) -> None:
 def test_applying_does_to_each_store_what_its_own_plan_does(tmp_path: Path, saved: bool) -> None:
     names = mixed_fleet(tmp_path)
     made = plan(names, KEEP, now=NOW, save=tmp_path / "plan.json" if saved else None)
-    found = apply(tmp_path / "plan.json" if saved else made, now=NOW, runner=Serial())
-    assert found["error"].isna().all()
-    assert found["deleted"].tolist() == [each.deleted for each in made.changed]
+    results = apply(tmp_path / "plan.json" if saved else made, now=NOW, runner=Serial())
+    assert results["error"].isna().all()
+    assert results["deleted"].tolist() == [planned.deleted for planned in made.changed]
     assert counts(good_ones(names)) == [1 + min(3 * n, 4) for n in range(12)]
-    for _, line in found.iterrows():
+    for _, line in results.iterrows():
         memlab.restore(line["digest"], store=line["store"])
     assert counts(good_ones(names)) == [1 + 3 * n for n in range(12)]
 
 
-def test_what_has_ended_by_itself_since_is_not_counted_as_deleted(one: Path) -> None:
+def test_memories_expired_since_planning_are_not_counted(one: Path) -> None:
     write_signals(one, "e1", expires_at=(NOW + timedelta(hours=1)).isoformat())
     made = plan(one, KEEP, now=NOW)
     run_sql(one, "DELETE FROM memory_items WHERE memory_id = 'e1'")
@@ -137,7 +137,8 @@ def test_a_store_that_changed_since_is_refused_alone(four: list[Path]) -> None:
     run_sql(four[1], "UPDATE memory_items SET body = 'other' WHERE memory_id = 'e1'")
     run_sql(four[2], "DELETE FROM memory_items WHERE memory_id = 'e9'")
     write_rows(four[3], [row("new")])
-    assert [each.kind for each in applied(made)] == ["", "StalePlanError", "StalePlanError", ""]
+    kinds = [outcome.kind for outcome in applied(made)]
+    assert kinds == ["", "StalePlanError", "StalePlanError", ""]
     assert counts(four) == [5, 10, 9, 6]
 
 
@@ -173,7 +174,8 @@ def test_a_client_that_is_killed_goes_on_where_it_was(tmp_path: Path, four: list
         ended = children.run(plan, sources=four, policy=KEEP, now=NOW, save=file, **dies)
         assert ended.code == -signal.SIGKILL
         assert not file.exists()
-        assert [each.deleted for each in plan(four, KEEP, now=NOW, save=file).stores] == [5] * 4
+        made = plan(four, KEEP, now=NOW, save=file)
+        assert [planned.deleted for planned in made.stores] == [5] * 4
         assert children.run(apply, plan=file, now=NOW, **dies).code == -signal.SIGKILL
     assert counts(four) == [5, 5, 5, 10]
     assert apply(file, now=NOW)["status"].tolist() == [*["applied before"] * 3, "applied"]
@@ -192,12 +194,12 @@ def test_each_store_is_maintained_by_what_it_remembers(four: list[Path]) -> None
     assert (stopped["status"], stopped["deleted"]) == ("FAILED", 0)
     assert "max_per_run" in stopped["failed"]
     for do_it, status, left in ((False, "would", 10), (True, "done", 3)):
-        found = maintain(names, apply=do_it, now=NOW)
-        assert found["status"].tolist()[:2] == [status, "nothing"]
-        assert found["deleted"].tolist()[:2] == [7, 0]
-        assert "no settings for" in found["error"][2]
+        results = maintain(names, apply=do_it, now=NOW)
+        assert results["status"].tolist()[:2] == [status, "nothing"]
+        assert results["deleted"].tolist()[:2] == [7, 0]
+        assert "no settings for" in results["error"][2]
         assert counts(names) == [left, 10, 10]
-    assert found["undo"][0].startswith("memlab restore ")
+    assert results["undo"][0].startswith("memlab restore ")
 
 
 def test_stopped_maintenance_goes_on_and_says_all_it_did(tmp_path: Path, four: list[Path]) -> None:

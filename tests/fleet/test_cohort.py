@@ -31,34 +31,34 @@ def simulated(
 ) -> dict[str, StoreEstimate]:
     """Stores whose references reach as the law says, `away` further, and differ by `spread`."""
     rng = np.random.default_rng(seed)
-    found = {}
+    estimates = {}
     for number in range(stores):
         moved = away + spread * rng.standard_normal()
         reach = np.sort(np.clip(LAW.reach_at(rng.random(references)) + moved, 0.01, 1))
         served = np.searchsorted(np.arange(1, references + 1), np.array(LAW.shares) * references)
-        found[f"store-{number}"] = StoreEstimate(references, reach[served])
-    return found
+        estimates[f"store-{number}"] = StoreEstimate(references, reach[served])
+    return estimates
 
 
-def test_the_public_law_stands_without_stores_that_have_references_and_more_weigh_more() -> None:
+def test_more_stores_weigh_more_against_the_public_law() -> None:
     few = {f"silent-{n}": StoreEstimate(3, np.empty(0)) for n in range(50)} | simulated(2)
-    found = fit_cohort(few)
-    assert (found.law, found.stores, found.weight_at(0.9)) == (LAW, 0, 0.0)
+    cohort = fit_cohort(few)
+    assert (cohort.law, cohort.stores, cohort.weight_at(0.9)) == (LAW, 0, 0.0)
     weights = [fit_cohort(simulated(n, away=0.1)).weight_at(0.9) for n in (2, 3, 10, 80)]
     assert weights == sorted(weights)
     assert weights[0] == 0 < weights[1] < 0.9 < weights[3]
 
 
 @pytest.mark.parametrize("away", [-0.15, 0.1, 0.2])
-def test_many_stores_that_reach_elsewhere_move_the_law_to_where_they_reach(away: float) -> None:
-    found = fit_cohort(simulated(80, away=away))
+def test_many_differing_stores_move_the_law(away: float) -> None:
+    cohort = fit_cohort(simulated(80, away=away))
     expected = min(LAW.reach[AT] + away, 1.0)
-    assert found.law.reach[AT] == pytest.approx(expected, abs=0.04)
-    assert found.weight_at(0.9) > 0.9
+    assert cohort.law.reach[AT] == pytest.approx(expected, abs=0.04)
+    assert cohort.weight_at(0.9) > 0.9
 
 
-def test_stores_that_are_alike_make_the_prior_narrow_and_a_sample_alone_is_no_spread() -> None:
-    alike, unlike = (fit_cohort(simulated(80, spread=each)).law for each in (0.01, 0.12))
+def test_similar_stores_make_the_prior_narrow() -> None:
+    alike, unlike = (fit_cohort(simulated(80, spread=spread)).law for spread in (0.01, 0.12))
     assert alike.between[AT] < LAW.between[AT] < unlike.between[AT] + 0.05
     assert alike.worth > unlike.worth
     few = fit_cohort(simulated(150, spread=0.0, references=10))
@@ -82,7 +82,7 @@ def test_without_a_store_a_cohort_is_that_of_the_others(stores: int, seed: int) 
     estimates = simulated(stores, seed=seed, away=0.1)
     whole = fit_cohort(estimates)
     for name in estimates:
-        others = fit_cohort({n: each for n, each in estimates.items() if n != name})
+        others = fit_cohort({n: estimate for n, estimate in estimates.items() if n != name})
         assert whole.without(name) == others
     assert whole.without("another") is whole
 
@@ -128,9 +128,9 @@ def follower(path: Path, count: int, back: int) -> Path:
 def test_a_store_without_references_is_sized_by_its_fleet(tmp_path: Path) -> None:
     names = [follower(tmp_path / f"{n}.db", 300, 2) for n in range(12)]
     silent = follower(tmp_path / "silent.db", 300, 300)
-    found = size([*names, silent], runner=Serial()).set_index("store")
+    sizes = size([*names, silent], runner=Serial()).set_index("store")
     alone = memlab.recommend_cap(memlab.load_past(silent))
-    line = found.loc[str(silent)]
+    line = sizes.loc[str(silent)]
     assert line["references"] == 0
     assert line["keep_recent"] < alone.keep_recent
     assert line["own"] == 0
@@ -140,12 +140,12 @@ def test_a_store_without_references_is_sized_by_its_fleet(tmp_path: Path) -> Non
 
 def test_the_prior_of_a_store_rests_on_the_others_alone(tmp_path: Path) -> None:
     names = [follower(tmp_path / f"{n}.db", 200, 2 + n) for n in range(4)]
-    found = size(names, runner=Serial()).set_index("store")
+    sizes = size(names, runner=Serial()).set_index("store")
     for name in names:
         others = cohort_of([other for other in names if other != name])
         (expected,) = size(name, cohort=others).to_dict("records")
-        assert found.loc[str(name), "keep_recent"] == expected["keep_recent"]
-        assert found.loc[str(name), "fleet"] == pytest.approx(expected["fleet"])
+        assert sizes.loc[str(name), "keep_recent"] == expected["keep_recent"]
+        assert sizes.loc[str(name), "fleet"] == pytest.approx(expected["fleet"])
     three = size(names[:3], runner=Serial())
     assert three["fleet"].tolist() == [0, 0, 0]  # two others are no fleet
     assert cohort_of(names[:3]).stores == 3
@@ -163,7 +163,7 @@ def test_sizing_says_of_a_store_what_its_own_advice_says(tmp_path: Path) -> None
     assert line["fits_served"] == advice.within_budget.served
 
 
-def test_sizing_again_is_sizing_anew_where_the_fleet_says_something_else(tmp_path: Path) -> None:
+def test_a_changed_fleet_is_sized_anew(tmp_path: Path) -> None:
     names = [follower(tmp_path / f"{n}.db", 300, 2) for n in range(4)]
     silent = follower(tmp_path / "silent.db", 300, 300)
     size([*names[:3], silent], runner=Serial(), out=tmp_path / "out")
@@ -172,7 +172,7 @@ def test_sizing_again_is_sizing_anew_where_the_fleet_says_something_else(tmp_pat
         pd.testing.assert_frame_equal(kept, size(named, runner=Serial()))
 
 
-def test_the_share_of_the_fleet_is_that_at_each_stores_own_target(tmp_path: Path) -> None:
+def test_the_fleet_weight_is_that_of_each_stores_target(tmp_path: Path) -> None:
     law = fit_cohort(simulated(10, away=0.1)).law
     prior = Cohort(law, 10, 600, tuple(np.linspace(1, 0, len(law.shares)).tolist()))
     path = follower(tmp_path / "silent.db", 100, 100)

@@ -57,15 +57,15 @@ def test_names_mean_stores_in_order_and_each_once(
 ) -> None:
     top = agents.parent
     full = [re.sub(r"^(file:|@)?", rf"\g<0>{top}/", name) for name in given]
-    found = expand_names(full)
-    assert names_and_problems(found) == ([str(top / name) for name in meant], [])
-    assert found.repeated == repeated
+    members = expand_names(full)
+    assert names_and_problems(members) == ([str(top / name) for name in meant], [])
+    assert members.repeated == repeated
 
 
 def test_what_means_no_store_is_said_beside_the_stores(agents: Path) -> None:
-    found = expand_names([agents, agents.parent / "empty", f"{agents}/*/none.db"])
-    good, problems = names_and_problems(found)
-    assert good == [str(agents.parent / each) for each in (A, B, C)]
+    members = expand_names([agents, agents.parent / "empty", f"{agents}/*/none.db"])
+    good, problems = names_and_problems(members)
+    assert good == [str(agents.parent / name) for name in (A, B, C)]
     assert problems == [
         f"{agents.parent}/empty is a folder without a store in it; name a store",
         f"nothing matches {agents}/*/none.db; check the pattern",
@@ -74,20 +74,20 @@ def test_what_means_no_store_is_said_beside_the_stores(agents: Path) -> None:
 
 def test_a_name_that_is_no_text_is_said_and_the_others_are_read(agents: Path) -> None:
     (agents / "b" / "memory.db").rename(agents / "b" / "\udcff.db")
-    found = survey(agents)
-    assert found["error"].isna().tolist() == [True, False, True]
-    assert "b/\\xff.db is a name that is not UTF-8" in found["error"][1]
+    surveyed = survey(agents)
+    assert surveyed["error"].isna().tolist() == [True, False, True]
+    assert "b/\\xff.db is a name that is not UTF-8" in surveyed["error"][1]
 
 
-def test_a_url_has_no_password_counts_once_and_is_said_where_it_opens_nothing(agents: Path) -> None:
+def test_a_url_is_shown_without_password_and_counted_once(agents: Path) -> None:
     server = "redis://localhost:6379/0?name=mem"
     given = [server.replace("//", "//:secret@"), server, "nosuch://a", "nosuch://u:secret@b"]
-    found = expand_names([agents, *given])
-    assert [member.name for member in found.stores[3:]] == [server, "nosuch://a", "nosuch://u@b"]
-    assert found.repeated == 1
-    assert len(names_and_problems(found)[1]) == 2
-    assert "secret" not in repr(found)
-    assert "secret" in found.stores[3].location
+    members = expand_names([agents, *given])
+    assert [member.name for member in members.stores[3:]] == [server, "nosuch://a", "nosuch://u@b"]
+    assert members.repeated == 1
+    assert len(names_and_problems(members)[1]) == 2
+    assert "secret" not in repr(members)
+    assert "secret" in members.stores[3].location
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_name_that_means_no_store_is_refused(given: str, words: str, tmp_path:
         expand_names([given.format(tmp_path)])
 
 
-def test_a_store_has_another_state_once_it_or_something_beside_it_was_written(agents: Path) -> None:
+def test_writing_a_store_or_beside_it_changes_its_state(agents: Path) -> None:
     log = agents / "a" / "reads.jsonl"
     (member,) = expand_names(agents.parent / "soft.db").stores
     states = [member.state()]

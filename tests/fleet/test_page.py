@@ -47,14 +47,14 @@ def many(few: FleetFindings, count: int) -> FleetFindings:
 
 @pytest.mark.parametrize("count", [10, pytest.param(100_000, marks=pytest.mark.long)])
 def test_a_page_stays_small_and_says_what_it_leaves_out(few: FleetFindings, count: int) -> None:
-    found = many(few, count)
-    page = fleet_page(found)
+    findings = many(few, count)
+    page = fleet_page(findings)
     assert len(page) < 1_000_000
     assert re.search(r"keep_recent = [\d,]+ is safe, [\d,]+ is likely: [\d,]+ tokens fewer", page)
     assert re.search(r"<h1>The safe caps of [\d,]+ stores cut their starts today from ", page)
     anchors = attributes_in(page, "id")
-    listed = [each for each in anchors if re.fullmatch(r"s\d+", each)]
-    assert len(listed) == min(MAX_ROWS, count - found.failed)
+    listed = [anchor for anchor in anchors if re.fullmatch(r"s\d+", anchor)]
+    assert len(listed) == min(MAX_ROWS, count - findings.failed)
     assert ("more; memlab fleet show --csv lists them all" in page) == (count > MAX_ROWS)
 
 
@@ -72,8 +72,8 @@ def test_hostile_names_and_titles_are_only_text(tmp_path: Path) -> None:
     hostile = '"><script>alert(1)</script>\x1b[31m'.replace("/", "-")
     write_rows(tmp_path / f"{hostile}.db", [row("<img src=x>", title="<b>"), row("two")])
     (tmp_path / "<i>bad</i>.db".replace("/", "-")).write_text("none")
-    found = examine_fleet(sorted(tmp_path.iterdir()), now=NOW, runner=Serial())
-    page = fleet_page(found)
+    findings = examine_fleet(sorted(tmp_path.iterdir()), now=NOW, runner=Serial())
+    page = fleet_page(findings)
     assert {"script", "img", "i", "b"} & tags_in(page) == set()
     assert "\x1b" not in page
     assert "&lt;script&gt;" in page
@@ -81,13 +81,13 @@ def test_hostile_names_and_titles_are_only_text(tmp_path: Path) -> None:
 
 def test_a_page_says_what_the_tables_say(tmp_path: Path) -> None:
     names = mixed_fleet(tmp_path / "fleet")
-    found = examine_fleet([*names, names[0]], now=NOW, runner=Serial())
-    page = write_fleet_report(tmp_path / "fleet.html", found).read_text()
+    findings = examine_fleet([*names, names[0]], now=NOW, runner=Serial())
+    page = write_fleet_report(tmp_path / "fleet.html", findings).read_text()
     assert ", of 14 stores." in page
     assert "2 could not be read" in page
     assert "1 name meant a store that was named before" in page
-    assert found.weeks["memories"].sum() == found.stores["memories"].sum()
-    assert found.weeks["load_bearing"].sum() == found.stores["floor_memories"].sum()
+    assert findings.weeks["memories"].sum() == findings.stores["memories"].sum()
+    assert findings.weeks["load_bearing"].sum() == findings.stores["floor_memories"].sum()
 
 
 def test_growth_goes_down_in_the_week_of_a_deletion(tmp_path: Path) -> None:
@@ -102,20 +102,20 @@ def test_growth_goes_down_in_the_week_of_a_deletion(tmp_path: Path) -> None:
     assert examine_fleet(names, now=NOW, runner=Serial()).weeks["memories"].sum() == 6 + 41
 
 
-def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(tmp_path: Path) -> None:
+def test_a_page_counts_space_free_now_and_freed_by_caps(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 900)
     memlab.apply(memlab.plan(store, memlab.KeepRecent(500), now=NOW))
-    found = examine_fleet(store, now=NOW, runner=Serial())
-    (sized,) = found.sizes.to_dict("records")
+    findings = examine_fleet(store, now=NOW, runner=Serial())
+    (sized,) = findings.sizes.to_dict("records")
     used = space(store).live + space(store).wal
     assert sized["deletes"] > 0
-    assert found.space_freed == pytest.approx(used * sized["deletes"] / 501)
+    assert findings.space_freed == pytest.approx(used * sized["deletes"] / 501)
     free = space(store).free / 1e6
-    assert f"{free + found.space_freed / 1e6:,.1f} MB" in fleet_page(found)
-    assert f"{free:,.1f} MB are free now" in fleet_page(found)
+    assert f"{free + findings.space_freed / 1e6:,.1f} MB" in fleet_page(findings)
+    assert f"{free:,.1f} MB are free now" in fleet_page(findings)
 
 
-def test_charts_say_where_there_is_no_store_and_where_nothing_is_drawn(few: FleetFindings) -> None:
+def test_charts_without_stores_or_lines_say_so(few: FleetFindings) -> None:
     for plot, table in ((plot_fleet_tokens, few.stores), (plot_fleet_caps, few.sizes)):
         ax = plot(table[table["error"].notna()])
         assert [text.get_text() for text in ax.texts] == ["No store could be read"]

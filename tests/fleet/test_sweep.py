@@ -23,14 +23,14 @@ from tests.support.shell import run, said
 from tests.support.stores import episodes, files_in, row, run_sql, write_rows
 
 
-def test_a_row_says_what_the_store_says_of_itself_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_row_matches_its_store_and_leaves_no_trace(tmp_path: Path) -> None:
     path = agent_store(tmp_path / "memory.db", 12)
     before = files_in(tmp_path)
-    found = survey(path, now=NOW)
+    surveyed = survey(path, now=NOW)
     assert files_in(tmp_path) == before
     summary = memlab.growth.summarize(memlab.load(path), now=NOW)
-    assert list(found) == ["store", *(each.name for each in fields(StoreLine)), "error"]
-    (line,) = found.to_dict("records")
+    assert list(surveyed) == ["store", *(field.name for field in fields(StoreLine)), "error"]
+    (line,) = surveyed.to_dict("records")
     assert line["store"] == str(path)
     assert (line["memories"], line["prunable"]) == (13, 12)
     assert line["boot_tokens"] == summary.boot.tokens
@@ -38,14 +38,14 @@ def test_a_row_says_what_the_store_says_of_itself_and_leaves_no_trace(tmp_path: 
     assert pd.isna(line["error"])
 
 
-def test_a_folder_is_a_store_and_a_memory_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
+def test_folders_are_stores_and_unreadable_memories_counted(tmp_path: Path) -> None:
     folder = as_found(project_folder(tmp_path), files=5)
     odd = write_rows(tmp_path / "odd.db", [row("odd", "hearsay"), *episodes(3)])
-    found = survey([folder, odd], now=NOW)
-    assert found["scheme"].tolist() == ["claude", "file"]
-    assert found["memories"].tolist() == [5, 4]
-    assert found[["unreadable", "prunable"]].iloc[1].tolist() == [1, 3]
-    assert found["error"].isna().all()
+    surveyed = survey([folder, odd], now=NOW)
+    assert surveyed["scheme"].tolist() == ["claude", "file"]
+    assert surveyed["memories"].tolist() == [5, 4]
+    assert surveyed[["unreadable", "prunable"]].iloc[1].tolist() == [1, 3]
+    assert surveyed["error"].isna().all()
 
 
 def test_a_fault_of_memlab_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,9 +57,9 @@ def test_a_fault_of_memlab_ends_no_run(tmp_path: Path, monkeypatch: pytest.Monke
         return past_arrays(source, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr("memlab.fleet.sweep.past_arrays", load)
-    found = survey(paths, now=NOW, runner=Serial())
-    assert found["error"][0] == "memlab failed on it: ZeroDivisionError: by accident"
-    assert found["memories"][1] == 3
+    surveyed = survey(paths, now=NOW, runner=Serial())
+    assert surveyed["error"][0] == "memlab failed on it: ZeroDivisionError: by accident"
+    assert surveyed["memories"][1] == 3
 
 
 def broken_stores(folder: Path) -> list[Path]:
@@ -96,11 +96,11 @@ def test_every_broken_store_of_a_folder_is_a_row_with_its_error(tmp_path: Path) 
     run_sql(folder / "cache.db", "CREATE TABLE notes (body TEXT)")
     (folder / "memlab.toml").write_text('policy = { name = "recent", keep = 4 }\n')
     for look in (survey, maintain, partial(maintain, apply=True)):
-        found = look(folder, now=NOW).set_index("store")
-        assert sorted(found.index) == sorted(map(str, [good, *broken]))
-        bad = found["error"].notna() | found.get("status", found["error"]).eq("FAILED")
-        assert found.index[~bad].tolist() == [str(good)]
-        assert {type(error) for error in found["error"].dropna()} <= {str}
+        results = look(folder, now=NOW).set_index("store")
+        assert sorted(results.index) == sorted(map(str, [good, *broken]))
+        bad = results["error"].notna() | results.get("status", results["error"]).eq("FAILED")
+        assert results.index[~bad].tolist() == [str(good)]
+        assert {type(error) for error in results["error"].dropna()} <= {str}
     for names in (str(folder), f"{folder}/*"):
         nightly = said("fleet", "maintain", names, code=1)
         assert nightly.count(f"memory_integrity: {folder}/torn.db is damaged") == 1
@@ -140,15 +140,15 @@ def test_what_changed_is_read_again_and_has_one_row(tmp_path: Path, looks: Mock)
     survey(names[:3], now=NOW, runner=Serial(), out=tmp_path / "out")
     write_rows(names[1], episodes(1, start=50))
     looks.reset_mock()
-    found = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
+    surveyed = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
     assert looks.mock_calls == [call(str(names[1])), call(str(names[3]))]
-    assert found["memories"].tolist() == [1, 3, 3, 4]
+    assert surveyed["memories"].tolist() == [1, 3, 3, 4]
     on_disk = pd.read_parquet(tmp_path / "out").set_index("store")["memories"]
-    assert on_disk.loc[found["store"]].tolist() == [1, 3, 3, 4]
+    assert on_disk.loc[surveyed["store"]].tolist() == [1, 3, 3, 4]
     assert len(on_disk) == 4
 
 
-def test_a_folder_of_other_things_or_columns_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_or_columns_is_refused(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 1)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")

@@ -53,10 +53,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     pytest.importorskip("distributed")
     with (
         dask_cluster(tmp_path_factory.mktemp("dask")) as file,
-        cluster_at(scheduler_file=file, patience=120) as found,
+        cluster_at(scheduler_file=file, patience=120) as connected,
     ):
-        found.client.wait_for_workers(2, timeout=120)
-        yield found
+        connected.client.wait_for_workers(2, timeout=120)
+        yield connected
 
 
 class KillsOne(Processes):
@@ -76,10 +76,10 @@ class KillsOne(Processes):
 
 @pytest.fixture(params=["processes", "cluster"])
 def runner(request: pytest.FixtureRequest) -> Runner:
-    found: Runner = (
+    chosen: Runner = (
         Processes(2) if request.param == "processes" else request.getfixturevalue("cluster")
     )
-    return found
+    return chosen
 
 
 def test_whoever_works_does_what_one_process_does(runner: Runner, tmp_path: Path) -> None:
@@ -103,46 +103,46 @@ def everything(names: Sequence[Path], runner: Runner) -> Iterator[pd.DataFrame]:
     seen = fleet.examine_fleet(names, now=NOW, runner=runner)
     yield from (seen.stores, seen.sizes, seen.weeks)
     made = fleet.plan(names, KeepRecent(7), now=NOW, runner=runner)
-    yield pd.DataFrame([vars(each) for each in (*made.stores, *made.refused)])
-    found = fleet.apply(made, now=NOW, runner=runner)
-    yield found.assign(status=found["status"].replace("applied before", "applied"))
-    found = fleet.maintain(names, apply=True, now=NOW, runner=runner)
-    yield found[["store", "error"]].assign(done=found["status"].isin(["done", "nothing"]))
+    yield pd.DataFrame([vars(planned) for planned in (*made.stores, *made.refused)])
+    results = fleet.apply(made, now=NOW, runner=runner)
+    yield results.assign(status=results["status"].replace("applied before", "applied"))
+    results = fleet.maintain(names, apply=True, now=NOW, runner=runner)
+    yield results[["store", "error"]].assign(done=results["status"].isin(["done", "nothing"]))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("times", [1, 99])
-def test_a_worker_that_a_store_kills_costs_a_retry_and_then_the_store_is_set_aside(
+def test_a_store_that_kills_its_worker_twice_is_set_aside(
     runner: Runner, times: int, tmp_path: Path
 ) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     (tmp_path / "tally").mkdir()
     deadly = {"agent-2", "agent-9"} if times > 1 else {"agent-4"}
     work = Deadly(tmp_path / "tally", frozenset(deadly), times)
-    found = outcomes_of(FleetTask("survey", work, StoreLine), names, runner=runner)
+    outcomes = outcomes_of(FleetTask("survey", work, StoreLine), names, runner=runner)
     expected = outcomes_of(survey_task(NOW), names, runner=Serial())
-    aside = {each.name for each in found if each.kind == fleet.workers.SET_ASIDE}
+    aside = {outcome.name for outcome in outcomes if outcome.kind == fleet.workers.SET_ASIDE}
     assert {Path(name).parent.name for name in aside} == (deadly if times > 1 else set())
-    assert [each for each in found if each.name not in aside] == [
-        each for each in expected if each.name not in aside
+    assert [outcome for outcome in outcomes if outcome.name not in aside] == [
+        outcome for outcome in expected if outcome.name not in aside
     ]
     assert len(list((tmp_path / "tally").iterdir())) >= len(deadly)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("step", ["archived", "verified"])
-def test_a_worker_that_is_killed_while_it_applies_loses_nothing_and_repeats_nothing(
+def test_a_worker_killed_while_applying_loses_nothing(
     runner: Runner, step: str, tmp_path: Path
 ) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     made = fleet.plan(names, KeepRecent(4), now=NOW)
-    found = applied(made, runner, DiesApplying(tmp_path, step))
+    outcomes = applied(made, runner, DiesApplying(tmp_path, step))
     assert (tmp_path / "died").exists()
-    assert [each.error for each in found] == [""] * len(made.changed)
+    assert [outcome.error for outcome in outcomes] == [""] * len(made.changed)
     left = [len(rows_of(name)) for name in names if name.name == "memory.db"]
     assert left == [1 + min(3 * n, 4) for n in range(12)]
-    archived = [len(archived_rows(each.store)) for each in made.changed]
-    assert archived == [each.deleted for each in made.changed]
+    archived = [len(archived_rows(planned.store)) for planned in made.changed]
+    assert archived == [planned.deleted for planned in made.changed]
 
 
 # Handing out
@@ -216,7 +216,7 @@ def test_a_few_small_stores_are_done_here() -> None:
     assert isinstance(fleet.workers.default_runner([Member("large", "large", 10**9)]), Processes)
 
 
-def test_a_script_without_a_guard_is_told_so_and_no_store_is_blamed(tmp_path: Path) -> None:
+def test_a_script_without_main_guard_is_told_so(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 2)
     script = tmp_path / "script.py"
     script.write_text(
@@ -268,7 +268,7 @@ def test_a_worker_without_memlab_reads_nothing_and_that_is_said(
             fleet.survey(store, now=NOW, runner=Cluster(cluster.client, patience=2))
 
 
-def test_a_worker_of_another_memlab_reads_nothing_one_without_an_extra_says_so(store: Path) -> None:
+def test_a_worker_of_another_version_reads_nothing(store: Path) -> None:
     read: list[str] = []
     chunk = [(Member.at(str(store)), None)]
     here = socket.gethostname()
@@ -276,10 +276,10 @@ def test_a_worker_of_another_memlab_reads_nothing_one_without_an_extra_says_so(s
         fleet.workers.run_chunk_on_dask(FleetTask("reads", read.append, StoreLine), chunk, "0.0.9")
     assert read == []
     needs = FleetTask("needs", lambda _: import_extra("nosuchmodule", extra="none"), StoreLine)
-    (found,) = fleet.workers.run_chunk_on_dask(needs, chunk, memlab.__version__)
-    assert found.kind == "MissingExtraError"
-    assert found.error.startswith(f"on {here}: this needs nosuchmodule, ")
-    assert "'.[none]' in a checkout" in found.error
+    (outcome,) = fleet.workers.run_chunk_on_dask(needs, chunk, memlab.__version__)
+    assert outcome.kind == "MissingExtraError"
+    assert outcome.error.startswith(f"on {here}: this needs nosuchmodule, ")
+    assert "'.[none]' in a checkout" in outcome.error
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_scheduler_that_is_not_there_is_said(named: dict[str, Any], words: str
 
 
 @pytest.mark.long
-def test_a_scheduler_that_goes_away_is_said_and_the_same_call_goes_on(tmp_path: Path) -> None:
+def test_a_lost_scheduler_is_reported_and_the_call_resumes(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     paths = [agent_store(tmp_path / f"{n}" / "memory.db", 2) for n in range(30)]
     with dask_cluster(tmp_path, workers=1) as file, cluster_at(scheduler_file=file) as cluster:
@@ -310,9 +310,9 @@ def test_a_scheduler_that_goes_away_is_said_and_the_same_call_goes_on(tmp_path: 
             fleet.survey(paths, now=NOW, runner=cluster, progress=end, out=tmp_path / "kept")
     seen: list[int] = []
     here: dict[str, Any] = {"now": NOW, "runner": Serial()}
-    found = fleet.survey(
+    surveyed = fleet.survey(
         paths, **here, out=tmp_path / "kept", progress=lambda done, _: seen.append(done)
     )
     assert seen[0] > 1
     assert seen == list(range(seen[0], 31))  # what was kept is not asked for again
-    pd.testing.assert_frame_equal(found, fleet.survey(paths, **here))
+    pd.testing.assert_frame_equal(surveyed, fleet.survey(paths, **here))

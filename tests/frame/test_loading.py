@@ -60,7 +60,7 @@ def test_a_frame_is_its_readers_own_to_write_to(tmp_path: Path) -> None:
         assert frame.loc[0, name] == memlab.load(path).loc[1, name]
 
 
-def test_every_field_of_an_item_arrives_from_a_store_in_memory_too() -> None:
+def test_every_field_arrives_from_a_store_in_memory_too() -> None:
     same: dict[str, Any] = {
         "source_task_ref": "issue:#7",
         "confidence": 0.1 + 0.2,
@@ -82,9 +82,11 @@ def test_every_field_of_an_item_arrives_from_a_store_in_memory_too() -> None:
 def test_labels_the_active_list_and_compaction_agree(rows: list[Any], keep_recent: int) -> None:
     no_event = {"source_event_id": None, "source_sequence": None}  # else no store could read some
     with tempfile.TemporaryDirectory() as folder:
-        path = write_rows(Path(folder) / "memory.db", [each | no_event for each in rows])
+        path = write_rows(Path(folder) / "memory.db", [columns | no_event for columns in rows])
         frame = memlab.load(path)
-        verdicts = [items.is_load_bearing_stored(each["kind"], each["tags_json"]) for each in rows]
+        verdicts = [
+            items.is_load_bearing_stored(columns["kind"], columns["tags_json"]) for columns in rows
+        ]
         assert frame[LOAD_BEARING].tolist() == verdicts
         with SqliteMemoryStore(path) as store:
             active = [item.memory_id for item in store.list_active()]
@@ -163,7 +165,7 @@ def test_tokens_can_be_counted_by_a_function(tmp_path: Path, with_body: bool) ->
     assert ("body" in frame) is with_body
 
 
-def test_tokens_can_be_counted_by_a_tokenizer_and_one_that_is_not_there_is_said(
+def test_tokens_are_counted_by_a_named_tokenizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     openai = pytest.importorskip("rs_bpe.bpe").openai
@@ -190,7 +192,7 @@ def test_every_kind_of_source_gives_the_same_frame(tmp_path: Path) -> None:
     assert list(frame["memory_id"]) == ["e1", "e2", "e3", "e4"]
 
 
-def test_an_open_store_is_seen_as_committed_and_its_files_left_alone(tmp_path: Path) -> None:
+def test_an_open_store_is_read_as_committed(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(3))
     with SqliteMemoryStore(path) as store:
         store.supersede("e1", by_memory_id="e2")
@@ -272,14 +274,14 @@ WAYS: list[dict[str, Any]] = [{"_MOST_JOINED": 90, "_PIECE": 7}, {"_split_joined
 
 @settings(max_examples=2 * settings().max_examples)
 @given(rows=row_lists(max_size=4), data=st.data(), with_body=st.booleans())
-def test_any_store_is_loaded_the_same_in_every_way_or_its_first_bad_row_is_named(
+def test_every_way_of_loading_gives_the_same_frame(
     rows: list[dict[str, Any]], data: st.DataObject, with_body: bool
 ) -> None:
-    for each in rows:
+    for columns in rows:
         for name in data.draw(st.lists(st.sampled_from(ODD_COLUMNS), max_size=2)):
-            each[name] = data.draw(ODD_TEXTS)
+            columns[name] = data.draw(ODD_TEXTS)
         if data.draw(st.integers(0, 5)) == 0:
-            each["confidence"] = data.draw(ODD_NUMBERS)
+            columns["confidence"] = data.draw(ODD_NUMBERS)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "memory.db"
         run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))

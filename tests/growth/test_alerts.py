@@ -33,7 +33,9 @@ def alerts(store: Path, log: Path | None = None) -> dict[str, Alert]:
 
 
 def grown(folder: Path) -> Path:
-    return write_rows(folder / "memory.db", [each | {"body": "x" * 393} for each in episodes(60)])
+    return write_rows(
+        folder / "memory.db", [columns | {"body": "x" * 393} for columns in episodes(60)]
+    )
 
 
 def capped(folder: Path) -> Path:
@@ -42,7 +44,7 @@ def capped(folder: Path) -> Path:
 
 
 def with_large(folder: Path, rows: list[Row], characters: int) -> Path:
-    return write_rows(capped(folder), [each | {"body": "x" * characters} for each in rows])
+    return write_rows(capped(folder), [columns | {"body": "x" * characters} for columns in rows])
 
 
 LARGE = "memlab rows STORE --where load-bearing"
@@ -74,11 +76,11 @@ LARGE = "memlab rows STORE --where load-bearing"
         ),
     ],
 )
-def test_each_is_named_with_its_cost_and_the_command_and_a_healthy_store_has_none(
+def test_each_alert_has_its_cost_and_command(
     make: Callable[[Path], object], found: list[tuple[str, int, str]], tmp_path: Path
 ) -> None:
     make(tmp_path)
-    (store,) = [each for each in tmp_path.iterdir() if each.name in ("memory.db", "memory")]
+    (store,) = [path for path in tmp_path.iterdir() if path.name in ("memory.db", "memory")]
     assert [(a.name, a.tokens, a.next) for a in alerts(store).values()] == found
 
 
@@ -86,7 +88,7 @@ SIZES = st.tuples(st.sampled_from(["episodic", "semantic"]), st.integers(0, 9_00
 
 
 @given(st.lists(SIZES, max_size=60))
-def test_none_says_more_than_a_start_takes_nor_less_than_is_worth_it(sizes: Any) -> None:
+def test_alert_costs_lie_between_threshold_and_start(sizes: Any) -> None:
     with TemporaryDirectory() as folder:
         rows = [row(f"m{n}", kind, body="x" * size) for n, (kind, size) in enumerate(sizes)]
         store = write_rows(Path(folder, "memory.db"), rows)
@@ -127,27 +129,29 @@ def test_what_should_never_go_and_somebody_else_deleted_is_lost(tmp_path: Path) 
     assert alerts(folder.folder)["lost"] == Alert("lost", what, 8, "lost", "memlab lost STORE")
 
 
-def test_they_come_first_in_show_and_in_the_report_and_json_has_them(tmp_path: Path) -> None:
+def test_alerts_come_first_in_show_and_report(tmp_path: Path) -> None:
     store = write_rows(grown(tmp_path), [row("b", body="x" * 12_000)])
     page = tmp_path / "r.html"
     shown = said("show", store)
-    places = [shown.index(each) for each in ("never compacted: 61", "one large", "61 memories,")]
+    places = [
+        shown.index(heading) for heading in ("never compacted: 61", "one large", "61 memories,")
+    ]
     assert places == sorted(places)
-    told = [each["name"] for each in json.loads(said("show", store, "--json"))["alerts"]]
-    assert told == ["never compacted", "one large memory"]
-    assert {*told} < {*ALERTS}
+    names = [alert["name"] for alert in json.loads(said("show", store, "--json"))["alerts"]]
+    assert names == ["never compacted", "one large memory"]
+    assert {*names} < {*ALERTS}
     said("report", store, "-o", page)
     assert "never compacted: 61" in page.read_text().split("<section id=")[1]
 
 
-def test_the_command_after_an_alert_names_a_log_where_the_settings_do_not(tmp_path: Path) -> None:
+def test_the_command_of_an_alert_names_an_unremembered_log(tmp_path: Path) -> None:
     bundled = memlab.store_path("looked_up")
     store = memlab.copy_store(bundled, tmp_path / "m.db")
     log = bundled.with_suffix(".searches.jsonl")
     (tmp_path / FILE).write_text(f"log = {json.dumps([str(log), str(log)])}\n")
 
     steps = {f"memlab size {store}", f"memlab rows {store} --where unread"}
-    assert {each.next for each in examine(store, now=NOW).alerts} == steps
+    assert {alert.next for alert in examine(store, now=NOW).alerts} == steps
     (tmp_path / FILE).unlink()
-    found = {each.next for each in examine(store, now=NOW, log=log).alerts}
-    assert found == {f"{step} --log {log}" for step in steps}
+    commands = {alert.next for alert in examine(store, now=NOW, log=log).alerts}
+    assert commands == {f"{step} --log {log}" for step in steps}

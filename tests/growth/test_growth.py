@@ -30,13 +30,13 @@ def standing_at(frame: pd.DataFrame, instant: pd.Timestamp) -> dict[str, int]:
     """What the rows were at `instant`, one by one."""
     created = dict(zip(frame[c.MEMORY_ID], frame[c.CREATED_AT], strict=True))
     counts = dict.fromkeys(list(c.GROWTH_DTYPES)[:8], 0)
-    for one in frame[frame[c.CREATED_AT] <= instant].to_dict("records"):
-        name = c.LOAD_BEARING if one[c.LOAD_BEARING] else c.PRUNABLE
-        if isinstance(one[c.SUPERSEDED_BY], str):
-            replaced = created.get(one[c.SUPERSEDED_BY], one[c.CREATED_AT])
+    for memory in frame[frame[c.CREATED_AT] <= instant].to_dict("records"):
+        name = c.LOAD_BEARING if memory[c.LOAD_BEARING] else c.PRUNABLE
+        if isinstance(memory[c.SUPERSEDED_BY], str):
+            replaced = created.get(memory[c.SUPERSEDED_BY], memory[c.CREATED_AT])
             name = c.SUPERSEDED if replaced <= instant else name
         counts[name] += 1
-        counts[f"{name}_tokens"] += one[c.TOKENS]
+        counts[f"{name}_tokens"] += memory[c.TOKENS]
     return counts
 
 
@@ -64,7 +64,7 @@ def test_the_curve_counts_what_stood_at_each_instant(rows: Drawn, freq: str | No
     pd.testing.assert_series_equal(curve[c.PRUNABLE_SHARE], share, check_names=False)
 
 
-def test_rows_without_a_time_stand_where_they_were_inserted_and_are_counted() -> None:
+def test_rows_without_a_time_stand_where_they_were_inserted() -> None:
     frame = make_frame("a", row("b", **{c.CREATED_AT: pd.NaT}), "c", minutes=24 * 60)
     curve = growth_curve(frame, freq="D")
     assert curve[c.PRUNABLE].tolist() == [0, 2, 2, 3]
@@ -114,7 +114,7 @@ def test_an_unusable_frequency_is_refused(freq: str, message: str) -> None:
         growth_curve(make_frame("a", "b", minutes=24 * 60 * 365), freq=freq)
 
 
-def test_the_boot_context_is_told_part_by_part_rows_kept_for_a_problem_apart() -> None:
+def test_the_boot_context_is_split_into_its_parts() -> None:
     frame = mixed_frame()
     parts = boot_context(frame)
     tokens = {"decisions": 1, "skills": 2, "rejected paths": 4, "episodes": 8}
@@ -140,7 +140,7 @@ def test_parts_add_up_to_the_boot_context(rows: Drawn) -> None:
     assert summary.rows.memories == summary.boot.memories + summary.superseded.memories
 
 
-def test_the_headline_numbers_of_a_small_store_and_of_an_empty_one() -> None:
+def test_headline_numbers_of_a_small_and_an_empty_store() -> None:
     summary = summarize(mixed_frame(), now=NOW)
     assert (summary.rows, summary.superseded) == (Size(5, 31), Size(1, 16))
     assert (summary.boot.prunable_by_memories, summary.boot.prunable_by_tokens) == (1 / 4, 8 / 15)
@@ -184,7 +184,7 @@ def test_the_pace_is_the_median_week_with_its_range(
     assert (pace.low, pace.median, pace.high) == rates
 
 
-def test_what_is_from_the_future_or_load_bearing_does_not_count_towards_the_pace() -> None:
+def test_only_past_prunable_memories_count_towards_the_pace() -> None:
     decision = row("d", **{c.KIND: "semantic", c.CREATED_AT: pd.Timestamp(NOW)})
     for frame in (episodes_on(-1, -30), make_frame(decision)):
         assert summarize(frame, now=NOW).pace is None
@@ -199,7 +199,7 @@ def test_episodes_that_come_in_bursts_are_never_none_a_day() -> None:
         assert (summary.forecast.expected is None) == (summary.pace.high == 0)
 
 
-def test_what_was_deleted_counts_in_the_pace_and_as_what_replaced_others() -> None:
+def test_deleted_memories_count_towards_the_pace() -> None:
     frame = episodes_on(*[15] * 6, *[8] * 13, *[1] * 28)
     frame.loc[3, [c.SUPERSEDED_BY, c.ACTIVE, c.PRUNABLE]] = ["m9", False, False]
     before = summarize(frame, now=NOW, threshold=15)
@@ -234,7 +234,7 @@ def test_a_passed_threshold_names_the_moment() -> None:
     assert summarize(frame, now=NOW, threshold=1).forecast.passed_at == created[3]
 
 
-def test_the_boot_context_is_what_a_source_loads_of_the_active_memories() -> None:
+def test_the_boot_context_is_what_the_source_loads() -> None:
     frame = make_frame("m1", "m2", row("d", kind="semantic"), "m4", "m5")
     frame[c.ACTIVE] = [True, True, True, True, False]
     frame[c.PRUNABLE] = frame[c.ACTIVE] & ~frame[c.LOAD_BEARING]

@@ -72,7 +72,7 @@ def test_an_importance_too_large_for_a_float_warns_of_nothing(importance: float)
         decide(frame, ImportanceBudget(1), now=START)
 
 
-def test_a_fleet_with_an_unread_store_does_not_say_that_all_were_read() -> None:
+def test_a_fleet_with_an_unread_store_does_not_claim_all() -> None:
     good = pd.DataFrame({"store": ["a", "b"], "error": [None, None]})
     bad = good.assign(error=[None, "no store"])
     for stores, sizes in ((bad, good), (good, bad), (bad, bad)):

@@ -28,4 +28,4 @@ def item(
 
 
 def ids(store: SqliteMemoryStore) -> list[str]:
-    return [each.memory_id for each in store.list_active()]
+    return [memory.memory_id for memory in store.list_active()]

@@ -55,7 +55,7 @@ def fill(store: LifecycleStore, clock: Clock, count: int) -> None:
 
 
 def ids(items: tuple[memlab.MemoryItem, ...]) -> list[str]:
-    return [each.memory_id for each in items]
+    return [memory.memory_id for memory in items]
 
 
 def test_the_most_active_that_fit_are_loaded_in_rowid_order(
@@ -132,9 +132,7 @@ def test_the_counter_of_tokens_can_be_given(store: LifecycleStore, clock: Clock)
     assert ids(store.boot_items(max_tokens=2, count_tokens=lambda _: 1)) == ["m3", "m4"]
 
 
-def test_a_row_that_a_plain_store_wrote_is_counted_from_its_first_use(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_a_row_of_a_plain_store_counts_from_its_first_use(tmp_path: Path, clock: Clock) -> None:
     rows = [row(f"e{n}", created_at=(START + n * DAY).isoformat()) for n in range(6)]
     path = write_rows(tmp_path / "plain.db", rows)
     clock.now = START + 100 * DAY
@@ -146,9 +144,7 @@ def test_a_row_that_a_plain_store_wrote_is_counted_from_its_first_use(
         assert store.stats().sizes == {}
 
 
-def test_a_second_use_of_a_utc_day_moves_the_time_and_not_the_count(
-    store: LifecycleStore, clock: Clock
-) -> None:
+def test_a_second_use_in_a_utc_day_only_moves_the_time(store: LifecycleStore, clock: Clock) -> None:
     fill(store, clock, 1)
     for hours, count in ((1, 1), (2, 1), (30, 2)):
         clock.now = START + timedelta(hours=hours)
@@ -186,8 +182,10 @@ def test_it_needs_the_standard_library_alone(tmp_path: Path) -> None:
         "    store.boot_items(max_tokens=100)\n"
         "print({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names)\n"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"numpy", "pandas", "pyarrow"} & set(found.stdout.replace("'", " ").split())
+    imported = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not {"numpy", "pandas", "pyarrow"} & set(imported.stdout.replace("'", " ").split())
 
 
 def test_a_withdrawn_row_needs_no_archive(store: LifecycleStore, clock: Clock) -> None:

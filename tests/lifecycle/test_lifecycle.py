@@ -33,12 +33,12 @@ TICK = timedelta(microseconds=1)
 DEDUP = NearDuplicate(0.92)
 
 
-def test_memory_items_stays_as_a_plain_store_makes_it_and_works_there_as_before(path: Path) -> None:
+def test_memory_items_is_unchanged_for_a_plain_store(path: Path) -> None:
     table = "SELECT sql FROM sqlite_schema WHERE name = 'memory_items'"
     with LifecycleStore(path, capacity=ValueCap(9)) as store, SqliteMemoryStore(":memory:") as new:
         for name in "abc":
             store.put(item(name), agent_id="g")
-        made, usual = (each.connection.execute(table).fetchall() for each in (store, new))
+        made, usual = (opened.connection.execute(table).fetchall() for opened in (store, new))
         assert made == usual
     with SqliteMemoryStore(path) as plain:
         assert ids(plain) == ["a", "b", "c"]
@@ -77,7 +77,7 @@ def test_an_expired_row_is_gone_at_once_and_deleted_later(open_store: Open, cloc
     assert ids(store) == ["a", "b"]
     clock.now += TICK
     assert (store.get("a"), read) == (None, [])
-    assert ids(store) == [one.memory_id for one in store.search("a b")] == ["b"]
+    assert ids(store) == [memory.memory_id for memory in store.search("a b")] == ["b"]
     assert store.touch(["a"], now=clock.now) == 0  # which brings nothing back
     assert store.touch(["b"], now=clock.now) == 1
     assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (2,)
@@ -154,8 +154,8 @@ SCOPES = {
 @pytest.mark.parametrize(("written", "left"), SCOPES.values(), ids=SCOPES)
 def test_a_put_counts_against_what_matches(open_store: Open, written: str, left: list[str]) -> None:
     store = open_store(capacity=ValueCap(1))
-    for number, each in enumerate(written.split()):
-        who, *tags = each.split("#")
+    for number, text in enumerate(written.split()):
+        who, *tags = text.split("#")
         agent, value, thread = re.fullmatch(r"(\D*)([\d.]+)(\D*)", who).groups()  # type: ignore[union-attr]
         store.put(
             item(f"m{number}", tags=tuple(tags)), agent_id=agent or None,
@@ -216,7 +216,7 @@ LAST_USED = "UPDATE memory_signals SET last_accessed_at = {}"
     ],
     ids=["a trigger that refuses", "a trigger that is greedy", "a time that is none"],
 )
-def test_an_eviction_that_is_spoiled_leaves_the_put_and_every_row_and_is_counted(
+def test_a_failed_eviction_keeps_every_row(
     open_store: Open, path: Path, spoils: str, mends: str, words: str
 ) -> None:
     store = open_store(capacity=ValueCap(1))
@@ -242,8 +242,8 @@ def test_signals_that_are_unset_or_mean_nothing_count_as_none(open_store: Open, 
     run_sql(path, f"UPDATE memory_signals SET {nothing}")
     assert store.touch(["a", "a", "nobody"], now=START + HOUR) == 1
     assert store.touch(["a"], now=START) == 1
-    found = store.connection.execute("SELECT access_count, last_accessed_at FROM memory_signals")
-    assert found.fetchall() == [(1, "2026-03-01T12:00:00.000000+00:00")]  # one day
+    rows = store.connection.execute("SELECT access_count, last_accessed_at FROM memory_signals")
+    assert rows.fetchall() == [(1, "2026-03-01T12:00:00.000000+00:00")]  # one day
     for name in "bc":
         store.put(item(name), agent_id="g", importance=0.1)
     assert ids(store) == ["b", "c"]
@@ -278,7 +278,7 @@ def test_graduated_is_set_by_a_put_and_by_a_touch(open_store: Open, path: Path) 
         ({"duplicates": DEDUP}, ("trusted", "auto-approved"), ["m1"]),
     ],
 )
-def test_a_newer_near_duplicate_replaces_the_older_trust_permitting(
+def test_a_newer_near_duplicate_replaces_an_equally_trusted_one(
     open_store: Open, settings: dict[str, Any], trust: tuple[str, ...], left: list[str]
 ) -> None:
     store = open_store(**settings)
@@ -288,12 +288,12 @@ def test_a_newer_near_duplicate_replaces_the_older_trust_permitting(
     assert store.stats().evicted == ({"near-duplicate": 1} if len(left) == 1 else {})
 
 
-def test_an_untrusted_near_duplicate_of_a_trusted_memory_is_not_stored(open_store: Open) -> None:
+def test_an_untrusted_duplicate_of_a_trusted_one_is_not_stored(open_store: Open) -> None:
     store = open_store(duplicates=DEDUP)
     store.put(item("m0", SAME), trust="user-approved")
     store.put(item("m1", "something else entirely"), trust="untrusted")
     store.put(item("m1", SAME), trust="untrusted")
-    assert [each.title for each in store.list_active()] == [SAME, "something else entirely"]
+    assert [memory.title for memory in store.list_active()] == [SAME, "something else entirely"]
     assert (store.stats().not_stored, store.stats().evicted) == (1, {})
     store.put(item("m2", "something else entirely"), trust="trusted")
     assert ids(store) == ["m0", "m2"]
@@ -356,8 +356,8 @@ def test_after_every_put_the_scope_holds_what_the_policy_keeps(
             frame = memlab.load(path)
             scoped = frame[frame["agent_id"].eq(agent)] if rule.scope else frame
             keep = decide(scoped, replace(rule, scope=()), now=clock.now)["keep"]
-            gone = {*scoped.loc[~keep, "memory_id"]}
-            wanted = [each for each in ids(store) if each not in gone]
+            evicted = {*scoped.loc[~keep, "memory_id"]}
+            wanted = [memory_id for memory_id in ids(store) if memory_id not in evicted]
             store.go_on()
             assert ids(store) == wanted
         elif action == "touch":
@@ -419,9 +419,9 @@ def let_go(store: LifecycleStore) -> None:
 
 def test_what_is_evicted_expires_or_is_replaced_is_archived(open_store: Open, path: Path) -> None:
     let_go(open_store(capacity=ValueCap(2), duplicates=NearDuplicate()))
-    found = archived_rows(path)
-    assert found["memory_id"].tolist() == ["old", "low", "brief"]
-    assert found["reason"].tolist() == ["near-duplicate", "lowest-value", "expired"]
+    archived = archived_rows(path)
+    assert archived["memory_id"].tolist() == ["old", "low", "brief"]
+    assert archived["reason"].tolist() == ["near-duplicate", "lowest-value", "expired"]
     assert [entry.finished_at is not None for entry in archived_plans(path)] == [True] * 3
     assert memlab.load_past(path)["memory_id"].tolist() == ["old", "new", "low", "high", "brief"]
 
@@ -489,7 +489,7 @@ store.put(item("high"), agent_id="a", importance=0.9)
 
 @pytest.mark.long
 @pytest.mark.parametrize("patch", KILLED.values(), ids=KILLED)
-def test_a_killed_writer_loses_nothing_and_the_next_one_tidies_up(
+def test_the_next_writer_tidies_up_after_a_killed_one(
     open_store: Open, path: Path, patch: str
 ) -> None:
     open_store(capacity=ValueCap(1)).put(item("low"), agent_id="a", importance=0.1)
@@ -517,7 +517,7 @@ def test_the_past_knows_when_each_of_many_evictions_was(path: Path) -> None:
             clock[0] += HOUR
             store.put(item(f"m{number}", at=clock[0]), agent_id="a")
     past = memlab.load_past(path).set_index("memory_id")["deleted_at"]
-    hours = {f"m{gone}": gone + 3 for gone in (0, 1, 2, 3)} | {"m6": 9}
+    hours = {f"m{number}": number + 3 for number in (0, 1, 2, 3)} | {"m6": 9}
     assert {name: at for name, at in past.items() if at == at} == {
         name: START + hour * HOUR for name, hour in hours.items()
     }

@@ -64,7 +64,7 @@ class Both:
         self.ours.put(mine, importance=importance, **belongs)
         left = set(self.theirs.ids())
         self.names = {theirs: ours for theirs, ours in self.names.items() if theirs in left}
-        assert {each.memory_id for each in self.ours.list_active()} == set(self.names.values())
+        assert {memory.memory_id for memory in self.ours.list_active()} == set(self.names.values())
 
     def recall(self, words: str, tags: list[str], belongs: dict[str, Any]) -> None:
         """Recall the best that matches, which is an access."""
@@ -72,8 +72,8 @@ class Both:
 
         now = moment(self.theirs.store.now)
         rows = memlab.load(self.path).set_index("memory_id")
-        found = self.theirs.store.recall(words, k=1, threshold=2, tags=tags, **belongs)
-        for hit in self.theirs.run(found):
+        recalled = self.theirs.store.recall(words, k=1, threshold=2, tags=tags, **belongs)
+        for hit in self.theirs.run(recalled):
             name = self.names[hit.item.id]
             used = max(rows.loc[name, ["created_at", "last_accessed_at"]])
             likeness = similarity_from_distance(hit.similarity)
@@ -97,7 +97,7 @@ def searching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps, st.integers(0, 4))
-def test_any_writes_and_recalls_leave_and_rank_what_betterdbs_own_code_does(
+def test_lifecycle_ranks_and_evicts_like_betterdb(
     searching: RedisServer, tmp_path_factory: pytest.TempPathFactory, drawn: list[Any], cap: int
 ) -> None:
     with searching.client() as client:
@@ -109,11 +109,11 @@ def test_any_writes_and_recalls_leave_and_rank_what_betterdbs_own_code_does(
                 both.recall(f"of m{number}", tags[:1], belongs)
             else:
                 both.write(tags, importance, belongs)
-        told = both.ours.stats()
+        stats = both.ours.stats()
         both.ours.close()
-        assert told.enforcement_failures == 0
+        assert stats.enforcement_failures == 0
         evicted = client.hget(f"{both.theirs.name}:__mem_stats", "evictions")
-        assert told.evicted.get("lowest-value", 0) == int(evicted or 0)
+        assert stats.evicted.get("lowest-value", 0) == int(evicted or 0)
 
 
 # odek: a repeat goes, then what has expired, then the oldest above the cap
@@ -140,7 +140,10 @@ class Odek:
 
     def write(self, name: str, text: str, now: datetime, *, trusted: bool) -> None:
         before = self.episodes.pop(name, None)
-        rows = [(other, each.text, "", (each.written, 0)) for other, each in self.episodes.items()]
+        rows = [
+            (other, episode.text, "", (episode.written, 0))
+            for other, episode in self.episodes.items()
+        ]
         alike = TextIndex(ALIKE, lambda: rows).most_similar(name, text, "")
         if alike and not trusted and self.episodes[alike].trusted:
             if before is not None:
@@ -204,7 +207,7 @@ def test_any_sequence_of_writes_leaves_what_odek_leaves(
         writer.put(item(name, text, at=clock[0]), ttl=TTL, trust=trust)
         writer.expire(clock[0])
         model.write(name, text, clock[0], trusted=trusted)
-        left = {each.memory_id: each.title for each in store.list_active()}
+        left = {memory.memory_id: memory.title for memory in store.list_active()}
         assert left == {n: e.text for n, e in model.episodes.items()}
     assert store.stats().enforcement_failures == 0
     store.close()

@@ -69,12 +69,12 @@ def test_both_halves_are_one_formula(
     memories: list[tuple[float, float | None, int, int]],
 ) -> None:
     age, idle, count, tokens = (np.array(values) for values in zip(*memories, strict=True))
-    known = np.array([np.nan if one is None else one for one in idle], dtype=np.float64)
+    known = np.array([np.nan if days is None else days for days in idle], dtype=np.float64)
     many = arrays.base_levels(age.astype(np.float64), known, count.astype(np.float64))
-    one_by_one = [base_level(each[0], each[1], each[2]) for each in memories]
+    one_by_one = [base_level(memory[0], memory[1], memory[2]) for memory in memories]
     assert many == pytest.approx(one_by_one)
     by_length = [
-        per_length(level, each[3]) for level, each in zip(one_by_one, memories, strict=True)
+        per_length(level, memory[3]) for level, memory in zip(one_by_one, memories, strict=True)
     ]
     assert arrays.per_length(many, tokens) == pytest.approx(by_length)
 
@@ -89,9 +89,9 @@ def test_the_sum_over_days_is_the_same_in_both_halves(age: float, days: list[int
     log = pd.DataFrame({c.MEMORY_ID: "m0", c.AT: [now - pd.Timedelta(days=day) for day in used]})
     log[c.AT] = pd.to_datetime(log[c.AT], utc=True)
     references = find_references(frame, log, only_log=True)
-    found = activity_of(frame, frame, references, now=now.to_pydatetime()).levels
-    assert found[0] == pytest.approx(base_level_of_days(age, used), rel=1e-4)
-    assert found[1] == pytest.approx(base_level(age), rel=1e-4)
+    computed = activity_of(frame, frame, references, now=now.to_pydatetime()).levels
+    assert computed[0] == pytest.approx(base_level_of_days(age, used), rel=1e-4)
+    assert computed[1] == pytest.approx(base_level(age), rel=1e-4)
 
 
 def test_the_approximation_is_near_the_sum_of_evenly_spread_days() -> None:
@@ -108,7 +108,7 @@ def test_the_exact_sum_tells_early_reads_from_late_ones() -> None:
 # Where the dates come from
 
 
-def test_a_second_read_of_a_utc_day_moves_the_time_and_not_the_count() -> None:
+def test_a_second_read_in_a_utc_day_only_moves_the_time() -> None:
     frame = days_of_writing(3)
     once = find_references(frame, make_log(("m0", 24 * 10 + 9)))
     twice = find_references(frame, make_log(("m0", 24 * 10 + 3), ("m0", 24 * 10 + 9)))
@@ -122,10 +122,10 @@ def test_a_counter_stands_in_where_there_is_no_log() -> None:
     frame = days_of_writing(
         3, access_count=pd.array([3, 0, 0], "Int64"), last_accessed_at=times(96, None, None)
     )
-    found = activity_of(frame, frame, none(frame), now=START + 100 * DAY)
-    assert found.levels[0] == pytest.approx(base_level(100, 4, reads=3))
-    assert found.levels[1] == pytest.approx(base_level(99))
-    assert "1 memory by the store's own counter" in found.notes[0]
+    activity = activity_of(frame, frame, none(frame), now=START + 100 * DAY)
+    assert activity.levels[0] == pytest.approx(base_level(100, 4, reads=3))
+    assert activity.levels[1] == pytest.approx(base_level(99))
+    assert "1 memory by the store's own counter" in activity.notes[0]
 
 
 def test_log_and_counter_are_joined_memory_by_memory() -> None:
@@ -133,10 +133,10 @@ def test_log_and_counter_are_joined_memory_by_memory() -> None:
         3, access_count=pd.array([5, 1, 0], "Int64"), last_accessed_at=times(50, 90, None)
     )
     log = make_log(("m0", 24 * 80), ("m1", 24 * 60), ("m1", 24 * 70), ("m2", 24 * 70))
-    found = levels(frame, find_references(frame, log), START + 100 * DAY)
-    assert found[0] == pytest.approx(base_level(100, 20, reads=5)), "more reads, earlier last"
-    assert found[1] == pytest.approx(base_level(99, 10, reads=2)), "fewer reads, later last"
-    assert found[2] == pytest.approx(base_level_of_days(98, [30])), "the log has all of it"
+    computed = levels(frame, find_references(frame, log), START + 100 * DAY)
+    assert computed[0] == pytest.approx(base_level(100, 20, reads=5)), "more reads, earlier last"
+    assert computed[1] == pytest.approx(base_level(99, 10, reads=2)), "fewer reads, later last"
+    assert computed[2] == pytest.approx(base_level_of_days(98, [30])), "the log has all of it"
 
 
 COUNTERS = {
@@ -155,23 +155,25 @@ COUNTERS = {
 def test_what_a_counter_says(count: float | None, last: float | None, level: float) -> None:
     counts = pd.Series([count], dtype="float64")
     frame = days_of_writing(1, access_count=counts, last_accessed_at=times(last))
-    found = activity_of(frame, frame, none(frame), now=START + 100 * DAY)
-    assert found.levels[0] == pytest.approx(level)
-    assert any("future" in note for note in found.notes) == (last == 500.0)
+    activity = activity_of(frame, frame, none(frame), now=START + 100 * DAY)
+    assert activity.levels[0] == pytest.approx(level)
+    assert any("future" in note for note in activity.notes) == (last == 500.0)
 
 
 def test_a_memory_without_a_birth_has_its_neighbours() -> None:
     frame = days_of_writing(4)
     frame[c.CREATED_AT] = times(None, 10, None, 30)
-    found = levels(frame, none(frame), START + 100 * DAY)
-    assert found == pytest.approx([base_level(90), base_level(90), base_level(90), base_level(70)])
+    computed = levels(frame, none(frame), START + 100 * DAY)
+    assert computed == pytest.approx(
+        [base_level(90), base_level(90), base_level(90), base_level(70)]
+    )
 
 
 def test_a_birth_in_the_future_is_now_and_said() -> None:
     frame = days_of_writing(3)
-    found = activity_of(frame, frame, none(frame), now=START + DAY / 2)
-    assert found.levels[2] == pytest.approx(base_level(0))
-    assert "2 memories written in the future, taken as written now" in found.notes
+    activity = activity_of(frame, frame, none(frame), now=START + DAY / 2)
+    assert activity.levels[2] == pytest.approx(base_level(0))
+    assert "2 memories written in the future, taken as written now" in activity.notes
 
 
 def test_a_counter_that_starts_raise_is_left_out() -> None:
@@ -179,14 +181,14 @@ def test_a_counter_that_starts_raise_is_left_out() -> None:
     starts = pd.array([20 - n for n in range(20)], "Int64")
     frame = days_of_writing(20, access_count=starts, last_accessed_at=times(*[20.5] * 20))
     frame[c.CREATED_AT] = born
-    found = activity_of(frame, frame, none(frame), now=START + 21 * DAY)
-    assert found.levels == pytest.approx([base_level(21 - n) for n in range(20)])
-    assert "it counts starts" in found.notes[0]
+    activity = activity_of(frame, frame, none(frame), now=START + 21 * DAY)
+    assert activity.levels == pytest.approx([base_level(21 - n) for n in range(20)])
+    assert "it counts starts" in activity.notes[0]
     kept = decide(frame, Activation(5), now=START + 21 * DAY)[c.KEEP]
     assert frame.index[kept].tolist() == [15, 16, 17, 18, 19]
 
 
-def test_a_counter_of_starts_that_load_the_newest_is_left_out_too() -> None:
+def test_a_counter_of_starts_with_a_cap_is_left_out_too() -> None:
     born = np.arange(40.0)
     count = np.where(born >= 20, 40 - born, 0.0)
     last = np.where(born >= 20, 40.0, np.nan)
@@ -209,7 +211,7 @@ def test_a_counter_of_use_is_no_counter_of_starts(count: list[float], last: list
 # What it keeps
 
 
-def test_without_a_read_it_keeps_the_newest_and_acts_on_the_first() -> None:
+def test_without_reads_it_keeps_the_newest() -> None:
     frame = days_of_writing(40)
     last = frame[c.CREATED_AT].iloc[-1]
     unread = decide(frame, Activation(5), now=last)
@@ -241,7 +243,7 @@ def test_reads_of_what_is_not_there_change_nothing() -> None:
     frame = days_of_writing(20)
     strange = find_references(frame, make_log(("other", 24 * 30), ("m9", -24 * 30)))
     last = frame[c.CREATED_AT].iloc[-1]
-    policies = (Activation(5).after(frame, each) for each in (strange, strange[:0]))
+    policies = (Activation(5).after(frame, reads) for reads in (strange, strange[:0]))
     told, untold = (decide(frame, policy, now=last) for policy in policies)
     pd.testing.assert_frame_equal(told, untold)
 
@@ -285,7 +287,7 @@ def served_less(frame: pd.DataFrame, references: pd.DataFrame, room: int) -> boo
     return trial_of(frame, references).age_decides(Space(size=room, of_tokens=False))
 
 
-def test_age_decides_where_use_has_served_fewer_needs_and_the_reason_says_so() -> None:
+def test_age_decides_where_use_served_fewer_needs() -> None:
     frame, references = misled()
     assert not served_less(frame, references[:9], 3)
     assert served_less(frame, references, 3)
@@ -321,7 +323,7 @@ def test_no_recorded_history_is_served_worse_than_by_the_newest(real_store, name
     late = (references[c.AT_POSITION] > len(frame) / 2).to_numpy()
     policies = [kind(cap) for cap in (50, 1000) for kind in (KeepRecent, Activation)]
     replays = replay_each(frame, references, policies, workers=1)
-    served = [float(one.references.loc[late, "kept"].mean()) for one in replays]
+    served = [float(result.references.loc[late, "kept"].mean()) for result in replays]
     assert all(np.diff(served)[::2] >= -0.01)
 
 
@@ -336,7 +338,7 @@ def used_again_and_again() -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame, make_references(frame, *zip(*later, strict=True))
 
 
-def test_what_is_used_again_is_served_in_as_many_memories_and_tokens() -> None:
+def test_used_memories_are_served_at_equal_size() -> None:
     frame, references = used_again_and_again()
     pairs = [(KeepRecent(10), Activation(10)), (TokenBudget(2500), Activation(max_tokens=2500))]
     for newest, active in pairs:

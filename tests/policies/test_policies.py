@@ -35,7 +35,7 @@ EVERY |= {"one that reads": ShortBodies(12), "one that learns": NeverReferred(2)
 
 
 @pytest.mark.parametrize("policy", EVERY.values(), ids=EVERY)
-def test_a_policy_pickles_says_whose_rule_it_is_and_cannot_change(policy: Policy) -> None:
+def test_a_policy_pickles_and_is_frozen(policy: Policy) -> None:
     assert pickle.loads(pickle.dumps(policy)) == policy
     assert re.fullmatch("[a-z-]+", policy.name)
     assert len(policy.origin) > 10
@@ -55,7 +55,7 @@ def test_a_class_without_a_name_gets_one() -> None:
     assert TimeToLive().name == "ttl"
 
 
-def test_a_plan_asks_a_policy_that_says_what_goes_though_a_replay_need_not() -> None:
+def test_a_plan_asks_a_policy_that_decides_by_itself() -> None:
     words = {
         "runner": "ranked",
         "evict": lambda self, rows, **_: pd.Series({0: "mine"}, dtype="str"),
@@ -194,7 +194,7 @@ def test_every_policy_keeps_the_contract(drawn: Drawn, signals: bool, some: list
         keep = decision["keep"].to_numpy()
         populations = {step.population for step in policy.steps}
         if "all" not in populations:
-            touchable = [frame["active"] == (one == "active") for one in populations]
+            touchable = [frame["active"] == (population == "active") for population in populations]
             assert keep[~np.logical_or.reduce(touchable)].all()
         reasons = decision["reason"].to_numpy()
         assert (reasons[frame["load_bearing"].to_numpy()] == "load-bearing").all()
@@ -233,13 +233,19 @@ def capped_by_hand(frame: pd.DataFrame, policy: ValueCap) -> set[str]:
     """The ids that go when every scope is looked at, that of the newest memory last."""
     worth = list(zip(*policy.eviction_keys(frame, now=NOW), strict=True))
     there = frame.assign(worth=worth)[frame["active"]].to_dict("records")
-    newest_first = dict.fromkeys(given_with(one) for one in reversed(there))
-    gone: set[str] = set()
+    newest_first = dict.fromkeys(given_with(memory) for memory in reversed(there))
+    evicted: set[str] = set()
     for own in filter(None, reversed(newest_first)):
-        held = [one for one in there if own <= given_with(one) and one["memory_id"] not in gone]
-        may_go = sorted((o for o in held if not o["load_bearing"]), key=lambda one: one["worth"])
-        gone |= {one["memory_id"] for one in may_go[: max(0, len(held) - policy.capacity)]}
-    return gone
+        held = [
+            memory
+            for memory in there
+            if own <= given_with(memory) and memory["memory_id"] not in evicted
+        ]
+        may_go = sorted(
+            (o for o in held if not o["load_bearing"]), key=lambda memory: memory["worth"]
+        )
+        evicted |= {memory["memory_id"] for memory in may_go[: max(0, len(held) - policy.capacity)]}
+    return evicted
 
 
 @given(rows, st.integers(0, 6))

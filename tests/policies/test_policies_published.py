@@ -193,8 +193,10 @@ PAIRS = {
 
 @pytest.mark.parametrize(("texts", "cosine"), PAIRS.items())
 def test_a_likeness_is_odeks_without_its_projection(texts: tuple[str, str], cosine: float) -> None:
-    found = near_duplicates(memories(rows_of(title=texts)), NearDuplicate(0.01))["similarity"]
-    assert found.tolist() == pytest.approx([cosine] if cosine else [], abs=0.001)
+    similarities = near_duplicates(memories(rows_of(title=texts)), NearDuplicate(0.01))[
+        "similarity"
+    ]
+    assert similarities.tolist() == pytest.approx([cosine] if cosine else [], abs=0.001)
 
 
 def test_embeddings_may_be_passed_in() -> None:

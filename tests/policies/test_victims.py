@@ -12,20 +12,20 @@ def by_sorting(
 ) -> set[int]:
     """The lowest rows that take up the surplus, of all rows in order; the highest spared first."""
     order = np.lexsort(tuple(np.where(np.isnan(key), np.inf, key) for key in reversed(keys)))
-    gone = []
+    evicted = []
     taken = 0
     for row in order.tolist():
         if taken >= surplus:
             break
-        gone.append(row)
+        evicted.append(row)
         taken += int(size[row])
     room = taken - surplus
     spared = set()
-    for row in reversed(gone):
+    for row in reversed(evicted):
         if fill and size[row] <= room:
             spared.add(row)
             room -= int(size[row])
-    return set(gone) - spared
+    return set(evicted) - spared
 
 
 @pytest.mark.parametrize("fill", [False, True])

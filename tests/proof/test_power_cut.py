@@ -79,9 +79,7 @@ def rename_and_remove(store: Path, name: str) -> None:
     store.with_name(name).unlink()
 
 
-def test_the_simulated_disk_may_keep_a_later_change_of_names_and_lose_an_earlier_one(
-    scratch: Path, recorder: Path
-) -> None:
+def test_the_simulated_disk_may_lose_an_earlier_rename(scratch: Path, recorder: Path) -> None:
     folder = scratch / "careless"
     folder.mkdir()
     for name in ("index", "old.md"):

@@ -40,8 +40,8 @@ def test_the_four_systems_are_tried_by_name(by_default: Comparison) -> None:
     assert rules >= systems | {"age", "by use"}
     defaults = by_default.table[by_default.table["room"].isna()]
     assert {"odek", "MemForge"} <= set(defaults["rule"])
-    assert any("forge-loop" in each for each in by_default.off)
-    assert any("BetterDB" in each for each in by_default.off)
+    assert any("forge-loop" in reason for reason in by_default.off)
+    assert any("BetterDB" in reason for reason in by_default.off)
 
 
 def test_rows_of_a_room_cost_as_many_tokens(by_default: Comparison) -> None:
@@ -89,7 +89,7 @@ def test_the_answer_is_the_rule_that_serves_more_than_noise(by_default: Comparis
     assert str(advised["options"]) in by_default.next_steps()[2]
 
 
-def test_a_page_ends_in_the_answer_and_the_command_that_follows_it(by_default: Comparison) -> None:
+def test_a_page_ends_with_the_answer_and_its_command(by_default: Comparison) -> None:
     answer, blank, command, *_ = by_default.next_steps()
     assert answer == by_default.answer
     assert blank == ""
@@ -97,33 +97,33 @@ def test_a_page_ends_in_the_answer_and_the_command_that_follows_it(by_default: C
 
 
 def test_within_noise_the_newest_are_advised() -> None:
-    found = compare(memlab.store_path("two_years"), workers=1)
-    assert found.advised is not None
-    assert found.advised["newest"]
-    assert "--keep-recent" in found.next_steps()[2]
+    comparison = compare(memlab.store_path("two_years"), workers=1)
+    assert comparison.advised is not None
+    assert comparison.advised["newest"]
+    assert "--keep-recent" in comparison.next_steps()[2]
 
 
 def test_missing_signals_are_named(by_default: Comparison) -> None:
-    assert any("BetterDB's rule is recency" in each for each in by_default.not_known)
+    assert any("BetterDB's rule is recency" in reason for reason in by_default.not_known)
     frame, references = importance_frame()
     known = compare(frame, references, workers=1).not_known
-    assert not any("importance" in each for each in known)
+    assert not any("importance" in reason for reason in known)
 
 
 @pytest.mark.parametrize("count", [0, 5])
 def test_few_references_answer_nothing(count: int) -> None:
     frame = make_episodes(60)
     at = np.arange(30, 30 + count)
-    found = compare(frame, make_references(frame, at, np.full(count, 3)), workers=1)
-    assert found.advised is None
-    assert not [line for line in found.next_steps() if "compact" in line]
+    comparison = compare(frame, make_references(frame, at, np.full(count, 3)), workers=1)
+    assert comparison.advised is None
+    assert not [line for line in comparison.next_steps() if "compact" in line]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 11])
 def test_small_stores_are_answered(rows: int) -> None:
-    found = compare(make_episodes(rows), workers=1)
-    assert found.answer.endswith(".")
-    assert str(found)
+    comparison = compare(make_episodes(rows), workers=1)
+    assert comparison.answer.endswith(".")
+    assert str(comparison)
 
 
 # Searched stores
@@ -136,22 +136,22 @@ def searched(*, rows: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame, references
 
 
-def test_a_searched_store_is_told_what_to_load_and_no_cap_at_start() -> None:
-    found = compare(*searched(), workers=1)
-    assert found.answer.startswith("Nothing of this store is loaded at start")
-    assert "--by need" in found.next_steps()[2]
-    assert not [line for line in found.next_steps() if "memlab size" in line]
+def test_a_searched_store_gets_no_cap_at_start() -> None:
+    comparison = compare(*searched(), workers=1)
+    assert comparison.answer.startswith("Nothing of this store is loaded at start")
+    assert "--by need" in comparison.next_steps()[2]
+    assert not [line for line in comparison.next_steps() if "memlab size" in line]
 
 
-def test_a_searched_store_is_told_what_can_be_deleted_without_loss() -> None:
+def test_a_searched_store_gets_a_deletion_without_loss() -> None:
     frame = make_episodes(600)
     near = make_references(frame, np.arange(100, 600, 5), np.full(100, 3))
     frame.attrs[c.RECALLED] = True
-    found = compare(frame, near, workers=1)
-    advised = found.advised
+    comparison = compare(frame, near, workers=1)
+    advised = comparison.advised
     assert advised is not None
     assert advised["lost"] <= 0.01 * len(near)
-    deleted = found.table.loc[found.table["lost"] <= 0.01 * len(near), "deleted"]
+    deleted = comparison.table.loc[comparison.table["lost"] <= 0.01 * len(near), "deleted"]
     assert advised["deleted"] == deleted.max()
 
 
@@ -162,13 +162,13 @@ def test_what_goes_by_revised_signals_is_marked_and_not_advised() -> None:
     frame, references = importance_frame()
     assert compare(frame, references, workers=1).answer.startswith("BetterDB")
     frame.attrs[c.REVISED] = [c.IMPORTANCE]
-    found = compare(frame, references, workers=1)
-    table = found.table
+    comparison = compare(frame, references, workers=1)
+    table = comparison.table
     assert set(table.loc[table["hindsight"], "rule"]) == {"BetterDB", "MemForge"}
-    assert "MemForge" not in found.answer
-    assert "BetterDB" not in found.answer
-    assert found.advised is None or not found.advised["hindsight"]
-    assert ", with hindsight" in str(found)
+    assert "MemForge" not in comparison.answer
+    assert "BetterDB" not in comparison.answer
+    assert comparison.advised is None or not comparison.advised["hindsight"]
+    assert ", with hindsight" in str(comparison)
 
 
 def test_policies_say_which_signals_they_decide_by() -> None:
@@ -183,18 +183,18 @@ def test_evicted_memories_without_importance_rank_lowest() -> None:
     frame[c.DELETED_AT] = pd.Series(pd.NaT, index=frame.index, dtype=c.TIME)
     frame.loc[:19, c.DELETED_AT] = START + pd.Timedelta(days=300)
     references = make_references(frame, np.array([25, 30]), np.array([3, 8]))
-    found = replay(frame, references, ImportanceBudget(20))
-    assert set(found.deleted[c.MEMORY_ID]) == set(frame[c.MEMORY_ID].iloc[:20])
+    replayed = replay(frame, references, ImportanceBudget(20))
+    assert set(replayed.deleted[c.MEMORY_ID]) == set(frame[c.MEMORY_ID].iloc[:20])
 
 
-def test_a_missing_importance_ranks_highest_where_some_memory_has_none() -> None:
+def test_a_missing_importance_ranks_highest() -> None:
     frame = make_episodes(40)
     frame[c.IMPORTANCE] = np.where(np.arange(40) % 2, np.nan, 0.5)
-    found = replay(
+    replayed = replay(
         frame, make_references(frame, np.array([25]), np.array([3])), ImportanceBudget(20)
     )
-    gone = set(found.deleted[c.MEMORY_ID])
-    assert gone == set(frame.loc[frame[c.IMPORTANCE].notna(), c.MEMORY_ID])
+    deleted = set(replayed.deleted[c.MEMORY_ID])
+    assert deleted == set(frame.loc[frame[c.IMPORTANCE].notna(), c.MEMORY_ID])
 
 
 # Noise

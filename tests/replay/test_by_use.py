@@ -21,69 +21,69 @@ def searched() -> tuple[pd.DataFrame, pd.DataFrame]:
     return past, memlab.find_references(past, log)
 
 
-def test_limits_are_wilsons_of_fewer_reads_and_of_days_that_read_alike() -> None:
+def test_limits_are_wilsons_with_a_smaller_sample() -> None:
     day = np.arange(80)
-    found = np.append(np.ones(70), np.zeros(10))  # as if 7 of 8
-    assert share_with_limits(day, found, 0.975) == pytest.approx((0.875, 0.5018, 0.9799), abs=1e-4)
-    twice = share_with_limits(np.repeat(day, 2), np.repeat(found, 2), 0.975)
-    assert twice == pytest.approx(share_with_limits(day, found, 0.975))
+    served = np.append(np.ones(70), np.zeros(10))  # as if 7 of 8
+    assert share_with_limits(day, served, 0.975) == pytest.approx((0.875, 0.5018, 0.9799), abs=1e-4)
+    twice = share_with_limits(np.repeat(day, 2), np.repeat(served, 2), 0.975)
+    assert twice == pytest.approx(share_with_limits(day, served, 0.975))
     assert share_with_limits(day, np.ones(80), 0.9)[2] == pytest.approx(1)
 
 
-def test_a_budget_is_the_first_that_meets_the_target_in_a_replay_that_retires() -> None:
+def test_a_budget_is_the_first_that_meets_the_target() -> None:
     past, references = searched()
-    found = budget_by_use(past, references, target=0.6)
-    assert found.likely is not None
-    row = found.table.loc[found.likely]
+    budget = budget_by_use(past, references, target=0.6)
+    assert budget.likely is not None
+    row = budget.table.loc[budget.likely]
     assert row["low"] < 0.6 <= row["served"] < row["high"]
-    assert (found.table.loc[: found.likely, "served"].iloc[:-1] < 0.6).all()
-    assert found.safe == found.table.index[-1] > found.likely
+    assert (budget.table.loc[: budget.likely, "served"].iloc[:-1] < 0.6).all()
+    assert budget.safe == budget.table.index[-1] > budget.likely
     late = references[c.AT_POSITION] >= 0.75 * len(past)
     before = np.cumsum(past[c.TOKENS])[references.loc[late, c.AT_POSITION] - 1].mean()
-    then = round(found.likely * before / (1.1 * past[c.TOKENS].sum()))  # the mean till the horizon
+    then = round(budget.likely * before / (1.1 * past[c.TOKENS].sum()))  # the mean till the horizon
     how = {"retire": True, "silent": True}  # its memories are loaded at start
     done = replay(past, references, Activation(max_tokens=then), **how).references[late]
     first = ~done.assign(day=done[c.AT].dt.floor("D")).duplicated([c.TARGET_ID, "day"])
     assert done.loc[first, "kept"].mean() == pytest.approx(row["served"], abs=0.05)
-    assert f"--max-tokens {found.likely} --retire" in found.next_steps()[0]
+    assert f"--max-tokens {budget.likely} --retire" in budget.next_steps()[0]
 
 
-def test_of_fewer_tokens_that_a_start_may_take_it_says_what_these_serve() -> None:
+def test_a_smaller_token_budget_says_what_it_serves() -> None:
     past, references = searched()
     most = round(0.15 * past[c.TOKENS].sum())
-    found = budget_by_use(past, references, target=0.6, token_budget=most)
-    assert found.budget == most < (found.likely or 0)
-    served = f"serves {found.table.loc[most, 'served']:.0%} of reads"
-    assert found.answer.startswith(f"retire by use to {most:,} tokens: {served}")
-    assert found.answer.endswith(f"; 60% take {found.likely:,}")
-    assert f"--max-tokens {most} --retire" in found.next_steps()[0]
-    assert budget_by_use(past, references, target=0.6, token_budget=10**9).budget == found.likely
+    budget = budget_by_use(past, references, target=0.6, token_budget=most)
+    assert budget.budget == most < (budget.likely or 0)
+    served = f"serves {budget.table.loc[most, 'served']:.0%} of reads"
+    assert budget.answer.startswith(f"retire by use to {most:,} tokens: {served}")
+    assert budget.answer.endswith(f"; 60% take {budget.likely:,}")
+    assert f"--max-tokens {most} --retire" in budget.next_steps()[0]
+    assert budget_by_use(past, references, target=0.6, token_budget=10**9).budget == budget.likely
 
 
-def test_what_no_budget_serves_age_serves_as_well_or_few_reads_say_is_said() -> None:
+def test_answers_without_a_budget_say_why() -> None:
     shares = pd.DataFrame({"served": 0.8, "low": 0.7, "high": 0.9, "newest": 0.6}, index=[500])
-    found = BudgetByUse("m.db", 0.75, 40, shares)
-    said = {
-        "retire by use to 500 tokens": found,
-        "keep all": replace(found, target=0.95),
-        "age is enough": replace(found, table=shares.assign(newest=0.8)),
-        "too few reads": replace(found, reads=19),
+    budget = BudgetByUse("m.db", 0.75, 40, shares)
+    answers = {
+        "retire by use to 500 tokens": budget,
+        "keep all": replace(budget, target=0.95),
+        "age is enough": replace(budget, table=shares.assign(newest=0.8)),
+        "too few reads": replace(budget, reads=19),
     }
-    for words, each in said.items():
-        assert words in each.answer
-        assert bool(each.next_steps()) == words.startswith("retire")
+    for words, answered in answers.items():
+        assert words in answered.answer
+        assert bool(answered.next_steps()) == words.startswith("retire")
 
 
 def test_a_past_without_reads_gives_no_budget() -> None:
     past, references = searched()
-    found = budget_by_use(past, references[:0])
-    assert (found.reads, found.likely, found.safe) == (0, None, None)
+    budget = budget_by_use(past, references[:0])
+    assert (budget.reads, budget.likely, budget.safe) == (0, None, None)
     assert "too few reads" in str(budget_by_use(past[:0], references[:0]))
 
 
-def test_beside_numbers_for_loaded_memories_it_says_that_no_public_log_has_them() -> None:
+def test_numbers_for_loaded_memories_have_their_caveat() -> None:
     past, references = searched()
-    said = str(budget_by_use(past, references, target=0.6))
-    assert "no public log shows how agents use memories that they have loaded" in said
+    shown = str(budget_by_use(past, references, target=0.6))
+    assert "no public log shows how agents use memories that they have loaded" in shown
     past.attrs[c.RECALLED] = True
     assert "no public log" not in str(budget_by_use(past, references, target=0.6))

@@ -58,7 +58,7 @@ def nights(
     (folder / "memlab.toml").write_text('log = "reads.jsonl"\n')
     events = [(at, True, note) for note, at in enumerate(born)]
     events += [(at, False, note) for at, note in reads]
-    found = []
+    active = []
     day = min(born).date()
     for at, is_written, note in sorted(events, key=itemgetter(0)):
         if at.date() > day:
@@ -69,11 +69,11 @@ def nights(
             write_rows(store, [row(f"m{note}", created_at=at.isoformat())])
             continue
         frame = memlab.load(store).set_index(c.MEMORY_ID)
-        found.append(bool(frame[c.ACTIVE][f"m{note}"]))
-        if not (silent and found[-1]):
+        active.append(bool(frame[c.ACTIVE][f"m{note}"]))
+        if not (silent and active[-1]):
             with log.open("a") as file:
                 file.write(json.dumps({"memory_id": f"m{note}", "at": at.isoformat()}) + "\n")
-    return found
+    return active
 
 
 @pytest.mark.long

@@ -61,7 +61,7 @@ def decided_forward(
 ) -> tuple[dict[str, str], list[bool]]:
     """Decide again and again about what is there: the ids that went and why, what was served."""
     accessed = dict(zip(frame[c.MEMORY_ID], frame[c.CREATED_AT], strict=True))
-    gone: dict[str, str] = {}
+    deleted: dict[str, str] = {}
     served = pd.Series(data=True, index=references.index)
     moments = [(place, frame[c.CREATED_AT].iloc[place]) for place in range(len(frame))]
     moments = [moment for moment in moments if (moment[0] + 1) % every == 0]
@@ -69,17 +69,17 @@ def decided_forward(
         past = frame.iloc[: place + 1].copy()
         arisen = references[references[c.AT_POSITION] <= place + 1]
         for target, late in arisen[[c.TARGET_ID, c.AT]].itertuples(index=False):
-            if target not in gone:
+            if target not in deleted:
                 accessed[target] = max(accessed[target], late)
         past[c.ACTIVE] = ~past[c.SUPERSEDED_BY].isin(past[c.MEMORY_ID])
         past[c.PRUNABLE] = past[c.ACTIVE] & ~past[c.LOAD_BEARING]
         past[c.LAST_ACCESSED_AT] = past[c.MEMORY_ID].map(accessed).astype(c.TIME)
-        there = past[~past[c.MEMORY_ID].isin(gone)]
+        there = past[~past[c.MEMORY_ID].isin(deleted)]
         decided = decide(there, policy.after(past, arisen), now=at)
         went = ~decided[c.KEEP]
-        gone |= dict(zip(there.loc[went, c.MEMORY_ID], decided.loc[went, c.REASON], strict=True))
-        served &= (references[c.AT_POSITION] <= place + 1) | ~references[c.TARGET_ID].isin(gone)
-    return gone, served.tolist()
+        deleted |= dict(zip(there.loc[went, c.MEMORY_ID], decided.loc[went, c.REASON], strict=True))
+        served &= (references[c.AT_POSITION] <= place + 1) | ~references[c.TARGET_ID].isin(deleted)
+    return deleted, served.tolist()
 
 
 @pytest.mark.long
@@ -94,7 +94,7 @@ def test_every_runner_finds_what_asking_finds(
     references = find_references(frame)
     now = START + pd.Timedelta(days=20) if late else None
     how = {"every": every, "now": now, "retire": retire}
-    quick, slow = (replay(frame, references, one, **how) for one in (policy, asked(policy)))
+    quick, slow = (replay(frame, references, rule, **how) for rule in (policy, asked(policy)))
     pd.testing.assert_frame_equal(quick.deleted, slow.deleted)
     pd.testing.assert_frame_equal(quick.references, slow.references)
     pd.testing.assert_frame_equal(quick.boot, slow.boot)
@@ -102,12 +102,12 @@ def test_every_runner_finds_what_asking_finds(
     assert ("no references" in str(quick)) == references.empty
     if retire:
         return
-    gone, served = decided_forward(frame, references, policy, every, now)
-    assert dict(quick.deleted[[c.MEMORY_ID, "step"]].to_numpy()) == gone
+    deleted, served = decided_forward(frame, references, policy, every, now)
+    assert dict(quick.deleted[[c.MEMORY_ID, "step"]].to_numpy()) == deleted
     assert quick.references["kept"].tolist() == served
 
 
-def test_a_duplicate_goes_once_the_trusted_one_that_stood_before_it_is_gone() -> None:
+def test_a_duplicate_goes_after_its_trusted_predecessor() -> None:
     frame = make_episodes(8).assign(**{c.TITLE: list("abcdefgh"), c.TRUSTED: [True, *[False] * 7]})
     vectors = np.eye(8)
     vectors[:3, :3] = (1, 0, 0), (0.9, 0.1, 0.4), (1, 0, 0.1)
@@ -117,10 +117,12 @@ def test_a_duplicate_goes_once_the_trusted_one_that_stood_before_it_is_gone() ->
         keep_untrusted=True,
     )
     policy = Pipeline(near, TimeToLive("3.5h"))
-    gone = replay(frame, find_references(frame), policy).deleted[[c.MEMORY_ID, "step"]].to_numpy()
-    assert gone[:2].tolist() == [["m1", "step 2: expired"], ["m2", "step 1: near-duplicate"]]
+    deleted = (
+        replay(frame, find_references(frame), policy).deleted[[c.MEMORY_ID, "step"]].to_numpy()
+    )
+    assert deleted[:2].tolist() == [["m1", "step 2: expired"], ["m2", "step 1: near-duplicate"]]
     slow = replay(frame, find_references(frame), asked(policy)).deleted
-    assert gone.tolist() == slow[[c.MEMORY_ID, "step"]].to_numpy().tolist()
+    assert deleted.tolist() == slow[[c.MEMORY_ID, "step"]].to_numpy().tolist()
 
 
 @pytest.mark.parametrize(("kind", "retire"), [("evidence", False), ("log", True)])
@@ -128,7 +130,7 @@ def test_activation_finds_what_asking_finds(kind: str, retire: bool) -> None:
     frame, references = work(700)
     references[c.KIND] = pd.Categorical([kind] * len(references), REFERENCE_KINDS)
     policies = Activation(40), asked(Activation(40))
-    quick, slow = (replay(frame, references, one, every=25, retire=retire) for one in policies)
+    quick, slow = (replay(frame, references, rule, every=25, retire=retire) for rule in policies)
     assert (quick.returned > 0) == retire
     newest = replay(frame, references, KeepRecent(40), every=25)
     assert quick.deleted[c.MEMORY_ID].tolist() == slow.deleted[c.MEMORY_ID].tolist()
@@ -169,8 +171,8 @@ def test_a_subclass_keeps_its_runner_unless_it_decides_otherwise() -> None:
 def test_bodies_reach_a_policy_that_reads_them() -> None:
     frame, references = six_episodes()
     frame[c.BODY] = ["a body of some length", "short"] * 3
-    gone = replay(frame, references, ShortBodies()).deleted[c.MEMORY_ID].tolist()
-    assert gone == ["m2", "m4", "m6"]
+    deleted = replay(frame, references, ShortBodies()).deleted[c.MEMORY_ID].tolist()
+    assert deleted == ["m2", "m4", "m6"]
 
 
 @given(LIVES, st.sampled_from(list(SOME_OF_EACH.values())), st.booleans())
@@ -213,7 +215,7 @@ def six_episodes() -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame, make_references(frame, [2, 4, 5], [2, 4, 5])
 
 
-def test_a_lost_reference_names_what_cost_it_and_the_boot_context_is_what_is_active() -> None:
+def test_a_lost_reference_names_the_step_that_cost_it() -> None:
     done = replay(*six_episodes(), KeepRecent(2))
     assert done.references["kept"].tolist() == [True, False, False]
     assert done.references["deleted_at_position"].tolist() == [pd.NA, 3, 3]
@@ -238,14 +240,14 @@ def test_what_is_retired_comes_back_once_it_is_referred_to() -> None:
     frame = make_episodes(9, tokens=[10, 20, 30, 40, 50, 60, 70, 80, 90])
     frame[c.CREATED_AT] = START + pd.to_timedelta(range(9), unit="D")
     references = make_references(frame, [4, 5, 6], [4, 5, 6])
-    gone, back = (replay(frame, references, policy, retire=retire) for retire in (False, True))
-    assert gone.references["kept"].tolist() == [False, False, False]
+    deleting, back = (replay(frame, references, policy, retire=retire) for retire in (False, True))
+    assert deleting.references["kept"].tolist() == [False, False, False]
     assert back.references["kept"].tolist() == [False, True, True]
     assert back.references["deleted_at_position"].tolist() == [3, pd.NA, pd.NA]
     assert back.returned == 1
     assert back.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 60, 70, 80, 150, 240]
     assert back.deleted[c.MEMORY_ID].tolist() == ["m2", "m3", "m4", "m5", "m6", "m1"]
-    assert "deleted" in str(gone)
+    assert "deleted" in str(deleting)
     assert "deleted" not in str(back)
     assert "came back   1 time\n" in str(back)
 
@@ -253,22 +255,24 @@ def test_what_is_retired_comes_back_once_it_is_referred_to() -> None:
 @given(frame=lives(superseded=False), cap=st.integers(0, 6))
 def test_by_age_nothing_comes_back_while_no_place_is_free(frame: pd.DataFrame, cap: int) -> None:
     references = find_references(frame)
-    gone, back = (replay(frame, references, KeepRecent(cap), retire=r) for r in (False, True))
-    assert (back.references["kept"] >= gone.references["kept"]).all()
-    assert (back.boot["boot_memories"] >= gone.boot["boot_memories"]).all()
+    deleting, back = (replay(frame, references, KeepRecent(cap), retire=r) for r in (False, True))
+    assert (back.references["kept"] >= deleting.references["kept"]).all()
+    assert (back.boot["boot_memories"] >= deleting.boot["boot_memories"]).all()
     assert not back.returned
 
 
-def test_what_retires_is_applied_every_midnight_and_what_deletes_at_every_write() -> None:
+def test_retiring_runs_nightly_and_deleting_at_every_write() -> None:
     frame = make_episodes(60)  # one an hour, from midnight
-    gone, back = (replay(frame, None, KeepRecent(10), retire=retire) for retire in (False, True))
-    assert gone.boot["boot_memories"].max() == 10
+    deleting, back = (
+        replay(frame, None, KeepRecent(10), retire=retire) for retire in (False, True)
+    )
+    assert deleting.boot["boot_memories"].max() == 10
     assert back.boot["boot_memories"].tolist()[22:26] == [23, 10, 11, 12]
     undated = frame.assign(**{c.CREATED_AT: pd.Series(pd.NaT, frame.index, c.TIME)})
     assert replay(undated, None, KeepRecent(10), retire=True).boot["boot_memories"].max() == 10
 
 
-def test_a_read_of_what_is_loaded_leaves_no_trace_where_that_is_said() -> None:
+def test_reads_of_loaded_memories_can_leave_no_trace() -> None:
     frame = make_frame(*(row(f"m{n}") for n in range(30)), minutes=24 * 60)
     reads = [("m0", 24 * day + 12) for day in range(10, 25)]
     references = find_references(frame, make_log(*reads))
@@ -300,7 +304,7 @@ def test_nights_with_few_events_are_skipped() -> None:
     assert every_fourth.boot["boot_memories"].max() == 6
 
 
-def test_what_is_superseded_is_not_loaded_so_that_there_is_nothing_to_retire() -> None:
+def test_superseded_memories_are_not_retired() -> None:
     frame = REPLACED
     references = find_references(REPLACED)
     loaded = replay(frame, references, KeepRecent(8)).boot
@@ -312,19 +316,20 @@ def test_what_is_superseded_is_not_loaded_so_that_there_is_nothing_to_retire() -
 def test_what_a_frame_says_of_later_accesses_is_not_known_before() -> None:
     frame, references = six_episodes()
     used = frame.assign(**{c.LAST_ACCESSED_AT: frame[c.CREATED_AT].array[::-1]})
-    told, untold = (replay(each, references, ValueCap(2)).deleted for each in (used, frame))
-    pd.testing.assert_frame_equal(told, untold)
+    with_usage = replay(used, references, ValueCap(2)).deleted
+    without_usage = replay(frame, references, ValueCap(2)).deleted
+    pd.testing.assert_frame_equal(with_usage, without_usage)
 
 
-def test_the_order_of_rows_and_references_does_not_matter_and_stays_as_it_was() -> None:
+def test_the_order_of_rows_and_references_does_not_matter() -> None:
     frame, references = six_episodes()
     shuffled = frame.iloc[random.default_rng(3).permutation(6)], references.iloc[::-1]
-    before = [each.copy(deep=True) for each in shuffled]
+    before = [table.copy(deep=True) for table in shuffled]
     odek = Pipeline.odek(keep=2)
     in_order = replay(frame, references, odek).deleted
     pd.testing.assert_frame_equal(replay(*shuffled, odek).deleted, in_order)
-    for each, same in zip(shuffled, before, strict=True):
-        pd.testing.assert_frame_equal(each, same)
+    for table, same in zip(shuffled, before, strict=True):
+        pd.testing.assert_frame_equal(table, same)
 
 
 @pytest.mark.parametrize(

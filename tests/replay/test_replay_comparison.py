@@ -43,11 +43,14 @@ def test_every_policy_lies_between_nothing_and_its_bound() -> None:
     assert table.loc["recent 30", "boot_tokens_p95"] == 300
 
 
-def test_references_are_those_of_the_store_itself_unless_others_are_given() -> None:
+def test_references_are_the_stores_own_by_default() -> None:
     frame = make_frame(*(row(f"m{n}", evidence_refs=(f"m{n // 2}",)) for n in range(40)))
     references = find_references(frame)
     assert len(references) > 30
-    own, given = (compare(frame, each, [KeepRecent(5)]).table for each in (None, references))
+    own, given = (
+        compare(frame, given_references, [KeepRecent(5)]).table
+        for given_references in (None, references)
+    )
     pd.testing.assert_frame_equal(own, given)
     assert compare(frame, policies=[]).table.index.tolist() == ["all"]
     empty = compare(frame[:0], policies=[KeepRecent(5)]).table
@@ -69,22 +72,22 @@ def test_processes_give_what_one_process_gives() -> None:
     frame, references = history()
     alone = replay_each(frame, references, POLICIES, workers=1)
     together = replay_each(frame, references, POLICIES, workers=2)
-    for one, other in zip(alone, together, strict=True):
-        assert one.policy == other.policy
-        pd.testing.assert_frame_equal(one.references, other.references)
-        pd.testing.assert_frame_equal(one.deleted, other.deleted)
-        pd.testing.assert_frame_equal(one.boot, other.boot)
+    for single, other in zip(alone, together, strict=True):
+        assert single.policy == other.policy
+        pd.testing.assert_frame_equal(single.references, other.references)
+        pd.testing.assert_frame_equal(single.deleted, other.deleted)
+        pd.testing.assert_frame_equal(single.boot, other.boot)
 
 
 def test_overlap_counts_rows_that_both_let_go() -> None:
     frame, references = history()
     replays = replay_each(frame, references, POLICIES[:2])
-    newest, budget = (set(one.deleted[c.MEMORY_ID]) for one in replays)
+    newest, budget = (set(result.deleted[c.MEMORY_ID]) for result in replays)
     both = len(newest & budget)
     assert overlap(replays).to_numpy().tolist() == [[len(newest), both], [both, len(budget)]]
     share = overlap(replays, share=True)
     assert share.iloc[0, 1] == both / len(newest)
-    lost = [~one.references["kept"] for one in replays]
+    lost = [~result.references["kept"] for result in replays]
     assert overlap(replays, of="lost").iloc[0, 1] == (lost[0] & lost[1]).sum()
     table = compare(frame, references, POLICIES[:2]).table
     assert table["lost_only_here"].iloc[0] == (lost[0] & ~lost[1]).sum()
@@ -120,7 +123,7 @@ def test_retiring_stands_below_deleting() -> None:
         assert words in Comparison("memory.db", both, references=100).next_steps()[2]
 
 
-def test_a_comparison_ends_with_the_cheapest_cap_that_serves_well() -> None:
+def test_a_comparison_ends_with_the_cheapest_sufficient_cap() -> None:
     table = compare(*history(), [KeepRecent(cap) for cap in (30, 400, 700)]).table
     good = [cap for cap in (30, 400, 700) if table.loc[f"recent {cap}", "served"] >= 0.9]
     assert 30 not in good
@@ -128,14 +131,14 @@ def test_a_comparison_ends_with_the_cheapest_cap_that_serves_well() -> None:
     assert f"memlab compact memory.db --policy recent --keep-recent {min(good)} " in next_steps[2]
 
 
-def test_what_keeps_all_and_what_retiring_does_not_change_is_said_in_one_line() -> None:
+def test_policies_without_effect_share_one_line() -> None:
     frame = make_episodes(10)
     frame[c.CREATED_AT] = frame[c.CREATED_AT].iloc[0] + pd.to_timedelta(range(10), unit="D")
     policies = [KeepRecent(5), KeepRecent(10), KeepRecent(500), Activation(5)]
-    found = compare(frame, policies=policies, retire=True)
-    assert len(found.table) == 9
-    shown = str(found)
-    labels = [label for label in found.table.index if f"\n  {label}  " in shown]
+    comparison = compare(frame, policies=policies, retire=True)
+    assert len(comparison.table) == 9
+    shown = str(comparison)
+    labels = [label for label in comparison.table.index if f"\n  {label}  " in shown]
     assert labels == ["recent 5", "activation 5", "all"]
     left_out = "4 lines with nothing to delete, 2 lines with nothing gained by retiring"
     assert f"left out: {left_out}" in shown

@@ -215,20 +215,20 @@ def test_a_budget_in_tokens_is_named_as_such() -> None:
 
 @pytest.mark.parametrize("unit", ["memories", "tokens"])
 def test_the_number_is_the_one_that_compact_is_offered(unit: str) -> None:
-    found = memlab.size(memlab.store_path("two_years"), unit=unit)
-    number = found.advice.number
-    assert f"{number:,}" in found.answer
-    assert f" {number} " in f"{found.next_steps()[0]} "
-    plan = memlab.plan(memlab.store_path("two_years"), memlab.KeepRecent(found.advice.keep_recent))
+    sizing = memlab.size(memlab.store_path("two_years"), unit=unit)
+    number = sizing.advice.number
+    assert f"{number:,}" in sizing.answer
+    assert f" {number} " in f"{sizing.next_steps()[0]} "
+    plan = memlab.plan(memlab.store_path("two_years"), memlab.KeepRecent(sizing.advice.keep_recent))
     if unit == "memories":
-        assert f"from {plan.boot_before.tokens:,} to {plan.boot_after.tokens:,}" in found.answer
+        assert f"from {plan.boot_before.tokens:,} to {plan.boot_after.tokens:,}" in sizing.answer
 
 
 def test_the_answer_is_the_title_and_a_field_for_scripts() -> None:
-    found = memlab.size(memlab.store_path("two_years"))
-    assert str(found).startswith(f"{found.answer}\n")
-    assert str(found.advice).startswith(f"{found.answer}\n")
-    assert found.to_dict()["answer"] == found.answer == found.advice.to_dict()["answer"]
+    sizing = memlab.size(memlab.store_path("two_years"))
+    assert str(sizing).startswith(f"{sizing.answer}\n")
+    assert str(sizing.advice).startswith(f"{sizing.answer}\n")
+    assert sizing.to_dict()["answer"] == sizing.answer == sizing.advice.to_dict()["answer"]
 
 
 def test_the_context_window_is_that_of_the_settings(tmp_path: Any) -> None:
@@ -238,10 +238,10 @@ def test_the_context_window_is_that_of_the_settings(tmp_path: Any) -> None:
 
 
 def test_retiring_by_use_is_said_with_what_it_served() -> None:
-    said = answer_by_use(
+    answer = answer_by_use(
         loaded=25_005, budget=16_838, served=0.92, limits=(0.71, 0.98), newest=0.79
     )
-    assert said == (
+    assert answer == (
         "Retiring by use cuts a start today from 25,005 to at most 16,838 tokens (13% → 8% of "
         "200,000); in that many it served 92% of the reads (71% to 98%), and the newest memories "
         "79%."

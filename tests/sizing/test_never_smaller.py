@@ -84,7 +84,7 @@ def stores(draw: st.DrawFn) -> list[Row]:
 def test_no_walk_on_a_random_history(
     recommend: Recommend, rows: list[Row], sizes: list[int], steps: list[str]
 ) -> None:
-    sized = [each | {"body": "x" * size} for each, size in zip(rows, cycle(sizes))]
+    sized = [columns | {"body": "x" * size} for columns, size in zip(rows, cycle(sizes))]
     with TemporaryDirectory() as folder:
         store = write_rows(Path(folder) / "memory.db", sized)
         numbers = [advice(store, recommend).number]
@@ -105,10 +105,10 @@ def test_what_a_runtime_deleted_makes_the_history_incomplete(tmp_path: Path) -> 
     assert after.memories == before.memories
     assert after.keep_recent is not None
     assert after.keep_recent >= 300
-    said = " ".join(after.would_change)
-    assert f"{deleted:,} memories were deleted without an archive" in said
-    assert "no smaller than 300, all prunable memories written since" in said
-    assert "references name nothing that is known: they count as misses" in said
+    conditions = " ".join(after.would_change)
+    assert f"{deleted:,} memories were deleted without an archive" in conditions
+    assert "no smaller than 300, all prunable memories written since" in conditions
+    assert "references name nothing that is known: they count as misses" in conditions
 
 
 def test_the_bound_is_all_that_was_written_since(tmp_path: Path) -> None:
@@ -139,20 +139,20 @@ def test_a_frame_that_is_no_past_has_no_gaps_to_size_by(tmp_path: Path) -> None:
 
 def test_no_more_names_are_lost_than_memories_were(tmp_path: Path) -> None:
     rows = episodes(30)
-    for each in rows[10:]:
-        each["evidence_refs_json"] = json.dumps([f"commit:{each['memory_id']}", "issue:e5"])
+    for columns in rows[10:]:
+        columns["evidence_refs_json"] = json.dumps([f"commit:{columns['memory_id']}", "issue:e5"])
     store = write_rows(tmp_path / "memory.db", rows)
     run_sql(store, "DELETE FROM memory_items WHERE rowid IN (5, 6)")
-    found = memlab.find_references(load_past(store))
+    references = memlab.find_references(load_past(store))
     # e5 from twenty rows; commit:e11 may be e6, but that is the same need
-    assert found[c.TARGET_POSITION].tolist() == [6] * 20
+    assert references[c.TARGET_POSITION].tolist() == [6] * 20
     assert memlab.evidence.count_references(load_past(store))["dangling"]["evidence"] == 19
 
 
 def test_a_reference_to_a_gap_reaches_further_than_what_was_kept(tmp_path: Path) -> None:
     rows = episodes(400)
-    for each in rows[200:]:
-        each["evidence_refs_json"] = '["issue:e1"]'
+    for columns in rows[200:]:
+        columns["evidence_refs_json"] = '["issue:e1"]'
     store = write_rows(tmp_path / "memory.db", rows)
     with SqliteMemoryStore(store) as opened:
         opened.compact_episodic(100)
@@ -161,11 +161,11 @@ def test_a_reference_to_a_gap_reaches_further_than_what_was_kept(tmp_path: Path)
     assert (sizing.references.rank > range(1, 101)).all()
 
 
-def test_what_the_deleted_rows_themselves_referred_to_is_not_forgotten(tmp_path: Path) -> None:
+def test_references_of_deleted_rows_are_not_forgotten(tmp_path: Path) -> None:
     rows = episodes(1200)
-    for n, each in enumerate(rows):
+    for n, columns in enumerate(rows):
         far = 60 + n % 60 if n < 700 else 1
-        each["evidence_refs_json"] = json.dumps([f"issue:e{n + 1 - far}"] if n + 1 > far else [])
+        columns["evidence_refs_json"] = json.dumps([f"issue:e{n + 1 - far}"] if n + 1 > far else [])
     store = write_rows(tmp_path / "memory.db", rows)
     before = advice(store).number
     assert 100 < before < 900

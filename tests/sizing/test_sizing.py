@@ -61,17 +61,17 @@ def test_a_cap_serves_and_loads_what_the_real_store_does(frame: pd.DataFrame, ca
     pairs = references[[c.TARGET_ID, c.AT_POSITION]].itertuples(index=False)
     served = [target in stages[int(at) - 1][0] for target, at in pairs]
     assert (Ranked.of(frame, Lifetimes.of(frame), references).rank <= cap).tolist() == served
-    found = prepare_sizing(frame, references).at([cap]).iloc[0]
+    line = prepare_sizing(frame, references).at([cap]).iloc[0]
     if served:
-        assert found["served_observed"] == pytest.approx(np.mean(served))
+        assert line["served_observed"] == pytest.approx(np.mean(served))
     tokens = frame.set_index(c.MEMORY_ID)[c.TOKENS]
     for name, then in {
         "boot_memories": np.sort([len(ids) for _, ids in stages[1:]]),
         "boot_tokens": np.sort([tokens[list(ids)].sum() for _, ids in stages[1:]]),
     }.items():
-        assert found[f"{name}_mean"] == pytest.approx(then.mean())
-        assert found[f"{name}_p95"] == then[int(np.ceil(0.95 * len(then))) - 1]
-        assert found[f"{name}_max"] == then[-1]
+        assert line[f"{name}_mean"] == pytest.approx(then.mean())
+        assert line[f"{name}_p95"] == then[int(np.ceil(0.95 * len(then))) - 1]
+        assert line[f"{name}_max"] == then[-1]
 
 
 @given(LIVES, st.booleans(), st.data())
@@ -104,8 +104,8 @@ def test_a_short_history_says_what_the_compiled_loops_say(frame: pd.DataFrame, c
         looped = history.largest_ranks(target, at).tolist()
         (kept,) = history.kept_over_time([cap])
     assert history.largest_ranks(target, at).tolist() == looped
-    for found in history.kept_over_time([cap, cap]):
-        np.testing.assert_array_equal(found, kept)
+    for computed in history.kept_over_time([cap, cap]):
+        np.testing.assert_array_equal(computed, kept)
 
 
 def test_a_short_history_loads_no_compiler() -> None:
@@ -114,19 +114,19 @@ def test_a_short_history_loads_no_compiler() -> None:
         "print(memlab.recommend_cap(memlab.load(memlab.store_path('three_hundred_issues'))))\n"
         "print('numba' in sys.modules)"
     )
-    told = subprocess.check_output([sys.executable, "-c", program], text=True)
-    assert "keep_recent" in told
-    assert told.splitlines()[-1] == "False"
+    printed = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert "keep_recent" in printed
+    assert printed.splitlines()[-1] == "False"
 
 
-def test_an_unknown_moment_of_supersession_counts_as_active_throughout() -> None:
-    gone = make_frame(row("a", superseded_by="gone"), "b", "c", row("d", evidence_refs=("a",)))
+def test_an_unknown_supersession_time_counts_as_active() -> None:
+    unknown = make_frame(row("a", superseded_by="gone"), "b", "c", row("d", evidence_refs=("a",)))
     older = make_frame("a", row("b", superseded_by="a"), "c", row("d", evidence_refs=("b",)))
-    for frame, rank in ((gone, 3), (older, 2)):
+    for frame, rank in ((unknown, 3), (older, 2)):
         assert Ranked.of(frame, Lifetimes.of(frame), find_references(frame)).rank.tolist() == [rank]
 
 
-def test_the_curve_at_the_present_is_what_one_compaction_would_leave() -> None:
+def test_the_curve_now_equals_one_compaction() -> None:
     frame = make_frame(
         row("old", tokens=100),
         row("skill", kind="procedural", tokens=7),
@@ -145,7 +145,7 @@ def test_the_curve_at_the_present_is_what_one_compaction_would_leave() -> None:
     assert curve["prunable_share_tokens"].tolist() == pytest.approx([0, 1 / 8, 31 / 38, 131 / 138])
 
 
-def test_a_store_without_references_has_a_curve_by_other_projects() -> None:
+def test_a_store_without_references_uses_other_projects() -> None:
     curve = cap_curve(make_episodes(5))
     assert curve[["served_own", "served_observed"]].isna().all(axis=None)
     assert curve["served"].tolist() == curve["served_elsewhere"].tolist()
@@ -158,7 +158,7 @@ def test_an_empty_store_has_one_cap() -> None:
     assert only["keep_recent"] == only["boot_tokens_p95"] == only["boot_memories_max"] == 0
 
 
-def test_rows_in_any_order_and_positions_with_gaps_give_the_same_curve() -> None:
+def test_row_order_and_gaps_do_not_change_the_curve() -> None:
     frame = make_episodes(60)
     rng = np.random.default_rng(1)
     at = rng.integers(1, 60, 40)
@@ -170,11 +170,11 @@ def test_rows_in_any_order_and_positions_with_gaps_give_the_same_curve() -> None
     ).sample(frac=1, random_state=2)
     before = spread.copy(deep=True), moved.copy(deep=True)
     pd.testing.assert_frame_equal(cap_curve(frame, references), cap_curve(spread, moved))
-    for each, copy in zip((spread, moved), before, strict=True):
-        pd.testing.assert_frame_equal(each, copy)
+    for table, copy in zip((spread, moved), before, strict=True):
+        pd.testing.assert_frame_equal(table, copy)
 
 
-def test_a_large_store_has_a_line_wherever_the_share_seen_changes() -> None:
+def test_a_large_store_has_a_line_per_change_of_share() -> None:
     frame = make_episodes(6000)
     rng = np.random.default_rng(1)
     at = rng.integers(1, 6000, 300)

@@ -33,7 +33,7 @@ def near(rows: int = 1000, *, references: int = 200, **columns: Any) -> World:
     return frame, make_references(frame, at, rng.integers(1, 21, references))
 
 
-def test_safe_and_likely_are_the_smallest_whose_limit_and_estimate_meet_the_target() -> None:
+def test_safe_and_likely_are_the_smallest_that_meet_the_target() -> None:
     frame, references = simulate_history(14, "steady", rows=3000)
     sizing = prepare_sizing(frame, references)
     for target in (0.5, 0.75, 0.9):
@@ -46,7 +46,7 @@ def test_safe_and_likely_are_the_smallest_whose_limit_and_estimate_meet_the_targ
             assert below < target <= there + 1e-9
 
 
-def test_a_store_without_references_gets_the_number_of_other_projects() -> None:
+def test_without_references_other_projects_give_the_number() -> None:
     advice = recommend_cap(make_episodes(1000))
     asked = memlab.law(1000, 0.9)
     assert advice.verdict is Verdict.FROM_OTHER_PROJECTS
@@ -58,14 +58,14 @@ def test_a_store_without_references_gets_the_number_of_other_projects() -> None:
     assert replace(advice, source="claude-mem:x.db").command() is None  # nothing deletes there
 
 
-def test_what_stands_in_is_of_the_same_kind_of_evidence_as_the_store_has() -> None:
+def test_the_prior_has_the_kind_of_evidence_of_the_store() -> None:
     frame, references = near()
-    told = references.assign(kind=pd.Categorical(references["kind"], REFERENCE_KINDS))
-    reads = told.assign(kind=pd.Categorical(["log"] * len(told), REFERENCE_KINDS))
-    both = pd.concat([told[::2], reads[1::2]])
-    laws = [prepare_sizing(frame, each).terms.law for each in (told, reads, both)]
+    own = references.assign(kind=pd.Categorical(references["kind"], REFERENCE_KINDS))
+    reads = own.assign(kind=pd.Categorical(["log"] * len(own), REFERENCE_KINDS))
+    both = pd.concat([own[::2], reads[1::2]])
+    laws = [prepare_sizing(frame, given).terms.law for given in (own, reads, both)]
     assert laws == [mixture_prior(0), mixture_prior(1), mixture_prior(0.5)]
-    shares = [prepare_sizing(frame, each).reads for each in (told, reads, both)]
+    shares = [prepare_sizing(frame, given).reads for given in (own, reads, both)]
     assert shares == [0, 1, pytest.approx(0.5, abs=0.01)]
     # and what one task reads is read at moments of its own
     of_one_task = frame.assign(source_task_ref="session:1")
@@ -77,14 +77,14 @@ def test_what_stands_in_is_of_the_same_kind_of_evidence_as_the_store_has() -> No
 
 
 def test_its_own_references_weigh_more_the_more_there_are() -> None:
-    told = few, some, many = [recommend_cap(*near(references=count)) for count in (5, 50, 900)]
+    advices = few, medium, many = [recommend_cap(*near(references=count)) for count in (5, 50, 900)]
     other = Verdict.FROM_OTHER_PROJECTS
-    assert [each.verdict for each in told] == [other, other, Verdict.OK]
-    assert few.weight < some.weight < 0.8 < many.weight
-    assert few.keep_recent > some.keep_recent > many.keep_recent
-    own = f"50 later needs seen in this store count {some.weight:.0%}"
-    assert f"{own}, the data of nine other projects {1 - some.weight:.0%}" in str(some)
-    assert some.missing == few.missing - (some.cluster_count - few.cluster_count)
+    assert [advised.verdict for advised in advices] == [other, other, Verdict.OK]
+    assert few.weight < medium.weight < 0.8 < many.weight
+    assert few.keep_recent > medium.keep_recent > many.keep_recent
+    own = f"50 later needs seen in this store count {medium.weight:.0%}"
+    assert f"{own}, the data of nine other projects {1 - medium.weight:.0%}" in str(medium)
+    assert medium.missing == few.missing - (medium.cluster_count - few.cluster_count)
     assert f"{few.missing} more references or reads" in str(few)
     assert many.missing == 0
     assert "more references or reads" not in str(many)
@@ -157,7 +157,7 @@ def test_a_verdict_comes_with_what_would_change_it(
         assert "deletes nothing yet; safe to repeat as the store grows" in advice.next_steps()[0]
 
 
-def test_references_that_every_cap_serves_leave_a_smaller_cap_for_the_target() -> None:
+def test_references_served_by_every_cap_lower_the_cap() -> None:
     frame, references = near(references=900)
     plain = recommend_cap(frame, references)
     frame.loc[:0, [c.LOAD_BEARING, c.PRUNABLE]] = [True, False]
@@ -177,7 +177,7 @@ def two_kinds() -> World:
     return frame, references
 
 
-def test_load_bearing_rows_over_the_budget_are_a_floor_no_cap_can_lower() -> None:
+def test_load_bearing_rows_over_the_budget_are_a_floor() -> None:
     frame, references = two_kinds()
     sizing = prepare_sizing(frame, references)
     budget = advise(in_tokens(sizing), token_budget=199)
@@ -208,14 +208,14 @@ def test_a_budget_below_the_target_gives_both_ends_of_the_trade() -> None:
         assert line.endswith(f"memory.db --keep-recent {end.keep_recent}    for the {what}")
     assert advice.policy is advice.command("memory.db") is None
     row = cap_curve(frame, references).loc[5]
-    said = f"caps up to 5 fit, which serves {row['served']:.1%} of references, limits"
-    assert f"{said} {row['low']:.1%} to {row['high']:.1%}" in str(advice)
+    words = f"caps up to 5 fit, which serves {row['served']:.1%} of references, limits"
+    assert f"{words} {row['low']:.1%} to {row['high']:.1%}" in str(advice)
     above = recommend_cap(frame, references, token_budget=2000)
     assert (above.verdict, above.keep_recent) == (Verdict.OK, free.keep_recent)
 
 
 @pytest.mark.parametrize("late", [[], [400] * 20], ids=["alike", "longer of late"])
-def test_the_budget_cap_is_the_largest_that_fits_now_and_in_95_percent(late: list[int]) -> None:
+def test_the_budget_cap_is_the_largest_that_fits(late: list[int]) -> None:
     tokens = np.append(np.random.default_rng(2).integers(1, 100, 500), late).astype(int)
     sizing = prepare_sizing(make_episodes(len(tokens), tokens=tokens))
     most = sizing.curve[["boot_tokens", "boot_tokens_p95"]].max(axis="columns")
@@ -226,7 +226,7 @@ def test_the_budget_cap_is_the_largest_that_fits_now_and_in_95_percent(late: lis
 @pytest.mark.parametrize(
     "recommend", [recommend_cap, partial(recommend_cap, token_budget=10), recommend_budget]
 )
-def test_a_store_of_one_memory_gets_a_number_that_deletes_nothing(recommend) -> None:
+def test_a_store_of_one_memory_gets_a_harmless_number(recommend) -> None:
     advice = recommend(make_episodes(1))
     assert (advice.verdict, advice.memories) == (Verdict.FROM_OTHER_PROJECTS, 1)
     assert advice.number >= advice.likely >= 1
@@ -249,7 +249,7 @@ def test_a_result_says_what_to_run_next_by_the_name_of_its_store(recommend) -> N
 
 
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
-def test_who_looks_farther_ahead_needs_more_and_is_told_until_when(recommend) -> None:
+def test_a_longer_horizon_needs_more_memories(recommend) -> None:
     near_ahead, far = (recommend(*near(references=60), until=until) for until in (1.2, 3.0))
     assert (near_ahead.until, far.until) == (1_200, 3_000)
     assert near_ahead.likely < far.likely
@@ -261,8 +261,8 @@ def pruned_by_hand(path: Path, *, after: int, count: int) -> pd.DataFrame:
     """The past of two years of memories, of which somebody deleted some without an archive."""
     store = memlab.copy_store(memlab.store_path("two_years"), path / "memory.db")
     episodes = "FROM memory_items WHERE kind = 'episodic' ORDER BY rowid"
-    some = f"SELECT rowid {episodes} LIMIT {count} OFFSET {after}"
-    run_sql(store, f"DELETE FROM memory_items WHERE rowid IN ({some})")
+    chosen = f"SELECT rowid {episodes} LIMIT {count} OFFSET {after}"
+    run_sql(store, f"DELETE FROM memory_items WHERE rowid IN ({chosen})")
     return memlab.load_past(store)
 
 
@@ -280,19 +280,19 @@ def test_memories_of_one_length_are_sized_as_by_number(tmp_path: Path, after: in
     assert budget.likely == budget.floor.tokens + 10 * (cap.likely + over)
     assert budget.served == pytest.approx(cap.served, abs=0.01 * over)
     assert (budget.weight, budget.track_record) == (cap.weight, cap.track_record)
-    gone = [note for note in budget.would_change if " were deleted without an archive" in note]
-    assert [note.split()[0] for note in gone] == ["700"] * (not whole)
+    deletions = [note for note in budget.would_change if " were deleted without an archive" in note]
+    assert [note.split()[0] for note in deletions] == ["700"] * (not whole)
 
 
-def test_a_budget_has_room_for_all_written_since_a_deletion_without_archive(tmp_path: Path) -> None:
+def test_a_budget_fits_all_since_an_unarchived_deletion(tmp_path: Path) -> None:
     frame = pruned_by_hand(tmp_path, after=0, count=2_000)
     since = frame.loc[frame[c.PRUNABLE], c.TOKENS].sum()
     whole = memlab.load(memlab.store_path("two_years"))
-    numbers = (recommend_budget(each, target=0.5).max_tokens for each in (whole, frame))
+    numbers = (recommend_budget(past, target=0.5).max_tokens for past in (whole, frame))
     assert next(numbers) < since <= next(numbers)
 
 
-def test_a_safe_budget_keeps_what_the_policy_keeps_and_meets_the_target() -> None:
+def test_a_safe_budget_meets_the_target() -> None:
     frame, references = work()
     frame[c.TOKENS] = 3 + np.arange(len(frame)) % 16
     advice = recommend_budget(frame, references, target=0.5)

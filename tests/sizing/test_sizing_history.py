@@ -16,7 +16,7 @@ from tests.support.histories import DRIFTS, simulate_history
 REAL = ("history-uv", "history-bevy", "history-arrow-rs")
 
 
-def test_seventeen_cuts_in_twenty_of_simulated_histories_reach_their_target() -> None:
+def test_simulated_histories_reach_their_target() -> None:
     until = 1.4  # as far as the fifth after the earliest cut
     simulated = pd.concat(
         backtest_cap(*simulate_history(seed, drift), until=until).assign(drift=drift)
@@ -24,14 +24,14 @@ def test_seventeen_cuts_in_twenty_of_simulated_histories_reach_their_target() ->
         for seed in range(1000 * place + 100, 1000 * place + 107)
     )
     assert simulated["keep_recent"].notna().all()
-    told = simulated[simulated["achieved"].notna()]  # references followed
-    assert len(told) >= 0.95 * len(simulated)
-    assert told["reached"].mean() >= 0.85
-    assert (told["keep_recent"] / told["needed"]).median() < 2.5
-    assert told.loc[told["drift"] == "growing", "reached"].mean() >= 0.7
+    followed = simulated[simulated["achieved"].notna()]  # references followed
+    assert len(followed) >= 0.95 * len(simulated)
+    assert followed["reached"].mean() >= 0.85
+    assert (followed["keep_recent"] / followed["needed"]).median() < 2.5
+    assert followed.loc[followed["drift"] == "growing", "reached"].mean() >= 0.7
 
 
-def test_seventeen_cuts_in_twenty_of_real_histories_reach_their_target(real_store) -> None:
+def test_real_histories_reach_their_target(real_store) -> None:
     tests = pd.concat([backtest_cap(memlab.load(real_store(name))) for name in REAL])
     assert set(tests["verdict"]) <= {"ok", "from-other-projects"}
     assert tests["reached"].mean() >= 0.85
@@ -47,7 +47,7 @@ def test_a_choice_before_a_cut_is_the_advice_of_that_day(seed: int) -> None:
     assert chosen == recommend_cap(then, known).keep_recent
 
 
-def test_what_was_needed_is_the_smallest_cap_that_meets_the_target() -> None:
+def test_the_needed_cap_is_the_smallest_that_meets_the_target() -> None:
     frame = make_episodes(100)
     references = make_references(frame, [80, 81, 82, 83, 84], [1, 2, 3, 4, 50])
     row = backtest_cap(frame, references, target=0.8, cuts=(0.8,)).iloc[0]
@@ -62,7 +62,7 @@ def test_a_stretch_without_references_needs_nothing() -> None:
     assert backtest_cap(make_frame())["needed"].isna().all()
 
 
-def test_a_poor_record_stands_in_the_headline_and_widens_the_limits() -> None:
+def test_a_poor_track_record_widens_the_limits() -> None:
     # few references, of which those after two of the cuts lie far back
     frame, references = simulate_history(11, "steady", rows=3000)
     sizing = prepare_sizing(frame, references)
@@ -96,7 +96,9 @@ def test_a_worse_surprise_widens_more_and_none_does_not() -> None:
     frame = make_episodes(2000)
     at = np.arange(100, 2000, 5)
     distances = (np.where(at < 1600, 1 + at % 5, back) for back in (5, 30, 600))
-    sizings = (prepare_sizing(frame, make_references(frame, at, each)) for each in distances)
+    sizings = (
+        prepare_sizing(frame, make_references(frame, at, distance)) for distance in distances
+    )
     scales = [interval_inflation_of(sizing.cuts) for sizing in sizings]
     assert scales[0] == 1
     assert scales == sorted(scales)
@@ -116,7 +118,14 @@ def test_a_record_counts_only_cuts_that_references_followed() -> None:
 
 def test_more_than_one_miss_in_four_is_a_poor_record() -> None:
     counts = [(0, 0), (4, 0), (4, 1), (4, 2), (3, 1), (1, 1)]
-    assert [TrackRecord(*each).poor for each in counts] == [False, False, False, True, True, True]
+    assert [TrackRecord(*arguments).poor for arguments in counts] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def with_gaps() -> pd.DataFrame:
@@ -199,7 +208,7 @@ def test_quantiles_are_of_the_references_of_their_part() -> None:
     assert none["p50"].isna().all()
 
 
-def test_caps_along_are_those_of_stretches_in_which_the_store_doubled() -> None:
+def test_caps_over_time_are_those_of_doublings() -> None:
     frame = make_episodes(800)
     at = [*range(400, 800, 20), *range(200, 400, 20), 150, 160]
     references = make_references(frame, at, [7] * len(at))

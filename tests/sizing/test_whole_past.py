@@ -78,10 +78,10 @@ def compacted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def test_what_is_said_of_the_past_is_the_same(whole: Path, compacted: Path) -> None:
-    expected, found = (load_past(store) for store in (whole, compacted))
+    expected, partial = (load_past(store) for store in (whole, compacted))
     for ask in (memlab.find_references, age_ranks, backtest_cap):
-        pd.testing.assert_frame_equal(ask(found), ask(expected))
-    then, now = (memlab.sizing.prepare_sizing(past) for past in (expected, found))
+        pd.testing.assert_frame_equal(ask(partial), ask(expected))
+    then, now = (memlab.sizing.prepare_sizing(past) for past in (expected, partial))
     pd.testing.assert_frame_equal(now.curve[PAST], then.curve[PAST])
     there = memlab.load(compacted)
     assert now.present.prunable == there[c.PRUNABLE].sum()
@@ -90,7 +90,7 @@ def test_what_is_said_of_the_past_is_the_same(whole: Path, compacted: Path) -> N
     for name in ("keep_recent", "interval", "served", "references", "weight", "memories"):
         assert getattr(after, name) == getattr(before, name), name
     policies = [KeepRecent(50), TimeToLive()]
-    tables = [compare(past, None, policies, workers=1).table for past in (expected, found)]
+    tables = [compare(past, None, policies, workers=1).table for past in (expected, partial)]
     pd.testing.assert_frame_equal(tables[1], tables[0])
 
 
@@ -124,12 +124,12 @@ def emptied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_a_function_that_is_given_a_store_looks_at_its_whole_past(name: str, emptied: Path) -> None:
-    found, expected = (ASKED[name](each) for each in (emptied, load_past(emptied)))
+def test_functions_of_a_store_read_its_whole_past(name: str, emptied: Path) -> None:
+    whole, expected = (ASKED[name](given) for given in (emptied, load_past(emptied)))
     if isinstance(expected, pd.DataFrame):
-        pd.testing.assert_frame_equal(found, expected)
+        pd.testing.assert_frame_equal(whole, expected)
     else:
-        assert str(found) == str(expected)
+        assert str(whole) == str(expected)
 
 
 def test_a_store_may_be_named_in_every_way_that_it_can_be_loaded(emptied: Path) -> None:
@@ -165,8 +165,8 @@ def test_a_frame_without_its_past_is_sized_with_a_warning(emptied: Path, whole: 
 def test_growth_was_the_same_until_something_was_deleted(whole: Path, compacted: Path) -> None:
     curves = [growth_curve(load_past(store), freq="D") for store in (whole, compacted)]
     before = curves[0].index[curves[0].index < min(NOON, curves[0].index[-1])]
-    expected, found = (curve.loc[before] for curve in curves)
-    pd.testing.assert_frame_equal(found, expected, check_freq=False)
+    expected, grown = (curve.loc[before] for curve in curves)
+    pd.testing.assert_frame_equal(grown, expected, check_freq=False)
     assert len(before) > 5
-    assert found.attrs[c.CAVEAT] == expected.attrs[c.CAVEAT] == ""
+    assert grown.attrs[c.CAVEAT] == expected.attrs[c.CAVEAT] == ""
     assert curves[1][c.PRUNABLE].iloc[-1] == int(memlab.load(compacted)[c.PRUNABLE].sum())

@@ -74,7 +74,8 @@ COMMANDS = (
     "show {}",
     "size {}",
     "doctor {}",
-    "report {} -o {out}/page.html",
+    "report {} --chart growth -o {out}/chart.svg",
+    pytest.param("report {} -o {out}/page.html", marks=pytest.mark.long),  # 3 s of drawing
     "maintain {}",
     "archive {} --drop-before 2030-01-01",
 )

@@ -245,7 +245,7 @@ def test_two_deletions_are_undone_the_last_one_first(own: MemoryBrowser, tmp_pat
     assert memlab.load(tmp_path / "memory.db").equals(before)
 
 
-def test_a_load_bearing_selection_is_refused_with_what_to_do_instead(own: MemoryBrowser) -> None:
+def test_a_load_bearing_selection_is_refused(own: MemoryBrowser) -> None:
     own.select(["d1"])
     own.plan_button.click()
     assert "--supersede d1=NEWER" in own.planned.value

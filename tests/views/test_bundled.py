@@ -42,10 +42,10 @@ def generate() -> Iterator[ModuleType]:
 def test_the_generators_make_what_is_committed_byte_for_byte(generate: ModuleType) -> None:
     assert store_names() == STORES == tuple(sorted(generate.STORES))
     claude = import_module("generate_claude")
-    reads = (DATA / f"looked_up.{each}.jsonl" for each in ("reads", "searches"))
-    found = [DATA / "odek.reads.jsonl", *reads, *(DATA / "odek").iterdir()]
-    found += [path for path in (DATA / "claude").rglob("*") if path.is_file()]
-    committed = {str(path.relative_to(DATA)): path.read_bytes() for path in found}
+    reads = (DATA / f"looked_up.{kind}.jsonl" for kind in ("reads", "searches"))
+    paths = [DATA / "odek.reads.jsonl", *reads, *(DATA / "odek").iterdir()]
+    paths += [path for path in (DATA / "claude").rglob("*") if path.is_file()]
+    committed = {str(path.relative_to(DATA)): path.read_bytes() for path in paths}
     made = generate.odek_folder() | claude.claude_folder()
     made["looked_up.reads.jsonl"] = generate.looked_up_reads()
     made["looked_up.searches.jsonl"] = generate.looked_up_searches()
@@ -53,7 +53,7 @@ def test_the_generators_make_what_is_committed_byte_for_byte(generate: ModuleTyp
     assert sum(map(len, committed.values())) < 1_500_000
 
 
-def test_the_memory_and_its_transcripts_are_what_their_readme_says(tmp_path: Path) -> None:
+def test_the_bundled_memory_matches_its_readme(tmp_path: Path) -> None:
     memory = DATA / "claude" / "projects" / "-home-mara-harbor" / "memory"
     frame = memlab.load(memory)
     facts = ClaudeCode(memory).extra_report().said
@@ -76,7 +76,7 @@ def test_the_folder_of_episodes_is_what_its_readme_says() -> None:
     assert 0.05 <= len(near_duplicates(frame, NearDuplicate())) / len(frame) <= 0.15
 
 
-def test_what_is_looked_up_is_as_uneven_as_in_the_stores_it_is_simulated_after() -> None:
+def test_looked_up_is_as_uneven_as_public_stores() -> None:
     reads = memlab.read_access_log(DATA / "looked_up.reads.jsonl")["memory_id"].value_counts()
     frame = memlab.load(memlab.store_path("looked_up"))
     shares = [float((reads >= times).sum()) / frame["prunable"].sum() for times in (1, 2, 3)]
@@ -85,7 +85,7 @@ def test_what_is_looked_up_is_as_uneven_as_in_the_stores_it_is_simulated_after()
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_the_generator_makes_the_committed_store_row_for_row_and_small(
+def test_the_generator_makes_the_committed_store(
     name: str, generate: ModuleType, tmp_path: Path
 ) -> None:
     path = tmp_path / "store.db"
@@ -119,17 +119,17 @@ def test_the_readme_states_the_counts_of_the_store(name: str) -> None:
     assert stated == [len(frame), *counts, len(frame) - len(active)]
 
 
-def test_needs_in_two_years_reach_as_far_back_as_the_readme_states() -> None:
+def test_needs_in_two_years_match_the_readme() -> None:
     frame = memlab.load(memlab.store_path("two_years"))
-    found = memlab.find_references(frame).query("kind == 'evidence'")
-    ranks = memlab.sizing.age_ranks(frame, found)["age_rank"]
+    references = memlab.find_references(frame).query("kind == 'evidence'")
+    ranks = memlab.sizing.age_ranks(frame, references)["age_rank"]
     is_rejected = frame["tags"].map(lambda tags: "rejected-path" in tags)
     episodes = int(((frame["kind"] == "episodic") & ~is_rejected).sum())
-    share = found["target_id"].nunique() / episodes
+    share = references["target_id"].nunique() / episodes
     nine, most = ranks.quantile([0.9, 0.99])
     assert (
-        f"{len(found)} references to {share:.1%} of the episodes, median {ranks.median():.0f}, "
-        f"90th percentile {nine:.0f}, 99th {most:.0f}."
+        f"{len(references)} references to {share:.1%} of the episodes, "
+        f"median {ranks.median():.0f}, 90th percentile {nine:.0f}, 99th {most:.0f}."
     ) in README
 
 
@@ -180,7 +180,7 @@ def test_each_name_is_set_once_in_every_copy(tmp_path: Path) -> None:
 def test_copies_for_no_store_are_those_of_bundled_data(tmp_path: Path) -> None:
     for copy in copy_notebooks(tmp_path):
         tags = [cell.metadata.get("tags", ()) for cell in nbformat.read(copy, as_version=4).cells]
-        assert not any("unanswered" in some for some in tags)
+        assert not any("unanswered" in tag for tag in tags)
 
 
 @pytest.mark.long

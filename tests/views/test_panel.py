@@ -55,8 +55,8 @@ def facts(panel: SizingPanel) -> dict[str, str]:
 
 def alt(shown: str) -> str:
     """What is said of a picture to somebody who does not see it."""
-    (said,) = re.findall(r'<img alt="([^"]+)"', shown)
-    return unescape(said)
+    (alternative,) = re.findall(r'<img alt="([^"]+)"', shown)
+    return unescape(alternative)
 
 
 def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame) -> None:
@@ -70,12 +70,12 @@ def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame
 def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, sizing: Sizing) -> None:
     for cap in (0, 1, 137, 250, 2_864):
         panel.keep_recent.value = cap
-        said = facts(panel)
+        shown = facts(panel)
         figures = sizing.curve.loc[cap]
         low, high, p95 = figures[["low", "high", "boot_tokens_p95"]]
         share = figures["prunable_share"], figures["prunable_share_tokens"]
         under = f"{figures['boot_memories']:,.0f} memories, {figures['boot_tokens']:,.0f} tokens"
-        assert said == {
+        assert shown == {
             "keep_recent": f"{cap:,}",
             "references served": f"{figures['served']:.1%} (limits {low:.1%} to {high:.1%})",
             "other projects alone": f"{figures['served_elsewhere']:.1%}",
@@ -89,7 +89,7 @@ def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, sizing: Sizing) 
         }
 
 
-def test_slider_and_box_move_each_other_numbers_pictures_and_command(panel: SizingPanel) -> None:
+def test_slider_and_box_move_together_and_update_the_panel(panel: SizingPanel) -> None:
     assert panel.slider.value == panel.keep_recent.value == panel.advice.keep_recent
     before = panel.curve_picture.value, panel.trade_off_picture.value
     panel.slider.value = 250
@@ -97,10 +97,13 @@ def test_slider_and_box_move_each_other_numbers_pictures_and_command(panel: Sizi
     assert panel.command_line in unescape(panel.command.value)
     for shown, earlier in zip((panel.curve_picture, panel.trade_off_picture), before, strict=True):
         assert shown.value != earlier
-        said = alt(shown.value)
-        assert "keep_recent = 250 serves 87.1%" in said
-        assert f"{panel.advice.keep_recent:,} is safe, {panel.advice.likely:,} is likely" in said
-        assert "target 90%" in said
+        description = alt(shown.value)
+        assert "keep_recent = 250 serves 87.1%" in description
+        assert (
+            f"{panel.advice.keep_recent:,} is safe, {panel.advice.likely:,} is likely"
+            in description
+        )
+        assert "target 90%" in description
     panel.keep_recent.value = 253
     assert (panel.slider.value, panel.keep_recent.value) == (253, 253)
     texts = dict(zip(panel.slider.values, panel.slider.texts, strict=True))
@@ -108,7 +111,7 @@ def test_slider_and_box_move_each_other_numbers_pictures_and_command(panel: Sizi
     assert list(texts) == sorted(texts)
 
 
-def test_a_target_and_a_budget_change_the_recommendation_and_the_cap_only_when_asked(
+def test_target_and_budget_change_the_recommendation(
     panel: SizingPanel, frame: pd.DataFrame
 ) -> None:
     cap = panel.keep_recent.value
@@ -128,7 +131,7 @@ def test_a_target_and_a_budget_change_the_recommendation_and_the_cap_only_when_a
     assert panel.token_budget.nothing == "no budget"
 
 
-def test_it_opens_where_the_settings_say_at_the_cap_that_sizing_recommends(tmp_path: Path) -> None:
+def test_it_opens_at_the_settings_and_the_recommended_cap(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(60))
     settings = tmp_path / "memlab.toml"
     settings.write_text('log = ["reads.jsonl"]\ntarget = 0.8\ntoken_budget = 40_000\n')
@@ -204,7 +207,7 @@ def test_hardly_any_rows_are_explored(tmp_path: Path, count: int) -> None:
     assert facts(panel)["would go now"] == f"{count} of {count} prunable memories"
 
 
-def test_text_of_a_store_is_not_markup_and_the_command_quotes_its_name(tmp_path: Path) -> None:
+def test_text_of_a_store_is_escaped_in_the_panel(tmp_path: Path) -> None:
     loud = row("<img src=x onerror=alert(1)>", "semantic", title="<script>alert(1)</script>")
     path = write_rows(tmp_path / "my 'odd' <b>.db", [loud, *episodes(100)])
     panel = explore(path)
@@ -268,7 +271,7 @@ def test_exploring_writes_nothing_and_takes_a_target_of_ones_own(tmp_path: Path)
     assert "92.5% of later needs are served" in panel.text
     panel.slider.value = 100
     assert path.read_bytes() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["memory.db"]
+    assert [path.name for path in tmp_path.iterdir()] == ["memory.db"]
     with pytest.raises(ValueError, match=r"target must lie between 0\.5 and 0\.99, not 0\.3"):
         explore(path, target=0.3)
 
@@ -291,7 +294,7 @@ def test_without_ipywidgets_the_message_says_what_to_install(
         SizingPanel(sizing, make_episodes(1), store="", target=0.9, token_budget=None)
 
 
-def test_of_a_store_that_is_looked_up_it_speaks_of_what_is_recalled_from() -> None:
+def test_a_searched_store_is_described_by_recall() -> None:
     frame = make_episodes(40)
     frame.attrs[c.RECALLED] = True
     panel = explore(frame)

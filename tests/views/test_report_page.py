@@ -30,8 +30,8 @@ NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
 def words_of(page: str, within: str = "") -> list[str]:
     """What a person reads on a page, or in its tables alone."""
     text = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
-    found = (unescape(words).strip() for words in re.findall(rf"{within}>([^<]+)", text))
-    return [words for words in found if words]
+    texts = (unescape(words).strip() for words in re.findall(rf"{within}>([^<]+)", text))
+    return [words for words in texts if words]
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,7 @@ def small(tmp_path: Path, rows: list[tuple[object, ...]], **asked: object) -> Fi
     return examine(memlab.load_past(write_rows(tmp_path / "memory.db", rows)), now=NOW, **asked)
 
 
-def test_the_number_its_evidence_its_tokens_and_the_next_command_come_before_all_else(
-    page: str, findings: Findings
-) -> None:
+def test_the_number_and_its_evidence_come_first(page: str, findings: Findings) -> None:
     words = words_of(page)
     first = " ".join(words[: words.index("About this report")])
     advice = findings.advice
@@ -90,7 +88,7 @@ def test_what_a_cap_costs_at_start_is_one_figure(findings: Findings, page: str) 
     assert f"{p95:,}" not in words
 
 
-def test_a_page_says_whose_it_is_has_its_contents_asks_for_nothing_and_is_small(page: str) -> None:
+def test_a_page_is_small_and_loads_nothing(page: str) -> None:
     assert "2026-06-30 18:00 UTC" in page
     assert f"memlab {memlab.__version__}" in page
     assert "<title>Memory report: two_years.db</title>" in page
@@ -102,43 +100,43 @@ def test_a_page_says_whose_it_is_has_its_contents_asks_for_nothing_and_is_small(
 
 
 def test_what_is_asked_reaches_every_section(past: pd.DataFrame) -> None:
-    found = examine(past, now=NOW, keep_recent=321, target=0.8, token_budget=60_000)
-    facts = dict(found.sheet().facts)
+    findings = examine(past, now=NOW, keep_recent=321, target=0.8, token_budget=60_000)
+    facts = dict(findings.sheet().facts)
     assert facts["target"].startswith("80.0% ")
     assert facts["figures below"].startswith("keep_recent = 321, which serves ")
-    assert "--keep-recent 321" in found.next_steps()[0]
-    said = {}
-    for section in sections_of(found):
-        drawn = (chart.alt for chart in draw_section(section.anchor, found))
-        said[section.anchor] = " ".join([section.title, *drawn, *map(str, section.tables)])
+    assert "--keep-recent 321" in findings.next_steps()[0]
+    texts = {}
+    for section in sections_of(findings):
+        drawn = (chart.alt for chart in draw_section(section.anchor, findings))
+        texts[section.anchor] = " ".join([section.title, *drawn, *map(str, section.tables)])
     for anchor in ("effect", "references", "served"):
-        assert "321" in said[anchor], anchor
+        assert "321" in texts[anchor], anchor
     for anchor in ("served", "record"):
-        assert "80%" in said[anchor], anchor
-    assert said["served"].count("budget") > 1
+        assert "80%" in texts[anchor], anchor
+    assert texts["served"].count("budget") > 1
 
 
 def test_a_log_reaches_the_answer_and_the_references(past: pd.DataFrame, tmp_path: Path) -> None:
     reads = past.iloc[100:110][["memory_id"]].assign(at=NOW - timedelta(days=1))
     reads.to_csv(log := tmp_path / "reads.csv", index=False)
-    found = examine(past, now=NOW, log=log)
-    assert found.advice.references == examine(past, now=NOW).advice.references + 10
-    section = next(each for each in sections_of(found) if each.anchor == "references")
+    findings = examine(past, now=NOW, log=log)
+    assert findings.advice.references == examine(past, now=NOW).advice.references + 10
+    section = next(section for section in sections_of(findings) if section.anchor == "references")
     assert ("read", FOUND["log"][1], 10) in section.tables[0].rows
     assert "Reads come from reads.csv." in section.words
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_reads_bring_a_section_on_whether_age_or_use_tells_what_is_next(findings: Findings) -> None:
+def test_reads_add_a_section_on_age_or_use(findings: Findings) -> None:
     store = memlab.store_path("looked_up")
     log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
     searched = examine(store, now=NOW, log=log)
-    (section,) = (each for each in sections_of(searched) if each.anchor == "usage")
+    (section,) = (section for section in sections_of(searched) if section.anchor == "usage")
     assert section.words == [sentence(searched.usage.answer)]
     assert ("age or use", searched.usage.answer) in searched.sheet().facts
     panel = memlab.explore(searched.evidence.past, searched.evidence.references)
     assert searched.usage.answer in panel.text
-    assert "usage" not in {each.anchor for each in sections_of(findings)}
+    assert "usage" not in {section.anchor for section in sections_of(findings)}
     assert findings.usage.answer not in str(findings)
 
 
@@ -148,25 +146,26 @@ def test_where_use_says_more_the_answer_is_to_retire_by_it(tmp_path: Path) -> No
     lines = said("size", store, "--log", log).splitlines()
     words = next(line for line in lines if line.startswith("Retiring by use cuts "))
     step = next(line for line in lines if line.startswith("next: ")).split("    ")[0]
-    found = examine(store, log=log)
-    sections = [*sections_of(found)]
-    assert found.sheet().title == words
-    assert found.next_steps()[0].startswith(step)
-    assert "effect" not in {each.anchor for each in sections}
+    findings = examine(store, log=log)
+    sections = [*sections_of(findings)]
+    assert findings.sheet().title == words
+    assert findings.next_steps()[0].startswith(step)
+    assert "effect" not in {section.anchor for section in sections}
     assert len(sections) < 9
-    of_frame = StoreHistory.from_frame(found.evidence.past, log=found.evidence.log)
-    alone = replace(found, evidence=of_frame)
+    of_frame = StoreHistory.from_frame(findings.evidence.past, log=findings.evidence.log)
+    alone = replace(findings, evidence=of_frame)
     assert alone.sheet().title.startswith("Keep all for now: ")
 
 
-def test_a_store_is_drawn_beside_the_law_of_its_own_kind_of_evidence(findings: Findings) -> None:
+def test_a_store_is_drawn_beside_the_law_of_its_evidence(findings: Findings) -> None:
     store = memlab.store_path("looked_up")
     log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
-    for found, needs in ((findings, "references"), (examine(store, now=NOW, log=log), "reads")):
-        assert draw("law", found).axes[0].get_ylabel() == f"cap that serves 90% of {needs}"
+    searched = examine(store, now=NOW, log=log)
+    for examined, needs in ((findings, "references"), (searched, "reads")):
+        assert draw("law", examined).axes[0].get_ylabel() == f"cap that serves 90% of {needs}"
 
 
-def test_where_a_budget_forbids_every_cap_or_the_target_that_is_said(past: pd.DataFrame) -> None:
+def test_a_budget_below_every_cap_or_the_target_is_named(past: pd.DataFrame) -> None:
     found = examine(past, now=NOW, token_budget=5_000)
     assert found.sheet().title.startswith("Load-bearing memories take 6,491 tokens")
     assert found.next_steps()[0].startswith("next: memlab floor two_years.db ")
@@ -177,7 +176,7 @@ def test_where_a_budget_forbids_every_cap_or_the_target_that_is_said(past: pd.Da
     assert f"--keep-recent {found.advice.budget_cap} " in found.next_steps()[0]
 
 
-def test_where_the_safe_cap_deletes_nothing_the_likely_one_is_the_next_step(tmp_path: Path) -> None:
+def test_the_likely_cap_is_next_where_the_safe_one_is_idle(tmp_path: Path) -> None:
     found = small(tmp_path, episodes(60), until=2.0)
     advice = found.advice
     safe, likely, *_ = found.next_steps()
@@ -282,7 +281,7 @@ def test_the_page_on_the_bundled_store_says_when_it_was_made(tmp_path: Path) -> 
     assert words[words.index("as of") + 1].startswith("2026-06-30")
 
 
-def test_a_store_of_which_nothing_is_loaded_is_not_said_to_be_loaded(tmp_path: Path) -> None:
+def test_a_store_that_is_not_loaded_is_not_called_loaded(tmp_path: Path) -> None:
     write_odek(tmp_path / "odek", [f"fact {number}" for number in range(40)])
     found = examine(memlab.load_past(f"odek:{tmp_path}/odek"), now=NOW, keep_recent=5)
     page = page_of(found)
