@@ -1,15 +1,19 @@
 """What `Activation` serves beside the newest as many, on public stores of agents that search.
 
-    python .ci/bench/bench_activation.py [FOLDER] [--between | --chosen]
+    python .ci/bench/bench_activation.py [FOLDER] [--between | --limits | --chosen]
+                                         [--every-hit] [--silent]
 
 FOLDER is as for data/fit_law.py. Caps and budgets are 10, 25 and 50 % of what a store holds in the
 end, what is not kept is retired every night, and the last two thirds of the reads count, a memory
 once a day. Prints the share that each serves, the points above the newest, and the worst tenth of
 the stores; once with every read seen, once where a read of what is loaded leaves no trace. Nothing
-is fitted, so no store is left out.
+is fitted, so no store is left out. A read is the best hit of a search, the stricter guess at what
+was used; with --every-hit every hit is, as a harvest counts them.
 
 --between measures by how much what a budget serves differs from one stretch of a store to the next,
-which `memlab.evidence.usage.BETWEEN` takes over. --chosen shows what is served with other values of
+which `memlab.evidence.usage.BETWEEN` takes over. --limits tests the limits of a budget by use on
+the next stretch of each store. With --silent a read of what is loaded leaves no trace in either.
+--chosen shows what is served with other values of
 the three numbers that were chosen on these stores.
 """
 
@@ -24,13 +28,16 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as c
-from memlab.evidence.prior import DEFAULT_UNTIL
+from memlab.evidence import use_times
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.references import find_references
+from memlab.evidence.usage import FEWEST as FEWEST_FOR_A_VERDICT
+from memlab.evidence.usage import share_with_limits
 from memlab.frame.fields import Flags
 from memlab.frame.loading import load
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
-from memlab.policies import Activation, KeepRecent, Policy, TokenBudget, activation
-from memlab.replay.by_use import GROWN
+from memlab.policies import Activation, KeepRecent, Policy, TokenBudget
+from memlab.replay.by_use import GROWN, LADDER
 from memlab.replay.life import ReplayHistory, life_of
 from memlab.replay.walk import walk_through
 from memlab.store.sqlite_store import SqliteMemoryStore
@@ -41,6 +48,9 @@ LONGEST = 2_000
 """Characters of notes where no length is known; of one alone, the median of its store."""
 FEWEST = 8
 ENOUGH = 12
+CUTS = (0.6, 0.7, 0.8, 0.9)
+"""Shares of a history at which it is cut into what was and what comes."""
+TARGET = 0.8
 CHOSEN = {
     "SHORTEST_DAYS": (0.1, 0.5, 1.0, 2.0),
     "LENGTH_POWER": (0.0, 0.2, 0.4, 0.6, 1.0),
@@ -48,8 +58,8 @@ CHOSEN = {
 }
 
 
-def lives(folder: Path) -> Iterator[tuple[str, ReplayHistory]]:
-    """Yield each store's name, and its notes with the best hit of each search."""
+def lives(folder: Path, *, every_hit: bool) -> Iterator[tuple[str, ReplayHistory]]:
+    """Yield each store's name, and its notes with the best hit, or every hit, of each search."""
     for path in sorted(folder.glob("recalls-*-memories.csv.gz")):
         name = path.name.removesuffix("-memories.csv.gz")
         notes = pd.read_csv(path)
@@ -64,7 +74,8 @@ def lives(folder: Path) -> Iterator[tuple[str, ReplayHistory]]:
                 store.put(item)
             frame = load(store)
         reads = pd.read_csv(folder / f"{name}-reads.csv.gz")
-        reads = reads[reads["best"] == 1]
+        if not every_hit:
+            reads = reads[reads["best"] == 1]
         at = pd.to_datetime(reads["at"], utc=True)
         log = pd.DataFrame({c.MEMORY_ID: "m" + reads["position"].astype(str), c.AT: at})
         needs = find_references(frame, log, only_log=True)
@@ -90,10 +101,10 @@ def kept(
     return done.references["kept"].to_numpy(dtype=bool)
 
 
-def measure(folder: Path) -> None:
+def measure(folder: Path, *, every_hit: bool) -> None:
     """Print what is served, and the points above the newest."""
     rows = []
-    for name, life in lives(folder):
+    for name, life in lives(folder, every_hit=every_hit):
         late = np.arange(len(life.at)) >= len(life.at) / 3
         if late.sum() < FEWEST:
             continue
@@ -117,12 +128,12 @@ def measure(folder: Path) -> None:
             print(f"\n{rule}, points above {newest}\n{summary.round(1).T.to_string()}")
 
 
-def measure_chosen(folder: Path) -> None:
+def measure_chosen(folder: Path, *, every_hit: bool) -> None:
     """Print what is served with other values of the numbers that were chosen."""
-    stores = [life for _, life in lives(folder)]
+    stores = [life for _, life in lives(folder, every_hit=every_hit)]
     for name, values in CHOSEN.items():
         for value in values:
-            with patch.object(activation, name, value):
+            with patch.object(use_times, name, value):
                 served = []
                 for life in stores:
                     late = np.arange(len(life.at)) >= len(life.at) / 3
@@ -131,28 +142,40 @@ def measure_chosen(folder: Path) -> None:
             print(name, value, (100 * np.mean(served, axis=0)).round(1), flush=True)
 
 
-def stretch(life: ReplayHistory, share: float, first: float, last: float) -> tuple[float, float]:
-    """Return what a share of the tokens served between two moments, and its noise's variance."""
+def reads_between(
+    life: ReplayHistory, share: float, first: float, last: float, *, silent: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return which reads between two moments a share of the tokens served, and their days.
+
+    Without enough reads it is None.
+    """
     counts = (life.at >= first) & (life.at < last)
     if counts.sum() < ENOUGH:
-        return np.nan, np.nan
+        return None
     there = np.cumsum(life.lifetimes.tokens)[np.take(life.at, np.flatnonzero(counts)) - 1].mean()
-    found = kept(life, Activation(max_tokens=int(share * there)))[counts].astype(float)
-    days = pd.Series(found - found.mean()).groupby(life.referred[counts].astype("datetime64[D]"))
+    found = kept(life, Activation(max_tokens=int(share * there)), silent=silent)[counts]
+    return found.astype(float), life.referred[counts].astype("datetime64[D]")
+
+
+def share_and_noise(found: np.ndarray, day: np.ndarray) -> tuple[float, float]:
+    """Return the share of reads that was served, and the variance of its noise."""
+    days = pd.Series(found - found.mean()).groupby(day)
     noise = max((days.sum() ** 2).sum(), found.var() * len(found)) / len(found) ** 2
     return float(found.mean()), float(noise)
 
 
-def measure_between(folder: Path) -> None:
+def measure_between(folder: Path, *, every_hit: bool, silent: bool) -> None:
     """Print by how much what is served differs from one stretch to the next beyond their noise."""
     rows = []
-    for name, life in lives(folder):
-        for cut in (share * len(life) for share in (0.6, 0.7, 0.8, 0.9)):
+    for name, life in lives(folder, every_hit=every_hit):
+        for cut in (share * len(life) for share in CUTS):
             for share in (0.2, 0.4, 0.6):
-                before = stretch(life, share, GROWN * cut, cut)
-                rows.append((name, *before, *stretch(life, share, cut, DEFAULT_UNTIL * cut)))
+                before = reads_between(life, share, GROWN * cut, cut, silent=silent)
+                after = reads_between(life, share, cut, DEFAULT_UNTIL * cut, silent=silent)
+                if before and after:
+                    rows.append((name, *share_and_noise(*before), *share_and_noise(*after)))
     names = ["store", "served", "noise", "then", "noise then"]
-    table = pd.DataFrame(rows, columns=names).dropna()
+    table = pd.DataFrame(rows, columns=names)
     apart = table["then"] - table["served"]
     variance = (apart**2).mean() - table[["noise", "noise then"]].sum(axis=1).mean()
     of_one = (table["then"] * (1 - table["then"])).mean()
@@ -161,19 +184,51 @@ def measure_between(folder: Path) -> None:
     print(f"BETWEEN = {variance / of_one:.3f}")
 
 
+def measure_limits(folder: Path, *, every_hit: bool, silent: bool) -> None:
+    """Print how often the next stretch reaches the lower limit of the likely budget.
+
+    The budget is chosen as `memlab.replay.budget_by_use` does: the smallest share of the ladder
+    that served the target before the cut.
+    """
+    rows = []
+    for name, life in lives(folder, every_hit=every_hit):
+        for cut in (share * len(life) for share in CUTS):
+            for share in LADDER:
+                before = reads_between(life, share, GROWN * cut, cut, silent=silent)
+                if before is None or len(before[0]) < FEWEST_FOR_A_VERDICT[0]:
+                    break
+                found, day = before
+                if found.mean() >= TARGET:
+                    after = reads_between(life, share, cut, DEFAULT_UNTIL * cut, silent=silent)
+                    if after:
+                        served, low, _ = share_with_limits(day, found, DEFAULT_CONFIDENCE)
+                        rows.append((name, served, low, after[0].mean()))
+                    break
+    table = pd.DataFrame(rows, columns=["store", "served", "low", "then"])
+    reached = (table["then"] >= table["low"]).mean()
+    print(f"target {TARGET:.0%}: {len(table)} cuts of {table['store'].nunique()} stores")
+    print(f"the likely budget served {table['served'].mean():.0%}, then {table['then'].mean():.0%}")
+    print(f"{reached:.0%} reached the lower limit at a confidence of {DEFAULT_CONFIDENCE:.0%}")
+
+
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
     parser.add_argument("--between", action="store_true")
+    parser.add_argument("--limits", action="store_true")
     parser.add_argument("--chosen", action="store_true")
+    parser.add_argument("--silent", action="store_true")
+    parser.add_argument("--every-hit", action="store_true")
     asked = parser.parse_args()
     if asked.between:
-        measure_between(asked.folder)
+        measure_between(asked.folder, every_hit=asked.every_hit, silent=asked.silent)
+    elif asked.limits:
+        measure_limits(asked.folder, every_hit=asked.every_hit, silent=asked.silent)
     elif asked.chosen:
-        measure_chosen(asked.folder)
+        measure_chosen(asked.folder, every_hit=asked.every_hit)
     else:
-        measure(asked.folder)
+        measure(asked.folder, every_hit=asked.every_hit)
 
 
 if __name__ == "__main__":

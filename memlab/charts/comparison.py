@@ -344,7 +344,7 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     names = parts.Names(plot)
     for name, column, colour in (
         ("by age", "newest", paint.by_age),
-        ("by use", "most used", paint.by_use),
+        ("by use", "most active", paint.by_use),
     ):
         line = served[column]
         key += ax.step(line.index, line, where="post", color=colour, linewidth=2, label=name)
@@ -354,13 +354,14 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
             ax.plot(size, part, "o", color=colour, markersize=6, label="_size", clip_on=False)
             is_best = part == served.loc[size].max()
             names.name(size, part, parts.share(part), paint.muted, above=is_best)
-    newest, used = (parts.share(served[column].loc[0.25]) for column in ("newest", "most used"))
+    newest, used = (parts.share(served[column].loc[0.25]) for column in ("newest", "most active"))
     plot.heading(
-        f"In a quarter of the tokens the most used serve {used} of reads, the newest {newest}",
+        f"In a quarter of the tokens the most active serve {used} of reads, the newest {newest}",
         f"{counted(found.reads, 'reads')} on {counted(found.days, 'days')}",
-        "By age: the newest first. By use: the most used per token first",
+        "By age: the newest first. By use: the most active per length first",
         key=key[::-1],
     )
     return plot.footnote(
-        "Chosen before each day; a read counts half after 14 days.", plot.token_note
+        "Chosen before each day by base-level activation from the reads until then.",
+        plot.token_note,
     )

@@ -17,9 +17,10 @@ from memlab.evidence import reads as reading
 from memlab.evidence.past import Memories, present_rows, source_of
 from memlab.evidence.reads import CHANCE, Log, describe_log
 from memlab.evidence.store_history import StoreHistory
+from memlab.evidence.use_times import per_length
 from memlab.frame.fields import labels_of, passed_on
 from memlab.policies import Policy, decide
-from memlab.policies.activation import activity_of, per_length
+from memlab.policies.activation import activity_of
 from memlab.sizing.in_force import effective_policy
 from memlab.text import Cell, Table, TextPage, as_text, counted, for_terminal
 

@@ -1,6 +1,7 @@
-"""The policy that keeps the most active memories, and base-level activation for arrays.
+"""The policy that keeps the memories with the highest base-level activation.
 
-:mod:`memlab.base_activation` has the formula for one memory, with its sources.
+:mod:`memlab.base_activation` has the formula for one memory, with its sources, and
+:mod:`memlab.evidence.use_times` has it for arrays.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,18 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as col
-from memlab.base_activation import LENGTH_OFFSET, LENGTH_POWER, SHORTEST_DAYS
 from memlab.evidence.references import find_references, references_on_rows
-from memlab.frame.fields import Flags, Floats, Ints, Times, as_instant
+from memlab.evidence.use_times import (
+    Uses,
+    base_levels,
+    births,
+    days_of,
+    days_since_1970,
+    per_length,
+    ranks_above,
+    uses_of,
+)
+from memlab.frame.fields import Floats, Ints
 from memlab.policies.base import CappedPolicy, GoesBy, Keys, Rows, Runner, numbers, times
 from memlab.text import counted
 
@@ -39,133 +49,6 @@ FEWEST_LOADED: Final = 5
 
 MOSTLY: Final = 0.9
 """Share of memories that must agree before a counter is taken to count starts."""
-
-_DAY: Final = np.timedelta64(1, "D")
-_EPOCH: Final = np.datetime64(0, "us")
-
-
-def base_levels(age: Floats, idle: Floats, reads: Floats) -> Floats:
-    """Return the base-level activation of memories.
-
-    :func:`memlab.base_activation.base_level` is the same for one memory.
-
-    Parameters
-    ----------
-    age, idle, reads : array of float, shape (memories,)
-        Days since each was written and last read (NaN: never), and the number of days on which it
-        was read.
-    """
-    age = np.maximum(age, SHORTEST_DAYS)
-    is_read = (reads > 0) & ~np.isnan(idle)
-    idle = np.where(is_read, np.clip(idle, SHORTEST_DAYS, age), age)
-    used = 1 / np.sqrt(idle) + reads * 2 / (np.sqrt(age) + np.sqrt(idle))
-    return np.where(is_read, used, 1 / np.sqrt(age))
-
-
-def per_length(activation: Floats, tokens: Ints) -> Floats:
-    """Return activation by length; :func:`memlab.base_activation.per_length` is for one memory."""
-    by_length: Floats = activation / (tokens + LENGTH_OFFSET) ** LENGTH_POWER
-    return by_length
-
-
-@dataclass(frozen=True)
-class Uses:
-    """Times at which memories were written and used; uses are in the order in which they arose.
-
-    Attributes
-    ----------
-    born : array of float, shape (memories,)
-        Days since 1970 at which each memory was written; NaN if no memory has a time.
-    target : array of int, shape (uses,)
-        The memory of each use, as its place in `born`.
-    when : array of float, shape (uses,)
-        Days since 1970 at which each use arose.
-    """
-
-    born: Floats
-    target: Ints
-    when: Floats
-
-    @cached_property
-    def again(self) -> Ints:
-        """The next use of the same memory on the same UTC day, shape (uses,).
-
-        If there is none, it is the number of uses.
-        """
-        again = np.full(len(self.target), len(self.target))
-        order = np.lexsort((np.arange(len(self.target)), np.floor(self.when), self.target))
-        target = self.target[order]
-        day = np.floor(self.when)[order]
-        same = (target[1:] == target[:-1]) & (day[1:] == day[:-1])
-        again[order[:-1][same]] = order[1:][same]
-        return again
-
-    def days(self, seen: Flags) -> Flags:
-        """Return which uses stand for their day: of those seen, the last of a memory's day."""
-        seen_again: Flags = np.append(seen, np.bool_(0))[self.again]
-        return seen & ~seen_again
-
-    def levels(self, now: float, seen: Flags, first: int | None = None) -> Floats:
-        """Return the activation of the first memories, computed from the uses seen.
-
-        Parameters
-        ----------
-        now : float
-            The moment, in days since 1970.
-        seen : array of bool, shape (uses,)
-            The uses that are known.
-        first : int, optional
-            Number of memories; all by default.
-        """
-        count = len(self.born) if first is None else first
-        chosen = np.flatnonzero(self.days(seen))
-        idle = np.maximum(now - self.when[chosen], SHORTEST_DAYS)
-        uses = np.bincount(self.target[chosen], 1 / np.sqrt(idle), minlength=count)
-        return 1 / np.sqrt(self.ages(now)[:count]) + uses[:count]
-
-    def ages(self, now: float) -> Floats:
-        """Return the age of each memory in days; a memory without a time has just been written."""
-        return np.fmax(now - self.born, SHORTEST_DAYS)
-
-    def counts(self) -> tuple[Floats, Floats]:
-        """Return for each memory the number of days with a use, and the last use (NaN: never)."""
-        chosen = self.days(np.ones(len(self.target), dtype=bool))
-        count = np.bincount(self.target[chosen], minlength=len(self.born)).astype(np.float64)
-        last = np.full(len(self.born), -np.inf)
-        np.maximum.at(last, self.target, self.when)
-        return count, np.where(np.isfinite(last), last, np.nan)
-
-
-def uses_of(created: Times, target: Ints, at: Ints, said: Times) -> Uses:
-    """Return the uses of memories that are in order of position.
-
-    Parameters
-    ----------
-    created : array of datetime64, shape (memories,)
-        Creation time; a memory without one is as old as the memory before it.
-    target, at : array of int, shape (uses,)
-        The memory of each use, and the number of memories that had been written when it arose.
-    said : array of datetime64, shape (uses,)
-        Time of each use; the default is the creation time of the memory that was written next.
-    """
-    clock = np.fmax.accumulate(np.append(_days(created), np.nan))
-    when = np.where(np.isnat(said), clock[at], _days(said))
-    return Uses(born=births(created), target=target, when=np.nan_to_num(when))
-
-
-def births(created: Times) -> Floats:
-    """Return creation times in days; a memory without one takes that of a neighbour."""
-    known = pd.Series(_days(created))
-    return np.asarray(known.ffill().bfill(), dtype=np.float64)
-
-
-def days_of(moment: datetime) -> float:
-    """Return a moment in days since 1970."""
-    return float((as_instant(moment) - _EPOCH) / _DAY)
-
-
-def _days(moments: Times) -> Floats:
-    return np.asarray((moments - _EPOCH) / _DAY, dtype=np.float64)
 
 
 class Space(NamedTuple):
@@ -270,11 +153,11 @@ class Trial:
             written = int(self.written[need])
             target = int(self.uses.target[need])
             is_known = place < known[need]
-            level = self.uses.levels(float(self.uses.when[need]), is_known, written)
-            memories[0, number] = 1 + _above(level, target).sum()
+            level = self.uses.levels(float(self.uses.when[need]), is_known, slice(written))
+            memories[0, number] = 1 + ranks_above(level, target).sum()
             memories[1, number] = written - target
             size = self.tokens[:written]
-            above = _above(per_length(level, size), target)
+            above = ranks_above(per_length(level, size), target)
             tokens[0, number] = size[target] + size[above].sum()
             tokens[1, number] = tokens_before[written] - tokens_before[target]
         return memories, tokens
@@ -285,13 +168,6 @@ class Trial:
         is_later = np.ones(len(self.written), dtype=bool)
         is_later[1:] = (np.diff(moment) > 0).any(axis=0)
         return np.maximum.accumulate(np.where(is_later, np.arange(len(is_later)), 0))
-
-
-def _above(level: Floats, target: int) -> Flags:
-    """Return which memories rank above one; of equal memories, the newer ranks higher."""
-    above: Flags = level > level[target]
-    above[target + 1 :] |= level[target + 1 :] == level[target]
-    return above
 
 
 def trial_of(past: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False) -> Trial:
@@ -315,8 +191,8 @@ def trial_of(past: pd.DataFrame, references: pd.DataFrame, *, silent: bool = Fal
     target, at, place = references_on_rows(rows, judged)
     when = times(judged, col.AT)[place]
     created = times(rows, col.CREATED_AT)
-    clock = np.fmax.accumulate(np.append(_days(created), np.nan))
-    moments = np.where(np.isnat(when), clock[at], _days(when))
+    clock = np.fmax.accumulate(np.append(days_since_1970(created), np.nan))
+    moments = np.where(np.isnat(when), clock[at], days_since_1970(when))
     order = np.lexsort((target, moments, at))
     target = target[order]
     at = at[order]
@@ -371,8 +247,8 @@ def activity_of(
     newest = np.flatnonzero(~past[col.MEMORY_ID].duplicated(keep="last"))
     ids = pd.Index(past[col.MEMORY_ID].iloc[newest])
     place = newest[ids.get_indexer(pd.Index(rows[col.MEMORY_ID]))]
-    levels = uses.levels(moment, np.ones(len(uses.target), dtype=bool))[place]
-    age = uses.ages(moment)[place]
+    levels = uses.levels(moment, np.ones(len(uses.target), dtype=bool), place)
+    age = uses.ages(moment, place)
     days_used, last_used = uses.counts()
     count = days_used[place]
     last = last_used[place]
@@ -413,7 +289,7 @@ def read_counter(rows: Rows, born: Floats, now: float) -> Counter:
     notes = []
     count = numbers(rows, col.ACCESS_COUNT).copy()
     count[~np.isfinite(count) | (count < 0)] = np.nan
-    last = _days(times(rows, col.LAST_ACCESSED_AT))
+    last = days_since_1970(times(rows, col.LAST_ACCESSED_AT))
     if ahead := int((last > now + SAME_MOMENT).sum()):
         notes.append(f"{counted(ahead)} accessed in the future, taken as accessed now")
     last = np.where(np.isnan(last), np.nan, np.minimum(last, now))
@@ -580,7 +456,7 @@ class Activation(CappedPolicy):
 
     def ranked_by(self, levels: Floats, tokens: Any) -> Floats:
         """Return activation, divided by length if the policy counts tokens."""
-        if self.max_items is None:
+        if self.space.of_tokens:
             return per_length(levels, np.asarray(tokens, dtype=np.int64))
         return levels
 

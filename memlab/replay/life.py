@@ -13,6 +13,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.evidence.past import in_reach
 from memlab.evidence.references import positions_and_next, references_on_rows
+from memlab.evidence.use_times import Uses, days_of, length_divisor, uses_of
 from memlab.frame.fields import Flags, Floats, Ints, Times, as_instant, as_moment
 from memlab.policies import (
     Activation,
@@ -21,7 +22,7 @@ from memlab.policies import (
     NearDuplicate,
     Policy,
 )
-from memlab.policies.activation import Trial, Uses, days_of, trial_of, uses_of
+from memlab.policies.activation import Trial, trial_of
 from memlab.policies.base import (
     Scope,
     iter_evictions,
@@ -136,6 +137,11 @@ class ReplayHistory:
     def uses(self) -> Uses:
         """Every use of every row, in the order of the references."""
         return uses_of(self.created, self.target, self.at, times(self.references, col.AT))
+
+    @cached_property
+    def length_divisor(self) -> Floats:
+        """Number by which the activation of each row is divided in a budget of tokens."""
+        return length_divisor(self.lifetimes.tokens)
 
     @cached_property
     def first_of_day(self) -> Ints:
@@ -399,8 +405,10 @@ class Activated(Capped):
         """Return the activation of rows at a moment, or their age."""
         if self._age_decides():
             return (rows,)
-        levels = self.life.uses.levels(days_of(now), self.signals.seen)[rows]
-        return (self.policy.ranked_by(levels, self.life.lifetimes.tokens[rows]),)
+        levels = self.life.uses.levels(days_of(now), self.signals.seen, rows)
+        if self.policy.space.of_tokens:
+            levels /= self.life.length_divisor[rows]
+        return (levels,)
 
     def reason(self) -> str:
         """Return the reason; it says so if age decides."""
@@ -456,6 +464,13 @@ class Repeating(Runner):
         self._known = np.zeros(len(life), dtype=bool)
         """Rows, in order of creation time, that were present last time."""
         self._pairs = NO_PAIRS
+
+    def presorted(self) -> presorted.Step | None:
+        """Return a step that takes nothing if no rows are near-duplicates, else None."""
+        if self._vectors.alike.any():
+            return None
+        no_deadlines = np.full(len(self.life), np.datetime64("NaT", "us"))
+        return presorted.Deadlines(no_deadlines, self.policy.reason, when_superseded=False)
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Return the rows that a newer one replaces, unless the rows are those of last time."""

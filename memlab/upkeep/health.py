@@ -1,4 +1,4 @@
-"""A read-only look at a store's health. A bad store is a result here, never an exception."""
+"""Health checks of a store, which only read it and report faults as results, not exceptions."""
 
 import sqlite3
 import warnings
@@ -54,13 +54,14 @@ from memlab.text import (
 )
 from memlab.views.glance import semantic_name
 
-WORTH_RECLAIMING: Final = 1_000_000
-"""Bytes of free pages below which rewriting a store is not worth a word."""
-FORGE_LOOPS: Final = 50
-"""Prunable memories above which forge-loop's own doctor warns."""
+MIN_RECLAIMABLE: Final = 1_000_000
+"""Bytes of free pages below which a vacuum is not suggested."""
+FORGE_LOOP_BACKLOG: Final = 50
+"""Prunable memories above which forge-loop's own health check warns."""
 _NO_CAP: Final = (
     "no cap is set, so that no number is too many here; forge-loop, the agent whose stores have "
-    f"this form, warns above {FORGE_LOOPS} in its own health check, as --backlog {FORGE_LOOPS} does"
+    f"this form, warns above {FORGE_LOOP_BACKLOG} in its own health check, as "
+    f"--backlog {FORGE_LOOP_BACKLOG} does"
 )
 
 
@@ -74,7 +75,23 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check.
+
+    Attributes
+    ----------
+    name : str
+        Name of the check, such as ``"archive"``.
+    status : Status
+        Whether the check passed.
+    summary : str
+        The finding in a sentence.
+    advice : str
+        What to do about it; empty if there is nothing to do.
+    counts : dict of str to int
+        Numbers of the finding, by JSON key.
+    details : tuple of str
+        Lines with single faults, such as unreadable rows.
+    """
 
     name: str
     status: Status
@@ -86,23 +103,23 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(DisplayMixin):
-    """What :func:`doctor` found."""
+    """The result of :func:`doctor`: the store's name and its checks."""
 
     store: str
     checks: tuple[Check, ...]
 
     @property
     def status(self) -> Status:
-        """The worst of the checks."""
+        """The worst status of the checks."""
         return max((check.status for check in self.checks), key=list(Status).index)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the diagnosis as JSON values, by key."""
         checks = [vars(check) | {"status": str(check.status)} for check in self.checks]
         return {"store": self.store, "status": str(self.status), "checks": checks}
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the page that is printed."""
         facts = []
         for check in self.checks:
             facts.append((f"{check.status:<4} {check.name}", check.summary))
@@ -113,15 +130,31 @@ class Diagnosis(DisplayMixin):
 
 
 def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:
-    """Look at a store's health, also of one that is absent or cannot be read. Reads only.
+    """Check the health of a store, which may be missing or unreadable. The store is only read.
 
     Parameters
     ----------
     path : str, Path or Source
-        The store; no open one.
+        The store. An open ``SqliteMemoryStore`` is not accepted.
     backlog : int, optional
-        How many prunable memories are still all right; by default the cap that ``memlab.toml``
-        remembers, and without one any number.
+        Number of prunable memories above which the result is a warning. By default the cap in
+        ``memlab.toml``; without a cap no number is.
+
+    Returns
+    -------
+    Diagnosis
+        The checks and their worst status. A fault is a check, and raises no error.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong type, or `backlog` is negative.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> memlab.doctor(memlab.store_path("looked_up")).status
+    <Status.OK: 'OK'>
     """
     backlog = None if backlog is None else whole_number("backlog", backlog)
     if isinstance(path, SqliteMemoryStore):
@@ -144,7 +177,7 @@ def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:
 
 
 def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]:
-    """Look at everything; at a file of memlab's own format also as at a database."""
+    """Yield the checks of a store. A file in memlab's own format is checked as a database too."""
     file = path_named(source.name) if source.is_native_format else None
     if file is not None and not file.exists():
         advice = "check the path; an agent that has remembered nothing has no store"
@@ -161,11 +194,12 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         if file is not None:
             yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
         return
-    found = effective_policy(source)
-    threshold = found.keep(settings_of(source)) if threshold is None else threshold
+    effective = effective_policy(source)
+    if threshold is None:
+        threshold = effective.keep(settings_of(source))
     yield _memory_integrity(source, frame, threshold)
-    if found.words:
-        yield Check("number", Status.OK if found.policy else Status.WARN, found.words)
+    if effective.words:
+        yield Check("number", Status.OK if effective.policy else Status.WARN, effective.words)
     if file is not None:
         yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
     yield _classification(frame, file, name)
@@ -173,12 +207,17 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     if file is not None:
         yield _guarded("supersession", lambda: _supersession(source, frame))
     yield _insertion_order(frame)
-    for each in source.diagnostics():
-        fault = each.summary if each.found else ""
-        counts = {"found": each.found}
-        yield _warned(each.name, each.summary, fault, each.advice, counts)
+    for diagnostic in source.diagnostics():
+        yield _ok_or_warning(
+            diagnostic.name,
+            sound=diagnostic.summary,
+            fault=diagnostic.summary if diagnostic.found else "",
+            advice=diagnostic.advice,
+            counts={"found": diagnostic.found},
+        )
     yield from _lost(source)
-    if note := source.external_history.note():
+    note = source.external_history.note()
+    if note:
         yield Check("past", Status.WARN, note)
     if file is not None:
         yield _guarded("space", lambda: _space(file))
@@ -187,21 +226,24 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
-    """Make a check that reads files; what goes wrong while it reads is its result."""
+    """Run a check that reads files; an error of memlab becomes a failed check."""
     try:
         return check()
     except MemlabError as error:
         return Check(name, Status.FAIL, str(error))
 
 
-def _warned(name: str, sound: str, fault: str, advice: str, counts: dict[str, int]) -> Check:
-    """Return a check that warns of a fault, where there is one."""
+def _ok_or_warning(
+    name: str, *, sound: str, fault: str, advice: str, counts: dict[str, int]
+) -> Check:
+    """Return a check with a warning and advice if `fault` is not empty, else with `sound`."""
     if fault:
         return Check(name, Status.WARN, fault, advice, counts)
     return Check(name, Status.OK, sound, counts=counts)
 
 
 def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None) -> Check:
+    """Count the memories by kind, and compare the prunable ones with a threshold."""
     active = frame[frame[col.ACTIVE]]
     others = {
         "retired": int(retired_rows(frame).sum()),
@@ -226,8 +268,10 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
     named["decisions"] = semantic_name(source)
     summary = ", ".join(counted(count, named[name]) for name, count in counts.items())
     if threshold is None or counts["prunable"] <= threshold:
-        many = source.is_native_format and counts["prunable"] > FORGE_LOOPS
-        advice = _NO_CAP if threshold is None and many and is_uncapped(source) else ""
+        forge_loop_warns = source.is_native_format and counts["prunable"] > FORGE_LOOP_BACKLOG
+        advice = ""
+        if threshold is None and forge_loop_warns and is_uncapped(source):
+            advice = _NO_CAP
         return Check("memory_integrity", Status.OK, summary, advice, counts)
     shown = command("compact", source.name, "--keep-recent", threshold)
     advice = f"more than {threshold:,} prunable: {shown} shows what would go"
@@ -236,22 +280,26 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
 
 
 def _sqlite_integrity(file: Path) -> Check:
+    """Run SQLite's integrity check on a consistent copy of the file."""
+
     def read(connection: sqlite3.Connection) -> list[str]:
         connection.text_factory = lambda text: text.decode(errors="replace")
         return [str(line) for (line,) in connection.execute("PRAGMA integrity_check(100)")]
 
-    if fault := wal_fault(file):
+    fault = wal_fault(file)
+    if fault:
         advice = HOW_TO_GO_ON.format(log=f"{file}-wal")
         return Check("sqlite_integrity", Status.FAIL, fault, advice, {"faults": 1})
-    found = read_snapshot(store_file(file), read)
-    if found == ["ok"]:
+    messages = read_snapshot(store_file(file), read)
+    if messages == ["ok"]:
         return Check("sqlite_integrity", Status.OK, "SQLite finds the file sound")
-    summary = f"SQLite finds {counted(len(found), 'faults')}: {some_of(found)}"
+    summary = f"SQLite finds {counted(len(messages), 'faults')}: {some_of(messages)}"
     advice = "restore a backup, or copy what can be read with the sqlite3 shell's .recover"
-    return Check("sqlite_integrity", Status.FAIL, summary, advice, {"faults": len(found)})
+    return Check("sqlite_integrity", Status.FAIL, summary, advice, {"faults": len(messages)})
 
 
 def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check:
+    """List the rows that cannot be interpreted, each with the command that mends it."""
     bad = frame[frame[col.PROBLEM].notna()]
     zoneless = frame.attrs[col.WITHOUT_ZONE]
     times = f"; {zoneless_in_words(zoneless)}" if zoneless else ""
@@ -261,12 +309,12 @@ def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check
     named = zip(bad[col.POSITION], bad[col.MEMORY_ID], bad[col.PROBLEM], strict=True)
     details: list[str] = []
     for position, memory_id, problem in named:
-        if len(details) >= 2 * _ROWS_NAMED:
-            details.append(f"and {len(bad) - _ROWS_NAMED:,} more rows; mend these first")
+        if len(details) >= 2 * _MAX_LISTED_ROWS:
+            details.append(f"and {len(bad) - _MAX_LISTED_ROWS:,} more rows; mend these first")
             break
         details.append(f"row {position} ({memory_id!r}): {problem}")
         if file is not None:
-            details.append(_mending(store, int(position), str(problem)))
+            details.append(_mending_command(store, int(position), str(problem)))
     with_what = "as the lines above do" if file else "with the tools of the system that wrote them"
     return Check(
         name="rows",
@@ -278,9 +326,9 @@ def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check
     )
 
 
-_ROWS_NAMED: Final = 10
-"""Maximum number of unreadable rows that are named."""
-_SOUND_VALUES: Final = {
+_MAX_LISTED_ROWS: Final = 10
+"""Maximum number of unreadable rows that are listed, with two lines each."""
+_DEFAULTS: Final = {
     "kind": f"'{MemoryKind.SEMANTIC}'",
     "title": "ifnull(CAST(title AS TEXT), '')",
     "body": "ifnull(CAST(body AS TEXT), '')",
@@ -295,21 +343,24 @@ _SOUND_VALUES: Final = {
     "source_sequence": "NULL",
     "source_task_ref": "NULL",
 }
-"""A value that can be read, by column. A memory of this kind is kept by every policy."""
+"""SQL of a valid value for each column. A memory of the default kind is load-bearing."""
 
 
-def _mending(store: str, position: int, problem: str) -> str:
-    """Return the command that gives the faulty columns of a row values that can be read."""
+def _mending_command(store: str, position: int, problem: str) -> str:
+    """Return the command that sets the faulty columns of a row to valid values.
+
+    A creation time becomes that of the row before.
+    """
     values = []
     for fault in problem.split("; "):
         column, _, reason = fault.partition(" ")
-        if reason == "is not UTF-8" and column in _SOUND_VALUES:
+        if reason == "is not UTF-8" and column in _DEFAULTS:
             value = f"hex({column})"  # the bytes stay readable
         elif column == col.CREATED_AT:
             earlier = f"rowid < {position} AND typeof(created_at) = 'text' ORDER BY rowid DESC"
             value = f"(SELECT created_at FROM memory_items WHERE {earlier} LIMIT 1)"
-        elif column in _SOUND_VALUES:
-            value = _SOUND_VALUES[column]
+        elif column in _DEFAULTS:
+            value = _DEFAULTS[column]
         else:
             continue
         values.append(f"{column} = {value}")
@@ -320,226 +371,286 @@ def _mending(store: str, position: int, problem: str) -> str:
 
 
 def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
-    """Look for tags that are meant to protect a memory, by the look of them, and do not."""
-    tags = Counter(tag for each in frame.loc[frame[col.PRUNABLE], col.TAGS] for tag in set(each))
-    wanted = sorted({REJECTED_PATH_TAG, *protected})
-    alike = [(tag, real) for tag in tags for real in wanted if resembles(tag, real)]
-    said = [f"{tags[tag]:,} tagged {tag!r}, which is not {real!r}" for tag, real in alike]
+    """Find misspelled tags: those that resemble a tag that protects, and do not protect."""
+    counts: Counter[str] = Counter()
+    for tags_of_memory in frame.loc[frame[col.PRUNABLE], col.TAGS]:
+        counts.update(set(tags_of_memory))
+    protecting = sorted({REJECTED_PATH_TAG, *protected})
+    alike = [(tag, real) for tag in counts for real in protecting if resembles(tag, real)]
+    faults = [f"{counts[tag]:,} tagged {tag!r}, which is not {real!r}" for tag, real in alike]
     meant = alike[0][1] if alike else ""
-    return _warned(
+    return _ok_or_warning(
         "tags",
-        "none is nearly one that protects",
-        f"ordinary episodes, which may be deleted: {some_of(said)}" if said else "",
-        f"write {meant!r} where that is meant, or protect the tag by protected_tags in memlab.toml",
-        {"alike": sum(tags[tag] for tag, _ in alike)},
+        sound="none is nearly one that protects",
+        fault=f"ordinary episodes, which may be deleted: {some_of(faults)}" if faults else "",
+        advice=(
+            f"write {meant!r} where that is meant, or protect the tag by protected_tags in "
+            "memlab.toml"
+        ),
+        counts={"alike": sum(counts[tag] for tag, _ in alike)},
     )
 
 
 def _supersession(source: Source, frame: pd.DataFrame) -> Check:
+    """Find superseded memories whose successor is missing, or is superseded by them in a cycle."""
     successor = frame[frame[col.SUPERSEDED_BY].notna()].set_index(col.MEMORY_ID)[col.SUPERSEDED_BY]
     links = dict(zip(successor.index, successor, strict=True))
     known = set(frame[col.MEMORY_ID].dropna())
     dangling = [old for old, new in links.items() if new not in known]
     archived = _archived_ids(source, {links[old] for old in dangling}) if dangling else set()
-    lost = [old for old in dangling if links[old] not in archived]
-    cyclic = _in_cycles(links)
+    missing = [old for old in dangling if links[old] not in archived]
+    cyclic = _ids_in_cycles(links)
     faults = []
-    if lost:
-        faults.append(f"{len(lost):,} superseded by a memory that is not there ({some_of(lost)})")
+    if missing:
+        ids = some_of(missing)
+        faults.append(f"{len(missing):,} superseded by a memory that is not there ({ids})")
     if cyclic:
         faults.append(f"{len(cyclic):,} supersede each other in a circle ({some_of(cyclic)})")
-    all_lead = f"all {len(links):,} superseded memories lead to one that is there or archived"
-    sound = all_lead if links else "no memory is superseded"
-    advice = "an agent loads none of them: set superseded_by to NULL for those it should"
-    counts = {"dangling": len(lost), "archived": len(dangling) - len(lost), "cyclic": len(cyclic)}
-    return _warned("supersession", sound, "; ".join(faults), advice, counts)
+    sound = "no memory is superseded"
+    if links:
+        sound = f"all {len(links):,} superseded memories lead to one that is there or archived"
+    return _ok_or_warning(
+        "supersession",
+        sound=sound,
+        fault="; ".join(faults),
+        advice="an agent loads none of them: set superseded_by to NULL for those it should",
+        counts={
+            "dangling": len(missing),
+            "archived": len(dangling) - len(missing),
+            "cyclic": len(cyclic),
+        },
+    )
 
 
-def _in_cycles(links: Mapping[str, str]) -> list[str]:
-    """Return the ids from which following the links leads back: what is left of all others."""
-    leading = Counter(links.values())
-    loose = [start for start in links if start not in leading]
-    for start in loose:  # which grows meanwhile
-        leading[end := links[start]] -= 1
-        if not leading[end] and end in links:
-            loose.append(end)
-    return sorted(links.keys() - set(loose))
+def _ids_in_cycles(links: Mapping[str, str]) -> list[str]:
+    """Return the ids that are on a cycle of links from each memory to its successor.
+
+    Memories to which no link leads are removed, until each memory that is left has a predecessor
+    (topological sorting, Kahn 1962).
+    """
+    predecessors = Counter(links.values())
+    removed = [memory_id for memory_id in links if memory_id not in predecessors]
+    for memory_id in removed:  # the loop appends to the list
+        successor = links[memory_id]
+        predecessors[successor] -= 1
+        if not predecessors[successor] and successor in links:
+            removed.append(successor)
+    return sorted(links.keys() - set(removed))
 
 
 def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:
+    """Return those of the ids that belong to an archived memory."""
+
     def read(archive: OpenArchive) -> set[str]:
-        records = (record for entry in archive.entries() for _, record in archive.records(entry))
-        return {source.facts_of(record).memory_id or "" for record in records} & set(wanted)
+        ids = set()
+        for entry in archive.entries():
+            for _, record in archive.records(entry):
+                ids.add(source.facts_of(record).memory_id or "")
+        return ids & set(wanted)
 
     archive = source.archive
     return archive.read(read) if archive.exists else set()
 
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
+    """Find rows with a creation time before that of a row inserted earlier."""
     created = frame[col.CREATED_AT].dropna()
     late = int((created < created.cummax()).sum())
     older = f"{late:,} of {len(created):,} rows are older than a row inserted before them"
-    sound = "rows were inserted in order of time"
-    advice = "keep-newest goes by insertion: look at what a plan lists as newest before applying it"
-    return _warned("insertion_order", sound, older if late else "", advice, {"out_of_order": late})
+    return _ok_or_warning(
+        "insertion_order",
+        sound="rows were inserted in order of time",
+        fault=older if late else "",
+        advice=(
+            "keep-newest goes by insertion: look at what a plan lists as newest before applying it"
+        ),
+        counts={"out_of_order": late},
+    )
 
 
 def _lost(source: Source) -> Iterator[Check]:
-    """Say what somebody else deleted; nothing where nothing is lost, or nobody would know."""
-    with suppress(MemlabError), warnings.catch_warnings(action="ignore"):  # of the archive
-        if unknown := losses_unknown(source):
+    """Yield a check if other programs deleted memories, or if that cannot be known."""
+    # another check reports a broken archive
+    with suppress(MemlabError), warnings.catch_warnings(action="ignore"):
+        unknown = losses_unknown(source)
+        if unknown:
             copied = command("archive", source.name, "--copy")
             yield Check("lost", Status.OK, unknown, f"{copied} keeps copies, so that it is known")
             return
-        found = losses_of(source, own=False)
-        if not len(found.frame):
+        losses = losses_of(source, own=False)
+        if not len(losses.frame):
             return
-        summary = found.title
-        asked = f"{summary}, {found.asked:,} of them asked for since"
-        listed = f"{command('lost', source.name)} lists them; --restore all brings them back"
-        status = Status.WARN if found.asked or found.unlisted else Status.OK
-        yield Check("lost", status, asked, listed, {"lost": len(found.frame), "asked": found.asked})
+        yield Check(
+            name="lost",
+            status=Status.WARN if losses.asked or losses.unlisted else Status.OK,
+            summary=f"{losses.title}, {losses.asked:,} of them asked for since",
+            advice=f"{command('lost', source.name)} lists them; --restore all brings them back",
+            counts={"lost": len(losses.frame), "asked": losses.asked},
+        )
 
 
 def _space(file: Path) -> Check:
-    found = space(file)
-    counts = {name: size for name, size in found.to_dict().items() if isinstance(size, int)}
-    summary = f"{in_bytes(found.file)}, of which {in_bytes(found.free)} are free pages"
-    enough = found.free >= max(WORTH_RECLAIMING, found.live)
-    gives = f"{command('vacuum', file, '--apply')} gives them back"
-    return _warned("space", summary, summary if enough else "", gives, counts)
+    """Check whether a vacuum would at least halve the file, and free enough bytes to matter."""
+    sizes = space(file)
+    summary = f"{in_bytes(sizes.file)}, of which {in_bytes(sizes.free)} are free pages"
+    is_worth_it = sizes.free >= max(MIN_RECLAIMABLE, sizes.live)
+    return _ok_or_warning(
+        "space",
+        sound=summary,
+        fault=summary if is_worth_it else "",
+        advice=f"{command('vacuum', file, '--apply')} gives them back",
+        counts={name: size for name, size in sizes.to_dict().items() if isinstance(size, int)},
+    )
 
 
 def _archive(source: Source) -> Check:
+    """Compare the archive with the store; without an archive, look for one of a former name."""
     archive = source.archive
-    what = "empty" if lexists(archive.path) else "none"
-    nothing = Check("archive", Status.OK, f"{what}: no plan has taken anything out")
     if not archive.exists:
-        renamed = archive.former_name()
-        left = archive.of_missing_folders() if source.is_folder else []
-        if renamed is not None:
-            fault = f"{renamed} is the archive of this store, which had another name"
-        elif left:
-            renamed = left[0]
-            fault = (
-                f"{renamed} is the archive of {noted_store(renamed)}, which is not there any more"
-            )
-        else:
-            return nothing
-        until = "until then nothing is restored, and no number counts what was deleted"
-        advice = f"rename it to {archive.path}: {until}"
-        if left:
-            advice = f"if that was this folder, {advice}"
-        return Check("archive", Status.WARN, fault, advice)
+        return _missing_archive(source)
 
-    def look(reader: Reader) -> Check:
+    def read(reader: Reader) -> Check:
         return archive.read(lambda opened: _against_store(reader, source, opened))
 
-    return read_consistent(source, look)
+    return read_consistent(source, read)
+
+
+def _missing_archive(source: Source) -> Check:
+    """Check whether a store without an archive was renamed or moved, and its archive was not."""
+    archive = source.archive
+    former = archive.former_name()
+    of_missing_folders = archive.of_missing_folders() if source.is_folder else []
+    if former is not None:
+        fault = f"{former} is the archive of this store, which had another name"
+    elif of_missing_folders:
+        former = of_missing_folders[0]
+        fault = f"{former} is the archive of {noted_store(former)}, which is not there any more"
+    else:
+        state = "empty" if lexists(archive.path) else "none"
+        return Check("archive", Status.OK, f"{state}: no plan has taken anything out")
+    until = "until then nothing is restored, and no number counts what was deleted"
+    advice = f"rename it to {archive.path}: {until}"
+    if of_missing_folders:
+        advice = f"if that was this folder, {advice}"
+    return Check("archive", Status.WARN, fault, advice)
 
 
 def _documents(path: SourceLike) -> Iterator[Check]:
-    """Say which deleted or retired files are no memories: an earlier version took them for some."""
+    """Yield a check for each plan that deleted or retired documents, which are no memories.
+
+    An earlier version of memlab took documents in a folder for memories.
+    """
     with suppress(MemlabError, OSError, ValueError), warnings.catch_warnings(action="ignore"):
         meant = archive_meant(path)
-        for place in [] if meant is None else archives_of(meant.folder, meant.scheme):
-            opened = open_kind(place.scheme, str(place.folder))
-            source = opened.putting_back(place.folder, place.path)
+        if meant is None:
+            return
+        for archived in archives_of(meant.folder, meant.scheme):
+            folder = archived.folder
+            source = open_kind(archived.scheme, str(folder)).putting_back(folder, archived.path)
             deleted = source.archive.read(partial(documents_in, source))
-            yield from _documents_checks(place.folder, deleted, f"taken out of {place.folder}")
+            yield from _documents_checks(folder, deleted, f"taken out of {folder}")
             retired = _retired_documents(source)
-            yield from _documents_checks(place.folder, retired, f"retired in {place.folder}")
+            yield from _documents_checks(folder, retired, f"retired in {folder}")
 
 
 def _documents_checks(
-    folder: Path, found: Mapping[Entry, Sequence[str]], what_happened: str
+    folder: Path, documents: Mapping[Entry, Sequence[str]], what_happened: str
 ) -> Iterator[Check]:
-    """Warn of documents that plans deleted or retired, each plan with the command that undoes it.
+    """Yield a warning for each plan, with the command that undoes it.
 
     Parameters
     ----------
     folder : Path
         The folder of the store.
-    found : mapping of Entry to sequence of str
+    documents : mapping of Entry to sequence of str
         The names of the documents by plan.
     what_happened : str
         What the plans did with them, as a participle.
     """
-    for entry, names in found.items():
+    for entry, names in documents.items():
         summary = (
             f"{counted(len(names), 'files')} that are no memories were {what_happened} on "
             f"{entry.archived_at:%Y-%m-%d}: {some_of(names)}"
         )
         undo = command("restore", folder, entry.digest[:12])
         advice = f"{undo} brings back all that went then"
-        counts = {"documents": len(names)}
-        yield Check("documents", Status.WARN, summary, advice, counts)
+        yield Check("documents", Status.WARN, summary, advice, {"documents": len(names)})
 
 
 def documents_in(source: Source, archive: OpenArchive) -> dict[Entry, list[str]]:
-    """Return by deletion the archived files that are no memories and are not there."""
-    found = dict[Entry, list[str]]()
+    """Return the archived files that are no memories and are not in the folder, by deletion."""
+    documents = dict[Entry, list[str]]()
     folder = source.permissions_template
     for entry in archive.entries():
         if entry.recovers or folder is None:
             continue
         for copies in archive.batches(entry):
             for copy, record in copies:
-                is_away = copy.restored_at is None and not lexists(folder / str(copy.key))
-                if is_away and source.is_document(copy.key, record):
-                    found.setdefault(entry, []).append(str(copy.key))
-    return found
+                is_deleted = copy.restored_at is None and not lexists(folder / str(copy.key))
+                if is_deleted and source.is_document(copy.key, record):
+                    documents.setdefault(entry, []).append(str(copy.key))
+    return documents
 
 
 def _retired_documents(source: Source) -> dict[Entry, list[str]]:
-    """Return by plan the files that are no memories and are retired.
+    """Return the files that are no memories and are retired, by the plan that retired them.
 
-    The archive notes by which plan. The store shows whether a file is retired, and what is in it.
+    The archive names the plan; the store shows whether a file is retired, and its text.
     """
     if source.is_missing() or source.retirement is None:
         return {}
 
-    def noted(archive: OpenArchive) -> dict[Key, Entry]:
+    def read_plans(archive: OpenArchive) -> dict[Key, Entry]:
         plans = {entry.apply: entry for entry in archive.entries()}
         retired = retired_in(archive)
         return {key: plans[note.apply] for key, note in retired.items() if note.apply in plans}
 
-    def look(reader: Reader) -> dict[Entry, list[str]]:
-        found = dict[Entry, list[str]]()
+    plan_of = source.archive.read(read_plans)
+
+    def read_documents(reader: Reader) -> dict[Entry, list[str]]:
+        documents = dict[Entry, list[str]]()
         for key, record in reader.records(plan_of):
             if superseding_id(source, record) and source.is_document(key, record):
-                found.setdefault(plan_of[key], []).append(str(key))
-        return found
+                documents.setdefault(plan_of[key], []).append(str(key))
+        return documents
 
-    plan_of = source.archive.read(noted)
-    return read_consistent(source, look)
+    return read_consistent(source, read_documents)
 
 
 def _archive_file(source: Source) -> Iterator[Check]:
-    """Say where the archive is, who may read it, and what git makes of it; nothing without one."""
+    """Yield a check of the archive's folder, its permissions, and whether git ignores it."""
     with suppress(MemlabError, OSError):
         archive = source.archive
-        if archive.exists:
-            place = archive.location
-            words, is_left_out = git_words(place.path)
-            summary = f"{place.path}, permissions {S_IMODE(place.path.stat().st_mode):o}"
-            chosen = settings_of(source).archive_folder
-            if chosen is not None and not place.is_chosen and place.like is not None:
-                new = chosen / name_elsewhere(realpath(place.like))
-                advice = f"move it there: {in_shell('mv', str(place.path), str(new))}"
-                fault = f"{place.path} lies beside the store, and archive_folder is {chosen}"
-                yield Check("archive_file", Status.WARN, fault, advice)
-            elif is_left_out:
-                yield Check("archive_file", Status.OK, "; ".join(filter(None, (summary, words))))
-            else:
-                yield Check("archive_file", Status.WARN, summary, words)
+        if not archive.exists:
+            return
+        location = archive.location
+        git_note, is_ignored = git_words(location.path)
+        summary = f"{location.path}, permissions {S_IMODE(location.path.stat().st_mode):o}"
+        chosen = settings_of(source).archive_folder
+        if chosen is not None and not location.is_chosen and location.like is not None:
+            new = chosen / name_elsewhere(realpath(location.like))
+            advice = f"move it there: {in_shell('mv', str(location.path), str(new))}"
+            fault = f"{location.path} lies beside the store, and archive_folder is {chosen}"
+            yield Check("archive_file", Status.WARN, fault, advice)
+        elif is_ignored:
+            words = f"{summary}; {git_note}" if git_note else summary
+            yield Check("archive_file", Status.OK, words)
+        else:
+            yield Check("archive_file", Status.WARN, summary, git_note)
 
 
 def _against_store(reader: Reader, source: Source, archive: OpenArchive) -> Check:
+    """Check that an archive belongs to the store, and compare its entries with the store."""
     check_is_of(archive)
     archive.check_entries()
-    found = compared(reader, source, archive)
-    counts = {name: n for name, n in found._asdict().items() if name != "faults"}
-    summary = f"{counted(found.memories)} of {counted(found.plans, 'plans')}"
-    fault, advice = ("; ".join(each[part] for each in found.faults) for part in (0, 1))
-    return _warned("archive", f"{summary}, matching the store", fault, advice, counts)
+    comparison = compared(reader, source, archive)
+    counts = comparison._asdict()
+    faults = counts.pop("faults")
+    summary = f"{counted(comparison.memories)} of {counted(comparison.plans, 'plans')}"
+    return _ok_or_warning(
+        "archive",
+        sound=f"{summary}, matching the store",
+        fault="; ".join(fault for fault, _ in faults),
+        advice="; ".join(advice for _, advice in faults),
+        counts=counts,
+    )

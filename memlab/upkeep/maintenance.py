@@ -1,4 +1,4 @@
-"""What a store needs from time to time, by what is remembered: look, compact, drop, vacuum."""
+"""Maintain a store by the settings in ``memlab.toml``: check, copy, harvest, compact, vacuum."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,14 +28,14 @@ from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, 
 from memlab.text import DisplayMixin, TextPage, command, counted, in_bytes, without_passwords
 from memlab.upkeep.health import Diagnosis, Status, doctor
 
-PLANNED_AT_MOST: Final = 3
-"""So many times is a plan made anew when the store has changed before it was applied."""
+MAX_PLANS: Final = 3
+"""Maximum number of plans made in one run, if the store changes before each is applied."""
 
 
-_SHORTEST: Final = timedelta(days=1)
-"""What is kept for less is erased before anybody has looked: that is asked for twice."""
-_DORMANT: Final = timedelta(days=3 * 365)
-"""After so long without a write it is likelier that the clock is wrong."""
+_SHORTEST_ARCHIVE_FOR: Final = timedelta(days=1)
+"""Value of ``archive_for`` below which a run must be confirmed by ``yes``."""
+_LONGEST_IDLE: Final = timedelta(days=3 * 365)
+"""Time without a write to the store above which the clock is assumed to be wrong."""
 
 
 class StepOutcome(StrEnum):
@@ -43,16 +43,16 @@ class StepOutcome(StrEnum):
 
     DONE = "done"
     WOULD = "would"
-    """It is not done yet."""
+    """A dry run: the step has work to do."""
     NOTHING = "nothing"
     """There was nothing to do."""
     OFF = "off"
-    """Nothing is remembered that asks for it."""
+    """No setting turns the step on."""
     FAILED = "FAILED"
 
 
 class Step(NamedTuple):
-    """One thing that maintenance does, how it ended, and what there is to say of it."""
+    """A step of maintenance with its outcome and a message."""
 
     name: str
     outcome: StepOutcome
@@ -61,7 +61,23 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Maintenance(DisplayMixin):
-    """What maintenance of a store would do, or has done."""
+    """The result of maintaining a store, or of a dry run.
+
+    Attributes
+    ----------
+    store : str
+        The store's name.
+    applied : bool
+        Whether the store was changed; False for a dry run.
+    steps : tuple of Step
+        The steps in the order in which they ran. Steps after a failed one are missing.
+    diagnosis : Diagnosis
+        The result of :func:`memlab.doctor`.
+    plan, receipt : Plan, Receipt or None
+        The compaction by the policy of the settings: its plan, and the receipt if it was applied.
+    deletion : Receipt or None
+        The receipt of the deletion of memories that were retired long ago.
+    """
 
     store: str
     applied: bool
@@ -78,26 +94,33 @@ class Maintenance(DisplayMixin):
 
     @property
     def deleted(self) -> int:
-        """How many memories were deleted."""
-        return sum(each.deleted for each in (self.receipt, self.deletion) if each)
+        """Number of deleted memories."""
+        receipts = [receipt for receipt in (self.receipt, self.deletion) if receipt is not None]
+        return sum(receipt.deleted for receipt in receipts)
 
     @property
     def undo(self) -> str | None:
-        """The command that takes back what was done by the policy."""
-        return self.receipt.undo if self.receipt and self.receipt.archive else None
+        """The command that undoes the compaction; None if nothing was archived."""
+        if self.receipt is None or not self.receipt.archive:
+            return None
+        return self.receipt.undo
 
     @property
     def has_work(self) -> bool:
-        """Whether there is something left to do."""
+        """Whether a dry run found work to do."""
         return any(step.outcome is StepOutcome.WOULD for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all that is said of it as JSON values."""
+        """Return the result as JSON values, by key."""
+        steps = [
+            {"step": step.name, "outcome": str(step.outcome), "words": step.words}
+            for step in self.steps
+        ]
         return {
             "store": self.store,
             "applied": self.applied,
             "failed": self.failed,
-            "steps": [{"step": n, "outcome": str(end), "words": w} for n, end, w in self.steps],
+            "steps": steps,
             "deleted": self.deleted,
             "retired": self.receipt.retired if self.receipt else 0,
             "returned": self.receipt.returned if self.receipt else 0,
@@ -106,11 +129,13 @@ class Maintenance(DisplayMixin):
         }
 
     def next_steps(self) -> list[str]:
-        """Say how what is left to do is done."""
-        return ["nothing was changed; add --apply to do it"] if self.has_work else []
+        """Return the line that says how to apply a dry run; empty if there is no work."""
+        if not self.has_work:
+            return []
+        return ["nothing was changed; add --apply to do it"]
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the page that is printed."""
         facts = [(f"{step.outcome:<7} {step.name}", step.words) for step in self.steps]
         if self.undo:
             facts.append(("        undo", self.undo))
@@ -126,75 +151,122 @@ def maintain(
     all_prunable: bool = False,
     now: datetime | None = None,
 ) -> Maintenance:
-    """Look after a store by what ``memlab.toml`` remembers of it: say what to do, or do it.
+    """Maintain a store by its settings in ``memlab.toml``, or show what this would do.
 
-    In this order: look at its health, and stop where something fails, or where the clock cannot be
-    right; with ``keep_copies = true`` copy what is new or changed into its archive, so that
-    :func:`memlab.lost` knows what somebody else deletes; harvest reads into its log; compact it by
-    the remembered policy, and stop where its number was found for a store that has grown past what
-    it speaks for (``"auto"`` in its place is found each time); drop from its archive what was kept
-    for ``archive_for``; rewrite its file where a share ``vacuum_free`` of it is free. With
-    ``retire = true`` what the policy does not keep is retired instead, what was needed since
-    returns, and what has been retired for ``delete_retired_after`` is deleted. What is not
-    remembered is not done. A run that would delete or retire more than ``max_per_run``, or all that
-    is prunable, stops before. A step that fails ends it, and what was done before is in the result.
+    The steps run in this order. A step runs only if a setting turns it on. A step that fails ends
+    the run; the result still has the steps before it.
+
+    1. ``doctor``: check the store's health and the clock.
+    2. ``copy`` (``keep_copies = true``): copy new and changed memories into the archive, so that
+       :func:`memlab.lost` finds what other programs delete.
+    3. ``harvest`` (``harvest``): add reads to the access log.
+    4. ``compact`` (``policy``): apply the policy. The step fails if the policy's number has
+       expired; the number ``"auto"`` is computed on each run. With ``retire = true`` memories are
+       retired instead of deleted, and those that were needed since return.
+    5. ``delete`` (``delete_retired_after``): delete memories that have been retired for so long.
+    6. ``drop`` (``archive_for``): erase memories from the archive that it has kept for so long.
+    7. ``vacuum`` (``vacuum_free``): rewrite the file if this share of it is free.
+
+    A run that would delete or retire more than ``max_per_run`` memories, or all prunable ones,
+    changes nothing.
 
     Parameters
     ----------
     source : str, Path or Source
         The store.
     apply : bool
-        Whether to do it. Without it the store is only read.
+        Whether to change the store. By default it is only read.
     yes : bool
-        Whether an ``archive_for`` of less than a day is meant: what was deleted is then erased for
-        good before anybody has looked.
+        Whether to allow an ``archive_for`` of less than a day, which erases deleted memories before
+        anybody can look at them.
     all_prunable : bool
-        Whether it is meant that no prunable memory stays loaded, as for :func:`memlab.apply`.
+        Whether to allow a plan that keeps no prunable memory loaded, as for :func:`memlab.apply`.
     now : datetime, optional
-        The moment; the current one by default.
+        The current time, with a time zone; by default the clock's.
+
+    Returns
+    -------
+    Maintenance
+        The steps with their outcomes.
 
     Raises
     ------
     SettingsError
-        When nothing is remembered of the store, or what is cannot be used, as the settings of
-        somebody else cannot. Nothing is changed.
+        If the store has no settings, a setting is invalid, or the file belongs to another user.
+        Nothing is changed.
+    StoreError
+        If there is no store.
+
+    Examples
+    --------
+    >>> import memlab, shutil, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = shutil.copy(memlab.store_path("looked_up"), folder)
+    ...     settings = 'policy = { name = "recent", keep = 50 }'
+    ...     _ = Path(folder, "memlab.toml").write_text(settings)
+    ...     [step.name for step in memlab.maintain(store).steps]
+    ['doctor', 'compact', 'drop', 'vacuum']
     """
     for name, flag in (("apply", apply), ("yes", yes), ("all_prunable", all_prunable)):
         expect(flag, bool, call="memlab.maintain", name=name)
     moment = moment_or_now(now, call="memlab.maintain")
-    work = _Work(open_source(source), moment, do_it=apply, yes=yes, all_prunable=all_prunable)
-    return work.result()
+    run = _Run(open_source(source), moment, applies=apply, yes=yes, all_prunable=all_prunable)
+    return run.result()
 
 
-class _Work:
+class _Run:
+    """One run of maintenance. The constructor raises an error for unusable settings."""
+
     def __init__(
-        self, source: Source, now: datetime, *, do_it: bool, yes: bool, all_prunable: bool
+        self, source: Source, now: datetime, *, applies: bool, yes: bool, all_prunable: bool
     ) -> None:
         self._source = source
         self._now = now
-        self._do_it = do_it
+        self._applies = applies
         self._all_prunable = all_prunable
-        self._settings = settings = settings_of(source)
-        self._replaced = replaced_in(settings)
-        """The remembered policy, where another has replaced it."""
-        self._found: dict[str, Any] = {}
-        kept_for = settings.archive_for
-        self._erases_at_once = kept_for is not None and kept_for < _SHORTEST
+        self._settings = settings_of(source)
+        self._replaced = replaced_in(self._settings)
+        """Name of the policy in the settings if a newer policy has replaced it; else empty."""
+        self._plans: dict[str, Plan] = {}
+        """The plan of each step that makes one, by the name of the step."""
+        self._receipts: dict[str, Receipt] = {}
+        """The receipt of each plan that was applied, by the name of the step."""
+        archive_for = self._settings.archive_for
+        self._erases_early = archive_for is not None and archive_for < _SHORTEST_ARCHIVE_FOR
+        self._check_store()
+        self._check_settings(yes=yes)
+
+    def _check_store(self) -> None:
+        """Raise an error if the settings belong to another user, or there is no store."""
+        source = self._source
+        settings = self._settings
         if settings.not_obeyed:
             words = f"{settings.not_obeyed}; nothing was done to {source.name}"
             raise SettingsError(f"{words}: move it away, or take it over with chown")
         if source.permissions_template is not None and not source.permissions_template.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
-        has_work = settings.policy is not None or kept_for is not None
-        if not (has_work or settings.vacuum_free or settings.keep_copies or settings.harvest):
+
+    def _check_settings(self, *, yes: bool) -> None:
+        """Raise SettingsError if no setting turns a step on, or settings do not go together."""
+        settings = self._settings
+        archive_for = settings.archive_for
+        turns_a_step_on = (
+            settings.policy is not None
+            or archive_for is not None
+            or settings.vacuum_free
+            or settings.keep_copies
+            or settings.harvest
+        )
+        if not turns_a_step_on:
+            name = self._source.name
             raise SettingsError(
-                f"no settings for {source.name}: save a cap with "
-                f"{command('size', source.name, '--save')}, or write memlab.toml by hand"
+                f"no settings for {name}: save a cap with "
+                f"{command('size', name, '--save')}, or write memlab.toml by hand"
             )
-        if do_it and not yes and kept_for is not None and self._erases_at_once:
+        if self._applies and not yes and archive_for is not None and self._erases_early:
             raise settings.error(
                 "archive_for",
-                f"archive_for={age_text(kept_for)!r} erases what was deleted within a day, for "
+                f"archive_for={age_text(archive_for)!r} erases what was deleted within a day, for "
                 "good; nothing was done: keep it longer, or say --yes (yes=True) if that is meant",
             )
         if settings.delete_retired_after is not None and not (settings.retire and settings.policy):
@@ -203,49 +275,66 @@ class _Work:
         if settings.harvest is not None and not settings.log:
             words = 'harvest goes with a log, such as log = "reads.log"; add one'
             raise settings.error("harvest", words)
-        policy_in(settings, number=0)  # what cannot be used is told before anything is done
+        policy_in(settings, number=0)  # raises an error for an invalid policy
 
     def result(self) -> Maintenance:
-        """Go through the steps that are remembered until one fails."""
+        """Run the steps that settings turn on, until one fails, and return the result."""
         settings = self._settings
         diagnosis = doctor(self._source)
         steps = [self._health(diagnosis)]
-        for name, is_on, do in (
+        deletes_retired = settings.delete_retired_after is not None and not self._replaced
+        for name, is_on, run_step in (
             ("copy", settings.keep_copies, self._copy),
             ("harvest", settings.harvest, self._harvest),
             ("compact", True, self._compact),
-            ("delete", settings.delete_retired_after and not self._replaced, self._delete),
+            ("delete", deletes_retired, self._delete_retired),
             ("drop", True, self._drop),
             ("vacuum", True, self._vacuum),
         ):
-            if is_on and steps[-1].outcome is not StepOutcome.FAILED:
-                try:
-                    steps.append(Step(name, *do()))
-                except MemlabError as error:
-                    steps.append(Step(name, StepOutcome.FAILED, str(error)))
-        self._found.pop("last", None)
-        return Maintenance(self._source.name, self._do_it, tuple(steps), diagnosis, **self._found)
+            if not is_on or steps[-1].outcome is StepOutcome.FAILED:
+                continue
+            try:
+                outcome, words = run_step()
+            except MemlabError as error:
+                outcome = StepOutcome.FAILED
+                words = str(error)
+            steps.append(Step(name, outcome, words))
+        return Maintenance(
+            store=self._source.name,
+            applied=self._applies,
+            steps=tuple(steps),
+            diagnosis=diagnosis,
+            plan=self._plans.get("compact"),
+            receipt=self._receipts.get("compact"),
+            deletion=self._receipts.get("delete"),
+        )
 
     def _health(self, diagnosis: Diagnosis) -> Step:
-        """Say how the store is: where that fails, nothing may be done to it."""
-        if doubt := self._clock_doubt():
-            return Step("clock", StepOutcome.FAILED, doubt)
-        worst = [check for check in diagnosis.checks if check.status is diagnosis.status]
-        once = {check.summary: check.name for check in reversed(worst)}
-        said = "; ".join(f"{name}: {words}" for words, name in reversed(once.items()))
+        """Return the step of the health check, which fails if a check or the clock fails."""
+        fault = self._clock_fault()
+        if fault:
+            return Step("clock", StepOutcome.FAILED, fault)
+        names: dict[str, str] = {}  # the first check with each summary
+        for check in diagnosis.checks:
+            if check.status is diagnosis.status:
+                names.setdefault(check.summary, check.name)
+        worst = "; ".join(f"{name}: {summary}" for summary, name in names.items())
         if diagnosis.status is Status.FAIL:
-            words = f"{said}; nothing was changed: memlab doctor says what to do"
+            words = f"{worst}; nothing was changed: memlab doctor says what to do"
             return Step("doctor", StepOutcome.FAILED, words)
-        words = "all is well" if diagnosis.status is Status.OK else f"warns of {said}"
+        words = "all is well" if diagnosis.status is Status.OK else f"warns of {worst}"
         return Step("doctor", StepOutcome.DONE, words)
 
-    def _clock_doubt(self) -> str:
-        """Say why a clock cannot be right that age is reckoned by; nothing where it can."""
+    def _clock_fault(self) -> str:
+        """Return a message if the clock is far ahead of the last write; empty if it is plausible.
+
+        Ages are computed from the clock, so that a wrong one would erase or delete too much.
+        """
         now = self._now
-        near = (self._source.permissions_template, self._source.archive_path)
-        files = [path for path in near if path is not None and path.exists()]
+        paths = (self._source.permissions_template, self._source.archive_path)
+        files = [path for path in paths if path is not None and path.exists()]
         written = max((path.stat().st_mtime for path in files), default=None)
-        if written is None or now.timestamp() - written < _DORMANT.total_seconds():
+        if written is None or now.timestamp() - written < _LONGEST_IDLE.total_seconds():
             return ""
         last = datetime.fromtimestamp(written, now.tzinfo)
         return (
@@ -254,100 +343,114 @@ class _Work:
         )
 
     def _compact(self) -> tuple[StepOutcome, str]:
-        self._check_past()
-        policy, how = policy_in_force(self._source)
+        """Apply the policy of the settings."""
+        self._check_history()
+        policy, note = policy_in_force(self._source)
         if policy is None:
             return StepOutcome.OFF, "no policy is remembered"
         if self._replaced:
-            return self._first_night(policy, how)
+            return self._compare_replacement(policy, note)
         retires = self._settings.retire
-        outcome, made, words = self._carried_out(policy, "plan", "receipt", retire=retires)
-        if outcome is StepOutcome.NOTHING:
-            all_stay = "under the remembered policy every memory stays"
-            words = "nothing to retire and nothing to return" if retires else all_stay
+        outcome, made = self._plan_and_apply("compact", policy, retire=retires)
+        if outcome is StepOutcome.NOTHING and retires:
+            words = "nothing to retire and nothing to return"
+        elif outcome is StepOutcome.NOTHING:
+            words = "under the remembered policy every memory stays"
         elif made.moves:
-            both = [sized(made.labelled(label)) for label in (RETIRES, RETURNS)]
-            is_done = outcome is StepOutcome.DONE
-            words = ("retired {}, returned {}" if is_done else "retire {}, return {}").format(*both)
+            retired = sized(made.labelled(RETIRES))
+            returned = sized(made.labelled(RETURNS))
+            if outcome is StepOutcome.DONE:
+                words = f"retired {retired}, returned {returned}"
+            else:
+                words = f"retire {retired}, return {returned}"
         elif outcome is StepOutcome.WOULD:
-            words = f"delete {words}"
-        return outcome, f"{words}; {how}" if self._settings.is_auto else words
+            words = f"delete {_deletion_in_words(outcome, made)}"
+        else:
+            words = _deletion_in_words(outcome, made)
+        if self._settings.is_auto:
+            words = f"{words}; {note}"
+        return outcome, words
 
-    def _check_past(self) -> None:
-        """Stop where a number goes by how much was written and nobody could say how much was."""
-        goes_by_past = self._settings.is_auto or self._settings.sized is not None
+    def _check_history(self) -> None:
+        """Raise StoreError if the policy's number needs a history that could not be read."""
+        needs_history = self._settings.is_auto or self._settings.sized is not None
         history = self._source.external_history
-        if goes_by_past and not history.is_read():
+        if needs_history and not history.is_read():
             raise StoreError(
                 f"{history.note()}; nothing was changed, for the number in force goes by "
                 "all that was ever written"
             )
 
-    def _first_night(self, policy: Policy, how: str) -> tuple[StepOutcome, str]:
-        """Change no memory under a policy that replaced the remembered one; say what it would do.
+    def _compare_replacement(self, policy: Policy, note: str) -> tuple[StepOutcome, str]:
+        """Return what a policy that replaced the one in the settings would do; change no memory.
 
-        With ``--apply`` the settings name it from then on, so that the next night does it.
+        If the run applies, the settings name the new policy afterwards, for the next run.
         """
         made = plan(self._source, policy, retire=self._settings.retire, now=self._now)
-        self._found["plan"] = made
+        self._plans["compact"] = made
         groups = {"delete": made.memories, "retire": made.retires, "return": made.returns}
         parts = [
-            f"{does} {some_of([memory.memory_id for memory in memories])}"
-            for does, memories in groups.items()
+            f"{action} {some_of([memory.memory_id for memory in memories])}"
+            for action, memories in groups.items()
             if memories
         ]
-        would = ", ".join(parts) or "change nothing"
-        by = REPLACED[self._replaced]
-        words = f"{how}: this night changes no memory; by {by} it would {would}"
-        if not self._do_it:
-            return StepOutcome.WOULD, f"{words}; with --apply memlab.toml names {by} from then on"
+        changes = ", ".join(parts) or "change nothing"
+        new_name = REPLACED[self._replaced]
+        words = f"{note}: this night changes no memory; by {new_name} it would {changes}"
+        if not self._applies:
+            from_now_on = f"with --apply memlab.toml names {new_name} from then on"
+            return StepOutcome.WOULD, f"{words}; {from_now_on}"
         file = self._settings.file
         if file is None or self._settings.policy is None:
             return StepOutcome.NOTHING, words
-        chosen = {**self._settings.policy, "name": by}
+        setting = {**self._settings.policy, "name": new_name}
         write_settings(
-            file.parent, self._settings.name, self._source.permissions_template, {"policy": chosen}
+            file.parent, self._settings.name, self._source.permissions_template, {"policy": setting}
         )
-        return StepOutcome.DONE, f"{words}; {file} names {by} now, so the next night does it"
+        return StepOutcome.DONE, f"{words}; {file} names {new_name} now, so the next night does it"
 
-    def _carried_out(
-        self, policy: Policy, name: str, receipt: str, *, retire: bool = False
-    ) -> tuple[StepOutcome, Plan, str]:
-        """Plan, and apply that; planned anew where it is stale. The words are of a deletion."""
-        now = self._now
-        meant = self._all_prunable
-        tries = PLANNED_AT_MOST
-        while True:
-            self._found[name] = made = plan(self._source, policy, retire=retire, now=now)
-            self._check_brakes(made)
+    def _plan_and_apply(
+        self, step: str, policy: Policy, *, retire: bool = False
+    ) -> tuple[StepOutcome, Plan]:
+        """Make the plan of a step, apply it unless this is a dry run, and store its receipt.
+
+        Return the outcome and the plan. Raise StalePlanError if the store changed before each of
+        `MAX_PLANS` plans could be applied.
+        """
+        for attempt in range(1, MAX_PLANS + 1):
+            made = plan(self._source, policy, retire=retire, now=self._now)
+            self._plans[step] = made
+            self._check_limits(made)
             if made.is_empty:
-                return StepOutcome.NOTHING, made, "none"
-            if not self._do_it:
-                return StepOutcome.WOULD, made, f"{sized(made.deletes)}; they are archived first"
+                return StepOutcome.NOTHING, made
+            if not self._applies:
+                return StepOutcome.WOULD, made
             try:
-                done = apply(made, store=self._source, now=now, all_prunable=meant)
+                self._receipts[step] = apply(
+                    made, store=self._source, now=self._now, all_prunable=self._all_prunable
+                )
             except StalePlanError:
-                tries -= 1
-                if not tries:
+                if attempt == MAX_PLANS:
                     raise
-                continue
-            self._found[receipt] = done
-            return StepOutcome.DONE, made, f"deleted and archived {sized(made.deletes)}"
+            else:
+                return StepOutcome.DONE, made
+        raise AssertionError("the last attempt returns or raises")
 
-    def _check_brakes(self, made: Plan) -> None:
-        """Stop before anything where too much would go, or all, and nobody said it is meant."""
+    def _check_limits(self, made: Plan) -> None:
+        """Raise an error if the run exceeds ``max_per_run``, or removes all prunable memories."""
         most = self._settings.max_per_run
         age = self._settings.delete_retired_after
         name = self._source.name
-        if most is not None and age is not None and "last" not in self._found:
-            self._found["last"] = plan(self._source, LongRetired(age), now=self._now)
-        plans = [self._found[each] for each in ("plan", "last") if each in self._found]
-        takes = sum(len(each.memories) + len(each.retires) for each in plans)
-        if most is not None and takes > most:
+        if most is not None and age is not None and "delete" not in self._plans:
+            # the deletion that follows counts too
+            self._plans["delete"] = plan(self._source, LongRetired(age), now=self._now)
+        plans = self._plans.values()
+        removed = sum(len(planned.memories) + len(planned.retires) for planned in plans)
+        if most is not None and removed > most:
             shows = command("compact", name)
             raise self._settings.error(
                 "max_per_run",
-                f"{counted(takes)} would go, more than max_per_run = {most:,}, so none does: "
+                f"{counted(removed)} would go, more than max_per_run = {most:,}, so none does: "
                 f"{shows} shows them, and does it once with --apply; or raise the number",
             )
         if made.removes_all_prunable and not (made.asks_for_none or self._all_prunable):
@@ -356,65 +459,88 @@ class _Work:
                 f"meant, {command('maintain', name, '--apply', '--all')}"
             )
 
-    def _delete(self) -> tuple[StepOutcome, str]:
-        """Delete what is retired since long; what was needed meanwhile has just returned."""
+    def _delete_retired(self) -> tuple[StepOutcome, str]:
+        """Delete memories that were retired long ago.
+
+        The step runs after `_compact`, which returns those that were needed meanwhile.
+        """
         age = self._settings.delete_retired_after or timedelta()
-        outcome, _, words = self._carried_out(LongRetired(age), "last", "deletion")
-        undo = f"; undo: {self._found['deletion'].undo}" if outcome is StepOutcome.DONE else ""
-        return outcome, f"what was retired and not needed for {age_text(age)}: {words}{undo}"
+        outcome, made = self._plan_and_apply("delete", LongRetired(age))
+        deletion = _deletion_in_words(outcome, made)
+        words = f"what was retired and not needed for {age_text(age)}: {deletion}"
+        if outcome is StepOutcome.DONE:
+            words = f"{words}; undo: {self._receipts['delete'].undo}"
+        return outcome, words
 
     def _harvest(self) -> tuple[StepOutcome, str]:
-        """Write down what was read since, before anything is decided by it."""
-        named = str(self._settings.harvest)
+        """Add reads to the access log. The step runs before the policy decides by them."""
+        location = str(self._settings.harvest)
         log, *_ = self._settings.log
-        if "://" not in named and not is_named_by_scheme(named):
-            named = str((self._settings.file or log).parent / Path(named).expanduser())
-        if not self._do_it:
-            return StepOutcome.WOULD, f"reads of {without_passwords(named)} into {log}"
-        found = harvest(named, log)
-        outcome = StepOutcome.DONE if found.new else StepOutcome.NOTHING
-        return outcome, f"{counted(found.new, 'new reads')} of {found.source} into {log}"
+        if "://" not in location and not is_named_by_scheme(location):
+            location = str((self._settings.file or log).parent / Path(location).expanduser())
+        if not self._applies:
+            return StepOutcome.WOULD, f"reads of {without_passwords(location)} into {log}"
+        harvested = harvest(location, log)
+        outcome = StepOutcome.DONE if harvested.new else StepOutcome.NOTHING
+        return outcome, f"{counted(harvested.new, 'new reads')} of {harvested.source} into {log}"
 
     def _copy(self) -> tuple[StepOutcome, str]:
-        """Copy first: what another step or somebody else takes later was there once."""
-        if not self._do_it:
+        """Copy new and changed memories into the archive, before another step deletes any."""
+        if not self._applies:
             return StepOutcome.WOULD, "what is new or changed into the archive"
-        counts = keep_copies(self._source, now=self._now).counts
-        words = f"{counted(counts.copied)}, new or changed, into the archive"
-        return (StepOutcome.DONE if counts.copied else StepOutcome.NOTHING), words
+        copied = keep_copies(self._source, now=self._now).counts.copied
+        outcome = StepOutcome.DONE if copied else StepOutcome.NOTHING
+        return outcome, f"{counted(copied)}, new or changed, into the archive"
 
     def _drop(self) -> tuple[StepOutcome, str]:
+        """Erase memories from the archive that it has kept longer than ``archive_for``."""
         age = self._settings.archive_for
         if age is None:
             return StepOutcome.OFF, "the archive keeps what was deleted for ever"
         if not self._source.archive.exists:
             return StepOutcome.NOTHING, "there is no archive"
-        act = drop_archived if self._do_it else what_drops
-        found = act(self._source, before=self._now - age)
-        doubts = "".join(f"; passed over: {doubt}" for doubt in found.passed_over)
-        kept = f"what the archive has kept longer than {age_text(age)}"
-        if found.is_empty:
-            return StepOutcome.NOTHING, f"{kept}: none{doubts}"
-        words = f"{kept}: {counted(found.memories)}, {found.never_restored:,} never restored"
-        words += f", {counted(found.copies, 'copies')}" if found.copies else ""
-        if self._do_it:
-            return StepOutcome.DONE, f"{words}{doubts}"
-        asks = "; --apply asks for --yes" if self._erases_at_once else ""
-        return StepOutcome.WOULD, f"{words}{doubts}{asks}"
+        before = self._now - age
+        if self._applies:
+            erasure = drop_archived(self._source, before=before)
+        else:
+            erasure = what_drops(self._source, before=before)
+        skipped = "".join(f"; passed over: {reason}" for reason in erasure.passed_over)
+        words = f"what the archive has kept longer than {age_text(age)}"
+        if erasure.is_empty:
+            return StepOutcome.NOTHING, f"{words}: none{skipped}"
+        words += f": {counted(erasure.memories)}, {erasure.never_restored:,} never restored"
+        if erasure.copies:
+            words += f", {counted(erasure.copies, 'copies')}"
+        words += skipped
+        if self._applies:
+            return StepOutcome.DONE, words
+        if self._erases_early:
+            words += "; --apply asks for --yes"
+        return StepOutcome.WOULD, words
 
     def _vacuum(self) -> tuple[StepOutcome, str]:
+        """Rewrite the store's file if the share ``vacuum_free`` of it is free."""
         share = self._settings.vacuum_free
         if share is None:
             return StepOutcome.OFF, "no share is remembered at which the file is rewritten"
         if not self._source.is_native_format:
             return StepOutcome.NOTHING, "there is no file of memlab's to rewrite"
-        found = space(self._source.name)
-        free = f"{in_bytes(found.free)} of {in_bytes(found.file)} are free"
-        if not found.free or found.free < share * found.file:
-            after = "" if self._do_it else " before compacting"
-            return StepOutcome.NOTHING, f"{free}{after}, less than {share:.0%}"
-        if not self._do_it:
+        sizes = space(self._source.name)
+        free = f"{in_bytes(sizes.free)} of {in_bytes(sizes.file)} are free"
+        if not sizes.free or sizes.free < share * sizes.file:
+            when = "" if self._applies else " before compacting"
+            return StepOutcome.NOTHING, f"{free}{when}, less than {share:.0%}"
+        if not self._applies:
             checked_for_vacuum(self._source.name)
             return StepOutcome.WOULD, f"rewrite the file: {free}"
         freed = vacuum(self._source.name).freed
         return StepOutcome.DONE, f"{in_bytes(freed)} given back to the disk"
+
+
+def _deletion_in_words(outcome: StepOutcome, made: Plan) -> str:
+    """Return the message of a step that deletes memories by a plan."""
+    if outcome is StepOutcome.NOTHING:
+        return "none"
+    if outcome is StepOutcome.WOULD:
+        return f"{sized(made.deletes)}; they are archived first"
+    return f"deleted and archived {sized(made.deletes)}"

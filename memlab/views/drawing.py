@@ -144,7 +144,7 @@ CHARTS: Final = {
         "usage",
     ),
     "reads-served": Drawing(
-        "what share of reads the newest and the most used serve",
+        "what share of reads the newest and the most active serve",
         lambda charts, found: charts.plot_reads_served(found.usage),
         "usage",
     ),

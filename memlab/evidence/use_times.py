@@ -1,0 +1,155 @@
+"""Times at which memories were used, and base-level activation for arrays of memories.
+
+:mod:`memlab.base_activation` has the formula for one memory, with its sources.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from memlab.base_activation import LENGTH_OFFSET, LENGTH_POWER, SHORTEST_DAYS
+from memlab.frame.fields import Flags, Floats, Ints, Times, as_instant
+
+_DAY: Final = np.timedelta64(1, "D")
+_EPOCH: Final = np.datetime64(0, "us")
+
+
+def base_levels(age: Floats, idle: Floats, reads: Floats) -> Floats:
+    """Return the base-level activation of memories.
+
+    :func:`memlab.base_activation.base_level` is the same for one memory.
+
+    Parameters
+    ----------
+    age, idle, reads : array of float, shape (memories,)
+        Days since each was written and last read (NaN: never), and the number of days on which it
+        was read.
+    """
+    age = np.maximum(age, SHORTEST_DAYS)
+    is_read = (reads > 0) & ~np.isnan(idle)
+    idle = np.where(is_read, np.clip(idle, SHORTEST_DAYS, age), age)
+    used = 1 / np.sqrt(idle) + reads * 2 / (np.sqrt(age) + np.sqrt(idle))
+    return np.where(is_read, used, 1 / np.sqrt(age))
+
+
+def per_length(activation: Floats, tokens: Ints) -> Floats:
+    """Return activation by length; :func:`memlab.base_activation.per_length` is for one memory."""
+    by_length: Floats = activation / length_divisor(tokens)
+    return by_length
+
+
+def length_divisor(tokens: Ints) -> Floats:
+    """Return the numbers by which :func:`per_length` divides the activation of memories."""
+    divisor: Floats = np.power(tokens + float(LENGTH_OFFSET), LENGTH_POWER)
+    return divisor
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Times at which memories were written and used; uses are in the order in which they arose.
+
+    Attributes
+    ----------
+    born : array of float, shape (memories,)
+        Days since 1970 at which each memory was written; NaN if no memory has a time.
+    target : array of int, shape (uses,)
+        The memory of each use, as its place in `born`.
+    when : array of float, shape (uses,)
+        Days since 1970 at which each use arose.
+    """
+
+    born: Floats
+    target: Ints
+    when: Floats
+
+    @cached_property
+    def again(self) -> Ints:
+        """The next use of the same memory on the same UTC day, shape (uses,).
+
+        If there is none, it is the number of uses.
+        """
+        again = np.full(len(self.target), len(self.target))
+        order = np.lexsort((np.arange(len(self.target)), np.floor(self.when), self.target))
+        target = self.target[order]
+        day = np.floor(self.when)[order]
+        same = (target[1:] == target[:-1]) & (day[1:] == day[:-1])
+        again[order[:-1][same]] = order[1:][same]
+        return again
+
+    def days(self, seen: Flags) -> Flags:
+        """Return which uses stand for their day: of those seen, the last of a memory's day."""
+        seen_again: Flags = np.append(seen, np.bool_(0))[self.again]
+        return seen & ~seen_again
+
+    def levels(self, now: float, seen: Flags, memories: Ints | slice = slice(None)) -> Floats:
+        """Return the activation of memories, computed from the uses seen.
+
+        Parameters
+        ----------
+        now : float
+            The moment, in days since 1970.
+        seen : array of bool, shape (uses,)
+            The uses that are known.
+        memories : array of int or slice, optional
+            Places of the memories; all by default.
+        """
+        chosen = np.flatnonzero(self.days(seen))
+        idle = np.maximum(now - self.when[chosen], SHORTEST_DAYS)
+        uses = np.bincount(self.target[chosen], 1 / np.sqrt(idle), minlength=len(self.born))
+        return 1 / np.sqrt(self.ages(now, memories)) + uses[memories]
+
+    def ages(self, now: float, memories: Ints | slice = slice(None)) -> Floats:
+        """Return the ages of memories in days; a memory without a time has just been written."""
+        return np.fmax(now - self.born[memories], SHORTEST_DAYS)
+
+    def counts(self) -> tuple[Floats, Floats]:
+        """Return for each memory the number of days with a use, and the last use (NaN: never)."""
+        chosen = self.days(np.ones(len(self.target), dtype=bool))
+        count = np.bincount(self.target[chosen], minlength=len(self.born)).astype(np.float64)
+        last = np.full(len(self.born), -np.inf)
+        np.maximum.at(last, self.target, self.when)
+        return count, np.where(np.isfinite(last), last, np.nan)
+
+
+def uses_of(created: Times, target: Ints, at: Ints, said: Times) -> Uses:
+    """Return the uses of memories that are in order of position.
+
+    Parameters
+    ----------
+    created : array of datetime64, shape (memories,)
+        Creation time; a memory without one is as old as the memory before it.
+    target, at : array of int, shape (uses,)
+        The memory of each use, and the number of memories that had been written when it arose.
+    said : array of datetime64, shape (uses,)
+        Time of each use; the default is the creation time of the memory that was written next.
+    """
+    clock = np.fmax.accumulate(np.append(days_since_1970(created), np.nan))
+    when = np.where(np.isnat(said), clock[at], days_since_1970(said))
+    return Uses(born=births(created), target=target, when=np.nan_to_num(when))
+
+
+def births(created: Times) -> Floats:
+    """Return creation times in days; a memory without one takes that of a neighbour."""
+    known = pd.Series(days_since_1970(created))
+    return np.asarray(known.ffill().bfill(), dtype=np.float64)
+
+
+def days_of(moment: datetime) -> float:
+    """Return a moment in days since 1970."""
+    return float((as_instant(moment) - _EPOCH) / _DAY)
+
+
+def days_since_1970(moments: Times) -> Floats:
+    """Return times in days since 1970, with NaN for a missing time."""
+    return np.asarray((moments - _EPOCH) / _DAY, dtype=np.float64)
+
+
+def ranks_above(level: Floats, target: int) -> Flags:
+    """Return which memories rank above one; of equal memories, the newer ranks higher."""
+    above: Flags = level > level[target]
+    above[target + 1 :] |= level[target + 1 :] == level[target]
+    return above
