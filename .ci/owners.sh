@@ -22,6 +22,19 @@ mcp_memory() {  # its storage alone: without models it makes vectors of hashes; 
     timeout 300 "$pip" install -qq pysqlite3-binary || true
 }
 
+mcp_graph() {  # the official MCP memory server, which keeps a graph in JSON lines
+    command -v npm >/dev/null || { echo "MCP memory server: no npm"; return; }
+    mkdir -p "$folder/mcp-graph" && cd "$folder/mcp-graph" || return
+    timeout 300 npm install --silent --no-audit --no-fund --ignore-scripts \
+        "@modelcontextprotocol/server-memory@2026" || echo "MCP memory server: npm cannot install it"
+}
+
+hermes() {  # its memory tool alone, which needs nothing else of the agent
+    python3 -m venv "$folder/hermes" || return
+    timeout 300 "$folder/hermes/bin/pip" install -qq --no-deps "hermes-agent==0.19.*" pyyaml \
+        || echo "Hermes: pip cannot install it"
+}
+
 search_server() {  # vector search, without which BetterDB recalls and caps nothing; Debian's server is too old for it
     local found=$folder/search/lib/python3*/site-packages
     python3 -m venv "$folder/search" \
@@ -33,3 +46,5 @@ search_server() {  # vector search, without which BetterDB recalls and caps noth
 [ -d "$folder/claude-mem/node_modules/claude-mem" ] || claude_mem
 "$folder/mcp-memory/bin/python" -c "import mcp_memory_service" 2>/dev/null || mcp_memory
 [ -n "$(find "$folder/search" -name redisearch.so 2>/dev/null)" ] || search_server
+[ -d "$folder/mcp-graph/node_modules/@modelcontextprotocol/server-memory" ] || mcp_graph
+"$folder/hermes/bin/python" -c "import tools.memory_tool" 2>/dev/null || hermes

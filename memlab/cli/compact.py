@@ -60,6 +60,12 @@ def _change_options(command: options.Command) -> options.Command:
     help="Only this memory, whatever a policy says; may be given several times. memlab rows STORE "
     "--json lists the ids.",
 )
+@options.path_option(
+    "--into",
+    "into",
+    metavar="OTHER",
+    help="Merge this folder of Claude Code's memory into another one of the same project.",
+)
 @click.option(
     "--retire/--delete",
     default=None,
@@ -75,6 +81,7 @@ def compact(
     store: Path,
     policy: "memlab.Policy | None",
     ids: tuple[str, ...],
+    into: Path | None,
     retire: bool | None,
     save: bool,
     save_plan: Path | None,
@@ -91,12 +98,17 @@ def compact(
     deleted: what the policy does not keep stays in the store and is not loaded, until it is read or
     referred to again.
 
+    With --into, what OTHER lacks is copied there byte for byte, with its line in the index; then
+    what OTHER has is archived here, load-bearing memories too. What has the name of another content
+    there stays here. One memlab restore takes both back.
+
     \b
     memlab compact memory.db --keep-recent 200           show
     memlab compact memory.db --keep-recent 200 --apply   do it
     memlab compact memory.db --keep-recent 200 --save    remember it
     memlab compact memory.db --keep-recent 200 --retire  show what it would retire
     memlab compact memory.db --id episodic-12 --apply    delete one memory
+    memlab compact FOLDER --into OTHER                   merge two folders of one project
     memlab compact memory.db                             use memlab.toml
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.sizing.in_force import remembered_policy
@@ -109,18 +121,28 @@ def compact(
             "and --id names them"
         )
     _check_policy_options(policy, ids, save=save)
+    if into is not None:
+        _check_merge_options(policy, ids, retire, log, list_rows=list_rows)
     if save_plan is not None:
         check_writable(save_plan, replace=False)
     number = ""
-    if policy is None and not ids:
+    goes_by_settings = not ids and into is None
+    if policy is None and goes_by_settings:
         policy, number = remembered_policy(source)
     retires = bool(retire)
-    if retire is None and not ids:
+    if retire is None and goes_by_settings:
         retires = settings_of(source).retire
     watch = output.progress_callback("planning")
     with faults_of(policy):
         plan = memlab.plan(
-            source, policy, ids=ids or None, retire=retires, log=log, now=now_utc(), watch=watch
+            source,
+            policy,
+            ids=ids or None,
+            retire=retires,
+            into=into,
+            log=log,
+            now=now_utc(),
+            watch=watch,
         )
     _save_plan(plan, save_plan, source)
     if save and policy is not None:
@@ -133,7 +155,7 @@ def compact(
             notes += _effect_and_cost(source, plan, log)
         _apply_and_print(plan, notes, all_prunable=all_prunable, name=str(store))
     elif output.wants_json():
-        cost = None if retires else _cost(source, plan, log)
+        cost = None if retires or plan.merges else _cost(source, plan, log)
         output.print_text(_json_with_cost(plan, cost))
     else:
         costliest = []
@@ -141,7 +163,7 @@ def compact(
             costliest = _costliest(source, policy, log)
         notes += _effect_and_cost(source, plan, log)
         details = _details(source, plan, log, number)
-        after = _after_planning(plan, save_plan, "under this policy every memory stays", str(store))
+        after = _after_planning(plan, save_plan, _nothing_in_words(plan), str(store))
         page = plan.sheet(str(store))
         output.print_lines(*notes, page, "", *costliest, *details, *after)
 
@@ -154,6 +176,29 @@ def _check_policy_options(
         raise click.UsageError("--id names the memories: leave out the policy and --save")
     if save and policy is None:
         raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
+
+
+def _check_merge_options(
+    policy: "memlab.Policy | None",
+    ids: tuple[str, ...],
+    retire: bool | None,
+    log: Path | None,
+    *,
+    list_rows: bool,
+) -> None:
+    """Raise a UsageError if ``--into`` is given together with an option that chooses memories."""
+    if policy is not None or ids or retire is not None or log is not None or list_rows:
+        raise click.UsageError(
+            "--into merges all memories of two folders: leave out the policy, --id, --retire, "
+            "--rows and --log"
+        )
+
+
+def _nothing_in_words(plan: "memlab.Plan") -> str:
+    """Return why a plan changes nothing."""
+    if plan.merges:
+        return f"no memory here can be merged into {plan.into}"
+    return "under this policy every memory stays"
 
 
 def _remember(
@@ -176,7 +221,7 @@ def _effect_and_cost(source: "Source", plan: "memlab.Plan", log: Path | None) ->
     """Return the first page of a plan: what it does, and what that costs in later needs."""
     if plan.is_empty:
         return []
-    if not plan.memories:
+    if not plan.memories or plan.merges:
         return [TextPage(plan.effect, []), ""]
     cost = _cost(source, plan, log)
     if isinstance(cost, str):
@@ -496,7 +541,7 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
         digest = _undoable(store, only_one=digest is None)
     watch = output.progress_callback("restoring")
     restored = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
-    target = store if into is None else into
+    target = restored.origin or str(store if into is None else into)
     if restored.index is not None:
         _print_restored_index(restored.index, digest)
     elif output.wants_json():
@@ -505,8 +550,8 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
         output.print_lines(*_restored_lines(restored, target))
 
 
-def _restored_fields(restored: "Restored", target: Path) -> dict[str, Any]:
-    """Return what was restored into a store or file, for ``--json``."""
+def _restored_fields(restored: "Restored", target: str) -> dict[str, Any]:
+    """Return the fields of an undo that ``--json`` prints."""
     fields: dict[str, Any] = {
         "restored": restored.memories,
         "left_out": restored.left_out,
@@ -516,15 +561,21 @@ def _restored_fields(restored: "Restored", target: Path) -> dict[str, Any]:
         fields["stay"] = restored.stay
     if restored.entries_left:
         fields["entries_left"] = list(restored.entries_left)
-    fields["into"] = str(target)
+    if restored.other:
+        fields["taken_out"] = {
+            "folder": restored.other,
+            "memories": restored.taken_out,
+            "stay": list(restored.stay_there),
+        }
+    fields["into"] = target
     return fields
 
 
-def _restored_lines(restored: "Restored", target: Path) -> list[str]:
-    """Return the lines on what was restored into a store or file."""
+def _restored_lines(restored: "Restored", target: str) -> list[str]:
+    """Return the lines that say what an undo did."""
     if restored.stay is None:
         lines = [f"{counted(restored.memories)} restored into {target}"]
-        if not restored.memories and not restored.left_out:
+        if not (restored.memories or restored.left_out or restored.taken_out):
             lines.append("what that plan took out is back already, each memory in its place")
     else:
         removed = counted(restored.memories)
@@ -532,6 +583,10 @@ def _restored_lines(restored: "Restored", target: Path) -> list[str]:
         if restored.stay:
             verb = "stays" if restored.stay == 1 else "stay"
             lines.append(f"{counted(restored.stay)} {verb}: memlab deletes nothing load-bearing")
+    if restored.other:
+        lines.append(f"{counted(restored.taken_out)} taken out of {restored.other} again")
+        if restored.stay_there:
+            lines.append(restored.stay_in_words())
     if restored.index_note:
         lines.append(f"index: {restored.index_note}")
     if restored.left_out:

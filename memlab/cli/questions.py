@@ -120,6 +120,9 @@ def rows(
 def find(folder: str | None) -> None:
     """Find the stores below FOLDER, and what each holds. Reads only; links are not followed.
 
+    Folders of Claude Code's memory that may be one project are listed with the evidence, and those
+    whose project is not there any more.
+
     Without FOLDER, where Claude Code, claude-mem, mcp-memory-service, odek and OpenClaw put theirs.
     """
     output.print_result(memlab.find(folder))

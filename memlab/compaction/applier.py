@@ -12,9 +12,11 @@ from typing import Final, TypeVar, overload
 from memlab import errors
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
+from memlab.columns import UNLISTED
 from memlab.compaction import plans
 from memlab.compaction.index_change import apply_index_plan
 from memlab.compaction.index_plans import IndexPlan, IndexReceipt
+from memlab.compaction.merging import copy_into_other, taking_back
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.store_change import (
     PlannedChange,
@@ -141,7 +143,7 @@ def apply(
         source.check_sound()
 
     def carry_out() -> Receipt:
-        with archive.changing(opened_for(plan, source)) as both:
+        with taking_back(plan, source), archive.changing(opened_for(plan, source)) as both:
             change = PlannedChange(
                 source=source,
                 writer=both.writer,
@@ -273,6 +275,8 @@ def _apply_locked(change: PlannedChange) -> Receipt:
             writer.supersede(links, planned=_planned_entries(plan, links))
         else:
             expected = {memory.key: memory.fingerprint for memory in leaving}
+            if plan.merges:
+                copy_into_other(change, expected.keys())
             writer.delete(expected, watch=change.watch)
         note_index_versions(archive, plan.digest, writer.index_versions())
         change.watch("verified")
@@ -377,6 +381,12 @@ def _check_readable(plan: Plan) -> None:
             f"plan {plan.digest[:12]} does two of deleting, superseding and retiring; nothing was "
             "changed: make one plan for each"
         )
+    leaving = {memory.key for memory in plan.memories} if plan.merges else set()
+    if {copy.key for copy in plan.copies} != leaving:
+        raise errors.PlanError(
+            f"plan {plan.digest[:12]} does not say for each memory what stands for it in "
+            f"{plan.into or 'another folder'}; {_nothing_done(plan)}"
+        )
     named: Iterator[Planned | KeptMemory] = chain(*plan.memories_by_action.values(), plan.kept)
     keys = [memory.key for memory in named]
     ends = {link.by_key for link in plan.supersedes}
@@ -406,7 +416,10 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
             if fingerprint_of(compared(record)) != memory.fingerprint:
                 changed.append(memory.memory_id)
                 continue
-            wrong = _wrong_of(fate, memory, record, source, retired)
+            may_be_load_bearing = fate == plans.DELETES and plan.merges
+            wrong = _wrong_of(
+                fate, memory, record, source, retired, may_be_load_bearing=may_be_load_bearing
+            )
             if wrong:
                 raise errors.CompactionError(
                     f"plan {plan.digest[:12]} {wrong}; {_nothing_done(plan)}"
@@ -479,16 +492,24 @@ def entries_of(
 
 
 def _wrong_of(
-    fate: str, named: Planned | KeptMemory, record: bytes, source: Source, retired: RetiredMemories
+    fate: str,
+    named: Planned | KeptMemory,
+    record: bytes,
+    source: Source,
+    retired: RetiredMemories,
+    *,
+    may_be_load_bearing: bool,
 ) -> str:
     """Return as a clause what a plan says wrongly of a memory, or why its action is not allowed.
+
+    A load-bearing memory may leave a folder if an equal one is in the other folder by then.
 
     Return an empty text if the memory is as the plan says and the action is allowed.
     """
     facts = source.facts_of(record)
     name = named.memory_id
     if fate in (plans.DELETES, plans.RETIRES):
-        if source.is_load_bearing(facts, unsure=True):
+        if not may_be_load_bearing and source.is_load_bearing(facts, unsure=True):
             return f"names {facts.memory_id!r}, which is load-bearing"
     elif fate == plans.SUPERSEDES and not source.is_load_bearing(facts, unsure=False):
         return f"names {facts.memory_id!r}, which is not load-bearing"
@@ -541,6 +562,8 @@ def _check_groups(plan: Plan) -> None:
     differs = any(memories.values()) or any(tokens.values()) or kept != len(plan.kept)
     deleted_labels = {group.label for group in plan.groups if group.deleted}
     deletable_labels = {plans.PRUNABLE, plans.SUPERSEDED, plans.RETIRED}
+    if plan.merges:
+        deletable_labels |= {plans.LOAD_BEARING, UNLISTED}
     if differs or not deleted_labels <= deletable_labels:
         raise errors.PlanError(
             f"the groups of plan {plan.digest[:12]} do not add up to the memories that it lists; "

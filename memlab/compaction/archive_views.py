@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from memlab import columns as col
 from memlab.compaction.index_plans import actions_in_words, receipt_of_index
+from memlab.compaction.merging import merge_in, target_of
 from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.store_change import index_plan_in, plan_in, receipt_of
 from memlab.errors import ArchiveError
@@ -143,10 +144,10 @@ class ArchiveListing(DisplayMixin):
         """Return the line of a deletion."""
         state = "applied" if entry.finished_at else "CUT SHORT"
         what = f"{counted(entry.memories)}, {entry.restored:,} restored"
-        if entry.recovers:
-            what = f"restored {counted(entry.memories)} that somebody else had deleted"
-        elif self.moved.get(entry.digest):
+        if self.moved.get(entry.digest):
             what = self.moved[entry.digest]
+        elif entry.recovers:
+            what = f"restored {counted(entry.memories)} that somebody else had deleted"
         return (*_when(entry.digest, entry.archived_at), state, what)
 
 
@@ -196,6 +197,15 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
         undoable = []
         for entry in entries:
             can_be_undone = entry.left > entry.restored
+            merge = merge_in(archive, entry)
+            other = target_of(archive, entry)
+            if merge is not None:
+                moved[entry.digest] = f"copied {counted(entry.memories)} from {merge.origin}"
+                undo = undo_line(name, entry.digest)
+                undoable.append(entry)
+            elif other:
+                restored = f"{entry.restored:,} restored"
+                moved[entry.digest] = f"{counted(entry.memories)} merged into {other}, {restored}"
             if entry.mends:
                 index_plan = index_plan_in(archive, entry)
                 receipt = receipt_of_index(index_plan, None, index_plan.made_at)

@@ -17,7 +17,8 @@ from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.applier import entries_of
-from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory
+from memlab.compaction.merging import fates_of, open_other, read_other
+from memlab.compaction.plans import KeptMemory, LeftMemory, Plan, PlannedLink, PlannedMemory
 from memlab.compaction.wire import as_data, some_of
 from memlab.errors import ChangedWhileReadError, PlanError
 from memlab.evidence.past import deletions_of, past_of
@@ -65,6 +66,7 @@ def plan(  # noqa: PLR0913 - what is asked of a store
     *,
     ids: Collection[str] | None = None,
     retire: bool = False,
+    into: SourceLike | None = None,
     log: Log = None,
     now: datetime | None = None,
     watch: StepCallback = no_progress,
@@ -91,6 +93,11 @@ def plan(  # noqa: PLR0913 - what is asked of a store
         are retired already: those that the policy keeps now are returned. Under a policy that does
         not consider use, memories that were read or referred to since they were retired are
         returned as well, the latest first, as far as the capacity of the policy allows.
+    into : str, Path or Source, optional
+        Instead of a policy, another folder of the same project. Memories that it lacks are copied
+        there, byte for byte and with their index lines. Then all memories of which it has an equal
+        one are archived here, load-bearing ones too. A memory whose name has another content there
+        stays here. Only folders of Claude Code's memory can be merged.
     log : DataFrame, str or Path, optional
         An access log. The logs in ``memlab.toml`` by default.
     now : datetime, optional
@@ -107,12 +114,19 @@ def plan(  # noqa: PLR0913 - what is asked of a store
     ------
     PlanError
         If `retire` is true and the agent of the store loads no memories at start, or if one of
-        `ids` is not the id of an active prunable memory.
+        `ids` is not the id of an active prunable memory, or if `into` or the store is no folder
+        that can be merged.
     ValueError
-        If neither a policy nor ids are given, or both.
+        If not just one of a policy, ids and `into` is given.
     UnsafeDeletionError
         If the store is in memory, or if other tables of its file would lose rows.
     """
+    if into is not None:
+        if policy is not None or ids is not None or retire:
+            raise ValueError(
+                "memlab.plan takes either a policy, ids or into, and no retire with it"
+            )
+        return _plan_merge(source, into, moment_or_now(now, call="memlab.plan"), watch)
     if ids is not None:
         if policy is not None:
             raise ValueError("memlab.plan takes either a policy or ids, not both")
@@ -207,6 +221,49 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         expires=expires,
         last_goes=source.is_native_format and bool(is_deleted[-1:].any()),
     )
+
+
+def _plan_merge(store: SourceLike, into: SourceLike, now: datetime, watch: StepCallback) -> Plan:
+    """Plan to merge a folder into another one. Both are only read."""
+    source = open_source(store)
+    other = open_other(source, into)
+    _ = source.archive
+    seen = read_other(other)
+
+    def planned(reader: Reader) -> Plan:
+        frame = _frame_of(reader, source, with_body=False)
+        watch("read")
+        columns = _columns_of(frame)
+        keys = _taken(columns[col.KEY], np.arange(len(frame)))
+        fates = list(fates_of(source, reader.records(keys), seen))
+        if len(fates) < len(keys):
+            raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
+        leaves = np.array([fate.copy is not None for fate in fates], dtype=bool)
+        reasons = sorted({fate.reason for fate in fates})
+        codes = np.array([reasons.index(fate.reason) for fate in fates], dtype=np.intp)
+        decision = Decision(~leaves, codes, reasons)
+        watch("decided")
+        kept = np.flatnonzero(~leaves & columns[col.PRUNABLE])
+        kept_keys = _taken(columns[col.KEY], kept)
+        fingerprints = _fingerprints(reader, source, kept_keys, source.without_usage)
+        kept_ids = _taken(columns[col.MEMORY_ID], kept)
+        return Plan(
+            store=source.name,
+            made_at=now,
+            policy={"policy": plans.MERGES, "into": other.name},
+            token_rule=str(frame.attrs[col.TOKEN_RULE]),
+            groups=_groups_of(columns, decision, _labels_of(frame), deleted=leaves),
+            memories=tuple(_planned(reader, source, columns, np.flatnonzero(leaves), decision)),
+            kept=tuple(map(KeptMemory, kept_keys, kept_ids, fingerprints)),
+            copies=tuple(fate.copy for fate in fates if fate.copy is not None),
+            left=tuple(
+                LeftMemory(key, fate.reason)
+                for key, fate in zip(keys, fates, strict=True)
+                if fate.copy is None
+            ),
+        )
+
+    return read_consistent(source, planned)
 
 
 def _check_ids(frame: pd.DataFrame, source: Source, ids: Collection[str]) -> None:

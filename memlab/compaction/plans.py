@@ -34,6 +34,8 @@ RETIRES: Final = "retires"
 RETURNS: Final = "returns"
 _NOT_LOADED: Final = {SUPERSEDED, RETIRED, RETURNS, REACHED, UNLISTED}
 
+MERGES: Final = "merge"
+"""Name of the policy of a plan that merges a folder into another one."""
 NEEDED: Final = "needed"
 """Reason for returning a retired memory that was read or referred to since it was retired."""
 
@@ -88,6 +90,32 @@ class PlannedEntries(NamedTuple):
 
     key: int | str
     said: str
+
+
+class PlannedCopy(NamedTuple):
+    """A memory that leaves its folder, and the equal one in the folder that it is merged into.
+
+    Attributes
+    ----------
+    key, other_key : int or str
+        The keys of both.
+    content : str
+        The digest of their content.
+    is_copied : bool
+        Whether it is copied; otherwise the other folder has it already.
+    """
+
+    key: int | str
+    other_key: int | str
+    content: str
+    is_copied: bool
+
+
+class LeftMemory(NamedTuple):
+    """A memory that stays in its folder although it is merged, and the reason."""
+
+    key: int | str
+    reason: str
 
 
 class Group(NamedTuple):
@@ -181,6 +209,10 @@ class Plan(DisplayMixin):
     last_goes : bool
         Whether the memory at the highest position is deleted. The next memory that is written
         takes its position.
+    copies : tuple of PlannedCopy
+        If the folder is merged into another one, the equal memory there of each memory to delete.
+    left : tuple of LeftMemory
+        If the folder is merged into another one, the memories that stay.
     added : dict
         The fields of a newer format, by key. The digest covers them.
     """
@@ -199,6 +231,8 @@ class Plan(DisplayMixin):
     written: tuple[TriggerEffect, ...] = ()
     expires: tuple[Expiring, ...] = ()
     last_goes: bool = False
+    copies: tuple[PlannedCopy, ...] = ()
+    left: tuple[LeftMemory, ...] = ()
     added: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -208,6 +242,23 @@ class Plan(DisplayMixin):
         for piece in self._canonical():
             hashed.update(piece.encode())
         return hashed.hexdigest()
+
+    @property
+    def merges(self) -> bool:
+        """Whether the plan merges its folder into another one."""
+        return self.policy.get("policy") == MERGES
+
+    @property
+    def into(self) -> str:
+        """The folder that the memories are merged into; empty for another plan."""
+        return str(self.policy.get("into", "")) if self.merges else ""
+
+    @property
+    def copied(self) -> Size:
+        """Size of the memories that are copied into another folder."""
+        keys = {copy.key for copy in self.copies if copy.is_copied}
+        tokens = sum(memory.tokens for memory in self.memories if memory.key in keys)
+        return Size(memories=len(keys), tokens=tokens)
 
     @property
     def total(self) -> Size:
@@ -308,8 +359,8 @@ class Plan(DisplayMixin):
 
     @property
     def asks_for_none(self) -> bool:
-        """Whether the policy has a cap of 0, which keeps no prunable memory by intention."""
-        return any(
+        """Whether the plan keeps no prunable memory by intention: a cap of 0, or a merge."""
+        return self.merges or any(
             0 in (step.get("keep"), step.get("max_tokens")) for step in _steps_of(self.policy)
         )
 
@@ -394,6 +445,10 @@ class Plan(DisplayMixin):
         if self.supersedes:
             return f"Supersedes {counted(len(self.supersedes))}: {cut}."
         deleted = f"{self.deletes.memories:,} of {counted(self.in_reach.memories)}"
+        if self.merges:
+            deleted = f"{self.deletes.memories:,} of {counted(self.total.memories)}"
+            copied = counted(self.copied.memories)
+            return f"Copies {copied} into {self.into}, and archives {deleted} here: {cut}."
         return f"Deletes {deleted}: {cut}."
 
     def sheet(self, name: str = "") -> TextPage:
@@ -401,10 +456,12 @@ class Plan(DisplayMixin):
         title = f"plan {self.digest[:12]} for {name or self.store}"
         facts = [("policy", wire.in_words(self.policy)), ("made", wire.minute(self.made_at))]
         facts += self._action_facts()
-        facts.append(("floor", wire.sized(self.floor, "load-bearing memories")))
+        if not self.merges:
+            facts.append(("floor", wire.sized(self.floor, "load-bearing memories")))
         facts.append((start_words(self.store), wire.change(self.boot_before, self.boot_after)))
         facts.append(("tokens", self.token_rule))
-        facts += _out_of_reach(self)
+        if not self.merges:
+            facts += _out_of_reach(self)
         if self.last_goes:
             facts.append(("restore", _LAST_GOES))
         if self.supersedes:
@@ -414,10 +471,18 @@ class Plan(DisplayMixin):
             return TextPage(title, facts, [table_of(heading, costliest).first(LISTED, remark)])
         actions = [RETIRES, RETURNS, "keeps"] if self.moves else [DELETES, "keeps"]
         tables = [_group_table(action, self.groups) for action in actions]
+        if self.merges:
+            tables = [
+                tables[0]._replace(heading="archives here"),
+                tables[1]._replace(heading="stays here"),
+            ]
         listed = {DELETES: self.memories, RETIRES: self.retires, RETURNS: self.returns}
         for action, memories in listed.items():
             if memories:
                 tables.append(_listing(action, memories))
+        if self.left:
+            table = Table("what stays here, and why", ("id", "reason"), list(self.left))
+            tables.append(table.first(LISTED, "; --save-plan FILE lists them all"))
         if self.written:
             tables.append(Table("other tables", ("trigger", "does", "table"), list(self.written)))
         return TextPage(title, facts, tables)
@@ -442,6 +507,14 @@ class Plan(DisplayMixin):
         if self.supersedes:
             superseded = wire.share(self.superseded, self.floor)
             return [("supersedes", f"{superseded}; it deletes nothing")]
+        if self.merges:
+            equal = len(self.copies) - self.copied.memories
+            return [
+                ("copies", f"{wire.sized(self.copied)}, with their lines, into {self.into}"),
+                ("equal there", counted(equal)),
+                ("archives", wire.share(self.deletes, self.total)),
+                ("stays", counted(len(self.left))),
+            ]
         return [("deletes", wire.share(self.deletes, self.in_reach))]
 
     def _canonical(self) -> Iterator[str]:
@@ -492,6 +565,10 @@ class Receipt(DisplayMixin):
     finished : tuple of str
         The digests of earlier plans that were interrupted after their changes and are marked as
         applied now.
+    into : str
+        The folder that the memories were merged into; empty for another plan.
+    copied : int
+        The number of memories that were copied there.
     """
 
     digest: str
@@ -509,6 +586,8 @@ class Receipt(DisplayMixin):
     returned: int = 0
     expired: int = 0
     finished: tuple[str, ...] = ()
+    into: str = ""
+    copied: int = 0
 
     @property
     def undo(self) -> str:
@@ -522,11 +601,16 @@ class Receipt(DisplayMixin):
             return [("retired", self.retired), ("returned", self.returned)]
         if self.superseded:
             return [("superseded", self.superseded)]
+        if self.into:
+            return [("copied", self.copied), ("deleted", self.deleted)]
         return [("deleted", self.deleted)]
 
     def to_json(self) -> str:
         """Return the receipt as one JSON object."""
         content = {**wire.header(_RECEIPT_MARKER), **wire.to_json_fields(self, KEYS)}
+        for name, default in (("into", ""), ("copied", 0)):
+            if getattr(self, name) == default:
+                del content[KEYS[type(self)][name]]
         return json.dumps(content, indent=1) + "\n"
 
     @classmethod
@@ -546,6 +630,8 @@ class Receipt(DisplayMixin):
         if self.expired:
             facts.append(("expired", f"{counted(self.expired)} since the plan was made"))
         facts.append((start_words(self.store), wire.change(self.boot_before, self.boot_after)))
+        if self.into:
+            facts.append(("into", f"{self.into}; the archive beside it has the copies"))
         facts.append(("archive", self.archive or "none: there was nothing to delete"))
         if self.archive:
             words, _ = git_words(Path(self.archive))
@@ -599,6 +685,8 @@ KEYS: Final[wire.StoredKeys] = {
         "written": "written",
         "expires": "expires",
         "last_goes": "last_goes",
+        "copies": "copies",
+        "left": "left",
     },
     Receipt: {
         "digest": "digest",
@@ -616,9 +704,18 @@ KEYS: Final[wire.StoredKeys] = {
         "returned": "returned",
         "expired": "expired",
         "finished": "finished",
+        "into": "into",
+        "copied": "copied",
     },
     PlannedMemory: PLANNED_MEMORY_KEYS,
     KeptMemory: {"key": "key", "memory_id": "memory_id", "fingerprint": "fingerprint"},
+    PlannedCopy: {
+        "key": "key",
+        "other_key": "other_key",
+        "content": "content",
+        "is_copied": "is_copied",
+    },
+    LeftMemory: {"key": "key", "reason": "reason"},
     Expiring: {"key": "key", "expires_at": "expires_at"},
     PlannedLink: {
         "key": "key",

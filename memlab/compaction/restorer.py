@@ -3,7 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 from os import PathLike
@@ -15,6 +15,15 @@ from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
 from memlab.compaction.index_change import IndexRestored, restore_index
 from memlab.compaction.index_plans import IndexReceipt
+from memlab.compaction.merging import (
+    Merge,
+    TakenOut,
+    finish_words,
+    merge_in,
+    stay_in_words,
+    take_out_copies,
+    target_of,
+)
 from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.store_change import (
     PlannedChange,
@@ -24,7 +33,7 @@ from memlab.compaction.store_change import (
     plan_in,
 )
 from memlab.compaction.wire import entries_left_in_words, some_of
-from memlab.errors import ArchiveError
+from memlab.errors import ArchiveError, MemlabError
 from memlab.files import limit_like, whole_file
 from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Source
@@ -60,6 +69,16 @@ class Restored:
         Keys of memories that already had an entry in the index. The entry was left unchanged.
     index : IndexRestored or None
         For the undo of a plan of :func:`memlab.plan_index`: what became of the index.
+    origin : str
+        For the undo of a merge that the other folder was asked for: the folder that the memories
+        were restored into.
+    other : str
+        For the undo of a merge: the folder that the memories were merged into.
+    taken_out : int
+        For the undo of a merge: number of copies that were taken out of that folder.
+    stay_there : sequence of int or str
+        For the undo of a merge: keys of the copies that stay there, because they were changed
+        since or another merge relies on them.
     """
 
     memories: int = 0
@@ -68,10 +87,18 @@ class Restored:
     stay: int | None = None
     entries_left: Sequence[Key] = ()
     index: IndexRestored | None = None
+    origin: str = ""
+    other: str = ""
+    taken_out: int = 0
+    stay_there: Sequence[Key] = ()
 
     def __int__(self) -> int:
         """Return the number of memories."""
         return self.memories
+
+    def stay_in_words(self) -> str:
+        """Return a sentence about copies that stay in the other folder; empty for none."""
+        return stay_in_words(self.stay_there, self.other)
 
     @property
     def index_note(self) -> str:
@@ -149,15 +176,46 @@ def restore(
             source=source, archive=archive, digest=receipt, ids=wanted, now=moment, watch=watch
         )
         entry = archive.entry(receipt)
-        if entry.mends:
-            return _undo_mend(request, entry, into)
-        if not entry.memories:
-            return _undo_links(request, entry, into)
-        if into is not None:
-            return Restored(memories=_restore_into(request, Path(into)))
-        if entry.recovers:
-            return _undo_recovery(request, entry)
-        return _restore_deleted(request)
+        merge = merge_in(archive, entry)
+        if merge is None:
+            return _undo(request, entry, into)
+    return _undo_merge_from_other(request, entry.digest, merge)
+
+
+def _undo(request: "_Request", entry: Entry, into: str | Path | None) -> Restored:
+    """Undo a plan, or a recovery, of the store whose archive is open."""
+    if entry.mends:
+        return _undo_mend(request, entry, into)
+    if not entry.memories:
+        return _undo_links(request, entry, into)
+    if into is not None:
+        return Restored(memories=_restore_into(request, Path(into)))
+    if entry.recovers:
+        return _undo_recovery(request, entry)
+    return _restore_deleted(request)
+
+
+def _undo_merge_from_other(request: "_Request", digest: str, merge: Merge) -> Restored:
+    """Undo a merge that the other folder was asked for; it may have moved since.
+
+    If the archive of the first folder does not have the plan any more, only take out copies of
+    memories that the first folder has.
+    """
+    other = request.source.name
+    origin = open_to_restore(merge.origin, digest)
+    has_plan = origin.archive.exists and origin.archive.read(
+        lambda archive: any(entry.digest == digest for entry in archive.entries())
+    )
+    if has_plan:
+        origin.archive.check()
+        with origin.archive.writing() as archive:
+            own = request._replace(source=origin, archive=archive, digest=digest, other=other)
+            restored = _restore_deleted(own)
+        return replace(restored, origin=merge.origin)
+    taken = take_out_copies(origin, other, digest, keys=request.ids, watch=request.watch)
+    return Restored(
+        origin=merge.origin, other=other, taken_out=taken.memories, stay_there=taken.stay
+    )
 
 
 def _did_nothing(receipt: Receipt | IndexReceipt) -> bool:
@@ -169,7 +227,10 @@ def _did_nothing(receipt: Receipt | IndexReceipt) -> bool:
 
 
 class _Request(NamedTuple):
-    """One call of :func:`restore`: the archived plan, and the ids to restore or None for all."""
+    """One call of :func:`restore`: the archived plan, and the ids to restore or None for all.
+
+    `other` is the path of the folder that a merge copied into; by default the path in the plan.
+    """
 
     source: Source
     archive: OpenArchive
@@ -177,6 +238,7 @@ class _Request(NamedTuple):
     ids: frozenset[str] | None
     now: datetime
     watch: StepCallback
+    other: str = ""
 
     def change(self, writer: Writer) -> StoreChange:
         """Return the context of the change of the open store."""
@@ -230,6 +292,15 @@ def _restore_deleted(request: _Request) -> Restored:
             present = (key for key, _ in writer.records(missing.known_keys))
             expired = set(missing.known_keys).difference(present)
     watch("committed")
+    other = request.other or target_of(archive, entry)
+    taken = TakenOut()
+    if other:
+        keys = None if request.ids is None else {copy.key for copy in copies}
+        try:
+            taken = take_out_copies(source, other, entry.digest, keys=keys, watch=watch)
+        except MemlabError as error:
+            words = finish_words(source, entry.digest, inserted, error)
+            raise ArchiveError(words) from error
     # Some memories of an interrupted plan may never have been deleted.
     is_interrupted = entry.finished_at is None
     deleted = set(missing.known_keys) if is_interrupted else {copy.key for copy in copies}
@@ -245,6 +316,9 @@ def _restore_deleted(request: _Request) -> Restored:
         left_out=len(expired),
         rows_left_out=dict(writer.rows_left_out),
         entries_left=tuple(writer.entries_left),
+        other=other,
+        taken_out=taken.memories,
+        stay_there=taken.stay,
     )
 
 

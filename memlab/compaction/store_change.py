@@ -243,6 +243,8 @@ def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
         superseded=len(plan.supersedes),
         retired=len(plan.retires),
         returned=len(plan.returns),
+        into=plan.into,
+        copied=plan.copied.memories,
     )
 
 

@@ -420,6 +420,8 @@ def _as_options(name: str, policy: Mapping[str, Any]) -> str:
         options = chain.from_iterable(("--id", str(key)) for key in ids[:_MOST_IDS])
         hidden = len(ids) - _MOST_IDS
         return in_shell(*options) + (f" and {hidden:,} more" if hidden > 0 else "")
+    if name == "merge":
+        return in_shell("--into", str(policy.get("into", "")))
     words = [] if name == "recent" else ["--policy", name]
     for key, (option, default) in OPTIONS[name].items():
         value = policy.get(key, default)
@@ -467,6 +469,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, Any]]]] = {
     "activation": {"max_items": ("--max-items", None), "max_tokens": ("--max-tokens", None)},
     "purge-superseded": {"older_than": ("--older-than", None)},
     "ids": {"ids": ("--id", None)},
+    "merge": {"into": ("--into", None)},
 }
 """The option and the default of each setting, by policy, for those that ``compact`` takes."""
 

@@ -107,7 +107,7 @@ class Inventory(DisplayMixin):
         orphaned = [
             (store.where, store.project or "no folder has a path of that name")
             for store in self.stores
-            if store.is_orphaned
+            if store.is_orphaned and store.memories
         ]
         if orphaned:
             heading = "orphaned: the project is not there any more, or not on this machine"
@@ -168,7 +168,7 @@ def _looked_at(
         frame = load(source, on_bad_row="keep")
         chars = 0 if source.index is None else source.index.chars_of_no_memory()
         apart = -(-chars // CHARS_PER_TOKEN)
-        if source.is_folder:
+        if source.is_folder and len(frame):
             contents.setdefault(source.scheme, {})[where] = contents_of(source)
         project = projects[where] = source.find_project()
     except MemlabError as error:

@@ -25,8 +25,10 @@ from memlab.settings import Settings
 from memlab.sources.capabilities import (
     NO_HISTORY,
     ExternalHistory,
+    Intake,
     NativeCap,
     StartIndex,
+    StartLimit,
     Supersession,
 )
 from memlab.sources.checkouts import Project
@@ -226,6 +228,11 @@ class Source(ABC):
         if type(self).changing is Source.changing:
             return f"memlab deletes nothing from {self.name}; delete with its system's own tools"
         return self.unproven_reason
+
+    @property
+    def intake(self) -> Intake | None:
+        """The ability to take memories of another store of its kind; None for most sources."""
+        return None
 
     @property
     @abstractmethod
@@ -467,6 +474,10 @@ class Source(ABC):
         """
         if self.permissions_template is not None and not self.is_folder:
             check_wal(self.permissions_template)
+
+    def start_limit(self) -> StartLimit | None:
+        """Return the limit of its system on what a start loads; None for no limit."""
+        return None
 
     def find_project(self) -> Project | None:
         """Return the project that its memories are about; None if that is not known."""

@@ -6,7 +6,7 @@ that of most sources is empty.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, Protocol, overload
@@ -360,6 +360,37 @@ class IndexMending(ABC):
         """Return the current index without the change from `before` to `made`."""
 
 
+class Intake(ABC):
+    """The ability to take memories of another store of the same kind, byte for byte."""
+
+    @abstractmethod
+    def names_in_use(self) -> Collection[str]:
+        """Return the names in the store that no memory can be given."""
+
+    @abstractmethod
+    def record_for(self, record: bytes) -> bytes:
+        """Return the record of a memory of this store as another store takes it."""
+
+    @abstractmethod
+    def reason_to_stay(self, record: bytes) -> str:
+        """Return why a memory of this store cannot leave it; empty if it can."""
+
+
+class StartLimit(NamedTuple):
+    """A limit of the store's own system on what a start loads.
+
+    Attributes
+    ----------
+    tokens : int
+        The limit in tokens, load-bearing memories included.
+    words : str
+        The limit as the system has it, and where it is set.
+    """
+
+    tokens: int
+    words: str
+
+
 class Capable(Protocol):
     """The part of a source that :func:`require` uses."""
 
@@ -372,6 +403,8 @@ class Capable(Protocol):
     @property
     def retirement(self) -> Supersession | None: ...  # noqa: D102
     @property
+    def intake(self) -> Intake | None: ...  # noqa: D102
+    @property
     def read_only_reason(self) -> str: ...  # noqa: D102
 
 
@@ -379,16 +412,18 @@ class Capable(Protocol):
 def require(source: Capable, capability: Literal["retirement", "supersession"]) -> Supersession: ...
 @overload
 def require(source: Capable, capability: Literal["index"]) -> StartIndex: ...
+@overload
+def require(source: Capable, capability: Literal["intake"]) -> Intake: ...
 def require(
-    source: Capable, capability: Literal["retirement", "supersession", "index"]
-) -> Supersession | StartIndex:
+    source: Capable, capability: Literal["retirement", "supersession", "index", "intake"]
+) -> Supersession | StartIndex | Intake:
     """Return a capability of a source.
 
     Parameters
     ----------
     source : Source
         The source.
-    capability : {"retirement", "supersession", "index"}
+    capability : {"retirement", "supersession", "index", "intake"}
         Name of the attribute.
 
     Raises
@@ -396,12 +431,17 @@ def require(
     MemlabError
         If the source does not have the capability. The message names the alternative.
     """
-    found: Supersession | StartIndex | None = getattr(source, capability)
+    found: Supersession | StartIndex | Intake | None = getattr(source, capability)
     if found is not None:
         return found
     if capability == "index":
         raise errors.MemlabError(
             f"{source.name} has no index that is cut; name a folder of Claude Code's memory"
+        )
+    if capability == "intake":
+        raise errors.PlanError(
+            f"{source.name} cannot be merged: memories are copied between folders of Claude Code's "
+            "memory alone, where each is a file of its own; nothing was changed"
         )
     if capability == "supersession":
         raise errors.PlanError(

@@ -264,6 +264,8 @@ def kinships_of(source: Source) -> Sequence[Kinship]:
     siblings = source.siblings()
     if not siblings:
         return ()
+    if read_consistent(source, lambda reader: not _keys(reader)):
+        return ()
     own = _sizes_by_digest(source)
     contents: dict[str, Collection[str]] = {source.name: own.keys()}
     projects = {source.name: source.find_project()}

@@ -176,6 +176,10 @@ class Writer(Reader):
     entries_left: Sequence[Key] = ()
     index_before: Mapping[str, IndexVersion] = MappingProxyType({})
 
+    def is_index_as_left(self) -> bool:
+        """Return whether the index is as the plan of :attr:`index_before` left it."""
+        return False
+
     def index_versions(self) -> list[IndexVersion]:
         """Return the index files that the change replaced, as they were before."""
         return []

@@ -18,6 +18,7 @@ from typing import Any, Final
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources.base import About, FileSource, Trouble, WholeReader
+from memlab.sources.capabilities import StartLimit
 from memlab.sources.readers import Key, Reader
 from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength, spellings, strongest
@@ -36,6 +37,8 @@ _SETTINGS: Final = {NOTES: "memory_char_limit", USER: "user_char_limit"}
 _CONFIGURATION: Final = "config.yaml"
 _HOME: Final = ".hermes"
 _MEMORIES: Final = "memories"
+_CHARS_PER_TOKEN: Final = 4
+"""The estimate of :data:`memlab.frame.fields.CHARS_PER_TOKEN`."""
 _LARGEST: Final = 2**24
 """Maximum size in bytes of a file that is read."""
 _RECORD: Final = fields({"key": text, "file": text, "text": text, "place": integer(0)})
@@ -188,6 +191,19 @@ class Hermes(FileSource):
         pattern = rf"(?m)^[ \t]*{_SETTINGS[name]}[ \t]*:[ \t]*([0-9]{{1,9}})[ \t]*(?:#.*)?$"
         match = re.search(pattern, _content(self.path.parent / _CONFIGURATION))
         return LIMITS[name] if match is None else int(match[1])
+
+    def start_limit(self) -> StartLimit:
+        """Return what a start loads at most: the limit of the notes, and the user's file as it is.
+
+        The limits of the two files are separate, and only notes are prunable.
+        """
+        notes = self.limit_of(NOTES)
+        user = self.sizes().get(USER, 0)
+        words = (
+            f"{notes:,} characters of {NOTES}, Hermes' {_SETTINGS[NOTES]}, and the {user:,} of "
+            f"{USER}"
+        )
+        return StartLimit((notes + user) // _CHARS_PER_TOKEN, words)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of characters of each existing file, as Hermes counts them."""

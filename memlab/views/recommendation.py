@@ -25,6 +25,7 @@ from memlab.sizing.curve import BudgetSizing, Sizing
 from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_of, table_of_backtest
+from memlab.sources.capabilities import StartLimit
 from memlab.sources.opening import remember
 from memlab.text import DisplayMixin, TextPage, command, counted, zoneless_in_words
 
@@ -56,6 +57,8 @@ class Recommendation(DisplayMixin):
         The settings that :meth:`save` writes with the number.
     explain : bool
         Whether to print all caps, the backtest and the reasons.
+    limit : StartLimit or None
+        The limit of the store's own system, if it is the token budget.
     """
 
     evidence: StoreHistory
@@ -64,6 +67,7 @@ class Recommendation(DisplayMixin):
     advice: Advice
     kept: dict[str, Any] = field(default_factory=dict)
     explain: bool = False
+    limit: StartLimit | None = None
 
     @cached_property
     def curve(self) -> pd.DataFrame:
@@ -318,7 +322,9 @@ class Recommendation(DisplayMixin):
             yield name, words
 
     def _index_facts(self) -> Iterator[tuple[str, str]]:
-        """Yield the fact that the index is cut, if the store has one that is."""
+        """Yield the limit of the store's own system, and the fact that its index is cut."""
+        if self.limit is not None:
+            yield "own limit", f"{counted(self.limit.tokens, 'tokens')}: {self.limit.words}"
         source = self.evidence.source
         present = present_rows(self.evidence.past)
         if source is None or source.index is None or c.LOADED_AT_START not in present:
@@ -399,10 +405,15 @@ def size(  # noqa: PLR0913 - what is asked of a store
         confidence=confidence,
         until=until,
     )
+    limit = None
+    if evidence.source is not None and goal.token_budget is None:
+        limit = evidence.source.start_limit()
+    if limit is not None:
+        goal = goal._replace(token_budget=limit.tokens)
     sizing, advice = recommend(evidence.past, evidence.references, goal, tokens=unit == "tokens")
     settings = {
         "target": goal.target,
-        "token_budget": goal.token_budget,
+        "token_budget": None if limit is not None else goal.token_budget,
         "confidence": confidence,
         "until": until,
         "log": None if log is None else evidence.log_file,
@@ -414,6 +425,7 @@ def size(  # noqa: PLR0913 - what is asked of a store
         advice=advice,
         kept={name: value for name, value in settings.items() if value is not None},
         explain=explain,
+        limit=limit,
     )
 
 

@@ -15,6 +15,7 @@ from memlab.sources.opening import open_source, recognise
 from memlab.sources.readers import Key
 from memlab.systems.hermes import DELIMITER, NOTES, USER, Hermes, entries_in
 from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
+from tests.support.owners import write_hermes
 from tests.support.shell import said
 
 
@@ -118,3 +119,40 @@ def test_a_memory_file_without_entries_elsewhere_is_no_store(tmp_path: Path) -> 
 def test_entries_are_read_back_as_they_are_joined(texts: list[str]) -> None:
     wanted = [text.strip() for text in texts if "§" not in text and text.strip()]
     assert entries_in(DELIMITER.join(wanted)) == list(dict.fromkeys(wanted))
+
+
+ENTRIES = [
+    ("memory", "The project builds with uv.\nRun uv sync first."),
+    ("memory", "Deploys go out on Fridays § by CI."),
+    ("memory", "née 🦀"),
+    ("user", "Prefers short answers."),
+]
+
+
+def test_what_hermes_itself_wrote_is_read(tmp_path: Path) -> None:
+    folder = write_hermes(tmp_path / ".hermes", ENTRIES)
+    frame = memlab.load(folder, with_body=True)
+    read = {
+        (tags[0], f"{title}\n{body}".strip())
+        for tags, title, body in zip(frame["tags"], frame["title"], frame["body"], strict=True)
+    }
+    assert read == set(ENTRIES)
+    sizes = Hermes(folder).sizes()
+    files = {name: (folder / name).read_text() for name in (NOTES, USER)}
+    assert sizes == {name: len(text) for name, text in files.items()}
+    assert "Hermes memories" in said("find", tmp_path)
+
+
+def test_the_limit_of_the_notes_is_the_budget(tmp_path: Path) -> None:
+    folder = tmp_path / ".hermes" / "memories"
+    write(folder / NOTES, [f"note {number} " + "x" * 50 for number in range(60)])
+    write(folder / USER, ["likes tea" + " very much" * 9])
+    sized = memlab.size(folder)
+    assert sized.advice.token_budget == (2_200 + 99) // 4
+    assert sized.advice.budget_cap is not None
+    assert sized.advice.budget_cap < 40, "sixty notes are more than the limit has room for"
+    printed = said("size", folder)
+    assert "2,200 characters of MEMORY.md, Hermes' memory_char_limit" in printed
+    (folder.parent / "config.yaml").write_text("memory:\n  memory_char_limit: 9000\n")
+    assert memlab.size(folder).advice.token_budget == (9_000 + 99) // 4
+    assert memlab.size(folder, token_budget=100).advice.token_budget == 100

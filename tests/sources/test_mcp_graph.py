@@ -16,6 +16,7 @@ from memlab.sources.opening import recognise
 from memlab.sources.readers import Key
 from memlab.systems.mcp_graph import graph_of
 from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
+from tests.support.owners import write_mcp_graph
 from tests.support.shell import said
 
 
@@ -144,3 +145,39 @@ def test_every_line_is_an_entity_a_relation_or_skipped(items: list[Any]) -> None
     assert len(graph.records) + graph.relations + graph.skipped == len(items)
     names = [item["name"] for item in items if "observations" in item]
     assert set(graph.records) == {name.encode(errors="replace").decode() for name in names}
+
+
+CALLS = [
+    (
+        "create_entities",
+        {
+            "entities": [
+                {
+                    "name": "app",
+                    "entityType": "project",
+                    "observations": ["builds with uv", "née 🦀"],
+                },
+                {"name": "ci", "entityType": "service", "observations": []},
+            ]
+        },
+    ),
+    ("create_relations", {"relations": [{"from": "ci", "to": "app", "relationType": "tests"}]}),
+    (
+        "add_observations",
+        {"observations": [{"entityName": "ci", "contents": ["runs nightly"]}]},
+    ),
+]
+
+
+def test_what_the_server_itself_wrote_is_read(tmp_path: Path) -> None:
+    file = write_mcp_graph(tmp_path / "memory.jsonl", CALLS)
+    before = file.read_bytes()
+    frame = memlab.load(file, with_body=True).set_index("memory_id")
+    assert frame.index.tolist() == ["app", "ci"]
+    assert "builds with uv" in frame.loc["app", "body"]
+    assert "née 🦀" in frame.loc["app", "body"]
+    assert "runs nightly" in frame.loc["ci", "body"]
+    assert json.loads(said("show", "--json", file))["about"]["relations"] == 1
+    assert "MCP" in said("find", tmp_path)
+    assert said("size", file)
+    assert file.read_bytes() == before

@@ -7,12 +7,14 @@ its own, with a home of its own; where one is not installed its tests are skippe
 import json
 import os
 import subprocess
+from hashlib import sha256
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import pytest
 
-from tests.support.databases import copy_recorded, record, recording_of
+from tests.support.databases import FOLDER, copy_recorded, record, recording_of
 
 OWNERS = Path(os.environ.get("MEMLAB_OWNERS") or Path.home() / ".cache" / "memlab-owners")
 BUN = OWNERS / "claude-mem/node_modules/@oven/bun-linux-x64/bin/bun"
@@ -177,3 +179,98 @@ def mcp_memory(file: Path, *calls: list[Any]) -> list[Any]:
     assert run.returncode == 0, run.stderr
     found: list[Any] = json.loads(run.stdout.rpartition("SAID")[2])
     return found
+
+
+GRAPH_SERVER = OWNERS / "mcp-graph/node_modules/@modelcontextprotocol/server-memory/dist/index.js"
+HERMES_PYTHON = OWNERS / "hermes/bin/python"
+
+has_mcp_graph = GRAPH_SERVER.is_file()
+has_hermes = any(OWNERS.glob("hermes/lib/python*/site-packages/tools/memory_tool.py"))
+
+
+def write_mcp_graph(file: Path, calls: list[tuple[str, dict[str, Any]]]) -> Path:
+    """Let the official MCP memory server write a graph by calls of its tools.
+
+    Where it is not installed, copy the file that it wrote when it was recorded.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    recorded = _recorded_file("mcp-graph", calls, ".jsonl")
+    if not has_mcp_graph:
+        copyfile(recorded, file)
+        return file
+    opening = {"protocolVersion": "2024-11-05", "capabilities": {}}
+    opening["clientInfo"] = {"name": "tests", "version": "1"}
+    messages: list[dict[str, Any]] = [{"id": 1, "method": "initialize", "params": opening}]
+    messages.append({"method": "notifications/initialized", "params": {}})
+    for number, (name, arguments) in enumerate(calls, start=2):
+        params = {"name": name, "arguments": arguments}
+        messages.append({"id": number, "method": "tools/call", "params": params})
+    environment = {"PATH": os.environ["PATH"], "MEMORY_FILE_PATH": str(file)}
+    with subprocess.Popen(
+        ["node", str(GRAPH_SERVER)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for message in messages:
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            server.stdin.flush()
+            if "id" in message:  # each call is answered before the next one
+                assert "result" in json.loads(server.stdout.readline())
+        server.stdin.close()
+    _record_file(file, recorded)
+    return file
+
+
+_REMEMBER = """
+import json, sys
+from tools.memory_tool import MemoryStore
+store = MemoryStore()
+store.load_from_disk()
+print(json.dumps([store.add(*entry)["success"] for entry in json.load(sys.stdin)]))
+"""
+
+
+def write_hermes(home: Path, entries: list[tuple[str, str]]) -> Path:
+    """Let Hermes' own memory tool add entries to its files; return their folder.
+
+    Where it is not installed, copy the files that it wrote when they were recorded.
+    """
+    folder = home / "memories"
+    recorded = {
+        name: _recorded_file("hermes", entries, f".{name}") for name in ("MEMORY.md", "USER.md")
+    }
+    if not has_hermes:
+        folder.mkdir(parents=True)
+        for name, file in recorded.items():
+            copyfile(file, folder / name)
+        return folder
+    home.mkdir(parents=True, exist_ok=True)
+    ran = subprocess.run(
+        [str(HERMES_PYTHON), "-c", _REMEMBER],
+        input=json.dumps(entries),
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "HERMES_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert all(json.loads(ran.stdout)), "Hermes refused an entry"
+    for name, file in recorded.items():
+        _record_file(folder / name, file)
+    return folder
+
+
+def _recorded_file(system: str, calls: object, ending: str) -> Path:
+    """Return the path of the file that a system wrote for some calls when it was recorded."""
+    return FOLDER / f"{system}-{sha256(json.dumps(calls).encode()).hexdigest()[:12]}{ending}"
+
+
+def _record_file(file: Path, recorded: Path) -> None:
+    """Record a file if that was asked for, with ``MEMLAB_RECORD_DATABASES``."""
+    if "MEMLAB_RECORD_DATABASES" in os.environ:
+        copyfile(file, recorded)

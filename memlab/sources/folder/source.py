@@ -445,6 +445,16 @@ class FolderWriter(base.WholeReader, readers.Writer):
         self._change.put_back(parts, earlier=self._earlier_index())
         return len(parts)
 
+    def is_index_as_left(self) -> bool:
+        """Return whether the index is as the plan of :attr:`index_before` left it."""
+        earlier = self.index_before.get(self.source.index_name)
+        index = self._now().index
+        return (
+            earlier is not None
+            and index is not None
+            and digest_of(index.data) == earlier.digest_after
+        )
+
     def index_versions(self) -> list[IndexVersion]:
         """Return the index that the change replaced, as it was before."""
         version = self._change.index_version()
@@ -486,9 +496,7 @@ class FolderWriter(base.WholeReader, readers.Writer):
         earlier = self.index_before.get(self.source.index_name)
         if earlier is None or earlier.data is None:
             return None
-        index = self._now().index
-        is_as_left = index is not None and digest_of(index.data) == earlier.digest_after
-        return earlier if is_as_left else None
+        return earlier if self.is_index_as_left() else None
 
     def _entered(self, entries: Mapping[str, Any]) -> list[str]:
         """Return the keys of memories that already have an index entry, sorted."""
@@ -535,7 +543,15 @@ class FolderWriter(base.WholeReader, readers.Writer):
         return restored
 
     def take_out_again(self, expected: Mapping[readers.Key, str], records: readers.Records) -> int:
-        """Delete restored memories; index entries that were not restored with them stay."""
+        """Delete restored memories; index entries that were not restored with them stay.
+
+        If :attr:`index_before` has the index from before and the index is as the insertion left
+        it, that version is restored.
+        """
+        earlier = self.index_before.get(self.source.index_name)
+        index = self._now().index
+        if earlier is not None and index is not None and self.is_index_as_left():
+            return self._take_out_with_index(expected, index, earlier)
         if self.source.is_file_alone:
             self._entries_stay = {
                 key for key, record in records if key in expected and not memory_in(record)[0].said
@@ -544,6 +560,21 @@ class FolderWriter(base.WholeReader, readers.Writer):
             return self.delete(expected)
         finally:
             self._entries_stay = ()
+
+    def _take_out_with_index(
+        self, expected: Mapping[readers.Key, str], index: FileCopy, earlier: IndexVersion
+    ) -> int:
+        """Delete restored memories, and restore the index from before them byte for byte."""
+        self._entries_stay = [*expected]
+        try:
+            deleted = self.delete(expected)
+        finally:
+            self._entries_stay = ()
+        if earlier.data is None:
+            self._change.take_out({f"{_DERIVED}{index.name}": Parts(index, None)})
+        else:
+            self._change.put_back({}, earlier=earlier)
+        return deleted
 
     def replace(self, expected: Mapping[readers.Key, str], records: readers.Records) -> None:
         """Replace files by records; if the file alone is the memory, its index entries stay."""

@@ -26,6 +26,7 @@ from memlab.sources.capabilities import (
     IndexMending,
     IndexOrderings,
     IndexUndone,
+    Intake,
     Loss,
     StartIndex,
     Supersession,
@@ -341,12 +342,12 @@ class ClaudeCode(FolderSource):
         return project_of(self.place_of_project())
 
     def siblings(self) -> Sequence["ClaudeCode"]:
-        """Return the memory folders of the other projects beside this one."""
+        """Return the memory folders of the other projects beside this one that have memories."""
         own = self.place_of_project()
         if not is_of_project(own):
             return ()
         folders = sorted(own.parent.parent.glob(f"*/{own.name}"))
-        others = [folder for folder in folders if folder.is_dir() and folder != own]
+        others = [folder for folder in folders if folder != own and _has_memory_file(folder)]
         return [ClaudeCode(folder) for folder in others[:_MOST_SIBLINGS]]
 
     def place_of_project(self) -> Path:
@@ -357,6 +358,11 @@ class ClaudeCode(FolderSource):
     def retirement(self) -> "LineRetirement":
         """The ability to move index lines to ``RETIRED.md``."""
         return LineRetirement(self)
+
+    @property
+    def intake(self) -> "FileIntake":
+        """The ability to take files of another folder, with their index lines."""
+        return FileIntake(self)
 
     @property
     def external_history(self) -> "ClaudeCodeHistory":
@@ -591,6 +597,53 @@ class LineRetirement(Supersession):
         return json.dumps({name: place.get(name, []) for name in ("said", "retired", "pointer")})
 
 
+class FileIntake(Intake):
+    """Taking files of another folder, with their lines of the index."""
+
+    def __init__(self, source: ClaudeCode) -> None:
+        self.source = source
+
+    def names_in_use(self) -> Collection[str]:
+        """Return the names of all files of the folder, links and documents included."""
+        return self.source.seen(lambda moment: {*moment.names, *moment.listing.others})
+
+    def record_for(self, record: bytes) -> bytes:
+        """Return the record of a memory with one index entry, which goes to the end of an index.
+
+        The entry is the memory's own line, or a plain link if it has none. A memory that no index
+        names, or that is retired, has no entry.
+        """
+        memory, file = memory_in(record)
+        place = {name: memory.place[name] for name in ("position", "created_at", "dated", "links")}
+        place["loaded"] = False
+        place["at_start"] = ""
+        entries = [_new_entry(memory.key, memory.said)] if memory.said else []
+        return record_of(Found(memory.key, memory.name, entries, place), file)
+
+    def reason_to_stay(self, record: bytes) -> str:
+        """Return the reason of a memory that a hub names: a link there would lead to no file."""
+        memory, file = memory_in(record)
+        if file is None:
+            return "stays: it has no file"
+        return "stays: a hub names it" if memory.place.get("hubs") else ""
+
+
+def _new_entry(name: str, entries: Sequence[IndexEntry]) -> IndexEntry:
+    """Return an entry that goes to the end of another index, with the memory's own line."""
+    line = _line_of(name, entries)
+    if name not in MemoryIndex(indexes.encoded(line)).entered(FileNames(Path("/"), {name})):
+        line = _line_of(name, ())  # its link leads to this folder by its path
+    return {
+        "line": 0,
+        "text": line,
+        "entry": True,
+        "whole": "",
+        "files": [name],
+        "above": [],
+        "below": [],
+    }
+
+
 class ClaudeCodeHistory(FolderHistory):
     """The deleted files and the lost index lines that git knows."""
 
@@ -650,6 +703,14 @@ def state_in(found: Found) -> str | None:
     """Return the index state of a memory; derive it if an older archive did not store it."""
     state = found.place.get("index_state")
     return LISTED if state is None and found.said else state
+
+
+def _has_memory_file(folder: Path) -> bool:
+    """Return whether a folder has a file that can be a memory."""
+    try:
+        return any(is_memory(name) for name in os.listdir(folder))  # noqa: PTH208 - names alone
+    except OSError:
+        return False
 
 
 def is_memory(name: str) -> bool:

@@ -1,0 +1,452 @@
+"""Merge a folder of memories into another: compare them, copy, and take the copies out again.
+
+The archive of the first folder has the plan and its memories, as for a deletion. The archive of the
+other folder has the copies, under the digest of the same plan. Both are written before the folders
+change. The copies are durable in the other folder before a memory leaves the first one, so that a
+process that is stopped at any moment leaves a memory too many, never one too few. Running the same
+command again continues: a new plan takes over the copies that an interrupted one made.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from os.path import realpath
+from typing import Any, Final, NamedTuple
+
+from memlab import errors
+from memlab.compaction.plans import MERGES, Plan, PlannedCopy
+from memlab.compaction.store_change import PlannedChange, StoreChange
+from memlab.compaction.wire import some_of
+from memlab.sources.archived import open_to_restore
+from memlab.sources.base import Source, read_consistent
+from memlab.sources.capabilities import require
+from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.readers import Key, Reader, StepCallback, no_progress
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.content_copies import digest_of
+from memlab.store.archive.index_versions import (
+    IndexVersion,
+    index_versions_in,
+    note_index_versions,
+)
+from memlab.store.archive.index_versions import digest_of as digest_of_index
+from memlab.store.archive.open_archive import OpenArchive
+from memlab.store.archive.schema import RECOVERS, Apply, Archived, Entry, PlanText
+from memlab.store.records import fingerprint_of
+from memlab.text import command, counted
+
+COPIED: Final = "copied"
+"""Reason of a memory that the other folder lacks."""
+EQUAL: Final = "equal there"
+"""Reason of a memory of which the other folder has the same bytes, under any name."""
+NAME_IN_USE: Final = "stays: its name has another content there"
+"""Reason of a memory that stays, because it would overwrite another file."""
+
+_MARKER: Final = "memlab_merge"
+_FROM: Final = "from"
+_RELIES_ON: Final = "relies_on"
+
+
+class Fate(NamedTuple):
+    """What a merge does with a memory: its copy in the other folder, or the reason to stay."""
+
+    copy: PlannedCopy | None
+    reason: str
+
+
+class OtherFolder(NamedTuple):
+    """The folder that memories are merged into, as it was when it was read.
+
+    Attributes
+    ----------
+    keys : mapping of str to Key
+        The key of a memory, by the digest of its content.
+    names : collection of str
+        The names that are in use.
+    """
+
+    keys: Mapping[str, Key]
+    names: Collection[str]
+
+
+def open_other(source: Source, into: SourceLike) -> Source:
+    """Return the folder that the memories of a source are merged into.
+
+    Raise PlanError if one of them cannot take files of another folder, or if they are one folder.
+    """
+    require(source, "intake")
+    other = open_source(into)
+    require(other, "intake")
+    if realpath(str(source.permissions_template)) == realpath(str(other.permissions_template)):
+        raise errors.PlanError(f"{other.name} is the same folder; name another one with --into")
+    return other
+
+
+def read_other(other: Source) -> OtherFolder:
+    """Return the contents and the names of the folder that memories are merged into."""
+    intake = require(other, "intake")
+
+    def look(reader: Reader) -> OtherFolder:
+        keys: dict[str, Key] = {}
+        for key, record in reader.records(_keys_of(reader)):
+            keys.setdefault(content_digest(other, record), key)
+        return OtherFolder(keys, intake.names_in_use())
+
+    return read_consistent(other, look)
+
+
+def _keys_of(reader: Reader) -> list[Key]:
+    """Return the keys of all memories."""
+    keys: list[Key] = []
+    for rows in reader.batches(with_body=False):
+        keys += rows.table["key"].to_pylist()
+    return keys
+
+
+def content_digest(source: Source, record: bytes) -> str:
+    """Return the digest of the content of a memory: of the bytes of its file."""
+    return digest_of(source.content_for_digest(record)).hex()
+
+
+def fates_of(
+    source: Source, records: Iterable[tuple[Key, bytes]], other: OtherFolder
+) -> Iterator[Fate]:
+    """Yield what a merge does with each memory, in order."""
+    intake = require(source, "intake")
+    for key, record in records:
+        stays = intake.reason_to_stay(record)
+        digest = content_digest(source, record)
+        if stays:
+            yield Fate(None, stays)
+        elif digest in other.keys:
+            copy = PlannedCopy(
+                key=key, other_key=other.keys[digest], content=digest, is_copied=False
+            )
+            yield Fate(copy, EQUAL)
+        elif str(key) in other.names:
+            yield Fate(None, NAME_IN_USE)
+        else:
+            copy = PlannedCopy(key=key, other_key=key, content=digest, is_copied=True)
+            yield Fate(copy, COPIED)
+
+
+def copy_into_other(change: PlannedChange, keys: Collection[Key]) -> None:
+    """Copy the memories with some keys, which the caller deletes then.
+
+    Raises
+    ------
+    StalePlanError
+        If the other folder is not as the plan saw it. Nothing is changed.
+    """
+    plan = change.plan
+    other = open_other(change.source, plan.into)
+    copies = [copy for copy in plan.copies if copy.key in keys]
+    _copy(change, other, copies)
+    change.watch("copied there")
+    read_consistent(other, lambda reader: _check_standing(plan.digest, other, reader, copies))
+
+
+@contextmanager
+def taking_back(plan: Plan, source: Source) -> Iterator[None]:
+    """Take the copies of a merge out of the other folder again if the block raises."""
+    try:
+        yield
+    except BaseException:
+        if plan.merges:
+            with suppress(errors.MemlabError):
+                take_out_copies(source, plan.into, plan.digest)
+        raise
+
+
+def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -> None:
+    """Copy what the other folder lacks, with its index lines, and note it in the archive there."""
+    digest = change.plan.digest
+    location = other.archive.location
+    narrowest = location._replace(narrowest=lambda: _narrowest_mode(change.source, other))
+    with Archive(narrowest).changing(other.changing()) as both:
+        there = StoreChange(
+            source=other,
+            writer=both.writer,
+            archive=both.archive,
+            now=change.now,
+            watch=change.watch,
+        )
+        there.archive.check_entries()
+        there.reconcile()
+        change.watch("locked there")
+        missing = _records_to_copy(change, there, copies)
+        earlier = _earlier_copies(change, there, {copy.other_key for copy in copies})
+        inserted = there.writer.as_put_back(missing)
+        noted = {**earlier.records, **dict(inserted)}
+        _check_not_private(there, noted)
+        text = json.dumps(
+            {
+                _MARKER: 1,
+                _FROM: change.source.name,
+                _RELIES_ON: sorted(str(copy.other_key) for copy in copies),
+            }
+        )
+        merge = Apply(
+            digest=digest,
+            policy=RECOVERS,
+            made_at=change.plan.made_at,
+            memories=len(noted),
+            plan=PlanText(lambda: [text]),
+        )
+        archived = (Archived(key, record, COPIED) for key, record in noted.items())
+        with there.archive.deleting(merge, archived, at=change.now):
+            there.archive.mark_applied(digest, change.now)
+            change.watch("noted there")
+            if inserted:
+                there.writer.insert(inserted)
+            versions = _joined(earlier.version, there.writer.index_versions())
+            note_index_versions(there.archive, digest, versions)
+            for earlier_digest in earlier.digests:
+                there.archive.discard_pending(earlier_digest)
+            change.watch("inserted there")
+
+
+def _narrowest_mode(source: Source, other: Source) -> int:
+    """Return the permissions that all files of two folders have in common."""
+    return source.narrowest_mode() & other.narrowest_mode()
+
+
+def _records_to_copy(
+    change: PlannedChange, there: StoreChange, copies: Sequence[PlannedCopy]
+) -> list[tuple[Key, bytes]]:
+    """Return the records of the memories to insert into the other folder.
+
+    Raise StalePlanError if that folder is not as the plan saw it.
+    """
+    intake = require(change.source, "intake")
+    current = dict(there.writer.records([copy.other_key for copy in copies]))
+    lacking = [copy for copy in copies if copy.is_copied and copy.other_key not in current]
+    records = dict(change.writer.records([copy.key for copy in lacking]))
+    missing = [(copy.other_key, intake.record_for(records[copy.key])) for copy in lacking]
+    keys_lacking = {copy.key for copy in lacking}
+    standing = [copy for copy in copies if copy.key not in keys_lacking]
+    _check_standing(change.plan.digest, there.source, there.writer, standing)
+    conflicts = there.writer.conflicts(missing)
+    if conflicts:
+        raise errors.StalePlanError(
+            f"{there.source.name} is not as plan {change.plan.digest[:12]} saw it: "
+            f"{some_of(conflicts)} was written there; nothing was changed: make a new plan"
+        )
+    return missing
+
+
+def _check_standing(
+    digest: str, other: Source, reader: Reader, copies: Sequence[PlannedCopy]
+) -> None:
+    """Raise StalePlanError unless the other folder has the content of each memory."""
+    contents = {
+        key: content_digest(other, record)
+        for key, record in reader.records([copy.other_key for copy in copies])
+    }
+    wrong = [copy.key for copy in copies if contents.get(copy.other_key) != copy.content]
+    if wrong:
+        raise errors.StalePlanError(
+            f"{other.name} has no equal memory of {some_of(wrong)} any more, which plan "
+            f"{digest[:12]} relies on; nothing was deleted: make a new plan",
+            memory_ids=tuple(map(str, wrong)),
+        )
+
+
+class _Earlier(NamedTuple):
+    """The copies that interrupted merges of the same folder made, and that are still there."""
+
+    records: dict[Key, bytes]
+    digests: list[str]
+    version: IndexVersion | None
+
+
+def _earlier_copies(change: PlannedChange, there: StoreChange, keys: Collection[Key]) -> _Earlier:
+    """Return the copies of interrupted merges, which this merge takes over.
+
+    A merge was interrupted if the archive of the first folder does not have it as applied.
+    """
+    applied = {entry.digest for entry in change.archive.entries() if entry.finished_at is not None}
+    found = _Earlier({}, [], None)
+    for entry in there.archive.entries():
+        merge = merge_in(there.archive, entry)
+        if merge is None or merge.origin != change.source.name or entry.digest in applied:
+            continue
+        records = dict(there.archive.records(entry))
+        current = dict(there.writer.records([key for key in records if key in keys]))
+        for key, record in current.items():
+            if there.writer.is_as_put_back(record, records[key]):
+                found.records[key] = records[key]
+        if entry.digest != change.plan.digest:
+            found.digests.append(entry.digest)
+        if found.records:
+            version = next(iter(index_versions_in(there.archive, entry.digest).values()), None)
+            found = found._replace(version=version or found.version)
+    return found
+
+
+def _joined(earlier: IndexVersion | None, made: Sequence[IndexVersion]) -> Sequence[IndexVersion]:
+    """Return the index from before an interrupted merge and this one, if nobody edited it between.
+
+    Without that version, an undo removes the lines of the copies from the index.
+    """
+    if earlier is None:
+        return made
+    if not made:
+        return [earlier]
+    (new,) = made
+    if earlier.digest_after != digest_of_index(new.data):
+        return []
+    return [earlier._replace(digest_after=new.digest_after)]
+
+
+def _check_not_private(there: StoreChange, records: Mapping[Key, bytes]) -> None:
+    """Raise ArchiveError if more people may read the other archive than a memory."""
+    mode = there.archive.path.stat().st_mode
+    private = [key for key, record in records.items() if there.source.is_private(record, mode)]
+    if private:
+        raise errors.ArchiveError(
+            f"fewer people may read {some_of(private)} than {there.archive.path}, which keeps a "
+            "copy; nothing was changed: make the archive narrower first, as with chmod 600"
+        )
+
+
+class Merge(NamedTuple):
+    """A merge in the archive of the folder that took the memories.
+
+    Attributes
+    ----------
+    origin : str
+        The name of the folder that the memories came from.
+    relies_on : frozenset of str
+        The keys of the memories that stand for those that left that folder.
+    """
+
+    origin: str
+    relies_on: frozenset[str]
+
+
+def merge_in(archive: OpenArchive, entry: Entry) -> Merge | None:
+    """Return the merge that an entry of the other archive records; None for another entry."""
+    if not (entry.recovers and entry.planned):
+        return None
+    with suppress(errors.ArchiveError, ValueError, RecursionError):
+        fields = json.loads(archive.plan_text(entry))
+        if isinstance(fields, dict) and fields.get(_MARKER) == 1:
+            return Merge(str(fields[_FROM]), frozenset(map(str, fields[_RELIES_ON])))
+    return None
+
+
+def target_of(archive: OpenArchive, entry: Entry) -> str:
+    """Return the folder that a plan merged memories into; empty for another plan."""
+    ((stored,),) = archive.rows("SELECT policy FROM applies WHERE apply = ?", entry.apply)
+    policy: Any = None
+    with suppress(TypeError, ValueError, RecursionError):
+        policy = json.loads(stored)
+    if not isinstance(policy, dict) or policy.get("policy") != MERGES:
+        return ""
+    return str(policy.get("into", ""))
+
+
+@dataclass(frozen=True)
+class TakenOut:
+    """Result of :func:`take_out_copies`: the number of copies, and the keys of those that stay."""
+
+    memories: int = 0
+    stay: tuple[Key, ...] = ()
+
+
+def take_out_copies(
+    source: Source,
+    into: str,
+    digest: str,
+    *,
+    keys: Collection[Key] | None = None,
+    watch: StepCallback = no_progress,
+) -> TakenOut:
+    """Take the copies that a merge made out of the other folder.
+
+    A copy stays if it or its index line was changed since, if the first folder has no equal
+    memory, or if another merge relies on it.
+
+    Parameters
+    ----------
+    source : Source
+        The folder that the memories came from. It has them again.
+    into, digest : str
+        The other folder, and the digest of the plan.
+    keys : collection of Key, optional
+        Only these; by default all.
+    watch : callable, optional
+        Progress callback. The steps are "taken out there", "committed there", "forgotten there".
+    """
+    other = open_to_restore(into, digest)
+    if not other.archive.exists:
+        return TakenOut()
+    own = read_consistent(
+        source,
+        lambda reader: {
+            key: content_digest(source, record) for key, record in reader.records(_keys_of(reader))
+        },
+    )
+    with other.archive.writing() as archive:
+        entry = next((entry for entry in archive.entries() if entry.digest == digest), None)
+        if entry is None or merge_in(archive, entry) is None:
+            return TakenOut()
+        copies = dict(archive.records(entry))
+        wanted = {key: copies[key] for key in copies if keys is None or key in keys}
+        relied_on = _relied_on_by_others(archive, digest)
+        with other.changing() as writer:
+            current = dict(writer.records(wanted))
+            writer.index_before = index_versions_in(archive, digest)
+            is_as_before = writer.is_back if writer.is_index_as_left() else writer.is_as_put_back
+            leaving = {}
+            for key, record in current.items():
+                is_unchanged = is_as_before(record, wanted[key])
+                is_equal = own.get(key) == content_digest(other, record)
+                if is_unchanged and is_equal and str(key) not in relied_on:
+                    leaving[key] = wanted[key]
+            if leaving:
+                if len(leaving) < len(copies):
+                    writer.index_before = {}
+                expected = {
+                    key: fingerprint_of(writer.comparable_record(current[key])) for key in leaving
+                }
+                writer.take_out_again(expected, leaving.items())
+            watch("taken out there")
+        watch("committed there")
+        stay = tuple(key for key in current if key not in leaving)
+        if keys is None and not stay:
+            archive.discard_pending(digest)
+        watch("forgotten there")
+    return TakenOut(len(leaving), stay)
+
+
+def _relied_on_by_others(archive: OpenArchive, digest: str) -> set[str]:
+    """Return the keys of the memories that other merges into the same folder rely on."""
+    keys = set[str]()
+    for entry in archive.entries():
+        merge = merge_in(archive, entry)
+        if merge is not None and entry.digest != digest:
+            keys.update(merge.relies_on)
+    return keys
+
+
+def stay_in_words(keys: Sequence[Key], into: str) -> str:
+    """Return a sentence about copies that stay in the other folder; empty for none."""
+    if not keys:
+        return ""
+    verb = "stays" if len(keys) == 1 else "stay"
+    return (
+        f"{counted(len(keys))} {verb} in {into}, changed since or needed by another merge: "
+        f"{some_of(keys)}"
+    )
+
+
+def finish_words(source: Source, digest: str, restored: int, error: Exception) -> str:
+    """Return the message for an undo that could not take the copies out."""
+    again = command("restore", source.name, digest[:12])
+    return (
+        f"{counted(restored)} restored into {source.name}, and the copies are not taken out "
+        f"yet ({error}); then run {again}"
+    )

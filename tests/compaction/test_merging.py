@@ -1,0 +1,706 @@
+"""Two folders of one project become one: every byte in one of them, and undone as one."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree, rmtree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import memlab
+from memlab.compaction import plans
+from memlab.errors import (
+    AlreadyAppliedError,
+    ArchiveError,
+    ArchivePermissionsWarning,
+    CompactionError,
+    MemlabError,
+    PlanError,
+    StalePlanError,
+)
+from memlab.sources.opening import open_source
+from memlab.systems.claude_code.projects import project_name
+from tests.support.claude_store import (
+    as_found,
+    at,
+    index_lines,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+    write_transcript,
+)
+from tests.support.crashing import crash_everywhere
+from tests.support.repositories import Repository
+from tests.support.shell import said
+from tests.support.stores import episodes, write_rows
+
+FROM = "-srv-app-one"
+INTO = "-srv-app"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def folders(home: Path) -> tuple[Path, Path]:
+    """Two folders: one equal preference, two memories that the second lacks, one name in both."""
+    source = write_folder(home, FROM, {"how": "feedback", "a": "project", "b": "user"})
+    write_memory(source, "same.md", memory("same", body="In the first."), at(7))
+    write_index(source, [*index_lines(source), "- [Same](same.md) — the first"])
+    other = write_folder(home, INTO, {"how": "feedback", "x": "project"})
+    write_memory(other, "same.md", memory("same", body="In the other."), at(7))
+    write_index(other, ["# Index", "", *index_lines(other), "- [Same](same.md) — the other"])
+    return source, other
+
+
+def write_folder(home: Path, name: str, memories: dict[str, str]) -> Path:
+    """Write a folder of memories, given their types by stem."""
+    folder = project_folder(home, name)
+    for number, (stem, kind) in enumerate(memories.items()):
+        write_memory(folder, f"{stem}.md", memory(stem, kind, body=f"On {stem}."), at(number))
+    write_index(folder, [f"- [{stem}]({stem}.md) — on {stem}" for stem in memories])
+    return folder
+
+
+State = dict[str, tuple[bytes, int, int]]
+
+
+def state(*folders: Path) -> State:
+    """Return content, permissions and time of each file of folders."""
+    found = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if ".memlab" in path.parts:  # a change that the next one takes back
+                continue
+            status = path.stat()
+            content = path.read_bytes() if path.is_file() else b""
+            written = status.st_mtime_ns if path.is_file() else 0
+            found[str(path)] = (content, status.st_mode, written)
+    return found
+
+
+def texts(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of the memories of a folder by name."""
+    names = {path.name for path in folder.glob("*.md")} - {"MEMORY.md", "RETIRED.md"}
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def merged(source: Path, other: Path) -> memlab.Receipt:
+    return memlab.apply(memlab.plan(source, into=other))
+
+
+def test_what_the_other_lacks_is_copied_and_what_it_has_is_archived(
+    folders: tuple[Path, Path],
+) -> None:
+    source, other = folders
+    before = texts(source)
+    there = texts(other)
+    receipt = merged(source, other)
+    assert (receipt.copied, receipt.deleted, receipt.into) == (2, 3, str(other))
+    assert texts(source) == {"same.md": before["same.md"]}
+    assert texts(other) == {**there, "a.md": before["a.md"], "b.md": before["b.md"]}
+    assert index_lines(source) == ["- [Same](same.md) — the first"]
+    assert index_lines(other) == [
+        "# Index",
+        "",
+        "- [how](how.md) — on how",
+        "- [x](x.md) — on x",
+        "- [Same](same.md) — the other",
+        "- [a](a.md) — on a",
+        "- [b](b.md) — on b",
+    ]
+
+
+def test_a_copy_keeps_its_time_and_permissions(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    (source / "a.md").chmod(0o640)
+    before = (source / "a.md").stat()
+    merged(source, other)
+    after = (other / "a.md").stat()
+    assert after.st_mtime_ns == before.st_mtime_ns
+    assert after.st_mode == before.st_mode
+
+
+@pytest.mark.parametrize("asked", [0, 1], ids=["first", "other"])
+def test_both_sides_come_back_byte_for_byte(folders: tuple[Path, Path], asked: int) -> None:
+    before = state(*folders)
+    receipt = merged(*folders)
+    assert state(*folders) != before
+    printed = said("restore", folders[asked], receipt.digest[:12])
+    assert state(*folders) == before
+    assert f"3 memories restored into {folders[0]}" in printed
+    assert f"2 memories taken out of {folders[1]} again" in printed
+    again = memlab.restore(receipt)
+    assert (again.memories, again.taken_out) == (0, 0)
+    assert state(*folders) == before
+
+
+@pytest.mark.parametrize("asked", [0, 1], ids=["first", "other"])
+def test_the_latest_plan_is_undone_from_either_side(folders: tuple[Path, Path], asked: int) -> None:
+    before = state(*folders)
+    merged(*folders)
+    said("restore", folders[asked], "latest")
+    assert state(*folders) == before
+
+
+INDEXES = {
+    "none": None,
+    "empty": b"",
+    "without an end": b"# Index\n\n- [x](x.md) - on x",
+    "carriage returns": b"# Index\r\n\r\n- [x](x.md) - on x\r\n",
+    "prose": b"Read [x](x.md) first.\n\nMore of it.\n\n\n",
+    "a dangling line": b"- [a](a.md) - was here once\n- [x](x.md)\n",
+    "no text": b"\xff\xfe- [x](x.md)\n",
+    "an open fence": b"- [x](x.md)\n```\nsome code\n",
+    "an open comment": b"- [x](x.md)\n<!-- hidden\n",
+    "front matter": b"---\ntitle: t\n---\n",
+}
+
+
+@pytest.mark.parametrize("form", INDEXES)
+def test_any_index_comes_back(home: Path, form: str) -> None:
+    source = write_folder(home, FROM, {"a": "project", "b": "feedback"})
+    other = write_folder(home, INTO, {"x": "project"})
+    raw = INDEXES[form]
+    (other / "MEMORY.md").unlink()
+    if raw is not None:
+        (other / "MEMORY.md").write_bytes(raw)
+    before = state(source, other)
+    receipt = merged(source, other)
+    frame = memlab.load(other)
+    assert set(frame["memory_id"]) == {"a.md", "b.md", "x.md"}
+    assert frame.set_index("memory_id")["active"][["a.md", "b.md"]].all()
+    memlab.restore(receipt)
+    assert state(source, other) == before
+
+
+def test_an_edited_index_keeps_its_edits(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    lines = index_lines(other)
+    receipt = merged(source, other)
+    write_index(other, ["# New heading", *index_lines(other)])
+    memlab.restore(receipt)
+    assert index_lines(other) == ["# New heading", *lines]
+
+
+def test_equal_contents_under_another_name_are_not_copied(home: Path) -> None:
+    source = write_folder(home, FROM, {"a": "project"})
+    other = write_folder(home, INTO, {"x": "project"})
+    (other / "z.md").write_bytes((source / "a.md").read_bytes())
+    before = state(other)
+    receipt = merged(source, other)
+    assert (receipt.copied, receipt.deleted) == (0, 1)
+    assert state(other) == before
+    memlab.restore(receipt)
+    assert (source / "a.md").exists()
+
+
+@pytest.mark.parametrize("name", ["same.md", "README.md", "hub"])
+def test_a_name_in_use_is_never_overwritten(home: Path, name: str) -> None:
+    source = write_folder(home, FROM, {"a": "project", "same": "user"})
+    other = write_folder(home, INTO, {"x": "project"})
+    kept = other / "same.md"
+    if name == "hub":
+        kept.write_text("# Hub\n\n- [x](x.md)\n- [x](x.md)\n")
+    elif name == "README.md":
+        kept.symlink_to(other / "x.md")
+    else:
+        kept.write_text("other words\n")
+    content = kept.read_bytes()
+    plan = memlab.plan(source, into=other)
+    assert [memory.key for memory in plan.left] == ["same.md"]
+    memlab.apply(plan)
+    assert kept.read_bytes() == content
+    assert (source / "same.md").exists()
+    assert index_lines(source) == ["- [same](same.md) — on same"]
+    assert "its name has another content there" in str(plan)
+
+
+def test_documents_and_retired_files_stay(home: Path) -> None:
+    source = write_folder(home, FROM, {"a": "project", "b": "project"})
+    other = write_folder(home, INTO, {"x": "project"})
+    (source / "README.md").write_text("About the project.\n")
+    memlab.apply(memlab.plan(source, ids=["b.md"], retire=True))
+    before = state(source, other)
+    receipt = merged(source, other)
+    assert (source / "README.md").exists()
+    assert not (other / "README.md").exists()
+    assert (other / "b.md").exists()
+    assert "b.md" not in (other / "MEMORY.md").read_text(), "a retired memory stays not loaded"
+    memlab.restore(receipt)
+    assert state(source, other) == before
+
+
+def test_what_a_hub_names_stays_with_it(home: Path) -> None:
+    source = write_folder(home, FROM, {"a": "project", "b": "project", "c": "project"})
+    (source / "all.md").write_text("# All\n\n- [b](b.md)\n- [c](c.md)\n")
+    write_index(source, ["- [a](a.md)", "- [All](all.md)"])
+    other = write_folder(home, INTO, {"x": "project"})
+    plan = memlab.plan(source, into=other)
+    assert {memory.key for memory in plan.left} == {"b.md", "c.md"}
+    assert [memory.key for memory in plan.memories] == ["a.md"]
+
+
+def test_the_dry_run_changes_nothing(folders: tuple[Path, Path]) -> None:
+    before = state(*(folder.parent for folder in folders))
+    printed = said("compact", folders[0], "--into", folders[1])
+    assert "Copies 2 memories into" in printed
+    assert "add --apply to do it" in printed
+    assert state(*(folder.parent for folder in folders)) == before
+
+
+def test_a_plan_is_saved_reviewed_and_applied(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    source, other = folders
+    file = tmp_path / "plan.json"
+    said("compact", source, "--into", other, "--save-plan", file)
+    plan = memlab.Plan.from_json(file.read_text())
+    assert (plan.into, plan.copied.memories) == (str(other), 2)
+    said("apply", file)
+    assert (other / "a.md").exists()
+    with pytest.raises(AlreadyAppliedError):
+        memlab.apply(plan)
+
+
+def test_the_receipt_is_json_both_ways(folders: tuple[Path, Path]) -> None:
+    printed = said("compact", folders[0], "--into", folders[1], "--apply", "--json")
+    receipt = memlab.Receipt.from_json(printed)
+    assert (receipt.into, receipt.copied) == (str(folders[1]), 2)
+    fields = json.loads(said("restore", "--json", folders[0], "latest"))
+    assert fields["taken_out"] == {"folder": str(folders[1]), "memories": 2, "stay": []}
+
+
+# A load-bearing memory leaves its folder only if its equal bytes stand in the other one.
+
+
+@pytest.mark.parametrize("name", ["how.md", "a.md"])
+def test_what_changed_there_since_stops_the_plan(folders: tuple[Path, Path], name: str) -> None:
+    source, other = folders
+    plan = memlab.plan(source, into=other)
+    (other / name).write_text("---\ntype: feedback\n---\nOther words.\n")
+    before = state(*folders)
+    with pytest.raises(StalePlanError):
+        memlab.apply(plan)
+    assert state(*folders) == before
+
+
+def test_what_has_gone_there_since_stops_the_plan(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    plan = memlab.plan(source, into=other)
+    (other / "how.md").unlink()
+    before = state(*folders)
+    with pytest.raises(StalePlanError, match="no equal memory"):
+        memlab.apply(plan)
+    assert state(*folders) == before
+
+
+def test_a_change_of_the_first_folder_stops_the_plan(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    plan = memlab.plan(source, into=other)
+    (source / "b.md").write_text("---\ntype: user\n---\nOther words.\n")
+    before = state(*folders)
+    with pytest.raises(StalePlanError):
+        memlab.apply(plan)
+    assert state(*folders) == before
+
+
+def forged(plan: memlab.Plan, copies: tuple[plans.PlannedCopy, ...]) -> memlab.Plan:
+    """Return a plan with other claims, whose digest fits."""
+    fields = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
+    return memlab.Plan(**{**fields, "copies": copies})
+
+
+def test_a_forged_claim_deletes_nothing_load_bearing(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    plan = memlab.plan(source, into=other)
+    before = state(*folders)
+    wrong = tuple(
+        copy._replace(other_key="x.md", is_copied=False) if copy.key == "b.md" else copy
+        for copy in plan.copies
+    )
+    with pytest.raises(StalePlanError, match="no equal memory"):
+        memlab.apply(forged(plan, wrong))
+    with pytest.raises(PlanError, match="what stands for it"):
+        memlab.apply(forged(plan, plan.copies[1:]))
+    with pytest.raises(PlanError, match="what stands for it"):
+        memlab.apply(forged(plan, ()))
+    assert state(*folders) == before
+
+
+def test_a_plan_of_a_policy_still_deletes_nothing_load_bearing(
+    folders: tuple[Path, Path],
+) -> None:
+    source, other = folders
+    plan = memlab.plan(source, into=other)
+    fields = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
+    fields["policy"] = {"policy": "recent", "keep": 0}
+    with pytest.raises(PlanError, match="what stands for it"):
+        memlab.apply(memlab.Plan(**fields))
+    fields["copies"] = ()
+    with pytest.raises(CompactionError, match="load-bearing"):
+        memlab.apply(memlab.Plan(**fields))
+
+
+def test_only_folders_of_claude_code_are_merged(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(3))
+    for source, other in ((folders[0], store), (store, folders[0])):
+        with pytest.raises(PlanError, match="folders of Claude Code's memory alone"):
+            memlab.plan(source, into=other)
+    with pytest.raises(PlanError, match="same folder"):
+        memlab.plan(folders[0], into=folders[0])
+    with pytest.raises(MemlabError):
+        memlab.plan(folders[0], into=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="either a policy"):
+        memlab.plan(folders[0], memlab.KeepRecent(1), into=folders[1])
+
+
+@pytest.mark.parametrize("more", [["--keep-recent", "3"], ["--id", "a.md"], ["--retire"]])
+def test_into_goes_with_no_other_choice(folders: tuple[Path, Path], more: list[str]) -> None:
+    printed = said("compact", folders[0], "--into", folders[1], *more, code=2)
+    assert "--into merges all memories" in printed
+
+
+def test_the_archive_there_is_as_narrow_as_what_is_copied(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    memlab.apply(memlab.plan(other, ids=["x.md"]))
+    archive = Path(f"{other}.archive.db")
+    archive.chmod(0o644)
+    (source / "a.md").chmod(0o600)
+    with pytest.warns(ArchivePermissionsWarning):
+        merged(source, other)
+    assert archive.stat().st_mode & 0o777 == 0o600
+    assert (other / "a.md").stat().st_mode & 0o777 == 0o600
+
+
+# Undoing after others wrote
+
+
+def test_a_copy_that_was_edited_stays_and_is_named(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    before = texts(source)
+    receipt = merged(source, other)
+    with (other / "a.md").open("a") as file:
+        file.write("A later word.\n")
+    restored = memlab.restore(receipt)
+    assert texts(source) == before
+    assert (restored.taken_out, restored.stay_there) == (1, ("a.md",))
+    assert (other / "a.md").read_text().endswith("A later word.\n")
+    assert "1 memory stays" in restored.stay_in_words()
+
+
+def test_a_copy_that_another_merge_relies_on_stays(home: Path) -> None:
+    first = write_folder(home, FROM, {"a": "feedback"})
+    second = write_folder(home, "-srv-app-two", {"a": "feedback"})
+    other = write_folder(home, INTO, {"x": "project"})
+    receipt = merged(first, other)
+    later = merged(second, other)
+    assert (later.copied, later.deleted) == (0, 1)
+    restored = memlab.restore(receipt)
+    assert restored.stay_there == ("a.md",)
+    assert (other / "a.md").exists()
+    assert "- [a](a.md)" in (other / "MEMORY.md").read_text()
+
+
+def test_one_memory_is_taken_back_alone(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    before = state(*folders)
+    receipt = merged(source, other)
+    restored = memlab.restore(receipt, ids=["a.md"])
+    assert (restored.memories, restored.taken_out) == (1, 1)
+    assert (source / "a.md").exists()
+    assert not (other / "a.md").exists()
+    assert (other / "b.md").exists()
+    memlab.restore(receipt)
+    assert texts(source).keys() == {"how.md", "a.md", "b.md", "same.md"}
+    assert {path: found[0] for path, found in state(*folders).items()} == {
+        path: found[0] for path, found in before.items()
+    }
+
+
+def test_the_undo_restores_the_first_folder_without_the_other(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    before = texts(source)
+    receipt = merged(source, other)
+    rmtree(other)
+    with pytest.raises(ArchiveError, match="3 memories restored"):
+        memlab.restore(receipt)
+    assert texts(source) == before
+
+
+def test_a_folder_that_moved_since_is_asked_for_the_undo(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    before = texts(source), texts(other)
+    merged(source, other)
+    moved = other.parent.with_name("-srv-moved")
+    other.parent.rename(moved)
+    restored = memlab.restore(
+        memlab.compaction.archived_plans(source)[-1].digest, store=moved / "memory"
+    )
+    assert (restored.memories, restored.taken_out) == (3, 2)
+    assert (texts(source), texts(moved / "memory")) == before
+
+
+# Interrupted at any step
+
+
+def everything(*folders: Path) -> set[bytes]:
+    """Return the contents of all memories of folders, without their pending changes."""
+    found = set[bytes]()
+    for folder in folders:
+        frame = memlab.load(folder, with_body=True)
+        found.update(text.encode() for text in frame["body"])
+    return found
+
+
+@pytest.fixture
+def original(folders: tuple[Path, Path], tmp_path: Path) -> Callable[[], None]:
+    """Put both folders back, without archives."""
+    projects = folders[0].parent.parent
+    kept = tmp_path / "kept"
+    copytree(projects, kept)
+
+    def again() -> None:
+        rmtree(projects)
+        copytree(kept, projects)
+
+    return again
+
+
+def test_a_crash_at_any_call_loses_and_doubles_nothing(
+    folders: tuple[Path, Path], original: Callable[[], None]
+) -> None:
+    before = state(*folders)
+    contents = everything(*folders)
+    merged(*folders)
+    done = texts(folders[0]), texts(folders[1]), index_lines(folders[1])
+    original()
+    crashes = 0
+    for number in crash_everywhere(lambda: merged(*folders)):
+        crashes += 1
+        assert everything(*folders) == contents
+        if number % 2:
+            said("compact", folders[0], "--into", folders[1], "--apply")
+            assert (texts(folders[0]), texts(folders[1]), index_lines(folders[1])) == done
+        for folder in folders:
+            if Path(f"{folder}.archive.db").exists():
+                undo_all(folder)
+        settle(*folders)
+        assert state(*folders) == before, f"after the crash at call {number}"
+        original()
+    assert crashes > 30
+
+
+def settle(*folders: Path) -> None:
+    """Begin a change of each folder, which takes an interrupted one back."""
+    for folder in folders:
+        with open_source(folder).changing():
+            pass
+
+
+def undo_all(folder: Path) -> None:
+    """Undo every plan that the archive of a folder has."""
+    for entry in memlab.compaction.archived_plans(folder):
+        memlab.restore(entry.digest, store=folder)
+
+
+STEPS = (
+    "locked",
+    "checked",
+    "copied",
+    "archived",
+    "locked there",
+    "noted there",
+    "inserted there",
+    "copied there",
+    "deleted",
+    "verified",
+    "committed",
+    "recorded",
+)
+KILLED = """
+import os, signal, sys
+import memlab
+source, other, step = sys.argv[1:]
+def watch(name):
+    if name == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+memlab.apply(memlab.plan(source, into=other), watch=watch)
+"""
+KILLED_UNDO = """
+import os, signal, sys
+import memlab
+source, digest, step = sys.argv[1:]
+def watch(name):
+    if name == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+memlab.restore(digest, store=source, watch=watch)
+"""
+
+
+def killed(program: str, *words: object) -> None:
+    """Run a program that kills itself."""
+    ran = subprocess.run([sys.executable, "-c", program, *map(str, words)], check=False)
+    assert ran.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("then", ["again", "undone", "undone from the other"])
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_a_step_and_continued(
+    folders: tuple[Path, Path], original: Callable[[], None], step: str, then: str
+) -> None:
+    source, other = folders
+    before = state(*folders)
+    contents = everything(*folders)
+    merged(*folders)
+    done = texts(source), texts(other), index_lines(source), index_lines(other)
+    original()
+    killed(KILLED, source, other, step)
+    assert everything(*folders) == contents
+    if then == "again":
+        said("compact", source, "--into", other, "--apply")
+        assert (texts(source), texts(other), index_lines(source), index_lines(other)) == done
+        undo_all(source)
+        assert state(*folders) == before
+        return
+    folder = source if then == "undone" else other
+    if Path(f"{folder}.archive.db").exists():
+        undo_all(folder)
+    if then == "undone":
+        assert state(*folders) == before
+    assert everything(*folders) == contents
+
+
+@pytest.mark.parametrize(
+    "step", ["locked", "verified", "committed", "taken out there", "committed there", "recorded"]
+)
+def test_an_undo_that_is_killed_is_continued(folders: tuple[Path, Path], step: str) -> None:
+    before = state(*folders)
+    contents = everything(*folders)
+    receipt = merged(*folders)
+    killed(KILLED_UNDO, folders[0], receipt.digest, step)
+    assert everything(*folders) == contents
+    memlab.restore(receipt)
+    assert state(*folders) == before
+
+
+def test_an_error_takes_the_copies_out_again(folders: tuple[Path, Path]) -> None:
+    before = state(*folders)
+
+    def stop(step: str) -> None:
+        if step == "verified":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        memlab.apply(memlab.plan(folders[0], into=folders[1]), watch=stop)
+    assert state(*folders) == before
+    assert merged(*folders).copied == 2
+
+
+# From find to one index
+
+
+def test_a_workspace_of_three_worktrees_becomes_one_index(home: Path) -> None:
+    """Walk from ``find`` to one index as a person does, by the commands that are printed."""
+    app = Repository(home / "work" / "app")
+    app.commit(0)
+    roots = [app.root]
+    for name in ("one", "two"):
+        app.git("worktree", "add", "-q", f"../{name}")
+        roots.append(home / "work" / name)
+    stems = (["how", "build", "deploy"], ["how", "queue"], ["how", "cache", "queue"])
+    folders = []
+    for root, names in zip(roots, stems, strict=True):
+        kinds = {stem: "feedback" if stem == "how" else "project" for stem in names}
+        folder = write_folder(home, project_name(str(root)), kinds)
+        start = json.dumps({"type": "user", "cwd": str(root), "sessionId": "s"})
+        write_transcript(folder.parent, "s", [start])
+        folders.append(folder)
+    before = state(*folders)
+    contents = everything(*folders)
+    merges = 0
+    while True:
+        steps = memlab.find(home).next_steps()
+        words = [step.strip().split("    ")[0].split() for step in steps if "--into" in step]
+        if not words:
+            break
+        said(*words[0][1:], "--apply")
+        merges += 1
+    assert merges == 2
+    assert everything(*folders) == contents
+    main, *others = folders
+    assert texts(main).keys() == {f"{stem}.md" for names in stems for stem in names}
+    assert [texts(other) for other in others] == [{}, {}]
+    assert sorted(index_lines(main)) == sorted(
+        f"- [{stem}]({stem}.md) — on {stem}"
+        for stem in ("how", "build", "deploy", "queue", "cache")
+    )
+    assert json.loads(said("find", "--json", home))["kinships"] == []
+    for other in reversed(others):
+        undo_all(other)
+    assert {path: found[0] for path, found in state(*folders).items()} == {
+        path: found[0] for path, found in before.items()
+    }
+
+
+STEMS = st.lists(st.sampled_from("abcdefg"), unique=True, max_size=5)
+TEXTS = st.sampled_from(["one", "two", "three"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from("abcde"), TEXTS),
+    st.dictionaries(st.sampled_from("abcde"), TEXTS),
+    st.booleans(),
+)
+def test_nothing_is_lost_or_overwritten(
+    tmp_path_factory: pytest.TempPathFactory,
+    own: dict[str, str],
+    theirs: dict[str, str],
+    load_bearing: bool,
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    kind = "feedback" if load_bearing else "project"
+    folders = []
+    for name, memories in ((FROM, own), (INTO, theirs)):
+        folder = project_folder(home / ".claude", name)
+        for stem, body in memories.items():
+            write_memory(folder, f"{stem}.md", memory("n", kind, body=body), at(0))
+        write_index(folder, [f"- [{stem}]({stem}.md) — hook" for stem in memories])
+        folders.append(folder)
+    before = state(*folders)
+    own_texts, their_texts = map(texts, folders)
+    receipt = merged(*folders)
+    for name, text in their_texts.items():
+        assert texts(folders[1])[name] == text
+    for name, text in own_texts.items():
+        is_there = text in texts(folders[1]).values()
+        assert is_there or texts(folders[0])[name] == text
+        if name not in their_texts:
+            assert is_there
+            assert name not in texts(folders[0])
+    listed = set(memlab.load(folders[1]).query("active")["memory_id"])
+    assert listed == texts(folders[1]).keys()
+    memlab.restore(receipt)
+    assert state(*folders) == before
+
+
+@pytest.mark.parametrize("files", [8, 16])
+def test_folders_as_they_are_found(home: Path, files: int) -> None:
+    source = as_found(project_folder(home, FROM), files=files)
+    other = as_found(project_folder(home, INTO), files=files // 2)
+    before = state(source, other)
+    contents = everything(source, other)
+    receipt = merged(source, other)
+    assert everything(source, other) == contents
+    memlab.restore(receipt)
+    assert state(source, other) == before
+    assert index_lines(source)
