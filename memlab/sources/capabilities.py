@@ -436,7 +436,7 @@ def require(
         return found
     if capability == "index":
         raise errors.MemlabError(
-            f"{source.name} has no index that is cut; name a folder of Claude Code's memory"
+            f"{source.name} has no index that a start loads; name a folder of Claude Code's memory"
         )
     if capability == "intake":
         raise errors.PlanError(

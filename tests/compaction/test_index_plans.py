@@ -450,3 +450,32 @@ def test_wrong_arguments_are_named(folder: Path) -> None:
         memlab.plan_index(folder, empty_headings=1)  # type: ignore[arg-type]
     with pytest.raises(MemlabError):
         memlab.plan_index(folder / "nowhere")
+
+
+# What an earlier version wrote
+
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "index_mend"
+"""A folder whose index was mended, written once and never again."""
+
+
+def test_plan_and_receipt_of_an_earlier_version_are_read() -> None:
+    plan_text = (GOLDEN / "plan.json").read_text()
+    plan = memlab.IndexPlan.from_json(plan_text)
+    assert plan.to_json() == plan_text
+    receipt_text = (GOLDEN / "receipt.json").read_text()
+    receipt = memlab.IndexReceipt.from_json(receipt_text)
+    assert receipt.to_json() == receipt_text
+    assert receipt.digest == plan.digest
+
+
+def test_mend_of_an_earlier_version_is_undone(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / ".claude", tmp_path / ".claude")
+    folder = project_folder(tmp_path)
+    receipt = memlab.IndexReceipt.from_json((GOLDEN / "receipt.json").read_text())
+    assert (
+        index_of(folder).decode()
+        == memlab.IndexPlan.from_json((GOLDEN / "plan.json").read_text()).text
+    )
+    memlab.restore(receipt, store=folder)
+    assert index_of(folder) == (GOLDEN / "before.md").read_bytes()

@@ -446,7 +446,7 @@ def test_what_the_cut_loses_is_what_was_read_of_lines_below_it(long_index: Path)
     assert losses.to_frame()["share"].tolist() == [0.3, 0.5, 0.3, 0.6]
     lines = said("show", long_index, "--log", log).splitlines()
     assert ["newest", "first", "199", "10", "50.0%"] in [line.split() for line in lines]
-    with pytest.raises(MemlabError, match="has no index that is cut"):
+    with pytest.raises(MemlabError, match="has no index that a start loads"):
         reads_missed_by_index_cut(memlab.store_path("two_years"), memlab.read_access_log(log))
 
 
