@@ -12,7 +12,6 @@ from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 from unicodedata import category
-from urllib.parse import quote
 
 from memlab.errors import PlanError
 from memlab.sources.capabilities import (
@@ -40,31 +39,21 @@ from memlab.systems.claude_code.index import (
     is_heading,
     lines_of,
 )
+from memlab.systems.claude_code.line_style import (
+    default_line,
+    is_ordered,
+    stem,
+    style_of,
+    target,
+)
 from memlab.systems.claude_code.markdown import FileNames
-from memlab.systems.claude_code.view import FolderView, Note
+from memlab.systems.claude_code.view import FolderView
 
-_LONGEST_TITLE: Final = 80
-_LONGEST_HOOK: Final = 160
 _LONGEST_SHOWN: Final = 200
-"""Maximum number of characters of a title, of its description, and of a line in a plan."""
+"""Maximum number of characters of a line in a plan."""
 _CHARS_PER_TOKEN: Final = 4
 """The estimate of :data:`memlab.frame.fields.CHARS_PER_TOKEN`."""
-_SEPARATOR: Final = " — "
-_LEAD: Final = re.compile(
-    r"(?P<indent>[ \t>]*)(?P<bullet>[-*+]|\d{1,9}[.)])(?P<space>[ \t]+)"
-    r"(?:\[[ xX]\][ \t]+)?(?P<emphasis>[*_~]{0,3})\Z"
-)
-"""The text of an entry before its link."""
-_TAIL: Final = re.compile(r"[*_~]{0,3}(?P<separator>[ \t]*(?:[—–:]|-{1,2})[ \t]+)?")
-"""The text of an entry after its link, up to the description."""
-_ORDERED: Final = re.compile(r"[ \t>]*\d{1,9}[.)]")
 _TABLE_RULE: Final = re.compile(r"[ \t]*\|?[ \t:|-]*-[ \t:|-]*\r?\n?\Z")
-_PLAIN_NAME: Final = re.compile(r"[\w.,+@=~-]+")
-_LEADING_NAME: Final = re.compile(r"\w[\w.-]*\.md")
-_LINK: Final = "link"
-_WIKILINK: Final = "wikilink"
-_NAME: Final = "name"
-_ROW: Final = "table row"
 
 
 class Committed(NamedTuple):
@@ -343,19 +332,71 @@ def _without_new_head(texts: Sequence[str], index: MemoryIndex) -> bytes:
 def _with_missing(view: FolderView) -> _Step:
     """Return the index with a line for each memory that nothing names."""
     missing = [name for name in view.unlisted if name not in view.hubs]
-    missing.sort(key=view.position)
+    linkable = sorted(filter(_can_be_linked, missing), key=view.position)
     lines = []
-    raw = view.index.raw
     for name in missing:
         if not _can_be_linked(name):
-            reason = "no link can name it: give it a plain name"
-            lines.append(IndexLine(STAYS, 0, name.encode(errors="replace").decode(), "", reason))
-            continue
-        current = _with_index(view, raw)
-        raw = _with_line(current, name)
-        text = _own_line(_with_index(view, raw), name)
-        lines.append(IndexLine(ADDS, 0, text[:_LONGEST_SHOWN], name, "no line named it"))
+            shown = name.encode(errors="replace").decode()
+            lines.append(IndexLine(STAYS, 0, shown, "", "no link can name it: rename the file"))
+    if not linkable:
+        return _Step(view.index.raw, lines)
+    raw = _with_lines(view, linkable)
+    named = _parsed(raw, view).named(view.names)
+    lines += [_line(ADDS, named[name][0], name, "no line named it") for name in linkable]
     return _Step(raw, lines)
+
+
+def _with_lines(view: FolderView, names: Sequence[str]) -> bytes:
+    """Return the index with a line for each of some memories, in the style of its section."""
+    sections = _sections(view.index)
+    types = [_types_in(view, section) for section in sections]
+    groups: dict[tuple[int, int], list[str]] = {}
+    for name in names:
+        section = _section_for(view.notes[name].type.name, sections, types)
+        groups.setdefault(section, []).append(name)
+    raw = view.index.raw
+    left = []
+    # From the bottom up, so that the places above stay valid.
+    for section in sorted(groups, reverse=True):
+        place = _place_for(view, section)
+        of_section = groups[section][::-1] if view.is_newest_first else groups[section]
+        inserted = _inserted_group(view, _parsed(raw, view), place, of_section)
+        if inserted is None:
+            left += groups[section]
+        else:
+            raw = inserted
+    for name in left:
+        raw = _with_line_on_top(view, _parsed(raw, view), name)
+    return raw
+
+
+def _inserted_group(
+    view: FolderView, index: MemoryIndex, place: "_Place", names: Sequence[str]
+) -> bytes | None:
+    """Return an index with the lines of some memories at a place; None if they do not fit there."""
+    blocks = view.index.blocks[place.first : place.last]
+    style = style_of(blocks, view.names, place.anchor)
+    styled = []
+    for number, name in enumerate(names):
+        styled.append(style.numbered(number).line(name, view.notes[name]))
+    plain = [default_line(name, view.notes[name]) for name in names]
+    for lines in (styled, plain):
+        raw = _inserted(index, place.at, lines)
+        if _are_named_once(index, _parsed(raw, view), names, view.names):
+            return raw
+    return None
+
+
+def _with_line_on_top(view: FolderView, index: MemoryIndex, name: str) -> bytes:
+    """Return an index with the line of a memory above everything but front matter."""
+    for line in (default_line(name, view.notes[name]), f"- [{stem(name)}]({target(name)})"):
+        raw = _inserted(index, _top_of(index), [line])
+        if _are_named_once(index, _parsed(raw, view), [name], view.names):
+            return raw
+    raise PlanError(
+        f"no line can be put into {INDEX} in {view.folder} without changing others; nothing was "
+        f"planned: write a line for {name} by hand"
+    )
 
 
 def _can_be_linked(name: str) -> bool:
@@ -364,53 +405,34 @@ def _can_be_linked(name: str) -> bool:
     return is_text and not set("<>|") & set(name)
 
 
-def _own_line(view: FolderView, name: str) -> str:
-    """Return the line of a file in an index as a plan shows it."""
-    return view.named[name][0].text.strip()
-
-
-def _with_line(view: FolderView, name: str) -> bytes:
-    """Return the index with a line for a memory, in the style of its section."""
-    index = view.index
-    place = _place_for(view, name)
-    style = _style_of(view, place.first, place.last, place.anchor)
-    for at, written in (
-        (place.at, style.line(name, view.notes[name])),
-        (place.at, _default_line(name, view.notes[name])),
-        (_top_of(index), _default_line(name, view.notes[name])),
-        (_top_of(index), f"- [{_stem(name)}]({_target(name)})"),
-    ):
-        raw = _inserted(index, at, written)
-        if _is_named_once(index, _parsed(raw, view), name, view.names):
-            return raw
-    raise PlanError(
-        f"no line can be put into {INDEX} in {view.folder} without changing others; nothing was "
-        f"planned: write a line for {name} by hand"
-    )
-
-
-def _is_named_once(before: MemoryIndex, after: MemoryIndex, name: str, names: FileNames) -> bool:
-    """Return whether a new line names one file, is visible, and leaves the others as they were."""
-    blocks = after.named(names).get(name, ())
-    if len(blocks) != 1 or blocks[0].files(names) != [name] or after.is_code(blocks[0].number):
-        return False
-    seen = Counter(block.text.rstrip("\r\n") for block in before.blocks if _is_visible(block))
+def _are_named_once(
+    before: MemoryIndex, after: MemoryIndex, added: Sequence[str], names: FileNames
+) -> bool:
+    """Return whether each new line names one file and is visible, and the others are as before."""
+    named = after.named(names)
+    wanted = Counter(block.text.rstrip("\r\n") for block in before.blocks if _is_visible(block))
+    for name in added:
+        blocks = named.get(name, ())
+        if len(blocks) != 1 or blocks[0].files(names) != [name]:
+            return False
+        if after.is_code(blocks[0].number) or not _is_visible(blocks[0]):
+            return False
+        wanted[blocks[0].text.rstrip("\r\n")] += 1
     now = Counter(block.text.rstrip("\r\n") for block in after.blocks if _is_visible(block))
-    seen[blocks[0].text.rstrip("\r\n")] += 1
-    return _is_visible(blocks[0]) and now == seen
+    return now == wanted
 
 
 def _is_visible(block: Block) -> bool:
     return block.state is not State.UNSEEN and bool(block.text.strip())
 
 
-def _inserted(index: MemoryIndex, at: int, line: str) -> bytes:
-    """Return an index with a line before the line number `at`, from 0."""
+def _inserted(index: MemoryIndex, at: int, new: Sequence[str]) -> bytes:
+    """Return an index with new lines before the line number `at`, from 0."""
     lines = lines_of(index.raw)
     end = _line_end(index.raw)
     if at and not lines[at - 1].endswith("\n"):
         lines[at - 1] += end
-    lines.insert(at, line + end)
+    lines[at:at] = [line + end for line in new]
     had_end = not index.raw or index.raw.endswith(b"\n")
     text = "".join(lines)
     return encoded(text if had_end else text.removesuffix(end))
@@ -431,11 +453,10 @@ class _Place(NamedTuple):
     last: int
 
 
-def _place_for(view: FolderView, name: str) -> _Place:
-    """Return the place for the line of a memory: in its section, below or above the entries."""
+def _place_for(view: FolderView, section: tuple[int, int]) -> _Place:
+    """Return the place for new lines in a section: below its entries, or above them."""
     index = view.index
-    sections = _sections(index)
-    first, last = _section_for(view, name, sections)
+    first, last = section
     items = [
         number
         for number in range(first, last)
@@ -482,185 +503,34 @@ def _sections(index: MemoryIndex) -> list[tuple[int, int]]:
 
 
 def _section_for(
-    view: FolderView, name: str, sections: Sequence[tuple[int, int]]
+    own_type: str, sections: Sequence[tuple[int, int]], types: Sequence[Counter[str]]
 ) -> tuple[int, int]:
-    """Return the section for a memory: the one of its type, else the last one with entries.
+    """Return the section for a memory of a type; else the last one with entries.
 
     A section is of a type if at least half of the files that it lists, and two or more, have it.
     """
-    own_type = view.notes[name].type.name
     chosen = sections[-1]
-    most = 1
-    has_entries = False
     of_type = None
-    for section in sections:
-        files = _entry_files(view, section)
-        if files:
+    most = 1
+    for section, of_section in zip(sections, types, strict=True):
+        if of_section:
             chosen = section
-            has_entries = True
-        same = sum(view.notes[file].type.name == own_type for file in files)
-        if own_type and same > most and 2 * same >= len(files):
+        same = of_section[own_type]
+        if own_type and same > most and 2 * same >= of_section.total():
             most = same
             of_type = section
-    if of_type is not None:
-        return of_type
-    return chosen if has_entries else sections[-1]
+    return chosen if of_type is None else of_type
 
 
-def _entry_files(view: FolderView, section: tuple[int, int]) -> list[str]:
-    """Return the memories that entries of a section are about."""
-    files = []
+def _types_in(view: FolderView, section: tuple[int, int]) -> Counter[str]:
+    """Return the types of the memories that entries of a section are about, counted."""
+    types = Counter[str]()
     for number in range(*section):
         block = view.index.blocks[number]
         subjects = block.files(view.names) if block.is_item else []
         if subjects and not view.index.is_code(block.number):
-            files.append(subjects[0])
-    return files
-
-
-class _Style(NamedTuple):
-    """How the entries of an index are written."""
-
-    form: str = _LINK
-    lead: str = "- "
-    emphasis: str = ""
-    separator: str = _SEPARATOR
-    columns: tuple[int, int] = (0, 0)
-    """For a table: the column of the link, and the number of columns."""
-
-    def line(self, name: str, note: Note) -> str:
-        """Return the line of a memory, without a line end."""
-        title, hook = title_and_hook(name, note)
-        if self.form == _ROW:
-            return self._row(f"[{title}]({_target(name)})", hook)
-        mention = f"[{title}]({_target(name)})"
-        if self.form == _WIKILINK and not set("[]|#") & set(name):
-            mention = f"[[{_stem(name)}]]"
-        elif self.form == _NAME and _LEADING_NAME.fullmatch(name):
-            mention = name
-        tail = f"{self.separator}{hook}" if self.separator and hook else ""
-        return f"{self.lead}{self.emphasis}{mention}{self.emphasis[::-1]}{tail}"
-
-    def _row(self, link: str, hook: str) -> str:
-        """Return the row of a table."""
-        at, count = self.columns
-        cells = [""] * count
-        cells[at] = link.replace("|", "/")
-        for other in range(count):
-            if other != at:
-                cells[other] = hook.replace("|", "/")
-                break
-        return f"{self.lead}| {' | '.join(cells)} |"
-
-
-def _default_line(name: str, note: Note) -> str:
-    return _Style().line(name, note)
-
-
-def _style_of(view: FolderView, first: int, last: int, anchor: Block | None) -> _Style:
-    """Return the most frequent style of the entries in a section, with the anchor's indentation.
-
-    Prefer entries without an indentation. A numbered entry gets the number after the anchor's.
-    """
-    styles = list[_Style]()
-    for number in range(first, last):
-        block = view.index.blocks[number]
-        if block.is_item and block.state is not State.UNSEEN and block.files(view.names):
-            style = _style_in(block)
-            if style is not None:
-                styles.append(style)
-    if not styles:
-        return _Style()
-    least = min(len(_indentation(style.lead)) for style in styles)
-    outer = [style for style in styles if len(_indentation(style.lead)) == least]
-    common = Counter(style._replace(lead=_without_number(style.lead)) for style in outer)
-    ((chosen, _),) = common.most_common(1)
-    if chosen.lead.lstrip(" \t>").startswith("1"):
-        return chosen._replace(lead=_next_number(chosen.lead, anchor))
-    return chosen
-
-
-def _indentation(lead: str) -> str:
-    return lead[: len(lead) - len(lead.lstrip(" \t>"))]
-
-
-def _without_number(lead: str) -> str:
-    """Return the beginning of an entry with the number 1 for any number."""
-    return re.sub(r"\d+(?=[.)])", "1", lead)
-
-
-def _next_number(lead: str, anchor: Block | None) -> str:
-    """Return the beginning of a numbered entry with the number after that of a block."""
-    number = 0
-    ordered = None if anchor is None else _ORDERED.match(anchor.text)
-    if ordered:
-        number = int(ordered[0].strip(" \t>.)"))
-    return re.sub(r"\d+", str(number + 1), lead, count=1)
-
-
-def _style_in(block: Block) -> _Style | None:
-    """Return the style of an entry; None if there are words before its link."""
-    line = lines_of(block.text)[0].rstrip("\r\n")
-    mention = block.mentions[0]
-    if line.lstrip(" \t").startswith("|"):
-        cells = line.strip().strip("|").split("|")
-        at = line[: mention.start].count("|") - 1
-        if not 0 <= at < len(cells):
-            return None
-        return _Style(form=_ROW, lead=_indentation(line), columns=(at, len(cells)))
-    lead = _LEAD.match(line[: mention.start])
-    if lead is None:
-        return None
-    form = _LINK
-    if markdown.is_wikilink(block.text, mention):
-        form = _WIKILINK
-    elif not block.text.startswith("[", mention.start):
-        form = _NAME
-    tail = _TAIL.match(line[mention.end :])
-    separator = "" if tail is None else tail["separator"] or ""
-    return _Style(
-        form=form,
-        lead=lead["indent"] + lead["bullet"] + lead["space"],
-        emphasis=lead["emphasis"],
-        separator=separator,
-    )
-
-
-def title_and_hook(name: str, note: Note) -> tuple[str, str]:
-    """Return the title of a memory's line and the words behind it, which may be empty.
-
-    The title is the name in the front matter, else the first heading, else the file name.
-    """
-    title = note.head.fields.get("name", "").strip()
-    if not title or title in (name, _stem(name)):
-        title = note.heading or _stem(name)
-    hook = note.head.fields.get("description", "")
-    return (
-        _one_line(title, _LONGEST_TITLE).replace("`", "") or _stem(name),
-        _one_line(hook, _LONGEST_HOOK),
-    )
-
-
-def _one_line(text: str, most: int) -> str:
-    """Return a text as a part of a line: without links, comments and control characters."""
-    words = "".join(" " if category(char)[0] == "C" else char for char in text)
-    words = " ".join(words.split())
-    words = words.translate({ord("["): "(", ord("]"): ")"}).replace("<!--", "").replace("-->", "")
-    if len(words) <= most:
-        return words.strip()
-    cut = words[: most - 1]
-    return f"{cut[: cut.rfind(' ')] if ' ' in cut else cut}…"
-
-
-def _stem(name: str) -> str:
-    return name.removesuffix(".md")
-
-
-def _target(name: str) -> str:
-    """Return a file name as the target of a link."""
-    if _PLAIN_NAME.fullmatch(name):
-        return name
-    return quote(name) if set("<>#?%") & set(name) else f"<{name}>"
+            types[view.notes[subjects[0]].type.name] += 1
+    return types
 
 
 # Empty headings
@@ -721,7 +591,7 @@ def _movable(view: FolderView) -> dict[tuple[int, int, bool], list[int]]:
             files = block.files(view.names)
             is_memory = bool(files) and not any(file in view.hubs for file in files)
             is_alone = number + 1 == len(blocks) or not _is_lazy_continuation(index, number + 1)
-            is_fixed = _ORDERED.match(block.text) or index.is_code(block.number)
+            is_fixed = is_ordered(block.text) or index.is_code(block.number)
             if block.is_entry and is_memory and is_alone and not is_fixed and block.indent == 0:
                 is_row = block.text.startswith("|")
                 groups.setdefault((section, block.indent, is_row), []).append(number)
