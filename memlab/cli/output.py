@@ -85,10 +85,15 @@ def print_lines(*parts: str | TextPage | DisplayMixin) -> None:
         click.echo(text)
 
 
+_NEEDS_A_FOLDER: Final = re.compile(r"-|[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+"""Beginning of a file name that is read as an option or an address where it stands alone."""
+
+
 def as_given(text: str) -> str:
     """Return a text with paths below the working folder relative to it, as a person types them.
 
-    Paths in a folder that the command line names in absolute form are unchanged.
+    Paths in a folder that the command line names in absolute form are unchanged. A name that would
+    be read as an option or an address, such as ``redis:x.db``, keeps ``./`` in front of it.
     """
     context = click.get_current_context(silent=True)
     words = () if context is None else context.meta.get(ARGUMENTS, ())
@@ -97,7 +102,9 @@ def as_given(text: str) -> str:
     def relative(found: re.Match[str]) -> str:
         if any(text.startswith(folder, found.start()) for folder in absolute):
             return found[0]
-        return "" if found[0].endswith("/") else "."
+        if not found[0].endswith("/"):
+            return "."
+        return "./" if _NEEDS_A_FOLDER.match(text, found.end()) else ""
 
     folder = str(Path.cwd())
     if not words or folder == os.sep:

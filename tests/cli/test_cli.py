@@ -118,7 +118,7 @@ def test_the_undo_command_is_quoted_for_a_shell(
     said("compact", name, "--keep-recent", 4, "--save-plan", "saved")
     done = said("apply", "saved")
     assert len(rows_of(store)) == 4
-    made = {tmp_path / each for each in (name, f"{name}.archive.db", "saved")}
+    made = {tmp_path / file for file in (name, f"{name}.archive.db", "saved")}
     assert {*tmp_path.iterdir()} == made
     (undo,) = re.findall(r"undo +memlab (.*)", done)
     back = subprocess.run(["bash", "-c", f"{MEMLAB} {undo}"], capture_output=True, check=True)
