@@ -172,9 +172,9 @@ class MemoryItem:
 def is_load_bearing_memory(item: MemoryItem, *, protected: Collection[str] = frozenset()) -> bool:
     """Return whether `item` is load-bearing, which means that it is never pruned.
 
-    Labels, plans and the deleting statement all use this function; nothing else decides. Decisions
-    and skills are load-bearing, and so is any item tagged ``rejected-path``. The verdict depends on
-    kind and tags alone.
+    This function is the single source of truth: labels, plans and the deleting statement all use
+    it, and nothing else decides. Decisions and skills are load-bearing, and so is any item tagged
+    ``rejected-path``. The verdict depends on kind and tags alone.
 
     Parameters
     ----------

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from memlab import SqliteMemoryStore
 from memlab.items import (
     MemoryItem,
     MemoryKind,
@@ -79,3 +80,12 @@ def test_an_item_is_frozen_and_active_until_another_supersedes_it() -> None:
     assert not replace(item(MemoryKind.EPISODIC), superseded_by="m2").is_active
     with pytest.raises(FrozenInstanceError):
         item(MemoryKind.EPISODIC).title = "another"  # type: ignore[misc]
+
+
+def test_docstring_names_the_predicate_the_single_source_of_truth() -> None:
+    assert "single source of truth" in str(is_load_bearing_memory.__doc__)
+
+
+def test_docstring_of_compact_episodic_says_hard_delete_first() -> None:
+    first, *_ = str(SqliteMemoryStore.compact_episodic.__doc__).splitlines()
+    assert first.startswith("Hard-delete")

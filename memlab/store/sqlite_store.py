@@ -304,7 +304,7 @@ class SqliteMemoryStore:
             return self._mark_superseded(memory_id, by_memory_id)
 
     def compact_episodic(self, keep_recent: int) -> int:
-        """Delete all active prunable items except the newest, in one transaction.
+        """Hard-delete all active prunable items except the newest, in one transaction.
 
         The `keep_recent` items with the highest rowids stay. Load-bearing and superseded rows are
         not touched. Signals that a :class:`memlab.lifecycle.LifecycleStore` keeps of deleted rows
