@@ -1,8 +1,10 @@
 """An archive inside a git work tree: no commit takes it in, and no user's file is edited."""
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +92,9 @@ def test_whatever_is_called_gitignore_is_left_alone(
     assert f"add the line /memory.db.archive.db* to {ignore}" in " ".join(receipt.split())
     assert "WARN archive_file" in said("doctor", store)
     said("restore", store, undo_in(receipt))
-    assert ignore.lstat() == before
+    after = ignore.lstat()
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
 
 
 def test_no_file_is_made_where_it_is_ignored_already(repository: Repository, store: Path) -> None:
@@ -183,7 +187,18 @@ def test_repository_that_never_answers_gets_the_file(
     text = head.read_bytes()
     head.unlink()
     os.mkfifo(head)
-    memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
+    ask = subprocess.run
+    asked = []
+
+    def counted(*words: Any, **options: Any) -> Any:
+        asked.append(words)
+        return ask(*words, **options)
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
+    assert "undo" in str(receipt)
+    assert len(asked) == 1  # each further question would take as long again
+    monkeypatch.undo()
     head.unlink()
     head.write_bytes(text)
     assert archive_path(store).exists()

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,10 @@ _LINES: Final = f"{_MADE_BY}/*{SUFFIX}\n/*{SUFFIX}-*\n/{IGNORE}\n"
 """Content of a ``.gitignore`` made by memlab: archives, their SQLite journals, the file itself."""
 _WITHIN: Final = 10.0
 """Seconds to wait for git, which would never return for a pipe in its folder."""
+_PAUSE: Final = 60.0
+"""Seconds for which git is not asked again in a folder where it gave no answer."""
+_UNANSWERED: Final[dict[Path, float]] = {}
+"""Time of the last question without an answer, by folder."""
 _OPTIONS: Final = (
     "--no-optional-locks",
     "-c",
@@ -104,16 +109,18 @@ def _is_tracked(archive: Path) -> bool:
 
 def _git_succeeds(archive: Path, *arguments: str) -> bool:
     """Run git in the folder of an archive; return whether it ends without an error in time."""
+    folder = archive.parent
+    is_silent = time.monotonic() < _UNANSWERED.get(folder, -_PAUSE) + _PAUSE
     git = shutil.which("git")
-    if git is None:
+    if git is None or is_silent:
         return False
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("GIT_") or name in _USER_CONFIG
     }
-    command = [git, "-C", str(archive.parent), *_OPTIONS, *arguments]
-    with suppress(OSError, subprocess.TimeoutExpired):
+    command = [git, "-C", str(folder), *_OPTIONS, *arguments]
+    try:
         result = subprocess.run(
             command,
             env=environment,
@@ -122,5 +129,9 @@ def _git_succeeds(archive: Path, *arguments: str) -> bool:
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        return result.returncode == 0
-    return False
+    except subprocess.TimeoutExpired:
+        _UNANSWERED[folder] = time.monotonic()
+        return False
+    except OSError:
+        return False
+    return result.returncode == 0
