@@ -33,6 +33,8 @@ _SECRET: Final = re.compile(r"(?P<mark>[?&])(?:ssl)?password=[^\s&#'\"]*(?P<more
 
 Cell = str | int
 
+_UNWRAPPED: Final = re.compile(r"(?=.{1,16}$)[a-z\d]+(-[a-z\d]+)+")
+"""A short word with hyphens, at which a browser would wrap."""
 WIDEST: Final = 72
 """Maximum number of characters that are shown of a cell."""
 LONGEST_TITLE: Final = 1_000
@@ -435,8 +437,15 @@ def _html_rows(table: Table) -> str:
     lines = []
     for tag, row in rows:
         cells = zip(row, styles, strict=True)
-        lines.append([f"<{tag} style='{style}'>{_escaped(cell)}</{tag}>" for cell, style in cells])
+        lines.append([_html_cell(tag, cell, style) for cell, style in cells])
     return "".join(f"<tr>{''.join(line)}</tr>" for line in lines)
+
+
+def _html_cell(tag: str, cell: Cell, style: str) -> str:
+    """Return a cell as HTML; one short word with hyphens, such as a date, is not wrapped."""
+    if isinstance(cell, str) and _UNWRAPPED.fullmatch(cell):
+        style += ";white-space:nowrap"
+    return f"<{tag} style='{style}'>{_escaped(cell)}</{tag}>"
 
 
 def _shown(cell: Cell, *, limit: int | None = WIDEST) -> str:

@@ -66,7 +66,7 @@ def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(st
     found = check(store, "memory_integrity")
     assert found.status is Status.OK
     assert "no cap is set" in found.advice
-    assert "warns above 50 in its own health check" in found.advice
+    assert "warns above 50, as forge-loop does" in found.advice
     assert doctor(store, backlog=60).checks[0].advice == ""
     (store.parent / FILE).write_text('policy = { name = "activation", max_tokens = 9000 }\n')
     assert check(store, "memory_integrity").advice == ""

@@ -84,7 +84,7 @@ def test_what_would_be_erased_before_anybody_has_looked_is_asked_for_twice(store
     (store.parent / FILE).write_text(ALL.replace("30d", "0d"))
     before = files_in(store.parent)
     later = NOW + timedelta(seconds=1)
-    with pytest.raises(SettingsError, match=r"line 2: archive_for='0d' erases .* say --yes"):
+    with pytest.raises(SettingsError, match=r"line 2: archive_for=.0d. erases .* with --yes"):
         maintain(store, apply=True, now=NOW)
     assert files_in(store.parent) == before
     assert outcomes(maintain(store, apply=True, now=NOW, yes=True))["compact"] == "done"

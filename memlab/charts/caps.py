@@ -263,16 +263,16 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
         return f"The newest {half:,} serve half of the references, the newest {nine:,} nine in ten"
     if advice.verdict not in _WITH_NUMBERS:
         return _meaning(advice)
-    the = "The" if advice.verdict is Verdict.OK else "By other projects the"
     serve = f"likely serve {percent_of(advice.target)} of references"
-    return f"{the} newest {advice.likely or 0:,} {serve}, to be safe {advice.keep_recent or 0:,}"
+    title = f"The newest {advice.likely or 0:,} {serve}, {advice.keep_recent or 0:,} safely"
+    return title if advice.verdict is Verdict.OK else f"{title}, by other projects"
 
 
 def _curve_note(advice: Advice | None) -> str:
     """Return the note on how to read the lines and the shade."""
     if advice is None:
-        return "A cap is for the store as it grows on: limits are for its next stretch."
-    ahead = f"A cap is for the store as it grows on, until {advice.until:,} memories are written."
+        return "A cap is for the growing store: the limits are for its next stretch."
+    ahead = f"The caps are valid until {advice.until:,} memories are written."
     own = f"{advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other projects"
     return f"Estimated: {own}. {ahead}"
 
@@ -302,7 +302,7 @@ def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: in
     likely = short(_row(curve, advice.likely or 0)["boot_tokens_p95"])
     safe = short(advice.boot_tokens_p95 or 0)  # the curve need not list the safe cap itself
     target = percent_of(advice.target)
-    return f"{target} of references cost {likely} tokens likely, {safe} to be safe"
+    return f"{target} of references likely cost {likely} tokens, {safe} safely"
 
 
 def _meaning(advice: Advice) -> str:

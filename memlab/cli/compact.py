@@ -37,11 +37,11 @@ def _change_options(command: options.Command) -> options.Command:
     """Add ``--save-plan``, ``--against``, ``--apply`` and ``--json`` to a command."""
     for option in (
         options.json_option,
-        options.flag_option("--apply", "do_it", help="Carry the plan out. Without it, only show."),
+        options.flag_option("--apply", "do_it", help="Apply the plan. Without it, only show it."),
         options.file_option(
             "--against",
             metavar="PLAN",
-            help="Show what the plan does otherwise than a saved one; ends with 1 where it does.",
+            help="Compare the plan with a saved one; the exit code is 1 if they differ.",
         ),
         options.save_plan_option,
     ):
@@ -57,8 +57,8 @@ def _change_options(command: options.Command) -> options.Command:
     "ids",
     multiple=True,
     metavar="ID",
-    help="Only this memory, whatever a policy says; may be given several times. memlab rows STORE "
-    "--json lists the ids.",
+    help="Only this memory, without a policy; may be given several times. memlab rows STORE --json "
+    "lists the ids.",
 )
 @options.path_option(
     "--into",
@@ -69,11 +69,13 @@ def _change_options(command: options.Command) -> options.Command:
 @click.option(
     "--retire/--delete",
     default=None,
-    help="Take what the policy does not keep out of what is loaded, and leave it in the store.  "
-    "[default: what memlab.toml remembers; --delete]",
+    help="Retire what the policy does not keep: it is not loaded, but stays in the store.  "
+    "[default: from memlab.toml; --delete]",
 )
-@options.flag_option("--save", help="Remember the policy in memlab.toml beside the store.")
-@options.flag_option("--rows", "list_rows", help="List what would go, the costliest first.")
+@options.flag_option("--save", help="Save the policy in memlab.toml beside the store.")
+@options.flag_option(
+    "--rows", "list_rows", help="List the memories that would be deleted, the largest first."
+)
 @options.log_option
 @options.ALL
 @_change_options
@@ -93,10 +95,10 @@ def compact(
 ) -> None:
     """Show what a cap would delete from STORE; with --apply, archive and delete it.
 
-    Decisions, skills and rejected paths are never deleted. What is deleted goes to an archive
-    beside the store first, and memlab restore puts it back byte for byte. With --retire nothing is
-    deleted: what the policy does not keep stays in the store and is not loaded, until it is read or
-    referred to again.
+    Decisions, skills and rejected paths are never deleted. Memories are copied to an archive beside
+    the store before they are deleted, and memlab restore brings them back byte for byte. With
+    --retire nothing is deleted: the memories stay in the store, and are not loaded until they are
+    read or referred to again.
 
     With --into, what OTHER lacks is copied there byte for byte, with its line in the index; then
     what OTHER has is archived here, load-bearing memories too. What has the name of another content
@@ -105,7 +107,7 @@ def compact(
     \b
     memlab compact memory.db --keep-recent 200           show
     memlab compact memory.db --keep-recent 200 --apply   do it
-    memlab compact memory.db --keep-recent 200 --save    remember it
+    memlab compact memory.db --keep-recent 200 --save    save it
     memlab compact memory.db --keep-recent 200 --retire  show what it would retire
     memlab compact memory.db --id episodic-12 --apply    delete one memory
     memlab compact FOLDER --into OTHER                   merge two folders of one project
@@ -175,7 +177,7 @@ def _check_policy_options(
     if ids and (policy is not None or save):
         raise click.UsageError("--id names the memories: leave out the policy and --save")
     if save and policy is None:
-        raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
+        raise click.UsageError("--save needs a policy, such as --keep-recent N")
 
 
 def _check_merge_options(
@@ -198,7 +200,7 @@ def _nothing_in_words(plan: "memlab.Plan") -> str:
     """Return why a plan changes nothing."""
     if plan.merges:
         return f"no memory here can be merged into {plan.into}"
-    return "under this policy every memory stays"
+    return "this policy keeps every memory"
 
 
 def _remember(
@@ -214,7 +216,7 @@ def _remember(
     if log:
         kept["log"] = log
     file = remember(source, kept)
-    click.echo(f"{for_terminal(output.as_given(f'remembered in {file}'))}\n", err=True)
+    click.echo(f"{for_terminal(output.as_given(f'saved in {file}'))}\n", err=True)
 
 
 def _effect_and_cost(source: "Source", plan: "memlab.Plan", log: Path | None) -> list[Any]:
@@ -231,9 +233,14 @@ def _effect_and_cost(source: "Source", plan: "memlab.Plan", log: Path | None) ->
 
 def _details(source: "Source", plan: "memlab.Plan", log: Path | None, number: str) -> list[Any]:
     """Return the lines below a plan: the number in the settings, and the warnings."""
+    from memlab.growth.context import cut_in_words
     from memlab.sources.opening import settings_of
 
     lines: list[Any] = []
+    if source.index is not None:
+        cut = cut_in_words(memlab.load(source))
+        if cut:
+            lines.append(f"the index {cut}")
     if number:
         lines.append(f"by memlab.toml: {number}")
     if plan.retires:
@@ -255,11 +262,11 @@ def _json_with_cost(plan: "memlab.Plan", cost: "memlab.compaction.Cost | str | N
 def _retirement_note(*, has_log: bool) -> str:
     """Return a sentence on when retired memories return; without an access log, how to name one."""
     note = (
-        "what is retired stays in the store; what a memory refers to returns at the next plan, and "
-        "what a log says was read"
+        "retired memories stay in the store. The next plan returns those that another memory has "
+        "referred to since, and those that were read according to an access log"
     )
     if not has_log:
-        note += ': log = ["reads.log"] in memlab.toml names one'
+        note += ', which log = ["reads.jsonl"] in memlab.toml names'
     return note
 
 
@@ -353,7 +360,7 @@ def _after_planning(
     undo = command("restore", name or plan.store, LATEST)
     return [
         f"nothing was {was}; add --apply to do it, or --save-plan FILE to have it reviewed",
-        f"undo: {undo}    takes it back, once it is applied",
+        f"undo: {undo}    undoes it, once it is applied",
     ]
 
 
@@ -365,7 +372,7 @@ def _cost(
     try:
         return memlab.compaction.cost_of(plan, store=source, log=log)
     except MemlabError as error:
-        return f"what that costs in later needs is not known: {error}"
+        return f"the cost in later needs is not known: {error}"
 
 
 def _settings_notes(source: "Source") -> list[str]:
@@ -378,11 +385,11 @@ def _settings_notes(source: "Source") -> list[str]:
         notes.append(f"settings: {reason}")
     if source.protected:
         tags = ", ".join(sorted(source.protected))
-        notes.append(f"load-bearing by memlab.toml: what is tagged {tags}")
+        notes.append(f"load-bearing by memlab.toml: memories tagged {tags}")
     return notes
 
 
-@click.command(short_help="Show what no cap can bring down, and what in it could be superseded.")
+@click.command(short_help="Show the load-bearing memories, and which could be superseded.")
 @click.argument("store", type=options.STORE, required=False)
 @click.option("--id", "ids", multiple=True, help="Plan only this one; may be given several times.")
 @click.option(
@@ -401,11 +408,11 @@ def floor(
     against: Path | None,
     do_it: bool,
 ) -> None:
-    """Show the load-bearing memories of STORE that cost most, and those a newer one repeats.
+    """Show the largest load-bearing memories of STORE, and which of them a newer one repeats.
 
-    No cap goes below them. One for which a newer one stands is not loaded any more and stays in the
-    store; which those are is for a person to decide, so that it is a plan, carried out by memlab
-    apply and taken back by memlab restore. Without STORE, the bundled two years.
+    No cap deletes them. A memory that is superseded by a newer one stays in the store and is not
+    loaded. You decide which: --save-plan writes a plan, memlab apply applies it, and memlab restore
+    undoes it. Without STORE, show the bundled store of two years.
 
     \b
     memlab floor memory.db                                  show
@@ -440,21 +447,21 @@ def _pair(text: str) -> tuple[str, str]:
     return older, newer
 
 
-@click.command(short_help="Carry out a reviewed plan, or finish one that was cut short.")
+@click.command(short_help="Apply a reviewed plan, or finish an interrupted one.")
 @click.argument("place", metavar="PLAN | STORE DIGEST", type=options.STORE)
 @options.digest_argument(metavar="")
 @click.option(
-    "--store", type=options.STORE, help="The store, where it is not the one that PLAN names."
+    "--store", type=options.STORE, help="The store, if it is not the one that PLAN names."
 )
 @options.ALL
 @_AT_ONCE
 @options.json_option
 def apply(place: Path, digest: str | None, store: Path | None, all_prunable: bool) -> None:
-    """Carry out a reviewed PLAN, as compact --save-plan wrote it, or finish DIGEST on STORE.
+    """Apply a reviewed PLAN of compact --save-plan, or finish the plan DIGEST of STORE.
 
-    A plan is refused when a memory it decided on has changed since, and when it was applied before.
-    A plan of memlab index is refused when the index has changed since.
-    memlab archive STORE says whether one was cut short, and how it is finished.
+    A plan is refused if one of its memories has changed since, or if it was applied already. A plan
+    of memlab index is refused if the index has changed since. memlab archive STORE shows whether a
+    plan was interrupted, and how to finish it.
     """
     output.show_progress("reading the plan")
     if digest is None:
@@ -576,7 +583,7 @@ def _restored_lines(restored: "Restored", target: str) -> list[str]:
     if restored.stay is None:
         lines = [f"{counted(restored.memories)} restored into {target}"]
         if not (restored.memories or restored.left_out or restored.taken_out):
-            lines.append("what that plan took out is back already, each memory in its place")
+            lines.append("that plan is undone already: every memory is at its place")
     else:
         removed = counted(restored.memories)
         lines = [f"{removed} taken out of {target} again, which memlab lost had put back"]

@@ -33,9 +33,9 @@ _KEPT: Final = (
         "out",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="FOLDER",
-        help="Keep results as they come; the same command again does what is missing.",
+        help="Save results here; the same command again computes only missing ones.",
     ),
-    options.flag_option("--fresh", help="Throw away what FOLDER holds, and begin anew."),
+    options.flag_option("--fresh", help="Delete the results in FOLDER, and start again."),
 )
 _WHO: Final = (
     click.option(
@@ -263,13 +263,13 @@ MAINTAINED: Final[Columns] = {
 }
 
 
-@click.group(short_help="Do with many stores what is done with one.")
+@click.group(short_help="Show, size, compact and maintain many stores.")
 def fleet() -> None:
     """Look at many stores, size them, and change them after one review.
 
     NAMES are paths, patterns such as '/srv/agents/**/memory.db', folders, URLs, and @FILE with a
-    name on each line; a store that is named twice counts once. A store that cannot be read is a
-    line with its error. The exit code is 1 where any store has one, or passes a threshold.
+    name on each line. A store that is named twice counts once. A store that cannot be read is
+    listed with its error. The exit code is 1 if a store has an error or passes a threshold.
     """
 
 
@@ -277,7 +277,7 @@ def fleet() -> None:
 @NAMES
 @options.number_option(
     "--backlog",
-    help="Prunable memories that are still all right; more in any store makes the exit code 1.",
+    help="Exit with 1 if a store has more prunable memories than this.",
 )
 @job_options()
 def show_fleet(names: tuple[str, ...], backlog: int | None, job: FleetOptions) -> None:
@@ -339,8 +339,8 @@ def size_fleet(
 ) -> None:
     """Recommend a keep_recent for each store, by its own references and those of its fleet.
 
-    What many stores of one kind of agent share says more of each than other projects do; the
-    columns own and fleet say how much of a number rests on which. The stores are only read.
+    Stores of one kind of agent tell more about each other than data from other projects. The
+    columns own and fleet show how much of a number rests on which. The stores are only read.
 
     \b
     memlab fleet size '/srv/agents/*/memory.db' --token-budget 20000
@@ -452,7 +452,7 @@ def report_fleet(
 @NAMES
 @policy_option()
 @options.save_plan_option
-@options.flag_option("--fresh", help="Begin anew where FILE is there, from every store.")
+@options.flag_option("--fresh", help="Replace FILE, and plan every store again.")
 @options.json_option
 @job_options(keeps=False, prints=False)
 def plan_fleet(
@@ -463,7 +463,7 @@ def plan_fleet(
 ) -> None:
     """Show what a policy would delete from each store. Nothing is deleted.
 
-    Without a policy, that which memlab.toml beside each store remembers. Stopped half way, the same
+    Without a policy, each store's own memlab.toml decides. If it is interrupted, the same
     command with --save-plan goes on.
 
     \b
@@ -480,15 +480,15 @@ def plan_fleet(
     output.fail_if(bool(plan.refused))
 
 
-@fleet.command("apply", short_help="Carry out a plan that was saved and reviewed.")
+@fleet.command("apply", short_help="Apply a saved and reviewed plan.")
 @click.argument("plan_file", metavar="PLAN", type=options.FILE)
 @options.ALL
 @job_options(keeps=False)
 def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
-    """Carry out a reviewed plan, each store for itself, as memlab fleet plan --save-plan wrote it.
+    """Apply a reviewed plan of memlab fleet plan --save-plan, one store at a time.
 
-    What is deleted goes to the store's own archive first. A store that has changed since is
-    refused, alone. Stopped half way, the same command finishes it; nothing is applied twice.
+    Memories are archived beside their store before they are deleted. A store that has changed
+    since is left out. If it is interrupted, the same command finishes it; nothing is applied twice.
     """
     table = job.work(
         "apply", memlab.fleet.apply, plan_file, now=now_utc(), all_prunable=all_prunable
@@ -511,15 +511,17 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
     job.show(title, table, APPLIED, *steps, most=table["deleted"], facts=facts)
 
 
-@fleet.command("maintain", short_help="Compact, drop and vacuum each store as it remembers.")
+@fleet.command(
+    "maintain", short_help="Compact, drop and vacuum each store as its memlab.toml says."
+)
 @NAMES
 @options.flag_option("--apply", "do_it", help="Do it. Without it, only show.")
 @options.YES
 @job_options()
 def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOptions) -> None:
-    """Look after each store by what memlab.toml beside it remembers: fit for cron.
+    """Run the steps that memlab.toml beside each store sets; suitable for cron.
 
-    A store whose health fails is not changed; one without settings is left out.
+    A store that fails a check is not changed. One without settings is left out.
     """
     folder = job.kept()
     table = job.work(
@@ -533,7 +535,7 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOpt
     errors = table["error"].mask(failed, table["failed"])
     silent = table["error"].str.startswith("no settings for").fillna(value=False)
     if silent.any():
-        steps.append("next: memlab size STORE --save    remembers a cap of one that has none")
+        steps.append("next: memlab size STORE --save    saves a cap for one that has none")
     job.show(
         title,
         table,

@@ -23,7 +23,7 @@ LISTED_ROWS: Final = 20
 """Default number of memories in a table."""
 WIDTH: Final = 80
 """Width in columns of a table of memories for a pipe."""
-_REMEMBERED: Final = "what memlab.toml remembers"
+_REMEMBERED: Final = "from memlab.toml"
 
 
 class Store(click.Path):
@@ -131,7 +131,7 @@ digest_argument: Final = partial(
     click.argument, "digest", required=False, shell_complete=digests_beginning
 )
 
-YES = flag_option("--yes", help="An archive_for of less than a day is meant.")
+YES = flag_option("--yes", help="Allow an archive_for of less than a day.")
 ALL = flag_option("--all", "all_prunable", help="Allow a plan that keeps no prunable memory.")
 json_option = flag_option(
     "--json",
@@ -141,8 +141,7 @@ json_option = flag_option(
 )
 backlog_option = number_option(
     "--backlog",
-    help="How many prunable memories are still all right.  [default: the cap that "
-    "memlab.toml remembers]",
+    help="Number of prunable memories above which to warn.  [default: the cap in memlab.toml]",
 )
 save_plan_option = file_option("--save-plan", help="Write the plan to a new file for review.")
 log_option = path_option(
@@ -170,8 +169,8 @@ until_option = click.option(
     "--until",
     type=click.FloatRange(1, min_open=True),
     metavar="X",
-    help="Horizon: the numbers stay valid until the store is so many times as large as now; "
-    "who sizes every night needs a short one.  [default: what memlab.toml remembers, else 1.2]",
+    help="Horizon: the numbers stay valid until the store is so many times as large as now. "
+    "If you size every night, a short one is enough.  [default: from memlab.toml, else 1.2]",
 )
 
 

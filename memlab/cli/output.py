@@ -32,6 +32,8 @@ PATIENCE: Final = 1.0
 EVERY: Final = 0.5
 """Seconds between updates of the progress line."""
 
+_NEEDS_FOLDER: Final = re.compile(r"-|[^\s/]*:[^\s]")
+"""A relative path that would be read as an option, or as a scheme and a path."""
 _COLOURS: Final = {">": "green", "~": "yellow", "WARN": "yellow", "FAIL": "red"}
 """Colours of rows by their first mark, as in charts; yellow is not bold, to be legible on white."""
 _MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
@@ -85,15 +87,10 @@ def print_lines(*parts: str | TextPage | DisplayMixin) -> None:
         click.echo(text)
 
 
-_NEEDS_A_FOLDER: Final = re.compile(r"-|[a-z][a-z0-9+.-]*:", re.IGNORECASE)
-"""Beginning of a file name that is read as an option or an address where it stands alone."""
-
-
 def as_given(text: str) -> str:
     """Return a text with paths below the working folder relative to it, as a person types them.
 
-    Paths in a folder that the command line names in absolute form are unchanged. A name that would
-    be read as an option or an address, such as ``redis:x.db``, keeps ``./`` in front of it.
+    Paths in a folder that the command line names in absolute form are unchanged.
     """
     context = click.get_current_context(silent=True)
     words = () if context is None else context.meta.get(ARGUMENTS, ())
@@ -104,7 +101,8 @@ def as_given(text: str) -> str:
             return found[0]
         if not found[0].endswith("/"):
             return "."
-        return "./" if _NEEDS_A_FOLDER.match(text, found.end()) else ""
+        # a name that is no scheme and no option only with its folder
+        return "./" if _NEEDS_FOLDER.match(text, found.end()) else ""
 
     folder = str(Path.cwd())
     if not words or folder == os.sep:

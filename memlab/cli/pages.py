@@ -45,9 +45,9 @@ def report(
     record: Path | None,
     **asked: Any,
 ) -> None:
-    """Write a report on STORE: one self-contained HTML file, the answer first; or one chart of it.
+    """Write a report on STORE as one self-contained HTML file, or one chart of it.
 
-    Without STORE, on the bundled two years. The store is only read.
+    The store is only read. Without STORE, the report is on the bundled store of two years.
     """
     file = file or Path(f"{name}.svg" if name else "memlab-report.html")
     if name and file.suffix not in {".svg", ".png"}:
@@ -79,8 +79,8 @@ def report(
 @click.argument("store", type=options.STORE, required=False)
 @options.path_option(
     "--folder",
-    help="Where to put the notebooks; by default a folder of the store's own in memlab-notebooks. "
-    "A notebook that is there already is left as it is.",
+    help="Folder for the notebooks; by default one for each store in memlab-notebooks. Existing "
+    "notebooks are not changed.",
 )
 @options.flag_option("--no-browser", help="Print the address instead of opening it.")
 @options.flag_option("--allow-root", help="Start even as root, as in a container.")
@@ -94,11 +94,11 @@ def lab(
     log: Path | None,
     port: int | None,
 ) -> None:
-    """Open the notebooks in JupyterLab, filled in with STORE.
+    """Open the notebooks in JupyterLab on STORE.
 
-    The first says which of them answers which question. Without STORE they open on the bundled
-    stores. The notebooks are copies, yours to change. What STORE cannot answer is said in one cell,
-    with the command that would change it.
+    The first notebook lists which one answers which question. They are copies that you can change.
+    If STORE cannot answer a question, one cell says so, with the command that would change it.
+    Without STORE, the notebooks open on the bundled stores.
     """
     from importlib.util import find_spec
 

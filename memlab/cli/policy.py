@@ -35,7 +35,7 @@ class PolicyCommand(click.Command):
         of_policies: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is None:
+            if record is None or isinstance(parameter, click.Argument):
                 continue
             name = parameter.name or ""
             is_of_policies = name in _POLICY_PARAMETERS or name.startswith(_SETTING)
@@ -132,7 +132,7 @@ def _setting_of(named: "Named", option: str) -> str:
 
 _POLICY_HELP = (
     "The rule that decides: a name below, or your own package.module:Class.  "
-    "[default: what memlab.toml remembers; recent where a cap is given]"
+    "[default: from memlab.toml; recent if a cap is given]"
 )
 
 

@@ -25,8 +25,8 @@ from memlab.views.bundled import store_path
 def show(store: Path | None, example: bool, **asked: Any) -> None:
     """Show what an agent loads from STORE at every start, and how much of it is prunable.
 
-    The kind of store is detected; of a folder that holds several, they are listed. Without STORE,
-    the bundled two years.
+    The kind of store is detected. If a folder holds several stores, they are listed. Without STORE,
+    show the bundled store of two years.
     """
     if example:
         store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))
@@ -62,9 +62,13 @@ _WHERE: Final = (
     help=f"Only those with this label: {', '.join(_WHERE)}.  [default: all in the store]",
 )
 @click.option("--tag", help="Only those with this tag.")
-@click.option("--author", help="Only those this one wrote.")
+@click.option("--author", help="Only those by this author.")
 @click.option(
-    "--by", "order", type=click.Choice(_BY), default="tokens", help="The order, the most first."
+    "--by",
+    "order",
+    type=click.Choice(_BY),
+    default="tokens",
+    help="What to sort by, largest first.",
 )
 @options.number_option(
     "--limit",
@@ -81,17 +85,17 @@ def rows(
     as_csv: bool,
     **asked: Any,
 ) -> None:
-    """List the memories of STORE: label, age, tokens, reads, references, and who goes under a cap.
+    """List the memories of STORE: label, age, tokens, reads, references, and what a cap deletes.
 
-    A label is load-bearing, prunable, superseded, retired, reached (a hub names it), unlisted (no
-    index does), or deleted (in the archive). By need comes first what would be worth loading at
-    start: what was needed most of late for its length.
+    A label is load-bearing, prunable, superseded, retired, reached (named by a hub), unlisted
+    (named by no index), or deleted (in the archive). --by need lists first the memories that were
+    needed most of late for their length.
 
     \b
     memlab rows memory.db                                 the costliest
     memlab rows memory.db --keep-recent 50 --where not-kept
-    memlab rows memory.db --log reads.jsonl --where unread  nobody needed
-    memlab rows memory.db --log reads.jsonl --by need       worth loading
+    memlab rows memory.db --log reads.jsonl --where unread  never read
+    memlab rows memory.db --log reads.jsonl --by need       most needed
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction import memory_table
 
@@ -120,23 +124,24 @@ def rows(
 def find(folder: str | None) -> None:
     """Find the stores below FOLDER, and what each holds. Reads only; links are not followed.
 
-    Folders of Claude Code's memory that may be one project are listed with the evidence, and those
-    whose project is not there any more.
+    Folders of Claude Code's memory that may belong to one project are listed with the evidence, and
+    so are those whose project does not exist any more.
 
-    Without FOLDER, where Claude Code, claude-mem, mcp-memory-service, odek and OpenClaw put theirs.
+    Without FOLDER, search where Claude Code, claude-mem, mcp-memory-service, odek and OpenClaw keep
+    their stores.
     """
     output.print_result(memlab.find(folder))
 
 
-@click.command(short_help="Look at the health of a store and of its archive.")
+@click.command(short_help="Check a store and its archive for faults.")
 @click.argument("store", type=options.STORE)
 @options.backlog_option
 @options.flag_option("--strict", help="End with 1 for a warning, too.")
 @options.json_option
 def doctor(store: Path, backlog: int | None, strict: bool) -> None:
-    """Look at the health of STORE, of its archive and of its settings. Reads only.
+    """Check STORE, its archive and its settings for faults. Nothing is written.
 
-    Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
+    The exit code is 1 if a check fails, and 0 if there are only warnings.
     """
     output.show_progress("looking at the store and its archive")
     health = memlab.doctor(store, backlog=backlog)
@@ -151,25 +156,27 @@ def doctor(store: Path, backlog: int | None, strict: bool) -> None:
 @click.option(
     "--confidence",
     type=options.Share(confidence),
-    help="How sure the number should be to meet the target, such as 0.95.  [default: what "
-    "memlab.toml remembers, else 0.9]",
+    help="Confidence with which the number meets the target, such as 0.95.  [default: from "
+    "memlab.toml, else 0.9]",
 )
-@options.flag_option("--only-log", help="Leave aside what the store itself says; the log is all.")
+@options.flag_option("--only-log", help="Use only the log, and ignore references in the store.")
 @click.option(
     "--unit",
     type=click.Choice(["memories", "tokens"]),
     default="memories",
     help="Recommend a number of memories, or a budget in tokens.",
 )
-@options.flag_option("--save", help="Remember the number and what it rests on in memlab.toml.")
-@options.flag_option("--explain", help="Show all caps around it, its record, and why.")
+@options.flag_option("--save", help="Save the number and its evidence in memlab.toml.")
+@options.flag_option(
+    "--explain", help="Show all caps around the number, its record, and the reasons."
+)
 @options.json_option
 def size(store: Path | None, save: bool, **asked: Any) -> None:
-    """Recommend a keep_recent for STORE from what was referred to later.
+    """Recommend a keep_recent for STORE, from how old memories were when they were needed again.
 
-    A store with few references of its own is sized by those of other projects. Without STORE, the
-    bundled two years. The store is only read; target, budget and log that memlab.toml beside it
-    remembers are used where none are given.
+    With few references of its own, a store is sized by data from other projects. The store is only
+    read. Target, budget and log are taken from memlab.toml beside the store if they are not given.
+    Without STORE, size the bundled store of two years.
 
     \b
     memlab size memory.db
@@ -178,7 +185,7 @@ def size(store: Path | None, save: bool, **asked: Any) -> None:
     memlab size memory.db --unit tokens --save
     """  # noqa: D301 - \b keeps the lines below it apart
     if save and store is None:
-        raise click.UsageError("--save needs a STORE to remember the number of")
+        raise click.UsageError("--save needs a STORE")
     output.show_progress("reading the store and sizing it")
     recommendation = memlab.size(store or store_path("two_years"), **asked)
     output.print_result(recommendation, is_example=store is None)
@@ -187,7 +194,7 @@ def size(store: Path | None, save: bool, **asked: Any) -> None:
         output.fail_if(recommendation.advice.policy is None)
 
 
-@click.command(short_help="Gather what an agent read into an access log.")
+@click.command(short_help="Write what an agent read to an access log.")
 @click.argument("source")
 @options.path_option(
     "-o",
@@ -199,7 +206,7 @@ def size(store: Path | None, save: bool, **asked: Any) -> None:
 @options.path_option(
     "--transcripts",
     metavar="DIR",
-    help="Where Claude Code's transcripts or Codex's sessions lie, if not where they usually do.",
+    help="Folder of Claude Code's transcripts or Codex's sessions, if it is not the usual one.",
 )
 @options.json_option
 def harvest(source: str, log: Path | None, transcripts: Path | None) -> None:
@@ -207,8 +214,8 @@ def harvest(source: str, log: Path | None, transcripts: Path | None) -> None:
 
     SOURCE is a Claude Code memory folder, the database of claude-mem, mcp-memory-service or
     LangGraph, Codex's folder, an OpenClaw workspace, a project with Serena's memories, or a
-    postgresql:// URL of MemForge or LangGraph. What the log has is not added again and stays when
-    its source has swept it away, so run this as often as the source forgets.
+    postgresql:// URL of MemForge or LangGraph. Reads that the log has are not added again. Sources
+    delete old records, and the log keeps them: run this more often than the source deletes.
 
     \b
     memlab harvest ~/.claude/projects/-work-app/memory
@@ -229,36 +236,35 @@ _OF_SIZE: Final = {"count": "recent", "age": "ttl", "tokens": "tokens"}
 @policy_option(
     multiple=True,
     text="A policy to try: a name below, or your own package.module:Class; may be given several "
-    "times.  [default: the four systems' rules, an age, and what goes by use]",
+    "times.  [default: the rules of four systems, a limit on age, and one by use]",
 )
 @options.number_option(
     "--keep-recent",
     "count",
     multiple=True,
-    help="A cap to try, and as many slots of policies that count otherwise.",
+    help="A cap to try; policies with other settings get as many slots.",
 )
 @click.option("--ttl", "age", metavar="AGE", multiple=True, help="An age to try, like 30d.")
 @options.number_option("--max-tokens", "tokens", multiple=True, help="A budget to try.")
 @options.number_option(
-    "--token-budget", help="Show only what keeps the boot context's p95 within so many tokens."
+    "--token-budget", help="Show only policies that load at most so many tokens in 95% of starts."
 )
 @options.log_option
 @options.file_option(
     "-o",
     "--output",
     "chart",
-    help="Also draw references served against boot tokens into an SVG or PNG file.",
+    help="Also draw references served against tokens at start, to an SVG or PNG file.",
 )
 @click.option(
     "--every",
     type=options.Number(1),
-    help="Apply each policy after every N memories; by default after each, of many memories about "
-    "500 times, or 10,000 where a policy is named.",
+    help="Apply each policy after every N memories. The default is each memory; for a large store "
+    "about 500 times in all, or 10,000 times if a policy is named.",
 )
 @options.flag_option(
     "--retire",
-    help="Show beside deleting what retiring would have served: what is not kept is not loaded, "
-    "and comes back once it is read. By number and by tokens.",
+    help="Try retiring beside deleting: a retired memory is not loaded until it is read again.",
 )
 @options.json_option
 def compare(
@@ -271,15 +277,12 @@ def compare(
 ) -> None:
     """Compare policies on STORE's own past, and say which serves most at equal tokens.
 
-    Without --policy the rules of forge-loop, BetterDB, odek and MemForge are tried by name, each at
-    its own default and at sizes that cost as many tokens as the others, beside an age and what goes
-    by use. The answer is the last sentence; below it stands the command that follows it.
+    Each policy is replayed from the first memory to the last. A reference is served if its target
+    was still there. The answer is the last sentence, with the next command below it.
 
-    Every policy is replayed from the first memory to the last; a reference is served if its target
-    was still there. The oracle is the most that any policy with that many slots could have served.
-
-    A setting given twice with --set is tried with both values. What memlab.toml remembers is tried
-    too where no policy is named, and its logs are read.
+    Without --policy, the rules of forge-loop, BetterDB, odek and MemForge are tried, each at its
+    own default and at sizes that use equal tokens, beside a limit on age and one by use. The policy
+    in memlab.toml is tried, too. A setting given twice with --set is tried with both values.
     """
     from memlab.replay.parameter_grid import with_remembered
     from memlab.sources.opening import open_source

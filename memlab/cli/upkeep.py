@@ -15,34 +15,36 @@ from memlab.text import Table, TextPage, command, counted, in_bytes
 DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
 
-@click.command(short_help="Compact, drop and vacuum by what is remembered.")
+@click.command(short_help="Compact, drop and vacuum as memlab.toml says.")
 @click.argument("store", type=options.STORE)
 @options.flag_option("--apply", "do_it", help="Do it. Without it, only show.")
 @options.YES
 @options.ALL
 @options.json_option
 def maintain(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
-    """Look after STORE by what memlab.toml remembers of it: fit for cron.
+    """Run the steps that memlab.toml sets for STORE; suitable for cron.
 
-    Looks at its health and stops where something fails; harvests reads, where harvest names a
-    source; compacts it by the remembered policy, into the archive, or with retire = true retires
-    what the policy does not keep and lets what was needed return; drops what the archive has kept
-    for archive_for; rewrites the file where the share vacuum_free of it is free. What is not
-    remembered is not done. A run that would delete or retire more than max_per_run stops before.
+    \b
+    1. Check the store, and stop if a check fails.
+    2. Harvest reads, if harvest names a source.
+    3. Compact by the saved policy; with retire = true, retire instead.
+    4. Erase what the archive has kept for archive_for.
+    5. Rewrite the file if the share vacuum_free of it is free.
 
-    Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
-    """
+    Steps without a setting are left out. A run that would delete or retire more than max_per_run
+    stops first. The exit code is 0 if all went well, 1 if a step failed, 2 without settings.
+    """  # noqa: D301 - \b keeps the lines below it apart
     output.show_progress("looking after the store")
     maintenance = memlab.maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
     output.print_result(maintenance)
     output.fail_if(maintenance.failed)
 
 
-@click.command(short_help="List, search, export or drop what was deleted.")
+@click.command(short_help="List, search, export or erase archived memories.")
 @click.argument("store", type=options.STORE)
 @options.flag_option("--rows", help="List the archived memories instead of the plans.")
 @options.digest_option(
-    "--digest", help="Only what this plan took out; the beginning of a digest will do."
+    "--digest", help="Only memories that this plan deleted; the beginning of a digest is enough."
 )
 @click.option("--search", metavar="TEXT", help="Only memories with TEXT in id, title, body, tags.")
 @options.file_option("--export", help="Write the memories to a .jsonl or .parquet file.")
@@ -50,10 +52,10 @@ def maintain(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
     "--drop-before", type=DAY, metavar="DAY", help="Erase what was archived before this day."
 )
 @options.digest_option("--drop", metavar="DIGEST", help="Erase the copies of one plan.")
-@options.flag_option("--copy", help="Copy what is new or changed in STORE into it.")
-@options.flag_option("--upgrade", help="Convert it into the newest format.")
-@options.flag_option("--facts-too", help="Forget too that the dropped memories were there.")
-@options.flag_option("--apply", "do_it", help="Drop or convert it. Without it, only show.")
+@options.flag_option("--copy", help="Copy new and changed memories of STORE to the archive.")
+@options.flag_option("--upgrade", help="Convert the archive to the newest format.")
+@options.flag_option("--facts-too", help="Erase the facts of the dropped memories, too.")
+@options.flag_option("--apply", "do_it", help="Erase or convert. Without it, only show.")
 @options.json_option
 def archive(
     store: Path,
@@ -68,17 +70,17 @@ def archive(
     facts_too: bool,
     do_it: bool,
 ) -> None:
-    """List what was taken out of STORE, search it, export it; with --apply, drop it for good.
+    """List, search and export the memories that were deleted from STORE; with --apply, erase them.
 
-    --copy deletes nothing: it keeps copies of what is in STORE, so that memlab lost knows what
-    somebody else deletes. keep_copies = true in memlab.toml has memlab maintain do it.
+    --copy deletes nothing. It copies the memories of STORE, so that memlab lost can show what
+    others delete later. keep_copies = true in memlab.toml has memlab maintain do it.
 
-    Dropping erases the words of memories and keeps the facts: when each was written and deleted,
-    its kind and size, and hashes of the names it goes by. References to it count on. --facts-too
-    erases these as well.
+    --drop and --drop-before erase the texts of memories, and keep facts that sizing needs: when
+    each was written and deleted, its kind and size, and hashes of its names. --facts-too erases
+    these as well.
 
-    An archive is read and added to in the format that it has. --upgrade shows what room the newest
-    takes, and with --apply converts it; a memlab that knows older formats alone reads it no more.
+    An archive keeps its format when memories are added. --upgrade shows the size in the newest
+    format, and with --apply converts it; older versions of memlab cannot read it then.
 
     \b
     memlab archive memory.db --drop 3fa1c0de9b21            show
@@ -183,23 +185,23 @@ def _export(store: Path, file: Path, digest: str | None, search: str | None) -> 
         output.print_lines(f"{counted(count)} written to {file}")
 
 
-@click.command(short_help="Show what somebody else deleted; with --restore, take it back.")
+@click.command(short_help="Show what others deleted; with --restore, restore it.")
 @click.argument("store", type=options.STORE)
 @click.option(
     "--restore",
     "ids",
     multiple=True,
     metavar="ID",
-    help="What to put back, an id or all; may be given several times.",
+    help="The id of a memory to restore, or all; may be given several times.",
 )
-@options.flag_option("--apply", "do_it", help="Put it back. Without it, only show.")
+@options.flag_option("--apply", "do_it", help="Restore. Without it, only show.")
 @options.json_option
 def lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
-    """Show what somebody else deleted from STORE or emptied, what was asked for since first.
+    """Show memories of STORE that others deleted or emptied; those needed since come first.
 
-    Git knows it of a folder that it tracks, and the archive of a store that is copied: keep_copies
-    = true in memlab.toml, or memlab archive STORE --copy. What memlab deleted or retired is not
-    lost; the last line counts it.
+    They are found in git, if it tracks the folder, or in copies of the store: keep_copies = true in
+    memlab.toml, or memlab archive STORE --copy. Memories that memlab deleted or retired are not
+    lost; the last line counts them.
 
     \b
     memlab lost ~/.openclaw/workspace
@@ -224,15 +226,15 @@ def lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
     output.print_result(recovery)
 
 
-@click.command(short_help="Show where the bytes are; with --apply, give free ones back.")
+@click.command(short_help="Show the disk space; with --apply, shrink the file.")
 @click.argument("store", type=options.STORE)
 @options.flag_option("--apply", "do_it", help="Rewrite the store. Without it, only show.")
 @options.json_option
 def vacuum(store: Path, do_it: bool) -> None:
-    """Show where the bytes of STORE are; with --apply, give those of deleted memories back.
+    """Show the disk space of STORE; with --apply, return that of deleted memories to the disk.
 
-    The store is rewritten, and bytes of deleted memories that were still in it are gone for good.
-    The disk space that it takes meanwhile is checked first.
+    The file is rewritten, and the bytes of deleted memories in it are gone for good. Whether the
+    disk has room for that is checked first.
     """
     from memlab.compaction.reclaim import checked_for_vacuum
 
@@ -257,10 +259,10 @@ def vacuum(store: Path, do_it: bool) -> None:
 @options.flag_option("--apply", "do_it", help="Write the file. Without it, only show.")
 @options.json_option
 def init(store: Path, do_it: bool) -> None:
-    """Write memlab.toml beside STORE, with every setting as a comment; settings in it stay.
+    """Write memlab.toml beside STORE, with every setting as a comment.
 
-    Each line says what the setting means. Remove the "#" before a line to set it. Without --apply
-    the file is only printed.
+    Each line explains its setting. Remove the "#" before a line to set it. Settings that the file
+    has already stay. Without --apply the file is only printed.
 
     \b
     memlab init memory.db            show

@@ -130,8 +130,8 @@ def apply(
     _check_readable(plan)
     if plan.removes_all_prunable and not (plan.asks_for_none or all_prunable):
         raise errors.PlanError(
-            f"plan {plan.digest[:12]} would leave no prunable memory loaded; nothing was changed: "
-            "where that is meant, say --all, in Python all_prunable=True"
+            f"plan {plan.digest[:12]} would leave no prunable memory loaded; nothing was "
+            "changed. To allow it, add --all, or all_prunable=True in Python"
         )
     source = _opened_as_planned(plan, store)
     moment = moment_or_now(now, call="memlab.apply")

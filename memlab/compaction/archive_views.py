@@ -132,7 +132,7 @@ class ArchiveListing(DisplayMixin):
             at = f"{self.copied:%Y-%m-%d %H:%M} UTC"
             title = f"copies of what was in {self.store}, last made {at}"
         elif not rows:
-            title = f"no plan has taken anything out of {self.store} yet"
+            title = f"memlab has deleted nothing of {self.store} yet"
         tables = [Table("", (), rows, whole=True)] if rows else []
         return TextPage(title, [], tables)
 
@@ -153,9 +153,9 @@ class ArchiveListing(DisplayMixin):
 
 def undo_line(store: str, digest: str, *, of_index: bool = False) -> str:
     """Return the line with the command that undoes a plan of memories or of an index."""
-    back = "puts back what this one took out; with --id ID, one of them"
+    back = "restores what this plan deleted; with --id ID, one memory"
     if of_index:
-        back = "puts the index back as it was"
+        back = "restores the index as it was"
     return f"undo: {command('restore', store, digest[:12])}    {back}"
 
 

@@ -54,7 +54,7 @@ class Cost(DisplayMixin):
         facts = []
         if self.lost is not None and self.lost_limits is not None:
             low, high = self.lost_limits
-            lost = f"about {self.lost:.1%} would find their memory gone"
+            lost = f"about {self.lost:.1%} would not find their memory"
             facts.append(("of later needs", f"{lost}, limits {low:.1%} to {high:.1%}"))
         facts.append(("in the past", self._past_in_words()))
         if self.safe is not None:
@@ -70,7 +70,7 @@ class Cost(DisplayMixin):
         if self.missed is None:
             return f"{self.to_deleted:,} of {known} named a memory that it deletes"
         share = self.missed / self.references
-        return f"{self.missed:,} of {known} ({share:.1%}), had it been applied from the start"
+        return f"{self.missed:,} of {known} ({share:.1%}), if applied from the start"
 
 
 def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> Cost:

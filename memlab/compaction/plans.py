@@ -806,8 +806,15 @@ def _listing(fate: str, memories: Sequence[PlannedMemory]) -> Table:
 
 
 def table_of(heading: str, memories: Sequence[PlannedMemory | PlannedLink]) -> Table:
-    """Return a table of memories to print. A position that was made of a time is left out."""
+    """Return a table of memories to print.
+
+    A position that was made of a time is left out, and so is the reason if all memories of a plan
+    have the same: the table of groups names it.
+    """
     names = [name for name in _COLUMNS if name in memories[0]._fields]
+    reasons = {memory.reason for memory in memories}
+    if len(reasons) == 1 and isinstance(memories[0], PlannedMemory):
+        names.remove("reason")
     if any(memory.position >= LEAST_PLACE_OF_TIME for memory in memories):
         names.remove("position")
     rows = [tuple(_cell(memory, name) for name in names) for memory in memories]

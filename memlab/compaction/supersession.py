@@ -22,10 +22,8 @@ _NEWER: Final = {
     c.MEMORY_ID: "memory_id",
     c.TOKENS: "tokens",
     c.SUPERSEDED_BY: "newer one",
-    c.REASON: "reason",
-    WHY: "why",
-    c.TITLE: "title",
 }
+"""Columns of the printed table with their headings, before the reason."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,18 +70,21 @@ class LoadBearing(DisplayMixin):
             size = Size(len(newer), int(newer[c.TOKENS].sum()))
             facts = [
                 ("load-bearing", sized(Size(floor.memories, floor.tokens))),
-                (start, f"{loaded}, of which no cap can take those away"),
+                (start, f"{loaded}, which no cap reduces below the load-bearing ones"),
                 ("supersedable", sized(size)),
             ]
         else:
             facts = [
-                ("load-bearing", "nothing: no memory is kept whatever the cap"),
-                (start, f"{loaded}, all of which a cap can take away"),
+                ("load-bearing", "none: a cap can delete every memory"),
+                (start, f"{loaded}, all of them prunable"),
             ]
         if self.unseen:
             facts.append(("not looked for", self.unseen))
-        rows = list(newer[list(_NEWER)].itertuples(index=False, name=None))
-        listed = Table("A newer one could stand for", tuple(_NEWER.values()), rows)
+        pairs = newer[list(_NEWER)].itertuples(index=False, name=None)
+        reasons = newer[c.REASON].astype(str) + ": " + newer[WHY].astype(str)
+        rows = [(*pair, reason) for pair, reason in zip(pairs, reasons, strict=True)]
+        header = (*_NEWER.values(), "why")
+        listed = Table("Could be superseded by a newer memory", header, rows)
         tables = [*floor.tables("By kind"), listed.first(_LISTED, "; --json has all")]
         return TextPage(self.store, facts, [table for table in tables if table.rows])
 
@@ -92,13 +93,11 @@ class LoadBearing(DisplayMixin):
         if self.supersedable.empty:
             return [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
         if open_source(self.store).supersession is None:
-            return [
-                "next: read both; where they live nothing can stand for another: shorten or delete"
-            ]
+            return ["next: read both memories of each pair; shorten or delete one by hand"]
         return [
-            "next: read both; a plan lets the newer ones stand, or with --id ID some of them:",
-            f"  {command('floor', self.store)} --save-plan floor.json",
-            "what it supersedes stays in the store, and memlab restore takes it back",
+            "next: read both memories of each pair. This plan supersedes the older ones:",
+            f"  {command('floor', self.store)} --save-plan floor.json    or with --id ID",
+            "superseded memories stay in the store; memlab restore undoes it",
         ]
 
 

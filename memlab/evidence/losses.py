@@ -193,9 +193,9 @@ class Losses(DisplayMixin):
     def title(self) -> str:
         """Number of lost memories in words, or that losses cannot be known."""
         if not (self.known_by or len(self.frame)):
-            return "not known what somebody else deleted or emptied"
+            return "not known what others deleted or emptied"
         gone = len(self.frame) - self.unlisted
-        words = f"{counted(gone)} that somebody else deleted or emptied"
+        words = f"{counted(gone)} that others deleted or emptied"
         if self.unlisted:
             words += f", and {self.unlisted:,} that a lost or overwritten index named"
         return words
@@ -232,7 +232,9 @@ class Losses(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
-        facts = [("known by", ", ".join(self.known_by) or "nothing: neither git nor copies")]
+        facts = [
+            ("known by", ", ".join(self.known_by) or "nothing: there is neither git nor a copy")
+        ]
         if self.unknown:
             facts.append(("not known", self.unknown))
         if len(self.frame):

@@ -303,7 +303,7 @@ class FleetPlan(DisplayMixin):
         """Return the lines that say which command to run next."""
         if not self.changed:
             if self.stores or not self.refused:
-                return ["nothing to do: under this policy every memory stays"]
+                return ["nothing to do: this policy keeps every memory"]
             return []
         if self.folder is None:
             return ["nothing was deleted; add --save-plan FILE to have it reviewed and applied"]

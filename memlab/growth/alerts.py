@@ -230,7 +230,7 @@ def _lost(look: Look) -> _Findings:
         missed = lost[lost[c.LOAD_BEARING] | (lost[ASKED] > 0)]
         if len(missed):
             which = "load-bearing or asked for since"
-            what = f"{counted(len(missed))}, {which}, that somebody else deleted or emptied"
+            what = f"{counted(len(missed))}, {which}, that others deleted or emptied"
             yield what, int(missed[c.TOKENS].sum()), ("lost", look.name)
 
 

@@ -55,7 +55,8 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        Indexed by ``part``, in the order of :data:`PARTS`; the loaded ``memories`` and ``tokens``
+        Indexed by ``part``, in the order of :data:`PARTS` (``facts`` in place of ``decisions`` if
+        the store is not an agent's own); the loaded ``memories`` and ``tokens``
         (int64), and whether the part is ``load_bearing``. ``protected`` (episodes with a tag that a
         person protects) and ``unreadable`` (rows kept because they could not be interpreted) are
         listed only if they are not empty. ``attrs`` holds the token rule.
@@ -74,11 +75,20 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
     frame = resolve_history(frame, call="memlab.growth.boot_context")
     sizes = part_sizes(arrays_of(frame))
     listed = [part for part in PARTS if part not in _IF_ANY or sizes[part].memories]
-    index = pd.Index(listed, dtype="str", name=c.PART)
+    names = dict(zip(PARTS, part_names(frame), strict=True))
+    index = pd.Index([names[part] for part in listed], dtype="str", name=c.PART)
     result = pd.DataFrame([sizes[part] for part in listed], index, [c.MEMORIES, c.TOKENS])
     result[c.LOAD_BEARING] = index != "episodes"
     result.attrs = passed_on(frame)
     return result
+
+
+def part_names(frame: "pd.DataFrame") -> tuple[str, ...]:
+    """Return the names of :data:`PARTS` in a frame: only an agent's own store has decisions.
+
+    The semantic memories of other systems, such as the feedback that Claude Code keeps, are facts.
+    """
+    return ("facts", *PARTS[1:]) if c.LOADED_AT_START in frame else PARTS
 
 
 def part_sizes(memories: Arrays) -> dict[str, Size]:
@@ -140,6 +150,21 @@ def boot_of(memories: Arrays, rows: Flags) -> Boot:
 def size_of(memories: Arrays, rows: Flags) -> Size:
     """Return the number of memories in `rows` and their tokens."""
     return Size(int(rows.sum()), int(memories.tokens[rows].sum()))
+
+
+def cut_in_words(present: "pd.DataFrame") -> str:
+    """Return which part of a store a start loads, if its index is cut; else an empty text."""
+    if c.LOADED_AT_START not in present:
+        return ""
+    active = present[present[c.ACTIVE]]
+    loaded = active[active[c.LOADED_AT_START]]
+    if len(loaded) == len(active):
+        return ""
+    tokens = f"{int(loaded[c.TOKENS].sum()):,} of {int(active[c.TOKENS].sum()):,} tokens"
+    return (
+        f"is cut: a start loads {len(loaded):,} of the {len(active):,} memories that it names, "
+        f"{tokens}; the numbers here count all of them"
+    )
 
 
 NEVER: Final = np.iinfo(np.int64).max

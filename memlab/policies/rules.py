@@ -119,7 +119,7 @@ class KeepRecent(base.CappedPolicy):
     by: Literal["position", "created_at"] = field(
         default="position",
         metadata={
-            "help": "what newest means: insertion order, or the time a memory says it was made",
+            "help": "order of the newest: by insertion, or by the time that a memory says",
             "option": "--newest-by",
         },
     )

@@ -232,7 +232,7 @@ class Comparison(DisplayMixin):
             facts.append(("off by default", ", ".join(self.off)))
         if self.not_compared:
             names = ", ".join(self.not_compared)
-            facts.append(("not compared", f"{names}: no size of it costs as many tokens"))
+            facts.append(("not compared", f"{names}: no setting of it uses as many tokens"))
         facts += [("not known", words) for words in self.not_known]
         return TextPage(f"policies on the past of {self.store}", facts, self._tables())
 

@@ -147,7 +147,6 @@ class Advice(DisplayMixin):
             "verdict",
             "evidence",
             "record",
-            "target",
             "cap",
             "budget",
             "token budget",
@@ -369,7 +368,9 @@ class Advice(DisplayMixin):
             explain = command(
                 "size", name, *self.SIZE_OPTIONS, *goal_options, *log_option, "--explain"
             )
-            reason = "why; how to have a number of its own" if needs_evidence else "why"
+            reason = "why"
+            if needs_evidence:
+                reason = "the reasons, and how to get a number of its own"
             commands.append(f"{explain}    {reason}")
             evidence_lines = []
         next_lines = [
@@ -408,7 +409,7 @@ class Advice(DisplayMixin):
                 yield f"{dry_run} --apply    does it"
         likely = self.likely or 0
         if likely < min(self.number, self.keeps_all):
-            serves = f"the likely number: even odds that it serves {self.target:.0%}"
+            serves = f"the likely cap: even odds that it serves {self.target:.0%}"
             yield f"{self._compact(name, likely, log_option)}    {serves}"
 
     def _lines_on_evidence(

@@ -89,12 +89,14 @@ REMARKS: Final[Mapping[Verdict, str]] = {
         "grows."
     ),
     Verdict.HISTORY_INCOMPLETE: (
-        " Memories were deleted without an archive, so that more may be needed than is known."
+        " Memories were deleted without an archive, so more may be needed than is known."
     ),
 }
 """The sentence that follows an answer with a number, by verdict."""
 
-POOR_RECORD: Final = " But at {missed} of {measured} earlier moments this rule would have missed."
+POOR_RECORD: Final = (
+    " But at {missed} of {measured} earlier moments this rule would have missed the target."
+)
 """The sentence that follows an answer with a number, if the backtest was poor."""
 
 BY_USE: Final = (

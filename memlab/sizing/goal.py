@@ -255,7 +255,7 @@ def _limit_notes(sizing: Sizing) -> Iterator[str]:
     if inflation > 1.05:
         yield (
             f"limits are {inflation - 1:.0%} wider than references alone give: "
-            "what followed earlier cuts of this history was a surprise"
+            "earlier numbers of this rule missed what followed"
         )
     if sizing.terms.law.doublings_beyond(sizing.ahead.memories):
         fewest, most = sizing.terms.law.seen

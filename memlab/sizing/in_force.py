@@ -92,7 +92,7 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
         not_obeyed = settings_of(source).not_obeyed
         why = f" ({not_obeyed})" if not_obeyed else ""
         raise PolicyError(
-            f"no policy is remembered for {source.name}{why}: give a cap with --keep-recent N, or "
+            f"no policy is set for {source.name}{why}: give a cap with --keep-recent N, or "
             f"let {command('size', source.name)} --save find one"
         )
     return policy, words

@@ -189,7 +189,7 @@ class Verdict(StrEnum):
     NOTHING_PRUNABLE = "nothing-prunable", "no memory that a cap could delete was written yet"
     FROM_OTHER_PROJECTS = (
         "from-other-projects",
-        "most of the evidence is from other projects; this store has little of its own",
+        "this store has little evidence of its own",
     )
     CAP_HAS_NO_EFFECT = (
         "cap-has-no-effect",
@@ -213,7 +213,7 @@ class Verdict(StrEnum):
     )
     HISTORY_INCOMPLETE = (
         "history-incomplete",
-        "memories were deleted without an archive, and with them evidence that a number needs",
+        "memories were deleted without an archive",
     )
 
 

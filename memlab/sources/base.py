@@ -516,9 +516,8 @@ class Source(ABC):
 
     def without_reads(self) -> str:
         """Return the message for a system that records no reads to harvest."""
-        return (
-            f"{self.name} writes down no reads; give its agent a log: memlab.AccessLog('reads.log')"
-        )
+        log = "memlab.AccessLog('reads.jsonl')"
+        return f"{self.name} holds no record of reads; let its agent write one with {log}"
 
     def retired(self) -> RetiredMemories:
         """Return the memories that plans retired and returned; none if that is unreadable."""
@@ -620,7 +619,7 @@ def losses_unknown(source: Source) -> str:
     """Return the note for a folder without git and copies; empty if losses are recorded."""
     if not source.is_folder or knows_losses(source):
         return ""
-    return "not known: neither git nor copies would know what somebody else deleted"
+    return "not known what others deleted: there is neither git nor a copy"
 
 
 def position_from_timestamp(milliseconds: int, tie: Key) -> int:

@@ -168,7 +168,7 @@ class SqliteMemoryStore:
     ) -> None:
         if access_log is not None and not hasattr(access_log, "add"):
             raise ValueError(
-                f"access_log must be an AccessLog, such as memlab.AccessLog('reads.log'), not "
+                f"access_log must be an AccessLog, such as memlab.AccessLog('reads.jsonl'), not "
                 f"{access_log!r}"
             )
         self.access_log: Final = access_log

@@ -439,7 +439,7 @@ class DeletingSuite(ReadingSuite):
             with pytest.raises(errors.StoreError, match=words):
                 compaction.keep_copies(lab.name)
             told = CliRunner().invoke(main, ["lost", lab.name], catch_exceptions=False)
-            assert "nothing: neither git nor copies" in told.output
+            assert "nothing: there is neither git nor a copy" in told.output
             return
         compaction.keep_copies(lab.name)
         keys = [memory.key for memory in memlab.plan(lab.name, memlab.KeepRecent(3)).memories]

@@ -59,9 +59,9 @@ MIN_RECLAIMABLE: Final = 1_000_000
 FORGE_LOOP_BACKLOG: Final = 50
 """Prunable memories above which forge-loop's own health check warns."""
 _NO_CAP: Final = (
-    "no cap is set, so that no number is too many here; forge-loop, the agent whose stores have "
-    f"this form, warns above {FORGE_LOOP_BACKLOG} in its own health check, as "
-    f"--backlog {FORGE_LOOP_BACKLOG} does"
+    "no cap is set, so the number of prunable memories is not checked. --backlog "
+    f"{FORGE_LOOP_BACKLOG} warns above {FORGE_LOOP_BACKLOG}, as forge-loop does: an agent with "
+    "such stores"
 )
 
 
@@ -292,7 +292,7 @@ def _sqlite_integrity(file: Path) -> Check:
         return Check("sqlite_integrity", Status.FAIL, fault, advice, {"faults": 1})
     messages = read_snapshot(store_file(file), read)
     if messages == ["ok"]:
-        return Check("sqlite_integrity", Status.OK, "SQLite finds the file sound")
+        return Check("sqlite_integrity", Status.OK, "SQLite finds no fault in the file")
     summary = f"SQLite finds {counted(len(messages), 'faults')}: {some_of(messages)}"
     advice = "restore a backup, or copy what can be read with the sqlite3 shell's .recover"
     return Check("sqlite_integrity", Status.FAIL, summary, advice, {"faults": len(messages)})
@@ -381,11 +381,10 @@ def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
     meant = alike[0][1] if alike else ""
     return _ok_or_warning(
         "tags",
-        sound="none is nearly one that protects",
+        sound="no tag looks like a misspelled protecting tag",
         fault=f"ordinary episodes, which may be deleted: {some_of(faults)}" if faults else "",
         advice=(
-            f"write {meant!r} where that is meant, or protect the tag by protected_tags in "
-            "memlab.toml"
+            f"write {meant!r} if that is meant, or add the tag to protected_tags in memlab.toml"
         ),
         counts={"alike": sum(counts[tag] for tag, _ in alike)},
     )
@@ -462,7 +461,8 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
         sound="rows were inserted in order of time",
         fault=older if late else "",
         advice=(
-            "keep-newest goes by insertion: look at what a plan lists as newest before applying it"
+            "a cap keeps what was inserted last: check which memories a plan keeps before you "
+            "apply it"
         ),
         counts={"out_of_order": late},
     )
@@ -475,7 +475,9 @@ def _lost(source: Source) -> Iterator[Check]:
         unknown = losses_unknown(source)
         if unknown:
             copied = command("archive", source.name, "--copy")
-            yield Check("lost", Status.OK, unknown, f"{copied} keeps copies, so that it is known")
+            yield Check(
+                "lost", Status.OK, unknown, f"{copied} keeps copies, which show later deletions"
+            )
             return
         losses = losses_of(source, own=False)
         if not len(losses.frame):
@@ -527,7 +529,7 @@ def _missing_archive(source: Source) -> Check:
         fault = f"{former} is the archive of {noted_store(former)}, which is not there any more"
     else:
         state = "empty" if lexists(archive.path) else "none"
-        return Check("archive", Status.OK, f"{state}: no plan has taken anything out")
+        return Check("archive", Status.OK, f"{state}: memlab has deleted nothing")
     until = "until then nothing is restored, and no number counts what was deleted"
     advice = f"rename it to {archive.path}: {until}"
     if of_missing_folders:

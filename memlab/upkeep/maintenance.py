@@ -273,7 +273,7 @@ class _Run:
             words = "delete_retired_after goes with a policy and retire = true; add them"
             raise settings.error("delete_retired_after", words)
         if settings.harvest is not None and not settings.log:
-            words = 'harvest goes with a log, such as log = "reads.log"; add one'
+            words = 'harvest goes with a log, such as log = "reads.jsonl"; add one'
             raise settings.error("harvest", words)
         policy_in(settings, number=0)  # raises an error for an invalid policy
 
@@ -347,7 +347,7 @@ class _Run:
         self._check_history()
         policy, note = policy_in_force(self._source)
         if policy is None:
-            return StepOutcome.OFF, "no policy is remembered"
+            return StepOutcome.OFF, "memlab.toml sets no policy"
         if self._replaced:
             return self._compare_replacement(policy, note)
         retires = self._settings.retire
@@ -355,7 +355,7 @@ class _Run:
         if outcome is StepOutcome.NOTHING and retires:
             words = "nothing to retire and nothing to return"
         elif outcome is StepOutcome.NOTHING:
-            words = "under the remembered policy every memory stays"
+            words = "the saved policy keeps every memory"
         elif made.moves:
             retired = sized(made.labelled(RETIRES))
             returned = sized(made.labelled(RETURNS))
@@ -496,7 +496,7 @@ class _Run:
         """Erase memories from the archive that it has kept longer than ``archive_for``."""
         age = self._settings.archive_for
         if age is None:
-            return StepOutcome.OFF, "the archive keeps what was deleted for ever"
+            return StepOutcome.OFF, "archive_for is not set: the archive keeps everything"
         if not self._source.archive.exists:
             return StepOutcome.NOTHING, "there is no archive"
         before = self._now - age
@@ -522,7 +522,7 @@ class _Run:
         """Rewrite the store's file if the share ``vacuum_free`` of it is free."""
         share = self._settings.vacuum_free
         if share is None:
-            return StepOutcome.OFF, "no share is remembered at which the file is rewritten"
+            return StepOutcome.OFF, "vacuum_free is not set: the file is not rewritten"
         if not self._source.is_native_format:
             return StepOutcome.NOTHING, "there is no file of memlab's to rewrite"
         sizes = space(self._source.name)

@@ -28,7 +28,7 @@ from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import QUARTERS, TIMES, age_or_use, times_group
 from memlab.frame.fields import Flags, arrays_of
 from memlab.growth import boot_context, growth_curve
-from memlab.growth.context import PARTS, parts_of
+from memlab.growth.context import part_names, parts_of
 from memlab.lazy import import_extra
 from memlab.sources.base import Source
 from memlab.store.database import store_file
@@ -588,7 +588,7 @@ def _groups_of(present: pd.DataFrame, history: StoreHistory) -> tuple[dict[str, 
     memories = arrays_of(present)
     part, loaded = parts_of(memories)
     parts = {}
-    for place, name in enumerate(PARTS):
+    for place, name in enumerate(part_names(present)):
         members = loaded & (part == place)
         if members.any():
             parts[name] = members

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlab.arguments import whole_number
 from memlab.clock import moment_or_now
-from memlab.columns import HAS_PAST, SOURCE
+from memlab.columns import HAS_PAST, LOADED_AT_START, SOURCE
 from memlab.errors import StoreError
 from memlab.growth.alerts import Alert, Look, alerts_of, facts_of
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
@@ -120,7 +120,7 @@ class Overview(DisplayMixin):
         size = command("size", self.store, *self.log_option)
         steps = [f"next: {size}    which keep_recent, with evidence"]
         if self.remembered:
-            would = f"what the remembered policy would {self.remembered}"
+            would = f"what the saved policy would {self.remembered}"
             steps.append(f"      {command('compact', self.store)}    {would}")
         if self.summary.boot.is_mostly_floor:
             floor = command("floor", self.store)
@@ -245,7 +245,9 @@ def _show_frame(
         name or "STORE",
         has_archive=bool(frame.attrs.get(HAS_PAST)),
     )
-    return Overview(name, summary, alerts_of(look))
+    # only kinds of store other than an agent's own tell what is loaded
+    semantic = "facts" if LOADED_AT_START in frame else "decisions"
+    return Overview(name, summary, alerts_of(look), semantic=semantic)
 
 
 def _stores_inside(where: object) -> "Inventory | None":

@@ -33,7 +33,7 @@ def unanswered(store: SourceLike, need: str) -> str:
     --------
     >>> import memlab
     >>> print(unanswered(memlab.store_path("two_years"), "reads").partition(":")[0])
-    0 reads of this store are known, and only a log of reads tells age from use
+    0 reads of this store are known, and only a log of reads shows whether age or use matters
     """
     expect(need, str, call="memlab.views.unanswered", name="need")
     if need not in NEEDS:
@@ -43,33 +43,35 @@ def unanswered(store: SourceLike, need: str) -> str:
 
 def _memories(source: Source) -> str:
     """Explain a store without memories."""
-    return f"0 memories are in this store yet: {command('show', source.name)} looks again."
+    return f"0 memories are in this store yet: {command('show', source.name)} shows it again."
 
 
 def _prunable(source: Source) -> str:
     """Explain a store without prunable memories."""
     rows = command("rows", source.name)
-    return f"0 memories of this store are prunable, so no rule lets one go: {rows} lists them."
+    return f"0 memories of this store are prunable, so no rule deletes one: {rows} lists them."
 
 
 def _references(source: Source) -> str:
     """Explain a store without references."""
     return (
-        "0 later needs of a memory are known of this store, neither by name nor by reading: "
+        "0 later needs of this store's memories are known, neither references nor reads: "
         f"{_how_to_log(source)}"
     )
 
 
 def _reads(source: Source) -> str:
     """Explain a store without known reads."""
-    known = "0 reads of this store are known, and only a log of reads tells age from use"
+    known = (
+        "0 reads of this store are known, and only a log of reads shows whether age or use matters"
+    )
     return f"{known}: {_how_to_log(source)}"
 
 
 def _how_to_log(source: Source) -> str:
     """Return how to get an access log for a store."""
     if any(source.scheme in system.schemes for system in harvestable()):
-        return f"{command('harvest', source.name)} gathers what agents already write of them."
+        return f"{command('harvest', source.name)} collects the reads that agents have recorded."
     return (
         'let its runtime log each read with memlab.AccessLog("reads.jsonl").add(memory_id), then '
         f"{command('size', source.name, '--log', 'reads.jsonl')}."
@@ -81,19 +83,20 @@ def _copy(source: Source) -> str:
     plan = command("compact", source.name, "--keep-recent", 50)
     if source.read_only_reason:
         return (
-            f"0 memories are deleted from such a store by memlab: {plan} says which setting does."
+            "0 memories are deleted: memlab cannot delete from this store. "
+            f"{plan} names the setting that can."
         )
     return (
-        f"0 memories were deleted: only a SQLite store of an agent's own is rehearsed on a copy. "
-        f"{plan} shows what would go, and with --apply archives it first."
+        "0 memories were deleted: this notebook works on a copy, and only an agent's SQLite file "
+        f"can be copied. {plan} shows what would be deleted; --apply archives it first."
     )
 
 
 def _folder(source: Source) -> str:
     """Explain a store without an index that is cut."""
     return (
-        "0 lines of an index are loaded from this store: the question is one to a folder of Claude "
-        f"Code's memory. {command('show', source.name)} shows what this one loads."
+        "0 lines of an index are loaded: only a folder of Claude Code's memory has such an index. "
+        f"{command('show', source.name)} shows what a start loads from this store."
     )
 
 
@@ -101,8 +104,8 @@ def _loaded(source: Source) -> str:
     """Explain a store of which nothing is loaded at start."""
     need = command("rows", source.name, "--by", "need")
     return (
-        "0 tokens of this store are loaded at start: its memories are searched, so there is no cap "
-        f"at start. {need} lists what would be worth loading."
+        "0 tokens of this store are loaded at start: its memories are only searched. "
+        f"{need} lists those that were needed most."
     )
 
 

@@ -27,7 +27,7 @@ from memlab.files import DEFAULT_MODE, check_writable, limit_like, write_whole
 from memlab.frame.fields import arrays_of
 from memlab.frame.labelling import short_name
 from memlab.growth.alerts import facts_of
-from memlab.growth.context import PARTS, parts_of
+from memlab.growth.context import PARTS, part_names, parts_of
 from memlab.lazy import import_extra
 from memlab.policies import KeepRecent
 from memlab.settings import NOTHING, Settings
@@ -83,7 +83,7 @@ def decision_record(
     cap = plan.policy.get("keep")
     names = {advice.budget_cap: "the largest within the token budget"}
     if settings.sized is not None:
-        names[settings.keep_recent] = f"found on {settings.sized.at:%Y-%m-%d} and remembered"
+        names[settings.keep_recent] = f"found on {settings.sized.at:%Y-%m-%d} and saved"
     names[advice.likely] = "the likely one"
     names[advice.keep_recent] = "the safe one"
     facts = {
@@ -333,7 +333,8 @@ def page_of(
         answer=answer,
         first=first,
         rest=" ".join(rest),
-        picture=_picture_of(findings),
+        picture=draw(_proof_of(findings), findings)._repr_html_(),
+        bridge=_bridge_of(findings),
         is_here=is_here,
         steps=[_command_and_words(line) for line in findings.next_steps() if line],
     )
@@ -374,16 +375,24 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
     return text
 
 
-def _picture_of(findings: Findings) -> str:
-    """Return the chart that proves the answer: what caps serve and cost, or what a start loads."""
+def _proof_of(findings: Findings) -> str:
+    """Return the name of the chart that proves the answer: what caps serve, or what is loaded."""
     has_caps = findings.effect is not None and len(findings.sizing.curve) >= _FEWEST_CAPS
     if findings.by_use is not None and findings.by_use.is_better:
-        name = "reads-served"
-    elif has_caps:
-        name = "trade-off"
-    else:
-        name = "boot-context"
-    return draw(name, findings)._repr_html_()
+        return "reads-served"
+    return "trade-off" if has_caps else "boot-context"
+
+
+def _bridge_of(findings: Findings) -> str:
+    """Return why the tokens of the chart differ from those of the answer; empty if they do not."""
+    if _proof_of(findings) != "trade-off":
+        return ""
+    start = findings.by_start("a start", "the store")
+    starts = findings.by_start("starts", "moments")
+    return (
+        f"The answer counts the tokens of {start} today. The chart counts the tokens that 95 of "
+        f"100 {starts} did not exceed, if the cap had been applied from the first memory on."
+    )
 
 
 _FEWEST_CAPS: Final = 2
@@ -392,7 +401,7 @@ _FEWEST_CAPS: Final = 2
 
 def _list_addresses() -> dict[str, str]:
     """Return the addresses of the lists of memories by part of a start."""
-    return {part: f"#list-{part.replace(' ', '-')}" for part in PARTS}
+    return {part: f"#list-{part.replace(' ', '-')}" for part in ("facts", *PARTS)}
 
 
 def sections_of(findings: Findings) -> Iterator[Section]:
@@ -414,9 +423,9 @@ def sections_of(findings: Findings) -> Iterator[Section]:
         yield Section("effect", f"What {sheet.title} would do today", tables=tables)
     yield _served(findings)
     how = (
-        "At each cut of the history a cap is chosen on what came before it, and measured on the "
-        "fifth that follows. Needed is the smallest cap that would have met the target there, "
-        "which is known only afterwards."
+        "At each of these moments a cap is chosen from what came before, and measured on the fifth "
+        "of the history that follows. Needed is the smallest cap that would have met the target "
+        "there, which is known only afterwards."
     )
     rules = map(sentence, (findings.advice.rule, *findings.advice.would_change))
     yield Section("record", "How the number was found, and how such numbers did", [*rules, how])
@@ -429,7 +438,7 @@ def sections_of(findings: Findings) -> Iterator[Section]:
     yield _loaded(findings)
     drawn = {"tokens", "prunable share"}
     facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
-    words = ["What was deleted with memlab is in the archive, and in this chart."]
+    words = ["The chart includes memories that memlab deleted, from the archive."]
     tables = [Table("", (), facts, whole=True)] if facts else []
     yield Section("grown", "How it grew", words, tables)
     if len(findings.present):
@@ -443,7 +452,7 @@ def _memories(findings: Findings) -> Section:
     listed = rows_of(evidence)
     part, loaded = parts_of(arrays_of(present))
     lists = []
-    for place, name in enumerate(PARTS):
+    for place, name in enumerate(part_names(present)):
         ids = present.loc[loaded & (part == place), MEMORY_ID]
         if ids.empty:
             continue
@@ -459,7 +468,7 @@ def _memories(findings: Findings) -> Section:
         table = Table(title, tuple(columns.values()), cells, remark, whole=True)
         lists.append((_list_addresses()[name].removeprefix("#"), table))
     title = findings.by_start("The memories that a start loads", "The memories to recall from")
-    words = "A list for each part; the bars above lead here."
+    words = "One list for each part. The bars of the chart above link to the lists."
     return Section("memories", title, [words], lists=lists)
 
 
@@ -503,7 +512,7 @@ def _loaded(findings: Findings) -> Section:
     if floor.largest:
         after = (
             f"{floor.memories:,} load-bearing memories take {floor.tokens:,} tokens. memlab floor "
-            "shows those for which a newer one could stand."
+            "shows those that a newer one repeats."
         )
         _, costliest = floor.tables("")
         title = "The costliest load-bearing memories"
@@ -523,8 +532,8 @@ def _cut(findings: Findings, cut: CutLosses) -> Section:
     words = []
     if not cut.reads:
         words.append(
-            "Which memories are read, transcripts say: memlab harvest with this folder writes a "
-            "log, and --log shows here what the cut loses."
+            "Transcripts record which memories are read. memlab harvest with this folder writes a "
+            "log of them, and --log LOG shows here what the cut loses."
         )
     if cut.below and findings.effect is not None:
         left = cut.named - findings.effect.deleted.memories
@@ -542,15 +551,15 @@ def _references(findings: Findings) -> Section:
     evidence = findings.evidence
     tables = []
     needs = (
-        "A reference is a later need for an earlier memory. A store holds them without being "
-        "asked; an access log adds what an agent read without writing it down."
+        "A reference is a later need for an earlier memory. The store contains references; an "
+        "access log adds reads."
     )
     words = [needs]
     counts = list(counted_in_words(evidence.counts))
     if counts:
         tables.append(Table("", ("reference", "how it shows", "how many"), counts, whole=True))
     else:
-        words.append("This store holds none, so that the numbers below are other projects'.")
+        words.append("This store contains none, so the numbers below are from other projects.")
     left_out = list(not_counted_in_words(evidence.counts))
     if left_out:
         tables.append(Table("Not counted as a later need", ("mention", "how many"), left_out))
@@ -560,8 +569,8 @@ def _references(findings: Findings) -> Section:
             *describe_log(evidence.log, evidence.past),
         ]
     words.append(
-        "The age rank of a memory is how many prunable memories, itself included, one had to keep "
-        "to still have it: 1 is the newest. A cap serves a reference whose age rank it reaches."
+        "The age rank of a memory is the number of prunable memories that a cap must keep to keep "
+        "this one: the newest has rank 1. A cap serves references up to its own age rank."
     )
     return Section("references", "What was needed again", words, tables)
 
@@ -571,10 +580,10 @@ def _served(findings: Findings) -> Section:
     advice = findings.advice
     starts = findings.by_start("starts", "moments")
     words = (
-        f"Estimated until {advice.until:,} memories are written, by this store's references and "
-        f"other projects' together: {advice.evidence}. The charts of tokens assume that "
-        "the cap was held from the first memory on. The first shows the tokens that 95 of 100 "
-        f"{starts} do not exceed, the second the tokens at every moment. The table is about today."
+        f"The estimates are valid until {advice.until:,} memories are written. "
+        f"{sentence(advice.evidence)} The charts of tokens assume that the cap was applied from "
+        f"the first memory on: one shows the tokens that 95 of 100 {starts} did not exceed, the "
+        f"other the tokens over time. The table is about {starts} today."
     )
     tables = [*findings.sheet().tables]
     title = "What each cap serves and costs"

@@ -256,7 +256,7 @@ class SizingPanel:
             settings["token_budget"] = advice.token_budget
         try:
             file = remember(open_source(self._store), settings)
-            message = f"keep_recent = {cap:,} is remembered in {file}"
+            message = f"keep_recent = {cap:,} is saved in {file}"
         except MemlabError as error:
             message = str(error)
         self.saved.value = f"<p>{html.escape(message)}</p>"

@@ -18,6 +18,7 @@ from memlab.evidence.reads import Log
 from memlab.evidence.references import COUNTED, counted_in_words, not_counted_in_words
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import AgeOrUse, age_or_use
+from memlab.growth.context import cut_in_words
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.answer import answer_by_use
@@ -263,7 +264,7 @@ class Recommendation(DisplayMixin):
         if source is None:
             raise MemlabError("a frame has no settings: size the store itself to save its number")
         if policy is None:
-            return "nothing was remembered: there is no number to remember"
+            return "nothing was saved: there is no number"
         sized = Sized(self.evidence.now.replace(microsecond=0), advice.memories, advice.until)
         if settings.is_auto and (settings.policy or {})["name"] == policy["name"]:
             policy = dict(settings.policy or {})
@@ -273,7 +274,7 @@ class Recommendation(DisplayMixin):
             until = f"until {sized.until:,} memories have been written; {sized.memories:,} have"
         file = remember(source, {"policy": policy, **self.kept})
         by_it = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
-        return f"remembered in {file}; {by_it} go by it, {until}"
+        return f"saved in {file}; {by_it} use it, {until}"
 
     def _evidence(self) -> Iterator[tuple[str, str]]:
         """Yield the facts about the evidence: references, time zones, the log and the index."""
@@ -327,14 +328,11 @@ class Recommendation(DisplayMixin):
             yield "own limit", f"{counted(self.limit.tokens, 'tokens')}: {self.limit.words}"
         source = self.evidence.source
         present = present_rows(self.evidence.past)
-        if source is None or source.index is None or c.LOADED_AT_START not in present:
+        if source is None or source.index is None:
             return
-        named = int(present[c.ACTIVE].sum())
-        fits = int((present[c.ACTIVE] & present[c.LOADED_AT_START]).sum())
-        if fits < named:
-            loads = f"a start loads {fits:,} of the {named:,} files that it names"
-            more = f"a cap that leaves more than {fits:,} memories loads no more"
-            yield "by the index", f"{loads}; {more}"
+        words = cut_in_words(present)
+        if words:
+            yield "index", words
 
 
 def size(  # noqa: PLR0913 - what is asked of a store

@@ -105,7 +105,7 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == panel.locator("pre").inner_text()
     panel.get_by_role("button", name="Save the choice").click()
-    expect(panel).to_contain_text(f"keep_recent = {advice.keep_recent} is remembered in ")
+    expect(panel).to_contain_text(f"keep_recent = {advice.keep_recent} is saved in ")
     expect(panel.locator(".going tr")).to_have_count(20)
     panel.scroll_into_view_if_needed()
     page.screenshot(path=artifacts / "sizing-panel-light.png")

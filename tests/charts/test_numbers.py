@@ -112,7 +112,8 @@ def test_few_references_give_a_curve_that_says_whose_it_is() -> None:
     references = make_references(frame, [10, 20], [3, 4])
     advice = recommend_cap(frame, references)
     ax = charts.plot_cap_curve(cap_curve(frame, references), advice=advice)
-    assert title(ax).startswith(f"By other projects the newest {advice.likely} likely serve 90%")
+    assert title(ax).startswith(f"The newest {advice.likely} likely serve 90%")
+    assert title(ax).endswith("safely, by other projects")
     assert "Estimated: 2% from this store, 98% from other projects." in note(ax)
     assert not lines_named(charts.plot_cap_curve(cap_curve(frame)), "this store")
 

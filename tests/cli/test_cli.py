@@ -43,7 +43,7 @@ def test_applied_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> 
     content = store.read_bytes()
     compact = ("--keep-recent", 50)
     assert "nothing was deleted" in said("compact", store, *compact)
-    assert "no plan has taken anything out of" in said("archive", store)
+    assert "memlab has deleted nothing of" in said("archive", store)
     assert json.loads(said("archive", store, "--json")) == []
     assert store.read_bytes() == content
     digest = undo_in(said("compact", store, *compact, "--apply"))
@@ -59,7 +59,7 @@ def test_applied_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> 
     assert rows_of(store) == before
     again = said("restore", store, digest)
     assert "0 memories restored" in again
-    assert "is back already" in again
+    assert "is undone already" in again
     told = json.loads(said("restore", store, digest, "--json"))
     assert told == {"restored": 0, "left_out": 0, "rows_left_out": {}, "into": str(store)}
     assert "nothing to drop" in said("archive", store, "--drop-before", "2000-01-01")
@@ -92,7 +92,7 @@ def test_a_saved_plan_is_applied_once_and_to_the_store_it_saw(small: Path, tmp_p
     assert "was applied on" in said("apply", plan, code=1)
     empty = tmp_path / "empty.json"
     saved = said("compact", small, "--keep-recent", 9, "--save-plan", empty)
-    assert f"nothing to do: under this policy every memory stays; the plan is in {empty}" in saved
+    assert f"nothing to do: this policy keeps every memory; the plan is in {empty}" in saved
     empty.write_text("{}")
     assert f"{empty}: this is not a plan: " in said("apply", empty, code=2)
 
@@ -118,7 +118,7 @@ def test_the_undo_command_is_quoted_for_a_shell(
     said("compact", name, "--keep-recent", 4, "--save-plan", "saved")
     done = said("apply", "saved")
     assert len(rows_of(store)) == 4
-    made = {tmp_path / file for file in (name, f"{name}.archive.db", "saved")}
+    made = {tmp_path / each for each in (name, f"{name}.archive.db", "saved")}
     assert {*tmp_path.iterdir()} == made
     (undo,) = re.findall(r"undo +memlab (.*)", done)
     back = subprocess.run(["bash", "-c", f"{MEMLAB} {undo}"], capture_output=True, check=True)

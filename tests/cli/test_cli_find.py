@@ -68,7 +68,7 @@ def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> Non
     for words in (
         "200 of 205 lines are loaded",
         "204 of 206 files are named by a line",
-        "4 named files stand below what is loaded",
+        "4 named files are below the loaded part of the index",
         "lines that are cut: 4",
         "- [T](f200.md)",
         "files that no line names: 2",

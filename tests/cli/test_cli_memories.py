@@ -215,14 +215,14 @@ def test_without_scipy_near_duplicates_are_left_out(
 
 def test_of_a_store_of_episodes_it_says_that_no_memory_is_kept(tmp_path: Path) -> None:
     shown = said("floor", write_rows(tmp_path / "memory.db", episodes(3)))
-    assert "load-bearing  nothing: no memory is kept whatever the cap" in shown
-    assert "boot context  18 tokens, all of which a cap can take away" in shown
+    assert "load-bearing  none: a cap can delete every memory" in shown
+    assert "boot context  18 tokens, all of them prunable" in shown
 
 
 def test_the_costliest_duplicates_and_the_plan_command_are_shown(twins: Path) -> None:
     shown = run("floor", twins).output
     assert "5 memories" in shown
-    assert shown.index("d4") < shown.index("A newer one could stand for")
+    assert shown.index("d4") < shown.index("Could be superseded by a newer memory")
     assert f"memlab floor {twins} --save-plan floor.json" in shown
 
 

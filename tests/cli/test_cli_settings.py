@@ -37,7 +37,7 @@ def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) 
     words = (
         word for name, value in asked.items() for word in (f"--{name}".replace("_", "-"), value)
     )
-    assert f"remembered in {two_years.parent / FILE}" in said("size", two_years, *words, "--save")
+    assert f"saved in {two_years.parent / FILE}" in said("size", two_years, *words, "--save")
     advice = memlab.recommend_cap(memlab.load(two_years), **asked)
     found = remembered(two_years)
     assert (found.keep_recent, found.target) == (advice.keep_recent, 0.85)
@@ -104,7 +104,7 @@ def test_a_given_policy_precedes_the_remembered_one(store: Path) -> None:
         assert run("compact", store, *words).exit_code == 2
     assert not (store.parent / FILE).exists()
     shown = run("compact", store, "--policy", "ttl", "--ttl", "30d", "--save")
-    assert (shown.exit_code, shown.stderr) == (0, f"remembered in {store.parent / FILE}\n\n")
+    assert (shown.exit_code, shown.stderr) == (0, f"saved in {store.parent / FILE}\n\n")
     given = json.loads(run("compact", store, "--keep-recent", 7, "--json").output)
     assert given["policy"]["keep"] == 7
     assert remembered(store).policy == {"name": "ttl", "ttl": "30d"}
@@ -122,7 +122,7 @@ def test_a_given_policy_precedes_the_remembered_one(store: Path) -> None:
 def test_a_protected_tag_is_named_with_the_plan(store: Path) -> None:
     (store.parent / FILE).write_text('protected_tags = ["merged"]\n')
     shown = run("compact", store, "--keep-recent", 0)
-    assert "load-bearing by memlab.toml: what is tagged merged" in shown.output
+    assert "load-bearing by memlab.toml: memories tagged merged" in shown.output
     assert "nothing to do" in shown.output
 
 
@@ -152,7 +152,7 @@ def test_retire_is_remembered_and_can_be_overridden(store: Path) -> None:
     shown = said("compact", store, "--keep-recent", 20, "--retire", "--save")
     for words in (
         "retires       60 of 80",
-        'log = ["reads.log"]',
+        'log = ["reads.jsonl"]',
         "nothing was changed; add --apply",
     ):
         assert words in shown

@@ -1,36 +1,66 @@
 """Phrases that readers stumbled over are said plainly, on stores that once produced them."""
 
+import ast
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import memlab
+from memlab.cli import COMMANDS as COMMANDS_BY_NAME
 from memlab.growth.summary import Pace, _pace_in_words
 from tests.support.claude_store import memory, project_folder, write_index, write_memory
 from tests.support.shell import run, said
 from tests.support.stores import episodes, row, write_rows
 
 NEVER: tuple[str, ...] = (
-    "without a zone",
+    "times without a zone",
     "in the plan's memories",
     "whole until something is written",
+    "takes the place of the newest",
     "forge-loop's own doctor",
     "last 1 window",
+    "windows of 1 days",
+    "window of 1 days",
     "1 links",
     "1 memory stay:",
     "name a file that does not",
     "found a second time",
     "serve half the references",
     "loaded never",
-    "nothing is remembered of",
+    "a store that nothing ever goes from",
+    "no longer fits the store is refused",
+    "is none: ",
+    "Not all at once, unsaid",
+    "is until when it speaks",
+    "What comes back takes up",
+    "no store says by itself",
     "found out by looking",
     "It is meant that",
     "spoke until",
     ".reads.log",
     "is 0.02 meant",
+    "What it keeps",
+    "so that no number is too many",
+    "which writes down no reads",
+    "none is nearly one that protects",
+    "what memlab.toml remembers",
 )
-"""Phrases of earlier versions."""
+"""Phrases of earlier versions that readers stumbled over."""
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "guides").glob("*.md")),
+    *sorted((ROOT / "docs" / "how").glob("*.md")),
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+    *sorted((ROOT / "notebooks").glob("*.ipynb")),
+    *sorted((ROOT / "memlab").rglob("*.jinja")),
+    *sorted((ROOT / "memlab").rglob("*.js")),
+]
+"""Texts for users outside of the code."""
 
 COMMANDS = (
     "show {}",
@@ -43,6 +73,14 @@ COMMANDS = (
     "maintain {}",
     "floor {}",
     "archive {}",
+    "lost {}",
+    "init {}",
+    "vacuum {}",
+    "harvest {}",
+    "rows {} --by need",
+    "compare {} --policy recent --keep-recent 5",
+    "fleet show {}",
+    "fleet size {}",
 )
 
 
@@ -81,10 +119,46 @@ def test_no_command_says_an_old_phrase(
     assert [phrase for phrase in NEVER if phrase in done.output] == []
 
 
-def test_no_help_says_an_old_phrase() -> None:
-    for name in ("show", "size", "compact", "harvest", "apply", "doctor", "rows", "maintain"):
-        helped = " ".join(said(name, "--help").split())
-        assert [phrase for phrase in NEVER if phrase in helped] == []
+@pytest.mark.parametrize("name", sorted(COMMANDS_BY_NAME))
+def test_no_help_says_an_old_phrase(name: str) -> None:
+    helped = " ".join(said(name, "--help").split())
+    assert [phrase for phrase in NEVER if phrase in helped] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_says_an_old_phrase(page: Path) -> None:
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert [phrase for phrase in NEVER if phrase in text] == []
+
+
+def test_no_message_says_an_old_phrase() -> None:
+    said_nowhere = [phrase for phrase in NEVER if phrase != ".reads.log"]  # logs of old are read
+    found = []
+    for file in sorted((ROOT / "memlab").rglob("*.py")):
+        for text in texts_of(ast.parse(file.read_text(encoding="utf-8"))):
+            found += [(file.name, phrase) for phrase in said_nowhere if phrase in text]
+    assert found == []
+
+
+def texts_of(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module as they are printed, with a mark for each value in them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "0" for part in node.values]
+            yield "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield " ".join(node.value.split())
+
+
+def test_old_phrases_are_found_in_texts_of_several_lines() -> None:
+    source = 'words = f"it {1} spoke " "until 764"'
+    assert any("spoke until" in text for text in texts_of(ast.parse(source)))
+
+
+def test_a_report_says_no_old_phrase(zoneless: Path, tmp_path: Path) -> None:
+    said("report", zoneless, "-o", tmp_path / "page.html")
+    text = " ".join((tmp_path / "page.html").read_text(encoding="utf-8").split())
+    assert [phrase for phrase in NEVER if phrase in text] == []
 
 
 def test_dates_without_a_zone_are_counted_in_a_sentence(zoneless: Path) -> None:

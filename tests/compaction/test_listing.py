@@ -235,7 +235,7 @@ def test_the_dry_run_says_it_in_words_and_in_json(issues: Path) -> None:
     cost = cost_of(memlab.plan(issues, memlab.KeepRecent(50), now=NOW))
     low, high = cost.lost_limits or (0, 0)
     shown = said("compact", issues, "--keep-recent", 50)
-    assert f"about {cost.lost:.1%} would find their memory gone" in shown
+    assert f"about {cost.lost:.1%} would not find their memory" in shown
     assert f"limits {low:.1%} to {high:.1%}" in shown
     assert f"{cost.safe} is safe, {cost.likely} is likely" in shown
     printed = said("compact", issues, "--keep-recent", 50, "--json")

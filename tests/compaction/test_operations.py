@@ -288,7 +288,7 @@ def test_without_an_archive_it_says_that_nothing_was_taken_out(
 ) -> None:
     put(archive_of(store))
     before = files_in(store.parent)
-    with pytest.raises(ArchiveError, match=r"there is no archive.*no plan has taken anything out"):
+    with pytest.raises(ArchiveError, match=r"there is no archive.*memlab has deleted nothing"):
         ASK_AN_ARCHIVE[name](store)
     assert last_applied(store) is None
     assert files_in(store.parent) == before

@@ -79,9 +79,9 @@ def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -
         (lambda folder: (folder / "empty").mkdir() or folder / "empty", "is none of what can be"),
         (
             lambda folder: write_rows(folder / "memory.db", episodes(1)),
-            "writes down no reads; give it a log: SqliteMemoryStore",
+            "holds no record of reads. Let the agent's runtime write one: SqliteMemoryStore",
         ),
-        (lambda _: "redis://localhost/0", "redis://localhost/0 writes down no reads; give its"),
+        (lambda _: "redis://localhost/0", "redis://localhost/0 holds no record of reads; let its"),
     ],
     ids=["nothing", "text", "empty folder", "own store", "a server"],
 )

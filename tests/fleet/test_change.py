@@ -106,7 +106,7 @@ def test_each_store_is_planned_by_what_it_remembers(four: list[Path]) -> None:
     made = plan(four[:3], now=NOW)
     assert [planned.deleted for planned in made.stores] == [7, 2]
     assert [refused.store for refused in made.refused] == [str(four[2])]
-    assert "no policy is remembered for" in made.refused[0].error
+    assert "no policy is set for" in made.refused[0].error
 
 
 # Apply

@@ -125,7 +125,7 @@ def test_what_should_never_go_and_somebody_else_deleted_is_lost(tmp_path: Path) 
     assert alerts(folder.folder) == {}
     (folder.folder / "told.md").unlink()
     folder.commit(3)
-    what = "1 memory, load-bearing or asked for since, that somebody else deleted or emptied"
+    what = "1 memory, load-bearing or asked for since, that others deleted or emptied"
     assert alerts(folder.folder)["lost"] == Alert("lost", what, 8, "lost", "memlab lost STORE")
 
 

@@ -1,6 +1,6 @@
 """Processes write on a server while plans are made, applied and taken back: nothing is lost.
 
-Two memlab may do so at once, too, on a store that no plan has taken anything out of yet.
+Two memlab may do so at once, too, on a store that memlab has deleted nothing of yet.
 """
 
 import os

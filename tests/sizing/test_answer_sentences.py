@@ -91,8 +91,8 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         (
             "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens"
             " (83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs "
-            "are still served. Memories were deleted without an archive, so that more may be needed"
-            " than is known."
+            "are still served. Memories were deleted without an archive, so more may be needed "
+            "than is known."
         ),
     ),
     "a poor record": (
@@ -101,7 +101,8 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         (
             "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens"
             " (83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs "
-            "are still served. But at 2 of 4 earlier moments this rule would have missed."
+            "are still served. But at 2 of 4 earlier moments this rule would have missed the "
+            "target."
         ),
     ),
     "nothing prunable": (

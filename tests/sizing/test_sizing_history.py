@@ -69,7 +69,7 @@ def test_a_poor_track_record_widens_the_limits() -> None:
     advice = recommend_cap(frame, references)
     tests = backtest_cap(frame, references)
     assert advice.missed == (~tests["reached"].astype(bool)).sum() == 2
-    words = "But at 2 of 4 earlier moments this rule would have missed."
+    words = "But at 2 of 4 earlier moments this rule would have missed the target."
     assert str(advice).partition("\n")[0].endswith(words)
     assert words in advice._repr_html_()
     assert advice.interval_inflation > 1.2

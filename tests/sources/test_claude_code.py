@@ -481,11 +481,13 @@ def test_the_report_shows_the_loss_of_the_cut_and_the_gain(long_index: Path) -> 
     assert boot.tokens == examined.effect.after.tokens
 
 
-def test_size_says_how_many_files_a_cut_index_loads_at_most(long_index: Path) -> None:
-    loads = "a start loads 199 of the 299 files that it names; a cap that leaves more than 199"
+def test_size_and_compact_say_how_many_files_a_cut_index_loads(long_index: Path) -> None:
+    loads = "is cut: a start loads 199 of the 299 memories that it names"
     assert loads in said("size", long_index)
+    assert loads in said("compact", long_index, "--keep-recent", 146)
     write_index(long_index, [f"- [m{n:03}](m{n:03}.md)" for n in range(100)])
-    assert "by the index" not in said("size", long_index)
+    assert "is cut" not in said("size", long_index)
+    assert "is cut" not in said("compact", long_index, "--keep-recent", 146)
 
 
 def test_index_is_hashed_once_however_many_lines_name_a_file(

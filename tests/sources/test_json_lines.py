@@ -41,7 +41,7 @@ def test_every_command_knows_it(tmp_path: Path) -> None:
     found = json.loads(said("find", "--json", str(tmp_path)))["stores"]
     assert [(each["what"], each["memories"]) for each in found] == [("JSON lines", 40)]
     assert "boot context" in said("size", "--explain", lab.name)
-    assert "writes down no reads; give its agent a log" in said("harvest", lab.name, code=2)
+    assert "holds no record of reads; let its agent write one" in said("harvest", lab.name, code=2)
     text = lab.path.read_text().splitlines()
     lab.path.write_text("\r\n".join([text[1], text[0], *text[2:]]))  # no end, no order
     before = lab.path.read_bytes()

@@ -144,10 +144,10 @@ def test_a_line_taken_out_by_hand_is_not_lost(folder: Path) -> None:
 
 def test_what_nobody_would_know_is_said_not_to_be_known(folder: Path) -> None:
     (folder / "MEMORY.md").unlink()
-    assert str(losses_of(folder)).startswith("not known what somebody else deleted or emptied")
+    assert str(losses_of(folder)).startswith("not known what others deleted or emptied")
     assert "not known" in check_of(folder, "lost").summary
     assert "not known" in check_of(folder, "index").advice
-    assert "neither git nor copies" in str(memlab.show(folder))
+    assert "there is neither git nor a copy" in str(memlab.show(folder))
     assert losses_of(folder).to_dict()["known_by"] == []
 
 

@@ -87,7 +87,7 @@ def test_an_archive_that_was_begun_and_never_filled_is_none(store: Path) -> None
     archive_check = check(store)
     assert (archive_check.status, archive_check.summary) == (
         Status.OK,
-        "empty: no plan has taken anything out",
+        "empty: memlab has deleted nothing",
     )
     compacted(store, 4)
     assert [entry.memories for entry in archived_plans(store)] == [6]

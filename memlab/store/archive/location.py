@@ -191,7 +191,7 @@ def missing_archive(location: ArchiveLocation) -> ArchiveError:
             f"there is no store {location.store} and no archive {location.path}; check the path"
         )
     return ArchiveError(
-        f"there is no archive {location.path}: no plan has taken anything out of "
+        f"there is no archive {location.path}: memlab has deleted nothing of "
         f"{location.store}; check the path"
     )
 

@@ -437,7 +437,7 @@ class ClaudeCode(FolderSource):
             )
         else:
             remedy = (
-                "whether it named more is not known: neither git nor copies would know; "
+                "not known whether it named more: there is neither git nor a copy; "
                 f"{command('index', self.name)} shows a line for each file"
             )
         if moment.index is None and self.history().index:

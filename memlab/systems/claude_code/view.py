@@ -320,7 +320,7 @@ class FolderView:
         cut_chars = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs.values())
         cut_files = self.said["cut_files"]
         if cut_files:
-            cut_words = f"of {named} named files stand below what is loaded"
+            cut_words = f"of {named} named files are below the loaded part of the index"
         else:
             cut_words = f"of {self.said['lines']:,} lines of {INDEX} stand below what is loaded"
         cut_lines = [
@@ -333,15 +333,14 @@ class FolderView:
                 "front_matter",
                 broken,
                 f"of {files} files have front matter that is no YAML and was read line by line",
-                f"that of all {files} files is YAML, or there is none",
-                "put a value that holds a colon or a bracket in quotes",
+                f"all {files} files have YAML front matter, or none",
+                "quote values that contain a colon or a bracket",
             ),
             _trouble(
                 "types",
                 doubtful,
-                f"of {files} files do not say plainly of what type they are, and count as "
-                "load-bearing",
-                f"the type of all {files} files is plain, or none is said",
+                f"of {files} files have an unclear type, and count as load-bearing",
+                f"all {files} files have a known type, or none",
                 SETTLE,
             ),
             _trouble(
@@ -349,8 +348,8 @@ class FolderView:
                 dangling,
                 f"links of {INDEX} lead to no file",
                 f"every link of {INDEX} leads to a file",
-                f"write the files, or see {command('index', self.folder)}: it takes out the lines "
-                "that name nothing else",
+                f"restore the files, or run {command('index', self.folder)}: it removes lines that "
+                "name no other file",
             ),
             _trouble(
                 "unlisted",
@@ -371,15 +370,14 @@ class FolderView:
                 cut_files or cut_lines,
                 cut_words,
                 f"the lines of all {named} named files are loaded",
-                f"{command('index', self.folder)} moves up what was read most; take some out by "
-                f"hand: {command('show', self.folder)} lists them",
+                f"{command('index', self.folder)} moves up the lines that were read most; "
+                f"{command('show', self.folder)} lists those to remove by hand",
             )._replace(chars_cut=cut_chars or len(index.text) - len(index.loaded)),
             _trouble(
                 "sub_folders",
                 self.below,
-                "Markdown files lie in folders below and are read by no command, so no number here "
-                "speaks of them",
-                "no Markdown file lies in a folder below",
+                "Markdown files are in sub-folders; they are neither read nor counted",
+                "no Markdown file is in a sub-folder",
                 "move them up beside the index, and change their links, to have them counted, "
                 "sized and kept copies of",
             ),
@@ -442,7 +440,7 @@ class FolderView:
             ("held", "held", "files are named by a hub too, so no plan takes them"),
             ("doubtful", "doubtful", f"files count as load-bearing; {SETTLE}"),
             ("retired", "retired", f"files, named by {RETIRED}"),
-            ("cut", "cut_files", "named files stand below what is loaded"),
+            ("cut", "cut_files", "named files are below the loaded part of the index"),
             ("below", "below", "Markdown files in folders below are not read as memories"),
             ("not read", "not_read", "links, folders and other files"),
             ("sections", "sections", f"sections of {INDEX}, which is itself the memory; read-only"),

@@ -169,8 +169,8 @@ class MemoryItems(base.Source):
     def without_reads(self) -> str:
         """Return the message that explains how an agent's runtime writes a read log."""
         return (
-            f"{self.name} is an agent's own store, which writes down no reads; give it a log: "
-            "SqliteMemoryStore(path, access_log=memlab.AccessLog('reads.log'))"
+            f"{self.name} holds no record of reads. Let the agent's runtime write one: "
+            "SqliteMemoryStore(path, access_log=memlab.AccessLog('reads.jsonl'))"
         )
 
     def _check_file(self) -> None:
