@@ -333,7 +333,7 @@ EXAMPLES: Final = {
 }
 """An example of each setting by its key, as TOML."""
 _FIELDS: Final = {key: name for name, key in KEYS.items()}
-NOTHING: Final = Settings()
+NO_SETTINGS: Final = Settings()
 """Settings of a store without a file."""
 
 
@@ -360,7 +360,7 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
     except _StrangersError as error:
         return Settings(file=file, name=name, not_obeyed=str(error))
     if text is None:
-        return NOTHING
+        return NO_SETTINGS
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, too

@@ -17,7 +17,7 @@ import memlab
 from memlab.errors import MemlabError, SettingsError
 from memlab.policies.named import as_setting, policy_in
 from memlab.remembering import with_settings
-from memlab.settings import FILE, NOTHING, Settings, read_settings
+from memlab.settings import FILE, NO_SETTINGS, Settings, read_settings
 from memlab.sources.opening import open_source, remember, settings_of
 from tests.support.claude_store import memory
 from tests.support.programs import forked
@@ -66,7 +66,7 @@ def test_every_setting_is_read_and_a_stores_own_come_before_those_of_its_folder(
     other, third = (settings_in(tmp_path, WHOLE, name) for name in ("other.db", "third.db"))
     assert (other.target, other.keep_recent, other.policy is None) == (0.8, None, False)
     assert (third.target, third.policy) == (0.8, None)
-    assert read_settings(tmp_path / "nowhere", "memory.db") is NOTHING
+    assert read_settings(tmp_path / "nowhere", "memory.db") is NO_SETTINGS
 
 
 def test_a_number_that_was_found_says_when_at_how_many_and_until_how_many(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_of_many_that_are_written_at_once_each_is_there(tmp_path: Path) -> None:
 
 def test_a_store_in_memory_has_no_settings_and_nowhere_to_keep_them() -> None:
     with memlab.SqliteMemoryStore(":memory:") as opened:
-        assert settings_of(open_source(opened)) is NOTHING
+        assert settings_of(open_source(opened)) is NO_SETTINGS
         with pytest.raises(MemlabError, match="no folder to keep settings in"):
             remember(open_source(opened), RECENT)
 

@@ -27,7 +27,7 @@ from memlab.evidence.reads import Log, log_option, reads_in
 from memlab.evidence.references import references_and_counts
 from memlab.frame.labelling import short_name
 from memlab.frame.loading import expect_log, expect_memories, expect_references, load
-from memlab.settings import NOTHING
+from memlab.settings import NO_SETTINGS
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import counted
@@ -106,7 +106,7 @@ class StoreHistory(LoadedHistory):
         self.only_log = only_log
         self._given_log = log
         self._call = call
-        self.settings = NOTHING
+        self.settings = NO_SETTINGS
         if isinstance(memories, pd.DataFrame):
             expect_memories(memories, call=call)
             self._snapshot = _Snapshot(None, frame=memories)

@@ -28,7 +28,7 @@ from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
 from memlab.fleet.workers import FleetTask, Progress, Runner
 from memlab.frame.fields import Floats
-from memlab.settings import NOTHING
+from memlab.settings import NO_SETTINGS
 from memlab.sizing import advise, prepare_sizing
 from memlab.sizing.goal import SizingGoal
 
@@ -407,7 +407,7 @@ def size(  # noqa: PLR0913 - each parameter is a separate option
         If `target`, `token_budget` or `until` is out of range.
     """
     goal = {"target": target, "token_budget": token_budget, "until": until}
-    SizingGoal.of(NOTHING, **goal)  # raise once for a bad argument, instead of for each store
+    SizingGoal.of(NO_SETTINGS, **goal)  # raise once for a bad argument, instead of for each store
     members = members_of(sources)
     if cohort is None:
         cohort = cohort_of(members, runner=runner)

@@ -20,7 +20,7 @@ from memlab.errors import (
     UnsafeDeletionError,
 )
 from memlab.remembering import template_of, write_settings, write_template
-from memlab.settings import FILE, NOTHING, Settings, read_settings
+from memlab.settings import FILE, NO_SETTINGS, Settings, read_settings
 from memlab.sources.base import DATABASES, Source
 from memlab.sources.recognition import Evidence, Strength
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
@@ -446,7 +446,7 @@ def settings_of(source: Source) -> Settings:
     """Return the settings of a store in ``memlab.toml``, read once; empty ones without a file."""
     if source.settings is None:
         place = settings_place(source)
-        source.settings = NOTHING if place is None else read_settings(*place)
+        source.settings = NO_SETTINGS if place is None else read_settings(*place)
     return source.settings
 
 

@@ -30,7 +30,7 @@ from memlab.growth.alerts import facts_of
 from memlab.growth.context import PARTS, part_names, parts_of
 from memlab.lazy import import_extra
 from memlab.policies import KeepRecent
-from memlab.settings import NOTHING, Settings
+from memlab.settings import NO_SETTINGS, Settings
 from memlab.sizing import Advice
 from memlab.sources.base import Source
 from memlab.sources.capabilities import TODAY
@@ -57,7 +57,7 @@ def decision_record(
     plan: "Plan",
     *,
     now: datetime,
-    settings: Settings = NOTHING,
+    settings: Settings = NO_SETTINGS,
     plan_file: Path | None = None,
     receipt: "Receipt | None" = None,
 ) -> str:

@@ -23,7 +23,7 @@ from memlab.evidence.past import Memories, present_rows, source_of
 from memlab.evidence.store_history import with_references
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.lazy import import_extra
-from memlab.settings import NOTHING, NUMBERS, SIZED, Sized
+from memlab.settings import NO_SETTINGS, NUMBERS, SIZED, Sized
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
 from memlab.sizing.goal import SizingGoal
 from memlab.sources.opening import open_source, remember, settings_of
@@ -370,7 +370,7 @@ def explore(
     MemlabError
         If the store cannot be read, or the extra ``lab`` is not installed.
     """
-    settings = NOTHING
+    settings = NO_SETTINGS
     opened = source_of(source)
     if opened is not None:
         settings = settings_of(opened)
