@@ -509,9 +509,9 @@ def _wrong_of(
     facts = source.facts_of(record)
     name = named.memory_id
     if fate in (plans.DELETES, plans.RETIRES):
-        if not may_be_load_bearing and source.is_load_bearing(facts, unsure=True):
+        if not may_be_load_bearing and source.is_load_bearing(facts, if_invalid=True):
             return f"names {facts.memory_id!r}, which is load-bearing"
-    elif fate == plans.SUPERSEDES and not source.is_load_bearing(facts, unsure=False):
+    elif fate == plans.SUPERSEDES and not source.is_load_bearing(facts, if_invalid=False):
         return f"names {facts.memory_id!r}, which is not load-bearing"
     if facts.memory_id != name:
         return f"calls {facts.memory_id!r} by the name of {name!r}"

@@ -373,7 +373,7 @@ def _undo_recovery(request: _Request, entry: Entry) -> Restored:
         load_bearing = set[Key]()
         current = dict[Key, bytes]()
         for key, record in writer.records(keys):
-            if source.is_load_bearing(source.facts_of(record), unsure=True):
+            if source.is_load_bearing(source.facts_of(record), if_invalid=True):
                 load_bearing.add(key)
             else:
                 current[key] = record
@@ -467,7 +467,7 @@ def _retired_before(change: PlannedChange) -> dict[Key, str]:
     source = change.source
     retired = {memory.key: memory.memory_id for memory in change.plan.returns}
     for key, record in change.writer.records(list(retired)):
-        if source.is_load_bearing(source.facts_of(record), unsure=True):
+        if source.is_load_bearing(source.facts_of(record), if_invalid=True):
             del retired[key]
     return retired
 

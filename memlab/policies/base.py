@@ -367,11 +367,11 @@ def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> 
     the time so, and ``bench_compare.py`` half of it.
     """
     kept = []
-    unsure = np.arange(len(size))
+    undecided = np.arange(len(size))
     while True:
-        values = keys[0][unsure]
-        sizes = size[unsure]
-        count = len(unsure)
+        values = keys[0][undecided]
+        sizes = size[undecided]
+        count = len(undecided)
         margin = max(UNSORTED, count // UNSORTED)
         if count <= 4 * margin:
             break
@@ -381,18 +381,18 @@ def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> 
         is_above = values > upper
         is_beside = values >= lower
         if sizes[is_above].sum() > room:
-            unsure = unsure[is_above]
+            undecided = undecided[is_above]
         elif sizes[is_beside].sum() > room:
             room -= int(sizes[is_above].sum())
-            kept.append(unsure[is_above])
-            unsure = unsure[is_beside & ~is_above]
+            kept.append(undecided[is_above])
+            undecided = undecided[is_beside & ~is_above]
         else:
             room -= int(sizes[is_beside].sum())
-            kept.append(unsure[is_beside])
-            unsure = unsure[~is_beside]
-        if len(unsure) > count // 2:
+            kept.append(undecided[is_beside])
+            undecided = undecided[~is_beside]
+        if len(undecided) > count // 2:
             break
-    order = unsure[lowest_first([key[unsure] for key in keys])][::-1]
+    order = undecided[lowest_first([key[undecided] for key in keys])][::-1]
     kept.append(order[np.cumsum(size[order]) <= room])
     return np.concatenate(kept)
 

@@ -397,12 +397,12 @@ class Source(ABC):
             memory_id=row["memory_id"], kind=row["kind"], tags_json=tags, title=row["title"]
         )
 
-    def is_load_bearing(self, facts: Facts, *, unsure: bool) -> bool:
-        """Return whether a memory is never deleted or retired; `unsure` if its tags are invalid."""
+    def is_load_bearing(self, facts: Facts, *, if_invalid: bool) -> bool:
+        """Return whether a memory is load-bearing; `if_invalid` if its tags cannot be read."""
         try:
             return _is_load_bearing(facts.kind, facts.tags_json, self.protected)
         except ValueError:
-            return unsure
+            return if_invalid
 
     def without_usage(self, record: bytes) -> bytes:
         """Return a record without the fields that use alone changes.

@@ -101,7 +101,7 @@ def _sizes_by_digest(source: Source) -> dict[str, int]:
 def _contents(source: Source, reader: Reader) -> Iterator[bytes]:
     """Yield the content of each prunable memory that has a text."""
     for _, record in reader.records(_keys(reader)):
-        is_load_bearing = source.is_load_bearing(source.facts_of(record), unsure=True)
+        is_load_bearing = source.is_load_bearing(source.facts_of(record), if_invalid=True)
         if not is_load_bearing and not source.is_empty(record):
             yield source.content_for_digest(record)
 
