@@ -127,7 +127,7 @@ def test_what_is_wrong_is_told_with_its_line(
         settings_in(tmp_path, text)
 
 
-NO_SETTINGS: dict[str, Callable[[Path], object]] = {
+INVALID_FILES: dict[str, Callable[[Path], object]] = {
     "is not TOML": lambda file: file.write_text("target = 0.9\ntarget = 0.8\n"),
     "is not TOML: ": lambda file: file.write_text("x = " + "[" * 100_000),
     "is not TOML: Exceeds": lambda file: file.write_text("target = " + "9" * 5_000),
@@ -137,10 +137,10 @@ NO_SETTINGS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("words", NO_SETTINGS)
+@pytest.mark.parametrize("words", INVALID_FILES)
 def test_a_file_that_is_no_settings_is_told_by_name(tmp_path: Path, words: str) -> None:
     (tmp_path / "elsewhere").write_text('protected_tags = ["pinned"]\n')
-    NO_SETTINGS[words](tmp_path / FILE)
+    INVALID_FILES[words](tmp_path / FILE)
     with pytest.raises(SettingsError, match=rf"{FILE} .*{words}"):
         read_settings(tmp_path, "memory.db")
 

@@ -31,8 +31,7 @@ from memlab import columns as c
 from memlab.evidence import use_times
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.references import find_references
-from memlab.evidence.usage import FEWEST as FEWEST_FOR_A_VERDICT
-from memlab.evidence.usage import share_with_limits
+from memlab.evidence.usage import MIN_READS, share_with_limits
 from memlab.frame.fields import Flags
 from memlab.frame.loading import load
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
@@ -195,7 +194,7 @@ def measure_limits(folder: Path, *, every_hit: bool, silent: bool) -> None:
         for cut in (share * len(life) for share in CUTS):
             for share in LADDER:
                 before = reads_between(life, share, GROWN * cut, cut, silent=silent)
-                if before is None or len(before[0]) < FEWEST_FOR_A_VERDICT[0]:
+                if before is None or len(before[0]) < MIN_READS:
                     break
                 found, day = before
                 if found.mean() >= TARGET:

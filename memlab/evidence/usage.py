@@ -34,8 +34,10 @@ the variance of one read. ``bench_activation.py --between`` measures .03 to .07 
 The rest is a margin: if only best hits count, 82 % of cuts reached a limit that promises 90 %."""
 AS_GOOD: Final = 0.05
 """Largest gain of use over age at which age is enough."""
-FEWEST: Final = (20, 10)
-"""Smallest numbers of reads and of days with reads for a verdict."""
+MIN_READS: Final = 20
+"""Smallest number of reads for a verdict."""
+MIN_DAYS: Final = 10
+"""Smallest number of days with reads for a verdict."""
 
 TIMES: Final = ("never", "once", "twice", "three or four times", "five times or more")
 """Groups of memories by the number of days on which they had been read."""
@@ -210,8 +212,7 @@ def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
 def verdict_of(reads: int, days: int, gain: tuple[float, float, float]) -> UsageVerdict:
     """Return the verdict from the number of reads, of days with reads, and `gain_of`."""
     _, low, high = gain
-    fewest_reads, fewest_days = FEWEST
-    if reads < fewest_reads or days < fewest_days:
+    if reads < MIN_READS or days < MIN_DAYS:
         return "too-few-reads"
     if high <= AS_GOOD:
         return "age"

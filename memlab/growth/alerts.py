@@ -178,14 +178,14 @@ def _never_read(look: Look) -> _Findings:
     if log is None or not look.start:
         return
     from memlab.evidence.reads import reading_chances
-    from memlab.evidence.usage import FEWEST
+    from memlab.evidence.usage import MIN_DAYS, MIN_READS
     from memlab.frame import load
 
     frame = load(look.source, on_bad_row="keep")
     chance = reading_chances(frame, log)
     loaded = frame[c.ACTIVE] & frame.get(c.LOADED_AT_START, default=True)
     reads = log[log[c.MEMORY_ID].isin(frame.loc[loaded, c.MEMORY_ID])]
-    if len(reads) < FEWEST[0] or reads[c.AT].dt.date.nunique() < FEWEST[1]:
+    if len(reads) < MIN_READS or reads[c.AT].dt.date.nunique() < MIN_DAYS:
         return
     unread = frame[loaded & frame[c.PRUNABLE] & (chance == "unread")]
     tokens = int(unread[c.TOKENS].sum())

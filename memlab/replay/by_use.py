@@ -12,7 +12,7 @@ from memlab import columns as col
 from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.store_history import with_references
-from memlab.evidence.usage import FEWEST, share_with_limits
+from memlab.evidence.usage import MIN_READS, share_with_limits
 from memlab.frame.fields import Flags, Floats, Times
 from memlab.policies import Activation, Policy, TokenBudget
 from memlab.replay.life import ReplayHistory, life_of, reads_leave_no_trace
@@ -85,7 +85,7 @@ class BudgetByUse(DisplayMixin):
     @property
     def is_better(self) -> bool:
         """Whether to retire by use: there is a budget at which use serves more than age."""
-        if self.reads < FEWEST[0] or self.budget is None:
+        if self.reads < MIN_READS or self.budget is None:
             return False
         row = self.table.loc[self.budget]
         return bool(row["newest"] < row["served"])
@@ -93,7 +93,7 @@ class BudgetByUse(DisplayMixin):
     @property
     def answer(self) -> str:
         """The recommendation in one line."""
-        if self.reads < FEWEST[0]:
+        if self.reads < MIN_READS:
             few = f"{counted(self.reads, 'reads')} since three quarters of it were written"
             return f"too few reads to say to how many tokens this store could retire: {few}"
         if self.budget is None:

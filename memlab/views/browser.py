@@ -297,9 +297,9 @@ class MemoryBrowser(DisplayMixin):
                 chart.observe(self._marks_changed, names="selected")
         self.grid.observe(self._selection_changed, names="selected_rows")
         self.all_button.on_click(lambda _: self.show_all())
-        self.plan_button.on_click(self._plan_asked)
-        self.delete_button.on_click(self._deletion_asked)
-        self.undo_button.on_click(self._undo_asked)
+        self.plan_button.on_click(self._plan_clicked)
+        self.delete_button.on_click(self._deletion_clicked)
+        self.undo_button.on_click(self._undo_clicked)
 
     def _period_changed(self, _: Any) -> None:
         """Draw the range of time on the curve, and filter the grid."""
@@ -436,7 +436,7 @@ class MemoryBrowser(DisplayMixin):
         text = str(self._bodies.get(memory_id, ""))
         return "\n".join(for_terminal(line) for line in text.splitlines())
 
-    def _plan_asked(self, _: Any) -> None:
+    def _plan_clicked(self, _: Any) -> None:
         """Show the plan of the selected memories and its cost, and offer to apply it."""
         source = self._history.source
         if source is None:
@@ -477,7 +477,7 @@ class MemoryBrowser(DisplayMixin):
             words.append(f"and {hidden:,} more selected memories stay")
         return words
 
-    def _deletion_asked(self, _: Any) -> None:
+    def _deletion_clicked(self, _: Any) -> None:
         """Apply the plan that is shown, and offer to undo it."""
         made = self._shown_plan
         if made is None:
@@ -495,7 +495,7 @@ class MemoryBrowser(DisplayMixin):
         self._filter()
         self._show_plan(f"{receipt}\n\n{_DELETED}")
 
-    def _undo_asked(self, _: Any) -> None:
+    def _undo_clicked(self, _: Any) -> None:
         """Restore what the last deletion of this browser took out."""
         if not self._deletions:
             return

@@ -38,14 +38,14 @@ def draw_section(section: str, findings: "Findings") -> "Iterator[Chart]":
             yield draw(name, findings)
 
 
-def _growth(charts: Any, findings: "Findings", **how: Any) -> Any:
+def _growth(charts: Any, findings: "Findings", **options: Any) -> Any:
     """Draw the growth of the store."""
-    return charts.plot_growth(growth.growth_curve(findings.evidence.past), **how)
+    return charts.plot_growth(growth.growth_curve(findings.evidence.past), **options)
 
 
 def _before_after(charts: Any, findings: "Findings") -> Any:
     """Draw the boot context before and after the cap; raise a MemlabError if none fits."""
-    if findings.cap is None and findings.asked.token_budget is not None:
+    if findings.cap is None and findings.goal.token_budget is not None:
         raise MemlabError(
             "no cap fits the budget, so that there is no after; name one with --keep-recent"
         )
@@ -78,23 +78,23 @@ def _boot_over_time(charts: Any, findings: "Findings") -> Any:
     caps = findings.advice.likely, findings.advice.keep_recent, findings.cap
     known = sorted({cap for cap in caps if cap is not None})
     timeline = sizing.boot_over_time(findings.evidence.past, known)
-    budget = findings.asked.token_budget
+    budget = findings.goal.token_budget
     return charts.plot_boot_over_time(timeline, budget=budget, advice=findings.advice)
 
 
 def _law(charts: Any, findings: "Findings") -> Any:
     """Draw the law of public projects, and the store's caps along its history."""
-    target = findings.asked.target
+    target = findings.goal.target
     store = findings.evidence
     lines = evidence.law_lines(
         target, evidence="reads" if findings.sizing.reads > 0.5 else "references"
     )
-    caps = sizing.caps_along(store.past, store.references, share=target, until=findings.asked.until)
+    caps = sizing.caps_along(store.past, store.references, share=target, until=findings.goal.until)
     return charts.plot_law(lines, store=caps)
 
 
 def _comparison(charts: Any, findings: "Findings") -> Any:
-    """Draw what policies serve and cost."""
+    """Draw the share of references that policies serve, against their cost."""
     past = findings.evidence.past
     references = findings.evidence.references
     return charts.plot_comparison(replay.summarise(past, references, _replays(findings)))
@@ -124,28 +124,29 @@ def _replays(findings: "Findings") -> "list[replay.Replay]":
 CHARTS: Final = {
     "boot-context": Drawing(
         "what an agent loads at every start",
-        lambda charts, found: charts.plot_boot_context(
-            growth.boot_context(found.present), links=found.lists
+        lambda charts, findings: charts.plot_boot_context(
+            growth.boot_context(findings.present), links=findings.lists
         ),
         "loaded",
     ),
     "growth": Drawing("how prunable and load-bearing memories grew", _growth, "grown"),
     "growth-tokens": Drawing(
-        "how their tokens did", lambda charts, found: _growth(charts, found, measure="tokens")
+        "how their tokens did", lambda charts, findings: _growth(charts, findings, measure="tokens")
     ),
     "backlog": Drawing(
-        "what lies beyond a cap", lambda charts, found: _growth(charts, found, cap=found.cap)
+        "what lies beyond a cap",
+        lambda charts, findings: _growth(charts, findings, cap=findings.cap),
     ),
     "before-after": Drawing("what a cap would change today", _before_after, "effect"),
     "age-ranks": Drawing("how far back references reach", _age_ranks, "references"),
     "age-or-use": Drawing(
         "whether what was read often, or is new, is read next",
-        lambda charts, found: charts.plot_age_or_use(found.usage),
+        lambda charts, findings: charts.plot_age_or_use(findings.usage),
         "usage",
     ),
     "reads-served": Drawing(
         "what share of reads the newest and the most active serve",
-        lambda charts, found: charts.plot_reads_served(found.usage),
+        lambda charts, findings: charts.plot_reads_served(findings.usage),
         "usage",
     ),
     "cap-curve": Drawing(
@@ -157,7 +158,7 @@ CHARTS: Final = {
     ),
     "backtest": Drawing(
         "caps chosen earlier, beside those that it took",
-        lambda charts, found: charts.plot_backtest(found.backtest),
+        lambda charts, findings: charts.plot_backtest(findings.backtest),
         "record",
     ),
     "law": Drawing("how the cap grows, in public projects and in this store", _law),

@@ -113,8 +113,8 @@ class Findings(Recommendation):
     @property
     def cap(self) -> int | None:
         """The cap of the report: the requested one, else the recommended, else the budget's."""
-        if self.asked.keep_recent is not None:
-            return self.asked.keep_recent
+        if self.goal.keep_recent is not None:
+            return self.goal.keep_recent
         if self.advice.keep_recent is not None:
             return self.advice.keep_recent
         return self.advice.budget_cap
@@ -137,7 +137,7 @@ class Findings(Recommendation):
     def usage(self) -> AgeOrUse:
         """The comparison of age and use as predictors of reads, even without an access log."""
         evidence = self.evidence
-        return age_or_use(evidence.past, evidence.references, confidence=self.asked.confidence)
+        return age_or_use(evidence.past, evidence.references, confidence=self.goal.confidence)
 
     @cached_property
     def effect(self) -> CapEffect | None:
@@ -165,7 +165,7 @@ class Findings(Recommendation):
 
 
 def examine(
-    memories: Memories, *, log: Log = None, now: datetime | None = None, **asked: Any
+    memories: Memories, *, log: Log = None, now: datetime | None = None, **options: Any
 ) -> Findings:
     """Read a store and its access log once, and return the findings of a report.
 
@@ -177,7 +177,7 @@ def examine(
         An access log.
     now : datetime, optional
         The current time, with a time zone; by default the clock's.
-    **asked
+    **options
         ``keep_recent``, ``target``, ``token_budget``, ``confidence`` and ``until``; by default
         those of the store's settings.
 
@@ -189,7 +189,7 @@ def examine(
     evidence = StoreHistory.of(
         memories, log, call="memlab.views.examine", now=now
     ).with_references()
-    goal = SizingGoal.of(evidence.settings, **asked)
+    goal = SizingGoal.of(evidence.settings, **options)
     sizing, advice = recommend(evidence.past, evidence.references, goal, tokens=False)
     summary = summarize(evidence.past, now=evidence.now)
     return Findings(evidence, goal, sizing, advice, summary=summary)

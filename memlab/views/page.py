@@ -167,7 +167,7 @@ class Report(DisplayMixin):
         return self.findings.next_steps()[:1]
 
 
-def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
+def report(  # noqa: PLR0913 - each parameter is a separate option
     frame: Memories,
     output: str | PathLike[str] = "memlab-report.html",
     *,

@@ -126,10 +126,10 @@ class SizingPanel:
         self._show()
         self.slider.observe(self._slider_moved, names="value")
         self.keep_recent.observe(self._cap_changed, names="value")
-        self.target.observe(self._question_changed, names="value")
-        self.token_budget.observe(self._question_changed, names="value")
-        self.use_recommended.on_click(self._recommended_asked)
-        self.save.on_click(self._save_asked)
+        self.target.observe(self._goal_changed, names="value")
+        self.token_budget.observe(self._goal_changed, names="value")
+        self.use_recommended.on_click(self._recommended_clicked)
+        self.save.on_click(self._save_clicked)
 
     @property
     def cap(self) -> int:
@@ -229,19 +229,19 @@ class SizingPanel:
         self.slider.stand_at(change["new"])
         self._show()
 
-    def _question_changed(self, _: Any) -> None:
+    def _goal_changed(self, _: Any) -> None:
         """Compute the recommendation for the new target or budget, and show it."""
         self.advice = advise(
             self._sizing, target=self.target.value, token_budget=self.token_budget.value
         )
         self._show()
 
-    def _recommended_asked(self, _: Any) -> None:
+    def _recommended_clicked(self, _: Any) -> None:
         """Select the recommended cap."""
         if self.advice.keep_recent is not None:
             self.keep_recent.value = self.advice.keep_recent
 
-    def _save_asked(self, _: Any) -> None:
+    def _save_clicked(self, _: Any) -> None:
         """Save the cap, the target and the budget; a recommended cap with its horizon."""
         cap = self.cap
         advice = self.advice
@@ -374,20 +374,20 @@ def explore(
     opened = source_of(source)
     if opened is not None:
         settings = settings_of(opened)
-    asked = SizingGoal.of(settings, token_budget=token_budget, until=until)
+    goal = SizingGoal.of(settings, token_budget=token_budget, until=until)
     if target is None:
-        target = min(max(asked.target, 0.5), 0.99)  # the limits of the slider
+        target = min(max(goal.target, 0.5), 0.99)  # the limits of the slider
     if not 0.5 <= arguments.share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
     past, references = with_references(source, references, call="memlab.explore")
     return SizingPanel(
-        prepare_sizing(past, references, confidence=asked.confidence, until=asked.until),
+        prepare_sizing(past, references, confidence=goal.confidence, until=goal.until),
         past,
         store=store,
         target=target,
-        token_budget=asked.token_budget,
-        usage=age_or_use(past, references, confidence=asked.confidence),
+        token_budget=goal.token_budget,
+        usage=age_or_use(past, references, confidence=goal.confidence),
     )
 
 

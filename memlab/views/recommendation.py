@@ -48,7 +48,7 @@ class Recommendation(DisplayMixin):
     ----------
     evidence : StoreHistory
         The store's past, its references, and the mentions that were not counted.
-    asked : SizingGoal
+    goal : SizingGoal
         The goal: target, budget, confidence and horizon.
     sizing : Sizing or BudgetSizing
         The store, prepared for look-ups at any cap or budget.
@@ -63,7 +63,7 @@ class Recommendation(DisplayMixin):
     """
 
     evidence: StoreHistory
-    asked: SizingGoal
+    goal: SizingGoal
     sizing: Sizing
     advice: Advice
     kept: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Recommendation(DisplayMixin):
             in_use = native.current()
         if in_use is not None:
             in_use = min(in_use, self.sizing.most)
-        numbers = self.sizing.around(*self.advice.answers, in_use, self.asked.keep_recent)
+        numbers = self.sizing.around(*self.advice.answers, in_use, self.goal.keep_recent)
         return self.sizing.at(numbers)
 
     @cached_property
@@ -88,7 +88,7 @@ class Recommendation(DisplayMixin):
         """The backtest: caps chosen at earlier cuts and what they served; None for a budget."""
         if isinstance(self.sizing, BudgetSizing):
             return None
-        return backtest_of(self.sizing, self.sizing.cuts, self.asked.target)
+        return backtest_of(self.sizing, self.sizing.cuts, self.goal.target)
 
     @cached_property
     def usage(self) -> AgeOrUse | None:
@@ -96,7 +96,7 @@ class Recommendation(DisplayMixin):
         evidence = self.evidence
         if evidence.log is None:
             return None
-        return age_or_use(evidence.past, evidence.references, confidence=self.asked.confidence)
+        return age_or_use(evidence.past, evidence.references, confidence=self.goal.confidence)
 
     @cached_property
     def by_use(self) -> "BudgetByUse | None":
@@ -112,7 +112,7 @@ class Recommendation(DisplayMixin):
         # imported here because importing policies adds a tenth to the start of a command
         from memlab.replay.by_use import budget_by_use
 
-        goal = self.asked._asdict()
+        goal = self.goal._asdict()
         del goal["keep_recent"]
         del goal["context_window"]
         budgets = budget_by_use(evidence.past, evidence.references, **goal)
@@ -156,14 +156,14 @@ class Recommendation(DisplayMixin):
             served=row["served"],
             limits=(row["low"], row["high"]),
             newest=row["newest"],
-            context_window=self.asked.context_window,
+            context_window=self.goal.context_window,
         )
 
     def sheet(self) -> TextPage:
         """Return the page that is printed. Its title is the answer."""
         advice = self.advice
         first: list[tuple[str, str]] = []
-        page = advice.sheet() if self.explain else advice.brief(self.curve, self.asked.keep_recent)
+        page = advice.sheet() if self.explain else advice.brief(self.curve, self.goal.keep_recent)
         tables = list(page.tables)
         evidence = list(self._evidence())
         if self.usage is not None and self.usage.decided:
@@ -204,7 +204,7 @@ class Recommendation(DisplayMixin):
         """Return the command line options for what the goal changes in the store's settings."""
         by_settings = SizingGoal.of(self.evidence.settings)._asdict()
         words: list[Any] = []
-        for name, value in self.asked._asdict().items():
+        for name, value in self.goal._asdict().items():
             if value != by_settings[name]:
                 words += [f"--{name.replace('_', '-')}", value]
         return words
@@ -335,7 +335,7 @@ class Recommendation(DisplayMixin):
             yield "index", words
 
 
-def size(  # noqa: PLR0913 - what is asked of a store
+def size(  # noqa: PLR0913 - each parameter is a separate option
     frame: Memories,
     *,
     target: float | None = None,
@@ -418,7 +418,7 @@ def size(  # noqa: PLR0913 - what is asked of a store
     }
     return Recommendation(
         evidence=evidence,
-        asked=goal,
+        goal=goal,
         sizing=sizing,
         advice=advice,
         kept={name: value for name, value in settings.items() if value is not None},
