@@ -267,7 +267,7 @@ def test_an_unknown_store_is_refused_with_the_known_ones(redis: RedisServer) -> 
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         ("content", b"\xff", "content .* is no UTF-8"),
         ("content", None, "content is missing"),
