@@ -1,4 +1,8 @@
-"""See an agent's memory grow, size its ``keep_recent`` cap, compact it safely, take it back."""
+"""See an agent's memory grow, size its ``keep_recent`` cap, compact it safely, take it back.
+
+The names of this module are what most users need; each package below has its own. Modules that
+stand here directly import the standard library alone, and serve every package.
+"""
 
 from typing import Any
 

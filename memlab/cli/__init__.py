@@ -1,4 +1,8 @@
-"""The command line interface: the command group, errors and exit codes."""
+"""The command line interface: the command group, errors and exit codes.
+
+A command parses its words, calls a public function and prints what it returns. What is computed and
+what a page says is decided in the packages below.
+"""
 
 import os
 import sys

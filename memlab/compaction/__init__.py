@@ -1,4 +1,4 @@
-"""Plans and their application, the archive's contents, and disk space.
+"""Changes of a store by a plan: planning, applying, restoring; and the archive's contents.
 
 What decides which memories go belongs to ``policies`` and ``sizing``; the files of an archive
 belong to ``store.archive``.

@@ -1,4 +1,9 @@
-"""What says that a memory was needed: references, access logs, other projects, the whole past."""
+"""Evidence that a memory was needed: references, reads, losses, and the prior of other projects.
+
+:class:`StoreHistory` and the past with its deleted memories are here too, because all evidence is
+about them. Evidence decides nothing: caps are chosen in ``sizing``, memories in ``policies``. How
+an agent's system records reads is in ``systems``.
+"""
 
 from memlab.lazy import lazy_names
 

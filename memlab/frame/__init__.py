@@ -1,4 +1,8 @@
-"""Loading of a store: rows of any source as labelled memories, in a frame or in arrays."""
+"""Loading of a store: rows of any source as labelled memories, in a frame or in arrays.
+
+How a system stores its rows is in ``systems``. Deleted memories, references and reads are added in
+``evidence``.
+"""
 
 from memlab.lazy import lazy_names
 

@@ -1,4 +1,8 @@
-"""The growth of a memory, and what it costs an agent to load."""
+"""The size of a store: its growth over time, what a start loads of it, and alerts about both.
+
+Only what is there is measured here. Which cap would do is asked in ``sizing``, and what a page says
+of these numbers stands in ``views``.
+"""
 
 from memlab.lazy import lazy_names
 

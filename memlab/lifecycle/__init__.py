@@ -1,4 +1,8 @@
-"""A store that enforces caps, expiry and near-duplicate rules as it is written."""
+"""A store that enforces caps, expiry and near-duplicate rules as it is written.
+
+It is for an agent's runtime, beside :class:`memlab.SqliteMemoryStore`. Changes by a reviewed plan
+are in ``compaction``.
+"""
 
 from memlab.lifecycle.guarded import LifecycleStore
 from memlab.lifecycle.signals import LifecycleStats, Trust

@@ -1,4 +1,8 @@
-"""Retention policies: whose rule it is, which memories go, and why."""
+"""Retention policies: each decides which memories of a frame go, and why.
+
+A policy opens no store and deletes nothing: plans are made and applied in ``compaction``. What a
+policy would have lost is measured in ``replay``.
+"""
 
 from memlab.lazy import lazy_names
 

@@ -1,4 +1,5 @@
-"""Base classes, opening, recognition and reading of logs, which all kinds of store share.
+"""Stores of any kind: base classes, the table of systems, recognition, and opening by name.
 
-The adapters of the systems are in the package ``systems``.
+What one system does differently is in ``systems``. What a memory means (its labels, its references)
+is decided above, in ``frame`` and ``evidence``.
 """

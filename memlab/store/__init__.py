@@ -1,4 +1,8 @@
-"""The agent's own SQLite store: reading, writing and compacting it. Standard library only."""
+"""The agent's own SQLite store, and the archive beside every store. Standard library only.
+
+An agent's runtime imports this package without any dependency. Stores of other systems are in
+``systems``, and plans in ``compaction``.
+"""
 
 from memlab.store.snapshot import copy_store
 from memlab.store.sqlite_store import ReadLog, SqliteMemoryStore

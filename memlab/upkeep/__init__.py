@@ -1,1 +1,4 @@
-"""Whether a store is well, and what is done to it every night."""
+"""The health of a store (``memlab doctor``), and its maintenance every night (``memlab maintain``).
+
+The steps that maintenance takes are elsewhere: plans in ``compaction``, settings in ``settings``.
+"""

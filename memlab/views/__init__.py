@@ -1,4 +1,8 @@
-"""A report as one page, notebooks on a store, the panel, the decision record, bundled stores."""
+"""Pages on a store: ``show``, ``size``, the report, the panel and the browser, and bundled stores.
+
+A page computes nothing that another package could: it asks ``growth``, ``sizing`` and ``replay``,
+and draws with ``charts``. Pages on a fleet are in ``fleet``.
+"""
 
 from memlab.lazy import lazy_names
 
