@@ -266,7 +266,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         at=change.now,
         staying=writer.identity_sample(memory.key for memory in plan.memories),
         watch=change.watch,
-        is_undone=partial(_is_undone, change.source),
+        is_undone=partial(_is_undone, writer),
     ):
         if plan.moves:
             # The archive records these before the store changes.
@@ -284,9 +284,9 @@ def _apply_locked(change: PlannedChange) -> Receipt:
     return replace(receipt, deleted=len(leaving), retired=retired_count, expired=len(expired))
 
 
-def _is_undone(source: Source, error: BaseException) -> bool:
+def _is_undone(writer: Writer, error: BaseException) -> bool:
     """Return whether a store is unchanged after an error during its change."""
-    return source.atomic or isinstance(error, errors.StalePlanError)
+    return writer.atomic or isinstance(error, errors.StalePlanError)
 
 
 def _record_moves(change: PlannedChange, links: Collection[Key]) -> None:

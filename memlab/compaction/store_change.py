@@ -106,7 +106,7 @@ class PlannedChange(StoreChange):
         state = self.archive.state_of(self.writer.records, entry)
         if state.is_gone:
             return True
-        if self.source.atomic or not state.absent or state.changed:
+        if self.writer.atomic or not state.absent or state.changed:
             return False
         # Some memories are deleted already. Only a source without transactions can stop half way.
         remaining = {

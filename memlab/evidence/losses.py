@@ -17,16 +17,18 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as c
+from memlab.arguments import refusal
 from memlab.clock import moment_or_now
 from memlab.evidence.past import BY_OTHERS, Deletion, exclude_archived, load_deleted, past_of, sound
 from memlab.evidence.reads import Log, reads_in
 from memlab.evidence.references import find_references
+from memlab.evidence.store_history import StoreHistory
 from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
 from memlab.frame.labelling import LoadOptions
 from memlab.frame.loading import frame_of, load
 from memlab.sources.archived import open_archived
-from memlab.sources.base import Search, Source, read_consistent
-from memlab.sources.capabilities import Loss, is_index_lost
+from memlab.sources.base import Source, read_consistent
+from memlab.sources.capabilities import Loss, RecordedSearch, is_index_lost
 from memlab.sources.opening import SourceLike, settings_of
 from memlab.sources.readers import Reader
 from memlab.store.archive import content_copies
@@ -50,7 +52,7 @@ _COVERED: Final = 0.5
 
 
 def searched_for(
-    searches: Sequence[Search],
+    searches: Sequence[RecordedSearch],
     there: pd.DataFrame,
     away: pd.DataFrame,
     since: Mapping[str, datetime],
@@ -258,7 +260,7 @@ class Losses(DisplayMixin):
         return f"{counted(len(pairs))} out of the store, and still there: {shown}{more}"
 
 
-def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
+def lost(source: SourceLike | StoreHistory, *, log: Log = None) -> pd.DataFrame:
     """Return the memories that another program deleted or emptied, those asked for since first.
 
     Losses are known from git if the store is a folder that git tracks, and from the archive if
@@ -274,8 +276,8 @@ def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
 
     Parameters
     ----------
-    source : path, URL, SqliteMemoryStore or Source
-        The store.
+    source : path, URL, SqliteMemoryStore, Source or StoreHistory
+        The store. Of a history, the store, the log and the moment are used.
     log : DataFrame, str or Path, optional
         An access log; the default is the logs in ``memlab.toml``.
 
@@ -289,7 +291,12 @@ def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
         lost index named it; ``perhaps``, its possible new name; ``reads``, ``references`` and
         ``searches`` since; ``asked``, their sum; and ``last_asked``.
     """
-    return losses_of(source, log=log).frame
+    if not isinstance(source, StoreHistory):
+        return losses_of(source, log=log).frame
+    if source.source is None:
+        raise refusal(source, "store", call="memlab.lost", name="source")
+    reads = source.log if log is None else log
+    return losses_of(source.source, log=reads, now=source.now).frame
 
 
 def losses_of(
@@ -305,7 +312,8 @@ def losses_of(
     if not (len(frame) or own):
         return Losses(opened.name, _with_needs(frame, []), {}, known_by, moved=moved)
     reads, _ = reads_in(log, settings_of(opened), call="memlab.lost", source=opened)
-    searches = list(opened.searches())
+    search_log = opened.search_log
+    searches = [] if search_log is None else list(search_log.searches())
     present = load(opened, with_body=bool(searches), on_bad_row="keep")
     _, deletions = load_deleted(opened, with_body=bool(searches))
     missing = frame[~(frame[EMPTIED] | frame[UNLISTED])]

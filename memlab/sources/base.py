@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
@@ -27,6 +26,7 @@ from memlab.sources.capabilities import (
     ExternalHistory,
     Intake,
     NativeCap,
+    SearchLog,
     StartIndex,
     StartLimit,
     Supersession,
@@ -110,13 +110,6 @@ class Facts(NamedTuple):
     title: str | None = None
 
 
-class Search(NamedTuple):
-    """A search that an agent made: its time and its query."""
-
-    at: datetime
-    words: str
-
-
 class Trouble(NamedTuple):
     """A diagnostic of a store that its owner can act on.
 
@@ -150,9 +143,6 @@ class Source(ABC):
     ----------
     scheme : str
         The scheme of its name, as in :data:`memlab.sources.opening.SYSTEMS`. Archives record it.
-    atomic : bool
-        Whether :meth:`changing` is one transaction. If not, a deletion can be interrupted half
-        way; applying the plan again completes it.
     native_cap : NativeCap or None
         The setting of its system for a cap.
     index_type : type of StartIndex, or None
@@ -185,7 +175,6 @@ class Source(ABC):
     """
 
     scheme: str
-    atomic: bool = True
     is_native_format: bool = False
     is_folder: bool = False
     revised: frozenset[str] = frozenset()
@@ -206,6 +195,11 @@ class Source(ABC):
             return None
         index: StartIndex = self.index_type(self)
         return index
+
+    @property
+    def search_log(self) -> SearchLog | None:
+        """The searches of its agents; None for most systems, which do not record the queries."""
+        return None
 
     @property
     def external_history(self) -> ExternalHistory:
@@ -361,8 +355,9 @@ class Source(ABC):
     def changing(self) -> AbstractContextManager[Writer]:
         """Open the source for a change that is durable when the block ends.
 
-        If the block raises, an atomic source is unchanged. A source that memlab only reads does not
-        implement this method; its :attr:`read_only_reason` may name the alternative.
+        If the block raises and the writer is atomic, the store is unchanged. A source that memlab
+        only reads does not implement this method; its :attr:`read_only_reason` may name the
+        alternative.
 
         Raises
         ------
@@ -486,10 +481,6 @@ class Source(ABC):
     def siblings(self) -> "Sequence[Source]":
         """Return the stores of other projects that lie beside it; none for most systems."""
         return ()
-
-    def searches(self) -> Iterator[Search]:
-        """Yield the recorded searches. Most systems do not record the queries."""
-        return iter(())
 
     def content_for_digest(self, record: bytes) -> bytes:
         """Return the part of a record that changes when the memory is written."""

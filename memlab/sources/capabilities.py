@@ -391,6 +391,21 @@ class StartLimit(NamedTuple):
     words: str
 
 
+class RecordedSearch(NamedTuple):
+    """A search that an agent made: its time and its query."""
+
+    at: datetime
+    words: str
+
+
+class SearchLog(ABC):
+    """The record of the searches that agents made in a store."""
+
+    @abstractmethod
+    def searches(self) -> Iterator[RecordedSearch]:
+        """Yield the searches of agents, in the order of the record."""
+
+
 class Capable(Protocol):
     """The part of a source that :func:`require` uses."""
 

@@ -161,6 +161,9 @@ class Writer(Reader):
 
     Attributes
     ----------
+    atomic : bool
+        Whether the change is one transaction. If not, a deletion can be interrupted half way;
+        applying the plan again completes it.
     likely_cause : str
         The likely cause if a change affects other memories than intended; part of messages.
     rows_left_out : mapping of str to int
@@ -171,6 +174,7 @@ class Writer(Reader):
         By file name: the index files to restore if they are as the plan left them.
     """
 
+    atomic: ClassVar[bool] = True
     likely_cause: ClassVar[str] = "somebody else who writes to the store"
     rows_left_out: Mapping[str, int] = _NONE
     entries_left: Sequence[Key] = ()

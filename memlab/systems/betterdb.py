@@ -67,7 +67,6 @@ _SHAPE: Final = shapes.fields(
 class Betterdb(ServerSource):
     """The memories of one BetterDB store on a server."""
 
-    atomic = False
     usage_fields = (*(name.decode() for name in _OF_USE), ENDS)
     native_cap = NativeCap("max_items_per_scope=%d")
     """The constructor argument that sets BetterDB's cap. The settings on the server are read only
@@ -259,6 +258,8 @@ class HashReader(readers.Reader):
 
 class BetterdbWriter(HashReader, readers.Writer):
     """Changes memories on a server in atomic batches."""
+
+    atomic = False
 
     def __init__(self, line: Line, source: Betterdb) -> None:
         super().__init__(line, source)

@@ -14,7 +14,8 @@ from memlab.clock import today
 from memlab.errors import StoreError
 from memlab.files import read_end
 from memlab.sources import reads
-from memlab.sources.base import Search, Trouble
+from memlab.sources.base import Trouble
+from memlab.sources.capabilities import RecordedSearch, SearchLog
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import Found as FoundNote
 from memlab.sources.folder.source import NotesSource, known_since, note_of
@@ -240,17 +241,29 @@ class OpenClaw(NotesSource):
         """Return the message for a workspace without a log of searches."""
         return f"{self.path / _LOGS[0]} is not there: OpenClaw has recorded no search here yet"
 
-    def searches(self) -> Iterator[Search]:
-        """Yield the searches of agents, without those of background sweeps."""
-        for event in _events(LineReader(logs_of(self.path))):
-            at = reads.moment(event.get("timestamp"))
-            words = reads.text(event.get("query"))
-            if words and at is not None and not words.startswith(_SWEEP):
-                yield Search(at, words)
+    @property
+    def search_log(self) -> "EventLog":
+        """The logged searches."""
+        return EventLog(self.path)
 
     def _records_all(self) -> bool:
         """Return whether the end of a log has events for hits on undated notes."""
         return any(SKIPPED.encode() in read_end(log, 2**22) for log in logs_of(self.path))
+
+
+class EventLog(SearchLog):
+    """The searches in the logs of a workspace."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+
+    def searches(self) -> Iterator[RecordedSearch]:
+        """Yield the searches of agents, without those of background sweeps."""
+        for event in _events(LineReader(logs_of(self.workspace))):
+            at = reads.moment(event.get("timestamp"))
+            words = reads.text(event.get("query"))
+            if words and at is not None and not words.startswith(_SWEEP):
+                yield RecordedSearch(at, words)
 
 
 def _length_of_index(moment: FolderMoment) -> int:

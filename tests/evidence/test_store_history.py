@@ -1,7 +1,9 @@
 """The history of a store: its stages are computed once, and speak of one moment."""
 
 import contextlib
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,10 @@ import pandas as pd
 import pytest
 
 import memlab
-from memlab import KeepRecent, StoreHistory
+from memlab import KeepRecent, StoreHistory, compaction
 from memlab import columns as c
 from memlab.cli import main
+from memlab.errors import WrongArgumentError
 from memlab.evidence import store_history
 
 LOOKED_UP = memlab.store_path("looked_up")
@@ -142,3 +145,20 @@ def test_texts_are_loaded_on_request() -> None:
     assert c.BODY not in history.rows
     assert c.BODY in history.with_body().rows
     assert history.with_body().with_body() is not history
+
+
+def test_lost_takes_a_history(store: Path) -> None:
+    compaction.keep_copies(store)
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("DELETE FROM memory_items WHERE rowid <= 100")
+        connection.commit()
+    history = StoreHistory(store, READS)
+    found = memlab.lost(history)
+    assert len(found) == 100
+    pd.testing.assert_frame_equal(found, memlab.lost(store, log=READS))
+
+
+def test_lost_refuses_the_history_of_a_frame() -> None:
+    history = StoreHistory.from_frame(memlab.load(LOOKED_UP))
+    with pytest.raises(WrongArgumentError, match=r"memlab\.lost takes as source a store"):
+        memlab.lost(history)

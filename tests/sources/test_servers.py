@@ -19,7 +19,7 @@ from memlab.errors import MemlabError, MissingExtraError, StoreError, UnsafeDele
 from memlab.sources import valkey
 from memlab.sources.address import address_of
 from memlab.sources.opening import open_source
-from memlab.testing.conformance import delete_all, keys_of, records_of
+from memlab.testing.conformance import delete_all, is_atomic, keys_of, records_of
 from tests.sources.test_betterdb import BetterdbLab
 from tests.sources.test_memforge import MemforgeLab
 from tests.support.betterdb_store import NAME, exact
@@ -178,7 +178,7 @@ def test_a_server_that_stops_during_a_change_loses_nothing(lab: Any) -> None:
         delete_all(lab, records, watch=lambda _: lab.cut())
     lab.mend()
     # where nothing can be rolled back they are gone, and the archive of whoever asked has them
-    assert lab.exactly() == (before if open_source(lab.name).atomic else {})
+    assert lab.exactly() == (before if is_atomic(lab) else {})
 
 
 def test_a_read_only_user_is_told_which_right_is_missing(lab: Any) -> None:
