@@ -155,7 +155,9 @@ def test_lost_takes_a_history(store: Path) -> None:
     history = StoreHistory(store, READS)
     found = memlab.lost(history)
     assert len(found) == 100
-    pd.testing.assert_frame_equal(found, memlab.lost(store, log=READS))
+    assert set(found[c.DELETED_AT]) == {pd.Timestamp(history.now)}  # it was missed at this moment
+    afresh = memlab.lost(store, log=READS)
+    pd.testing.assert_frame_equal(found, afresh.assign(**{c.DELETED_AT: found[c.DELETED_AT]}))
 
 
 def test_lost_refuses_the_history_of_a_frame() -> None:
