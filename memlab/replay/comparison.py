@@ -158,6 +158,8 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         off=tuple(rule.off for rule in rules if rule.off),
         not_compared=tuple(not_compared),
         harvests=source is not None and can_harvest(source.scheme),
+        memories=len(life),
+        prunable=int(life.history.ever_prunable.sum()),
     )
 
 

@@ -63,6 +63,8 @@ class Comparison(DisplayMixin):
         Rules that cost as much as the others at no size.
     harvests : bool
         Whether its agents record their reads.
+    memories, prunable : int or None
+        Number of memories in the past, and of those that are or were prunable.
     """
 
     store: str
@@ -77,6 +79,8 @@ class Comparison(DisplayMixin):
     off: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
     harvests: bool = False
+    memories: int | None = None
+    prunable: int | None = None
 
     @property
     def fitting(self) -> pd.DataFrame:
@@ -158,6 +162,10 @@ class Comparison(DisplayMixin):
     @property
     def answer(self) -> str:
         """The rule that serves most, its cost, and whether the difference exceeds noise."""
+        if self.memories == 0:
+            return "There are no memories to compare rules on."
+        if self.memories and self.prunable == 0:
+            return f"Every memory is load-bearing ({self.memories:,}): no rule removes any."
         if not self.references:
             return "Nothing says what was needed of this store: rules differ by their cost alone."
         known = counted(self.references, "references")
@@ -186,6 +194,8 @@ class Comparison(DisplayMixin):
         if other["served"] > chosen["served"]:
             says = f"{says}, and no rule serves more beyond noise"
             return f"{says}: {other.name} serves {_points(other, 'gain')} more."
+        if other["served"] == chosen["served"]:
+            return f"{says}, the most; {other.name} serves as many."
         far = "more than noise" if other["behind_low"] > 0 else "no more than noise"
         return f"{says}, the most; {other.name} serves {self._share(other['served'])}, {far} less."
 
@@ -360,7 +370,8 @@ class Comparison(DisplayMixin):
             does = f"{command('compact', self.store)} {advised['options']} {more}".rstrip()
             what = "would retire; what is read comes back" if retire else "would delete"
             steps.append(f"{does}    shows what it {what}")
-        if not self.searched:
+        names_size = self.references < FEW and not self.harvests
+        if not self.searched and not names_size:
             steps.append(f"{command('size', self.store, *self.log)}    which cap, with evidence")
         return steps
 

@@ -11,7 +11,7 @@ from memlab.policies import ImportanceBudget, ImportanceFloor, ValueCap
 from memlab.replay import Comparison, compare, replay
 from memlab.replay.candidates import EQUAL
 from memlab.replay.noise import difference_with_limits
-from tests.support.frames import START, make_episodes, make_references
+from tests.support.frames import START, make_episodes, make_frame, make_references, row
 
 LOOKED_UP = memlab.store_path("looked_up")
 READS = LOOKED_UP.with_suffix(".reads.jsonl")
@@ -134,6 +134,28 @@ def searched(*, rows: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
     frame = frame.drop(columns=c.IMPORTANCE)
     frame.attrs[c.RECALLED] = True
     return frame, references
+
+
+NOTHING_TO_REMOVE = {
+    "empty": (0, "episodic", "There are no memories to compare rules on."),
+    "load-bearing": (12, "semantic", "Every memory is load-bearing (12): no rule removes any."),
+    "one prunable": (1, "episodic", "Nothing says what was needed of this store"),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING_TO_REMOVE)
+def test_a_store_with_nothing_to_remove_is_told_so(case: str) -> None:
+    count, kind, words = NOTHING_TO_REMOVE[case]
+    frame = make_frame(*(row(f"m{number}", kind=kind) for number in range(count)))
+    comparison = compare(frame, workers=1)
+    assert comparison.answer.startswith(words)
+    commands = [step.partition("    ")[0].split("memlab ")[-1] for step in comparison._steps()]
+    assert len(set(commands)) == len(commands)
+
+
+def test_rules_that_serve_alike_are_said_to_serve_as_many() -> None:
+    comparison = compare(memlab.store_path("two_years"), workers=1)
+    assert comparison.answer.endswith("the most; odek 286 serves as many.")
 
 
 def test_a_searched_store_gets_no_cap_at_start() -> None:

@@ -74,6 +74,13 @@ def test_files_that_no_index_names_cost_nothing(folder: Path, unlisted: int) -> 
     assert re.search(rf"unlisted +{unlisted} memories that no index names", str(beside))
 
 
+@pytest.mark.parametrize(("unlisted", "words"), [(1, "1 file that"), (2, "2 files that")])
+def test_show_counts_unlisted_files_in_words(folder: Path, unlisted: int, words: str) -> None:
+    for number in range(unlisted):
+        write_memory(folder, f"un_{number}.md", memory(f"un_{number}"))
+    assert f"{words} nothing names" in str(memlab.show(folder))
+
+
 @given(st.lists(st.sampled_from(["listed", "unlisted"]), min_size=1, max_size=30))
 @settings(max_examples=25, deadline=None)
 def test_the_law_counts_listed_memories_alone(

@@ -429,24 +429,10 @@ class FolderView:
             ("memories", f"{said['named']:,} of {said['files']:,} files are named by a line"),
             ("dated", dated or "none"),
         ]
-        for name, key, words in (
-            ("hubs", "hubs", f"files are lists of links: index as {INDEX} is, and no memories"),
-            (
-                "reached",
-                "reached",
-                "files are named by a hub alone: opened on demand, no plan takes them",
-            ),
-            ("unlisted", "unnamed", "files that nothing names: no start leads to them"),
-            ("held", "held", "files are named by a hub too, so no plan takes them"),
-            ("doubtful", "doubtful", f"files count as load-bearing; {SETTLE}"),
-            ("retired", "retired", f"files, named by {RETIRED}"),
-            ("cut", "cut_files", "named files are below the loaded part of the index"),
-            ("below", "below", "Markdown files in folders below are not read as memories"),
-            ("not read", "not_read", "links, folders and other files"),
-            ("sections", "sections", f"sections of {INDEX}, which is itself the memory; read-only"),
-        ):
-            if said[key]:
-                facts.append((name, f"{len(said[key]):,} {words}"))
+        for name, key, forms in _COUNTED_FILES:
+            count = len(said[key])
+            if count:
+                facts.append((name, f"{count:,} {forms.one if count == 1 else forms.several}"))
         if self.kept:
             facts.append(("kept", f"{len(self.kept):,} kept by name: {_first_of(self.kept)}"))
         untyped = said["without_type"]
@@ -533,6 +519,85 @@ def _first_of(names: Sequence[str]) -> str:
     """Return the first names as text, with the number of the remaining names."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
+
+
+class _Words(NamedTuple):
+    """Words after the number of files, for one file and for several."""
+
+    one: str
+    several: str
+
+
+_COUNTED_FILES: Final = (
+    (
+        "hubs",
+        "hubs",
+        _Words(
+            f"file is a list of links: index as {INDEX} is, and no memory",
+            f"files are lists of links: index as {INDEX} is, and no memories",
+        ),
+    ),
+    (
+        "reached",
+        "reached",
+        _Words(
+            "file is named by a hub alone: opened on demand, no plan takes it",
+            "files are named by a hub alone: opened on demand, no plan takes them",
+        ),
+    ),
+    (
+        "unlisted",
+        "unnamed",
+        _Words(
+            "file that nothing names: no start leads to it",
+            "files that nothing names: no start leads to them",
+        ),
+    ),
+    (
+        "held",
+        "held",
+        _Words(
+            "file is named by a hub too, so no plan takes it",
+            "files are named by a hub too, so no plan takes them",
+        ),
+    ),
+    (
+        "doubtful",
+        "doubtful",
+        _Words(f"file counts as load-bearing; {SETTLE}", f"files count as load-bearing; {SETTLE}"),
+    ),
+    ("retired", "retired", _Words(f"file, named by {RETIRED}", f"files, named by {RETIRED}")),
+    (
+        "cut",
+        "cut_files",
+        _Words(
+            "named file is below the loaded part of the index",
+            "named files are below the loaded part of the index",
+        ),
+    ),
+    (
+        "below",
+        "below",
+        _Words(
+            "Markdown file in a folder below is not read as a memory",
+            "Markdown files in folders below are not read as memories",
+        ),
+    ),
+    (
+        "not read",
+        "not_read",
+        _Words("link, folder or other file", "links, folders and other files"),
+    ),
+    (
+        "sections",
+        "sections",
+        _Words(
+            f"section of {INDEX}, which is itself the memory; read-only",
+            f"sections of {INDEX}, which is itself the memory; read-only",
+        ),
+    ),
+)
+"""Facts about counted files: name of the fact, key in :attr:`FolderView.said`, and words."""
 
 
 def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]]) -> Table:
