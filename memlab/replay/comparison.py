@@ -159,7 +159,7 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         not_compared=tuple(not_compared),
         harvests=source is not None and can_harvest(source.scheme),
         memories=len(life),
-        prunable=int(life.history.ever_prunable.sum()),
+        prunable=int(life.lifetimes.ever_prunable.sum()),
     )
 
 

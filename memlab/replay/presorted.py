@@ -24,6 +24,8 @@ class Step(Protocol):
 
     reason: str
     """Why rows go."""
+    may_take: bool
+    """Whether any row can go; a step without is not asked."""
 
     def start(self, row: int) -> None:
         """Record that a row was written."""
@@ -52,7 +54,9 @@ class Deadlines:
     def __init__(self, due: Times, reason: str, *, when_superseded: bool) -> None:
         self.reason = reason
         self._due = due.astype("datetime64[us]").astype(np.int64).tolist()
-        self._is_ever_due = (~np.isnat(due)).tolist()
+        is_ever_due = ~np.isnat(due)
+        self.may_take = bool(is_ever_due.any())
+        self._is_ever_due = is_ever_due.tolist()
         self._when_superseded = when_superseded
         self._waiting: list[tuple[int, int]] = []
         self._is_subject = bytearray(len(due))
@@ -108,6 +112,7 @@ class Ranking:
         self, rank: Ints, size: Ints, may_go: Flags, scope: Ints, *, room: int, reason: str
     ) -> None:
         self.reason = reason
+        self.may_take = bool(size.sum() > room)
         self._rank = rank.tolist()
         self._row_at = np.argsort(rank).tolist()
         self._size = size.tolist()
@@ -206,6 +211,8 @@ def gone_in_order(
     reasons = [step.reason for step in steps]
     if len(steps) > 1:
         reasons = [f"step {number}: {step.reason}" for number, step in enumerate(steps, start=1)]
+    acting = [(step, reason) for step, reason in zip(steps, reasons, strict=True) if step.may_take]
+    steps = [step for step, _ in acting]
     superseded_by: dict[int, list[int]] = {}
     for row in np.flatnonzero(end < count).tolist():
         superseded_by.setdefault(int(end[row]), []).append(row)
@@ -223,7 +230,7 @@ def gone_in_order(
                     for step in steps:
                         step.supersede(row)
         written = stop
-        for step, reason in zip(steps, reasons, strict=True):
+        for step, reason in acting:
             for row in step.gone(now):
                 is_present[row] = False
                 moments[row] = moment

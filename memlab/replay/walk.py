@@ -1,7 +1,7 @@
 """Replay of a policy over a history, and the optimal offline bound."""
 
 from bisect import bisect_right
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -409,28 +409,35 @@ class _Walk:
 
     def _apply(self, moment: int, now: datetime) -> None:
         """Apply every step of the policy at a moment."""
-        is_active = self.life.lifetimes.end > moment
+        if not self.retire:
+            for rows, reason in self._decide(moment, now):
+                self.gone[rows] = moment
+                self.step[rows] = reason
+            self.signals.applied()
+            return
         # Every retired row is decided about again, and comes back unless a step names it.
-        back = np.zeros(len(self.life), dtype=bool)
-        if self.retire:
-            back = (self.gone != NO_END) & is_active
-            self.signals.enter_again(back)
-        for number, runner in enumerate(self.runners, start=1):
-            # A list first: a runner yields while it still looks at the rows that are present.
-            for rows, reason in list(runner.gone(moment, now)):
-                self.signals.here[rows] = False
-                leaving = rows
-                if self.retire:
-                    leaving = rows[~back[rows] & is_active[rows]]
-                back[rows] = False
-                self.gone[leaving] = moment
-                self.step[leaving] = f"step {number}: {reason}" if len(self.runners) > 1 else reason
+        is_active = self.life.lifetimes.end > moment
+        back = (self.gone != NO_END) & is_active
+        self.signals.enter_again(back)
+        for rows, reason in self._decide(moment, now):
+            leaving = rows[~back[rows] & is_active[rows]]
+            back[rows] = False
+            self.gone[leaving] = moment
+            self.step[leaving] = reason
         self.signals.applied()
         for row in np.flatnonzero(back).tolist():
             self.earlier.append((row, int(self.come[row]), int(self.gone[row])))
             self.come[row] = moment
             self.gone[row] = NO_END
             self.step[row] = None
+
+    def _decide(self, moment: int, now: datetime) -> Iterator[tuple[Ints, str]]:
+        """Yield the rows that each step removes at a moment, with the reason."""
+        for number, runner in enumerate(self.runners, start=1):
+            # A list first: a runner yields while it still looks at the rows that are present.
+            for rows, reason in list(runner.gone(moment, now)):
+                self.signals.here[rows] = False
+                yield rows, f"step {number}: {reason}" if len(self.runners) > 1 else reason
 
 
 class _Night(NamedTuple):
