@@ -1,4 +1,4 @@
-"""Settings of stores in ``memlab.toml``: reading, checking and writing the file.
+"""Settings of stores in ``memlab.toml``: reading and checking them.
 
 Settings under ``[store."NAME"]`` take precedence over those at the top. The file is used only if
 the owner of the store, the caller or root owns it and nobody else may write to it.

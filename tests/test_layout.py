@@ -31,7 +31,7 @@ ORDER = [
     "base_activation",
     "settings",
     "store",
-    "remembering",
+    "settings_file",
     "sources",
     "systems",
     "frame",

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import memlab
 from memlab.errors import MemlabError, SettingsError
 from memlab.policies.named import as_setting, policy_in
-from memlab.remembering import with_settings
 from memlab.settings import FILE, NO_SETTINGS, Settings, read_settings
+from memlab.settings_file import with_settings
 from memlab.sources.opening import open_source, remember, settings_of
 from tests.support.claude_store import memory
 from tests.support.programs import forked

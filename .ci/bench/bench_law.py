@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 import fit_law
 
 from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, PosteriorSettings, ReachPrior
+from memlab.sizing.backtest import CUTS, backtest_splits, interval_inflation_of, posterior_of
 from memlab.sizing.lifetimes import Lifetimes, Ranked
-from memlab.sizing.record import CUTS, backtest_splits, interval_inflation_of, posterior_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EARLY = {"references": (250, 500, 1_000, 2_000), "reads": (16, 32, 64, 128)}

@@ -1,5 +1,6 @@
 from memlab.sizing.advice import Advice as Advice
 from memlab.sizing.advice import BudgetAdvice as BudgetAdvice
+from memlab.sizing.backtest import Verdict as Verdict
 from memlab.sizing.curve import CurvePoint as CurvePoint
 from memlab.sizing.curve import Sizing as Sizing
 from memlab.sizing.curve import cap_curve as cap_curve
@@ -7,7 +8,6 @@ from memlab.sizing.curve import prepare_sizing as prepare_sizing
 from memlab.sizing.goal import advise as advise
 from memlab.sizing.goal import recommend_cap as recommend_cap
 from memlab.sizing.lifetimes import Floor as Floor
-from memlab.sizing.record import Verdict as Verdict
 from memlab.sizing.timeline import age_rank_quantiles as age_rank_quantiles
 from memlab.sizing.timeline import age_ranks as age_ranks
 from memlab.sizing.timeline import backtest_cap as backtest_cap

@@ -11,9 +11,9 @@ import pandas as pd
 from memlab.evidence.prior import in_words
 from memlab.settings import NUMBERS
 from memlab.sizing.answer import CONTEXT_WINDOW, answer_of
+from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS, BudgetSizing, CurvePoint, Sizing
 from memlab.sizing.lifetimes import Floor
-from memlab.sizing.record import Verdict
 from memlab.sources import opening
 from memlab.sources.base import Source
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash

@@ -6,9 +6,9 @@ from typing import Final, Protocol
 
 from memlab.evidence.prior import in_words
 from memlab.growth.context import LEAST
+from memlab.sizing.backtest import TrackRecord, Verdict, clusters_needed
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
-from memlab.sizing.record import TrackRecord, Verdict, clusters_needed
 from memlab.text import command, counted
 
 CONTEXT_WINDOW: Final = 200_000

@@ -22,7 +22,7 @@ from memlab.evidence.prior import (
 )
 from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Ints
-from memlab.sizing import record
+from memlab.sizing import backtest
 from memlab.sizing.lifetimes import MAX_ROWS_WITHOUT_NUMBA, Lifetimes, Present, Ranked
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -142,33 +142,33 @@ class Sizing:
         return int(self.references.lost.sum())
 
     @cached_property
-    def cuts(self) -> list[record.BacktestSplit]:
+    def cuts(self) -> list[backtest.BacktestSplit]:
         """Splits of the history for the backtest."""
-        return record.backtest_splits(self.lifetimes, self.references, self.terms, record.CUTS)
+        return backtest.backtest_splits(self.lifetimes, self.references, self.terms, backtest.CUTS)
 
     @cached_property
     def ahead(self) -> Posterior:
         """Posterior of the caps for the next stretch, with intervals inflated by the backtest."""
-        posterior = record.posterior_of(self.lifetimes, self.references, self.terms)
-        return replace(posterior, interval_inflation=record.interval_inflation_of(self.cuts))
+        posterior = backtest.posterior_of(self.lifetimes, self.references, self.terms)
+        return replace(posterior, interval_inflation=backtest.interval_inflation_of(self.cuts))
 
-    def choose(self, target: float) -> record.Choice:
+    def choose(self, target: float) -> backtest.Choice:
         """Return the recommended cap and its verdict.
 
         If a cap may have deleted memories without an archive, the recommendation is not below it:
         references to those memories are missing, so the cap would shrink at every run.
         """
-        choice = record.choose_cap(
+        choice = backtest.choose_cap(
             self.ahead,
             target=target,
             prunable=int(np.ceil((self.most - self.floor) / self.mean)),
             far_share=self.references.far_share,
         )
-        incomplete = record.Verdict.HISTORY_INCOMPLETE
+        incomplete = backtest.Verdict.HISTORY_INCOMPLETE
         earlier_cap = self.gaps.cap
         if earlier_cap is not None:
             cap = max(choice.keep_recent, earlier_cap)
-            return record.Choice(
+            return backtest.Choice(
                 verdict=incomplete,
                 keep_recent=cap,
                 interval=(choice.interval[0], cap),

@@ -12,6 +12,7 @@ from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UN
 from memlab.settings import SETTINGS, Settings
 from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.answer import CONTEXT_WINDOW
+from memlab.sizing.backtest import Choice, Verdict, clusters_needed, record_of
 from memlab.sizing.curve import (
     BudgetSizing,
     CurvePoint,
@@ -20,7 +21,6 @@ from memlab.sizing.curve import (
     prepare_sizing,
     prepared,
 )
-from memlab.sizing.record import Choice, Verdict, clusters_needed, record_of
 from memlab.text import counted
 
 _VERDICTS_WITHOUT_NUMBER: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}

@@ -9,8 +9,8 @@ from memlab.evidence.store_history import StoreHistory
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in, replaced_in
 from memlab.settings import NUMBERS, REPLACED, Settings
+from memlab.sizing.backtest import Verdict
 from memlab.sizing.goal import SizingGoal, recommend
-from memlab.sizing.record import Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
 from memlab.text import command

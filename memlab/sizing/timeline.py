@@ -11,9 +11,9 @@ from memlab import columns as c
 from memlab.evidence import prior
 from memlab.evidence.past import Memories, fill_missing_rows, resolve_history, rows_in_reach
 from memlab.frame.fields import passed_on
+from memlab.sizing.backtest import CUTS, BacktestSplit, backtest_splits, choose_cap
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.lifetimes import Lifetimes
-from memlab.sizing.record import CUTS, BacktestSplit, backtest_splits, choose_cap
 from memlab.text import Table
 
 WRITTEN: Final = "written"

@@ -19,8 +19,8 @@ from memlab.errors import (
     UndecidedKindError,
     UnsafeDeletionError,
 )
-from memlab.remembering import template_of, write_settings, write_template
 from memlab.settings import FILE, NO_SETTINGS, Settings, read_settings
+from memlab.settings_file import template_of, write_settings, write_template
 from memlab.sources.base import DATABASES, Source
 from memlab.sources.recognition import Evidence, Strength
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of

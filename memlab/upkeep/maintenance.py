@@ -20,8 +20,8 @@ from memlab.evidence.ingestion import harvest
 from memlab.policies import Policy
 from memlab.policies.named import policy_in, replaced_in
 from memlab.policies.rules import LongRetired
-from memlab.remembering import write_settings
 from memlab.settings import REPLACED
+from memlab.settings_file import write_settings
 from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of

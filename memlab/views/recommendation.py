@@ -22,9 +22,9 @@ from memlab.growth.context import cut_in_words
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.answer import answer_by_use
+from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import BudgetSizing, Sizing
 from memlab.sizing.goal import SizingGoal, recommend
-from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.capabilities import StartLimit
 from memlab.sources.opening import remember

@@ -1,4 +1,4 @@
-"""Writing of settings into ``memlab.toml``: what else stands there stays, comments too."""
+"""Writing of settings into the file ``memlab.toml``, whose other text and comments stay."""
 
 import os
 from collections.abc import Callable, Mapping
