@@ -84,5 +84,5 @@ def _after_planning(plan: "memlab.IndexPlan", save_plan: Path | None, name: str)
     undo = command("restore", name, LATEST)
     return [
         "nothing was changed; add --apply to do it, or --save-plan FILE to have it reviewed",
-        f"undo: {undo}    takes it back, once it is applied",
+        f"undo: {undo}    undoes it, once it is applied",
     ]

@@ -19,6 +19,9 @@ from memlab.sources.base import Source
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 
 MARK_NOTE: Final = "> safe, ~ likely"
+_USUAL_GOAL: Final = (0.9, 0.9)
+"""Default target and confidence, which the short page does not repeat."""
+
 
 _JSON_KEYS: Final = {"cluster_count": "sittings", "interval_inflation": "widened"}
 """JSON keys of the fields of `Advice` whose key is not the field's name."""
@@ -248,7 +251,10 @@ class Advice(DisplayMixin):
         looked_at : int, optional
             Another number to list.
         """
-        facts = [(name, value) for name, value in self._facts() if name in self.BRIEF_FACTS]
+        shown_facts = set(self.BRIEF_FACTS)
+        if (self.target, self.confidence) != _USUAL_GOAL:
+            shown_facts.add("target")
+        facts = [(name, value) for name, value in self._facts() if name in shown_facts]
         numbers: list[int] = []
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
             candidates = (*self.answers, looked_at)
