@@ -110,7 +110,7 @@ def compact(
     memlab compact memory.db --keep-recent 200 --save    save it
     memlab compact memory.db --keep-recent 200 --retire  show what it would retire
     memlab compact memory.db --id episodic-12 --apply    delete one memory
-    memlab compact FOLDER --into OTHER                   merge two folders of one project
+    memlab compact FOLDER --into OTHER                   merge two folders
     memlab compact memory.db                             use memlab.toml
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.sizing.in_force import remembered_policy

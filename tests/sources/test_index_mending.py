@@ -413,7 +413,7 @@ def test_doctor_counts_hubs(folder: Path) -> None:
         write_memory(folder, f"{name}.md", memory(name))
     write_memory(folder, "hub.md", "# Hub\n- [A](a.md)\n- [B](b.md)\n")
     write_index(folder, ["- [Hub](hub.md)"])
-    assert check_of(folder, "hubs").summary.startswith("1 hub, which name 2 memories")
+    assert check_of(folder, "hubs").summary.startswith("1 hub names 2 memories")
 
 
 def test_store_without_an_index_is_refused_in_words() -> None:

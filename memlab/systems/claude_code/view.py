@@ -391,7 +391,8 @@ class FolderView:
             return []
         hubs = counted(len(self.hubs), "hubs")
         reached = counted(len(self.said["reached"]))
-        summary = f"{hubs}, which name {reached} that {INDEX} does not: {_first_of([*self.hubs])}"
+        verb = "names" if len(self.hubs) == 1 else "name"
+        summary = f"{hubs} {verb} {reached} that {INDEX} does not: {_first_of([*self.hubs])}"
         return [Trouble("hubs", 0, summary, "")]
 
     def _retired_troubles(self, retired: Collection[str]) -> list[Trouble]:
