@@ -102,12 +102,12 @@ DECLARED = {
 def refused_in_words(path: Path, wrong: str, instead: str) -> None:
     with pytest.raises(StoreError) as caught:
         memlab.load(path)
-    said = str(caught.value)
-    assert said.startswith(wrong.format(path, path))
-    assert instead in said
-    found = memlab.doctor(path).checks[0]
-    assert found.status is (Status.WARN if "there is no file" in said else Status.FAIL)
-    assert found.summary == said or "there is no" in found.summary
+    message = str(caught.value)
+    assert message.startswith(wrong.format(path, path))
+    assert instead in message
+    first_check = memlab.doctor(path).checks[0]
+    assert first_check.status is (Status.WARN if "there is no file" in message else Status.FAIL)
+    assert first_check.summary == message or "there is no" in first_check.summary
 
 
 @pytest.mark.parametrize("name", NOT_A_STORE)
@@ -148,8 +148,8 @@ def test_text_in_utf_16_is_refused_of_other_systems_too(tmp_path: Path, scheme: 
 def test_half_a_character_in_references_names_nobody(tmp_path: Path, words: str) -> None:
     half = json.dumps(["e3", "\ud800"])
     rows = [
-        {**each, "supersedes_json": half, "evidence_refs_json": half, "tags_json": half}
-        for each in episodes(30)
+        {**columns, "supersedes_json": half, "evidence_refs_json": half, "tags_json": half}
+        for columns in episodes(30)
     ]
     store = write_rows(tmp_path / "memory.db", rows)
     command, *options = words.replace("-o ", f"-o {tmp_path}/").split()
@@ -183,7 +183,7 @@ def refused(path: Path, **how: Any) -> BadRowError:
     return caught.value
 
 
-@pytest.mark.parametrize(("column", "value", "wrong"), WRONG, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("column", "value", "wrong"), WRONG, ids=lambda value: str(value)[:40])
 @pytest.mark.parametrize("with_body", [False, True])
 def test_a_bad_row_is_named_and_the_store_left_alone(
     tmp_path: Path, column: str, value: object, wrong: str, with_body: bool
@@ -264,7 +264,7 @@ ODD_ROWS = [
 def test_odd_rows_that_can_be_read_are_loaded_as_they_are(tmp_path: Path) -> None:
     frame = memlab.load(write_rows(tmp_path / "memory.db", ODD_ROWS), with_body=True)
     for name in ("memory_id", "title", "body", "superseded_by", "authored_by", "confidence"):
-        expected = [each.get(name) for each in ODD_ROWS]
+        expected = [columns.get(name) for columns in ODD_ROWS]
         assert [None if pd.isna(value) else value for value in frame[name]] == expected
 
 

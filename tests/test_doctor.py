@@ -31,8 +31,8 @@ def test_a_sound_store_passes_every_check_and_is_counted(store: Path) -> None:
     write_rows(store, [row("old", superseded_by="e1")])
     diagnosis = doctor(store)
     names = "memory_integrity sqlite_integrity rows tags supersession insertion_order space archive"
-    assert [each.name for each in diagnosis.checks] == names.split()
-    assert {each.status for each in diagnosis.checks} == {Status.OK}
+    assert [named.name for named in diagnosis.checks] == names.split()
+    assert {named.status for named in diagnosis.checks} == {Status.OK}
     counts = {"decisions": 1, "skills": 1, "rejected_paths": 1, "episodes": 11, "prunable": 10}
     assert diagnosis.checks[0].counts == counts | {"superseded": 1}
 
@@ -44,10 +44,10 @@ def test_a_backlog_above_the_threshold_or_the_remembered_cap_is_a_warning_with_i
 ) -> None:
     if remembered:
         (store.parent / FILE).write_text(f'policy = {{ name = "recent", keep = {cap} }}\n')
-    found = doctor(store, backlog=None if remembered else cap).checks[0]
-    assert found.status is status
+    integrity = doctor(store, backlog=None if remembered else cap).checks[0]
+    assert integrity.status is status
     command = f"memlab compact {store} --keep-recent {cap}"
-    assert (command in found.advice) is (status is Status.WARN)
+    assert (command in integrity.advice) is (status is Status.WARN)
 
 
 def test_a_number_past_its_horizon_still_says_where_the_backlog_begins(store: Path) -> None:
@@ -63,10 +63,10 @@ def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(st
     write_rows(store, episodes(40, start=100))
     assert check(store, "memory_integrity").advice == ""
     write_rows(store, episodes(1, start=200))
-    found = check(store, "memory_integrity")
-    assert found.status is Status.OK
-    assert "no cap is set" in found.advice
-    assert "warns above 50, as forge-loop does" in found.advice
+    integrity = check(store, "memory_integrity")
+    assert integrity.status is Status.OK
+    assert "no cap is set" in integrity.advice
+    assert "warns above 50, as forge-loop does" in integrity.advice
     assert doctor(store, backlog=60).checks[0].advice == ""
     (store.parent / FILE).write_text('policy = { name = "activation", max_tokens = 9000 }\n')
     assert check(store, "memory_integrity").advice == ""
@@ -75,9 +75,9 @@ def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(st
 @pytest.mark.parametrize("tag", ["rejected-path ", "rejected\u2011path"])
 def test_a_tag_that_looks_like_one_that_protects_is_a_warning(store: Path, tag: str) -> None:
     write_rows(store, [row("a", "episodic", tag), row("b", "episodic", tag, "failed")])
-    found = check(store, "tags")
-    assert (found.status, found.counts) == (Status.WARN, {"alike": 2})
-    assert f"2 tagged {tag!r}, which is not 'rejected-path'" in found.summary
+    tags = check(store, "tags")
+    assert (tags.status, tags.counts) == (Status.WARN, {"alike": 2})
+    assert f"2 tagged {tag!r}, which is not 'rejected-path'" in tags.summary
     (store.parent / FILE).write_text(f"protected_tags = [{json.dumps(tag)}]\n")
     assert check(store, "tags").status is Status.OK
     write_rows(store, [row("c", "episodic", tag.upper())])
@@ -92,9 +92,9 @@ def test_an_index_that_misses_rows_is_a_failure(store: Path) -> None:
         "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = "
         "'sqlite_autoindex_twin_1') WHERE name = 'sqlite_autoindex_memory_items_1'",
     )
-    found = check(store, "sqlite_integrity")
-    assert found.status is Status.FAIL
-    assert "missing from index" in found.summary
+    integrity = check(store, "sqlite_integrity")
+    assert integrity.status is Status.FAIL
+    assert "missing from index" in integrity.summary
 
 
 def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
@@ -102,10 +102,10 @@ def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
     raw = row("worst", title=RawText(b"\xff"))
     late = row("late", created_at="yesterday")
     write_rows(store, [odd, row("worse", tags_json="[1]"), raw, late])
-    found = check(store, "rows")
-    assert (found.status, found.counts) == (Status.FAIL, {"unreadable": 4})
-    assert found.details[0].startswith("row 14 ('odd'): ")
-    assert all(name in str(found.details) for name in ("worse", "worst", "late"))
+    rows = check(store, "rows")
+    assert (rows.status, rows.counts) == (Status.FAIL, {"unreadable": 4})
+    assert rows.details[0].startswith("row 14 ('odd'): ")
+    assert all(name in str(rows.details) for name in ("worse", "worst", "late"))
     run_sql(store, "UPDATE memory_items SET kind = 'other'")
     assert check(store, "rows").status is Status.FAIL
     assert check(store, "rows").details[-1] == "and 7 more rows; mend these first"
@@ -122,11 +122,11 @@ def test_every_fault_of_a_row_is_named_and_the_printed_update_mends_it(store: Pa
     )
     with pytest.raises(BadRowError):
         memlab.load(store)
-    found = check(store, "rows")
-    assert found.status is Status.FAIL
+    rows_check = check(store, "rows")
+    assert rows_check.status is Status.FAIL
     for column in ("kind", "tags_json", "created_at", "confidence"):
-        assert f"{column} " in found.details[0]
-    updates = [shlex.split(line) for line in found.details if line.startswith("sqlite3 ")]
+        assert f"{column} " in rows_check.details[0]
+    updates = [shlex.split(line) for line in rows_check.details if line.startswith("sqlite3 ")]
     assert {file for _, file, _ in updates} == {str(store)}
     run_sql(store, *(update for _, _, update in updates))
     assert check(store, "rows").status is Status.OK
@@ -140,10 +140,10 @@ def test_a_successor_is_there_or_in_the_archive_or_missed(store: Path) -> None:
     assert check(store, "supersession").counts["dangling"] == 1
     compacted(store)
     write_rows(store, [row("c", superseded_by="c")])
-    found = check(store, "supersession")
-    assert found.counts == {"dangling": 1, "archived": 1, "cyclic": 1}
-    assert found.status is Status.WARN
-    assert "a memory that is not there (b); 1 supersede each other in a circle (c)" in found.summary
+    links = check(store, "supersession")
+    assert links.counts == {"dangling": 1, "archived": 1, "cyclic": 1}
+    assert links.status is Status.WARN
+    assert "a memory that is not there (b); 1 supersede each other in a circle (c)" in links.summary
 
 
 @given(links=st.dictionaries(st.integers(0, 7), st.integers(0, 7)))
@@ -159,26 +159,26 @@ def test_a_row_is_in_a_circle_when_the_way_from_it_leads_back(
         return False
 
     rows = [row(f"m{n}", superseded_by=f"m{links[n]}" if n in links else None) for n in range(8)]
-    found = check(write_rows(tmp_path_factory.mktemp("links") / "m.db", rows), "supersession")
-    assert found.counts["cyclic"] == sum(map(leads_back, links))
-    assert found.counts["dangling"] == 0
+    links_check = check(write_rows(tmp_path_factory.mktemp("links") / "m.db", rows), "supersession")
+    assert links_check.counts["cyclic"] == sum(map(leads_back, links))
+    assert links_check.counts["dangling"] == 0
 
 
 def test_rows_inserted_out_of_order_are_counted(store: Path) -> None:
     days = ("2026-02-01", "2026-04-01", "2026-03-15")
     write_rows(store, [row(day, created_at=f"{day}T00:00:00Z") for day in days])
-    found = check(store, "insertion_order")
-    assert (found.status, found.counts) == (Status.WARN, {"out_of_order": 2})
+    order = check(store, "insertion_order")
+    assert (order.status, order.counts) == (Status.WARN, {"out_of_order": 2})
 
 
 def test_a_file_that_is_mostly_free_pages_is_a_warning_with_its_command(store: Path) -> None:
     write_rows(store, [row(f"big{n}", body="x" * 100_000) for n in range(30)])
     assert check(store, "space").status is Status.OK
     run_sql(store, "DELETE FROM memory_items WHERE memory_id LIKE 'big%'")
-    found = check(store, "space")
-    assert found.status is Status.WARN
-    assert f"memlab vacuum {store}" in found.advice
-    assert found.counts["free"] > 2_900_000
+    space = check(store, "space")
+    assert space.status is Status.WARN
+    assert f"memlab vacuum {store}" in space.advice
+    assert space.counts["free"] > 2_900_000
 
 
 # The archive
@@ -252,12 +252,12 @@ def test_an_archive_is_held_against_its_store(
     store: Path, arrange: Callable[[Path], object], status: Status, words: tuple[str, ...]
 ) -> None:
     arrange(store)
-    found = check(store, "archive")
-    assert found.status is status
-    for each in words:
-        assert each.format(store) in f"{found.summary} {found.advice}"
+    archive_check = check(store, "archive")
+    assert archive_check.status is status
+    for expected in words:
+        assert expected.format(store) in f"{archive_check.summary} {archive_check.advice}"
     if arrange is one_gone_another_way:
-        assert "memlab apply" not in found.advice
+        assert "memlab apply" not in archive_check.advice
 
 
 def test_either_way_out_of_an_apply_cut_short_ends_the_warning(store: Path) -> None:

@@ -70,9 +70,9 @@ def test_files_dated_at_the_edge_are_read(tmp_path: Path, edge: str) -> None:
     ],
 )
 def test_moment_of_postgresql_is_the_nearest(text: str, year: int) -> None:
-    found = _moment(text)
-    assert found is not None
-    assert found.year == year
+    moment = _moment(text)
+    assert moment is not None
+    assert moment.year == year
 
 
 def test_what_is_no_moment_of_postgresql_stays_none() -> None:
@@ -84,8 +84,8 @@ def test_what_is_no_moment_of_postgresql_stays_none() -> None:
 def test_every_moment_with_an_offset_is_one_in_utc(moment: datetime, minutes: int) -> None:
     sign = "-" if minutes < 0 else "+"
     hours, rest = divmod(abs(minutes), 60)
-    found, has_zone = moment_and_zone(f"{moment.isoformat()}{sign}{hours:02}:{rest:02}")
+    parsed, has_zone = moment_and_zone(f"{moment.isoformat()}{sign}{hours:02}:{rest:02}")
     assert has_zone
     exact = shifted(moment.replace(tzinfo=UTC), timedelta(minutes=-minutes))
-    assert found == exact
-    assert EARLIEST <= found <= LATEST
+    assert parsed == exact
+    assert EARLIEST <= parsed <= LATEST

@@ -220,7 +220,7 @@ def test_the_examples_of_docstrings_hold(path: Path) -> None:
 def test_a_lazy_package_shows_its_public_names_and_finds_them(name: str) -> None:
     package = import_module(name)
     assert package.__all__ == sorted(package.__all__) == dir(package)
-    assert {each for each in package.__all__ if getattr(package, each, None) is None} == set()
+    assert {name for name in package.__all__ if getattr(package, name, None) is None} == set()
     with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
         package.nothing  # noqa: B018 - the look-up is the point
 
@@ -230,7 +230,7 @@ def test_a_lazy_package_is_the_same_for_a_type_checker(name: str) -> None:
     """In a stub a name is public where it is imported as itself."""
     stub = tree_of(PACKAGE.joinpath(*name.split(".")[1:], "__init__.pyi"))
     lines = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
-    public = [each.asname or "" for line in lines for each in line.names]
+    public = [alias.asname or "" for line in lines for alias in line.names]
     assert sorted(public) == import_module(name).__all__
 
 
@@ -244,5 +244,9 @@ def test_every_name_that_a_page_gives_is_there() -> None:
         for name in re.findall(r"(?<![\w./-])memlab\.(\w+)\b(?=[.(`])", path.read_text())
     }
     files = {"db", "toml", "service", "timer"}
-    wrong = {each for each in named if each[1] not in files and not hasattr(memlab, each[1])}
+    wrong = {
+        reference
+        for reference in named
+        if reference[1] not in files and not hasattr(memlab, reference[1])
+    }
     assert wrong == set()

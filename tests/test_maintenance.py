@@ -22,62 +22,62 @@ ALL = 'policy = { name = "recent", keep = 20 }\narchive_for = "30d"\nvacuum_free
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    rows = [row("d", "semantic"), *(each | {"body": "x" * 4_000} for each in episodes(100))]
+    rows = [row("d", "semantic"), *(episode | {"body": "x" * 4_000} for episode in episodes(100))]
     (tmp_path / FILE).write_text(ALL)
     return write_rows(tmp_path / "memory.db", rows)
 
 
-def outcomes(found: Maintenance) -> dict[str, str]:
-    return {step.name: str(step.outcome) for step in found.steps}
+def outcomes(result: Maintenance) -> dict[str, str]:
+    return {step.name: str(step.outcome) for step in result.steps}
 
 
-def in_a_line(found: Maintenance) -> str:
-    return ", ".join(f"{name} {outcome}" for name, outcome in outcomes(found).items())
+def in_a_line(result: Maintenance) -> str:
+    return ", ".join(f"{name} {outcome}" for name, outcome in outcomes(result).items())
 
 
-def said(found: Maintenance, name: str) -> str:
-    return next(step.words for step in found.steps if step.name == name)
+def said(result: Maintenance, name: str) -> str:
+    return next(step.words for step in result.steps if step.name == name)
 
 
 def test_a_look_changes_nothing_and_says_what_would_be_done(store: Path) -> None:
     before = files_in(store.parent)
-    found = maintain(store, now=NOW)
+    result = maintain(store, now=NOW)
     assert files_in(store.parent) == before
-    assert in_a_line(found) == "doctor done, compact would, drop nothing, vacuum nothing"
-    assert "80 memories" in said(found, "compact")
-    assert (found.applied, found.has_work, found.failed) == (False, True, False)
+    assert in_a_line(result) == "doctor done, compact would, drop nothing, vacuum nothing"
+    assert "80 memories" in said(result, "compact")
+    assert (result.applied, result.has_work, result.failed) == (False, True, False)
 
 
 def test_it_compacts_into_the_archive_gives_the_room_back_and_is_done(store: Path) -> None:
     write_rows(store, [row("a", "episodic", "Rejected-Path")])  # a warning, which does not stop it
     size = store.stat().st_size
-    found = maintain(store, apply=True, now=NOW)
-    assert in_a_line(found) == "doctor done, compact done, drop nothing, vacuum done"
-    assert "Rejected-Path" in said(found, "doctor")
+    result = maintain(store, apply=True, now=NOW)
+    assert in_a_line(result) == "doctor done, compact done, drop nothing, vacuum done"
+    assert "Rejected-Path" in said(result, "doctor")
     assert memlab.load(store)["prunable"].sum() == 20
     assert store.stat().st_size < size / 2
-    twin = pickle.loads(pickle.dumps(found))
-    assert (twin.to_dict(), str(twin)) == (found.to_dict(), str(found))
-    assert found.to_dict()["deleted"] == 81
+    twin = pickle.loads(pickle.dumps(result))
+    assert (twin.to_dict(), str(twin)) == (result.to_dict(), str(result))
+    assert result.to_dict()["deleted"] == 81
     before = files_in(store.parent)
     again = maintain(store, apply=True, now=NOW)
     assert set(outcomes(again).values()) == {"done", "nothing"}
     assert (again.has_work, again.failed, again.receipt) == (False, False, None)
     assert files_in(store.parent) == before
-    assert found.receipt is not None
-    assert memlab.restore(found.receipt, now=NOW).memories == 81
+    assert result.receipt is not None
+    assert memlab.restore(result.receipt, now=NOW).memories == 81
 
 
 def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> None:
     maintain(store, apply=True, now=NOW)
     write_rows(store, episodes(30, start=200))
     maintain(store, apply=True, now=NOW + timedelta(days=20))
-    assert [each.left for each in memlab.compaction.archived_plans(store)] == [80, 30]
+    assert [entry.left for entry in memlab.compaction.archived_plans(store)] == [80, 30]
     later = NOW + timedelta(days=31)
     assert "80 memories, 80 never restored" in said(maintain(store, now=later), "drop")
     assert len(memlab.compaction.archived_plans(store)) == 2
     assert outcomes(maintain(store, apply=True, now=later))["drop"] == "done"
-    assert [each.left for each in memlab.compaction.archived_plans(store)] == [30]
+    assert [entry.left for entry in memlab.compaction.archived_plans(store)] == [30]
 
 
 def test_what_would_be_erased_before_anybody_has_looked_is_asked_for_twice(store: Path) -> None:
@@ -95,8 +95,8 @@ def test_what_would_be_erased_before_anybody_has_looked_is_asked_for_twice(store
 
 def test_what_is_not_remembered_is_not_done(store: Path) -> None:
     (store.parent / FILE).write_text('[store."memory.db"]\narchive_for = "1d"\n')
-    found = maintain(store, apply=True, now=NOW)
-    assert in_a_line(found) == "doctor done, compact off, drop nothing, vacuum off"
+    result = maintain(store, apply=True, now=NOW)
+    assert in_a_line(result) == "doctor done, compact off, drop nothing, vacuum off"
     assert len(memlab.load(store)) == 101
 
 
@@ -134,11 +134,11 @@ def test_a_number_that_was_found_rules_until_its_horizon(young: Path) -> None:
     write_rows(young, episodes(433, start=48))
     memlab.apply(memlab.plan(young, memlab.KeepRecent(10), now=NOW), now=NOW)
     before = files_in(young.parent)
-    for found in (maintain(young, now=NOW), maintain(young, apply=True, now=NOW)):
-        assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
-        assert "valid up to 48 memories, and there are 480" in said(found, "compact")
-        assert f"memlab size {young} --unit tokens --save" in said(found, "compact")
-        assert "number: " in said(found, "doctor")
+    for result in (maintain(young, now=NOW), maintain(young, apply=True, now=NOW)):
+        assert outcomes(result) == {"doctor": "done", "compact": "FAILED"}
+        assert "valid up to 48 memories, and there are 480" in said(result, "compact")
+        assert f"memlab size {young} --unit tokens --save" in said(result, "compact")
+        assert "number: " in said(result, "doctor")
     assert files_in(young.parent) == before
     typed(*size)
     assert not maintain(young, apply=True, now=NOW).failed
@@ -150,10 +150,10 @@ def test_auto_is_sized_each_time(young: Path) -> None:
     for start in (41, 441, 1_241):
         write_rows(young, episodes(start - 41 or 1, start=start))
         numbers.append(safe := memlab.size(young, unit="tokens").advice.number)
-        found = maintain(young, apply=True, now=NOW)
-        assert found.plan is not None
-        assert found.plan.policy["max_tokens"] == safe
-        assert f'"auto": max_tokens = {safe:,} is safe' in said(found, "compact")
+        result = maintain(young, apply=True, now=NOW)
+        assert result.plan is not None
+        assert result.plan.policy["max_tokens"] == safe
+        assert f'"auto": max_tokens = {safe:,} is safe' in said(result, "compact")
     assert numbers == sorted(set(numbers))
 
 
@@ -170,9 +170,9 @@ def test_auto_that_finds_no_number_deletes_nothing_and_says_why(
     store = write_rows(tmp_path / "memory.db", rows)
     settings = 'policy = { name = "tokens", max_tokens = "auto" }\ntoken_budget = 100\n'
     (tmp_path / FILE).write_text(settings)
-    found = maintain(store, apply=True, now=NOW)
-    assert outcomes(found)["compact"] == outcome
-    assert words.format(store) in said(found, "compact")
+    result = maintain(store, apply=True, now=NOW)
+    assert outcomes(result)["compact"] == outcome
+    assert words.format(store) in said(result, "compact")
     assert len(memlab.load(store)) == len(rows)
 
 
@@ -182,8 +182,8 @@ def test_where_the_health_fails_nothing_is_done(store: Path) -> None:
     data[8192:12288] = bytes(4096)
     store.write_bytes(data)
     before = files_in(store.parent)
-    found = maintain(store, apply=True, now=NOW)
-    assert (outcomes(found), found.failed) == ({"doctor": "FAILED"}, True)
+    result = maintain(store, apply=True, now=NOW)
+    assert (outcomes(result), result.failed) == ({"doctor": "FAILED"}, True)
     assert files_in(store.parent) == before
 
 
@@ -194,12 +194,12 @@ def test_a_step_that_fails_ends_it_and_what_was_done_is_told(
         raise StoreError("no room left on the disk")
 
     monkeypatch.setattr("memlab.upkeep.maintenance.vacuum", full)
-    found = maintain(store, apply=True, now=NOW)
-    assert outcomes(found)["vacuum"] == "FAILED"
-    assert "no room left" in said(found, "vacuum")
-    assert found.failed
-    assert found.receipt is not None
-    assert found.receipt.undo in str(found)
+    result = maintain(store, apply=True, now=NOW)
+    assert outcomes(result)["vacuum"] == "FAILED"
+    assert "no room left" in said(result, "vacuum")
+    assert result.failed
+    assert result.receipt is not None
+    assert result.receipt.undo in str(result)
 
 
 @pytest.mark.parametrize(("stale", "outcome"), [(2, "done"), (3, "FAILED")])
@@ -224,9 +224,9 @@ def test_a_plan_that_is_stale_is_made_anew_but_not_for_ever(
 def test_a_clock_that_cannot_be_right_stops_it(store: Path) -> None:
     maintain(store, apply=True, now=NOW)
     before = files_in(store.parent)
-    found = maintain(store, apply=True, now=datetime(2199, 1, 1, tzinfo=UTC))
-    assert outcomes(found) == {"clock": "FAILED"}
-    assert "the clock says 2199-01-01 and nothing was written since 2" in said(found, "clock")
+    result = maintain(store, apply=True, now=datetime(2199, 1, 1, tzinfo=UTC))
+    assert outcomes(result) == {"clock": "FAILED"}
+    assert "the clock says 2199-01-01 and nothing was written since 2" in said(result, "clock")
     assert files_in(store.parent) == before
 
 
@@ -282,17 +282,17 @@ def test_it_harvests_before_it_decides(store: Path, monkeypatch: pytest.MonkeyPa
         return SimpleNamespace(new=1, source=source)
 
     monkeypatch.setattr(maintenance, "harvest", harvested)
-    found = maintain(store, apply=True, now=NOW + timedelta(days=2))
-    assert said(found, "harvest").startswith(f"1 new read of {where} into")
-    assert "returned 1 memory" in said(found, "compact")
+    result = maintain(store, apply=True, now=NOW + timedelta(days=2))
+    assert said(result, "harvest").startswith(f"1 new read of {where} into")
+    assert "returned 1 memory" in said(result, "compact")
 
 
 def test_copies_are_kept_first_and_old_ones_go(store: Path) -> None:
     (store.parent / FILE).write_text('keep_copies = true\narchive_for = "30d"\n')
     assert said(maintain(store, now=NOW), "copy").startswith("what is new")
-    found = maintain(store, apply=True, now=NOW)
-    assert outcomes(found)["copy"] == "done"
-    assert said(found, "copy") == "101 memories, new or changed, into the archive"
+    result = maintain(store, apply=True, now=NOW)
+    assert outcomes(result)["copy"] == "done"
+    assert said(result, "copy") == "101 memories, new or changed, into the archive"
     run_sql(store, "UPDATE memory_items SET body = 'y' WHERE memory_id = 'e1'")
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e2'")
     for days, words, lost in ((1, "none", 1), (20, "none", 1), (40, "2 copies", 0)):

@@ -37,7 +37,7 @@ def parallel_assignments(tree: ast.AST) -> list[int]:
 
     A swap reads what it assigns, an unpacked result has one value, and both are left alone.
     """
-    found = []
+    line_numbers = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
@@ -48,8 +48,8 @@ def parallel_assignments(tree: ast.AST) -> list[int]:
             continue
         assigned = {ast.unparse(part) for part in target.elts}
         if not assigned & names_in(node.value):
-            found.append(node.lineno)
-    return found
+            line_numbers.append(node.lineno)
+    return line_numbers
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_finds_parallel_assignment(source: str, lines: list[int]) -> None:
 
 
 def test_no_literal_is_unpacked_in_place() -> None:
-    found = {str(path): starred_literals(ast.parse(path.read_text())) for path in FILES}
-    assert {path: lines for path, lines in found.items() if lines} == {}
+    lines_by_file = {str(path): starred_literals(ast.parse(path.read_text())) for path in FILES}
+    assert {path: lines for path, lines in lines_by_file.items() if lines} == {}
 
 
 def test_unrelated_values_are_assigned_one_a_line() -> None:
-    found = {str(path): parallel_assignments(ast.parse(path.read_text())) for path in FILES}
-    assert {path: lines for path, lines in found.items() if lines} == {}
+    lines_by_file = {str(path): parallel_assignments(ast.parse(path.read_text())) for path in FILES}
+    assert {path: lines for path, lines in lines_by_file.items() if lines} == {}

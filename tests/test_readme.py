@@ -39,7 +39,7 @@ def test_every_command_mentioned_exists() -> None:
 def test_the_table_names_every_policy_and_where_it_comes_from() -> None:
     table = (CHECKOUT / "docs" / "guides" / "policies.md").read_text()
     named = dict(re.findall(r"^\| `(\w[\w-]*)` \| .*? \| (.*?) \|$", table, re.MULTILINE))
-    assert named == {name: one.origin for name, one in NAMED.items()}
+    assert named == {name: policy.origin for name, policy in NAMED.items()}
 
 
 @pytest.mark.parametrize("block", blocks("console"))
@@ -52,7 +52,7 @@ def test_sample_output_is_what_the_command_prints(
     command, _, expected = block.removeprefix("$ memlab ").partition("\n")
     shown = CliRunner().invoke(main, command.split(), catch_exceptions=False)
     output, wanted = (
-        "\n".join(map(str.rstrip, each.splitlines())) for each in (shown.output, expected)
+        "\n".join(map(str.rstrip, page.splitlines())) for page in (shown.output, expected)
     )
     assert OutputChecker().check_output(wanted, output, ELLIPSIS)
 
@@ -74,14 +74,14 @@ INSTALLS = re.compile(r"pip install (?:-\S+ |\[[^\]]*\] )*['\"]?memlab\b(?!-\d)"
 def test_nobody_is_told_to_install_a_name_that_an_index_may_have_from_somebody_else() -> None:
     texts = [CHECKOUT / "README.md", *(CHECKOUT / "docs").rglob("*.md")]
     texts += [*(CHECKOUT / "memlab").rglob("*.py"), *(CHECKOUT / "notebooks").glob("*.ipynb")]
-    told = [path for path in texts if INSTALLS.search(path.read_text())]
-    assert told == []
+    misleading = [path for path in texts if INSTALLS.search(path.read_text())]
+    assert misleading == []
     assert INSTALLS.search("pip install --no-deps memlab")
     assert INSTALLS.search("pip install 'memlab[valkey]'")
 
 
 def test_the_hint_of_a_missing_extra_names_what_it_consists_of_and_never_memlab() -> None:
-    stated = [Requirement(each) for each in requires("memlab") or ()]
+    stated = [Requirement(requirement) for requirement in requires("memlab") or ()]
     extras = sorted(metadata("memlab").get_all("Provides-Extra") or ())
     assert "report" in extras
     for extra in extras:
@@ -89,9 +89,9 @@ def test_the_hint_of_a_missing_extra_names_what_it_consists_of_and_never_memlab(
         assert words[:4] == [sys.executable, "-m", "pip", "install"]
         named = {Requirement(word).name for word in words[4:]}
         needed = {
-            each.name
-            for each in stated
-            if each.marker is not None and f'extra == "{extra}"' in str(each.marker)
+            requirement.name
+            for requirement in stated
+            if requirement.marker is not None and f'extra == "{extra}"' in str(requirement.marker)
         }
         assert named == needed
         assert "memlab" not in named

@@ -57,12 +57,12 @@ def settings_in(folder: Path, text: str, name: str = "memory.db") -> Settings:
 def test_every_setting_is_read_and_a_stores_own_come_before_those_of_its_folder(
     tmp_path: Path,
 ) -> None:
-    found = settings_in(tmp_path, WHOLE)
-    assert (found.policy, found.keep_recent) == ({"name": "recent", "keep": 546}, 546)
-    assert (found.target, found.confidence, found.token_budget) == (0.95, 0.8, 20_000)
-    assert found.log == (tmp_path / "reads.log", tmp_path / "other.csv")
-    assert found.protected_tags == {"pinned"}
-    assert (found.archive_for, found.vacuum_free) == (timedelta(days=365), 0.25)
+    settings = settings_in(tmp_path, WHOLE)
+    assert (settings.policy, settings.keep_recent) == ({"name": "recent", "keep": 546}, 546)
+    assert (settings.target, settings.confidence, settings.token_budget) == (0.95, 0.8, 20_000)
+    assert settings.log == (tmp_path / "reads.log", tmp_path / "other.csv")
+    assert settings.protected_tags == {"pinned"}
+    assert (settings.archive_for, settings.vacuum_free) == (timedelta(days=365), 0.25)
     other, third = (settings_in(tmp_path, WHOLE, name) for name in ("other.db", "third.db"))
     assert (other.target, other.keep_recent, other.policy is None) == (0.8, None, False)
     assert (third.target, third.policy) == (0.8, None)
@@ -73,19 +73,19 @@ def test_a_number_that_was_found_says_when_at_how_many_and_until_how_many(tmp_pa
     for zone in ("Z", "+00:00", ""):
         sized = (SIZED % 80).replace("Z", zone)
         text = f'policy = {{ name = "recent", keep = 45, sized = {sized} }}\n'
-        found = settings_in(tmp_path, text)
-        assert found.sized == (datetime(2026, 3, 1, 12, tzinfo=UTC), 40, 80)
-        assert policy_in(found) == memlab.KeepRecent(45)
+        settings = settings_in(tmp_path, text)
+        assert settings.sized == (datetime(2026, 3, 1, 12, tzinfo=UTC), 40, 80)
+        assert policy_in(settings) == memlab.KeepRecent(45)
     assert settings_in(tmp_path, WHOLE).sized is None
 
 
 def test_a_number_that_is_found_each_time_needs_one_to_be_a_policy(tmp_path: Path) -> None:
     for name, setting in (("recent", "keep"), ("tokens", "max_tokens")):
-        found = settings_in(tmp_path, f'policy = {{ name = "{name}", {setting} = "auto" }}\n')
-        assert (found.is_auto, found.keep_recent) == (True, None)
-        assert 45 in vars(policy_in(found, 45)).values()
+        settings = settings_in(tmp_path, f'policy = {{ name = "{name}", {setting} = "auto" }}\n')
+        assert (settings.is_auto, settings.keep_recent) == (True, None)
+        assert 45 in vars(policy_in(settings, 45)).values()
         with pytest.raises(SettingsError, match="line 1: policy: "):
-            policy_in(found)
+            policy_in(settings)
     other = settings_in(tmp_path, 'policy = { name = "ttl", ttl = "auto" }\n')
     assert not other.is_auto
 
@@ -215,9 +215,9 @@ def test_what_is_written_of_a_policy_is_read_as_it_was(policy: memlab.Policy) ->
     ],
 )
 def test_what_is_no_policy_is_told_with_its_line(tmp_path: Path, policy: str, words: str) -> None:
-    found = settings_in(tmp_path, f'[store."memory.db"]\n# chosen\npolicy = {policy}\n')
+    settings = settings_in(tmp_path, f'[store."memory.db"]\n# chosen\npolicy = {policy}\n')
     with pytest.raises(SettingsError, match=rf"{FILE}, line 3: policy: .*{re.escape(words)}"):
-        policy_in(found)
+        policy_in(settings)
 
 
 @pytest.fixture
@@ -285,8 +285,8 @@ def test_what_a_person_wrote_stays(store: Path) -> None:
     assert file.read_text().startswith(own)
     remember(open_source(store), {"policy": {"name": "recent", "keep": 7}, "target": None})
     assert file.read_text().startswith(own)
-    found = read_settings(store.parent, "memory.db")
-    assert (found.keep_recent, found.target) == (7, 0.8)
+    settings = read_settings(store.parent, "memory.db")
+    assert (settings.keep_recent, settings.target) == (7, 0.8)
     assert read_settings(store.parent, "other.db").policy == {"name": "all"}
 
 
@@ -339,7 +339,7 @@ def test_of_many_that_are_written_at_once_each_is_there(tmp_path: Path) -> None:
     stores = [write_rows(tmp_path / f"m{n}.db", []) for n in range(6)]
     with forked("test_settings") as children:
         running = [children.start(remember_often, store=store) for store in stores]
-        assert [children.wait(each).error for each in running] == [None] * len(stores)
+        assert [children.wait(child).error for child in running] == [None] * len(stores)
     assert {read_settings(tmp_path, store.name).keep_recent for store in stores} == {9}
     assert not list(tmp_path.glob(".*"))
 

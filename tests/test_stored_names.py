@@ -54,7 +54,7 @@ CARRIED = {"added", "added_fields"}
 
 def names_of(record: type) -> list[str]:
     if is_dataclass(record):
-        return [each.name for each in fields(record) if each.name not in CARRIED]
+        return [attribute.name for attribute in fields(record) if attribute.name not in CARRIED]
     return list(record._fields)  # type: ignore[attr-defined]
 
 
@@ -67,7 +67,7 @@ def test_table_of_keys_has_every_field(record: type, keys: Any) -> None:
 
 
 def test_table_of_settings_has_every_setting() -> None:
-    stored = [each.name for each in fields(settings.Settings) if each.metadata]
+    stored = [attribute.name for attribute in fields(settings.Settings) if attribute.metadata]
     assert sorted(settings.KEYS) == sorted(stored)
 
 
@@ -89,7 +89,11 @@ POLICY_KEYS = {
 
 @pytest.mark.parametrize("name", POLICY_KEYS)
 def test_keys_of_policy_settings_stay(name: str) -> None:
-    stored = [each.metadata.get("key", each.name) for each in fields(POLICIES[name]) if each.init]
+    stored = [
+        attribute.metadata.get("key", attribute.name)
+        for attribute in fields(POLICIES[name])
+        if attribute.init
+    ]
     assert set(POLICY_KEYS[name]) <= set(stored)
 
 
@@ -111,7 +115,9 @@ def test_tables_of_keys_are_literals() -> None:
         for value in table.values:
             inner = value.values if isinstance(value, ast.Dict) else [value]
             is_table = isinstance(value, ast.Name) and value.id.endswith("_KEYS")
-            assert is_table or all(isinstance(each, ast.Constant) for each in inner), name
+            assert is_table or all(isinstance(expression, ast.Constant) for expression in inner), (
+                name
+            )
 
 
 class Renamed(NamedTuple):
@@ -136,9 +142,9 @@ def test_renamed_fields_of_rows_change_no_byte() -> None:
         renamed = {"memories": (Renamed(*values),) * 3}
         today = "".join(wire.iter_json(as_today, plans.KEYS, in_lines=in_lines))
         assert "".join(wire.iter_json(renamed, {Renamed: keys}, in_lines=in_lines)) == today
-    said = wire.to_json_fields(Renamed(*values), {Renamed: keys})
-    assert said == wire.to_json_fields(plans.PlannedMemory(*values), plans.KEYS)
-    (again,) = wire.tuples_of({"rows": [said]}, "rows", Renamed, {Renamed: keys})
+    as_json = wire.to_json_fields(Renamed(*values), {Renamed: keys})
+    assert as_json == wire.to_json_fields(plans.PlannedMemory(*values), plans.KEYS)
+    (again,) = wire.tuples_of({"rows": [as_json]}, "rows", Renamed, {Renamed: keys})
     assert again == Renamed(*values)
 
 
@@ -155,22 +161,24 @@ def test_renamed_fields_of_record_change_no_byte() -> None:
         boot_after=Size(2, 20),
         token_rule="characters / 4",
     )
-    own = [(f"x_{each.name}", each.type, field()) for each in fields(receipt)]
+    own = [(f"x_{attribute.name}", attribute.type, field()) for attribute in fields(receipt)]
     twin = make_dataclass("Twin", own, frozen=True)
-    made = twin(**{f"x_{each.name}": getattr(receipt, each.name) for each in fields(receipt)})
+    made = twin(
+        **{f"x_{attribute.name}": getattr(receipt, attribute.name) for attribute in fields(receipt)}
+    )
     keys = {twin: {f"x_{name}": key for name, key in plans.KEYS[plans.Receipt].items()}}
-    said = wire.to_json_fields(made, keys)
-    assert said == wire.to_json_fields(receipt, plans.KEYS)
-    said = json.loads(json.dumps(said))
-    assert twin(**wire.fields_in(said, twin, keys)) == made
+    as_json = wire.to_json_fields(made, keys)
+    assert as_json == wire.to_json_fields(receipt, plans.KEYS)
+    as_json = json.loads(json.dumps(as_json))
+    assert twin(**wire.fields_in(as_json, twin, keys)) == made
 
 
 def test_renamed_fields_of_fleet_row_change_no_column() -> None:
     line = change.Applied("ab", "applied", 3, 10, 5, None, "memlab restore")
     names = {f"x_{name}": key for name, key in change.Applied.stored_names.items()}
-    own = [(f"x_{each.name}", each.type) for each in fields(line)]
+    own = [(f"x_{attribute.name}", attribute.type) for attribute in fields(line)]
     twin = make_dataclass("Twin", own, frozen=True, namespace={"stored_names": names})
-    made = twin(*(getattr(line, each.name) for each in fields(line)))
+    made = twin(*(getattr(line, attribute.name) for attribute in fields(line)))
     stored = []
     for row, value in ((change.Applied, line), (twin, made)):
         task = FleetTask("apply", len, row)

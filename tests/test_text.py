@@ -10,17 +10,17 @@ import pytest
 import memlab
 from memlab.text import DisplayMixin, Table, TextPage, for_terminal
 
-for each in pkgutil.walk_packages(memlab.__path__, "memlab."):
-    if not each.name.endswith("__main__"):
-        import_module(each.name)
+for module in pkgutil.walk_packages(memlab.__path__, "memlab."):
+    if not module.name.endswith("__main__"):
+        import_module(module.name)
 
 
 def below(kind: type) -> Iterator[type]:
-    for each in kind.__subclasses__():
-        yield from (each, *below(each))
+    for subclass in kind.__subclasses__():
+        yield from (subclass, *below(subclass))
 
 
-SHOWN = {each for each in below(DisplayMixin) if each.__module__.startswith("memlab.")}
+SHOWN = {shown for shown in below(DisplayMixin) if shown.__module__.startswith("memlab.")}
 
 
 ANSWERS = """
@@ -42,13 +42,13 @@ class Page(DisplayMixin):
 
 
 def test_every_answer_shows_itself() -> None:
-    names = {each.__name__ for each in SHOWN if not each.__name__.startswith("_")}
+    names = {shown.__name__ for shown in SHOWN if not shown.__name__.startswith("_")}
     assert names == set(ANSWERS.split())
 
 
 @pytest.mark.parametrize("name", ["__repr__", "__str__", "_repr_html_"])
 def test_none_has_a_way_of_its_own(name: str) -> None:
-    assert {getattr(each, name) for each in SHOWN} == {getattr(DisplayMixin, name)}
+    assert {getattr(shown, name) for shown in SHOWN} == {getattr(DisplayMixin, name)}
 
 
 def test_echoed_and_printed_are_the_same_page() -> None:

@@ -120,8 +120,8 @@ def bound(name: str, folder: Path) -> Callable[..., Any]:
     made = getattr(memlab, owner)
     if method and owner not in {"IndexPlan", "IndexReceipt", "Plan", "Receipt"}:
         made = made(folder / f"{owner}.file")
-    found: Callable[..., Any] = getattr(made, method) if method else made
-    return found
+    function: Callable[..., Any] = getattr(made, method) if method else made
+    return function
 
 
 DRAWING = {"report", "explore", "browse", "compare"}
@@ -139,17 +139,22 @@ def test_no_wrong_argument_ends_in_an_error_without_words(
     monkeypatch.chdir(tmp_path)
     call = bound(name, tmp_path)
     parameters = [
-        each
-        for each in inspect.signature(call).parameters.values()
-        if each.kind is not each.VAR_POSITIONAL
+        parameter
+        for parameter in inspect.signature(call).parameters.values()
+        if parameter.kind is not parameter.VAR_POSITIONAL
     ]
-    needed = {each.name: right[each.name] for each in parameters if each.default is each.empty}
+    needed = {
+        parameter.name: right[parameter.name]
+        for parameter in parameters
+        if parameter.default is parameter.empty
+    }
+    names = {parameter.name for parameter in parameters} - OTHERS_KNOW
     faults = []
-    for parameter in {each.name for each in parameters} - OTHERS_KNOW:
+    for parameter_name in names:
         for value in wrong_values(right):
-            wrong = outcome_of(call, needed | {parameter: value}, value)
+            wrong = outcome_of(call, needed | {parameter_name: value}, value)
             if wrong is not None:
-                faults.append(f"{name}({parameter}=...) {wrong}")
+                faults.append(f"{name}({parameter_name}=...) {wrong}")
     assert faults == []
 
 
@@ -197,6 +202,6 @@ MEANT = {
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(("typed", "words"), MEANT.items(), ids=MEANT)
 def test_the_call_that_was_meant_is_named(right: dict[str, Any], typed: str, words: str) -> None:
-    with pytest.raises(WrongArgumentError) as told:
+    with pytest.raises(WrongArgumentError) as refused:
         eval(typed, {"memlab": memlab, "at": SimpleNamespace(**right), "NOW": NOW})
-    assert words.format(path=right["path"]) in str(told.value)
+    assert words.format(path=right["path"]) in str(refused.value)

@@ -30,10 +30,10 @@ def test_a_command_prints_what_the_function_of_its_name_returns(small: Path, ver
     (small.parent / FILE).write_text('policy = { name = "recent", keep = 9 }\n')
     where = small.parent if verb == "find" else small
     page = small.with_name("page.html")
-    found = memlab.report(where, page) if verb == "report" else getattr(memlab, verb)(where)
+    result = memlab.report(where, page) if verb == "report" else getattr(memlab, verb)(where)
     printed = run(verb, where, *(["-o", page] if verb == "report" else [])).output
-    steps = found.next_steps()
-    assert printed == "\n".join([str(found), *([""] if steps else []), *steps, ""])
+    steps = result.next_steps()
+    assert printed == "\n".join([str(result), *([""] if steps else []), *steps, ""])
 
 
 def test_applied_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_applied_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> 
     again = said("restore", store, digest)
     assert "0 memories restored" in again
     assert "is undone already" in again
-    told = json.loads(said("restore", store, digest, "--json"))
-    assert told == {"restored": 0, "left_out": 0, "rows_left_out": {}, "into": str(store)}
+    printed_json = json.loads(said("restore", store, digest, "--json"))
+    assert printed_json == {"restored": 0, "left_out": 0, "rows_left_out": {}, "into": str(store)}
     assert "nothing to drop" in said("archive", store, "--drop-before", "2000-01-01")
     both = ("--drop-before", "2000-01-01", "--drop", "")
     assert "give either --drop-before or --drop" in said("archive", store, *both, code=2)
@@ -164,12 +164,12 @@ def test_a_diff_says_what_only_one_of_two_plans_deletes(small: Path, tmp_path: P
     saved = tmp_path / "plan.json"
     said("compact", small, "--keep-recent", 27, "--save-plan", saved)
     against = ("compact", small, "--against", saved, "--keep-recent")
-    found = said(*against, 25, code=1)
-    assert "--keep-recent 27 -> --keep-recent 25" in found
-    assert "only the second deletes: 2" in found
-    told = json.loads(said(*against, 25, "--json", code=1))
-    assert [each["memory_id"] for each in told["added"]] == ["e4", "e5"]
-    assert (told["removed"], told["rewritten"]) == ([], [])
+    printed = said(*against, 25, code=1)
+    assert "--keep-recent 27 -> --keep-recent 25" in printed
+    assert "only the second deletes: 2" in printed
+    difference = json.loads(said(*against, 25, "--json", code=1))
+    assert [memory["memory_id"] for memory in difference["added"]] == ["e4", "e5"]
+    assert (difference["removed"], difference["rewritten"]) == ([], [])
     assert len(json.loads(said(*against, 30, "--json", code=1))["removed"]) == 3
     before = small.read_bytes()
     refused = said(*against, 25, "--apply", code=2)
@@ -177,5 +177,5 @@ def test_a_diff_says_what_only_one_of_two_plans_deletes(small: Path, tmp_path: P
     assert small.read_bytes() == before
     assert "the same memories, for the same reasons" in said(*against, 27)
     run_sql(small, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'e2'")
-    told = json.loads(said(*against, 25, "--json", code=1))
-    assert [each["memory_id"] for each in told["rewritten"]] == ["e2"]
+    difference = json.loads(said(*against, 25, "--json", code=1))
+    assert [memory["memory_id"] for memory in difference["rewritten"]] == ["e2"]

@@ -180,8 +180,8 @@ def test_it_says_what_it_found_left_out_and_wrote(world: World, tmp_path: Path) 
 
 
 def test_of_a_store_that_memlab_does_not_load_it_says_what_works(tmp_path: Path) -> None:
-    said = "<oai-mem-citation><thread_ids>\na\n</thread_ids></oai-mem-citation>"
-    message = {"type": "message", "role": "assistant", "content": [{"text": said}]}
+    citation = "<oai-mem-citation><thread_ids>\na\n</thread_ids></oai-mem-citation>"
+    message = {"type": "message", "role": "assistant", "content": [{"text": citation}]}
     line = {"type": "response_item", "timestamp": "2026-05-01T00:00:00Z", "payload": message}
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / "rollout-1.jsonl").write_text(json.dumps(line))  # of Codex
@@ -227,7 +227,7 @@ def test_size_counts_the_reads_and_chances_of_a_log(tmp_path: Path) -> None:
         "2 of something that was never in the store",
     ):
         assert words in sized
-    told = json.loads(said("size", store, "--log", log, "--json"))
-    assert told["chances"] == {"read": 1, "unread": 2, "too new": 2, "not loaded": 0}
+    as_json = json.loads(said("size", store, "--log", log, "--json"))
+    assert as_json["chances"] == {"read": 1, "unread": 2, "too new": 2, "not loaded": 0}
     alone = json.loads(said("size", store, "--log", log, "--only-log", "--json"))
-    assert (told["references"], alone["references"]) == (2, 1)
+    assert (as_json["references"], alone["references"]) == (2, 1)

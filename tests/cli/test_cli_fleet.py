@@ -52,12 +52,12 @@ def test_show_cuts_names_to_the_terminal(tmp_path: Path, monkeypatch: pytest.Mon
 def test_show_for_a_script_prints_every_store(agents: Path) -> None:
     (agents / "agent-3" / "broken.db").write_bytes(b"SQLite format 3\0 and no more")
     names = (f"{agents}/*/*.db", "--limit", "1", "--processes", "1")
-    told = json.loads(run("fleet", "show", *names, "--json").output)
-    folders = [Path(each["store"]).parent.name for each in told]
+    stores = json.loads(run("fleet", "show", *names, "--json").output)
+    folders = [Path(store["store"]).parent.name for store in stores]
     assert folders == ["agent-3", "agent-3", "agent-30", "agent-300"]
-    assert sum(each["error"] is not None for each in told) == 1
+    assert sum(store["error"] is not None for store in stores) == 1
     rows = records_in(run("fleet", "show", *names, "--csv").output)
-    assert [each["memories"] for each in rows if each["memories"]] == ["4", "31", "301"]
+    assert [cells["memories"] for cells in rows if cells["memories"]] == ["4", "31", "301"]
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_plan_review_and_apply_from_the_shell(agents: Path) -> None:
     done = said("fleet", "apply", file)
     assert "2 of 2 stores applied, 0 refused" in done
     assert "  290 memories, archived beside their stores" in done
-    told = run("fleet", "show", names).output
-    assert re.search(r"on the disk +[\d.]+ MB, of which a vacuum gives back [\d.]+ MB", told)
-    told = run("fleet", "apply", file).output
-    assert "  0 memories, archived beside their stores" in told
-    assert "2 stores; nothing is applied twice" in told
+    printed = run("fleet", "show", names).output
+    assert re.search(r"on the disk +[\d.]+ MB, of which a vacuum gives back [\d.]+ MB", printed)
+    printed = run("fleet", "apply", file).output
+    assert "  0 memories, archived beside their stores" in printed
+    assert "2 stores; nothing is applied twice" in printed
     again = records_in(said("fleet", "apply", file, "--csv"))
-    assert [each["status"] for each in again] == ["applied before"] * 2
+    assert [outcome["status"] for outcome in again] == ["applied before"] * 2
     assert "nothing to do" in said("fleet", "plan", names, "--keep-recent", 20)
 
 
@@ -143,7 +143,7 @@ def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> 
     assert run(*shlex.split(step.replace("fleet-plan", f"{agents}/plan"))).exit_code == 0
     asked = ("fleet", "size", f"{agents}/*/memory.db", "--token-budget", "1")
     over = records_in(said(*asked, "--csv", code=1))
-    assert {each["verdict"] for each in over} == {"floor-exceeds-budget"}
+    assert {store["verdict"] for store in over} == {"floor-exceeds-budget"}
     without = run(*asked).output
     assert "No store has a cap: " in without
     assert "next: memlab floor STORE    for each of 3 stores that no budget" in without
@@ -169,8 +169,8 @@ def test_a_fleet_is_maintained_from_the_shell(agents: Path) -> None:
     (agents / "agent-30" / "memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
     for words, status in (((), "would"), (("--apply",), "done")):
         names = (agents / "agent-30" / "memory.db", *words, "--json")
-        (found,) = json.loads(said("fleet", "maintain", *names))
-        assert (found["status"], found["deleted"]) == (status, 25)
+        (outcome,) = json.loads(said("fleet", "maintain", *names))
+        assert (outcome["status"], outcome["deleted"]) == (status, 25)
     every = said("fleet", "maintain", f"{agents}/*/memory.db", code=1)
     assert "maintenance of 3 stores: 1 nothing" in every
     assert every.count("  no settings for it\n") == 2

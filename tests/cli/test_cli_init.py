@@ -42,8 +42,8 @@ def test_a_line_without_its_mark_is_a_setting(store: Path, key: str) -> None:
     said("init", store, "--apply")
     file = store.parent / FILE
     file.write_text(file.read_text().replace(f"# {key} = ", f"{key} = "))
-    found = read_settings(store.parent, "memory.db")
-    assert getattr(found, key)
+    settings = read_settings(store.parent, "memory.db")
+    assert getattr(settings, key)
 
 
 def test_what_is_set_and_written_stays_and_twice_adds_nothing(store: Path) -> None:
@@ -56,8 +56,8 @@ def test_what_is_set_and_written_stays_and_twice_adds_nothing(store: Path) -> No
     assert "# max_per_run = " not in once
     said("init", store, "--apply")
     assert file.read_text() == once
-    found = read_settings(store.parent, "memory.db")
-    assert (found.target, found.max_per_run) == (0.8, 7)
+    settings = read_settings(store.parent, "memory.db")
+    assert (settings.target, settings.max_per_run) == (0.8, 7)
 
 
 def test_a_file_of_somebody_or_a_broken_one_is_left(store: Path) -> None:
@@ -72,10 +72,10 @@ def test_a_file_of_somebody_or_a_broken_one_is_left(store: Path) -> None:
 
 
 def test_json_holds_the_text(store: Path) -> None:
-    found = json.loads(said("init", store, "--json"))
-    assert found["written"] is False
-    assert found["file"] == str(store.parent / FILE)
-    assert found["text"] in said("init", store)
+    printed = json.loads(said("init", store, "--json"))
+    assert printed["written"] is False
+    assert printed["file"] == str(store.parent / FILE)
+    assert printed["text"] in said("init", store)
 
 
 def test_what_is_no_store_gets_no_settings(tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ def test_filters_order_and_limit_mean_the_same_in_every_form(store: Path) -> Non
     listed = memlab.rows(store, memlab.KeepRecent(5), where="not-kept", by="age")
     words = ("rows", store, "--keep-recent", 5, "--where", "not-kept", "--by", "age")
     records = json.loads(run(*words, "--json").stdout)
-    assert [each["memory_id"] for each in records] == list(listed["memory_id"])
+    assert [record["memory_id"] for record in records] == list(listed["memory_id"])
     assert list(records[0]) == list(listed)
     printed = csv.DictReader(StringIO(run(*words, "--csv", "--limit", 7).stdout))
-    assert [each["memory_id"] for each in printed] == list(listed["memory_id"][:7])
+    assert [record["memory_id"] for record in printed] == list(listed["memory_id"][:7])
     page = run(*words).stdout.splitlines()
     assert [line for line in page if line.startswith("  e")] == [
         line for line in run(*words, "--limit", 0).stdout.splitlines() if line.startswith("  e")
@@ -76,14 +76,14 @@ def test_a_dry_run_lists_the_costliest_and_how_to_list_all(
 ) -> None:
     shown = said("compact", store, *policy, "--rows")
     listed = shown.partition("the costliest that would go\n")[2].splitlines()
-    (line,) = [each for each in listed if each.startswith("next: memlab rows")]
+    (line,) = [text for text in listed if text.startswith("next: memlab rows")]
     words = shlex.split(line.removeprefix("next: memlab ").removesuffix("    all of them"))
-    every = [each for each in run(*words).stdout.splitlines() if each.startswith("  e")]
-    assert [each.split()[0] for each in listed if each.startswith("  e")] == [
-        each.split()[0] for each in every[:20]
+    every = [text for text in run(*words).stdout.splitlines() if text.startswith("  e")]
+    assert [text.split()[0] for text in listed if text.startswith("  e")] == [
+        text.split()[0] for text in every[:20]
     ]
     planned = json.loads(run("compact", store, *policy, "--json").stdout)["memories"]
-    assert {each.split()[0] for each in every} == {each["memory_id"] for each in planned}
+    assert {text.split()[0] for text in every} == {text["memory_id"] for text in planned}
 
 
 def test_every_list_of_deletions_ends_with_how_to_take_one_back(store: Path) -> None:
@@ -125,7 +125,7 @@ def twins(tmp_path: Path) -> Path:
             row("d3", "semantic", title="cache", body=TEXT + " again"),
             row("gone", "semantic", body=TEXT, superseded_by="d1"),
             row("d4", "semantic", title="tests", body="run the slow ones before a release " * 9),
-            *(each | {"title": "cache", "body": TEXT} for each in episodes(5)),
+            *(columns | {"title": "cache", "body": TEXT} for columns in episodes(5)),
         ],
     )
 

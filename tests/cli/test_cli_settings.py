@@ -39,11 +39,11 @@ def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) 
     )
     assert f"saved in {two_years.parent / FILE}" in said("size", two_years, *words, "--save")
     advice = memlab.recommend_cap(memlab.load(two_years), **asked)
-    found = remembered(two_years)
-    assert (found.keep_recent, found.target) == (advice.keep_recent, 0.85)
-    assert found.sized is not None
-    assert found.sized[1:] == (advice.memories, advice.until)
-    assert abs(datetime.now(UTC) - found.sized.at) < timedelta(minutes=5)
+    settings = remembered(two_years)
+    assert (settings.keep_recent, settings.target) == (advice.keep_recent, 0.85)
+    assert settings.sized is not None
+    assert settings.sized[1:] == (advice.memories, advice.until)
+    assert abs(datetime.now(UTC) - settings.sized.at) < timedelta(minutes=5)
     again = json.loads(run("size", two_years, "--json").output)
     assert again.items() >= (asked | {"keep_recent": advice.keep_recent}).items()
     assert f"  --keep-recent {advice.keep_recent}\n" in run("compact", two_years).output
@@ -85,7 +85,7 @@ def test_auto_applies_everywhere_and_stays_with_a_saved_target(store: Path) -> N
         ("compare", f"recent {advice.keep_recent} "),
     ):
         assert words in said(verb, store)
-    assert [each.deleted for each in fleet.plan(store).stores] == [80 - advice.keep_recent]
+    assert [planned.deleted for planned in fleet.plan(store).stores] == [80 - advice.keep_recent]
     said("size", store, "--unit", "tokens", "--save")
     made = json.loads(said("compact", store, "--json"))["policy"]
     tokens = memlab.size(store, target=0.5, unit="tokens").advice.number
@@ -204,8 +204,8 @@ def test_the_units_of_the_guide_are_sound(tmp_path: Path) -> None:
     (tmp_path / "memlab.service").write_text(service)
     (tmp_path / "memlab.timer").write_text(block_of(GUIDE, "ini", 1))
     units = [tmp_path / "memlab.service", tmp_path / "memlab.timer"]
-    found = subprocess.run(
+    verified = subprocess.run(
         [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False
     )
-    assert [line for line in found.stderr.splitlines() if "memlab" in line] == []
-    assert found.returncode == 0, found.stderr
+    assert [line for line in verified.stderr.splitlines() if "memlab" in line] == []
+    assert verified.returncode == 0, verified.stderr

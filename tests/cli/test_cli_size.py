@@ -44,24 +44,24 @@ def test_caps_around_the_answer_are_as_the_curve_has_them(store: Path, frame: pd
 def test_json_holds_advice_table_and_a_working_command(
     store: Path, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
-    told = json.loads(said("size", store, "--target", 0.8, "--json"))
+    sized = json.loads(said("size", store, "--target", 0.8, "--json"))
     advice = json.loads(memlab.recommend_cap(frame, target=0.8).to_json())
-    assert {name: told[name] for name in advice} == advice
-    assert told["store"] == str(store)
+    assert {name: sized[name] for name in advice} == advice
+    assert sized["store"] == str(store)
     curve = memlab.sizing.cap_curve(frame)
-    for line in told["caps"]:
+    for line in sized["caps"]:
         assert line["boot_tokens"] == curve.loc[line["keep_recent"], "boot_tokens"]
-    assert len(told["backtest"]) == 4
+    assert len(sized["backtest"]) == 4
     copy = memlab.copy_store(store, tmp_path / "copy.db")
-    words = shlex.split(told["command"].replace(str(store), str(copy)))
+    words = shlex.split(sized["command"].replace(str(store), str(copy)))
     assert run(*words[1:]).exit_code == 0
-    assert memlab.load(copy)["prunable"].sum() == told["keep_recent"]
+    assert memlab.load(copy)["prunable"].sum() == sized["keep_recent"]
 
 
 def test_size_begins_with_retiring_where_use_predicts_better(tmp_path: Path) -> None:
-    found = memlab.store_path("looked_up")
-    store = memlab.copy_store(found, tmp_path / "m.db")
-    log = found.with_suffix(".searches.jsonl")
+    bundled = memlab.store_path("looked_up")
+    store = memlab.copy_store(bundled, tmp_path / "m.db")
+    log = bundled.with_suffix(".searches.jsonl")
     lines = said("size", store, "--log", log).splitlines()
     opens = re.match(
         r"Retiring by use cuts a start today from 25,005 to at most ([\d,]+) tokens .*; in that "
@@ -72,7 +72,7 @@ def test_size_begins_with_retiring_where_use_predicts_better(tmp_path: Path) -> 
     assert int(opens[3]) < int(opens[2])
     by_use = json.loads(said("size", store, "--log", log, "--json"))["by_use"]
     assert f"{by_use['likely']:,}" == opens[1]
-    assert by_use["likely"] in [each["tokens"] for each in by_use["budgets"]]
+    assert by_use["likely"] in [budget["tokens"] for budget in by_use["budgets"]]
     (step,) = [line for line in lines if line.startswith("next: ")]
     words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
     asked = ["--max-tokens", opens[1].replace(",", ""), "--retire", "--log", str(log)]

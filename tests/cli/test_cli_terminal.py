@@ -93,7 +93,7 @@ def test_the_answer_stands_out_where_colour_is_wanted(store: Path) -> None:
 def test_a_line_keeps_its_words_in_any_width(line: str, width: int) -> None:
     lines = fitted_line(line, width)
     assert " ".join(lines).split() == line.split()
-    assert all(len(each) <= width for each in lines)
+    assert all(len(line) <= width for line in lines)
 
 
 def test_a_command_is_never_broken() -> None:
@@ -139,7 +139,7 @@ def test_a_comparison_with_few_references_shows_counts(
     store = write_rows(tmp_path / "memory.db", rows)
     asked = ("compare", store, "--policy", "odek", "--keep-recent", 5)
     shown = said(*asked)
-    assert [each for each in words if not re.search(each, shown)] == []
+    assert [pattern for pattern in words if not re.search(pattern, shown)] == []
     assert "was applied after every" not in shown
     assert "after every 7 memories" in said(*asked, "--every", 7)
 
@@ -225,7 +225,9 @@ def test_slow_commands_say_what_they_do(tmp_path: Path, monkeypatch: pytest.Monk
 
 def offered(*words: object, beginning: str = "") -> list[str]:
     shell = BashComplete(main, {}, "memlab", "_MEMLAB_COMPLETE")
-    return [each.value for each in shell.get_completions(list(map(str, words)), beginning)]
+    return [
+        completion.value for completion in shell.get_completions(list(map(str, words)), beginning)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -276,5 +278,5 @@ def test_a_real_shell_takes_the_line_of_the_page(shell: str, tmp_path: Path) -> 
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     own = os.environ | {"HOME": str(tmp_path), "PATH": path}
     asked = [shell, "-c", KNOWN[shell].format(line=line.strip())]
-    told = subprocess.run(asked, env=own, capture_output=True, text=True, check=True).stdout
-    assert "_memlab_completion" in told
+    printed = subprocess.run(asked, env=own, capture_output=True, text=True, check=True).stdout
+    assert "_memlab_completion" in printed

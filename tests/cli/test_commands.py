@@ -214,8 +214,10 @@ def test_a_mistake_in_settings_is_told_with_its_line(tmp_path: Path, out: Path, 
     store = write_rows(tmp_path / "memory.db", episodes(3))
     (tmp_path / FILE).write_text("\n\nkeep = 50\n")
     before = files_in(tmp_path)
-    told = said(*typed((LOOKING | CHANGING)[name], store, out), code=1 if name == "doctor" else 2)
-    assert "memlab.toml, line 3: there is no setting 'keep'" in told
+    message = said(
+        *typed((LOOKING | CHANGING)[name], store, out), code=1 if name == "doctor" else 2
+    )
+    assert "memlab.toml, line 3: there is no setting 'keep'" in message
     assert files_in(tmp_path) == before
 
 
@@ -251,8 +253,8 @@ def test_a_store_that_may_not_be_written_is_looked_at(out: Path, name: str) -> N
 
 def test_what_is_written_is_for_whoever_may_read_the_store(store: Path, out: Path) -> None:
     archive = store.with_name(f"{store.name}.archive.db")
-    for each in (store, archive):
-        each.chmod(0o600)
+    for path in (store, archive):
+        path.chmod(0o600)
     for words in (
         ("compact", store, "--keep-recent", 5, "--save-plan", out / "p.json"),
         ("report", store, "-o", out / "r.html", "--record", out / "record.md", "--keep-recent", 7),

@@ -89,7 +89,7 @@ def zoneless(tmp_path: Path) -> Path:
     """A store whose dates have no time zone, and in which memories refer to each other twice."""
     twice = {"supersedes_json": '["e1"]', "evidence_refs_json": '["e1", "e1"]'}
     rows = [
-        *(each | {"created_at": f"2026-03-{day:02} 12:00:00"} for day, each in days()),
+        *(columns | {"created_at": f"2026-03-{day:02} 12:00:00"} for day, columns in days()),
         row("late", **twice, created_at="2026-03-28 12:00:00"),
     ]
     return write_rows(tmp_path / "memory.db", rows)
@@ -233,8 +233,8 @@ def test_a_pace_says_its_days() -> None:
 
 def test_size_explains_how_log_lines_become_needs() -> None:
     store = memlab.store_path("looked_up")
-    found = said("size", store, "--log", store.with_suffix(".reads.jsonl"))
-    (line,) = [line for line in found.splitlines() if line.startswith("  reads ")]
+    printed = said("size", store, "--log", store.with_suffix(".reads.jsonl"))
+    (line,) = [line for line in printed.splitlines() if line.startswith("  reads ")]
     assert "lines in the log, " in line
     assert "of them later needs" in line
     assert "at most one a day for each memory, tell whether age or use says more" in line

@@ -46,10 +46,10 @@ def recorded(recorder: Path, do: Task, store: Path, what: Any) -> list[Event]:
     folder = store.parent
     log = folder.with_name(f"{folder.name}.recorded")
     log.unlink(missing_ok=True)
-    told = {"LD_PRELOAD": str(recorder), "RECORDED_FOLDER": str(folder), "RECORD_TO": str(log)}
+    variables = {"LD_PRELOAD": str(recorder), "RECORDED_FOLDER": str(folder), "RECORD_TO": str(log)}
     program = [sys.executable, "-c", _PROGRAM]
     task = pickle.dumps((do, store, what))
-    subprocess.run(program, check=True, input=task, env=environment() | told)
+    subprocess.run(program, check=True, input=task, env=environment() | variables)
     return list(_events(log.read_bytes()))
 
 
@@ -116,11 +116,11 @@ class Disk:
 
     def _add(self, path: Path) -> int:
         """Take a file or a folder as it is, all of it synced."""
-        found = path.stat()
-        number = self._new(found.st_ino, _Node(found.st_mode & 0o7777, found.st_mtime_ns))
+        status = path.stat()
+        number = self._new(status.st_ino, _Node(status.st_mode & 0o7777, status.st_mtime_ns))
         if path.is_dir():
             self.nodes[number].synced = None
-            here = {each.name: self._add(each) for each in sorted(path.iterdir())}
+            here = {entry.name: self._add(entry) for entry in sorted(path.iterdir())}
             self.synced_names[number] = here
             self.names[number] = dict(here)
         else:
@@ -207,9 +207,9 @@ class Disk:
         steps = range(len(self.pending))
         until = rng.randint(0, len(steps))
         any_of_them = {number for number in steps if rng.random() < 0.3}
-        for some in (range(until), self._closed(any_of_them), self._closed(set(steps[-1:]))):
+        for steps_kept in (range(until), self._closed(any_of_them), self._closed(set(steps[-1:]))):
             parts = {number: _some_of(since, rng) for number, since in everything.items()}
-            yield dict(self._image(self._names_after(some), parts))
+            yield dict(self._image(self._names_after(steps_kept), parts))
 
     def _image(
         self, names: Names, kept: dict[int, list[Event]], folder: int = ROOT, at: str = ""

@@ -56,13 +56,13 @@ def make_hostile_store(path: Path, texts: dict[str, str]) -> Path:
     """Write a store whose titles, bodies, tags, ids, authors and references are hostile."""
     rows = []
     for number, (name, text) in enumerate(texts.items()):
-        said = json.dumps([text])
+        tags = json.dumps([text])
         odd: dict[str, dict[str, str]] = {
             "title": {"title": text},
             "body": {"body": text},
-            "tag": {"tags_json": said},
+            "tag": {"tags_json": tags},
             "id": {"memory_id": f"{text} id", "title": text, "superseded_by": f"gone {text} id"},
-            "reference": {"authored_by": text, "source_task_ref": text, "evidence_refs_json": said},
+            "reference": {"authored_by": text, "source_task_ref": text, "evidence_refs_json": tags},
             "again": {"memory_id": f"again {text[:9]}", "title": text},
         }
         when = (START + timedelta(hours=number)).isoformat()
@@ -175,9 +175,9 @@ def test_notebooks_show_text_as_text_and_little_of_it(store: Path) -> None:
     for shown in shown_in_notebooks(store):
         page = shown._repr_html_()
         printed = str(shown)
-        found = Tags(page)
-        assert found.tags <= layout, type(shown)
-        assert found.attributes <= {"style", "class", "border", "scoped"}, type(shown)
+        tags = Tags(page)
+        assert tags.tags <= layout, type(shown)
+        assert tags.attributes <= {"style", "class", "border", "scoped"}, type(shown)
         assert max(len(page), len(printed)) < MOST_SHOWN, type(shown)
         if not isinstance(shown, pd.DataFrame):  # pandas prints what it does not know as it is
             assert steering(printed) == set(), type(shown)

@@ -46,19 +46,19 @@ def compact_at_runtime(store: Path, keep: int = 4, *, archive: bool = True) -> i
 
 
 def check(store: Path, name: str = "archive") -> Check:
-    (found,) = [each for each in doctor(store).checks if each.name == name]
-    return found
+    (check,) = [listed for listed in doctor(store).checks if listed.name == name]
+    return check
 
 
 def leave_unfinished(store: Path, made: Plan) -> None:
     """Leave the archive as a process does that dies between its copies and its deletion."""
-    reasons = {each.key: each.reason for each in made.memories}
+    reasons = {memory.key: memory.reason for memory in made.memories}
     text = text_for_archive(made, expired=())
     named = Apply(made.digest, made.policy, NOON, len(made.memories), text)
-    rows = {each.key: planned_row(each) for each in made.memories}
+    rows = {memory.key: planned_row(memory) for memory in made.memories}
     with closing(sqlite3.connect(store)) as connection:
-        found = records_at(connection, layout_of(connection), [int(key) for key in reasons])
-        copies = [Archived(key, record, reasons[key], rows[key]) for key, record in found]
+        records = records_at(connection, layout_of(connection), [int(key) for key in reasons])
+        copies = [Archived(key, record, reasons[key], rows[key]) for key, record in records]
     with (
         Archive.beside(store).changing(nullcontext()) as both,
         both.archive.deleting(named, copies, at=NOON),

@@ -94,10 +94,12 @@ class Betterdb:
         """What the package itself reads: every memory by ``get``, and by a search where it can."""
         from betterdb_agent_memory import MemoryListOptions
 
-        found: dict[str, Any] = {each: self.run(self.store.get(each)) for each in self.ids()}
+        memories: dict[str, Any] = {
+            memory_id: self.run(self.store.get(memory_id)) for memory_id in self.ids()
+        }
         if self.searches:
-            found["list"] = self.run(self.store.list(MemoryListOptions(limit=1000)))
-        return found
+            memories["list"] = self.run(self.store.list(MemoryListOptions(limit=1000)))
+        return memories
 
 
 def exact(client: Any, name: str = NAME) -> dict[bytes, tuple[dict[bytes, bytes], int]]:

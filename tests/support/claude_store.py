@@ -98,11 +98,11 @@ def call(tool: str, path: Path | str, moment: datetime, session: str, number: in
     name = f"toolu_{session}_{number}"
     use = {"type": "tool_use", "id": name, "name": tool, "input": {"file_path": str(path)}}
     result = {"type": "tool_result", "tool_use_id": name, "content": "1\tx"}
-    told = {"sessionId": session, "timestamp": stamp(moment)}
+    envelope = {"sessionId": session, "timestamp": stamp(moment)}
     lines = (("assistant", f"u_{name}", use), ("user", f"r_{name}", result))
     return [
         json.dumps(
-            {"type": kind, "uuid": uuid, **told, "message": {"role": kind, "content": [block]}},
+            {"type": kind, "uuid": uuid, **envelope, "message": {"role": kind, "content": [block]}},
             separators=(",", ":"),
         )
         for kind, uuid, block in lines
@@ -136,7 +136,7 @@ def as_found(folder: Path, *, files: int = 8) -> Path:
         body = BODIES[number % 4].format(stems[0], stems[number // 2])
         text = memory(f"memory {number}", kind, style=style, modified=at(number + 0.5), body=body)
         write_memory(folder, name, text, at(number))
-        target, other = (each.replace(" ", "%20") for each in (name, names[number // 2]))
+        target, other = (text.replace(" ", "%20") for text in (name, names[number // 2]))
         words = {"link": f"[About {name}]({target})", "stem": stem, "number": number}
         lines.append(LINES[number % 8].format(**words, other=other))
     write_index(folder, lines, end="")

@@ -45,8 +45,8 @@ def crashing(at: int | None = None) -> Iterator[Calls]:
         patch.object(Folder, "exchange", calls.counted(Folder.exchange)),
     ]
     with ExitStack() as stack:
-        for each in patches:
-            stack.enter_context(each)
+        for patched in patches:
+            stack.enter_context(patched)
         yield calls
 
 

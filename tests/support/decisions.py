@@ -28,19 +28,19 @@ def memories(rows: list[dict[str, Any]], *, signals: bool = True) -> pd.DataFram
             {
                 "memory_id": f"m{number}",
                 "title": f"memory {number}",
-                "kind": "semantic" if one.get("load_bearing") else "episodic",
+                "kind": "semantic" if memory.get("load_bearing") else "episodic",
                 "created_at": pd.Timestamp(NOW - (len(rows) - number) * DAY),
-                **{name: one[name] for name in one if name not in ("active", *SIGNALS)},
+                **{name: memory[name] for name in memory if name not in ("active", *SIGNALS)},
             }
-            for number, one in enumerate(rows)
+            for number, memory in enumerate(rows)
         )
     )
-    frame.insert(4, "body", pd.Series([one.get("body", "") for one in rows], dtype="str"))
-    frame["active"] = pd.Series([one.get("active", True) for one in rows], dtype="bool")
+    frame.insert(4, "body", pd.Series([memory.get("body", "") for memory in rows], dtype="str"))
+    frame["active"] = pd.Series([memory.get("active", True) for memory in rows], dtype="bool")
     frame["prunable"] = frame["active"] & ~frame["load_bearing"]
     if signals:
         for name, (usual, dtype) in SIGNALS.items():
-            frame[name] = pd.Series([one.get(name, usual) for one in rows], dtype=dtype)
+            frame[name] = pd.Series([memory.get(name, usual) for memory in rows], dtype=dtype)
     return frame
 
 

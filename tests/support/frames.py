@@ -41,10 +41,10 @@ def make_frame(*rows: dict[str, Any] | str, minutes: float = 60.0) -> pd.DataFra
     """A frame of `rows` in this order, one every so many minutes; a bare string is an episode."""
     full = []
     for place, given in enumerate(rows):
-        one = row(given) if isinstance(given, str) else given
+        fields = row(given) if isinstance(given, str) else given
         created = START + pd.Timedelta(minutes=minutes * place)
-        item = USUAL | {c.POSITION: place + 1, c.CREATED_AT: created} | one
-        item[c.CHARS] = one.get(c.CHARS, 4 * item[c.TOKENS])
+        item = USUAL | {c.POSITION: place + 1, c.CREATED_AT: created} | fields
+        item[c.CHARS] = fields.get(c.CHARS, 4 * item[c.TOKENS])
         item[c.ACTIVE] = item[c.SUPERSEDED_BY] is None
         item[c.LOAD_BEARING] = item[c.KIND] != "episodic" or "rejected-path" in item[c.TAGS]
         item[c.PRUNABLE] = item[c.ACTIVE] and not item[c.LOAD_BEARING]
@@ -86,7 +86,7 @@ def make_references(
 
 def make_log(*reads: tuple[Any, ...]) -> pd.DataFrame:
     """An access log of reads as memory, hours after the first row and, where known, session."""
-    full = [(*each, None)[:3] for each in reads]
+    full = [(*read, None)[:3] for read in reads]
     log = pd.DataFrame(full, columns=[c.MEMORY_ID, c.AT, c.SESSION])
     log[c.AT] = START + pd.to_timedelta(log[c.AT].astype(float), unit="h")
     return log.astype({c.MEMORY_ID: "str", c.AT: c.TIME, c.SESSION: "str"})
@@ -128,7 +128,7 @@ def lives(draw: st.DrawFn, *, superseded: bool = True) -> pd.DataFrame:
 
 def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """A frame of drawn rows; a successor out of range dangles."""
-    return make_frame(*(row(f"m{n}", **one) for n, one in enumerate(rows)))
+    return make_frame(*(row(f"m{n}", **fields) for n, fields in enumerate(rows)))
 
 
 def mixed_frame() -> pd.DataFrame:

@@ -73,7 +73,7 @@ def work(rows: int = 1600, *, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame
     frame = make_episodes(rows)
     frame[c.CHARS] = np.where(matters, 900, 60) + rng.integers(0, 50, rows)
     tags = np.empty(rows, dtype=object)
-    tags[:] = [("shipped", "core") if one else ("shipped",) for one in matters]
+    tags[:] = [("shipped", "core") if is_core else ("shipped",) for is_core in matters]
     frame[c.TAGS] = tags
     return frame, make_references(frame, at, distance[at])
 
@@ -95,13 +95,13 @@ def recorded_rows(count: int | None = None) -> list[Row]:
     frame, _ = recorded()
     return [
         row(
-            one.memory_id,
+            memory.memory_id,
             "episodic",
-            *one.tags,
+            *memory.tags,
             title="",
-            body="x" * one.chars,
-            created_at=one.created_at.isoformat(),
-            evidence_refs_json=json.dumps(one.evidence_refs),
+            body="x" * memory.chars,
+            created_at=memory.created_at.isoformat(),
+            evidence_refs_json=json.dumps(memory.evidence_refs),
         )
-        for one in frame.iloc[:count].itertuples()
+        for memory in frame.iloc[:count].itertuples()
     ]

@@ -47,11 +47,11 @@ def salvaged_rows_of(store: Path) -> dict[int, Row]:
         if connection.execute(kind).fetchall() != [("table",)]:
             return {}
         connection.text_factory = bytes
-        found = connection.execute("SELECT rowid FROM memory_items NOT INDEXED").fetchall()
-        one = f"SELECT rowid, {_COLUMNS}, {_TYPES} FROM memory_items NOT INDEXED WHERE rowid = ?"
-        for position in found:
+        positions = connection.execute("SELECT rowid FROM memory_items NOT INDEXED").fetchall()
+        query = f"SELECT rowid, {_COLUMNS}, {_TYPES} FROM memory_items NOT INDEXED WHERE rowid = ?"
+        for position in positions:
             with suppress(sqlite3.Error):
-                rows |= {row[0]: row for row in connection.execute(one, position)}
+                rows |= {row[0]: row for row in connection.execute(query, position)}
     return rows
 
 

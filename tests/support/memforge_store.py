@@ -136,7 +136,7 @@ def add_history(connection: Any, memory_ids: list[int], agent: str = "a") -> Non
         (agent,),
     )
     connection.execute("INSERT INTO shared_pools VALUES ('team', 'team') ON CONFLICT DO NOTHING")
-    for given in ({"agent": agent, "memory": each} for each in memory_ids):
+    for given in ({"agent": agent, "memory": memory_id} for memory_id in memory_ids):
         for into, values in HISTORY.items():
             connection.execute(f"INSERT INTO {into} {values}", given)
 

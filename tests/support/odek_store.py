@@ -50,8 +50,8 @@ def write_episode(folder: Path, session_id: str, summary: str) -> None:
 
 def entries_of(folder: Path) -> list[dict[str, Any]]:
     index = folder / "index.json"
-    found: list[dict[str, Any]] = json.loads(index.read_text()) if index.exists() else []
-    return found
+    entries: list[dict[str, Any]] = json.loads(index.read_text()) if index.exists() else []
+    return entries
 
 
 def write_odek(folder: Path, summaries: list[str], *, start: int = 0) -> Path:

@@ -32,8 +32,8 @@ class EveryOther(Policy):
     offset: int = field(default=0, metadata={"help": "which of two positions goes", "least": 0})
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        gone = rows.index[rows["position"] % 2 == self.offset % 2]
-        return pd.Series("every other", index=gone)
+        evicted = rows.index[rows["position"] % 2 == self.offset % 2]
+        return pd.Series("every other", index=evicted)
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class NeverReferred(Policy):
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         old = rows["position"] <= self.written - self.age
-        gone = rows.index[old & ~rows["memory_id"].isin(self.seen)]
-        return pd.Series("never referred to", index=gone)
+        evicted = rows.index[old & ~rows["memory_id"].isin(self.seen)]
+        return pd.Series("never referred to", index=evicted)
 
 
 @dataclass(frozen=True)

@@ -151,19 +151,19 @@ def run_program(
     env: Mapping[str, str] | None = None,
 ) -> CompletedProcess[str]:
     """Run a program as ``python -c program words`` does; `env` is added to the environment."""
-    said = list(map(str, words))
+    arguments = list(map(str, words))
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("printed", "complained")]
         ended = _programs(os.getpid()).run(
             _be_program,
             program=program,
-            words=said,
+            words=arguments,
             cwd=cwd or Path.cwd(),
             environment=os.environ | (env or {}),
             files=files,
         )
         texts = [file.read_text(errors="replace") for file in files]
-    return CompletedProcess([program, *said], ended.code or ended.result, *texts)
+    return CompletedProcess([program, *arguments], ended.code or ended.result, *texts)
 
 
 @cache
@@ -202,8 +202,8 @@ def serve(connection: Connection, modules: list[str]) -> None:
     """Import modules, and carry out commands until the other end is closed."""
     for name in modules:
         module = import_module(name)
-        for each in iter_modules(getattr(module, "__path__", ()), f"{name}."):
-            import_module(each.name)
+        for submodule in iter_modules(getattr(module, "__path__", ()), f"{name}."):
+            import_module(submodule.name)
     forks = Forks()
     while True:
         try:

@@ -122,9 +122,9 @@ def in_between(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[int]
         with suppress(OSError):
             while data := source.recv(2**16):
                 to.sendall(change(data))
-        for each in (source, to):
+        for end in (source, to):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
 
     def serve() -> None:
         with suppress(OSError):
@@ -145,10 +145,10 @@ def in_between(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[int]
         finally:
             with suppress(OSError):
                 listening.shutdown(socket.SHUT_RDWR)
-            for each in opened:
+            for end in opened:
                 with suppress(OSError):  # a thread that waits for it holds it open
-                    each.shutdown(socket.SHUT_RDWR)
-                each.close()
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
 
 
 class PostgresServer:

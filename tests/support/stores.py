@@ -52,10 +52,10 @@ def write_rows(path: Path, rows: Iterable[Row], *, journal_mode: str = "WAL") ->
         connection.execute(f"PRAGMA journal_mode = {journal_mode}")
         connection.execute(CREATE_TABLE)
         connection.execute("BEGIN")
-        for each in rows:
-            names = ", ".join(each)
-            marks = ", ".join(map(_mark, each.values()))
-            values = [v.data if isinstance(v, RawText) else v for v in each.values()]
+        for columns in rows:
+            names = ", ".join(columns)
+            marks = ", ".join(map(_mark, columns.values()))
+            values = [v.data if isinstance(v, RawText) else v for v in columns.values()]
             connection.execute(f"INSERT INTO memory_items ({names}) VALUES ({marks})", values)
         connection.execute("COMMIT")
     return path

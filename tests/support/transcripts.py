@@ -154,8 +154,8 @@ def be_reminded(session: Session, memory_id: str) -> None:
     named = list(dict.fromkeys([memory_id, *others]))
     memories = [{"path": session.path(m), "content": "x", "mtimeMs": 1} for m in named]
     at = session.attach({"type": "relevant_memories", "memories": memories})
-    for each in named:
-        session.note(each, at)
+    for name in named:
+        session.note(name, at)
 
 
 def be_loaded(session: Session, memory_id: str) -> None:
@@ -167,12 +167,12 @@ def be_loaded(session: Session, memory_id: str) -> None:
 
 
 def talk(session: Session, memory_id: str) -> None:
-    said = session.world.chance.choice(QUOTED) % session.world.called + memory_id
+    quoted = session.world.chance.choice(QUOTED) % session.world.called + memory_id
     at = session.world.tick()
-    session.lines.append(session.line("user", at, message={"role": "user", "content": said}))
-    content = [{"type": "text", "text": said}, {"type": "thinking", "thinking": said}]
+    session.lines.append(session.line("user", at, message={"role": "user", "content": quoted}))
+    content = [{"type": "text", "text": quoted}, {"type": "thinking", "thinking": quoted}]
     session.lines.append(session.line("assistant", at, message={"content": content}))
-    session.lines.append({"type": "summary", "summary": said, "leafUuid": "x"})
+    session.lines.append({"type": "summary", "summary": quoted, "leafUuid": "x"})
 
 
 def shell(command: str, is_a: str = "", **answer: Any) -> Act:
@@ -287,14 +287,14 @@ class World:
         for event in self.events:
             if event.writes:
                 changed.setdefault((event.session, event.memory_id), event.at)
-        found = set()
+        events = set()
         for event in self.events:
             first = changed.get((event.session, event.memory_id))
             own = first is not None and event.at > first
             is_a = "read" if first is None else "own session" if own else "maintenance"
             if not event.writes and is_a == kind:
-                found.add((event.memory_id, event.at))
-        return found
+                events.add((event.memory_id, event.at))
+        return events
 
     def _begin(self) -> Session:
         """Begin a session: a new one, or one that repeats another's lines first."""

@@ -166,20 +166,20 @@ def test_a_store_is_drawn_beside_the_law_of_its_evidence(findings: Findings) -> 
 
 
 def test_a_budget_below_every_cap_or_the_target_is_named(past: pd.DataFrame) -> None:
-    found = examine(past, now=NOW, token_budget=5_000)
-    assert found.sheet().title.startswith("Load-bearing memories take 6,491 tokens")
-    assert found.next_steps()[0].startswith("next: memlab floor two_years.db ")
-    assert "effect" not in {section.anchor for section in sections_of(found)}
-    found = examine(past, now=NOW, token_budget=10_000)
-    assert found.sheet().title.startswith("No cap meets both the target and the limit")
-    assert dict(found.sheet().facts)["token budget"].startswith("10,000; caps up to ")
-    assert f"--keep-recent {found.advice.budget_cap} " in found.next_steps()[0]
+    findings = examine(past, now=NOW, token_budget=5_000)
+    assert findings.sheet().title.startswith("Load-bearing memories take 6,491 tokens")
+    assert findings.next_steps()[0].startswith("next: memlab floor two_years.db ")
+    assert "effect" not in {section.anchor for section in sections_of(findings)}
+    findings = examine(past, now=NOW, token_budget=10_000)
+    assert findings.sheet().title.startswith("No cap meets both the target and the limit")
+    assert dict(findings.sheet().facts)["token budget"].startswith("10,000; caps up to ")
+    assert f"--keep-recent {findings.advice.budget_cap} " in findings.next_steps()[0]
 
 
 def test_the_likely_cap_is_next_where_the_safe_one_is_idle(tmp_path: Path) -> None:
-    found = small(tmp_path, episodes(60), until=2.0)
-    advice = found.advice
-    safe, likely, *_ = found.next_steps()
+    findings = small(tmp_path, episodes(60), until=2.0)
+    advice = findings.advice
+    safe, likely, *_ = findings.next_steps()
     assert advice.likely < 60 <= advice.keep_recent
     assert "deletes nothing yet" in safe
     assert f"memlab compact memory.db --keep-recent {advice.likely} " in likely
@@ -194,12 +194,12 @@ def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_charts")
 def test_what_a_store_says_is_no_markup(tmp_path: Path) -> None:
     loud = "<script>alert(1)</script>"
-    found = small(tmp_path, [row(loud, "semantic", title=loud), *episodes(5)])
+    findings = small(tmp_path, [row(loud, "semantic", title=loud), *episodes(5)])
     reads = pd.DataFrame({"memory_id": ["e1"], "at": [NOW]})
-    history = copy(found.evidence)
+    history = copy(findings.evidence)
     history.name = loud
     vars(history)["_reads"] = (reads, Path(loud))
-    page = page_of(replace(found, evidence=history))
+    page = page_of(replace(findings, evidence=history))
     assert page.count("<script") == 1  # that of the copy buttons
     assert "<script>alert" not in page
     assert "&lt;script&gt;" in page
@@ -222,14 +222,16 @@ def test_what_to_run_next_runs_in_the_folder_of_the_page(
         words = words_of((tmp_path / "pages" / "report.html").read_text())
         assert str(tmp_path) not in " ".join(words)
         assert "In the folder of this page." in words
-        commands = [each for each in words if each.startswith("memlab ")]
+        commands = [word for word in words if word.startswith("memlab ")]
         assert commands
         with monkeypatch.context() as there:
             there.chdir(tmp_path / "pages")
             for command in commands:
                 ran = run(*shlex.split(command)[1:])
-                told = "there are no transcripts in" in ran.output  # as there are none here
-                assert ran.exit_code == 0 or told, ran.output
+                without_transcripts = (
+                    "there are no transcripts in" in ran.output
+                )  # as there are none here
+                assert ran.exit_code == 0 or without_transcripts, ran.output
 
 
 @pytest.mark.usefixtures("no_charts")
@@ -254,9 +256,13 @@ def test_bars_of_a_start_lead_to_lists_of_their_memories(page: str, findings: Fi
 def test_marks_have_their_values_on_hover(page: str, findings: Findings) -> None:
     titles = re.findall(r"<g><title>([^<]+)</title>", page)
     episodes_now = findings.summary.boot.prunable.memories
-    assert [each for each in titles if each.startswith(f"episodes: {episodes_now:,} memories · ")]
+    assert [
+        heading
+        for heading in titles
+        if heading.startswith(f"episodes: {episodes_now:,} memories · ")
+    ]
     safe = findings.advice.keep_recent
-    assert [each for each in titles if each.startswith(f"safe {safe:,}: serves ")]
+    assert [heading for heading in titles if heading.startswith(f"safe {safe:,}: serves ")]
 
 
 def test_similar_charts_are_folded(page: str) -> None:
@@ -283,8 +289,8 @@ def test_the_page_on_the_bundled_store_says_when_it_was_made(tmp_path: Path) -> 
 
 def test_a_store_that_is_not_loaded_is_not_called_loaded(tmp_path: Path) -> None:
     write_odek(tmp_path / "odek", [f"fact {number}" for number in range(40)])
-    found = examine(memlab.load_past(f"odek:{tmp_path}/odek"), now=NOW, keep_recent=5)
-    page = page_of(found)
+    findings = examine(memlab.load_past(f"odek:{tmp_path}/odek"), now=NOW, keep_recent=5)
+    page = page_of(findings)
     assert "nothing is loaded at start" in page
     for words in ("at every start", "that are loaded at start", "An agent starts with"):
         assert words not in page, words
