@@ -222,7 +222,7 @@ def test_a_bad_row_is_named_and_the_store_left_alone(
         ),
     ],
 )
-def test_the_first_bad_row_is_named_by_its_place_and_the_others_counted(
+def test_the_first_bad_row_is_named_and_the_others_counted(
     tmp_path: Path, rows: list[dict[str, Any]], name: str | None, wrong: str, more: str
 ) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1"), *rows])

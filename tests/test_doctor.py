@@ -39,7 +39,7 @@ def test_a_sound_store_passes_every_check_and_is_counted(store: Path) -> None:
 
 @pytest.mark.parametrize("remembered", [False, True])
 @pytest.mark.parametrize(("cap", "status"), [(10, Status.OK), (9, Status.WARN)])
-def test_a_backlog_above_the_threshold_or_the_remembered_cap_is_a_warning_with_its_command(
+def test_a_backlog_is_a_warning_with_its_command(
     store: Path, cap: int, status: Status, remembered: bool
 ) -> None:
     if remembered:
@@ -50,7 +50,7 @@ def test_a_backlog_above_the_threshold_or_the_remembered_cap_is_a_warning_with_i
     assert (command in integrity.advice) is (status is Status.WARN)
 
 
-def test_a_number_past_its_horizon_still_says_where_the_backlog_begins(store: Path) -> None:
+def test_an_expired_number_still_defines_the_backlog(store: Path) -> None:
     sized = "{ at = 2026-03-01T12:00:00Z, memories = 5, until = 6 }"
     policy = f'policy = {{ name = "recent", keep = 9, sized = {sized} }}'
     (store.parent / FILE).write_text(policy + "\n")
@@ -59,7 +59,7 @@ def test_a_number_past_its_horizon_still_says_where_the_backlog_begins(store: Pa
     assert "backlog         passed 9 on" in str(memlab.show(store))
 
 
-def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(store: Path) -> None:
+def test_without_a_cap_the_threshold_of_forge_loop_is_named(store: Path) -> None:
     write_rows(store, episodes(40, start=100))
     assert check(store, "memory_integrity").advice == ""
     write_rows(store, episodes(1, start=200))
@@ -111,7 +111,7 @@ def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
     assert check(store, "rows").details[-1] == "and 7 more rows; mend these first"
 
 
-def test_every_fault_of_a_row_is_named_and_the_printed_update_mends_it(store: Path) -> None:
+def test_every_faulty_row_is_named_with_a_working_update(store: Path) -> None:
     write_rows(
         store,
         [
@@ -171,7 +171,7 @@ def test_rows_inserted_out_of_order_are_counted(store: Path) -> None:
     assert (order.status, order.counts) == (Status.WARN, {"out_of_order": 2})
 
 
-def test_a_file_that_is_mostly_free_pages_is_a_warning_with_its_command(store: Path) -> None:
+def test_mostly_free_pages_are_a_warning_with_its_command(store: Path) -> None:
     write_rows(store, [row(f"big{n}", body="x" * 100_000) for n in range(30)])
     assert check(store, "space").status is Status.OK
     run_sql(store, "DELETE FROM memory_items WHERE memory_id LIKE 'big%'")
@@ -270,7 +270,7 @@ def test_either_way_out_of_an_apply_cut_short_ends_the_warning(store: Path) -> N
     assert len(rows_of(store)) == 7
 
 
-def test_a_diagnosis_is_json_for_a_script_a_line_a_check_for_a_person_and_pickles(
+def test_a_diagnosis_is_json_and_a_line_per_check(
     store: Path,
 ) -> None:
     diagnosis = doctor(store, backlog=3)

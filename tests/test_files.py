@@ -12,7 +12,7 @@ from memlab.errors import MemlabError
 from memlab.files import OWNER_ONLY, FileMode, check_writable, limit_like, whole_file, write_whole
 
 
-def test_what_is_written_shows_at_the_end_with_nothing_beside_it_or_not_at_all(
+def test_a_file_is_written_whole_or_not_at_all(
     tmp_path: Path,
 ) -> None:
     page = tmp_path / "report.html"
@@ -55,7 +55,7 @@ def test_a_link_on_the_way_to_a_folder_is_followed(tmp_path: Path) -> None:
         (0o666, 0o640, 0o640),
     ],
 )
-def test_a_file_is_no_looser_than_its_limit_than_before_and_than_the_umask(
+def test_permissions_are_no_wider_than_limit_and_umask(
     tmp_path: Path, store: int, before: int | None, wanted: int
 ) -> None:
     like = write_whole(tmp_path / "memory.db", b"")
@@ -71,7 +71,7 @@ def test_a_file_is_no_looser_than_its_limit_than_before_and_than_the_umask(
     assert target.stat().st_mode & 0o777 == wanted
 
 
-def test_another_group_may_do_no_more_than_anybody_and_a_server_s_file_is_for_one_alone() -> None:
+def test_another_group_may_do_no_more_than_anybody() -> None:
     assert [FileMode(0o640, group=5).of(group) for group in (5, 6)] == [0o640, 0o600]
     assert FileMode(0o664, group=5).of(6) == 0o644
     assert limit_like(None) == limit_like(Path("nothing")) == OWNER_ONLY
@@ -125,7 +125,7 @@ def test_what_is_written_after_the_wait_has_another_time(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("ago", "waits"), [(10**9, False), (10**6, True), (-(10**12), False)])
-def test_no_longer_than_a_step_is_waited_and_only_for_a_time_that_is_now(
+def test_it_waits_at_most_a_clock_step_and_only_for_now(
     monkeypatch: pytest.MonkeyPatch, ago: int, waits: bool
 ) -> None:
     waited = list[float]()

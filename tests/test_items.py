@@ -37,7 +37,7 @@ def item(kind: MemoryKind, *tags: str) -> MemoryItem:
         (("merged", "rejected-path"), True),
     ],
 )
-def test_what_is_load_bearing_is_decided_by_kind_and_tags_wherever_it_lies(
+def test_kind_and_tags_decide_what_is_load_bearing(
     kind: MemoryKind, tags: tuple[str, ...], protects: bool
 ) -> None:
     verdict = VERDICT_WITHOUT_TAGS[kind] or protects
@@ -58,9 +58,7 @@ def test_what_is_load_bearing_is_decided_by_kind_and_tags_wherever_it_lies(
         ("evidence_refs", (1,), "evidence_refs"),
     ],
 )
-def test_a_broken_item_names_its_field_in_the_words_of_an_agents_own_store(
-    field: str, value: object, words: str
-) -> None:
+def test_a_broken_item_names_its_field(field: str, value: object, words: str) -> None:
     whole = item(MemoryKind.EPISODIC)
     with pytest.raises(ValueError, match=words):
         replace(whole if hasattr(whole, field) else PROVENANCE, **{field: value})
@@ -75,7 +73,7 @@ def test_created_at_is_now_and_in_utc_where_it_is_not_said() -> None:
     assert replace(PROVENANCE, created_at=naive).created_at == naive.replace(tzinfo=UTC)
 
 
-def test_an_item_is_frozen_and_active_until_another_supersedes_it() -> None:
+def test_an_item_is_frozen_and_active_until_superseded() -> None:
     assert item(MemoryKind.EPISODIC).is_active
     assert not replace(item(MemoryKind.EPISODIC), superseded_by="m2").is_active
     with pytest.raises(FrozenInstanceError):

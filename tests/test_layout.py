@@ -124,7 +124,7 @@ def test_a_module_imports_only_what_stands_on_a_lower_floor() -> None:
     assert wrong == []
 
 
-def test_no_system_names_another_and_below_them_the_table_alone_does() -> None:
+def test_no_system_imports_another_system() -> None:
     seen = []
     systems = {path.stem for path in (PACKAGE / "systems").iterdir()} - {"__init__", "__pycache__"}
     for path in MODULES:

@@ -48,7 +48,7 @@ def test_a_look_changes_nothing_and_says_what_would_be_done(store: Path) -> None
     assert (result.applied, result.has_work, result.failed) == (False, True, False)
 
 
-def test_it_compacts_into_the_archive_gives_the_room_back_and_is_done(store: Path) -> None:
+def test_maintenance_compacts_and_vacuums(store: Path) -> None:
     write_rows(store, [row("a", "episodic", "Rejected-Path")])  # a warning, which does not stop it
     size = store.stat().st_size
     result = maintain(store, apply=True, now=NOW)
@@ -80,7 +80,7 @@ def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> 
     assert [entry.left for entry in memlab.compaction.archived_plans(store)] == [30]
 
 
-def test_what_would_be_erased_before_anybody_has_looked_is_asked_for_twice(store: Path) -> None:
+def test_erasing_an_unseen_deletion_is_asked_for_twice(store: Path) -> None:
     (store.parent / FILE).write_text(ALL.replace("30d", "0d"))
     before = files_in(store.parent)
     later = NOW + timedelta(seconds=1)
@@ -110,7 +110,7 @@ def test_what_is_not_remembered_is_not_done(store: Path) -> None:
         ('archive_for = "9d"\nharvest = "x"\n', SettingsError, "line 2: harvest goes with a log"),
     ],
 )
-def test_what_there_is_nothing_to_go_by_for_is_told_before_anything_is_done(
+def test_missing_settings_are_named_before_anything_is_done(
     store: Path, settings: str, fault: type[MemlabError], words: str
 ) -> None:
     (store.parent / FILE).write_text(settings)
@@ -237,7 +237,7 @@ delete_retired_after = "60d"
 """
 
 
-def test_with_retire_it_goes_both_ways_and_deletes_what_nobody_needed_for_long(store: Path) -> None:
+def test_with_retire_memories_leave_return_and_expire(store: Path) -> None:
     settings = store.parent / FILE
     settings.write_text(RETIRE)
     (store.parent / "reads.log").touch()
@@ -301,9 +301,7 @@ def test_copies_are_kept_first_and_old_ones_go(store: Path) -> None:
 
 
 @pytest.mark.parametrize("retire", [False, True])
-def test_the_first_night_of_a_replaced_policy_is_dry_and_lists_what_differs(
-    store: Path, retire: bool
-) -> None:
+def test_the_first_night_of_a_replaced_policy_is_dry(store: Path, retire: bool) -> None:
     settings = store.with_name(FILE)
     named = 'policy = { name = "learned", max_items = 95 }\n'
     settings.write_text(f"{named}retire = true\n" if retire else named)

@@ -52,7 +52,7 @@ def test_the_charts_are_stored_for_a_reader_on_a_web_page(notebook: Path) -> Non
     assert all("<title>" in page and "<desc>" in page for page in drawn)
 
 
-def test_the_first_cell_states_the_parameters_and_no_other_what_lies_beside(notebook: Path) -> None:
+def test_only_the_first_cell_states_the_parameters(notebook: Path) -> None:
     first, *rest = code_cells(notebook)
     assert "parameters" in first["metadata"]["tags"]
     stated = set(re.findall(r"^(\w+) = ", "".join(first["source"]), re.MULTILINE))
@@ -62,7 +62,7 @@ def test_the_first_cell_states_the_parameters_and_no_other_what_lies_beside(note
     assert "../" not in "".join(line for cell in others for line in cell["source"])  # a copy runs
 
 
-def test_a_notebook_begins_with_its_question_and_ends_with_the_answer(notebook: Path) -> None:
+def test_a_notebook_begins_with_a_question_and_ends_with_answer(notebook: Path) -> None:
     first, *_, last = json.loads(notebook.read_text())["cells"]
     assert re.match(r"# .*\?\n", "".join(first["source"]))
     if notebook.stem != "00_start":
@@ -78,7 +78,7 @@ def test_cells_call_public_names_and_define_nothing(notebook: Path) -> None:
                 assert not node.attr.startswith("_")
 
 
-def test_no_path_of_a_machine_is_stored_nor_what_a_comparison_puts_in_its_place(
+def test_no_path_of_a_machine_is_stored(
     notebook: Path,
 ) -> None:
     text = notebook.read_text()

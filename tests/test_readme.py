@@ -71,7 +71,7 @@ def test_the_lab_is_opened_by_one_line() -> None:
 INSTALLS = re.compile(r"pip install (?:-\S+ |\[[^\]]*\] )*['\"]?memlab\b(?!-\d)")
 
 
-def test_nobody_is_told_to_install_a_name_that_an_index_may_have_from_somebody_else() -> None:
+def test_no_page_installs_a_name_from_an_index() -> None:
     texts = [CHECKOUT / "README.md", *(CHECKOUT / "docs").rglob("*.md")]
     texts += [*(CHECKOUT / "memlab").rglob("*.py"), *(CHECKOUT / "notebooks").glob("*.ipynb")]
     misleading = [path for path in texts if INSTALLS.search(path.read_text())]
@@ -80,7 +80,7 @@ def test_nobody_is_told_to_install_a_name_that_an_index_may_have_from_somebody_e
     assert INSTALLS.search("pip install 'memlab[valkey]'")
 
 
-def test_the_hint_of_a_missing_extra_names_what_it_consists_of_and_never_memlab() -> None:
+def test_the_hint_of_a_missing_extra_names_its_packages() -> None:
     stated = [Requirement(requirement) for requirement in requires("memlab") or ()]
     extras = sorted(metadata("memlab").get_all("Provides-Extra") or ())
     assert "report" in extras

@@ -54,7 +54,7 @@ def settings_in(folder: Path, text: str, name: str = "memory.db") -> Settings:
     return read_settings(folder, name)
 
 
-def test_every_setting_is_read_and_a_stores_own_come_before_those_of_its_folder(
+def test_settings_of_a_store_precede_those_of_its_folder(
     tmp_path: Path,
 ) -> None:
     settings = settings_in(tmp_path, WHOLE)
@@ -69,7 +69,7 @@ def test_every_setting_is_read_and_a_stores_own_come_before_those_of_its_folder(
     assert read_settings(tmp_path / "nowhere", "memory.db") is NO_SETTINGS
 
 
-def test_a_number_that_was_found_says_when_at_how_many_and_until_how_many(tmp_path: Path) -> None:
+def test_a_saved_number_has_its_time_size_and_horizon(tmp_path: Path) -> None:
     for zone in ("Z", "+00:00", ""):
         sized = (SIZED % 80).replace("Z", zone)
         text = f'policy = {{ name = "recent", keep = 45, sized = {sized} }}\n'
@@ -79,7 +79,7 @@ def test_a_number_that_was_found_says_when_at_how_many_and_until_how_many(tmp_pa
     assert settings_in(tmp_path, WHOLE).sized is None
 
 
-def test_a_number_that_is_found_each_time_needs_one_to_be_a_policy(tmp_path: Path) -> None:
+def test_an_automatic_number_needs_a_value_to_be_a_policy(tmp_path: Path) -> None:
     for name, setting in (("recent", "keep"), ("tokens", "max_tokens")):
         settings = settings_in(tmp_path, f'policy = {{ name = "{name}", {setting} = "auto" }}\n')
         assert (settings.is_auto, settings.keep_recent) == (True, None)
@@ -146,9 +146,7 @@ def test_a_file_that_is_no_settings_is_told_by_name(tmp_path: Path, words: str) 
 
 
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o666, 0o620])
-def test_settings_that_others_may_write_are_refused_with_what_mends_it(
-    store: Path, mode: int
-) -> None:
+def test_settings_writable_by_others_are_refused_with_a_fix(store: Path, mode: int) -> None:
     file = store.parent / FILE
     file.write_text('protected_tags = ["pinned"]\n')
     file.chmod(mode)
@@ -164,7 +162,7 @@ def test_settings_that_others_may_write_are_refused_with_what_mends_it(
     ("listed", "ran"),
     [("", False), ("plante", False), ("planted2, other", False), ("other,planted", True)],
 )
-def test_a_class_of_ones_own_is_imported_only_where_a_person_lists_its_module(
+def test_a_custom_policy_is_imported_only_from_listed_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, ran: bool
 ) -> None:
     """Importing runs code, and whoever may write beside a store could have it run."""
@@ -226,7 +224,7 @@ def store(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", [rows[-1], *rows[:-1]])
 
 
-def test_a_tag_of_ones_own_protects_in_frames_plans_and_deletions(store: Path) -> None:
+def test_a_custom_tag_protects_in_frames_plans_and_deletions(store: Path) -> None:
     plan = memlab.plan(store, memlab.KeepRecent(0))
     assert "kept" in {memory.memory_id for memory in plan.memories}
     (store.parent / FILE).write_text('protected_tags = ["pinned"]\n')
@@ -250,7 +248,7 @@ def test_a_link_to_a_store_has_the_stores_settings(store: Path, tmp_path: Path) 
     assert settings_of(open_source(link)).target == 0.7
 
 
-def test_settings_of_a_folder_lie_beside_it_and_say_how_it_is_read(tmp_path: Path) -> None:
+def test_settings_of_a_folder_lie_beside_it(tmp_path: Path) -> None:
     folder = tmp_path / "memory"
     folder.mkdir()
     for name in ("a", "b", "c"):
@@ -301,7 +299,7 @@ def test_a_log_below_the_folder_is_written_from_there_on(store: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "had", "wanted"), [(0o600, None, 0o600), (0o660, None, 0o640), (0o644, 0o640, 0o640)]
 )
-def test_the_file_is_no_looser_than_the_store_or_than_it_was_and_its_owners_alone_to_write(
+def test_settings_are_no_wider_readable_than_the_store(
     store: Path, mode: int, had: int | None, wanted: int
 ) -> None:
     store.chmod(mode)
@@ -344,7 +342,7 @@ def test_of_many_that_are_written_at_once_each_is_there(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_store_in_memory_has_no_settings_and_nowhere_to_keep_them() -> None:
+def test_a_store_in_memory_has_no_settings() -> None:
     with memlab.SqliteMemoryStore(":memory:") as opened:
         assert settings_of(open_source(opened)) is NO_SETTINGS
         with pytest.raises(MemlabError, match="no folder to keep settings in"):

@@ -65,7 +65,7 @@ def test_echoed_and_printed_are_the_same_page() -> None:
     ]
 
 
-def test_a_notebook_sees_text_as_text_words_at_the_left_and_numbers_at_the_right() -> None:
+def test_html_escapes_text_and_aligns_columns() -> None:
     page = Page("<script>one</script>")._repr_html_()
     assert "<script>" not in page
     assert "&lt;b&gt;somebody&lt;/b&gt;" in page

@@ -204,7 +204,7 @@ def test_undo_brings_a_removed_index_back(folder: Path) -> None:
     assert index_of(folder) == before["MEMORY.md"][0]
 
 
-def test_undo_brings_no_dead_line_back_whose_file_has_a_line_again(folder: Path) -> None:
+def test_undo_brings_no_dead_line_back_beside_a_new_one(folder: Path) -> None:
     receipt = memlab.apply(memlab.plan_index(folder))
     write_memory(folder, "gone_7.md", memory("gone 7"))
     with (folder / "MEMORY.md").open("a") as file:
@@ -316,9 +316,7 @@ def checked_copy(folder: Path, to: Path) -> Path:
     return copy
 
 
-def test_crash_while_it_is_applied_leaves_the_old_index_or_the_new(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_crash_while_applying_leaves_the_old_or_the_new_index(folder: Path, tmp_path: Path) -> None:
     before = index_of(folder)
     plan = memlab.plan_index(folder)
     number = 0
@@ -349,7 +347,7 @@ def replace_store(plan: memlab.IndexPlan, folder: Path) -> memlab.IndexPlan:
 
 
 @pytest.mark.parametrize("had_index", [True, False])
-def test_crash_while_it_is_undone_leaves_the_new_index_or_the_old(
+def test_crash_while_undoing_leaves_the_new_or_the_old_index(
     folder: Path, tmp_path: Path, *, had_index: bool
 ) -> None:
     if not had_index:

@@ -370,7 +370,7 @@ def test_lost_index_comes_back(folder: Path, left: int | None, known_by: str) ->
         assert Counter(plan.text.split()) == Counter(before.split())
 
 
-def test_what_was_written_since_stays_where_git_brings_an_index_back(folder: Path) -> None:
+def test_later_lines_stay_where_git_brings_an_index_back(folder: Path) -> None:
     as_found(folder)
     Repository(folder).commit(100)
     write_memory(folder, "new.md", memory("new"), at(101))
