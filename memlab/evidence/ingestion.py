@@ -48,22 +48,22 @@ class Harvest(DisplayMixin):
     log : Path
         The access log; :func:`memlab.read_access_log` reads it.
     reads, new, kept : int
-        Reads in the source that are later needs; of these, reads that the log did not have; and
-        reads of the log that its source no longer shows.
+        Number of reads in the source that are later needs, how many of these were new to the log,
+        and number of reads in the log that the source no longer shows.
     apart, new_apart : dict
-        Kind -> number of reads that are no later need, and of new ones among them.
+        Number of reads that are no later need, by kind, and of those that were new.
     by : dict
-        How memories were read -> number of `reads`.
+        Number of `reads` by the way in which memories were read.
     memories, first, last : int, datetime or None
         Number of memories in `reads`, and the first and the last time.
     left_out : dict
-        Reason -> number of calls, results or lines that are no read.
+        Number of calls, results or lines that are no read, by reason.
     store : str or None
         The name of the store for ``memlab.load``, if the source is one.
     chances : str
-        Which memories of the store have reads in the log, and which could not have been read.
+        Sentence on the memories with reads in the log, and on those that it could not show.
     unknown : str
-        Number of lines of the log that name no memory the store has held, with examples.
+        Sentence on the lines of the log that name a memory unknown to the store; empty for none.
     notes : tuple of str
         Remarks on such a source.
     files, bytes : int
@@ -101,11 +101,11 @@ class Harvest(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
-        found = "none"
+        reads_in_words = "none"
         if self.first is not None and self.last is not None:
             span = f"{self.first:%Y-%m-%d} to {self.last:%Y-%m-%d}"
-            found = f"{self.reads:,}, of {counted(self.memories, 'memories')}, {span}"
-        facts = [("reads", found)]
+            reads_in_words = f"{self.reads:,}, of {counted(self.memories, 'memories')}, {span}"
+        facts = [("reads", reads_in_words)]
         if self.by:
             facts.append(("by", ", ".join(f"{name} {count:,}" for name, count in self.by.items())))
         for kind, words in APART.items():
@@ -118,11 +118,13 @@ class Harvest(DisplayMixin):
         new = f"{self.new:,} new" if self.new else "nothing new"
         kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
         facts.append(("log", f"{self.log}: {new}{kept}"))
-        looked = f", {counted(self.files, 'files')}, {in_bytes(self.bytes)}"
+        title = f"{self.source}: {self.way}"
+        if self.files:
+            title += f", {counted(self.files, 'files')}, {in_bytes(self.bytes)}"
         facts += [("" if place else "to know", note) for place, note in enumerate(self.notes)]
         rows = [(count, why) for why, count in self.left_out.items()]
         tables = [Table("not counted", (), rows)] if rows else []
-        return TextPage(f"{self.source}: {self.way}{looked if self.files else ''}", facts, tables)
+        return TextPage(title, facts, tables)
 
 
 def harvest(
@@ -135,17 +137,17 @@ def harvest(
     """Append the reads that an agent's system recorded to an access log.
 
     The source is only read. Reads that the log already has are not added again, and no line is
-    removed, whether the source still shows it or not: run it as often as the source forgets.
+    removed, even if the source no longer shows it. Run it before the source deletes its records.
 
     Parameters
     ----------
     source : str or Path
         A Claude Code memory folder, a claude-mem, mcp-memory-service or LangGraph database, Codex's
         folder, an OpenClaw workspace, a project with Serena's memories, or the URL of a PostgreSQL
-        database of MemForge or LangGraph; MemlabError for anything else.
+        database of MemForge or LangGraph.
     log : Path or str, optional
-        The log; :func:`default_log` by default. Reads that are no later need are kept in a file
-        beside it whose name ends in ``.apart``.
+        The log; by default a file beside the source, ``<name>.reads.jsonl``. Reads that are no
+        later need are written to a file beside it whose name ends in ``.apart``.
     transcripts : Path or str, optional
         The folder of Claude Code's transcripts or Codex's sessions, if not the usual one.
     progress : callable
@@ -154,6 +156,12 @@ def harvest(
     Returns
     -------
     Harvest
+        The numbers of reads, and what was left out.
+
+    Raises
+    ------
+    MemlabError
+        If the source is none of these, cannot be read, or the log cannot be written.
     """
     call = "memlab.harvest"
     expect(source, str, PathLike, call=call, name="source")
@@ -171,46 +179,48 @@ def harvest(
     path = default_log(asked.source) if log is None else Path(log)
     for existing in (path, reads.apart_of(path)):
         if os.path.lexists(existing):
-            AccessLog(existing).close()  # raises now rather than after minutes of reading
+            AccessLog(existing).close()  # raise an error before minutes of reading
     known = _known(path)
     known_apart = _known(reads.apart_of(path))
-    found = system.way.find(replace(asked, before={**known, **known_apart}))
-    found.reads.sort(key=lambda read: read.at)
+    harvested = system.way.find(replace(asked, before={**known, **known_apart}))
+    harvested.reads.sort(key=lambda read: read.at)
     logged = {read.id for read in known.values() if read.kind == READ}
-    new = [read for read in found.reads if read.id not in known and read.id not in known_apart]
-    no_longer = [read for read in found.apart if read.id in logged]  # the log says so, too
-    new_apart = [read for read in found.apart if read.id not in known_apart]
-    writes = [write for write in found.writes if write.id not in known_apart]
+    new = [read for read in harvested.reads if read.id not in known and read.id not in known_apart]
+    # reads in the log that were found to be no later need: their last line in the log says so
+    reclassified = [read for read in harvested.apart if read.id in logged]
+    new_apart = [read for read in harvested.apart if read.id not in known_apart]
+    writes = [write for write in harvested.writes if write.id not in known_apart]
     if new_apart or writes:
         with AccessLog(reads.apart_of(path)) as apart:
             apart.extend(map(_entry, [*new_apart, *writes]))
     with AccessLog(path) as opened:
-        opened.extend(map(_entry, [*no_longer, *new]))
-    chances, unknown = _log_in_words(found.store, path)
-    notes = list(found.notes)
-    if found.without_zone:
-        notes.insert(0, zoneless_in_words(found.without_zone))
-    moments = [read.at for read in found.reads]
+        opened.extend(map(_entry, [*reclassified, *new]))
+    chances, unknown = _log_in_words(harvested.store, path)
+    notes = list(harvested.notes)
+    if harvested.without_zone:
+        notes.insert(0, zoneless_in_words(harvested.without_zone))
+    moments = [read.at for read in harvested.reads]
+    shown_ids = {read.id for read in (*harvested.reads, *harvested.apart)}
     return Harvest(
         source=without_passwords(asked.source),
         way=system.what,
         log=path,
-        reads=len(found.reads),
+        reads=len(harvested.reads),
         new=len(new),
-        kept=len(logged - {read.id for read in (*found.reads, *found.apart)}),
-        apart=_counts(read.kind for read in found.apart),
+        kept=len(logged - shown_ids),
+        apart=_counts(read.kind for read in harvested.apart),
         new_apart=_counts(read.kind for read in new_apart),
-        by=_counts(read.how for read in found.reads),
-        memories=len({read.memory_id for read in found.reads}),
+        by=_counts(read.how for read in harvested.reads),
+        memories=len({read.memory_id for read in harvested.reads}),
         first=min(moments, default=None),
         last=max(moments, default=None),
-        left_out={why: n for why, n in found.left_out.most_common() if n},
-        store=None if found.store is None else without_passwords(found.store),
+        left_out={why: count for why, count in harvested.left_out.most_common() if count},
+        store=None if harvested.store is None else without_passwords(harvested.store),
         chances=chances,
         unknown=unknown,
         notes=tuple(notes),
-        files=found.files,
-        bytes=found.bytes,
+        files=harvested.files,
+        bytes=harvested.bytes,
     )
 
 
@@ -286,15 +296,18 @@ def _counts(words: Iterable[str]) -> dict[str, int]:
 
 
 def _log_in_words(store: str | None, log: Path) -> tuple[str, str]:
-    """Return which memories have reads, and which lines name none; both empty if unknown."""
+    """Return two sentences: on the memories with reads, and on lines with an unknown memory.
+
+    Both are empty if the store cannot be loaded or the log has no reads.
+    """
     if store is None:
         return "", ""
     try:
         past = load_past(store, on_bad_row="keep")
     except MemlabError:
         return "", ""
-    found = reads.follow_names(reads.read_access_log(log), store)
-    if found.empty:
+    logged = reads.follow_names(reads.read_access_log(log), store)
+    if logged.empty:
         return "", ""
-    chances = reads.reading_chances(present_rows(past), found)
-    return reads.describe_chances(chances), reads.describe_unknown(found, past)
+    chances = reads.reading_chances(present_rows(past), logged)
+    return reads.describe_chances(chances), reads.describe_unknown(logged, past)

@@ -53,20 +53,31 @@ _COVERED: Final = 0.5
 
 def searched_for(
     searches: Sequence[RecordedSearch],
-    there: pd.DataFrame,
-    away: pd.DataFrame,
-    since: Mapping[str, datetime],
+    present: pd.DataFrame,
+    lost: pd.DataFrame,
+    lost_at: Mapping[str, datetime],
 ) -> Iterator[tuple[str, datetime]]:
     """Yield the id and the time of each search for a lost memory, at most one a day for each.
 
-    `there` are the present memories and `away` the lost ones, both with texts; `since` is the time
-    of each loss. A search is for a lost memory if it contains the memory's name, or if it matches
-    the memory's text better than every present one.
+    A search is for a lost memory if it contains the memory's name, or if it matches the memory's
+    text better than every present one.
+
+    Parameters
+    ----------
+    searches : sequence of RecordedSearch
+        The searches, in order of time.
+    present, lost : DataFrame
+        The present and the lost memories, with texts.
+    lost_at : mapping of str to datetime
+        The time of each loss, by id. Earlier searches do not count.
     """
-    names = [str(name) for name in away[c.MEMORY_ID]]
-    texts = [*(away[c.TITLE] + "\n" + away[c.BODY]), *(there[c.TITLE] + "\n" + there[c.BODY])]
-    wanted = {word for search in searches for word in _words(search.words)}
-    matcher = _Matcher(texts, wanted)
+    names = [str(name) for name in lost[c.MEMORY_ID]]
+    texts = [
+        *(lost[c.TITLE] + "\n" + lost[c.BODY]),
+        *(present[c.TITLE] + "\n" + present[c.BODY]),
+    ]
+    query_words = {word for search in searches for word in _words(search.words)}
+    matcher = _Matcher(texts, query_words)
     stems = [PurePosixPath(name).stem.casefold() for name in names]
     seen = set()
 
@@ -83,21 +94,21 @@ def searched_for(
         for number in matches_of(search.words[:_LONGEST]):
             name = names[number]
             on_day = (name, search.at.date())
-            if on_day not in seen and search.at > since[name]:
+            if on_day not in seen and search.at > lost_at[name]:
                 seen.add(on_day)
                 yield name, search.at
 
 
 class _Matcher:
-    """An inverted index of texts, for the words of a set of searches, with BM25 scores."""
+    """An inverted index of texts for certain words, with BM25 scores."""
 
-    def __init__(self, texts: Sequence[str], wanted: set[str]) -> None:
+    def __init__(self, texts: Sequence[str], query_words: set[str]) -> None:
         self._postings: dict[str, dict[int, int]] = defaultdict(dict)
         lengths = np.zeros(len(texts))
         for number, text in enumerate(texts):
             words = Counter(_words(text))
             lengths[number] = words.total()
-            for word in wanted & words.keys():
+            for word in query_words & words.keys():
                 self._postings[word][number] = words[word]
         self._damping = lengths
         if texts:
@@ -111,7 +122,7 @@ class _Matcher:
         total_weight = 0.0
         for word in set(_words(words)):
             postings = self._postings.get(word, {})
-            document_count = max(len(postings), 1)  # a word in no text weighs as one in one text
+            document_count = max(len(postings), 1)  # a word in no text counts as in one text
             weight = log1p((total - document_count + 0.5) / (document_count + 0.5))
             total_weight += weight
             places = np.array(list(postings), int)
@@ -133,7 +144,7 @@ EMPTIED: Final = "emptied"
 UNLISTED: Final = "unlisted"
 SEEN_AT: Final = "seen_at"
 PERHAPS: Final = "perhaps"
-"""Column with a file of the same commit that resembles the deleted one; empty if none does."""
+"""Column with the added file of the same commit that resembles the deleted one, or empty."""
 READS: Final = "reads"
 SEARCHES: Final = "searches"
 ASKED: Final = "asked"
@@ -169,11 +180,26 @@ _MOVED: Final = 3
 
 @dataclass(frozen=True, repr=False)
 class Losses(DisplayMixin):
-    """The frame of :func:`lost`, and the records that git or the archive keeps, by id.
+    """The memories that other programs deleted or emptied, with the records that restore them.
 
-    `own` counts the memories that memlab deleted or retired, and `own_asked` those of them that
-    were asked for since. `unknown` says which part of the history git lacks. `moved` holds, by id,
-    memories whose file was moved out of the store and still exists: they are not lost.
+    Attributes
+    ----------
+    store : str
+        The store's name.
+    frame : DataFrame
+        The frame of :func:`lost`.
+    kept : mapping of str to Loss
+        By id, the records that git or the archive keeps.
+    known_by : tuple of str
+        What losses are known from, in words; empty if they cannot be known.
+    own, own_asked : int
+        Number of memories that memlab deleted or retired, and how many were asked for since.
+    unknown : str
+        Which part of the history git lacks; empty for none.
+    is_copied : bool
+        Whether memlab can copy stores of this kind into the archive.
+    moved : mapping of str to Loss
+        By id, memories whose file was moved out of the store and still exists. They are not lost.
     """
 
     store: str
@@ -196,8 +222,8 @@ class Losses(DisplayMixin):
         """Number of lost memories in words, or that losses cannot be known."""
         if not (self.known_by or len(self.frame)):
             return "not known what others deleted or emptied"
-        gone = len(self.frame) - self.unlisted
-        words = f"{counted(gone)} that others deleted or emptied"
+        deleted = len(self.frame) - self.unlisted
+        words = f"{counted(deleted)} that others deleted or emptied"
         if self.unlisted:
             words += f", and {self.unlisted:,} that a lost or overwritten index named"
         return words
@@ -302,7 +328,17 @@ def lost(source: SourceLike | StoreHistory, *, log: Log = None) -> pd.DataFrame:
 def losses_of(
     source: SourceLike, *, log: Log = None, now: datetime | None = None, own: bool = True
 ) -> Losses:
-    """Return the losses of :func:`lost` with their kept records, and memlab's own deletions."""
+    """Return the losses of a store, with their records and the requests for them since.
+
+    Parameters
+    ----------
+    source, log
+        As for :func:`lost`.
+    now : datetime, optional
+        The current time, with a time zone; by default the clock's.
+    own : bool
+        Whether to count memlab's own deletions too. If not, and nothing is lost, little is read.
+    """
     opened = open_archived(source)
     moment = moment_or_now(now, call="memlab.lost")
     if opened.is_missing() and keeps_losses(opened):
@@ -317,29 +353,28 @@ def losses_of(
     present = load(opened, with_body=bool(searches), on_bad_row="keep")
     _, deletions = load_deleted(opened, with_body=bool(searches))
     missing = frame[~(frame[EMPTIED] | frame[UNLISTED])]
-    theirs = [Deletion(missing[c.DELETED_AT], missing, BY_OTHERS)] if len(missing) else []
-    past = past_of(present, [*deletions, *theirs])
-    there = past[past[c.DELETED_AT].isna()]
-    retired = there[retired_rows(there)]
-    known = {*there[c.MEMORY_ID], *frame[c.MEMORY_ID], *moved}
+    if len(missing):
+        deletions = [*deletions, Deletion(missing[c.DELETED_AT], missing, BY_OTHERS)]
+    past = past_of(present, deletions)
+    in_store = past[past[c.DELETED_AT].isna()]
+    known = {*in_store[c.MEMORY_ID], *frame[c.MEMORY_ID], *moved}
     deleted = past[~past[c.MEMORY_ID].isin(known)]
-    by_memlab = pd.concat([deleted, retired])
-    went = by_memlab[c.DELETED_AT]
-    went = went.fillna(by_memlab.get(c.RETIRED_AT, went))
-    since = dict(zip(by_memlab[c.MEMORY_ID], went, strict=True))
-    lost_since = frame[SEEN_AT].fillna(frame[c.DELETED_AT])
-    since |= dict(zip(frame[c.MEMORY_ID], lost_since, strict=True))
+    by_memlab = pd.concat([deleted, in_store[retired_rows(in_store)]])
+    lost_at = _times_of_loss(frame, by_memlab)
+
     references = find_references(past, reads, now=moment)
-    named = references[references[c.AT] > references[c.TARGET_ID].map(since).astype(c.TIME)]
+    loss_times = references[c.TARGET_ID].map(lost_at).astype(c.TIME)
+    later = references[references[c.AT] > loss_times]
     needs = [
         (str(name), at, READS if kind == "log" else c.REFERENCES)
-        for name, at, kind in zip(named[c.TARGET_ID], named[c.AT], named[c.KIND], strict=True)
+        for name, at, kind in zip(later[c.TARGET_ID], later[c.AT], later[c.KIND], strict=True)
     ]
     if searches:
-        days = {(name, at.date()) for name, at, kind in needs if kind == READS}
-        words = there[~there[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
-        found = searched_for(searches, words, pd.concat([frame, deleted]), since)
-        needs += [(n, at, SEARCHES) for n, at in found if (n, at.date()) not in days]
+        read_on = {(name, at.date()) for name, at, kind in needs if kind == READS}
+        others = in_store[~in_store[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
+        for name, at in searched_for(searches, others, pd.concat([frame, deleted]), lost_at):
+            if (name, at.date()) not in read_on:
+                needs.append((name, at, SEARCHES))
     asked = {name for name, _, _ in needs}
     ranked = _with_needs(frame, needs)
     kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
@@ -357,19 +392,37 @@ def losses_of(
     )
 
 
+def _times_of_loss(frame: pd.DataFrame, by_memlab: pd.DataFrame) -> dict[str, Any]:
+    """Return by id when a memory was lost, or when memlab deleted or retired it.
+
+    A loss that is known from copies counts from the last time that the memory was seen.
+    """
+    deleted_at = by_memlab[c.DELETED_AT]
+    deleted_at = deleted_at.fillna(by_memlab.get(c.RETIRED_AT, deleted_at))
+    times = dict(zip(by_memlab[c.MEMORY_ID], deleted_at, strict=True))
+    lost_at = frame[SEEN_AT].fillna(frame[c.DELETED_AT])
+    times.update(zip(frame[c.MEMORY_ID], lost_at, strict=True))
+    return times
+
+
 def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
     """Yield the contents of a store in the form of its copies; skip memories without an id."""
-    keys = [
-        key
-        for rows in reader.batches(with_body=False)
-        for key in rows.table[c.KEY if c.KEY in rows.table.column_names else c.POSITION].to_pylist()
-    ]
+    keys: list[Any] = []
+    for rows in reader.batches(with_body=False):
+        has_key = c.KEY in rows.table.column_names
+        keys += rows.table[c.KEY if has_key else c.POSITION].to_pylist()
     for key, record in reader.records(keys):
-        if name := source.facts_of(record).memory_id:
-            digest = content_copies.digest_of(source.content_for_digest(record))
-            is_empty = source.is_empty(record)
-            is_unlisted = source.index is not None and source.index.is_unlisted(record)
-            yield Content(name, key, record, digest, is_empty, is_unlisted)
+        name = source.facts_of(record).memory_id
+        if not name:
+            continue
+        yield Content(
+            memory_id=name,
+            key=key,
+            record=record,
+            digest=content_copies.digest_of(source.content_for_digest(record)),
+            is_empty=source.is_empty(record),
+            is_unlisted=source.index is not None and source.index.is_unlisted(record),
+        )
 
 
 def keeps_losses(source: Source) -> bool:
@@ -381,12 +434,12 @@ def _kept(
     source: Source, now: datetime
 ) -> tuple[dict[str, Loss], tuple[str, ...], dict[str, Loss]]:
     """Return the losses by id, the evidence for them in words, and the moved memories by id."""
-    found = dict[str, Loss]()
+    losses = dict[str, Loss]()
     known_by = tuple[str, ...]()
     moved = dict[str, Loss]()
     if keeps_losses(source):
-        # The archive may have copies of files that are no memories as the folder is known today.
-        last, found = _missed(source.putting_back(), now)
+        # the archive may have copies of files that the current rules do not take for memories
+        last, losses = _losses_by_copies(source.putting_back(), now)
         known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
     history = source.external_history
     if history.is_tracked():
@@ -395,59 +448,75 @@ def _kept(
             name = str(source.facts_of(loss.record).memory_id)
             if loss.moved_to:
                 moved[name] = loss
-            elif (
-                name not in found or found[name].seen or (found[name].at or now) < (loss.at or now)
-            ):
-                found[name] = loss
-        for former in history.former_names():  # copies know it by the name that it had
-            if former.name in found and found[former.name].seen and former.is_free:
-                del found[former.name]
-    found = {name: loss for name, loss in found.items() if name not in moved}
-    return found, known_by, moved
+                continue
+            by_copies = losses.get(name)
+            is_newer = by_copies is not None and (by_copies.at or now) < (loss.at or now)
+            if by_copies is None or by_copies.seen or is_newer:
+                losses[name] = loss
+        for former in history.former_names():  # copies have the name before a rename
+            if former.name in losses and losses[former.name].seen and former.is_free:
+                del losses[former.name]
+    losses = {name: loss for name, loss in losses.items() if name not in moved}
+    return losses, known_by, moved
 
 
-def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, Loss]]:
-    """Return the time of the last copy of a store, and its losses since; read the archive last."""
+def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, dict[str, Loss]]:
+    """Return the time of the last copy of a store, and the losses since by id.
 
-    def look(reader: Reader) -> dict[str, Content]:
+    The store is read before the archive, so that a copy made meanwhile is no loss.
+    """
+
+    def read_store(reader: Reader) -> dict[str, Content]:
         """Return the contents by id. Only unlisted memories keep their record, for their lines."""
-        return {
-            memory.memory_id: memory if memory.is_unlisted else memory._replace(record=b"")
-            for memory in contents_of(source, reader)
-        }
+        contents = {}
+        for memory in contents_of(source, reader):
+            needs_record = memory.is_unlisted
+            contents[memory.memory_id] = memory if needs_record else memory._replace(record=b"")
+        return contents
 
-    def read(archive: OpenArchive) -> tuple[datetime | None, dict[str, Loss]]:
+    present = read_consistent(source, read_store)
+
+    def read_archive(archive: OpenArchive) -> tuple[datetime | None, dict[str, Loss]]:
         last = content_copies.last_copied(archive)
         newest = dict[str, KeptCopy]()
         for copy in content_copies.copies_in(archive):
             if not copy.is_empty or copy.memory_id not in newest:
-                newest[copy.memory_id] = copy  # the newest with words
-        renamed = {there[name].digest for name in there.keys() - newest.keys()}
-        found = _lines_lost(source, archive, there, newest)
+                newest[copy.memory_id] = copy  # the newest that is not empty, if there is one
+        renamed = {present[name].digest for name in present.keys() - newest.keys()}
+        losses = _lines_lost(source, archive, present, newest)
         for name, copy in newest.items():
-            is_emptied = name in there and there[name].is_empty and not copy.is_empty
-            is_gone = name not in there and copy.digest not in renamed
-            if (is_gone or is_emptied) and (kept := content_copies.copied_record(archive, copy)):
-                at = copy.missed_at or now
-                seen = copy.seen_at
-                found[name] = Loss(*kept, at, seen, seen=seen, is_emptied=is_emptied)
-        return last, found
+            is_emptied = name in present and present[name].is_empty and not copy.is_empty
+            is_deleted = name not in present and copy.digest not in renamed
+            if not (is_deleted or is_emptied):
+                continue
+            kept = content_copies.copied_record(archive, copy)
+            if kept is None:
+                continue
+            key, record = kept
+            losses[name] = Loss(
+                key,
+                record,
+                copy.missed_at or now,
+                copy.seen_at,
+                seen=copy.seen_at,
+                is_emptied=is_emptied,
+            )
+        return last, losses
 
-    there = read_consistent(source, look)
-    return source.archive.read(read)
+    return source.archive.read(read_archive)
 
 
 def _lines_lost(
     source: Source,
     archive: OpenArchive,
-    there: Mapping[str, Content],
+    present: Mapping[str, Content],
     newest: Mapping[str, KeptCopy],
 ) -> dict[str, Loss]:
     """Return the present memories that the index no longer names, with their copied lines."""
-    found = dict[str, Loss]()
+    losses = dict[str, Loss]()
     if source.index is None:
-        return found
-    for name, memory in there.items():
+        return losses
+    for name, memory in present.items():
         copy = newest.get(name)
         if not memory.is_unlisted or memory.is_empty or copy is None:
             continue
@@ -455,20 +524,20 @@ def _lines_lost(
         record = None if kept is None else source.index.relisted(memory.record, kept[1])
         if record is not None:
             seen = copy.seen_at
-            found[name] = Loss(memory.key, record, seen, seen, seen=seen, is_unlisted=True)
-    listed = sum(not memory.is_unlisted for memory in there.values())
-    return found if is_index_lost(len(found), listed) else {}
+            losses[name] = Loss(memory.key, record, seen, seen, seen=seen, is_unlisted=True)
+    listed = sum(not memory.is_unlisted for memory in present.values())
+    return losses if is_index_lost(len(losses), listed) else {}
 
 
 def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
     """Return the kept records that memlab did not delete as a frame with texts."""
     records = ((loss.key, loss.record) for loss in kept.values())
     rows = source.rows_of(records, with_body=True)
-    how = LoadOptions(with_body=True, on_bad_row="keep")
-    frame = sound(frame_of(rows, name=source.name, protected=source.protected, **how))
-    # A start may load only an index line, which costs no tokens here; the loss is the whole text.
-    text = -(-frame[c.CHARS] // CHARS_PER_TOKEN)
-    frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text)
+    options = LoadOptions(with_body=True, on_bad_row="keep")
+    frame = sound(frame_of(rows, name=source.name, protected=source.protected, **options))
+    # a lost memory has no index line, whose tokens would count; count those of the text instead
+    text_tokens = -(-frame[c.CHARS] // CHARS_PER_TOKEN)
+    frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text_tokens)
     losses = [kept[name] for name in frame[c.MEMORY_ID]]
     known = [
         (
@@ -525,7 +594,7 @@ def _table(frame: pd.DataFrame) -> Table:
 
 
 def _between(seen: Any, at: Any) -> str:
-    """Return the time of a deletion; from copies, the first and the last moment it may be."""
+    """Return the time of a deletion; from copies, the earliest and the latest possible time."""
     if pd.isna(seen):
         return f"{at:%Y-%m-%d %H:%M}"
     if seen.date() == at.date():
