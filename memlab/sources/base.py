@@ -370,7 +370,7 @@ class Source(ABC):
         """Return an archived memory as a row at its former position."""
         return self.row_in(json.loads(record))
 
-    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Return a parsed record as a row.
 
         A source that does not implement this method overrides :meth:`row_of`, or :meth:`rows_of`
@@ -412,7 +412,7 @@ class Source(ABC):
         kept = {name: value for name, value in fields.items() if name not in self.usage_fields}
         return encoded(kept)
 
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:  # noqa: ARG002
+    def check_record(self, key: Key, record: bytes, parsed: dict[str, Any]) -> None:  # noqa: ARG002
         """Check that an archived record is valid for this source. The record is not trusted.
 
         Parameters
@@ -421,7 +421,7 @@ class Source(ABC):
             The key under which the archive has the record.
         record : bytes
             A JSON object.
-        said : dict
+        parsed : dict
             The parsed record.
 
         Raises
@@ -429,11 +429,11 @@ class Source(ABC):
         ValueError
             If the record has unknown fields, values out of range or another key.
         """
-        check_canonical(record, said)
+        check_canonical(record, parsed)
 
-    def check_copy(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_copy(self, key: Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Check that the record of a copy is valid; it may be of a memory that is not deletable."""
-        self.check_record(key, record, said)
+        self.check_record(key, record, parsed)
 
     def make(self, path: Path, records: Records) -> int:  # noqa: ARG002
         """Write a new store with these memories to a path, and return their number."""

@@ -72,13 +72,13 @@ class LockedLines(FileSource):
             changed = _joined(lines, content)
             write_whole(self.path.resolve(), changed, limit=limit_like(self.path))
 
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Check that an archived record is that of its line, and of this key."""
-        super().check_record(key, record, said)
-        fields({"place": integer(0), "line": text}, others=anything)(said)
-        line = said["line"]
+        super().check_record(key, record, parsed)
+        fields({"place": integer(0), "line": text}, others=anything)(parsed)
+        line = parsed["line"]
         is_of_line = "\n" not in line and self._record_of(line) == without_place(record)
-        if not is_of_line or said[self.key_field] != key:
+        if not is_of_line or parsed[self.key_field] != key:
             raise ValueError("it is not what its line says, or of another key")
 
     @contextmanager

@@ -203,12 +203,12 @@ class TableSource(base.FileSource):
         """Return the report on what is not in the frame."""
         return base.read_consistent(self, lambda reader: cast("TableReader", reader).about())
 
-    def check_record(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: readers.Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Check that an archived record is valid for this system and has this key."""
-        check_canonical(record, said)
-        self.shape(said)
-        if said[self.key_column] != key:
-            raise ValueError(f"its id is {said[self.key_column]}")
+        check_canonical(record, parsed)
+        self.shape(parsed)
+        if parsed[self.key_column] != key:
+            raise ValueError(f"its id is {parsed[self.key_column]}")
 
 
 def text_of(value: object) -> str:

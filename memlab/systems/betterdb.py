@@ -105,9 +105,9 @@ class Betterdb(ServerSource):
         memory_id, stored = hash_of(record)
         return row_of(f"{self.prefix}{memory_id}", memory_id, stored)
 
-    def check_record(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: readers.Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Raise ValueError if a record cannot be a memory of this store."""
-        _SHAPE(said)
+        _SHAPE(parsed)
         memory_id, stored = hash_of(record)
         if record_of(memory_id, stored) != record:
             raise ValueError("its record is not written as records are")

@@ -155,15 +155,16 @@ class ClaudeMem(TableSource):
             "claude-mem's own worker"
         )
 
-    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record of an observation as a row."""
-        key = said["id"]
-        epoch = said.get("created_at_epoch")
-        title = text_of(said.get("title"))
-        tags = [text_of(said.get("type")), *_strings(said.get("concepts"))]
-        parts = [text_of(said.get("subtitle")), text_of(said.get("narrative"))]
-        parts += _strings(said.get("facts"))
-        body = "\n".join(part for part in parts if part) or text_of(said.get("text"))
+        key = parsed["id"]
+        epoch = parsed.get("created_at_epoch")
+        title = text_of(parsed.get("title"))
+        tags = [text_of(parsed.get("type")), *_strings(parsed.get("concepts"))]
+        parts = [text_of(parsed.get("subtitle")), text_of(parsed.get("narrative"))]
+        parts += _strings(parsed.get("facts"))
+        body = "\n".join(part for part in parts if part) or text_of(parsed.get("text"))
+        project = parsed.get("merged_into_project") or parsed.get("project")
         position = _place(key, epoch)
         at = reads.moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
         fault = (position, "created_at", f"created_at_epoch {epoch!r:.80} is no time")
@@ -175,14 +176,14 @@ class ClaudeMem(TableSource):
             "title": title,
             "body": body,
             "tags_json": json.dumps([*dict.fromkeys(filter(None, tags))], ensure_ascii=False),
-            "authored_by": text_of(said.get("generated_by_model")) or "claude-mem",
+            "authored_by": text_of(parsed.get("generated_by_model")) or "claude-mem",
             "created_at": at,
             "confidence": 1.0,
-            "namespace": text_of(said.get("merged_into_project") or said.get("project")) or None,
-            "thread_id": text_of(said.get("memory_session_id")) or None,
-            "agent_id": text_of(said.get("agent_id")) or None,
+            "namespace": text_of(project) or None,
+            "thread_id": text_of(parsed.get("memory_session_id")) or None,
+            "agent_id": text_of(parsed.get("agent_id")) or None,
             "at_start": f"{key} 12:00pm * {title or 'Untitled'}\n",  # every time has this length
-            "loaded_at_start": said["place"]["loaded"],
+            "loaded_at_start": parsed["place"]["loaded"],
             "faults": [fault] if at is None else [],
         }
 

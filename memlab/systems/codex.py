@@ -83,19 +83,19 @@ class Codex(TableSource):
             f"{self.path.parent / _CONFIGURATION}, or forget a thread with Codex itself"
         )
 
-    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record of a raw memory as a row."""
-        thread = said["thread_id"]
-        body = text_of(said.get("raw_memory"))
-        summary = text_of(said.get("rollout_summary")).strip()
-        title = text_of(said.get("rollout_slug")) or summary.partition("\n")[0]
-        updated = said.get("source_updated_at")
+        thread = parsed["thread_id"]
+        body = text_of(parsed.get("raw_memory"))
+        summary = text_of(parsed.get("rollout_summary")).strip()
+        title = text_of(parsed.get("rollout_slug")) or summary.partition("\n")[0]
+        updated = parsed.get("source_updated_at")
         position = _position(updated, thread)
         at = reads.moment_of_seconds(updated if isinstance(updated, int) else None)
         fault = (position, "created_at", f"source_updated_at {updated!r:.80} is no time")
-        uses = said.get("usage_count")
-        last_use = said.get("last_usage")
-        is_selected = bool(said.get("selected_for_phase2"))
+        uses = parsed.get("usage_count")
+        last_use = parsed.get("last_usage")
+        is_selected = bool(parsed.get("selected_for_phase2"))
         return {
             "position": position,
             "key": thread,

@@ -161,30 +161,30 @@ class Hermes(FileSource):
             f"{self.path.parent / _CONFIGURATION}"
         )
 
-    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record of an entry as a row. What is known of the user is load-bearing."""
-        title, _, body = said["text"].partition("\n")
+        title, _, body = parsed["text"].partition("\n")
         return {
-            "position": said["place"],
-            "key": said["key"],
-            "memory_id": said["key"],
-            "kind": "semantic" if said["file"] == USER else "episodic",
+            "position": parsed["place"],
+            "key": parsed["key"],
+            "memory_id": parsed["key"],
+            "kind": "semantic" if parsed["file"] == USER else "episodic",
             "title": title,
             "body": body,
-            "tags_json": json.dumps([said["file"].removesuffix(".md").lower()]),
+            "tags_json": json.dumps([parsed["file"].removesuffix(".md").lower()]),
             "authored_by": "hermes",
             "created_at": None,
             "confidence": 1.0,
-            "at_start": said["text"] + DELIMITER,
+            "at_start": parsed["text"] + DELIMITER,
             "loaded_at_start": True,
         }
 
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Check that an archived record is that of an entry with this key."""
-        check_canonical(record, said)
-        _RECORD(said)
-        if said["key"] != key or key != f"{said['file']}#{_digest(said['text'])}":
-            raise ValueError(f"it is a record of {said['key']!r:.80}")
+        check_canonical(record, parsed)
+        _RECORD(parsed)
+        if parsed["key"] != key or key != f"{parsed['file']}#{_digest(parsed['text'])}":
+            raise ValueError(f"it is a record of {parsed['key']!r:.80}")
 
     def limit_of(self, name: str) -> int:
         """Return the limit of a file in characters, by ``config.yaml`` or by default."""

@@ -112,16 +112,16 @@ class McpGraph(FileSource):
             "delete_entities and delete_observations"
         )
 
-    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record of an entity as a row. Its observations are the body."""
-        kind_of_entity = [said["entityType"]] if said["entityType"] else []
+        kind_of_entity = [parsed["entityType"]] if parsed["entityType"] else []
         return {
-            "position": said["place"],
-            "key": said["name"],
-            "memory_id": said["name"],
+            "position": parsed["place"],
+            "key": parsed["name"],
+            "memory_id": parsed["name"],
             "kind": "episodic",
-            "title": said["name"].strip(),
-            "body": "\n".join(said["observations"]),
+            "title": parsed["name"].strip(),
+            "body": "\n".join(parsed["observations"]),
             "tags_json": json.dumps(kind_of_entity, ensure_ascii=False),
             "authored_by": "mcp",
             "created_at": None,
@@ -129,12 +129,12 @@ class McpGraph(FileSource):
             "loaded_at_start": False,
         }
 
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Check that an archived record is that of an entity with this name."""
-        check_canonical(record, said)
-        _RECORD(said)
-        if said["name"] != key:
-            raise ValueError(f"it is a record of {said['name']!r:.80}")
+        check_canonical(record, parsed)
+        _RECORD(parsed)
+        if parsed["name"] != key:
+            raise ValueError(f"it is a record of {parsed['name']!r:.80}")
 
     def extra_report(self) -> About:
         """Return a report on the relations and on the lines that are no memories."""

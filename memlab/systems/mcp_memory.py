@@ -108,42 +108,42 @@ class McpMemory(TableSource):
                     writer.check_safe(self.path)
                     yield writer
 
-    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Return a memory as a row, by its columns."""
-        metadata = metadata_of(said.get("metadata"))
-        created = said.get("created_at")
-        tags = [tag.strip() for tag in text_of(said.get("tags")).split(",")]
+        metadata = metadata_of(parsed.get("metadata"))
+        created = parsed.get("created_at")
+        tags = [tag.strip() for tag in text_of(parsed.get("tags")).split(",")]
         tags = [tag for tag in tags if tag]
-        memory_type = text_of(said.get("memory_type")).strip()
-        title, _, body = text_of(said.get("content")).partition("\n")
-        position = _place(said["id"], created)
+        memory_type = text_of(parsed.get("memory_type")).strip()
+        title, _, body = text_of(parsed.get("content")).partition("\n")
+        position = _place(parsed["id"], created)
         at = moment_of_seconds(created)
-        replaced = text_of(said.get("superseded_by")) or None
+        replaced = text_of(parsed.get("superseded_by")) or None
         count = _number(metadata.get("access_count"))
         faults: list[Fault] = []
         if at is None:
             faults.append((position, "created_at", f"created_at {created!r:.80} is no time"))
-        if not isinstance(said.get("content_hash"), str):
+        if not isinstance(parsed.get("content_hash"), str):
             faults.append((position, "content_hash", "content_hash is no text"))
         return {
             "position": position,
-            "key": said["id"],
-            "memory_id": text_of(said.get("content_hash")),
+            "key": parsed["id"],
+            "memory_id": text_of(parsed.get("content_hash")),
             "kind": "semantic" if is_protected(tags, memory_type, metadata) else "episodic",
             "title": title,
             "body": body,
             "tags_json": json.dumps([*tags, *filter(None, [memory_type])], ensure_ascii=False),
             "authored_by": "mcp-memory-service",
             "created_at": at,
-            "confidence": _number(said.get("confidence"), 1.0),
+            "confidence": _number(parsed.get("confidence"), 1.0),
             "active": replaced is None,
             "superseded_by": replaced,
             "importance": _number(metadata.get("importance_score"), metadata.get("quality_score")),
             "access_count": int(count) if count is not None and 0 <= count < 2**62 else None,
             "last_accessed_at": moment_of_seconds(
-                _number(metadata.get("last_accessed_at"), said.get("last_accessed"))
+                _number(metadata.get("last_accessed_at"), parsed.get("last_accessed"))
             ),
-            "namespace": text_of(said.get("store")) or None,
+            "namespace": text_of(parsed.get("store")) or None,
             "loaded_at_start": False,
             "faults": faults,
         }

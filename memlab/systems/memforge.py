@@ -125,31 +125,31 @@ class Memforge(ServerSource):
             writer.check_safe()
             yield writer
 
-    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Return a memory as a row, from the PostgreSQL text of its columns."""
-        title, _, body = said["content"].partition("\n")
-        position = int(said["id"])
-        written = _moment(said.get("consolidated_at"))
-        count = said.get("access_count")
-        outcome = said.get("outcome_type")
+        title, _, body = parsed["content"].partition("\n")
+        position = int(parsed["id"])
+        written = _moment(parsed.get("consolidated_at"))
+        count = parsed.get("access_count")
+        outcome = parsed.get("outcome_type")
         return {
             "position": position,
             "key": position,  # one sequence for all agents, with gaps after rollbacks
-            "memory_id": said["id"],
+            "memory_id": parsed["id"],
             "kind": "episodic",  # the outcome is a tag
             "title": title,
             "body": body,
             "created_at": written,
             "tags_json": json.dumps([] if outcome is None else [outcome], ensure_ascii=False),
-            "source_task_ref": said.get("session_id"),
-            "confidence": _number(said.get("confidence")),
-            "importance": _number(said.get("importance")),
-            "last_accessed_at": _moment(said.get("last_accessed")),
+            "source_task_ref": parsed.get("session_id"),
+            "confidence": _number(parsed.get("confidence")),
+            "importance": _number(parsed.get("importance")),
+            "last_accessed_at": _moment(parsed.get("last_accessed")),
             "access_count": None if count is None else int(count),
-            "expires_at": _moment(said.get("valid_until")),
-            "agent_id": said["agent_id"],
-            "namespace": said.get("namespace"),
-            "graduated": said.get("graduated") == "true",
+            "expires_at": _moment(parsed.get("valid_until")),
+            "agent_id": parsed["agent_id"],
+            "namespace": parsed.get("namespace"),
+            "graduated": parsed.get("graduated") == "true",
             "loaded_at_start": False,
             "faults": () if written else ((position, "consolidated_at", _UNDATED),),
         }
@@ -159,18 +159,18 @@ class Memforge(ServerSource):
         """The memories in ``cold_tier``."""
         return ColdTier(self)
 
-    def check_record(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: readers.Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Raise ValueError if a record cannot be a memory of this store and its agent."""
-        if base.canonical(said) != record:
+        if base.canonical(parsed) != record:
             raise ValueError("its record is not written as records are")
-        _MEMORY(said)
-        row = self.row_in(said)
+        _MEMORY(parsed)
+        row = self.row_in(parsed)
         integer()(row["position"])
         optional(integer())(row["access_count"])
-        if str(key) != said["id"]:
-            raise ValueError(f"its id is {said['id']!r:.40}")
-        if self.agent is not None and said["agent_id"] != self.agent:
-            raise ValueError(f"it is a memory of agent {said['agent_id']!r:.80}")
+        if str(key) != parsed["id"]:
+            raise ValueError(f"its id is {parsed['id']!r:.40}")
+        if self.agent is not None and parsed["agent_id"] != self.agent:
+            raise ValueError(f"it is a memory of agent {parsed['agent_id']!r:.80}")
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Any]:

@@ -28,17 +28,17 @@ class JsonLines(LockedLines):
         moment_of(memory["at"])
         return {name: memory[name] for name in MEMORY}
 
-    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Return a parsed record as a row."""
-        milliseconds = int(moment_of(said["at"]).timestamp() * 1_000)
+        milliseconds = int(moment_of(parsed["at"]).timestamp() * 1_000)
         return {
-            "position": position_from_timestamp(milliseconds, said["id"]),
-            "key": said["id"],
-            "memory_id": said["id"],
-            "kind": said["kind"],
-            "title": said["title"],
-            "body": said["body"],
-            "tags_json": json.dumps(said["tags"]),
+            "position": position_from_timestamp(milliseconds, parsed["id"]),
+            "key": parsed["id"],
+            "memory_id": parsed["id"],
+            "kind": parsed["kind"],
+            "title": parsed["title"],
+            "body": parsed["body"],
+            "tags_json": json.dumps(parsed["tags"]),
             "authored_by": "agent",
-            "created_at": said["at"],
+            "created_at": parsed["at"],
         }

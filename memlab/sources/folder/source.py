@@ -325,10 +325,10 @@ class FolderSource(base.FileSource, Index):
         row.update(self.row(memory, file))
         return row
 
-    def check_record(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: readers.Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Raise ValueError if an archived record is not valid for such a folder."""
-        stored.check_canonical(record, said)
-        _RECORD(said)
+        stored.check_canonical(record, parsed)
+        _RECORD(parsed)
         memory, file = memory_in(record)
         if memory.key != key:
             raise ValueError(f"it is a record of {memory.key!r:.80}")

@@ -110,13 +110,13 @@ class MemoryItems(base.Source):
                 "what can be read into a new one with the sqlite3 shell's .recover, and use that"
             )
 
-    def check_record(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: readers.Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Check that an archived record is that of a valid, deletable row."""
-        stored.check_row(key, record, said)
+        stored.check_row(key, record, parsed)
 
-    def check_copy(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_copy(self, key: readers.Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Check that a copied record is that of a valid row, which may be load-bearing."""
-        stored.check_any_row(key, record, said)
+        stored.check_any_row(key, record, parsed)
 
     @property
     def supersession(self) -> "RowSupersession":
