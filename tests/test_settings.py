@@ -335,7 +335,7 @@ def remember_often(store: Path) -> None:
 def test_of_many_that_are_written_at_once_each_is_there(tmp_path: Path) -> None:
     """Two nightly runs on stores of one folder remember at the same time."""
     stores = [write_rows(tmp_path / f"m{n}.db", []) for n in range(6)]
-    with forked("test_settings") as children:
+    with forked("tests.test_settings") as children:
         running = [children.start(remember_often, store=store) for store in stores]
         assert [children.wait(child).error for child in running] == [None] * len(stores)
     assert {read_settings(tmp_path, store.name).keep_recent for store in stores} == {9}
