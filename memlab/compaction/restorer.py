@@ -273,7 +273,7 @@ def _restore_deleted(request: _Request) -> Restored:
     archive = request.archive
     watch = request.watch
     inserted = 0
-    with source.changing() as writer:
+    with source.made_again(), source.changing() as writer:
         change = request.change(writer)
         change.reconcile()
         watch("locked")

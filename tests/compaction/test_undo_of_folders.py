@@ -1,6 +1,7 @@
 """What a plan took out of a folder comes back, whatever a hand did to the folder meanwhile."""
 
 import os
+import shutil
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -93,19 +94,60 @@ def test_without_an_edit_all_of_the_folder_is_as_it_was(tmp_path: Path, retire: 
     assert state(folder, with_index_times=True) == before
 
 
-@pytest.mark.parametrize("kind", ["openclaw", "serena", "odek", "claude"])
+KINDS = ("openclaw", "serena", "odek", "claude")
+
+
+def of_kind(tmp_path: Path, kind: str) -> Path:
+    """A folder of five memories of one kind."""
+    if kind == "claude":
+        return filled(tmp_path)
+    if kind == "odek":
+        return write_odek(tmp_path / "memory", ["one", "two", "three", "four", "five"])
+    folder = tmp_path / (".serena/memories" if kind == "serena" else "w")
+    below = "sub/{}" if kind == "serena" else "memory/2026-01-0{}"
+    for number in range(1, 6):
+        write_memory(folder, f"{below.format(number)}.md", f"day {number}", at(number))
+    write_memory(folder, "AGENTS.txt", "what the agent is told", at(0))
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ids", [None, 1])
+def test_memories_return_into_a_folder_that_is_gone(
+    tmp_path: Path, kind: str, ids: int | None
+) -> None:
+    """Git and file synchronisation keep no empty folder."""
+    folder = of_kind(tmp_path, kind)
+    name = f"{kind}:{folder}"
+    made = memlab.plan(name, memlab.KeepRecent(0))
+    wanted = [each.memory_id for each in made.memories][:ids]
+    before = {path.name: path.read_bytes() for path in folder.rglob("*.md")}
+    receipt = memlab.apply(made, all_prunable=True)
+    shutil.rmtree(folder)
+    restored = memlab.restore(receipt, ids=None if ids is None else wanted)
+    assert restored.memories == len(wanted)
+    found = {path.name: path.read_bytes() for path in folder.rglob("*.md")}
+    found.pop("MEMORY.md", None)
+    assert len(found) == len(wanted)
+    assert found.items() <= before.items()
+
+
+def test_folder_that_cannot_be_made_again_is_said(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    receipt = applied(folder, 0)
+    archive = folder.with_name("memory.archive.db").read_bytes()
+    shutil.rmtree(folder)
+    folder.symlink_to("nowhere")
+    with pytest.raises(MemlabError):
+        memlab.restore(receipt)
+    assert folder.is_symlink()
+    assert folder.with_name("memory.archive.db").read_bytes() == archive
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_every_kind_of_folder_gives_permissions_back(tmp_path: Path, kind: str, umask: int) -> None:
-    if kind == "claude":
-        folder = filled(tmp_path)
-    elif kind == "odek":
-        folder = write_odek(tmp_path / "memory", ["one", "two", "three", "four", "five"])
-    else:
-        folder = tmp_path / (".serena/memories" if kind == "serena" else "w")
-        below = "sub/{}" if kind == "serena" else "memory/2026-01-0{}"
-        for number in range(1, 6):
-            write_memory(folder, f"{below.format(number)}.md", f"day {number}", at(number))
-        write_memory(folder, "AGENTS.txt", "what the agent is told", at(0))
+    folder = of_kind(tmp_path, kind)
     paths = sorted(folder.rglob("[!M]*.md"))
     for path, mode in zip(paths, MODES, strict=True):
         path.chmod(mode | 0o4000)  # a bit that never comes back

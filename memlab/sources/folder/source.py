@@ -43,7 +43,7 @@ from memlab.store.shapes import (
     text_or,
 )
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import TextPage, command, counted
+from memlab.text import TextPage, command, counted, refused
 
 Result = TypeVar("Result")
 
@@ -195,7 +195,11 @@ class FolderSource(base.FileSource, Index):
             S_IMODE(self.archive_path.stat().st_mode) if self.archive_path.exists() else 0o600
         )
         search_bits = (archive_mode & 0o444) >> 2
-        self.path.mkdir(mode=archive_mode | search_bits | 0o700)
+        try:
+            self.path.mkdir(mode=archive_mode | search_bits | 0o700)
+        except OSError as error:
+            what = f"the folder {self.path} cannot be made again, nothing was restored"
+            raise StoreError(refused(what, error, "that the folder above it is there")) from error
         try:
             yield
         except BaseException:
