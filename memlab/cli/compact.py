@@ -155,7 +155,8 @@ def compact(
     elif do_it:
         if not output.wants_json():
             notes += _effect_and_cost(source, plan, log)
-        _apply_and_print(plan, notes, all_prunable=all_prunable, name=str(store))
+        # Whoever names the memories means them, even the last prunable one.
+        _apply_and_print(plan, notes, all_prunable=all_prunable or bool(ids), name=str(store))
     elif output.wants_json():
         cost = None if retires or plan.merges else _cost(source, plan, log)
         output.print_text(_json_with_cost(plan, cost))
@@ -165,7 +166,7 @@ def compact(
             costliest = _costliest(source, policy, log)
         notes += _effect_and_cost(source, plan, log)
         details = _details(source, plan, log, number)
-        after = _after_planning(plan, save_plan, _nothing_in_words(plan), str(store))
+        after = _after_planning(plan, save_plan, _nothing_in_words(source, plan), str(store))
         page = plan.sheet(str(store))
         output.print_lines(*notes, page, "", *costliest, *details, *after)
 
@@ -196,10 +197,18 @@ def _check_merge_options(
         )
 
 
-def _nothing_in_words(plan: "memlab.Plan") -> str:
+def _nothing_in_words(source: "Source", plan: "memlab.Plan") -> str:
     """Return why a plan changes nothing."""
     if plan.merges:
         return f"no memory here can be merged into {plan.into}"
+    if not plan.total.memories:
+        if source.index is not None and source.index.chars_of_no_memory():
+            shows = command("show", source.name)
+            return (
+                "there is no memory here, and a start loads the text of the index itself, which "
+                f"only a person shortens; {shows} lists its sections"
+            )
+        return "there is no memory in this store"
     return "this policy keeps every memory"
 
 
@@ -245,6 +254,8 @@ def _details(source: "Source", plan: "memlab.Plan", log: Path | None, number: st
         lines.append(f"by memlab.toml: {number}")
     if plan.retires:
         lines.append(_retirement_note(has_log=bool(log or settings_of(source).log)))
+    if plan.policy.get("policy") == "ids":  # a person named them, even if they are the last ones
+        return lines
     return [*lines, *plan.warnings()]
 
 

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from difflib import get_close_matches
 from itertools import chain
 from typing import Any, Final, NamedTuple, cast
 
@@ -272,7 +273,11 @@ def _check_ids(frame: pd.DataFrame, source: Source, ids: Collection[str]) -> Non
     for memory_id in ids:
         if memory_id not in known.index:
             lists = command("rows", source.name, "--json")
-            raise PlanError(f"{memory_id!r} is no memory of this store; {lists} lists their ids")
+            similar = get_close_matches(memory_id, map(str, known.index), n=1)
+            meant = f"; {similar[0]!r} is one" if similar else ""
+            raise PlanError(
+                f"{memory_id!r} is no memory of this store{meant}; {lists} lists their ids"
+            )
         memory = known.loc[memory_id]
         if not memory[col.PRUNABLE]:
             is_load_bearing = bool(memory[col.LOAD_BEARING])
@@ -291,6 +296,8 @@ def reason_to_keep(memory_id: str, *, source: Source, is_load_bearing: bool) -> 
     if source.supersession is not None:
         replaces = command("floor", source.name, "--supersede", f"{memory_id}=NEWER")
         words += f"; {replaces} supersedes it by a newer memory, so that it is not loaded"
+    else:
+        words += "; only a person changes or deletes it, by hand"
     return words
 
 

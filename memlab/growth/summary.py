@@ -370,7 +370,7 @@ def _passed_at(memories: Arrays, threshold: int) -> datetime:
 def _shares(part: Size, boot: Boot) -> str:
     """Return the share of a part in the boot context, in words."""
     if not boot.memories:
-        return "nothing is loaded"
+        return "no memory is loaded"
     memories = f"{part.memories / boot.memories:.1%} of {counted(boot.memories, 'memories')}"
     tokens = f"{part.tokens / boot.tokens:.1%}" if boot.tokens else "none"
     return f"{memories}, {tokens} of {counted(boot.tokens, 'tokens')}"

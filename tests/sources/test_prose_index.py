@@ -94,3 +94,10 @@ def test_sections_are_the_visible_text_and_its_loaded_part(lines: list[str], lim
         "".join(section.loaded for section in sections).split()
         == "".join(block.text for block in loaded).split()
     )
+
+
+def test_compact_says_that_only_a_person_shortens_prose(folder: Path) -> None:
+    write_index(folder, PROSE)
+    printed = said("compact", folder, "--keep-recent", "3")
+    assert "a start loads the text of the index itself" in printed
+    assert "no memory is loaded" in said("show", folder)
