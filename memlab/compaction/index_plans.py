@@ -93,12 +93,12 @@ class IndexPlan(DisplayMixin):
 
     @property
     def load_before(self) -> IndexLoad:
-        """What a start loads before the change."""
+        """Numbers of memories before the change, and the tokens that a start loads."""
         return self.loads[0]
 
     @property
     def load_after(self) -> IndexLoad:
-        """What a start loads after the change."""
+        """Numbers of memories after the change, and the tokens that a start loads."""
         return self.loads[1]
 
     def with_action(self, action: str) -> list[IndexLine]:

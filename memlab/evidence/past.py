@@ -238,32 +238,39 @@ def sound(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
 
 
-def exclude_archived(gone: pd.DataFrame, archive: OpenArchive) -> pd.DataFrame:
-    """Return the memories that were written after memlab last deleted them, or never were deleted.
+def exclude_archived(missing: pd.DataFrame, archive: OpenArchive) -> pd.DataFrame:
+    """Return the missing memories that memlab did not delete.
 
-    `gone` holds memories that are no longer in the store. The others were deleted by memlab:
-    the archive holds or held them, and nobody has written them since.
+    A memory was deleted by memlab if the archive has or had a copy of it, and if it was not written
+    again after that deletion.
+
+    Parameters
+    ----------
+    missing : DataFrame
+        Memories that are no longer in the store.
+    archive : OpenArchive
+        The archive of the store.
     """
-    key_column = c.KEY if c.KEY in gone else c.POSITION
-    keys_gone = set(gone[key_column])
+    key_column = c.KEY if c.KEY in missing else c.POSITION
+    missing_keys = set(missing[key_column])
     archived_at = dict[str, datetime]()
     for entry in archive.entries():
         keys = list[Key]()
         if not entry.recovers:
             not_restored = [copy for copy in archive.copies(entry) if copy.restored_at is None]
-            keys = [copy.key for copy in not_restored if copy.key in keys_gone]
+            keys = [copy.key for copy in not_restored if copy.key in missing_keys]
         for _, record in archive.records(entry, keys):
-            # Match by id: the store may have given the key to another memory since.
+            # match by id, because the key may belong to another memory by now
             memory_id = archive.location.id_of(record)
             archived_at[memory_id] = entry.finished_at or entry.archived_at
-    deleted_at = gone[c.MEMORY_ID].map(archived_at).astype(c.TIME)
+    deleted_at = missing[c.MEMORY_ID].map(archived_at).astype(c.TIME)
     hash_key = key_of(archive) or b""
-    hashes = gone[c.MEMORY_ID].map(lambda memory_id: hashed(memory_id, hash_key))
+    hashes = missing[c.MEMORY_ID].map(lambda memory_id: hashed(memory_id, hash_key))
     for erasure in archive.dropped():
         erased = {facts[c.MEMORY_ID] for facts in facts_in(archive, erasure)}
         deleted_at = deleted_at.mask(hashes.isin(erased), pd.Timestamp(erasure.deleted_at))
-    is_by_memlab = deleted_at >= gone[c.WRITTEN_AT]
-    return gone[~is_by_memlab].reset_index(drop=True)
+    is_by_memlab = deleted_at >= missing[c.WRITTEN_AT]
+    return missing[~is_by_memlab].reset_index(drop=True)
 
 
 def past_of(
@@ -277,20 +284,21 @@ def with_deletions(
     present: pd.DataFrame, deletions: Sequence[Deletion], log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return the frame of :func:`past_of` with the column `DELETION`."""
-    still_there = present.assign(**{c.DELETED_AT: pd.Series(pd.NaT, present.index, c.TIME)})
-    still_there[DELETION] = _THERE
+    in_store = present.assign(**{c.DELETED_AT: pd.Series(pd.NaT, present.index, c.TIME)})
+    in_store[DELETION] = _THERE
     if not deletions:
-        return still_there
+        return in_store
     parts = []
     for deletion in _named(present, deletions, log):
-        gone = deletion.memories.assign(**{c.ACTIVE: False, c.PRUNABLE: False})
-        is_retired = gone[c.SUPERSEDED_BY] == gone[c.MEMORY_ID]  # no other memory replaced it
-        gone[c.SUPERSEDED_BY] = gone[c.SUPERSEDED_BY].mask(is_retired)
-        gone[c.DELETED_AT] = pd.Series(deletion.at, gone.index, c.TIME)
-        gone[DELETION] = deletion.apply
-        parts.append(gone[[name for name in still_there if name in gone]])
+        rows = deletion.memories.assign(**{c.ACTIVE: False, c.PRUNABLE: False})
+        # a retired memory names itself as its successor; no other memory superseded it
+        is_retired = rows[c.SUPERSEDED_BY] == rows[c.MEMORY_ID]
+        rows[c.SUPERSEDED_BY] = rows[c.SUPERSEDED_BY].mask(is_retired)
+        rows[c.DELETED_AT] = pd.Series(deletion.at, rows.index, c.TIME)
+        rows[DELETION] = deletion.apply
+        parts.append(rows[[name for name in in_store if name in rows]])
     deleted = pd.concat(parts).sort_values(DELETION, kind="stable")
-    history = pd.concat([deleted, still_there], ignore_index=True)
+    history = pd.concat([deleted, in_store], ignore_index=True)
     for flag in history.columns.intersection(list(UNSET)):
         history[flag] = history[flag].where(history[flag].notna(), UNSET[flag])
     history = history.drop_duplicates(list(_SAME), keep="last", ignore_index=True)
@@ -396,9 +404,9 @@ def _renamed(memories: pd.DataFrame, rename: Callable[[str], str]) -> pd.DataFra
 def _in_order_of_writing(history: pd.DataFrame) -> Ints:
     """Return row numbers in the order of writing.
 
-    The order is that of positions. SQLite may give a position out again; from the first position
-    that occurs twice, the order is that of creation times. Rows of one position keep the order
-    of their deletions.
+    It is the order of positions. SQLite may use the position of a deleted row again. Rows from the
+    first position that occurs twice on are ordered by creation time instead, and rows of one
+    position keep the order of their deletions.
     """
     position = history[c.POSITION].to_numpy(np.int64)
     deletion = history[DELETION].to_numpy(np.int64)

@@ -23,9 +23,9 @@ class Step(Protocol):
     """A step of a policy on its way through a history."""
 
     reason: str
-    """Why rows go."""
+    """Reason that the step gives for the rows that it evicts."""
     may_take: bool
-    """Whether any row can go; a step without is not asked."""
+    """Whether the step may evict any row. If not, it is skipped."""
 
     def start(self, row: int) -> None:
         """Record that a row was written."""

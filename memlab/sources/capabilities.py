@@ -71,7 +71,7 @@ class IndexLine(NamedTuple):
 
 
 class IndexLoad(NamedTuple):
-    """How many memories there are, how many an index names and a start loads, and its tokens."""
+    """Numbers of memories: in the folder, in the index and loaded at start; and loaded tokens."""
 
     files: int
     named: int

@@ -21,7 +21,7 @@ class System(NamedTuple):
     reads: str = ""
     """Module that finds its recorded reads; empty if it records none."""
     start: str = "recalled from"
-    """How its agent uses the active memories of a store, in a few words."""
+    """Use of the active memories by its agent, in a few words, such as "recalled from"."""
     usual: tuple[str, ...] = ()
     """Patterns of paths at which such a store is expected."""
     inside: tuple[str, ...] = ()

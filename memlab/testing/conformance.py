@@ -638,7 +638,7 @@ def records_of(lab: Lab | Path, keys: list[Key]) -> list[tuple[Key, bytes]]:
 
 
 def prints(records: list[tuple[Key, bytes]], lab: Lab | Path) -> dict[Key, str]:
-    """What a plan holds memories to."""
+    """Return the fingerprints that a plan compares memories with, by key."""
     source = source_of(lab)
     return {
         key: fingerprint_of(

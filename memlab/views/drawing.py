@@ -16,7 +16,7 @@ class Drawing(NamedTuple):
     """A chart of a store."""
 
     shows: str
-    """What the chart shows, for the help."""
+    """Content of the chart in a few words, for the help."""
     draw: "Callable[[Any, Findings], Any]"
     """Takes :mod:`memlab.charts` and the findings, and returns the axes."""
     section: str = ""

@@ -60,7 +60,7 @@ _FAULTS: Final = (
 
 
 class Index(Protocol):
-    """How a kind of folder names its files and edits its index.
+    """Rules of a kind of folder: the names of its files, and the changes of its index.
 
     In the methods, `raw` is the content of the index, `said` has the entries of memories by key,
     and `there` has the names of the files in the folder.
