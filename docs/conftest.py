@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sqlite3
+import tomllib
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -82,7 +83,10 @@ def parsed(command: click.Command, words: list[str]) -> None:
 
 
 def read_toml(example: Example) -> None:
-    """Read a block of settings as a file of them."""
+    """Read a block of settings as a file of them; a block of ``pyproject.toml`` is parsed."""
+    if example.parsed.startswith("[project"):
+        assert tomllib.loads(example.parsed)["project"]
+        return
     with TemporaryDirectory() as folder:
         Path(folder, FILE).write_text(example.parsed)
         assert read_settings(Path(folder), "memory.db").policy
