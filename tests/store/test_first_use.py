@@ -103,7 +103,7 @@ def outcome(words: str, store: Path, out: Path) -> tuple[int, str]:
     result = run(*typed(words, store, out))
     text = re.sub(r"[0-9a-f]{12,}|\d\d:\d\d(:\d\d)?|\d+(\.\d+)? (ms|s)\b", "#", result.output)
     text = re.sub(r"archive +[\d.]+ (bytes|kB)", "archive", text)  # the room that the file takes
-    return result.exit_code, text.replace("empty: no plan", "none: no plan")
+    return result.exit_code, text.replace("empty: memlab has", "none: memlab has")
 
 
 def assert_count_as_none(store: Path, *makes: Callable[[Path], None]) -> None:
