@@ -387,7 +387,7 @@ class Source(ABC):
     def facts_of(self, record: bytes) -> Facts:
         """Return the fields of a record that applying and restoring need."""
         row = self.row_of(record)
-        tags = "" if row.get("faults") else row["tags_json"]
+        tags = "" if row.get("faults") else row.get("tags_json", "[]")
         return Facts(
             memory_id=row["memory_id"], kind=row["kind"], tags_json=tags, title=row["title"]
         )

@@ -1,7 +1,9 @@
 """A kind of store that one file and one line of the table bring, as the guide shows."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from memlab.sources.opening import SYSTEMS, recognise
 from memlab.store.archive.schema import Copy
 from memlab.store.archive.schema import record_of as archived_record
 from memlab.store.records import fingerprint_of
-from tests.sources.json_lines import LINES
+from tests.sources.json_lines import LINES, JsonLines
 from tests.sources.json_lines_lab import JsonLinesLab, TestJsonLines, line
 from tests.support.shell import said
 
@@ -63,6 +65,26 @@ def test_a_file_of_which_all_was_taken_is_still_one(tmp_path: Path) -> None:
     assert (path.read_bytes(), len(memlab.load(path))) == (b"", 0)
     memlab.restore(receipt.digest, store=path)
     assert path.read_text() == line(1, "m1") + "\n"
+
+
+class OnlyRequired(JsonLines):
+    """The source with the required columns of a row alone."""
+
+    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        row = super().row_in(said)
+        required = ("position", "key", "memory_id", "kind", "title", "body")
+        return {name: row[name] for name in required}
+
+
+def test_row_needs_the_required_columns_alone(tmp_path: Path) -> None:
+    lab = JsonLinesLab(tmp_path)
+    lab.fill(9)
+    before = lab.exactly()
+    source = OnlyRequired(lab.path)
+    receipt = memlab.apply(memlab.plan(source, memlab.KeepRecent(3)), store=source)
+    assert receipt.deleted == 5
+    assert memlab.restore(receipt, store=source).memories == 5
+    assert lab.exactly() == before
 
 
 @pytest.mark.parametrize("raw", ["{", '{"id": 1}', "[" * 9999, line(0, "a").replace("+00:00", "")])
