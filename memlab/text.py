@@ -396,29 +396,39 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
 def _parts(
     table: Table, cells: Sequence[Sequence[str]], wanted: Sequence[int], width: int
 ) -> list[list[tuple[int, int]]]:
-    """Return the columns and widths of each part of a table. Each part has the first column."""
-    least = [_least(table, cells, at, width // 2) for at in range(len(wanted))]
+    """Split a table that is too wide into parts that are printed one below the other.
+
+    Return for each part its columns with their widths. Each part begins with the first column.
+    `wanted` has the width at which no cell of a column is wrapped.
+    """
+    minimum = [_minimum_width(table, cells, at, width // 2) for at in range(len(wanted))]
     parts: list[list[int]] = [[0]]
     for at in range(1, len(wanted)):
-        if len(parts[-1]) > 1 and sum(least[each] + 2 for each in (*parts[-1], at)) - 2 > width:
+        columns = [*parts[-1], at]
+        narrowest = sum(minimum[column] for column in columns) + 2 * (len(columns) - 1)
+        if len(parts[-1]) > 1 and narrowest > width:
             parts.append([0])
         parts[-1].append(at)
-    return [_widened(part, least, wanted, width) for part in parts]
+    return [_fitted_widths(part, minimum, wanted, width) for part in parts]
 
 
-def _widened(
-    part: list[int], least: Sequence[int], wanted: Sequence[int], width: int
+def _fitted_widths(
+    part: list[int], minimum: Sequence[int], wanted: Sequence[int], width: int
 ) -> list[tuple[int, int]]:
-    rooms = {at: least[at] for at in part}
-    spare = width - sum(rooms.values()) - 2 * (len(part) - 1)
-    while growing := [at for at in part if rooms[at] < wanted[at]][: max(spare, 0)]:
-        for at in growing:
-            rooms[at] += 1
-        spare -= len(growing)
-    return list(rooms.items())
+    """Return the columns of a part with their widths, which share the spare room evenly."""
+    widths = {at: minimum[at] for at in part}
+    spare = width - sum(widths.values()) - 2 * (len(part) - 1)
+    while spare > 0:
+        wrapped = [at for at in part if widths[at] < wanted[at]][:spare]
+        if not wrapped:
+            break
+        for at in wrapped:
+            widths[at] += 1
+        spare -= len(wrapped)
+    return list(widths.items())
 
 
-def _least(table: Table, cells: Sequence[Sequence[str]], at: int, whole: int) -> int:
+def _minimum_width(table: Table, cells: Sequence[Sequence[str]], at: int, whole: int) -> int:
     """Return the minimum width of a column, for its numbers and for words up to `whole` long."""
     column = [row[at] for row in cells]
     words = [word for cell in column for word in cell.split() if len(word) <= whole]

@@ -91,15 +91,15 @@ def _candidates(
     count_tokens: Callable[[str], int],
     now: datetime,
 ) -> Iterator[Candidate]:
-    """Yield active, unexpired and retired memories; none that another one superseded."""
+    """Yield the active and the retired memories that have not expired."""
     rows = [_Row(*row) for row in connection.execute(_ROWS)]
     retired = None
-    if path is not None and any(row.is_away for row in rows):
+    if path is not None and any(row.is_inactive for row in rows):
         retired = open_source(path).retired()
-    written = births([row.created_at for row in rows])
+    written = creation_times([row.created_at for row in rows])
     for row, written_at in zip(rows, written, strict=True):
-        if row.is_away and (retired is None or retired.at(row.rowid, row.memory_id) is None):
-            continue  # the agent withdrew it itself
+        if row.is_inactive and (retired is None or retired.at(row.rowid, row.memory_id) is None):
+            continue  # the agent, and not a plan, made it inactive
         is_load_bearing = load_bearing(row.kind, row.tags_json)
         expires_at = _moment(row.expires_at)
         if expires_at is not None and expires_at < now and not is_load_bearing:
@@ -123,7 +123,7 @@ class _Row(NamedTuple):
     title: Any
     body: Any
     created_at: Any
-    is_away: int
+    is_inactive: int
     access_count: Any
     last_accessed_at: Any
     expires_at: Any
@@ -141,10 +141,10 @@ def _activation(row: _Row, written_at: datetime | None, now: datetime) -> float:
     return base_level(age, idle, reads)
 
 
-def births(texts: Iterable[object]) -> list[datetime | None]:
+def creation_times(texts: Iterable[object]) -> list[datetime | None]:
     """Return when memories were written; a memory without a time takes that of a neighbour.
 
-    >>> [at and at.day for at in births(["soon", "2026-01-05", None, "2026-01-09"])]
+    >>> [at and at.day for at in creation_times(["soon", "2026-01-05", None, "2026-01-09"])]
     [5, 5, 5, 9]
     """
     known = [_moment(text) for text in texts]

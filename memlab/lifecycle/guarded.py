@@ -132,8 +132,8 @@ class LifecycleStore(SqliteMemoryStore):
             expect(duplicates, NearDuplicate, call=call, name="duplicates", optional=True)
         expect(clock, Callable, call=call, name="clock")  # type: ignore[arg-type]
         expect(archive, bool, call=call, name="archive")
-        keeps = archive and str(path) != ":memory:"
-        super().__init__(path, busy_timeout=busy_timeout, access_log=access_log, archive=keeps)
+        archives = archive and str(path) != ":memory:"
+        super().__init__(path, busy_timeout=busy_timeout, access_log=access_log, archive=archives)
         self.capacity: Final = capacity
         self.duplicates: Final = duplicates
         self._clock = clock
@@ -202,20 +202,20 @@ class LifecycleStore(SqliteMemoryStore):
         MemoryItem
         """
         expect(item, MemoryItem, call="store.put", name="item")
-        belongs = {"agent_id": agent_id, "thread_id": thread_id, "namespace": namespace}
-        for name, value in belongs.items():
+        scope_values = {"agent_id": agent_id, "thread_id": thread_id, "namespace": namespace}
+        for name, value in scope_values.items():
             expect(value, str, call="store.put", name=name, optional=True)
         expect(graduated, bool, call="store.put", name="graduated")
         expect(trust, str, call="store.put", name="trust")
         now = self._clock()
         signals: dict[str, Any] = {
-            **belongs,
+            **scope_values,
             "importance": side.checked_importance(importance, bounded=self.capacity is not None),
             "last_accessed_at": as_text(now),
             "expires_at": side.expiry_of(ttl, now),
             "trusted": Trust(trust).rank,
             "graduated": int(graduated),
-            "scope": side.scope_key(self._fields, belongs, item.tags),
+            "scope": side.scope_key(self._fields, scope_values, item.tags),
         }
         with self._writing():
             if self._repeats_trusted(item, signals["trusted"], now):
@@ -241,8 +241,8 @@ class LifecycleStore(SqliteMemoryStore):
     def get(self, memory_id: str) -> MemoryItem | None:
         """Return the item with this id; None if there is none or it has expired."""
         expect(memory_id, str, call="store.get", name="memory_id")
-        is_gone = self._expired("AND signal.memory_id = ?", memory_id)
-        return None if is_gone else super().get(memory_id)  # which logs a read
+        is_expired = bool(self._expired("AND signal.memory_id = ?", memory_id))
+        return None if is_expired else super().get(memory_id)  # `super().get` logs the read
 
     def search(self, words: str, limit: int = 10) -> tuple[MemoryItem, ...]:
         """Return items that contain words, best first, without expired ones."""
@@ -386,8 +386,8 @@ class LifecycleStore(SqliteMemoryStore):
     def stats(self) -> LifecycleStats:
         """Return the counters of evictions and the size of every scope. Reads all signals."""
         with self._errors_in_words():
-            slots = self.capacity.capacity if self.capacity else None
-            return side.read_stats(self.connection, slots, self._failures, self._last_failure)
+            capacity = self.capacity.capacity if self.capacity else None
+            return side.read_stats(self.connection, capacity, self._failures, self._last_failure)
 
     def _enforce(self, scope: str, capacity: "ValueCap", now: datetime) -> None:
         """Evict the lowest rows of a scope above capacity; a failure never fails the put."""
@@ -417,8 +417,8 @@ class LifecycleStore(SqliteMemoryStore):
     def _repeats_trusted(self, item: MemoryItem, trusted: int, now: datetime) -> bool:
         """Delete the row that `item` repeats, unless that row is more trusted.
 
-        Return whether it is and so stays in place of `item`. A policy that keeps untrusted
-        near-duplicates keeps both, as if `item` repeated nothing.
+        Return whether that row stays in place of `item`. If the policy keeps untrusted
+        near-duplicates, both stay, and the result is False.
         """
         if not _may_repeat(item):
             self._texts.discard(item.memory_id)

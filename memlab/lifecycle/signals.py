@@ -310,7 +310,7 @@ def count_not_stored(connection: sqlite3.Connection) -> None:
 
 
 def read_stats(
-    connection: sqlite3.Connection, slots: int | None, failures: int, last_failure: str | None
+    connection: sqlite3.Connection, capacity: int | None, failures: int, last_failure: str | None
 ) -> LifecycleStats:
     """Return the sizes of a store's scopes and its counters."""
     by_key = connection.execute(
@@ -326,8 +326,8 @@ def read_stats(
     ).fetchone()[0]
     sizes, floors = _scope_sizes(by_key)
     over = {}
-    if slots is not None:
-        over = {scope: floor for scope, floor in floors.items() if floor > slots}
+    if capacity is not None:
+        over = {scope: floor for scope, floor in floors.items() if floor > capacity}
     return LifecycleStats(
         sizes=sizes,
         evicted=dict(evicted),
@@ -341,18 +341,19 @@ def read_stats(
 def _scope_sizes(by_key: list[tuple[str, int, int]]) -> tuple[dict[str, int], dict[str, int]]:
     """Return the active rows and the load-bearing rows of each scope.
 
-    Rows of a key count in every scope whose labels the key has. Scopes are filed under one of their
-    labels, a thread first, which few others have; so few scopes are compared with each key.
+    Rows of a key count in every scope whose labels the key has. Scopes are grouped by one of their
+    labels, a thread if there is one, because few scopes share a thread. So few scopes are compared
+    with each key.
     """
-    filed_under: defaultdict[Label | None, list[str]] = defaultdict(list)
+    scopes_by_label: defaultdict[Label | None, list[str]] = defaultdict(list)
     for scope, _, _ in by_key:
-        filed_under[max(labels_in(scope), default=None)].append(scope)
+        scopes_by_label[max(labels_in(scope), default=None)].append(scope)
     sizes = Counter[str]()
     floors = Counter[str]()
     for key, size, floor in by_key:
         labels = labels_in(key)
         for label in (None, *labels):
-            for scope in filed_under[label]:
+            for scope in scopes_by_label[label]:
                 if labels_in(scope) <= labels:
                     sizes[scope] += size
                     floors[scope] += floor
