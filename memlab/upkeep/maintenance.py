@@ -267,7 +267,7 @@ class _Run:
             raise settings.error(
                 "archive_for",
                 f"archive_for={age_text(archive_for)!r} erases what was deleted within a day, for "
-                "good; nothing was done: keep it longer, or say --yes (yes=True) if that is meant",
+                "good; nothing was done: keep it longer, or allow it with --yes (yes=True)",
             )
         if settings.delete_retired_after is not None and not (settings.retire and settings.policy):
             words = "delete_retired_after goes with a policy and retire = true; add them"
@@ -314,10 +314,11 @@ class _Run:
         fault = self._clock_fault()
         if fault:
             return Step("clock", StepOutcome.FAILED, fault)
-        names: dict[str, str] = {}  # the first check with each summary
+        names: dict[str, str] = {}  # a summary of several checks is named after the first of them
         for check in diagnosis.checks:
             if check.status is diagnosis.status:
-                names.setdefault(check.summary, check.name)
+                first_name = names.pop(check.summary, check.name)
+                names[check.summary] = first_name  # and listed at the place of the last
         worst = "; ".join(f"{name}: {summary}" for summary, name in names.items())
         if diagnosis.status is Status.FAIL:
             words = f"{worst}; nothing was changed: memlab doctor says what to do"
