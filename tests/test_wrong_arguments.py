@@ -97,7 +97,7 @@ def wrong_values(right: dict[str, Any]) -> Iterator[Any]:
 
 
 def outcome_of(call: Callable[..., Any], arguments: dict[str, Any], value: Any) -> str | None:
-    """What is wrong about how a call ended; None for a result and for words."""
+    """Return the fault in how a call ended; None for a result and for a proper error."""
     try:
         call(**arguments)
     except (MemlabError, ValueError) as error:

@@ -240,7 +240,7 @@ def oklab(rgb: Colour) -> Colour:
 
 
 def apart(one: str, other: str) -> float:
-    """How far two colours are apart for the sight that tells them apart least."""
+    """Return the smallest distance of two colours over all kinds of colour vision."""
     return min(
         float(np.linalg.norm(oklab(sight @ linear(one)) - oklab(sight @ linear(other))))
         for sight in matrices(SIGHTS)

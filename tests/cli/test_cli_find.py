@@ -84,7 +84,7 @@ def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> Non
 
 
 def oddities(folder: Path) -> None:
-    """What is too large, broken, no file, or named as nobody would name it."""
+    """Write files that are too large, broken, oddly named, or no files at all."""
     write_memory(folder, "big.md", memory("big", body="a line of it\n" * 40_000), at(0))
     outside = folder.parent / "outside.md"
     outside.write_text("a secret")

@@ -30,7 +30,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def on_a_terminal(width: int, *words: object, **variables: str) -> list[str]:
-    """What a command leaves on a terminal so wide, line by line."""
+    """Return the lines that a command prints on a terminal of a width."""
     given = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     asked = ["-c", 'exec "$@" 2>/dev/null', "sh", sys.executable, "-m", "memlab", *map(str, words)]
     how = {"env": given | {"TERM": "vt100"} | variables, "dimensions": (40, width)}

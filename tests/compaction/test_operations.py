@@ -94,7 +94,7 @@ def is_locked(store: Path) -> bool:
 
 
 def notes_in(store: Path) -> int:
-    """How many plans an archive calls finished, and how many memories restored."""
+    """Return the number of finished plans and of restored memories in an archive."""
     with closing(sqlite3.connect(archive_of(store))) as connection:
         query = "SELECT (SELECT count(finished_at) FROM applies) + count(restored_at) FROM archived"
         (count,) = connection.execute(query).fetchone()

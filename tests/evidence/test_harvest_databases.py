@@ -55,7 +55,7 @@ class TestClaudeMem:
         return path
 
     def harvested(self, source: Path, *calls: tuple[str, Any], tool: str = TOOL) -> Harvest:
-        """What is found where sessions call a tool with ids; an answer to None is an error."""
+        """Harvest sessions that call a tool with ids; an answer to None is an error."""
         world = World(source.parents[1], 0)
         sessions = {name: Session(world, name, SLUG) for name, _ in calls}
         for name, ids in calls:

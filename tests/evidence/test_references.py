@@ -19,7 +19,7 @@ def found(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> list[tuple[st
 
 
 def left_out(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> dict[tuple[str, str], int]:
-    """How many mentions are no reference, by kind and reason."""
+    """Count the mentions that are no reference, by kind and reason."""
     table = count_references(frame, log)[list(REASONS)].stack()  # noqa: PD013 - pairs are wanted
     return {place: int(count) for place, count in table.items() if count}
 

@@ -24,7 +24,7 @@ BEST_HITS_AGAIN = (0.327, 0.176, 0.106)
 
 
 def looked_at(frame: pd.DataFrame, *reads: tuple[str, float]) -> AgeOrUse:
-    """What reads of a memory so many days after the first row say."""
+    """Compare age and use by reads of memories, given in days after the first row."""
     log = make_log(*((name, 24 * day) for name, day in reads))
     return age_or_use(frame, find_references(frame, log))
 

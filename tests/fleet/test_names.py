@@ -32,7 +32,7 @@ def agents(tmp_path: Path) -> Path:
 
 
 def names_and_problems(found: Members) -> tuple[list[str], list[str]]:
-    """What means a store, and what is wrong with what means none."""
+    """Return the names of stores, and the problems of names that mean none."""
     good = [member.name for member in found.stores if not member.problem]
     return good, [member.problem for member in found.stores if member.problem]
 

@@ -63,7 +63,7 @@ def test_a_fault_of_memlab_ends_no_run(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def broken_stores(folder: Path) -> list[Path]:
-    """What a store may have become, in names that a folder's stores have."""
+    """Write a broken store of every kind under names that are searched for."""
     sound = agent_store(folder.parent / "real.db", 400).read_bytes()
     contents = {
         "torn.db": sound[:9000],

@@ -27,7 +27,7 @@ Drawn = list[dict[str, Any]]
 
 
 def standing_at(frame: pd.DataFrame, instant: pd.Timestamp) -> dict[str, int]:
-    """What the rows were at `instant`, one by one."""
+    """Count the rows as they were at `instant`, one by one."""
     created = dict(zip(frame[c.MEMORY_ID], frame[c.CREATED_AT], strict=True))
     counts = dict.fromkeys(list(c.GROWTH_DTYPES)[:8], 0)
     for memory in frame[frame[c.CREATED_AT] <= instant].to_dict("records"):

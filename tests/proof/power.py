@@ -42,7 +42,7 @@ class Event(NamedTuple):
 
 
 def recorded(recorder: Path, do: Task, store: Path, what: Any) -> list[Event]:
-    """What a process does to the files of a store's folder, in order."""
+    """Return the changes of files that a process makes in a store's folder, in order."""
     folder = store.parent
     log = folder.with_name(f"{folder.name}.recorded")
     log.unlink(missing_ok=True)
@@ -243,7 +243,7 @@ def put_on_disk(image: Image, folder: Path) -> None:
 
 
 def _places(step: tuple[Change, ...]) -> set[tuple[int, str]]:
-    """What a step changes: folders, and names in them."""
+    """Return the folders, and the names in them, that a step changes."""
     return {(folder, name) for folder, name, _ in step}
 
 

@@ -64,7 +64,7 @@ SESSIONS: Final = "sdk_sessions (content_session_id, memory_session_id)"
 
 
 class Reader:
-    """What may be anybody's, and what is done with it in a folder of each case."""
+    """A kind of file that anybody may have written, and the calls that read it."""
 
     files: ClassVar[tuple[str, ...]] = ("**/*.jsonl",)
     """Patterns of those that anybody may have written; what several name is spoilt more often."""
@@ -149,7 +149,7 @@ class Store(Reader):
             self._check_nothing_lost(before)
 
     def _salvaged(self, store: Path) -> dict[int, Row]:
-        """What can be read of a copy: reading may recover the file."""
+        """Return the rows that can be read of a copy: reading may recover the file."""
         return salvaged_rows_of(copy_aside(store, self.folder.with_name("aside")))
 
     def _check_nothing_lost(self, before: dict[int, Row]) -> None:
@@ -287,7 +287,7 @@ class Transcripts(Reader):
 
 
 class Recalls(Reader):
-    """What other agents write down: Codex's sessions and OpenClaw's events."""
+    """Files that other agents write: Codex's sessions and OpenClaw's events."""
 
     def make(self) -> None:
         threads = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(4)]
@@ -377,7 +377,7 @@ class Databases(Reader):
 
 
 class Journal(Reader):
-    """What a change of a folder wrote down that was cut short."""
+    """The journal of a change of a folder that was interrupted."""
 
     where = PLACED
     files = (*(f"{PLACED}/.memlab/**/journal.json",) * 4, f"{PLACED}/.memlab/**/*")
@@ -425,7 +425,7 @@ class Journal(Reader):
         assert self.before <= set(self._texts())
 
     def _texts(self) -> Iterator[bytes]:
-        """What is in files, whether they have their names or were moved out."""
+        """Return the contents of files, under their names or moved aside."""
         for path in (*self.memory.glob("*"), *self.memory.glob(".memlab*/*/out/*")):
             data = content_of(path)
             if data is not None and path.name != "MEMORY.md":

@@ -105,7 +105,7 @@ class Scene(ABC):
 
     @abstractmethod
     def state(self, store: Path) -> dict[Any, Any]:
-        """What a store holds."""
+        """Return the contents of a store."""
 
     @abstractmethod
     def check(self, store: Path) -> None:
@@ -220,7 +220,7 @@ class FolderScene(Scene):
 
 
 def _names_without_a_file(files: dict[str, Any]) -> set[str]:
-    """What the index of Claude Code's memory leads to that is not there."""
+    """Return the targets of index links that do not exist."""
     if "MEMORY.md" not in files:
         return set()
     named = _LINK.findall(files["MEMORY.md"][0].decode())

@@ -37,7 +37,7 @@ def most_of(store: Path, *words: str) -> int:
 
 @cache
 def most_of_next_to_nothing(*words: str) -> int:
-    """What a command takes for itself."""
+    """Return the peak memory of a command on a store of next to nothing."""
     with TemporaryDirectory() as folder:
         return most_of(write_rows(Path(folder) / "memory.db", episodes(20)), *words)
 

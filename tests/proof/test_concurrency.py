@@ -30,7 +30,7 @@ REST = 0.02
 
 @dataclass
 class Written:
-    """What one writer did, in its own words: items as put last, and what compactions deleted."""
+    """The report of one writer: items as put last, and deletions of its compactions."""
 
     items: dict[str, MemoryItem] = field(default_factory=dict)
     superseded: set[str] = field(default_factory=set)

@@ -46,7 +46,7 @@ _RELATE = (
 
 @dataclass
 class Written:
-    """What one writer did, in its own words."""
+    """The report of one writer."""
 
     contents: dict[Any, str] = field(default_factory=dict)
     """By memory, as it wrote it last and was not told that it is gone."""
@@ -110,7 +110,7 @@ def write_memforge(url: str, writer: int, steps: int) -> Written:
     with psycopg.connect(url, autocommit=True) as connection:
 
         def done(*statements: str, **values: Any) -> int:
-            """How many rows the last one wrote; none where the memory is gone or held by others."""
+            """Return the rows that the last statement wrote; none for a lost or locked memory."""
             try:
                 with connection.transaction():
                     return [connection.execute(each, values) for each in statements][-1].rowcount

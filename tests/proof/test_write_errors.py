@@ -61,7 +61,7 @@ class Fault(NamedTuple):
 
 
 def under(fault: Fault, do: Task, arguments: tuple[Any, ...]) -> tuple[Any, int]:
-    """What a task returns amid a fault, and how many changes there were that could fail."""
+    """Run a task under a fault; return its result and the number of changes that could fail."""
     library = ctypes.CDLL(None)
     library.fail_changes(os.fsencode(fault.folder), fault.first, fault.last, fault.error)
     return do(*arguments), int(library.changes_tried())

@@ -374,7 +374,7 @@ def test_what_is_too_large_is_not_read(repo: Repository, monkeypatch: pytest.Mon
 
 
 def lost(folder: Path | str) -> dict[str, str]:
-    """What is lost, and by which commit."""
+    """Return the lost memories and the commits that deleted them."""
     losses = memlab.lost(folder)
     return dict(zip(losses[c.MEMORY_ID], losses[c.COMMIT], strict=True))
 

@@ -137,7 +137,7 @@ def delete(lab: MemforgeLab, *keys: int) -> list[tuple[Key, bytes]]:
 
 
 def there_and_back(lab: MemforgeLab, *keys: int) -> bool:
-    """Whether memories that were deleted and put back are as they were."""
+    """Return whether memories that were deleted and restored are as they were."""
     before = lab.everything("warm_tier", "cold_tier")
     put_back(lab, delete(lab, *keys))
     return lab.everything("warm_tier", "cold_tier") == before

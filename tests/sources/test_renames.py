@@ -84,7 +84,7 @@ def claude(tmp_path: Path, memories: Mapping[str, str], lines: list[str]) -> Rep
 
 
 def lost(folder: Path | str) -> dict[str, str]:
-    """What is lost, and what each may be called now."""
+    """Return the lost memories and their possible names now."""
     losses = memlab.lost(folder)
     return dict(zip(losses[c.MEMORY_ID], losses["perhaps"], strict=True))
 

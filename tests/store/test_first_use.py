@@ -99,7 +99,7 @@ HALF_MADE: dict[str, Callable[[Path], None]] = {
 
 
 def outcome(words: str, store: Path, out: Path) -> tuple[int, str]:
-    """How a command ends on a store that is put back as it was before, and what it says."""
+    """Return the exit code and output of a command, without digests, times and sizes."""
     result = run(*typed(words, store, out))
     text = re.sub(r"[0-9a-f]{12,}|\d\d:\d\d(:\d\d)?|\d+(\.\d+)? (ms|s)\b", "#", result.output)
     text = re.sub(r"archive +[\d.]+ (bytes|kB)", "archive", text)  # the room that the file takes

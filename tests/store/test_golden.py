@@ -23,7 +23,7 @@ from tests.support.stores import files_in
 
 @pytest.fixture(params=[False, True], ids=["today", "raised"], autouse=True)
 def raised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether memlab writes newer formats than today: every earlier one is read all the same."""
+    """Let memlab write newer formats than today: it still reads every earlier one."""
     if request.param:
         raise_formats(monkeypatch)
     return bool(request.param)

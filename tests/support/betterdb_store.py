@@ -91,7 +91,7 @@ class Betterdb:
         return sorted(key.decode().rpartition(":")[2] for key in keys)
 
     def everything(self) -> dict[str, Any]:
-        """What the package itself reads: every memory by ``get``, and by a search where it can."""
+        """Return all that the package reads: each memory by ``get``, and a list of all."""
         from betterdb_agent_memory import MemoryListOptions
 
         memories: dict[str, Any] = {

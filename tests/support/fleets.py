@@ -86,7 +86,7 @@ class DiesApplying:
 def applied(
     made: FleetPlan, runner: Runner | None = None, work: Callable[..., Applied] | None = None
 ) -> list[Outcome[Applied]]:
-    """What became of each store that a plan changes."""
+    """Apply the plans of each store; return the outcomes."""
     members, plan_of = saved_plans(made)
     task = FleetTask("apply", work or partial(apply_saved, now=NOW), Applied, changes=True)
     return outcomes_of(task, members, runner=runner, argument_of=plan_of)

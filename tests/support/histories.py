@@ -25,7 +25,7 @@ DRIFTS = ("steady", "growing", "shrinking", "wandering")
 
 
 def recommend_budget(memories: Any, *references: Any, target: float = 0.9, **terms: Any) -> Any:
-    """What `recommend_cap` does, in tokens."""
+    """Recommend a budget of tokens, as `recommend_cap` does a number of memories."""
     return advise(in_tokens(prepare_sizing(memories, *references, **terms)), target=target)
 
 
@@ -58,7 +58,7 @@ def _scale(rng: np.random.Generator, rows: int, drift: str) -> Floats:
 
 
 def _bursts(rng: np.random.Generator, rows: int) -> Floats:
-    """How busy each of sixty stretches of the history is, one on average."""
+    """Return the activity of each of sixty stretches of the history, one on average."""
     pace = np.repeat(np.exp(rng.normal(0, 0.8, 60)), rows // 60 + 1)[:rows]
     return pace / pace.mean()
 

@@ -97,7 +97,7 @@ def copies_of(store: Path) -> dict[int, list[Row]]:
 
 
 def stored(value: Any) -> tuple[Any, str]:
-    """What a record says of a value, as it is stored, and the type that SQLite calls it."""
+    """Return a value of a record as it is stored, and the name of its SQLite type."""
     match value:
         case {"text": digits}:
             return bytes.fromhex(digits), "text"

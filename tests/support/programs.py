@@ -36,7 +36,7 @@ PATIENCE = 600
 
 
 class Ended(NamedTuple):
-    """How a child ended: with a code (less than 0: by that signal), an error, or a result."""
+    """The end of a child: a code (less than 0: by that signal), an error, or a result."""
 
     code: int
     error: BaseException | None = None
@@ -68,7 +68,7 @@ class Forks:
             return Ended(code) if code else Ended(0, *pickle.load(answer))
 
     def any_running(self, pids: list[int]) -> bool:
-        """Whether one of these children has not ended."""
+        """Return whether one of these children has not ended."""
         how = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return any(os.waitid(os.P_PID, pid, how) is None for pid in pids)
 

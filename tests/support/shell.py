@@ -32,7 +32,7 @@ def run(*words: object) -> Result:
 
 
 def said(*words: object, code: int = 0) -> str:
-    """What a command prints that ends as it should."""
+    """Return the output of a command, which must end with the exit code `code`."""
     done = run(*words)
     assert done.exit_code == code, (words, done.output)
     return done.output

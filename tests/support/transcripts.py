@@ -30,7 +30,7 @@ BROKEN = (
 
 
 class Event(NamedTuple):
-    """What happened to a memory: a read or a change, by which session, when."""
+    """A read or a change of a memory, with its session and time."""
 
     session: str
     memory_id: str

@@ -37,13 +37,13 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def sizing(frame: pd.DataFrame) -> Sizing:
-    """What every panel of the bundled store is made of."""
+    """Return the sizing that every panel of the bundled store is made of."""
     return prepare_sizing(frame)
 
 
 @pytest.fixture
 def panel(sizing: Sizing, frame: pd.DataFrame) -> SizingPanel:
-    """What ``explore`` returns."""
+    """Return a panel of the bundled store."""
     return SizingPanel(sizing, frame, store=str(STORE), target=0.9, token_budget=None)
 
 
@@ -54,7 +54,7 @@ def facts(panel: SizingPanel) -> dict[str, str]:
 
 
 def alt(shown: str) -> str:
-    """What is said of a picture to somebody who does not see it."""
+    """Return the text alternative of the picture."""
     (alternative,) = re.findall(r'<img alt="([^"]+)"', shown)
     return unescape(alternative)
 

@@ -28,7 +28,7 @@ NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
 
 
 def words_of(page: str, within: str = "") -> list[str]:
-    """What a person reads on a page, or in its tables alone."""
+    """Return the texts of a page, or of its tables alone."""
     text = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
     texts = (unescape(words).strip() for words in re.findall(rf"{within}>([^<]+)", text))
     return [words for words in texts if words]
@@ -187,7 +187,7 @@ def test_the_likely_cap_is_next_where_the_safe_one_is_idle(tmp_path: Path) -> No
 
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a chart makes of a store's words is asked of charts."""
+    """Draw no charts: their texts have tests of their own."""
     monkeypatch.setattr("memlab.views.page.draw_section", lambda *_: ())
 
 
