@@ -22,6 +22,10 @@ def by_default() -> Comparison:
     return compare(LOOKED_UP, log=READS, workers=1)
 
 
+EVERY = 25
+"""Every how many memories rules are applied: each time, all texts are compared with each other."""
+
+
 def importance_frame(*, rows: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Episodes of which the important ones alone are needed, with 200 references."""
     frame = make_episodes(rows)
@@ -106,7 +110,7 @@ def test_within_noise_the_newest_are_advised() -> None:
 def test_missing_signals_are_named(by_default: Comparison) -> None:
     assert any("BetterDB's rule is recency" in reason for reason in by_default.not_known)
     frame, references = importance_frame()
-    known = compare(frame, references, workers=1).not_known
+    known = compare(frame, references, every=EVERY, workers=1).not_known
     assert not any("importance" in reason for reason in known)
 
 
@@ -114,7 +118,8 @@ def test_missing_signals_are_named(by_default: Comparison) -> None:
 def test_few_references_answer_nothing(count: int) -> None:
     frame = make_episodes(60)
     at = np.arange(30, 30 + count)
-    comparison = compare(frame, make_references(frame, at, np.full(count, 3)), workers=1)
+    references = make_references(frame, at, np.full(count, 3))
+    comparison = compare(frame, references, every=EVERY, workers=1)
     assert comparison.advised is None
     assert not [line for line in comparison.next_steps() if "compact" in line]
 
@@ -159,7 +164,7 @@ def test_rules_that_serve_alike_are_said_to_serve_as_many() -> None:
 
 
 def test_a_searched_store_gets_no_cap_at_start() -> None:
-    comparison = compare(*searched(), workers=1)
+    comparison = compare(*searched(), every=EVERY, workers=1)
     assert comparison.answer.startswith("Nothing of this store is loaded at start")
     assert "--by need" in comparison.next_steps()[2]
     assert not [line for line in comparison.next_steps() if "memlab size" in line]
@@ -169,7 +174,7 @@ def test_a_searched_store_gets_a_deletion_without_loss() -> None:
     frame = make_episodes(600)
     near = make_references(frame, np.arange(100, 600, 5), np.full(100, 3))
     frame.attrs[c.RECALLED] = True
-    comparison = compare(frame, near, workers=1)
+    comparison = compare(frame, near, every=EVERY, workers=1)
     advised = comparison.advised
     assert advised is not None
     assert advised["lost"] <= 0.01 * len(near)
@@ -182,9 +187,10 @@ def test_a_searched_store_gets_a_deletion_without_loss() -> None:
 
 def test_what_goes_by_revised_signals_is_marked_and_not_advised() -> None:
     frame, references = importance_frame()
-    assert compare(frame, references, workers=1).answer.startswith("BetterDB")
+    known_throughout = compare(frame, references, every=EVERY, workers=1)
+    assert known_throughout.answer.startswith("BetterDB")
     frame.attrs[c.REVISED] = [c.IMPORTANCE]
-    comparison = compare(frame, references, workers=1)
+    comparison = compare(frame, references, every=EVERY, workers=1)
     table = comparison.table
     assert set(table.loc[table["hindsight"], "rule"]) == {"BetterDB", "MemForge"}
     assert "MemForge" not in comparison.answer
