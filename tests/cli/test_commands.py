@@ -205,7 +205,7 @@ def test_commands_work_on_hardly_any_memories(
     (tmp_path / FILE).write_text(REMEMBERED)
     done = said(*typed((LOOKING | CHANGING)[name].replace("recent 5", "recent 0"), store, out))
     assert SEVERAL.findall(done) == []
-    headings = re.findall(r"^([A-Z][^:\n]*)\n(?!  )", done, re.MULTILINE)
+    headings = re.findall(r"^([A-Z][^:\n]*[^:.\n])\n(?!  )", done, re.MULTILINE)
     assert headings == [], "an empty table"
 
 
