@@ -100,5 +100,6 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     if page.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
         text = "".join(line for c in cells if c["cell_type"] == "markdown" for line in c["source"])
-    links = re.findall(r"\]\(([^)#\s]+)", text)
+    outside_code = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)", outside_code)
     assert not [link for link in links if ":" not in link and not (page.parent / link).exists()]

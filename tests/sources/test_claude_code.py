@@ -470,7 +470,7 @@ def test_the_report_shows_the_loss_of_the_cut_and_the_gain(long_index: Path) -> 
         examined = examine(long_index, now=now, keep_recent=146, log=given)
         (section,) = [section for section in sections_of(examined) if section.anchor == "cut"]
         words.append("\n".join([*section.words, *map(str, section.tables[0].rows)]))
-    assert "Which memories are read, transcripts say: memlab harvest" in words[0]
+    assert "Transcripts record which memories are read. memlab harvest" in words[0]
     assert "3 of memories whose line was cut" in words[1]
     assert "100 of 299 named files have their line below the cut" in words[1]
     assert "keep_recent = 146 leaves 146 of them; all fit." in words[1]

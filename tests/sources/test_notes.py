@@ -126,7 +126,7 @@ def test_a_start_loads_memory_md_and_notes_of_two_days(workspace: Path) -> None:
     assert set(loaded.index) == {"MEMORY.md", "memory/2026-06-29.md", "memory/2026-06-30.md"}
     assert frame.loc["MEMORY.md", "load_bearing"]
     assert frame.loc["MEMORY.md", "created_at"] == frame["created_at"].min()
-    assert boot_context(workspace).loc["decisions", "tokens"] == 5_000
+    assert boot_context(workspace).loc["facts", "tokens"] == 5_000
     facts = about(workspace)
     assert open_source(workspace / "memory").name == OpenClaw(workspace).name
     assert facts["MEMORY.md"] == "20,000 of its 25,000 characters are loaded"
