@@ -19,6 +19,8 @@ WITHOUT_RESULT: Final = "calls without a result"
 NOTHING_FOUND: Final = "searches that found nothing"
 COPIES: Final = "copies of a read that is counted"
 
+_MEMORY: Final = "memory"
+"""Name of the folder of memories in the folder of a project."""
 _SUCCESS: Final = ""
 _RESULT_OF: Final = pattern(rb'"tool_use_id"\s*:\s*"([^"\\]+)"')
 _UNCHANGED: Final = pattern(r"(wasted call\W+)?file unchanged since", IGNORECASE)
@@ -92,12 +94,15 @@ def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
     seen = set[str]()
     for folder, inner, names in os.walk(root, followlinks=follow_links):
         where = Path(folder)
-        real = os.path.realpath(folder)
         parts = where.relative_to(root).parts
-        if real in seen:  # links may form a cycle
-            inner.clear()
-            continue
-        seen.add(real)
+        if follow_links:  # links may form a cycle
+            real = os.path.realpath(folder)
+            if real in seen:
+                inner.clear()
+                continue
+            seen.add(real)
+        if len(parts) == 1 and _MEMORY in inner:  # a project's memories, which are no transcripts
+            inner.remove(_MEMORY)
         for name in names:
             wanted = name.startswith("agent-") if "subagents" in parts else len(parts) < 2
             if wanted and name.endswith(".jsonl") and name != "journal.jsonl":
