@@ -80,7 +80,7 @@ def test_an_item_is_frozen_and_active_until_superseded() -> None:
         item(MemoryKind.EPISODIC).title = "another"  # type: ignore[misc]
 
 
-def test_docstring_names_the_predicate_the_single_source_of_truth() -> None:
+def test_docstring_names_the_single_source_of_truth() -> None:
     assert "single source of truth" in str(is_load_bearing_memory.__doc__)
 
 

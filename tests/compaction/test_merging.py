@@ -99,7 +99,7 @@ def merged(source: Path, other: Path) -> memlab.Receipt:
     return memlab.apply(memlab.plan(source, into=other))
 
 
-def test_what_the_other_lacks_is_copied_and_what_it_has_is_archived(
+def test_missing_memories_are_copied_and_equal_ones_archived(
     folders: tuple[Path, Path],
 ) -> None:
     source, other = folders
