@@ -206,10 +206,10 @@ def test_package_is_built_tried_and_shipped(site: Path, store: Path, tmp_path: P
     install(site, built(package))
     environment = os.environ | {"PYTHONPATH": str(site)}
 
-    def run(*words: object) -> str:
+    def run(*words: object, cwd: Path = package) -> str:
         command = [sys.executable, "-m", *map(str, words)]
         done = subprocess.run(
-            command, cwd=package, env=environment, capture_output=True, text=True, check=False
+            command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
         )
         return done.stdout + done.stderr
 
@@ -229,11 +229,11 @@ def test_package_is_built_tried_and_shipped(site: Path, store: Path, tmp_path: P
     with ZipFile(wheel) as content:
         assert record in content.namelist()
     install(site, wheel)
-    assert "deleted" in run(*compact)
+    assert "deleted" in run(*compact, cwd=tmp_path)
     assert len(store.read_bytes()) < len(before)
-    digest = json.loads(run("memlab", "archive", store, "--json"))[0]["digest"]
-    run("memlab", "restore", store, digest)
+    digest = json.loads(run("memlab", "archive", store, "--json", cwd=tmp_path))[0]["digest"]
+    run("memlab", "restore", store, digest, cwd=tmp_path)
     assert store.read_bytes() == before
     with (site / "memlab_lines.py").open("a") as file:
         file.write("# a later version\n")
-    assert f"{record} is the record of other code" in run(*compact)
+    assert f"{record} is the record of other code" in run(*compact, cwd=tmp_path)
