@@ -460,6 +460,13 @@ INDEXES = st.builds(
 
 @settings(max_examples=120, deadline=None)
 @example(text="---\n- [Gone](gone.md)\n---\n", files={"a.md"}, reads={}, lines=1, headings=True)
+@example(
+    text="- [B](b.md) `[[x]]`\n  goes on to [A](a.md)",
+    files={"a.md", "b.md", "c.md"},
+    reads={},
+    lines=1,
+    headings=False,
+)
 @given(
     text=INDEXES,
     files=st.sets(st.sampled_from(FILES)),

@@ -410,16 +410,31 @@ def _are_named_once(
 ) -> bool:
     """Return whether each new line names one file and is visible, and the others are as before."""
     named = after.named(names)
-    wanted = Counter(block.text.rstrip("\r\n") for block in before.blocks if _is_visible(block))
+    wanted = Counter[str]()
+    for block in before.blocks:
+        wanted.update(_visible_lines(block))
     for name in added:
         blocks = named.get(name, ())
         if len(blocks) != 1 or blocks[0].files(names) != [name]:
             return False
         if after.is_code(blocks[0].number) or not _is_visible(blocks[0]):
             return False
-        wanted[blocks[0].text.rstrip("\r\n")] += 1
-    now = Counter(block.text.rstrip("\r\n") for block in after.blocks if _is_visible(block))
+        wanted.update(_visible_lines(blocks[0]))
+    now = Counter[str]()
+    for block in after.blocks:
+        now.update(_visible_lines(block))
     return now == wanted
+
+
+def _visible_lines(block: Block) -> list[str]:
+    """Return the lines of a block that a start sees or would see above the limit.
+
+    Lines are compared, for a new line above moves the limit, which divides a block.
+    """
+    if not _is_visible(block):
+        return []
+    lines = [line.rstrip("\r") for line in block.text.split("\n")]
+    return [line for line in lines if line.strip()]
 
 
 def _is_visible(block: Block) -> bool:
