@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import memlab
@@ -482,6 +482,10 @@ def test_mended_index_names_every_memory_and_loses_no_other_line(
     lines: int,
     headings: bool,
 ) -> None:
+    # A comment or code that never ends takes in what follows, up to where the limit cuts: such an
+    # index may be refused.
+    assume(text.rfind("<!--") <= text.rfind("-->"))
+    assume(text.count("```") % 2 == 0 and text.count("~~~") % 2 == 0)
     folder = project_folder(tmp_path_factory.mktemp("home"))
     for number, name in enumerate(sorted(files)):
         kind = ("project", "feedback")[number % 2]

@@ -690,7 +690,7 @@ def _line(action: str, block: Block, file: str, reason: str) -> IndexLine:
 def _numbered(lines: Sequence[IndexLine], index: MemoryIndex) -> tuple[IndexLine, ...]:
     """Return lines of a plan with their numbers in the mended index, unless they are removed."""
     numbers: dict[str, list[int]] = {}
-    for block in index.blocks:
+    for block in filter(_is_visible, index.blocks):
         numbers.setdefault(block.text.strip()[:_LONGEST_SHOWN], []).append(block.number)
     numbered = []
     for line in lines:
