@@ -2,20 +2,19 @@
 
 import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 import memlab.compaction
-from memlab.cli import options, output
+from memlab.cli import options, output, plans
 from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
 from memlab.compaction.index_plans import MARKER as INDEX_MARKER
 from memlab.errors import MemlabError, PlanError
-from memlab.files import check_writable, limit_like, read_whole, write_whole
+from memlab.files import check_writable, read_whole
 from memlab.text import TextPage, command, counted, for_terminal
 from memlab.views.bundled import store_path
 
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
     from memlab.sources.base import Source
 
 _AT_ONCE = options.flag_option("--apply", hidden=True, expose_value=False)
-"""``--apply`` for a command that needs none: other commands have taught it."""
-LATEST: Final = "latest"
-"""Name of the last plan that can be undone, in place of its digest."""
+"""``--apply`` for a command that always applies: people add it as for other commands."""
 _MARKER_WITHIN: Final = 100
 """Number of bytes at the beginning of a plan's file that name its kind."""
 _END: Final = "\n}\n"
@@ -146,9 +143,9 @@ def compact(
             now=now_utc(),
             watch=watch,
         )
-    _save_plan(plan, save_plan, source)
+    plans.save_plan(plan, save_plan, source)
     if save and policy is not None:
-        _remember(source, policy, retire, log)
+        _save_settings(source, policy, retire, log)
     notes: list[Any] = _settings_notes(source)
     if against is not None:
         _compare(against, plan, do_it=do_it)
@@ -156,7 +153,7 @@ def compact(
         if not output.wants_json():
             notes += _effect_and_cost(source, plan, log)
         # Whoever names the memories means them, even the last prunable one.
-        _apply_and_print(plan, notes, all_prunable=all_prunable or bool(ids), name=str(store))
+        plans.apply_and_print(plan, notes, all_prunable=all_prunable or bool(ids), name=str(store))
     elif output.wants_json():
         cost = None if retires or plan.merges else _cost(source, plan, log)
         output.print_text(_json_with_cost(plan, cost))
@@ -166,7 +163,9 @@ def compact(
             costliest = _costliest(source, policy, log)
         notes += _effect_and_cost(source, plan, log)
         details = _details(source, plan, log, number)
-        after = _after_planning(plan, save_plan, _nothing_in_words(source, plan), str(store))
+        after = plans.after_planning(
+            plan, save_plan, nothing=_nothing_in_words(source, plan), name=str(store)
+        )
         page = plan.sheet(str(store))
         output.print_lines(*notes, page, "", *costliest, *details, *after)
 
@@ -212,7 +211,7 @@ def _nothing_in_words(source: "Source", plan: "memlab.Plan") -> str:
     return "this policy keeps every memory"
 
 
-def _remember(
+def _save_settings(
     source: "Source", policy: "memlab.Policy", retire: bool | None, log: Path | None
 ) -> None:
     """Write the policy, and what was given with it, to the settings of a store."""
@@ -303,78 +302,6 @@ def _costliest(source: "Source", policy: "memlab.Policy", log: Path | None) -> l
     ]
 
 
-def _save_plan(plan: "memlab.Plan", file: Path | None, source: "Source") -> None:
-    """Write a plan to a new file for review, if one is named."""
-    if file is not None:
-        write_whole(
-            file, plan.to_json(), limit=limit_like(source.permissions_template), replace=False
-        )
-
-
-@overload
-def _applied(plan: "memlab.Plan", store: Path | str, *, all_prunable: bool) -> "memlab.Receipt": ...
-@overload
-def _applied(
-    plan: "memlab.IndexPlan", store: Path | str, *, all_prunable: bool
-) -> "memlab.IndexReceipt": ...
-def _applied(
-    plan: "memlab.Plan | memlab.IndexPlan", store: Path | str, *, all_prunable: bool
-) -> "memlab.Receipt | memlab.IndexReceipt":
-    """Apply a plan, and return its receipt; after Ctrl-C, print how to continue."""
-    watch = output.progress_callback("applying")
-    try:
-        return memlab.apply(
-            plan, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable
-        )
-    except KeyboardInterrupt:
-        archive = command("archive", store)
-        output.print_lines(
-            f"next: {archive}    says what plan {plan.digest[:12]} did, and how it goes on"
-        )
-        raise
-
-
-def _apply_and_print(
-    plan: "memlab.Plan", notes: Sequence[Any], *, all_prunable: bool = False, name: str = ""
-) -> None:
-    """Apply a plan, and print the notes, the plan and its receipt with the store's `name`."""
-    receipt = _applied(plan, plan.store, all_prunable=all_prunable)
-    if output.wants_json():
-        output.print_text(receipt.to_json())
-    else:
-        output.print_lines(*notes, plan.sheet(name), "", _receipt_for(receipt, name))
-
-
-def _receipt_for(receipt: "memlab.Receipt", name: str) -> "memlab.Receipt":
-    """Return a receipt to print, with the store and its archive as a person named the store."""
-    if not name or "://" in name:
-        return receipt
-    archive = receipt.archive
-    if archive is not None and Path(archive).parent == Path(receipt.store).parent:
-        archive = str(Path(name).parent / Path(archive).name)
-    return replace(receipt, store=name, archive=archive)
-
-
-def _after_planning(
-    plan: "memlab.Plan", save_plan: Path | None, nothing: str, name: str = ""
-) -> list[str]:
-    """Return the lines on how to apply a plan and how to undo it, or `nothing` if it is empty."""
-    if plan.is_empty:
-        saved = f"; the plan is in {save_plan}" if save_plan else ""
-        return [f"nothing to do: {nothing}{saved}"]
-    was = "changed" if plan.links else "deleted"
-    if save_plan is not None:
-        return [
-            f"nothing was {was}; the plan is in {save_plan}. After review:",
-            f"  {command('apply', save_plan)}",
-        ]
-    undo = command("restore", name or plan.store, LATEST)
-    return [
-        f"nothing was {was}; add --apply to do it, or --save-plan FILE to have it reviewed",
-        f"undo: {undo}    undoes it, once it is applied",
-    ]
-
-
 def _cost(
     source: "Source", plan: "memlab.Plan", log: Path | None
 ) -> "memlab.compaction.Cost | str":
@@ -440,14 +367,15 @@ def floor(
         return
     links = dict(map(_pair, pairs)) if pairs else None
     plan = memlab.compaction.plan_supersession(path, links, only=ids or None, now=now_utc())
-    _save_plan(plan, save_plan, open_source(path))
+    plans.save_plan(plan, save_plan, open_source(path))
     nothing = "no newer memory is found that could stand for another"
     if against is not None:
         _compare(against, plan, do_it=do_it)
     elif do_it:
-        _apply_and_print(plan, [])
+        plans.apply_and_print(plan)
     else:
-        output.print_result(plan, *_after_planning(plan, save_plan, nothing, str(path)))
+        after = plans.after_planning(plan, save_plan, nothing=nothing, name=str(path))
+        output.print_result(plan, *after)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -477,9 +405,7 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     output.show_progress("reading the plan")
     if digest is None:
         plan = _reviewed_plan(place)
-        receipt: memlab.Receipt | memlab.IndexReceipt = _applied(
-            plan, store or plan.store, all_prunable=all_prunable
-        )
+        receipt = plans.apply_plan(plan, store or plan.store, all_prunable=all_prunable)
     elif store is None:
         watch = output.progress_callback("applying")
         receipt = memlab.compaction.finish(place, digest, now=now_utc(), watch=watch)
@@ -495,7 +421,7 @@ def _compare(saved: Path, plan: "memlab.Plan", *, do_it: bool) -> None:
     if do_it:
         raise click.UsageError("--against only compares, and nothing was changed: leave one out")
     difference = difference_of(_plan_in(saved), plan)
-    was = "changed" if plan.links else "deleted"
+    was = plans.what_was_not_done(plan)
     output.print_result(
         difference,
         f"nothing was {was}; with --apply instead of --against the second is carried out, and "
@@ -553,9 +479,9 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     memlab restore memory.db latest
     memlab restore memory.db 3fa1c0de9b21 --id episodic-12
     """  # noqa: D301 - \b keeps the lines below it apart
-    if digest is None and str(store) == LATEST and not store.exists():
-        raise click.UsageError(f"name the store, too: memlab restore STORE {LATEST}")
-    if digest is None or digest == LATEST:
+    if digest is None and str(store) == plans.LATEST and not store.exists():
+        raise click.UsageError(f"name the store, too: memlab restore STORE {plans.LATEST}")
+    if digest is None or digest == plans.LATEST:
         digest = _undoable(store, only_one=digest is None)
     watch = output.progress_callback("restoring")
     restored = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
@@ -630,8 +556,7 @@ def _print_restored_index(restored: "memlab.compaction.IndexRestored", digest: s
         f"{restored.index} was edited since plan {digest[:12]}: the edit stays, and what the plan "
         "changed is taken back around it"
     )
-    for line in restored.stays:
-        output.print_lines(f"stays: {line}")
+    output.print_unchanged(f"stays: {line}" for line in restored.stays)
 
 
 def _undoable(store: Path, *, only_one: bool) -> str:
@@ -641,14 +566,14 @@ def _undoable(store: Path, *, only_one: bool) -> str:
     """
     from memlab.compaction.archive_views import archive_listing
 
-    plans = archive_listing(store).undoable
+    undoable = archive_listing(store).undoable
     lists = f"{command('archive', store)} lists all plans"
-    if not plans:
+    if not undoable:
         raise click.UsageError(f"no plan is left to undo; {lists}")
-    if only_one and len(plans) > 1:
+    if only_one and len(undoable) > 1:
         found = "; ".join(
-            f"{plan.digest[:12]} of {plan.archived_at:%Y-%m-%d %H:%M}" for plan in plans[-5:]
+            f"{plan.digest[:12]} of {plan.archived_at:%Y-%m-%d %H:%M}" for plan in undoable[-5:]
         )
-        latest = command("restore", store, LATEST)
+        latest = command("restore", store, plans.LATEST)
         raise click.UsageError(f"which plan? {found}. {latest} takes the last one; {lists}")
-    return plans[-1].digest
+    return undoable[-1].digest

@@ -5,11 +5,9 @@ from pathlib import Path
 import click
 
 import memlab
-from memlab.cli import options, output
-from memlab.cli.compact import LATEST
+from memlab.cli import options, output, plans
 from memlab.clock import now_utc
-from memlab.files import check_writable, limit_like, write_whole
-from memlab.text import command
+from memlab.files import check_writable
 
 
 @click.command(short_help="Show what is wrong with an index; with --apply, mend it.")
@@ -53,36 +51,12 @@ def index(
     plan = memlab.plan_index(
         source, log=log, empty_headings=empty_headings, reorder=not keep_order, now=now_utc()
     )
-    if save_plan is not None:
-        limit = limit_like(source.permissions_template)
-        write_whole(save_plan, plan.to_json(), limit=limit, replace=False)
+    plans.save_plan(plan, save_plan, source)
     if do_it:
-        receipt = memlab.apply(
-            plan, store=source, now=now_utc(), watch=output.progress_callback("applying")
-        )
-        if output.wants_json():
-            output.print_text(receipt.to_json())
-        else:
-            output.print_lines(plan.sheet(str(store)), "", receipt)
+        plans.apply_and_print(plan, name=str(store))
     elif output.wants_json():
         output.print_text(plan.to_json())
     else:
-        lines = _after_planning(plan, save_plan, str(store))
-        output.print_lines(plan.sheet(str(store)), "", *lines)
-
-
-def _after_planning(plan: "memlab.IndexPlan", save_plan: Path | None, name: str) -> list[str]:
-    """Return the lines on how to apply a plan and how to undo it."""
-    if plan.is_empty:
-        saved = f"; the plan is in {save_plan}" if save_plan else ""
-        return [f"nothing to do: {plan.index} needs no change{saved}"]
-    if save_plan is not None:
-        return [
-            f"nothing was changed; the plan is in {save_plan}. After review:",
-            f"  {command('apply', save_plan)}",
-        ]
-    undo = command("restore", name, LATEST)
-    return [
-        "nothing was changed; add --apply to do it, or --save-plan FILE to have it reviewed",
-        f"undo: {undo}    undoes it, once it is applied",
-    ]
+        nothing = f"{plan.index} needs no change"
+        after = plans.after_planning(plan, save_plan, nothing=nothing, name=str(store))
+        output.print_lines(plan.sheet(str(store)), "", *after)

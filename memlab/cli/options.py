@@ -23,7 +23,7 @@ LISTED_ROWS: Final = 20
 """Default number of memories in a table."""
 WIDTH: Final = 80
 """Width in columns of a table of memories for a pipe."""
-_REMEMBERED: Final = "from memlab.toml"
+_BY_SETTINGS: Final = "from memlab.toml"
 
 
 class Store(click.Path):
@@ -147,21 +147,21 @@ save_plan_option = file_option("--save-plan", help="Write the plan to a new file
 log_option = path_option(
     "--log",
     metavar="FILE",
-    help=f"An access log: CSV or JSON lines with memory_id and at.  [default: {_REMEMBERED}]",
+    help=f"An access log: CSV or JSON lines with memory_id and at.  [default: {_BY_SETTINGS}]",
 )
 target_option = click.option(
     "--target",
     type=SHARE,
     help="The share of later references that should find their memory.  [default: "
-    f"{_REMEMBERED}, else {TARGET}]",
+    f"{_BY_SETTINGS}, else {TARGET}]",
 )
 budget_option = number_option(
     "--token-budget",
-    help=f"Tokens that the memories loaded at start may take.  [default: {_REMEMBERED}]",
+    help=f"Tokens that the memories loaded at start may take.  [default: {_BY_SETTINGS}]",
 )
 _CAP = number_option(
     "--keep-recent",
-    help=f"The keep_recent to look at.  [default: {_REMEMBERED}, else the recommended one]",
+    help=f"The keep_recent to look at.  [default: {_BY_SETTINGS}, else the recommended one]",
 )
 
 

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -71,42 +71,64 @@ def print_records(table: "pd.DataFrame") -> None:
 
 
 def print_lines(*parts: str | TextPage | DisplayMixin) -> None:
-    """Print lines and pages, which may contain text from a store."""
+    """Print lines and pages, which may contain text from a store.
+
+    Paths are printed as :func:`as_given` returns them, except in the cells of tables.
+    """
     clear_progress()
     width = terminal_width()
     for part in parts:
         if isinstance(part, str):
-            text = for_terminal(as_given(part))
-            if width is not None:
-                text = _styled("\n".join(fitted_line(text, width)), is_page=False)
+            _print_line(as_given(part), width)
         else:
             page = part.sheet() if isinstance(part, DisplayMixin) else part
             text = as_text(_with_paths_as_given(page), width)
-            if width is not None:
-                text = _styled(text)
-        click.echo(text)
+            click.echo(text if width is None else _styled(text))
+
+
+def print_unchanged(lines: Iterable[str]) -> None:
+    """Print lines of a file, whose paths must stay as the file has them."""
+    clear_progress()
+    width = terminal_width()
+    for line in lines:
+        _print_line(line, width)
+
+
+def _print_line(line: str, width: int | None) -> None:
+    """Print a line without control characters; on a terminal fit it to the width, in colour."""
+    text = for_terminal(line)
+    if width is not None:
+        text = _styled("\n".join(fitted_line(text, width)), is_page=False)
+    click.echo(text)
 
 
 def as_given(text: str) -> str:
     """Return a text with paths below the working folder relative to it, as a person types them.
 
+    Stores and results name themselves by absolute paths, because a plan or an archive is opened
+    from other folders too. Messages and pages are built from these names below the command line,
+    so the paths are replaced in the finished text. Only what a person reads is changed: JSON, CSV,
+    saved files and the cells of tables are not. A relative path is valid in the working folder,
+    where the printed commands are typed next.
+
     Paths in a folder that the command line names in absolute form are unchanged.
     """
     context = click.get_current_context(silent=True)
     words = () if context is None else context.meta.get(ARGUMENTS, ())
-    absolute = [str(Path(word).parent) for word in words if Path(word).is_absolute()]
-
-    def relative(found: re.Match[str]) -> str:
-        if any(text.startswith(folder, found.start()) for folder in absolute):
-            return found[0]
-        if not found[0].endswith("/"):
-            return "."
-        # a name that is no scheme and no option only with its folder
-        return "./" if _NEEDS_FOLDER.match(text, found.end()) else ""
-
     folder = str(Path.cwd())
     if not words or folder == os.sep:
         return text
+    absolute = [str(Path(word).parent) for word in words if Path(word).is_absolute()]
+
+    def relative(found: re.Match[str]) -> str:
+        """Return what replaces the working folder at the beginning of a path."""
+        if any(text.startswith(parent, found.start()) for parent in absolute):
+            return found[0]
+        if not found[0].endswith("/"):
+            return "."
+        # a name that looks like a scheme or an option needs its folder
+        return "./" if _NEEDS_FOLDER.match(text, found.end()) else ""
+
     return re.sub(rf"(?<![\w./-]){re.escape(folder)}(?:/|(?![\w./-]))", relative, text)
 
 

@@ -279,7 +279,7 @@ def init(store: Path, do_it: bool) -> None:
     if shown.absolute() != file:
         shown = file
     output.print_lines(f"settings: {shown}", "")
-    output.print_lines(*text.splitlines())
+    output.print_unchanged(text.splitlines())
     size = command("size", store, "--save")
     if do_it:
         after = f"written; next: {size}    sets a cap in it"

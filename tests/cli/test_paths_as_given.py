@@ -84,6 +84,12 @@ def test_the_texts_of_memories_are_left_alone(folder: Path) -> None:
     assert str(folder)[:20] in said("rows", "notes.db")
 
 
+def test_the_text_of_the_settings_file_is_left_alone(folder: Path) -> None:
+    line = f'archive_folder = "{folder}/archives"'
+    (folder / "memlab.toml").write_text(f"{line}\n")
+    assert line in said("init", "memory.db").splitlines()
+
+
 def test_latest_without_a_store_says_where_the_store_goes(folder: Path) -> None:
     done = run("restore", "latest")
     assert done.exit_code == 2

@@ -1,0 +1,105 @@
+"""Saving a plan, applying it, and printing what comes next, for all commands that make one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import memlab
+from memlab.cli import output
+from memlab.clock import now_utc
+from memlab.files import limit_like, write_whole
+from memlab.text import command
+
+if TYPE_CHECKING:
+    from memlab.sources.base import Source
+
+LATEST: Final = "latest"
+"""Name of the last plan that can be undone, in place of its digest."""
+
+AnyPlan: TypeAlias = "memlab.Plan | memlab.IndexPlan"
+AnyReceipt: TypeAlias = "memlab.Receipt | memlab.IndexReceipt"
+
+
+def save_plan(plan: AnyPlan, file: Path | None, source: "Source") -> None:
+    """Write a plan to a new file for review, if one is named."""
+    if file is not None:
+        write_whole(
+            file, plan.to_json(), limit=limit_like(source.permissions_template), replace=False
+        )
+
+
+def apply_plan(plan: AnyPlan, store: Path | str, *, all_prunable: bool) -> AnyReceipt:
+    """Apply a plan, and return its receipt; after Ctrl-C, print how to continue."""
+    watch = output.progress_callback("applying")
+    try:
+        return memlab.apply(
+            plan, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable
+        )
+    except KeyboardInterrupt:
+        archive = command("archive", store)
+        output.print_lines(
+            f"next: {archive}    says what plan {plan.digest[:12]} did, and how it goes on"
+        )
+        raise
+
+
+def apply_and_print(
+    plan: AnyPlan,
+    notes: Sequence[Any] = (),
+    *,
+    all_prunable: bool = False,
+    name: str = "",
+) -> None:
+    """Apply a plan, and print the notes, the plan and its receipt with the store's `name`."""
+    receipt = apply_plan(plan, plan.store, all_prunable=all_prunable)
+    if output.wants_json():
+        output.print_text(receipt.to_json())
+    else:
+        output.print_lines(*notes, plan.sheet(name), "", _receipt_for(receipt, name))
+
+
+def _receipt_for(receipt: AnyReceipt, name: str) -> AnyReceipt:
+    """Return a receipt to print, with the store and its archive as a person named the store."""
+    if not name or "://" in name:
+        return receipt
+    archive = receipt.archive
+    if archive is not None and Path(archive).parent == Path(receipt.store).parent:
+        archive = str(Path(name).parent / Path(archive).name)
+    return replace(receipt, store=name, archive=archive)
+
+
+def after_planning(plan: AnyPlan, file: Path | None, *, nothing: str, name: str) -> list[str]:
+    """Return the lines on how to apply a plan and how to undo it.
+
+    Parameters
+    ----------
+    plan : Plan or IndexPlan
+        The plan.
+    file : Path or None
+        The file that it was saved in.
+    nothing : str
+        Why it is empty, if it is.
+    name : str
+        The store, as a person named it.
+    """
+    if plan.is_empty:
+        saved = f"; the plan is in {file}" if file else ""
+        return [f"nothing to do: {nothing}{saved}"]
+    was = what_was_not_done(plan)
+    if file is not None:
+        return [
+            f"nothing was {was}; the plan is in {file}. After review:",
+            f"  {command('apply', file)}",
+        ]
+    undo = command("restore", name, LATEST)
+    return [
+        f"nothing was {was}; add --apply to do it, or --save-plan FILE to have it reviewed",
+        f"undo: {undo}    undoes it, once it is applied",
+    ]
+
+
+def what_was_not_done(plan: AnyPlan) -> str:
+    """Return the participle for what a plan that is only shown has not done."""
+    deletes = isinstance(plan, memlab.Plan) and not plan.links
+    return "deleted" if deletes else "changed"
