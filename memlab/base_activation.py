@@ -3,17 +3,18 @@
 The odds that a memory is needed decrease as a power of the time since it was written and since
 each use, and the contributions of several uses add up (Anderson and Schooler 1991). If only the
 number of uses and the last one are known, the others are assumed to be spread evenly over the
-time between (Petrov 2006). This module needs the standard library alone;
-:mod:`memlab.policies.activation` has the same formula for arrays.
+time between (Petrov 2006).
+
+The decay d is a half, as is usual in the literature, and the formulas are written for it: then
+(L^(1-d) - t^(1-d)) / ((1-d) (L - t)) is 2 / (sqrt(L) + sqrt(t)), which is finite for t = L.
+
+This module needs the standard library alone.
+:mod:`memlab.evidence.use_times` has the same formula for arrays.
 """
 
 from collections.abc import Iterable
 from math import sqrt
 from typing import Final
-
-DECAY: Final = 0.5
-"""Decay, d in the literature, where .5 is usual. The formulas below are written for a half: with it
-(L^(1-d) - t^(1-d)) / ((1-d) (L - t)) is 2 / (sqrt(L) + sqrt(t)), which is finite for t = L."""
 
 SHORTEST_DAYS: Final = 0.5
 """Lower bound of all times: a use an hour ago counts like any use of today."""

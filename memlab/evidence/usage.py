@@ -237,8 +237,8 @@ def share_with_limits(day: Any, found: Floats, confidence: float) -> tuple[float
         design_effect = max(1.0, design_effect)
     part = quantile * quantile * (2 * design_effect / len(found) + BETWEEN)
     half = np.sqrt(part * (variance + part / 4))
-    low = (share + part / 2 + -1 * half) / (1 + part)
-    high = (share + part / 2 + 1 * half) / (1 + part)
+    low = (share + part / 2 - half) / (1 + part)
+    high = (share + part / 2 + half) / (1 + part)
     return share, float(low), float(high)
 
 
@@ -340,7 +340,7 @@ class AgeOrUse(DisplayMixin):
             (f"read on {on}", f"{own:.0%} of {counted(self.memories)}; {other:.0%} in other stores")
             for on, own, other in zip(_AGAIN.values(), self.again, others["again"], strict=True)
         ]
-        gain, low, high = (f"{100 * each:+.0f}" for each in self.gain)
+        gain, low, high = (f"{100 * share:+.0f}" for share in self.gain)
         facts.append(("use over age", f"{gain} points, limits {low} to {high}"))
         facts.append(("not looked at", f"{counted(self.left_out, 'reads')}: {_LEFT_OUT}"))
         chances = [
@@ -348,13 +348,11 @@ class AgeOrUse(DisplayMixin):
             for group, reads, _, *figures in self.chances.itertuples()
         ]
         elsewhere = [*others["served"][c.MEMORIES], *others["served"][c.TOKENS]]
-        served = [
-            (
-                f"{row['loaded']:.0%} of {row['of']}",
-                *map("{:.0%}".format, (*[row[each] for each in ORDERS], *other)),
-            )
-            for row, other in zip(self.figures["served"], elsewhere, strict=True)
-        ]
+        served = []
+        for row, shares_elsewhere in zip(self.figures["served"], elsewhere, strict=True):
+            shares = [row[order] for order in ORDERS] + shares_elsewhere
+            part = f"{row['loaded']:.0%} of {row['of']}"
+            served.append((part, *(f"{share:.0%}" for share in shares)))
         header = ("read before, or age", "reads", "chance", "low", "high", "other stores")
         loaded = ("loaded", "newest", "most active", "newest elsewhere", "most active elsewhere")
         tables = [
@@ -384,6 +382,11 @@ def age_or_use(
     a day, and not on the day it was written. Load-bearing memories are left out, because they are
     always loaded; so are memories that were replaced or deleted by then.
 
+    Use is base-level activation (Anderson and Schooler 1991), the formula of
+    :class:`memlab.Activation`: the sum of ``t ** -0.5`` over the days ``t`` since a memory was
+    written and since each day on which it was read. For a part of the tokens it is divided by
+    ``(tokens + 10) ** 0.4``.
+
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
@@ -396,6 +399,14 @@ def age_or_use(
     Returns
     -------
     AgeOrUse
+        The verdict, with the shares of reads that age and use serve, and their limits.
+
+    Raises
+    ------
+    ValueError
+        If `confidence` is out of range.
+    MemlabError
+        If the store or a log cannot be read.
 
     Examples
     --------

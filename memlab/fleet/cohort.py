@@ -405,6 +405,15 @@ def size(  # noqa: PLR0913 - each parameter is a separate option
     ------
     ValueError
         If `target`, `token_budget` or `until` is out of range.
+    MemlabError
+        If no store was named, or `out` holds other files.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> sized = memlab.fleet.size(memlab.store_path("two_years"), target=0.5)
+    >>> bool((sized["likely"] <= sized["keep_recent"]).all())
+    True
     """
     goal = {"target": target, "token_budget": token_budget, "until": until}
     SizingGoal.of(NO_SETTINGS, **goal)  # raise once for a bad argument, instead of for each store

@@ -1,7 +1,7 @@
 """The size of a store: its growth over time, what a start loads of it, and alerts about both.
 
-Only what is there is measured here. Which cap would do is asked in ``sizing``, and what a page says
-of these numbers stands in ``views``.
+This package measures a store as it is. Caps are recommended in ``sizing``, and pages are written in
+``views``.
 """
 
 from memlab.lazy import lazy_names

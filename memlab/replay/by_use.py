@@ -162,9 +162,12 @@ def budget_by_use(
     `tokens` is the share of the mean until the horizon. If a start loads the memories themselves, a
     read of a loaded one is assumed to leave no trace.
 
+    The limits of each share are Wilson's score interval (Wilson 1927) for half the reads, widened
+    because reads of one day are alike (Kish 1965) and periods of a store differ.
+
     Parameters
     ----------
-    frame, references : DataFrame
+    frame, references
         As for :func:`memlab.replay.replay`; of the references the reads of an access log count.
     target, confidence, until : float
         As for :func:`memlab.recommend_cap`.
@@ -174,6 +177,24 @@ def budget_by_use(
     Returns
     -------
     BudgetByUse
+        The budgets in tokens, the share of reads that each served, and its limits.
+
+    Raises
+    ------
+    ValueError
+        If `target`, `confidence` or `until` is out of range.
+    MemlabError
+        If the store or a log cannot be read.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> store = memlab.store_path("looked_up")
+    >>> past = memlab.load_past(store)
+    >>> log = memlab.read_access_log(store.with_suffix(".reads.jsonl"))
+    >>> budgets = budget_by_use(past, memlab.find_references(past, log), target=0.7)
+    >>> budgets.table.index.name, budgets.likely in budgets.table.index
+    ('tokens', True)
     """
     arguments.share("target", target)
     arguments.confidence("confidence", confidence)

@@ -324,8 +324,10 @@ class BudgetSizing(Sizing):
 
     Attributes
     ----------
-    history, present, references, unmatched_references, terms, source, gaps, lacks_past, reads, mean
-        As in `Sizing`. Age ranks, and the cap of the gaps, are in memories of mean length.
+    lifetimes, present, references, unmatched_references, terms, source
+        As in `Sizing`. Age ranks are in memories of mean length.
+    gaps, lacks_past, reads, mean
+        As in `Sizing`. The cap of the gaps is in memories of mean length.
     needed_budgets : array of int64
         Budget that each reference needed, with the floor; 0 if its target is load-bearing. For a
         target that was deleted without an archive it is the budget expected under the prior.

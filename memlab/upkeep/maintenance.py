@@ -30,8 +30,6 @@ from memlab.upkeep.health import Diagnosis, Status, doctor
 
 MAX_PLANS: Final = 3
 """Maximum number of plans made in one run, if the store changes before each is applied."""
-
-
 _SHORTEST_ARCHIVE_FOR: Final = timedelta(days=1)
 """Value of ``archive_for`` below which a run must be confirmed by ``yes``."""
 _LONGEST_IDLE: Final = timedelta(days=3 * 365)
@@ -200,6 +198,7 @@ def maintain(
     Examples
     --------
     >>> import memlab, shutil, tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = shutil.copy(memlab.store_path("looked_up"), folder)
     ...     settings = 'policy = { name = "recent", keep = 50 }'
