@@ -133,7 +133,8 @@ class FleetPlan(DisplayMixin):
     made_at : datetime
         When the plan was made, with a time zone.
     policy : Mapping
-        The policy's name and settings, or ``{"policy": "remembered"}``.
+        The policy's name and settings; ``{"policy": "remembered"}`` is the saved one of each
+        store.
     stores : tuple of PlannedStore
         The planned stores, in the order in which they were named.
     refused : tuple of Refused
@@ -376,8 +377,7 @@ def plan(
     sources, runner, now, progress
         As for :func:`memlab.fleet.survey`.
     policy : Policy, optional
-        The policy for every store. By default each store uses the policy that its ``memlab.toml``
-        remembers.
+        The policy for every store. By default each store uses the policy in its ``memlab.toml``.
     save : str or Path, optional
         A file to write for review. The stores' own plans are saved in the folder ``FILE.plans``
         beside it as they are made, so that the same call resumes an interrupted one.
@@ -496,7 +496,7 @@ def _share_of_bytes(size: int | None, deleted_tokens: int, tokens: int) -> int |
 
 
 def _policy_fields(policy: Policy | None) -> dict[str, Any]:
-    """Return a policy as the fields of a plan; None is the remembered policy of each store."""
+    """Return a policy as the fields of a plan; None is the saved policy of each store."""
     if policy is None:
         return {"policy": "remembered"}
     fields: dict[str, Any] = wire.as_data(policy)

@@ -370,8 +370,8 @@ class Comparison(DisplayMixin):
             does = f"{command('compact', self.store)} {advised['options']} {more}".rstrip()
             what = "would retire; what is read comes back" if retire else "would delete"
             steps.append(f"{does}    shows what it {what}")
-        names_size = self.references < FEW and not self.harvests
-        if not self.searched and not names_size:
+        has_size_line = self.references < FEW and not self.harvests
+        if not self.searched and not has_size_line:
             steps.append(f"{command('size', self.store, *self.log)}    which cap, with evidence")
         return steps
 

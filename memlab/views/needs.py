@@ -118,4 +118,4 @@ NEEDS: Final[dict[str, Callable[[Source], str]]] = {
     "folder": _folder,
     "loaded": _loaded,
 }
-"""What a cell of a notebook may need from a store, with the function that explains its lack."""
+"""Requirements of notebook cells on a store, each with the function that explains its lack."""
