@@ -12,8 +12,9 @@ from memlab.evidence.prior import in_words
 from memlab.settings import NUMBERS
 from memlab.sizing.answer import CONTEXT_WINDOW, answer_of
 from memlab.sizing.backtest import Verdict
-from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS, BudgetSizing, CurvePoint, Sizing
+from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
+from memlab.sizing.number_kinds import BUDGET, CAP, NumberKind
 from memlab.sources import opening
 from memlab.sources.base import Source
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
@@ -25,6 +26,21 @@ _USUAL_GOAL: Final = (0.9, 0.9)
 
 _JSON_KEYS: Final = {"cluster_count": "sittings", "interval_inflation": "widened"}
 """JSON keys of the fields of `Advice` whose key is not the field's name."""
+
+_BRIEF_FACTS: Final[frozenset[str]] = frozenset(
+    {
+        "verdict",
+        "evidence",
+        "record",
+        "cap",
+        "budget",
+        "token budget",
+        "tokens",
+        "would go",
+        "days kept",
+    }
+)
+"""Names of the facts and columns that the short page has."""
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -119,51 +135,13 @@ class Advice(DisplayMixin):
     loads_at_start: bool = True
     context_window: int = CONTEXT_WINDOW
 
-    NUMBER_FIELD: ClassVar = KEEP_RECENT
-    """Name of the field that holds the safe number."""
-    NUMBER_NOUN: ClassVar = Sizing.NUMBER_NOUN
-    COUNTED_NOUN: ClassVar = "episodes"
-    """The unit of the number, in the plural."""
-    POLICY_NAME: ClassVar = "recent"
-    COMPACT_OPTIONS: ClassVar[tuple[str, ...]] = ("--keep-recent",)
-    """Options of ``memlab compact`` before the number."""
-    SIZE_OPTIONS: ClassVar[tuple[str, ...]] = ()
-    """Options of ``memlab size`` for this kind of number."""
-    SHARE_COLUMNS: ClassVar = {"own": "served_own", "others": "served_elsewhere"}
-    """Columns of shares in the printed table, with their column of the curve."""
-    COST_COLUMNS: ClassVar = {
-        "memories": "boot_memories",
-        "tokens": "boot_tokens",
-        "tokens at 95%": "boot_tokens_p95",
-        "would go": "pruned",
-        "days kept": "days",
-    }
-    """Columns of sizes in the printed table, with their column of the curve."""
-    COLUMN_NOTE: ClassVar = (
-        "; own, others: by this store's references alone, by other projects' alone; memories and "
-        "tokens: at start, were the store compacted to that cap now, and in 95% of starts held to "
-        "it at most"
-    )
-    """Explanation of the columns in the remark below the table."""
-    BRIEF_FACTS: ClassVar[frozenset[str]] = frozenset(
-        {
-            "verdict",
-            "evidence",
-            "record",
-            "cap",
-            "budget",
-            "token budget",
-            "tokens",
-            "would go",
-            "days kept",
-        }
-    )
-    """Names of the facts and columns that the short page has."""
+    number_kind: ClassVar[NumberKind] = CAP
+    """The kind of the number, with its names and options."""
 
     @property
     def number(self) -> int | None:
         """The safe number."""
-        number: int | None = getattr(self, self.NUMBER_FIELD)
+        number: int | None = getattr(self, self.number_kind.field)
         return number
 
     @property
@@ -175,14 +153,14 @@ class Advice(DisplayMixin):
         """Return a cap or a budget in words."""
         if number == 1:
             return "the newest episode"
-        return f"the newest {counted(number, self.COUNTED_NOUN)}"
+        return f"the newest {counted(number, self.number_kind.unit)}"
 
     @property
     def numbers(self) -> str:
         """Both numbers in words; empty without a number."""
         if self.number is None:
             return ""
-        return f"{self.NUMBER_FIELD} = {self.number:,} is safe, {self.likely:,} is likely"
+        return f"{self.number_kind.field} = {self.number:,} is safe, {self.likely:,} is likely"
 
     @property
     def evidence(self) -> str:
@@ -212,7 +190,8 @@ class Advice(DisplayMixin):
         """Policy for the settings; None without a number."""
         if self.number is None:
             return None
-        return {"name": self.POLICY_NAME, NUMBERS[self.POLICY_NAME]: self.number}
+        name = self.number_kind.policy
+        return {"name": name, NUMBERS[name]: self.number}
 
     @property
     def budget_cap(self) -> int | None:
@@ -251,7 +230,7 @@ class Advice(DisplayMixin):
         looked_at : int, optional
             Another number to list.
         """
-        shown_facts = set(self.BRIEF_FACTS)
+        shown_facts = set(_BRIEF_FACTS)
         if (self.target, self.confidence) != _USUAL_GOAL:
             shown_facts.add("target")
         facts = [(name, value) for name, value in self._facts() if name in shown_facts]
@@ -268,9 +247,7 @@ class Advice(DisplayMixin):
             listed.update(place - 1 for place in places if place > 0)
         table = self.table(rows.iloc[sorted(listed)])
         columns = [
-            column
-            for column, name in enumerate(table.header)
-            if column < 3 or name in self.BRIEF_FACTS
+            column for column, name in enumerate(table.header) if column < 3 or name in _BRIEF_FACTS
         ]
         header = tuple(str(table.header[column]) for column in columns)
         lines = [tuple(row[column] for column in columns) for row in table.rows]
@@ -286,7 +263,7 @@ class Advice(DisplayMixin):
             return floor.tables(f"Load-bearing: {memories}, {floor.tokens:,} tokens")
         header = (
             "choose",
-            self.NUMBER_FIELD,
+            self.number_kind.field,
             "served",
             "limits",
             "boot tokens",
@@ -312,19 +289,22 @@ class Advice(DisplayMixin):
 
     def table(self, rows: pd.DataFrame) -> Table:
         """Return rows of the curve as a printed table, with the recommended numbers marked."""
+        kind = self.number_kind
         marks = {self.likely: "~ ", self.number: "> "}
         lines = [
             (
                 f"{marks.get(number, '')}{number:,}",
                 or_dash(row["served"]),
                 f"{or_dash(row['low'])} to {or_dash(row['high'])}",
-                *(or_dash(row[name]) for name in self.SHARE_COLUMNS.values()),
-                *(_rounded(row[name]) for name in self.COST_COLUMNS.values()),
+                *(or_dash(row[name]) for name in kind.share_columns.values()),
+                *(_rounded(row[name]) for name in kind.cost_columns.values()),
             )
             for number, row in zip(rows.index.tolist(), rows.to_dict("records"), strict=True)
         ]
-        header = (self.NUMBER_FIELD, "served", "limits", *self.SHARE_COLUMNS, *self.COST_COLUMNS)
-        return Table("", header, lines, f"{MARK_NOTE}{self.COLUMN_NOTE}")
+        shares = kind.share_columns
+        costs = kind.cost_columns
+        header = (kind.field, "served", "limits", *shares, *costs)
+        return Table("", header, lines, f"{MARK_NOTE}{kind.column_note}")
 
     def command(self, store: str = "") -> str | None:
         """Return the command that applies the safe number; None if it would delete nothing."""
@@ -335,7 +315,7 @@ class Advice(DisplayMixin):
 
     def _compact(self, store: str, number: int | None, log_option: Sequence[str] = ()) -> str:
         """Return the command that shows what compacting to a number would delete."""
-        return command("compact", store, *self.COMPACT_OPTIONS, number, *log_option)
+        return command("compact", store, *self.number_kind.compact_options, number, *log_option)
 
     def next_steps(
         self,
@@ -372,7 +352,12 @@ class Advice(DisplayMixin):
             harvests = [line for line in evidence_lines if line.startswith("  memlab harvest")]
             commands += [line.strip() for line in harvests]
             explain = command(
-                "size", name, *self.SIZE_OPTIONS, *goal_options, *log_option, "--explain"
+                "size",
+                name,
+                *self.number_kind.size_options,
+                *goal_options,
+                *log_option,
+                "--explain",
             )
             reason = "why"
             if needs_evidence:
@@ -404,7 +389,8 @@ class Advice(DisplayMixin):
             for diagnostic in diagnostics:
                 if diagnostic.name == "sub_folders" and diagnostic.found:
                     yield f"{command('doctor', name)}    {diagnostic.summary}"
-            yield f"{command('size', name, *self.SIZE_OPTIONS)}    again, once it holds episodes"
+            again = command("size", name, *self.number_kind.size_options)
+            yield f"{again}    again, once it holds episodes"
             return
         dry_run = self._compact(name, self.number, log_option)
         if self.number >= self.keeps_all:
@@ -445,7 +431,7 @@ class Advice(DisplayMixin):
             if source and any(source.scheme in system.schemes for system in opening.harvestable()):
                 harvest = command("harvest", file, "-o", reads)
                 yield f"  {harvest}    reads in what agents already write"
-            with_log = command("size", store, *self.SIZE_OPTIONS, "--log", reads)
+            with_log = command("size", store, *self.number_kind.size_options, "--log", reads)
             yield f"  {with_log}    with what was read"
             yield "  or let the runtime write it, each time it reads a memory:"
         yield f"    log = memlab.AccessLog({str(reads)!r})"
@@ -471,7 +457,7 @@ class Advice(DisplayMixin):
     def rule(self) -> str:
         """How the numbers are defined, in words."""
         return (
-            f"safe: the smallest {self.NUMBER_NOUN} that serves {self.target:.0%} with "
+            f"safe: the smallest {self.number_kind.noun} that serves {self.target:.0%} with "
             f"{self.confidence:.0%} confidence; likely: with even odds"
         )
 
@@ -485,21 +471,21 @@ class Advice(DisplayMixin):
         yield "target", self.target_in_words
         if self.numbers:
             valid = f"until {self.until:,} memories are written; {self.memories:,} were so far"
-            yield self.NUMBER_NOUN, f"{self.numbers}, {valid}"
+            yield self.number_kind.noun, f"{self.numbers}, {valid}"
         if self.served is not None and self.served_limits is not None:
             yield "served", share_in_words(self.served, self.served_limits)
         if self.boot_tokens is not None:
-            under_safe = f"{self.boot_tokens:,} tokens under the safe {self.NUMBER_NOUN}"
+            under_safe = f"{self.boot_tokens:,} tokens under the safe {self.number_kind.noun}"
             boot = f"{under_safe}, {self.loaded:,} now; {self._starts} ({self.token_rule})"
             yield opening.start_words(self.source), boot
             if self.days is not None and not isnan(self.days):
                 yield "memory kept", f"{self.days:,.1f} days"
         if self.token_budget is not None:
-            fits = f"no {self.NUMBER_NOUN} fits"
+            fits = f"no {self.number_kind.noun} fits"
             point = self.within_budget
             if point is not None:
                 served = share_in_words(point.served, point.served_limits)
-                fits = f"{self.NUMBER_NOUN}s up to {point.number:,} fit, which serves {served}"
+                fits = f"{self.number_kind.noun}s up to {point.number:,} fit, which serves {served}"
             yield "token budget", f"{self.token_budget:,}; {fits}"
         yield "prunable now", f"{self.prunable:,} of {self.memories:,} written"
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
@@ -538,15 +524,7 @@ class BudgetAdvice(Advice):
     max_tokens: int | None
     mean: float
 
-    NUMBER_FIELD = MAX_TOKENS
-    NUMBER_NOUN = BudgetSizing.NUMBER_NOUN
-    COUNTED_NOUN = "tokens"
-    POLICY_NAME = "tokens"
-    COMPACT_OPTIONS = ("--policy", "tokens", "--max-tokens")
-    SIZE_OPTIONS = ("--unit", "tokens")
-    SHARE_COLUMNS: ClassVar = {"so far": "served_observed"}
-    COST_COLUMNS: ClassVar = {"kept": "kept", "would go": "pruned", "days kept": "days"}
-    COLUMN_NOTE = ""
+    number_kind: ClassVar[NumberKind] = BUDGET
 
     @property
     def keeps_all(self) -> int:
@@ -555,7 +533,7 @@ class BudgetAdvice(Advice):
 
     def number_in_words(self, number: int) -> str:
         """Return a budget in words."""
-        return f"a budget of {counted(number, self.COUNTED_NOUN)}"
+        return f"a budget of {counted(number, self.number_kind.unit)}"
 
     @property
     def _starts(self) -> str:

@@ -9,6 +9,7 @@ from memlab.growth.context import LEAST
 from memlab.sizing.backtest import TrackRecord, Verdict, clusters_needed
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
+from memlab.sizing.number_kinds import NumberKind
 from memlab.text import command, counted
 
 CONTEXT_WINDOW: Final = 200_000
@@ -199,16 +200,8 @@ class Recommended(Protocol):
         """Name of the store, if known."""
 
     @property
-    def NUMBER_NOUN(self) -> str:  # noqa: N802 - a class constant of Advice
-        """Name of the number: cap or budget."""
-
-    @property
-    def COUNTED_NOUN(self) -> str:  # noqa: N802 - a class constant of Advice
-        """The unit of the number, in the plural."""
-
-    @property
-    def SIZE_OPTIONS(self) -> tuple[str, ...]:  # noqa: N802 - a class constant of Advice
-        """Options of ``memlab size`` for this kind of number."""
+    def number_kind(self) -> NumberKind:
+        """The kind of the number, with its names and options."""
 
     def number_in_words(self, number: int) -> str:
         """Return a cap or a budget in words."""
@@ -403,7 +396,7 @@ def _words_of(advice: Recommended) -> dict[str, str]:
         "loaded": f"{advice.loaded:,}",
         "loaded_tokens": counted(advice.loaded, "tokens"),
         "floor": f"{advice.floor.tokens:,}",
-        "word": advice.NUMBER_NOUN,
+        "word": advice.number_kind.noun,
         "window": f"{advice.context_window:,}",
         "share_now": _share(advice.loaded, advice.context_window),
         "target": share_in_words(advice.target),
@@ -416,7 +409,7 @@ def _words_of(advice: Recommended) -> dict[str, str]:
     if advice.source:
         floor = command("floor", advice.source)
         words["see_floor"] = f" {floor} shows which they are."
-        explain = command("size", advice.source, *advice.SIZE_OPTIONS, "--explain")
+        explain = command("size", advice.source, *advice.number_kind.size_options, "--explain")
         words["see_evidence"] = f" {explain} says how to collect them."
     if advice.token_budget is not None:
         words["budget"] = f"{advice.token_budget:,}"
@@ -444,7 +437,7 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
     left = advice.boot_tokens or 0
     words = {
         "safe": advice.number_in_words(number),
-        "safe_units": counted(number, advice.COUNTED_NOUN),
+        "safe_units": counted(number, advice.number_kind.unit),
         "all_units": f"{advice.keeps_all:,}",
         "deleted": counted(max(0, advice.prunable - (advice.keep_recent or 0)), "episodes"),
         "saved": f"{_saved(advice):,}",
@@ -459,7 +452,7 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
     if likely is not None and tokens is not None and likely < number and tokens < advice.loaded:
         cut = "a start" if advice.loads_at_start else "the store"
         words["likely"] = f" {likely:,} would cut it to {tokens:,}, at even odds."
-        keeping = f" Keeping {counted(likely, advice.COUNTED_NOUN)}"
+        keeping = f" Keeping {counted(likely, advice.number_kind.unit)}"
         words["likely_alone"] = (
             f"{keeping} would cut {cut} to {counted(tokens, 'tokens')}, at even odds."
         )

@@ -24,13 +24,14 @@ from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Ints
 from memlab.sizing import backtest
 from memlab.sizing.lifetimes import MAX_ROWS_WITHOUT_NUMBA, Lifetimes, Present, Ranked
+from memlab.sizing.number_kinds import BUDGET, CAP, NumberKind
 
 Columns = dict[str, npt.NDArray[Any]]
 
-KEEP_RECENT: Final = "keep_recent"
+KEEP_RECENT: Final = CAP.field
 """Name of the curve's index."""
 
-MAX_TOKENS: Final = "max_tokens"
+MAX_TOKENS: Final = BUDGET.field
 """Name of the index of a curve of budgets."""
 
 EXACT_AT: Final = "boot_history_exact_at"
@@ -133,8 +134,8 @@ class Sizing:
     reads: float = 0.0
     mean: float = 1.0
 
-    NUMBER_NOUN: ClassVar = "cap"
-    """Name of the number in a sentence."""
+    number_kind: ClassVar[NumberKind] = CAP
+    """The kind of the number, with its names."""
 
     @property
     def lost(self) -> int:
@@ -335,7 +336,7 @@ class BudgetSizing(Sizing):
 
     needed_budgets: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
-    NUMBER_NOUN: ClassVar = "budget"
+    number_kind: ClassVar[NumberKind] = BUDGET
 
     @property
     def floor(self) -> int:

@@ -219,6 +219,7 @@ def _notes(
     sizing: Sizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
 ) -> Iterator[str]:
     """Yield notes on what would change the recommendation, the most important first."""
+    noun = sizing.number_kind.noun
     yield from _history_notes(sizing)
     if sizing.lost:
         yield (
@@ -228,7 +229,7 @@ def _notes(
     if sizing.gaps.cap is not None:
         yield (
             f"the number is no smaller than {sizing.number_for(sizing.gaps.cap):,}, all prunable "
-            f"memories written since: the {sizing.NUMBER_NOUN} that deleted those memories was no "
+            f"memories written since: the {noun} that deleted those memories was no "
             "larger, and what it lost would ask for more; memlab compact, and "
             "SqliteMemoryStore(path, archive=True), keep what they delete"
         )
@@ -238,7 +239,7 @@ def _notes(
     always_served = len(sizing.references) - int(sizing.references.losable.sum())
     if always_served:
         to_floor = f"{counted(always_served, 'references')} to load-bearing memories"
-        yield f"{to_floor}, which every {sizing.NUMBER_NOUN} serves"
+        yield f"{to_floor}, which every {noun} serves"
     if sizing.unmatched_references:
         unmatched = counted(sizing.unmatched_references, "references")
         yield f"left out: {unmatched} to something that is no earlier memory of this store"
@@ -283,7 +284,7 @@ def _verdict_notes(
                 "budget: supersede or shorten decisions and skills, or raise the budget"
             )
         case Verdict.TARGET_EXCEEDS_BUDGET:
-            fits = f"the {sizing.NUMBER_NOUN} that fits and what it serves"
+            fits = f"the {sizing.number_kind.noun} that fits and what it serves"
             yield f"a larger budget, a lower target, or {fits}"
         case Verdict.HORIZON_TOO_SHORT:
             yield (
@@ -298,5 +299,5 @@ def _verdict_notes(
                 f"{sizing.references.cluster_count:,} are known"
             )
         case Verdict.OK | Verdict.FROM_OTHER_PROJECTS:
-            smaller = f"takes a smaller {sizing.NUMBER_NOUN}, a higher one a larger"
+            smaller = f"takes a smaller {sizing.number_kind.noun}, a higher one a larger"
             yield f"a lower target than {target:.0%} {smaller}"

@@ -242,10 +242,8 @@ def test_a_result_says_what_to_run_next_by_the_name_of_its_store(recommend) -> N
     assert first.startswith("next: memlab compact three_hundred_issues.db --")
     assert first.endswith("    shows what would go")
     assert f"{advice.command()}    does it" in [line.strip() for line in others]
-    assert (
-        f"  memlab size three_hundred_issues.db {' '.join((*advice.SIZE_OPTIONS, '--log'))}"
-        in str(others)
-    )
+    options = " ".join((*advice.number_kind.size_options, "--log"))
+    assert f"  memlab size three_hundred_issues.db {options}" in str(others)
 
 
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])

@@ -1,15 +1,99 @@
 """Completion offers what a user calls; a frame's overview has indentation and alerts."""
 
+from collections.abc import Callable
+from pathlib import Path
+from rlcompleter import Completer
+from typing import Any, Final
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+
 import memlab
 from memlab import columns as c
+from memlab import fleet
 
 STORE = memlab.store_path("three_hundred_issues")
 
 
-def test_advice_offers_no_constants() -> None:
-    names = dir(memlab.recommend_cap(STORE))
-    assert "keep_recent" in names
-    assert not [name for name in names if name.isupper()]
+def plan_of_a_copy(folder: Path) -> memlab.Plan:
+    path = memlab.copy_store(STORE, folder / "memory.db")
+    return memlab.plan(path, memlab.KeepRecent(50))
+
+
+USED: Final[dict[str, tuple[Callable[[Path], Any], set[str]]]] = {
+    "memlab": (lambda _: memlab, {"show", "size", "plan", "apply", "restore"}),
+    "fleet": (lambda _: fleet, {"survey", "plan", "apply", "maintain"}),
+    "plan": (plan_of_a_copy, {"deletes", "memories", "digest", "to_json"}),
+    "receipt": (
+        lambda folder: memlab.apply(plan_of_a_copy(folder)),
+        {"deleted", "undo", "archive"},
+    ),
+    "recommendation": (lambda _: memlab.size(STORE), {"answer", "advice", "curve", "save"}),
+    "advice": (lambda _: memlab.recommend_cap(STORE), {"keep_recent", "likely", "command"}),
+    "budget": (lambda _: memlab.size(STORE, unit="tokens").advice, {"max_tokens", "likely"}),
+    "history": (lambda _: memlab.StoreHistory.of(STORE), {"rows", "past", "references"}),
+    "browser": (lambda _: memlab.browse(STORE), {"selected", "show_period", "plan"}),
+    "comparison": (lambda _: memlab.compare(STORE), {"answer", "table", "next_steps"}),
+    "fleet_plan": (
+        lambda folder: fleet.plan([plan_of_a_copy(folder).store], policy=memlab.KeepRecent(50)),
+        {"stores", "refused", "to_json"},
+    ),
+    "cohort": (lambda _: fleet.cohort_of([STORE]), {"law", "stores", "weight_at"}),
+    "fleet_findings": (lambda _: fleet.examine_fleet([STORE]), {"stores"}),
+    "overview": (lambda _: memlab.show(STORE), {"alerts", "summary", "next_steps"}),
+}
+"""What a user has at hand, with some names that each must offer."""
+
+
+def from_dir(shown: Any) -> set[str]:
+    return set(dir(shown))
+
+
+def from_rlcompleter(shown: Any) -> set[str]:
+    """Return what Python's own prompt offers."""
+    completer = Completer({"shown": shown})
+    names = set()
+    for state in range(10_000):
+        match = completer.complete("shown.", state)
+        if match is None:
+            break
+        names.add(match.removeprefix("shown.").rstrip("()"))
+    return names
+
+
+def from_ipython(shown: Any, *, use_jedi: bool) -> set[str]:
+    """Return what IPython and a notebook offer."""
+    shell = InteractiveShell()
+    shell.Completer.use_jedi = use_jedi
+    shell.push({"shown": shown})
+    with provisionalcompleter():
+        offered = list(shell.Completer.completions("shown.", len("shown.")))
+    return {completion.text.lstrip(".") for completion in offered}
+
+
+COMPLETERS: Final = {
+    "dir": from_dir,
+    "rlcompleter": from_rlcompleter,
+    "IPython": lambda shown: from_ipython(shown, use_jedi=False),
+    "IPython with jedi": lambda shown: from_ipython(shown, use_jedi=True),
+}
+
+
+@pytest.fixture(scope="module", params=USED)
+def used(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, set[str]]:
+    make, names = USED[request.param]
+    return make(tmp_path_factory.mktemp("store")), names
+
+
+@pytest.mark.parametrize("completer", COMPLETERS)
+def test_completion_offers_what_a_user_calls(used: tuple[Any, set[str]], completer: str) -> None:
+    shown, names = used
+    offered = COMPLETERS[completer](shown)
+    assert names <= offered
+    assert not [name for name in offered if name.isupper()]
 
 
 def test_a_policy_offers_its_settings_and_none_of_its_class() -> None:
