@@ -36,8 +36,8 @@ from memlab.frame.fields import Flags
 from memlab.frame.loading import load
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.policies import Activation, KeepRecent, Policy, TokenBudget
-from memlab.replay.by_use import GROWN, LADDER
-from memlab.replay.life import ReplayHistory, life_of
+from memlab.replay.by_use import BUDGET_SHARES, WARM_UP_SHARE
+from memlab.replay.history import ReplayHistory, prepare_history
 from memlab.replay.walk import walk_through
 from memlab.store.sqlite_store import SqliteMemoryStore
 
@@ -79,7 +79,7 @@ def lives(folder: Path, *, every_hit: bool) -> Iterator[tuple[str, ReplayHistory
         log = pd.DataFrame({c.MEMORY_ID: "m" + reads["position"].astype(str), c.AT: at})
         needs = find_references(frame, log, only_log=True)
         again = needs.assign(day=needs[c.AT].dt.floor("D")).duplicated([c.TARGET_ID, "day"])
-        yield name, life_of(frame, needs[~again])
+        yield name, prepare_history(frame, needs[~again])
 
 
 def pairs_for(life: ReplayHistory) -> Iterator[tuple[str, Policy, Policy]]:
@@ -169,7 +169,7 @@ def measure_between(folder: Path, *, every_hit: bool, silent: bool) -> None:
     for name, life in lives(folder, every_hit=every_hit):
         for cut in (share * len(life) for share in CUTS):
             for share in (0.2, 0.4, 0.6):
-                before = reads_between(life, share, GROWN * cut, cut, silent=silent)
+                before = reads_between(life, share, WARM_UP_SHARE * cut, cut, silent=silent)
                 after = reads_between(life, share, cut, DEFAULT_UNTIL * cut, silent=silent)
                 if before and after:
                     rows.append((name, *share_and_noise(*before), *share_and_noise(*after)))
@@ -192,8 +192,8 @@ def measure_limits(folder: Path, *, every_hit: bool, silent: bool) -> None:
     rows = []
     for name, life in lives(folder, every_hit=every_hit):
         for cut in (share * len(life) for share in CUTS):
-            for share in LADDER:
-                before = reads_between(life, share, GROWN * cut, cut, silent=silent)
+            for share in BUDGET_SHARES:
+                before = reads_between(life, share, WARM_UP_SHARE * cut, cut, silent=silent)
                 if before is None or len(before[0]) < MIN_READS:
                     break
                 found, day = before

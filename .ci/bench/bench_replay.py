@@ -26,7 +26,7 @@ from memlab.policies import (
     TimeToLive,
     ValueCap,
 )
-from memlab.replay.life import life_of
+from memlab.replay.history import prepare_history
 from memlab.replay.walk import walk_through
 from tests.support.histories import simulate_history
 
@@ -57,7 +57,7 @@ def main() -> None:
     frame[c.IMPORTANCE] = np.random.default_rng(0).random(len(frame))
     span = frame[c.CREATED_AT].max() - frame[c.CREATED_AT].min()
     policies = settings(span / timedelta(days=1) / len(frame))
-    life = life_of(frame, references)
+    life = prepare_history(frame, references)
     seconds = []
     for retire in (False, True):
         began = time.perf_counter()

@@ -15,18 +15,21 @@ from memlab.evidence.store_history import with_references
 from memlab.evidence.usage import MIN_READS, share_with_limits
 from memlab.frame.fields import Flags, Floats, Times
 from memlab.policies import Activation, Policy, TokenBudget
-from memlab.replay.life import ReplayHistory, life_of, reads_leave_no_trace
+from memlab.replay.history import ReplayHistory, prepare_history, reads_leave_no_trace
 from memlab.replay.walk import KEPT, walk_through
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
-LADDER: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+BUDGET_SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of the prunable tokens to try, until the lower limit meets the target."""
 _NO_PUBLIC_LOG: Final = (
     "a read of a loaded memory is taken to leave no trace; no public log shows how agents use "
     "memories that they have loaded, so these numbers are this store's alone"
 )
-GROWN: Final = 0.75
-"""Share of the store that is written before reads count; earlier, most of it fitted."""
+WARM_UP_SHARE: Final = 0.75
+"""Share of the store that is written before reads count.
+
+Earlier, most of the store fits into any budget, so that every policy serves such reads.
+"""
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,6 +52,16 @@ class BudgetByUse(DisplayMixin):
         Options that name the log to a command, if ``memlab.toml`` does not.
     silent : bool
         Whether reads of loaded memories were assumed to leave no trace.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame(
+    ...     {"served": [0.7, 0.95], "low": [0.6, 0.9], "high": [0.8, 0.98], "newest": [0.5, 0.8]},
+    ...     index=pd.Index([2_000, 5_000], name="tokens"),
+    ... )
+    >>> budgets = BudgetByUse("memory.db", target=0.9, reads=400, table=table)
+    >>> budgets.likely, budgets.is_better
+    (5000, True)
     """
 
     store: str
@@ -98,17 +111,18 @@ class BudgetByUse(DisplayMixin):
             return f"too few reads to say to how many tokens this store could retire: {few}"
         if self.budget is None:
             return f"no part of the store serves {self.target:.0%} of reads by use: keep all"
-        served, low, high, newest = map(float, self.table.loc[self.budget])
+        columns = ["served", "low", "high", "newest"]
+        served, low, high, newest = self.table.loc[self.budget, columns].to_numpy(dtype=float)
         if newest >= served:
             return f"age is enough here: the newest {self.budget:,} tokens serve {newest:.0%}"
-        words = (
+        text = (
             f"retire by use to {self.budget:,} tokens: serves {served:.0%} of reads ({low:.0%} to "
             f"{high:.0%}); the newest in as many {newest:.0%}"
         )
         if self.budget != self.likely:
-            takes = "all there is" if self.likely is None else f"{self.likely:,}"
-            words += f"; {self.target:.0%} take {takes}"
-        return words
+            needed = "all there is" if self.likely is None else f"{self.likely:,}"
+            text += f"; {self.target:.0%} take {needed}"
+        return text
 
     @property
     def caveats(self) -> list[tuple[str, str]]:
@@ -142,8 +156,8 @@ class BudgetByUse(DisplayMixin):
         """Return the command that retires to the budget, if that beats age."""
         if not self.is_better:
             return []
-        how = ("--policy", Activation.name, "--max-tokens", self.budget, "--retire", *self.log)
-        return [f"next: {command('compact', self.store, *how)}    what is read comes back"]
+        options = ("--policy", Activation.name, "--max-tokens", self.budget, "--retire", *self.log)
+        return [f"next: {command('compact', self.store, *options)}    what is read comes back"]
 
 
 def budget_by_use(
@@ -157,10 +171,11 @@ def budget_by_use(
 ) -> BudgetByUse:
     """Replay :class:`~memlab.Activation` with retiring at several token budgets.
 
-    The budgets are shares of the prunable tokens, from a tenth up to the first whose lower limit
-    meets the target. A replay takes the share of the mean number of tokens at the reads that count;
-    `tokens` is the share of the mean until the horizon. If a start loads the memories themselves, a
-    read of a loaded one is assumed to leave no trace.
+    The budgets are shares of the prunable tokens: 0.1, 0.2 and so on, up to the first whose lower
+    limit meets the target. In a replay, a share is taken of the mean number of prunable tokens at
+    the reads that count. In the result, `tokens` is the same share of the mean number that is
+    expected until the horizon. If a start loads the memories themselves, a read of a loaded one is
+    assumed to leave no trace.
 
     The limits of each share are Wilson's score interval (Wilson 1927) for half the reads, widened
     because reads of one day are alike (Kish 1965) and periods of a store differ.
@@ -200,30 +215,33 @@ def budget_by_use(
     arguments.confidence("confidence", confidence)
     arguments.until("until", until)
     past, references = with_references(frame, references, call="memlab.replay.budget_by_use")
-    life = life_of(past, references, silent=reads_leave_no_trace(past))
-    history = life.lifetimes
-    day = life.referred.astype("datetime64[D]")
-    counts = _reads_that_count(life, day)
-    moments = np.take(life.at, np.flatnonzero(counts)) - 1
-    floor = history.floor[1]
-    is_left = history.end == len(life)
-    prunable = np.cumsum(np.where(history.ever_prunable & is_left, history.tokens, 0))
-    until_horizon = 0.0
-    if len(life):
-        until_horizon = prunable[-1] * (1 + until) / 2
-    shares = set(LADDER)
-    if token_budget is not None and until_horizon:
-        shares.add((token_budget - floor[-1]) / until_horizon)
+    history = prepare_history(past, references, silent=reads_leave_no_trace(past))
+    lifetimes = history.lifetimes
+    day = history.referred.astype("datetime64[D]")
+    counts = _reads_that_count(history, day)
+    # A reference of moment m arises when m rows are written, the last of which is row m - 1.
+    moments = np.take(history.at, np.flatnonzero(counts)) - 1
+    _, floor = lifetimes.floor
+    is_active_at_end = lifetimes.end == len(history)
+    is_counted = lifetimes.ever_prunable & is_active_at_end
+    prunable = np.cumsum(np.where(is_counted, lifetimes.tokens, 0))
+    mean_until_horizon = 0.0
+    if len(history):
+        # Growth is taken as linear, from the present number to `until` times as many.
+        mean_until_horizon = prunable[-1] * (1 + until) / 2
+    shares = set(BUDGET_SHARES)
+    if token_budget is not None and mean_until_horizon:
+        shares.add((token_budget - floor[-1]) / mean_until_horizon)
     rows: dict[int, tuple[float, ...]] = {}
     for share in sorted(shares):
         if not 0 < share < 1 or not len(moments):
             continue
         budget = round(floor[moments].mean() + share * prunable[moments].mean())
-        served = _served(life, Activation(max_tokens=budget))[counts]
-        newest = _served(life, TokenBudget(budget))[counts]
-        limits = share_with_limits(day[counts], served, confidence)
-        rows[round(floor[-1] + share * until_horizon)] = (*limits, newest.mean())
-        _, low, _ = limits
+        served = _served(history, Activation(max_tokens=budget))[counts]
+        newest = _served(history, TokenBudget(budget))[counts]
+        mean_served, low, high = share_with_limits(day[counts], served, confidence)
+        tokens = round(floor[-1] + share * mean_until_horizon)
+        rows[tokens] = (mean_served, low, high, newest.mean())
         if low >= target:
             break
     columns = ["served", "low", "high", "newest"]
@@ -235,27 +253,27 @@ def budget_by_use(
         reads=int(counts.sum()),
         table=table,
         token_budget=token_budget,
-        silent=life.silent,
+        silent=history.silent,
     )
 
 
-def _reads_that_count(life: ReplayHistory, day: Times) -> Flags:
+def _reads_that_count(history: ReplayHistory, day: Times) -> Flags:
     """Return the references that are judged: reads from a log, after most of the store was written.
 
     Of several reads of one memory on one day the first counts, and none on the day it was written.
     """
-    reads = pd.DataFrame({"target": life.target, "day": day})
-    is_read = (life.references[col.KIND] == "log").to_numpy()
+    reads = pd.DataFrame({"target": history.target, "day": day})
+    is_read = (history.references[col.KIND] == "log").to_numpy()
     is_first_of_day = ~reads.duplicated().to_numpy()
-    is_later_day = day > life.created[life.target]
-    is_prunable = life.lifetimes.ever_prunable[life.target]
-    first = np.searchsorted(life.at, GROWN * len(life))
-    is_late = np.arange(len(day)) >= first
+    is_later_day = day > history.created[history.target]
+    is_prunable = history.lifetimes.ever_prunable[history.target]
+    first_counted = np.searchsorted(history.at, WARM_UP_SHARE * len(history))
+    is_late = np.arange(len(day)) >= first_counted
     counts: Flags = is_read & is_first_of_day & is_later_day & is_prunable & is_late
     return counts
 
 
-def _served(life: ReplayHistory, policy: Policy) -> Floats:
+def _served(history: ReplayHistory, policy: Policy) -> Floats:
     """Return 1 for each reference that a policy serves by retiring, else 0."""
-    replay = walk_through(life, policy, retire=True)
+    replay = walk_through(history, policy, retire=True)
     return replay.references[KEPT].to_numpy(dtype=np.float64)

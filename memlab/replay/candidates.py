@@ -1,4 +1,4 @@
-"""The rules that a comparison tries by default: those of four systems, and plain ones.
+"""The rules that a comparison tries by default: those of four systems, by age, and by use.
 
 Each is tried at its system's default, and at sizes that cost as many tokens as the others.
 """
@@ -14,7 +14,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.policies import Activation, KeepRecent, Pipeline, Policy, TimeToLive
 from memlab.policies.named import label_of
-from memlab.replay.life import ReplayHistory
+from memlab.replay.history import ReplayHistory
 from memlab.replay.walk import BOOT_TOKENS, Replay, walk_through
 
 BY_USE: Final = Activation
@@ -24,11 +24,11 @@ LOADED_SHARES: Final = (0.1, 0.25, 0.5)
 """Shares of the prunable memories to keep, if a start loads them."""
 SEARCHED_SHARES: Final = (0.25, 0.5, 0.75)
 """The same if memories are searched; the question is then which can be deleted."""
-EQUAL: Final = 0.03
+COST_TOLERANCE: Final = 0.03
 """Costs that differ by at most this share count as equal."""
-TRIES: Final = 6
+MAX_TRIES: Final = 6
 """Largest number of sizes tried to find one of equal cost."""
-MOST_COMPARED: Final = 20_000
+MAX_COMPARED: Final = 20_000
 """Largest store in which near-duplicates are searched by default."""
 
 
@@ -43,11 +43,11 @@ class Rule:
     policy : callable
         Returns the policy of a size.
     size : callable
-        Returns the first size to try, of a :class:`Room`.
+        Returns the first size to try for a :class:`Room`.
     default : Policy or None
-        Its system's default; None if the default evicts nothing, or for a plain rule.
+        The default of its system; None if that evicts nothing, or if the rule has no system.
     off : str
-        The system to list as off by default; empty for others.
+        Name of its system, if that evicts nothing by default; else empty.
     retire : bool
         Whether memories are retired instead of deleted.
     """
@@ -70,16 +70,16 @@ class Rule:
 
 
 class Room(NamedTuple):
-    """The cost of keeping the newest memories, which other rules may have as well."""
+    """The size and cost of a set of newest memories, at which other rules are compared."""
 
     share: float
     """Share of the prunable memories that are present now."""
     cap: int
     """Number of newest memories that are kept."""
     age: timedelta
-    """Age of the oldest of them."""
+    """Age of the oldest memory that is kept."""
     tokens: int
-    """Tokens of them and of the load-bearing memories now."""
+    """Tokens of the kept and the load-bearing memories now."""
     floor: int
     """Number of load-bearing memories now."""
 
@@ -151,7 +151,7 @@ MEMFORGE: Final = Rule("MemForge", policy=_memforge, size=_cap_of_all, default=P
 
 def rules_for(*, memories: int, retires: bool, finds_duplicates: bool) -> list[Rule]:
     """Return the rules to try on a store of so many memories."""
-    odek = ODEK if finds_duplicates and memories <= MOST_COMPARED else ODEK_WITHOUT_DUPLICATES
+    odek = ODEK if finds_duplicates and memories <= MAX_COMPARED else ODEK_WITHOUT_DUPLICATES
     rules = [NEWEST, AGE, USE, BETTERDB, odek, MEMFORGE]
     if retires:
         rules.insert(rules.index(USE) + 1, USE_RETIRED)
@@ -168,21 +168,23 @@ def missing_signals(past: pd.DataFrame) -> Iterator[str]:
         yield "trust is not known here: odek's rule takes every memory as trusted"
 
 
-def rooms_of(life: ReplayHistory, *, searched: bool, token_budget: int | None = None) -> list[Room]:
+def rooms_of(
+    history: ReplayHistory, *, searched: bool, token_budget: int | None = None
+) -> list[Room]:
     """Return the rooms in which rules are compared: shares of the prunable memories now.
 
     With a token budget, it is one room: the newest memories that fit, if some do not.
     """
-    history = life.lifetimes
-    is_left = history.end == len(life)
-    prunable = np.flatnonzero(history.ever_prunable & is_left)
+    lifetimes = history.lifetimes
+    is_left = lifetimes.end == len(history)
+    prunable = np.flatnonzero(lifetimes.ever_prunable & is_left)
     newest_first = prunable[::-1]
-    tokens = np.cumsum(history.tokens[newest_first])
+    tokens = np.cumsum(lifetimes.tokens[newest_first])
     floor_memories = 0
     floor_tokens = 0
-    if len(life):
-        floor_memories = int(history.floor[0][-1])
-        floor_tokens = int(history.floor[1][-1])
+    if len(history):
+        floor_memories = int(lifetimes.floor[0][-1])
+        floor_tokens = int(lifetimes.floor[1][-1])
     caps: dict[int, float] = {}
     if token_budget is not None:
         fitting = int(np.searchsorted(tokens, token_budget - floor_tokens, side="right"))
@@ -193,8 +195,8 @@ def rooms_of(life: ReplayHistory, *, searched: bool, token_budget: int | None = 
     rooms = []
     for cap, share in sorted(caps.items()):
         if 0 < cap < len(prunable):
-            oldest = life.clock[newest_first[cap - 1]]
-            age = pd.Timedelta(life.clock[-1] - oldest).to_pytimedelta()
+            oldest = history.clock[newest_first[cap - 1]]
+            age = pd.Timedelta(history.clock[-1] - oldest).to_pytimedelta()
             cost = floor_tokens + int(tokens[cap - 1])
             rooms.append(Room(share, cap, age, cost, floor_memories))
     return rooms
@@ -206,34 +208,44 @@ def cost_of(replay: Replay) -> float:
 
 
 def replay_at_cost(
-    life: ReplayHistory, rule: Rule, room: Room, cost: float, *, every: int
+    history: ReplayHistory, rule: Rule, room: Room, cost: float, *, every: int
 ) -> Replay | None:
     """Replay a rule at the size whose mean cost is nearest to `cost`; None if no size costs that.
 
     A larger size keeps more, so sizes between a too cheap and a too expensive one are tried.
     """
-    floor = float(life.lifetimes.floor[1].mean())
+    _, floor_tokens = history.lifetimes.floor
+    floor = float(floor_tokens.mean())
     size = max(1, rule.size(room))
     low = 0
+    """Largest size that was too cheap; 0 if there was none."""
     high = 0
+    """Smallest size that was too expensive; 0 if there was none."""
     best: Replay | None = None
-    for _ in range(TRIES):
-        replay = walk_through(life, rule.policy(size), every=every, retire=rule.retire)
-        found = cost_of(replay)
-        if best is None or abs(found - cost) < abs(cost_of(best) - cost):
+    for _ in range(MAX_TRIES):
+        replay = walk_through(history, rule.policy(size), every=every, retire=rule.retire)
+        mean_cost = cost_of(replay)
+        if best is None or abs(mean_cost - cost) < abs(cost_of(best) - cost):
             best = replay
-        if abs(found - cost) <= EQUAL * 2 / 3 * cost:
+        # The search ends closer than the tolerance that is accepted at last.
+        if abs(mean_cost - cost) <= COST_TOLERANCE * 2 / 3 * cost:
             break
-        if found < cost:
+        if mean_cost < cost:
             low = max(low, size)
         else:
             high = size if high == 0 else min(high, size)
-        scale = (cost - floor) / (found - floor) if found > floor and cost > floor else 2.0
+        # The next size assumes that the cost above the floor is proportional to the size.
+        scale = 2.0
+        if mean_cost > floor and cost > floor:
+            scale = (cost - floor) / (mean_cost - floor)
         size = max(1, round(size * min(4.0, max(0.25, scale))))
         if high and not low < size < high:
             size = (low + high) // 2
         elif size <= low:
             size = 2 * low
-        if size == low or (high and high - low <= 1):
+        no_size_between = high and high - low <= 1
+        if size == low or no_size_between:
             break
-    return best if best is not None and abs(cost_of(best) - cost) <= EQUAL * cost else None
+    if best is None or abs(cost_of(best) - cost) > COST_TOLERANCE * cost:
+        return None
+    return best

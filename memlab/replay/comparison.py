@@ -26,7 +26,7 @@ from memlab.replay.candidates import (
     rooms_of,
     rules_for,
 )
-from memlab.replay.life import ReplayHistory, life_of, reads_leave_no_trace
+from memlab.replay.history import ReplayHistory, prepare_history, reads_leave_no_trace
 from memlab.replay.parameter_grid import with_remembered
 from memlab.replay.result import Comparison
 from memlab.replay.summary import summarise
@@ -34,10 +34,10 @@ from memlab.replay.verdicts import signals_with_hindsight, with_verdicts
 from memlab.replay.walk import Replay, walk_through
 from memlab.sources.opening import harvestable
 
-TIMES: Final = 10_000
+APPLICATIONS: Final = 10_000
 """Approximate number of applications of each policy along a long history."""
-TIMES_BY_DEFAULT: Final = 500
-"""The same if no policies are given: their sizes are then large beside one interval."""
+APPLICATIONS_BY_DEFAULT: Final = 500
+"""The same if no policies are given: sizes of the default rules are large beside an interval."""
 
 
 def compare(  # noqa: PLR0913 - what is compared, how, and by how many
@@ -57,9 +57,9 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     Every policy is replayed from the first memory to the last; a reference is served if its target
     was still present. The oracle is the optimal offline bound with as many slots.
 
-    If a start loads the memories, a read of a present one is assumed to leave no trace, under rules
-    that delete and rules that retire alike: the agent has it before it and need not read it. A rule
-    by use then goes by reads of memories that were not loaded, and by references by name.
+    If a start loads the memories, a read of a present memory is assumed to leave no trace, whether
+    a rule deletes or retires: the agent sees the memory without reading it. A rule by use then uses
+    reads of memories that were not loaded, and references by name.
 
     Parameters
     ----------
@@ -107,8 +107,8 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     if token_budget is not None:
         whole_number("token_budget", token_budget)
     expect_references(references, call=call, optional=True)
-    given = None if policies is None else policies_of(policies)
-    with_body = any(step.reads_bodies for policy in given or () for step in policy.steps)
+    own_policies = None if policies is None else policies_of(policies)
+    with_body = any(step.reads_bodies for policy in own_policies or () for step in policy.steps)
     history = StoreHistory.of(frame, log, call=call, with_body=with_body).with_past()
     source = history.source
     past = history.past
@@ -117,34 +117,34 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     searched = bool(past.attrs.get(col.RECALLED))
     retires = (source is None or source.retirement is not None) and not searched
     rules = list[Rule]()
-    if given is None:
+    if own_policies is None:
         finds_duplicates = find_spec("scipy") is not None
         rules = rules_for(memories=len(past), retires=retires, finds_duplicates=finds_duplicates)
         if ODEK in rules:
             past = history.with_body().past
     if every is None:
-        applications = TIMES_BY_DEFAULT if given is None else TIMES
+        applications = APPLICATIONS_BY_DEFAULT if own_policies is None else APPLICATIONS
         every = max(1, ceil(len(past) / applications))
     every = whole_number("every", every, least=1)
-    life = life_of(past, references, silent=reads_leave_no_trace(past))
-    if given is None:
-        rooms = rooms_of(life, searched=searched, token_budget=token_budget)
-        tries = _tries_by_default(life, rules, rooms, every, retire=retire)
+    replay_history = prepare_history(past, references, silent=reads_leave_no_trace(past))
+    if own_policies is None:
+        rooms = rooms_of(replay_history, searched=searched, token_budget=token_budget)
+        tries = _tries_by_default(replay_history, rules, rooms, every, retire=retire)
         if source is not None:
             tries += [Try(policy) for policy in with_remembered([], source)]
     else:
-        tries = _tries_of(given, retire=retire)
+        tries = _tries_of(own_policies, retire=retire)
     tries.append(Try(KeepAll()))
-    replays = replays_of(life, tries, every=every, workers=workers, progress=progress)
-    made = list[tuple[Try, Replay]]()
+    replays = replays_of(replay_history, tries, every=every, workers=workers, progress=progress)
+    completed = list[tuple[Try, Replay]]()
     not_compared = []
-    for asked, replay in zip(tries, replays, strict=True):
+    for attempt, replay in zip(tries, replays, strict=True):
         if replay is None:
-            not_compared.append(f"{asked.label} in {asked.cost:,.0f} tokens")
+            not_compared.append(f"{attempt.label} in {attempt.cost:,.0f} tokens")
         else:
-            made.append((asked, replay))
-    table = summarise(past, references, [replay for _, replay in made])
-    table = with_verdicts(table, made, life, signals_with_hindsight(source, past))
+            completed.append((attempt, replay))
+    table = summarise(past, references, [replay for _, replay in completed])
+    table = with_verdicts(table, completed, replay_history, signals_with_hindsight(source, past))
     return Comparison(
         store=history.name,
         table=table,
@@ -154,12 +154,12 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         retires=retires,
         log=history.log_option,
         deletes=source is None or not source.read_only_reason,
-        not_known=tuple(missing_signals(past)) if given is None else (),
+        not_known=tuple(missing_signals(past)) if own_policies is None else (),
         off=tuple(rule.off for rule in rules if rule.off),
         not_compared=tuple(not_compared),
         harvests=source is not None and can_harvest(source.scheme),
-        memories=len(life),
-        prunable=int(life.lifetimes.ever_prunable.sum()),
+        memories=len(replay_history),
+        prunable=int(replay_history.lifetimes.ever_prunable.sum()),
     )
 
 
@@ -181,12 +181,12 @@ def can_harvest(scheme: str) -> bool:
 
 
 def _tries_by_default(
-    life: ReplayHistory, rules: list[Rule], rooms: list[Room], every: int, *, retire: bool
+    history: ReplayHistory, rules: list[Rule], rooms: list[Room], every: int, *, retire: bool
 ) -> list[Try]:
     """Return the replays to make by default: defaults, then each rule at equal tokens."""
     tries = [Try(rule.default, rule=rule) for rule in rules if rule.default is not None]
     for room in rooms:
-        cost = cost_of(walk_through(life, KeepRecent(room.cap), every=every))
+        cost = cost_of(walk_through(history, KeepRecent(room.cap), every=every))
         for rule in rules:
             tries.append(Try(rule=rule, room=room, cost=cost))
             if retire and not rule.retire and rule.name != USE_RETIRED.name:

@@ -55,5 +55,5 @@ def difference_with_limits(day: Ints, difference: Floats, *, pairs: int = 1) -> 
     sums = np.bincount(place, difference - mean)
     variance = float((sums**2).sum()) * len(days) / (len(days) - 1)
     quantile = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / max(1, pairs))
-    half = quantile * variance**0.5 / count
-    return Difference(mean, mean - half, mean + half)
+    half_width = quantile * variance**0.5 / count
+    return Difference(mean, mean - half_width, mean + half_width)

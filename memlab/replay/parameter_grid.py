@@ -20,7 +20,7 @@ SIZES: Final[Mapping[str, Sequence[str]]] = {
 
 
 def with_remembered(policies: list[Policy], source: Source) -> list[Policy]:
-    """Return policies and the one in a store's settings, whether or not it is still in force."""
+    """Return policies and the one in a store's settings, even if that has expired."""
     settings = settings_of(source)
     remembered = policy_in_force(source).policy if settings.is_auto else policy_in(settings)
     if remembered is None or remembered in policies:
@@ -46,14 +46,18 @@ def variants(
     texts : mapping of str to list of str
         Settings that were given, each with one or more values.
     both : bool
-        Whether to try a policy by number and by tokens, if it has both sizes.
+        Whether to vary both sizes of a policy that has a number and a number of tokens.
     """
     for named in tried:
-        given = {name: values for name, values in texts.items() if name in named.settings}
-        given_sizes = {name for name in given if named.settings[name].size not in {"", "age"}}
+        values_given = {name: values for name, values in texts.items() if name in named.settings}
+        given_sizes = {
+            name for name in values_given if named.settings[name].size not in {"", "age"}
+        }
         varied = _varied_sizes(named, both=both and not given_sizes)
-        for size in varied or [None]:
-            values_of = dict(given)
+        if not varied:
+            varied = [None]
+        for size in varied:
+            values_of = dict(values_given)
             if size is not None and _is_varied(size, given_sizes):
                 tried_sizes = sizes.get(size.size) or SIZES[size.size]
                 values_of.setdefault(size.name, [str(value) for value in tried_sizes])
@@ -62,12 +66,15 @@ def variants(
 
 
 def _is_varied(size: Setting, given_sizes: set[str]) -> bool:
-    """Return whether a size is tried at several values: no other size of its kind was given."""
+    """Return whether a size is tried at several values: not if only another size was given."""
     return not given_sizes or size.name in given_sizes or size.size == "age"
 
 
 def _varied_sizes(named: Named, *, both: bool) -> Sequence[Setting | None]:
-    """Return the settings by which a policy is tried at several sizes: a required one, if any."""
+    """Return the size settings of a policy to vary: the first, and with `both` all but ages.
+
+    A required size comes before an optional one, and an age last.
+    """
     sizes = [setting for setting in named.settings.values() if setting.size]
     sizes.sort(key=lambda setting: (setting.default is not REQUIRED, setting.size == "age"))
     varied: list[Setting | None] = [*sizes[:1]]

@@ -11,11 +11,11 @@ from memlab.policies import KeepAll
 from memlab.replay.summary import RETIRED
 from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted, in_shell, or_dash
 
-FEW: Final = 30
+FEW_REFERENCES: Final = 30
 """Number of references below which shares cannot distinguish policies."""
-GOOD: Final = 0.9
+GOOD_SHARE: Final = 0.9
 """Share of references that an advised rule should serve."""
-NO_LOSS: Final = 0.01
+MAX_LOST_SHARE: Final = 0.01
 """Share of references that a deletion without loss may lose."""
 
 _LEGEND: Final = {
@@ -65,6 +65,15 @@ class Comparison(DisplayMixin):
         Whether its agents record their reads.
     memories, prunable : int or None
         Number of memories in the past, and of those that are or were prunable.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> from memlab.policies import KeepRecent
+    >>> store = memlab.store_path("looked_up")
+    >>> comparison = memlab.compare(store, policies=[KeepRecent(20), KeepRecent(50)])
+    >>> comparison.memories, comparison.token_budget is None
+    (480, True)
     """
 
     store: str
@@ -108,7 +117,7 @@ class Comparison(DisplayMixin):
         that serves nine in ten; the newest, if no rule serves more beyond noise. If memories are
         searched, it is the row that deletes most without loss.
         """
-        if self.references < FEW:
+        if self.references < FEW_REFERENCES:
             return None
         if self.searched:
             return self._without_loss
@@ -120,7 +129,7 @@ class Comparison(DisplayMixin):
     def _cheapest_good(self) -> pd.Series | None:
         """The cheapest row that serves nine in ten, for a table without rows of equal cost."""
         lines = self.fitting[~self.fitting["hindsight"] & (self.fitting["deleted"] > 0)]
-        lines = lines[(lines["served"] >= GOOD) & (lines["options"] != "")]
+        lines = lines[(lines["served"] >= GOOD_SHARE) & (lines["options"] != "")]
         if lines.empty:
             return None
         return lines.sort_values(["boot_tokens_mean", "retire"], ascending=[True, False]).iloc[0]
@@ -129,7 +138,7 @@ class Comparison(DisplayMixin):
     def _without_loss(self) -> pd.Series | None:
         """The row that deletes most and loses almost no reference."""
         lines = self.fitting[~self.fitting["hindsight"] & (self.fitting["deleted"] > 0)]
-        lines = lines[lines["lost"] <= NO_LOSS * self.references]
+        lines = lines[lines["lost"] <= MAX_LOST_SHARE * self.references]
         return None if lines.empty else lines.iloc[int(np.argmax(lines["deleted"].to_numpy()))]
 
     @property
@@ -143,16 +152,16 @@ class Comparison(DisplayMixin):
 
     @property
     def _room_of_answer(self) -> pd.DataFrame:
-        """The cheapest rows of equal cost of which one serves nine in ten; else the middle."""
+        """The cheapest group of equal cost in which a row serves nine in ten; else the middle."""
         rooms = [lines for _, lines in self.judged.groupby("room")]
         for lines in rooms:
-            if self._better(lines)["served"] >= GOOD:
+            if self._better(lines)["served"] >= GOOD_SHARE:
                 return lines
         return rooms[len(rooms) // 2]
 
     @staticmethod
     def _better(lines: pd.DataFrame) -> pd.Series:
-        """Return the row that serves most at equal cost; the newest if that is only noise."""
+        """Return the row that serves most; that of the newest unless the gain exceeds noise."""
         best = lines.sort_values(["served", "retire"], ascending=False, kind="stable").iloc[0]
         newest = lines[lines["newest"]]
         if len(newest) and not best["gain_low"] > 0:
@@ -168,47 +177,57 @@ class Comparison(DisplayMixin):
             return f"Every memory is load-bearing ({self.memories:,}): no rule removes any."
         if not self.references:
             return "Nothing says what was needed of this store: rules differ by their cost alone."
-        known = counted(self.references, "references")
-        if self.references < FEW:
-            return f"Too few references to tell rules apart by what they serve: {known}."
+        counted_references = counted(self.references, "references")
+        if self.references < FEW_REFERENCES:
+            return (
+                f"Too few references to tell rules apart by what they serve: {counted_references}."
+            )
         if self.judged.empty:
-            return f"No two rules were tried at equal tokens, so {known} say nothing of them."
-        return self._answer_searched(known) if self.searched else self._answer_loaded(known)
+            untried = "No two rules were tried at equal tokens"
+            return f"{untried}, so {counted_references} say nothing of them."
+        return (
+            self._answer_searched(counted_references)
+            if self.searched
+            else self._answer_loaded(counted_references)
+        )
 
-    def _answer_loaded(self, known: str) -> str:
+    def _answer_loaded(self, counted_references: str) -> str:
         """Return the answer for a store whose memories are loaded at start."""
         lines = self._room_of_answer
         chosen = self._better(lines)
         tokens = f"{chosen['boot_tokens_mean']:,.0f} tokens at start"
         name = str(chosen.name)
-        served = f"{self._share(chosen['served'])} of {known}"
-        says = f"{name[0].upper()}{name[1:]} serves {served} in {tokens}"
+        served = f"{self._share(chosen['served'])} of {counted_references}"
+        statement = f"{name[0].upper()}{name[1:]} serves {served} in {tokens}"
         others = lines[lines.index != chosen.name].sort_values("served", ascending=False)
         if others.empty:
-            return f"{says}; nothing else was tried at that cost."
+            return f"{statement}; nothing else was tried at that cost."
         if not chosen["newest"] and chosen["gain_low"] > 0:
-            alike = others[~(others["behind_low"] > 0) & (others["rule"] != chosen["rule"])]
-            more = f"; {alike.index[0]} is no more than noise behind" if len(alike) else ""
-            return f"{says}, {_points(chosen, 'gain')} more than the newest: more than noise{more}."
+            as_good = others[~(others["behind_low"] > 0) & (others["rule"] != chosen["rule"])]
+            remark = f"; {as_good.index[0]} is no more than noise behind" if len(as_good) else ""
+            gain = f"{_points(chosen, 'gain')} more than the newest"
+            return f"{statement}, {gain}: more than noise{remark}."
         other = others.iloc[0]
         if other["served"] > chosen["served"]:
-            says = f"{says}, and no rule serves more beyond noise"
-            return f"{says}: {other.name} serves {_points(other, 'gain')} more."
+            statement = f"{statement}, and no rule serves more beyond noise"
+            return f"{statement}: {other.name} serves {_points(other, 'gain')} more."
         if other["served"] == chosen["served"]:
-            return f"{says}, the most; {other.name} serves as many."
-        far = "more than noise" if other["behind_low"] > 0 else "no more than noise"
-        return f"{says}, the most; {other.name} serves {self._share(other['served'])}, {far} less."
+            return f"{statement}, the most; {other.name} serves as many."
+        comparison = "more than noise" if other["behind_low"] > 0 else "no more than noise"
+        share = self._share(other["served"])
+        return f"{statement}, the most; {other.name} serves {share}, {comparison} less."
 
-    def _answer_searched(self, known: str) -> str:
+    def _answer_searched(self, counted_references: str) -> str:
         """Return the answer for a store whose memories are searched."""
         start = "Nothing of this store is loaded at start"
         safe = self._without_loss
         if safe is not None:
-            went = counted(safe["deleted"])
-            return f"{start}; {safe.name} deletes {went} and loses {safe['lost']:,} of {known}."
+            deleted = counted(safe["deleted"])
+            lost = f"loses {safe['lost']:,} of {counted_references}"
+            return f"{start}; {safe.name} deletes {deleted} and {lost}."
         lines = self.judged[self.judged["room"] == self.judged["room"].max()]
         best = lines.iloc[int(np.argmax(lines["served"].to_numpy()))]
-        lost = f"{best.name} loses {self._share(1 - best['served'])} of {known}"
+        lost = f"{best.name} loses {self._share(1 - best['served'])} of {counted_references}"
         newest = lines[lines["newest"]]
         if len(newest) and newest.index[0] != best.name:
             lost += f", {newest.index[0]} {self._share(1 - newest.iloc[0]['served'])}"
@@ -225,16 +244,16 @@ class Comparison(DisplayMixin):
         tokens = self.table["floor_tokens"].iloc[0]
         floor = f"{counted(memories)}, {counted(tokens, 'tokens')}, are load-bearing"
         if self.fitting.empty:
-            least = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
-            title = f"nothing that was tried stays within {self.token_budget:,} tokens: {least}"
+            smallest = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
+            title = f"nothing that was tried stays within {self.token_budget:,} tokens: {smallest}"
             return TextPage(title, [("floor", floor)])
-        known = f"{self.references:,}" if self.references else "none"
-        if self.references < FEW:
-            known += (
+        references_text = f"{self.references:,}" if self.references else "none"
+        if self.references < FEW_REFERENCES:
+            references_text += (
                 ": too few to tell policies apart by what they serve, so compare what they cost; "
                 "memlab harvest adds what the agent read"
             )
-        facts = [("references", known), ("floor", floor)]
+        facts = [("references", references_text), ("floor", floor)]
         if self.every > 1:
             interval = f"each policy after every {self.every:,} memories, to save time"
             facts.append(("applied", f"{interval}; --every 1 applies it after each"))
@@ -265,7 +284,7 @@ class Comparison(DisplayMixin):
         return tables
 
     def _shown(self, *, by_rule: bool) -> tuple[pd.DataFrame, str]:
-        """Return the rows to show, without those that add nothing, and a remark on the others."""
+        """Return the rows to show, and a remark on those that are left out."""
         lines = self.fitting
         deleting = lines
         if not by_rule:
@@ -280,8 +299,10 @@ class Comparison(DisplayMixin):
             "with nothing to delete": len(lines) - len(deleting),
             "with nothing gained by retiring": len(deleting) - len(shown),
         }
-        parts = [f"{counted(count, 'lines')} {why}" for why, count in left_out.items() if count]
-        return shown, f"left out: {', '.join(parts)}" if parts else ""
+        remarks = [
+            f"{counted(count, 'lines')} {reason}" for reason, count in left_out.items() if count
+        ]
+        return shown, f"left out: {', '.join(remarks)}" if remarks else ""
 
     def _legend(self, header: tuple[str, ...]) -> list[tuple[str, str]]:
         """Return the entries of the legend that apply."""
@@ -301,12 +322,12 @@ class Comparison(DisplayMixin):
         for name, text in _LEGEND.items():
             if name not in names:
                 continue
-            words = text
+            entry = text
             if name == "tokens":
-                words = text.format(place, occasions)
+                entry = text.format(place, occasions)
             if name == "with hindsight":
-                words = text.format("importance and graduation")
-            legend.append((name, words))
+                entry = text.format("importance and graduation")
+            legend.append((name, entry))
         return legend
 
     def _by_room(self, header: tuple[str, ...], shown: pd.DataFrame) -> list[Table]:
@@ -315,8 +336,8 @@ class Comparison(DisplayMixin):
         for _, lines in shown[shown["room"].notna()].groupby("room"):
             cost = f"{lines['boot_tokens_mean'].iloc[0]:,.0f} tokens"
             rows = [self._row(label, line, by_rule=True) for label, line in lines.iterrows()]
-            where = "of memories to search" if self.searched else "at start"
-            tables.append(Table(f"In {cost} {where}", header, rows, whole=True))
+            place = "of memories to search" if self.searched else "at start"
+            tables.append(Table(f"In {cost} {place}", header, rows, whole=True))
         others = shown[shown["room"].isna()]
         rows = [self._row(label, line, by_rule=True) for label, line in others.iterrows()]
         tables.append(Table("By default, and without any rule", header, rows, whole=True))
@@ -329,10 +350,10 @@ class Comparison(DisplayMixin):
             name = name.removesuffix(RETIRED)
         if line["hindsight"]:
             name += HINDSIGHT
-        last: Cell = int(line["only_here"])
+        last_cell: Cell = int(line["only_here"])
         if by_rule:
-            is_known = not np.isnan(line["gain"]) and self.references >= FEW
-            last = _points(line, "gain", unit=False) if is_known and not line["newest"] else ""
+            is_known = not np.isnan(line["gain"]) and self.references >= FEW_REFERENCES
+            last_cell = _points(line, "gain", unit=False) if is_known and not line["newest"] else ""
         return (
             name,
             self._share(line["served"]),
@@ -340,7 +361,7 @@ class Comparison(DisplayMixin):
             or_dash(line["boot_tokens_mean"], "{:,.0f}"),
             or_dash(line["boot_tokens_p95"], "{:,.0f}"),
             int(line["deleted"]),
-            last,
+            last_cell,
         )
 
     @property
@@ -351,7 +372,7 @@ class Comparison(DisplayMixin):
     def next_steps(self) -> list[str]:
         """Return the answer and the commands to run, the one that follows from it first."""
         first, *others = self._steps()
-        return [self.answer, "", f"next: {first}", *(f"      {each}" for each in others)]
+        return [self.answer, "", f"next: {first}", *(f"      {step}" for step in others)]
 
     def _steps(self) -> list[str]:
         """Return the commands to run, each with its purpose."""
@@ -359,18 +380,18 @@ class Comparison(DisplayMixin):
         advised = self.advised
         if advised is None and not self.searched:
             advised = self._best_retired
-        if self.references < FEW:
+        if self.references < FEW_REFERENCES:
             steps.append(self._more_references())
         if self.searched:
             need = command("rows", self.store, "--by", "need", *self.log)
             steps.append(f"{need}    what would be worth loading at start")
         if advised is not None and advised["options"]:
             retire = ("--retire",) if advised["retire"] and self.retires else ()
-            more = in_shell(*retire, *self.log)
-            does = f"{command('compact', self.store)} {advised['options']} {more}".rstrip()
-            what = "would retire; what is read comes back" if retire else "would delete"
-            steps.append(f"{does}    shows what it {what}")
-        has_size_line = self.references < FEW and not self.harvests
+            options = in_shell(*retire, *self.log)
+            line = f"{command('compact', self.store)} {advised['options']} {options}".rstrip()
+            effect = "would retire; what is read comes back" if retire else "would delete"
+            steps.append(f"{line}    shows what it {effect}")
+        has_size_line = self.references < FEW_REFERENCES and not self.harvests
         if not self.searched and not has_size_line:
             steps.append(f"{command('size', self.store, *self.log)}    which cap, with evidence")
         return steps
@@ -379,16 +400,16 @@ class Comparison(DisplayMixin):
         """Return the command that adds references."""
         if self.harvests:
             return f"{command('harvest', self.store)}    reads in what agents already write"
-        words = "says how to log what is read"
-        return f"{command('size', self.store, *self.log)}    {words}"
+        purpose = "says how to log what is read"
+        return f"{command('size', self.store, *self.log)}    {purpose}"
 
     def _share(self, share: Any) -> str:
-        """Return a share with the precision that the references allow; a count if they are few."""
+        """Return a share as text: a percentage, or a count if there are few references."""
         if not self.references:
             return "–"
-        if self.references < FEW:
+        if self.references < FEW_REFERENCES:
             return f"{round(share * self.references)} of {self.references}"
-        return f"{share:.1%}" if self.references >= 10 * FEW else f"{share:.0%}"
+        return f"{share:.1%}" if self.references >= 10 * FEW_REFERENCES else f"{share:.0%}"
 
 
 def _points(line: pd.Series, name: str, *, unit: bool = True) -> str:

@@ -9,12 +9,12 @@ import pandas as pd
 from memlab import columns as col
 from memlab.frame.fields import Flags
 from memlab.policies.named import family_of, label_of, options_of
-from memlab.replay.life import life_of
+from memlab.replay.history import prepare_history
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, bound_of
 from memlab.sizing.lifetimes import mean_p95_max
 
 RETIRED: Final = ", retired"
-"""Ending of a label: the memories that go can come back."""
+"""Ending of the label of a replay in which memories are retired."""
 
 
 def summarise(
@@ -36,7 +36,7 @@ def summarise(
         ``policy``                short name
         ``family``                the name with its changed settings, without its size
         ``options``               command-line options; empty for a policy without a name
-        ``retire``                whether memories that went could come back
+        ``retire``                whether memories are retired instead of deleted
         ``served``, ``lost``      share of references served; number of lost references
         ``oracle``                share that the optimal offline bound serves in ``most_held``
                                   slots
@@ -44,28 +44,41 @@ def summarise(
         ``boot_tokens_mean``,     mean and 95th percentile over the moments of the history
         ``boot_tokens_p95``
         ``most_held``             largest number of prunable rows held at once
-        ``deleted``               rows that went and have not come back
-        ``only_here``             of these, rows that no other policy let go, of those that
-                                  delete or that retire like it
-        ``lost_only_here``        references that no other such policy lost
+        ``deleted``               rows that are deleted or retired at the end
+        ``only_here``             number of them that no other replay with the same ``retire``
+                                  evicts
+        ``lost_only_here``        lost references that no other replay with the same ``retire``
+                                  loses
         ``floor_memories``,       load-bearing rows active at the end, which no policy touches
         ``floor_tokens``
         ========================  =============================================================
+
+    Examples
+    --------
+    >>> import memlab
+    >>> from memlab.policies import KeepRecent
+    >>> store = memlab.store_path("looked_up")
+    >>> past = memlab.load_past(store)
+    >>> references = memlab.find_references(past)
+    >>> replays = memlab.replay.replay_each(past, references, [KeepRecent(20), KeepRecent(50)])
+    >>> table = memlab.replay.summarise(past, references, replays)
+    >>> table["most_held"].to_dict()
+    {'recent 20': 20, 'recent 50': 50}
     """
-    life = life_of(frame, references)
+    history = prepare_history(frame, references)
     deleted = deleted_rows(replays)
     lost = lost_references(replays)
     retire = np.array([replay.retire for replay in replays], dtype=bool)
     floor_memories = 0
     floor_tokens = 0
-    if len(life):
-        floor_memories = int(life.lifetimes.floor[0][-1])
-        floor_tokens = int(life.lifetimes.floor[1][-1])
+    if len(history):
+        floor_memories = int(history.lifetimes.floor[0][-1])
+        floor_tokens = int(history.lifetimes.floor[1][-1])
     bounds: dict[int, float] = {}
     rows = []
     for number, replay in enumerate(replays):
         if replay.most_held not in bounds:
-            bounds[replay.most_held] = bound_of(life, replay.most_held).served
+            bounds[replay.most_held] = bound_of(history, replay.most_held).served
         tokens = replay.boot[BOOT_TOKENS].to_numpy()
         ending = RETIRED if replay.retire else ""
         rows.append(
@@ -96,33 +109,33 @@ def summarise(
     table.attrs = {
         col.SOURCE: frame.attrs.get(col.SOURCE, ""),
         col.RECALLED: bool(frame.attrs.get(col.RECALLED)),
-        col.REFERENCES: len(life.references),
+        col.REFERENCES: len(history.references),
         col.GOES_BY: goes_by,
     }
     return table
 
 
 def _alone(is_lost: Flags, number: int, retire: Flags) -> int:
-    """Count the rows or references that one replay lost and no other of its kind."""
-    of_kind = is_lost[:, retire == retire[number]]
-    is_lost_once = of_kind.sum(axis=1) == 1
+    """Count the rows or references that one replay lost and no other with the same `retire`."""
+    comparable = is_lost[:, retire == retire[number]]
+    is_lost_once = comparable.sum(axis=1) == 1
     return int((is_lost[:, number] & is_lost_once).sum())
 
 
 def overlap(
     replays: Sequence[Replay], *, of: Literal["deleted", "lost"] = "deleted", share: bool = False
 ) -> pd.DataFrame:
-    """Return how many rows two policies both let go, or how many references both lost.
+    """Return how many rows each two policies both evicted, or how many references both lost.
 
-    Over a history much longer than the caps, nearly every row goes under every policy in the end;
-    lost references distinguish policies better.
+    Over a history much longer than the caps, nearly every row is evicted by every policy in the
+    end; lost references distinguish policies better.
 
     Parameters
     ----------
     replays : sequence of Replay
         Replays of one history.
     of : {"deleted", "lost"}
-        Rows that went, or references that were lost.
+        Whether to count evicted rows or lost references.
     share : bool
         Divide each row by the policy's own number (NaN if that is 0).
 
@@ -130,33 +143,48 @@ def overlap(
     -------
     DataFrame, shape (policies, policies)
         The diagonal holds each policy's own number.
+
+    Raises
+    ------
+    ValueError
+        If `of` is something else.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> from memlab.policies import KeepRecent
+    >>> store = memlab.store_path("looked_up")
+    >>> replays = memlab.replay.replay_each(store, None, [KeepRecent(20), KeepRecent(50)])
+    >>> shared = memlab.replay.overlap(replays, of="lost")
+    >>> bool(shared.loc["recent 20", "recent 50"] == shared.loc["recent 50", "recent 50"])
+    True
     """
     if of not in {"deleted", "lost"}:
         raise ValueError(f"of={of!r} is neither 'deleted' nor 'lost'")
     is_lost = deleted_rows(replays) if of == "deleted" else lost_references(replays)
-    both: np.typing.NDArray[Any] = is_lost.T.astype(np.int64) @ is_lost.astype(np.int64)
+    shared: np.typing.NDArray[Any] = is_lost.T.astype(np.int64) @ is_lost.astype(np.int64)
     if share:
-        own = np.diag(both).astype(np.float64)
-        both = both / np.where(own > 0, own, np.nan)[:, None]
+        own_count = np.diag(shared).astype(np.float64)
+        shared = shared / np.where(own_count > 0, own_count, np.nan)[:, None]
     labels = [label_of(replay.policy) for replay in replays]
-    table = pd.DataFrame(both, index=labels, columns=labels)
+    table = pd.DataFrame(shared, index=labels, columns=labels)
     if replays:
-        table.attrs = replays[0].told
+        table.attrs = replays[0].table_attrs
     return table
 
 
 def deleted_rows(replays: Sequence[Replay]) -> Flags:
-    """Return which rows went under which policy, for rows that went under any."""
+    """Return which replays evicted each row, shape (rows, replays), for rows that any evicted."""
     positions_of = [replay.deleted[col.POSITION].to_numpy() for replay in replays]
     positions = np.unique(np.concatenate([np.empty(0, np.int64), *positions_of]))
     is_deleted = np.zeros((len(positions), len(replays)), dtype=bool)
-    for number, own in enumerate(positions_of):
-        is_deleted[np.searchsorted(positions, own), number] = True
+    for number, positions_of_replay in enumerate(positions_of):
+        is_deleted[np.searchsorted(positions, positions_of_replay), number] = True
     return is_deleted
 
 
 def lost_references(replays: Sequence[Replay]) -> Flags:
-    """Return which references were lost under which policy, shape (references, replays)."""
+    """Return which replays lost each reference, shape (references, replays)."""
     if not replays:
         return np.empty((0, 0), dtype=bool)
     kept = [replay.references[KEPT].to_numpy(dtype=bool) for replay in replays]

@@ -7,8 +7,8 @@ from memlab import columns as col
 from memlab.frame.fields import Floats
 from memlab.policies import KeepAll, KeepRecent, Policy, TokenBudget
 from memlab.replay.batch import Try
-from memlab.replay.candidates import EQUAL
-from memlab.replay.life import ReplayHistory
+from memlab.replay.candidates import COST_TOLERANCE
+from memlab.replay.history import ReplayHistory
 from memlab.replay.noise import difference_with_limits
 from memlab.replay.summary import RETIRED, lost_references
 from memlab.replay.walk import Replay
@@ -24,7 +24,7 @@ def signals_with_hindsight(source: Source | None, past: pd.DataFrame) -> frozens
 def with_verdicts(
     table: pd.DataFrame,
     tried: list[tuple[Try, Replay]],
-    life: ReplayHistory,
+    history: ReplayHistory,
     hindsight_signals: frozenset[str],
 ) -> pd.DataFrame:
     """Add to a table the rows that are compared at equal tokens, and their differences.
@@ -35,7 +35,7 @@ def with_verdicts(
         The result of :func:`memlab.replay.summarise`.
     tried : list of (Try, Replay)
         The replays of the table, in order.
-    life : ReplayHistory
+    history : ReplayHistory
         The history.
     hindsight_signals : frozenset of str
         Signals of which the store knows only the present value.
@@ -43,38 +43,45 @@ def with_verdicts(
     Returns
     -------
     DataFrame
-        The table with these columns. ``rule``: name of a rule that was tried by default; ``room``:
-        number of the set of rows that cost as many tokens; ``hindsight``: whether a rule used
-        values that were not known then; ``newest``: whether it keeps the newest; ``gain``,
-        ``gain_low``, ``gain_high``: the share that a row serves more than the newest of its room,
-        with limits; ``behind`` and ``behind_low``: the share that it serves less than the best.
+        The table with further columns:
+
+        - ``rule``: name of a rule that was tried by default;
+        - ``room``: number of the group of rows that cost equally many tokens;
+        - ``hindsight``: whether the rule used values that were not known at that time;
+        - ``newest``: whether it keeps the newest memories;
+        - ``gain``, ``gain_low``, ``gain_high``: the served share minus that of the newest memories
+          in the same room, with limits;
+        - ``behind``, ``behind_low``: the best served share in the same room minus that of the row,
+          with its lower limit.
     """
     replays = [replay for _, replay in tried]
     rooms = _rooms_in(table, tried)
     hindsight = []
     for replay in replays:
-        signals = frozenset[str]().union(*(step.signals for step in replay.policy.steps))
-        hindsight.append(bool(hindsight_signals & signals))
+        signals = set[str]()
+        for step in replay.policy.steps:
+            signals |= step.signals
+        hindsight.append(not hindsight_signals.isdisjoint(signals))
     is_newest = [_is_newest(replay.policy) and not replay.retire for replay in replays]
     table = table.assign(
-        rule=[asked.label for asked, _ in tried],
+        rule=[attempt.label for attempt, _ in tried],
         room=pd.array(rooms, dtype="Int64"),
         hindsight=hindsight,
         newest=np.array(is_newest, dtype=bool),
     )
-    table = table.assign(**_differences(table, rooms, replays, life))
-    if any(asked.rule is not None for asked, _ in tried):
+    table = table.assign(**_differences(table, rooms, replays, history))
+    if any(attempt.rule is not None for attempt, _ in tried):
         table = _named_by_rule(table, tried)
     return table
 
 
 def _differences(
-    table: pd.DataFrame, rooms: list[int | None], replays: list[Replay], life: ReplayHistory
+    table: pd.DataFrame, rooms: list[int | None], replays: list[Replay], history: ReplayHistory
 ) -> dict[str, Floats]:
-    """Return how much each row serves more than the newest and less than the best of its room."""
+    """Return the columns ``gain`` and ``behind`` with their limits; see :func:`with_verdicts`."""
     names = ("gain", "gain_low", "gain_high", "behind", "behind_low")
     columns = {name: np.full(len(table), np.nan) for name in names}
-    day = life.referred.astype("datetime64[D]").astype(np.int64)
+    day = history.referred.astype("datetime64[D]").astype(np.int64)
     if not len(day):
         return columns
     kept = (~lost_references(replays)).astype(np.float64)
@@ -107,8 +114,8 @@ def _is_newest(policy: Policy) -> bool:
 
 
 def _rooms_in(table: pd.DataFrame, tried: list[tuple[Try, Replay]]) -> list[int | None]:
-    """Return for each row the number of its room; None if no other row costs as many tokens."""
-    rooms = [asked.room for asked, _ in tried]
+    """Return the number of each row's room; None if no other row costs as many tokens."""
+    rooms = [attempt.room for attempt, _ in tried]
     caps = sorted({room.cap for room in rooms if room is not None})
     if caps:
         return [None if room is None else caps.index(room.cap) for room in rooms]
@@ -116,18 +123,18 @@ def _rooms_in(table: pd.DataFrame, tried: list[tuple[Try, Replay]]) -> list[int 
 
 
 def _rooms_by_cost(table: pd.DataFrame) -> list[int | None]:
-    """Return for each row the number of the group of rows that cost about as much."""
+    """Return the number of each row's group of about equal cost; None if it is alone."""
     cost = table["boot_tokens_mean"].to_numpy()
     deletes = (table["deleted"] > 0).to_numpy() & (table["policy"] != KeepAll.name).to_numpy()
     rooms: list[int | None] = [None] * len(table)
     number = -1
-    least = -np.inf
+    cheapest_of_room = -np.inf
     for row in np.argsort(cost, kind="stable").tolist():
         if not deletes[row]:
             continue
-        if number < 0 or cost[row] > least * (1 + EQUAL):
+        if number < 0 or cost[row] > cheapest_of_room * (1 + COST_TOLERANCE):
             number += 1
-            least = cost[row]
+            cheapest_of_room = cost[row]
         rooms[row] = number
     shared = sorted({room for room in rooms if room is not None and rooms.count(room) > 1})
     return [shared.index(room) if room in shared else None for room in rooms]
@@ -138,17 +145,17 @@ def _named_by_rule(table: pd.DataFrame, tried: list[tuple[Try, Replay]]) -> pd.D
     labels = []
     families = []
     goes_by = {}
-    for (asked, replay), label, family in zip(tried, table.index, table["family"], strict=True):
+    for (attempt, replay), label, family in zip(tried, table.index, table["family"], strict=True):
         ending = RETIRED if replay.retire else ""
-        if asked.rule is None:
+        if attempt.rule is None:
             labels.append(str(label))
             families.append(str(family))
-        elif asked.room is None:
-            labels.append(f"{asked.rule.name}, by default{ending}")
-            families.append(asked.rule.name + ending)
+        elif attempt.room is None:
+            labels.append(f"{attempt.rule.name}, by default{ending}")
+            families.append(attempt.rule.name + ending)
         else:
-            labels.append(asked.rule.label(replay.policy) + ending)
-            families.append(asked.rule.name + ending)
+            labels.append(attempt.rule.label(replay.policy) + ending)
+            families.append(attempt.rule.name + ending)
         goes_by[families[-1]] = replay.policy.goes_by
     table = table.assign(family=families).set_axis(pd.Index(labels, name="label"), axis="index")
     table.attrs[col.GOES_BY] = goes_by

@@ -19,8 +19,8 @@ from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Flags, Ints, as_instant, as_moment
 from memlab.policies import Policy
 from memlab.policies.base import steps_of
-from memlab.replay.life import ReplayHistory, UsageState, life_of, runner_of
-from memlab.replay.presorted import Moment, Step, gone_in_order
+from memlab.replay.history import ReplayHistory, UsageState, prepare_history, runner_of
+from memlab.replay.presorted import Moment, Step, evict_in_order
 from memlab.sizing.lifetimes import grouped
 from memlab.text import DisplayMixin, TextPage, counted
 
@@ -34,7 +34,7 @@ BOOT_TOKENS: Final = "boot_tokens"
 HELD: Final = "held"
 
 NO_END: Final = np.iinfo(np.int64).max
-"""The moment at which a row goes that never does."""
+"""The moment of eviction of a row that is never evicted."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,12 +55,20 @@ class Replay(DisplayMixin):
         ``boot_tokens`` (active rows at that time), ``held`` (the prunable ones of them). There is a
         last row, one position on, if the policy was applied once more at the end.
     deleted : DataFrame
-        One row for each row that went and has not come back, in the order in which they went:
+        One row for each row that is deleted or retired at the end, in the order of eviction:
         ``memory_id``, ``position``, ``tokens``, ``deleted_at_position``, ``step``.
     retire : bool
-        Whether rows that went could come back.
+        Whether rows were retired, and could return, instead of deleted.
     returned : int
         Number of returns.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> from memlab.policies import KeepRecent
+    >>> result = memlab.replay.replay(memlab.store_path("looked_up"), None, KeepRecent(50))
+    >>> result.lost == int((~result.references["kept"]).sum())
+    True
     """
 
     policy: Policy
@@ -86,8 +94,8 @@ class Replay(DisplayMixin):
         return int(self.boot[HELD].max()) if len(self.boot) else 0
 
     @property
-    def told(self) -> dict[Hashable, Any]:
-        """Attributes (``attrs``) of tables made from this: the source and the references."""
+    def table_attrs(self) -> dict[Hashable, Any]:
+        """Attributes (``attrs``) of tables made from this: source and number of references."""
         return {
             col.SOURCE: self.references.attrs.get(col.SOURCE, ""),
             col.REFERENCES: len(self.references),
@@ -95,10 +103,10 @@ class Replay(DisplayMixin):
 
     @cached_property
     def regret(self) -> pd.DataFrame:
-        """Rows that went and were referred to later, by ``memory_id``, most references first.
+        """Rows that were evicted and referred to later, by ``memory_id``, most references first.
 
-        ``lost`` references; ``first_at_position`` and ``first_at`` of the first of them;
-        ``deleted_at_position`` and ``step``.
+        The columns are the number of ``lost`` references, ``first_at_position`` and ``first_at`` of
+        the first one, and ``deleted_at_position`` and ``step`` of the eviction before it.
         """
         missed = self.references[~self.references[KEPT]]
         table = missed.groupby(col.TARGET_ID, sort=False).agg(
@@ -115,18 +123,18 @@ class Replay(DisplayMixin):
     def regret_over_time(self) -> pd.DataFrame:
         """Cumulative numbers of references and of lost references, one row for each reference.
 
-        Indexed by ``at_position``: ``at``, ``references``, ``lost``.
+        It is indexed by ``at_position``, with the columns ``at``, ``references`` and ``lost``.
         """
-        every = self.references
+        references = self.references
         table = pd.DataFrame(
             {
-                col.AT: every[col.AT].array,
-                "references": np.arange(1, len(every) + 1),
-                "lost": (~every[KEPT]).cumsum().to_numpy(dtype=np.int64),
+                col.AT: references[col.AT].array,
+                "references": np.arange(1, len(references) + 1),
+                "lost": (~references[KEPT]).cumsum().to_numpy(dtype=np.int64),
             },
-            index=pd.Index(every[col.AT_POSITION], name=col.AT_POSITION),
+            index=pd.Index(references[col.AT_POSITION], name=col.AT_POSITION),
         )
-        table.attrs = {**self.told, col.GOES_BY: self.policy.goes_by}
+        table.attrs = {**self.table_attrs, col.GOES_BY: self.policy.goes_by}
         return table
 
     def sheet(self) -> TextPage:
@@ -145,49 +153,50 @@ class Replay(DisplayMixin):
         return TextPage(f"replay of {self.policy}", facts)
 
 
-def _references(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
+def _references(history: ReplayHistory, lost_at: Ints, reason_of: Steps) -> pd.DataFrame:
     """Return every reference, and for a lost one the reason and the time of the loss."""
-    lost = gone != NO_END
-    at = pd.Series(life.positions[np.where(lost, gone, 0)], dtype="Int64").where(lost)
-    why = pd.Series(step, dtype="str")
-    return life.references.assign(**{KEPT: ~lost, DELETED_AT: at, STEP: why})
+    is_lost = lost_at != NO_END
+    at = pd.Series(history.positions[np.where(is_lost, lost_at, 0)], dtype="Int64").where(is_lost)
+    reasons = pd.Series(reason_of, dtype="str")
+    return history.references.assign(**{KEPT: ~is_lost, DELETED_AT: at, STEP: reasons})
 
 
-def _deleted(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
-    """Return the rows that went and have not come back, in the order in which they went."""
-    rows = np.flatnonzero(gone != NO_END)
-    rows = rows[np.argsort(gone[rows], kind="stable")]
+def _deleted(history: ReplayHistory, evicted_at: Ints, reason_of: Steps) -> pd.DataFrame:
+    """Return the rows that are deleted or retired at the end, in the order of eviction."""
+    rows = np.flatnonzero(evicted_at != NO_END)
+    rows = rows[np.argsort(evicted_at[rows], kind="stable")]
     return pd.DataFrame(
         {
-            col.MEMORY_ID: life.frame[col.MEMORY_ID].iloc[rows].array,
-            col.POSITION: life.positions[rows],
-            col.TOKENS: life.lifetimes.tokens[rows],
-            DELETED_AT: life.positions[gone[rows]],
-            STEP: pd.Series(step[rows], dtype="str").array,
+            col.MEMORY_ID: history.frame[col.MEMORY_ID].iloc[rows].array,
+            col.POSITION: history.positions[rows],
+            col.TOKENS: history.lifetimes.tokens[rows],
+            DELETED_AT: history.positions[evicted_at[rows]],
+            STEP: pd.Series(reason_of[rows], dtype="str").array,
         }
     )
 
 
 def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
     """Return the number of active rows, their tokens and the prunable ones after every moment."""
-    life = walk.life
-    moments = len(life) + (0 if now is None else 1)
-    # Every stay of a row: the row, and the moments at which it came and went.
-    last_stays = np.stack([np.arange(len(life)), walk.come, walk.gone])
-    earlier_stays = np.array(walk.earlier, dtype=np.int64).reshape(-1, 3).T
-    row, come, gone = np.concatenate([last_stays, earlier_stays], axis=1)
-    left = np.minimum(np.minimum(gone, life.lifetimes.end[row]), moments)
-    tokens = life.lifetimes.tokens[row]
-    is_prunable = life.lifetimes.ever_prunable[row].astype(np.int64)
+    history = walk.history
+    moments = len(history) + (0 if now is None else 1)
+    # Every stay of a row: the row, and the moments at which it was loaded and evicted.
+    last_stays = np.stack([np.arange(len(history)), walk.loaded_at, walk.evicted_at])
+    earlier_stays = np.array(walk.earlier_stays, dtype=np.int64).reshape(-1, 3).T
+    row, start, evicted_at = np.concatenate([last_stays, earlier_stays], axis=1)
+    superseded_at = history.lifetimes.end[row]
+    end = np.minimum(np.minimum(evicted_at, superseded_at), moments)
+    tokens = history.lifetimes.tokens[row]
+    is_prunable = history.lifetimes.ever_prunable[row].astype(np.int64)
 
     def present(amount: Ints) -> Ints:
         """Return the sum of an amount over the rows that are present after every moment."""
         change = np.zeros(moments + 1, dtype=np.int64)
-        np.add.at(change, come, amount)
-        np.add.at(change, left, -amount)
+        np.add.at(change, start, amount)
+        np.add.at(change, end, -amount)
         return np.cumsum(change[:moments])
 
-    clock = life.clock if now is None else np.append(life.clock, as_instant(now))
+    clock = history.clock if now is None else np.append(history.clock, as_instant(now))
     return pd.DataFrame(
         {
             col.AT: pd.Series(clock).dt.tz_localize("UTC").astype(col.TIME).array,
@@ -195,7 +204,7 @@ def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
             BOOT_TOKENS: present(tokens),
             HELD: present(is_prunable),
         },
-        index=pd.Index(life.positions[:moments], name=col.POSITION),
+        index=pd.Index(history.positions[:moments], name=col.POSITION),
     )
 
 
@@ -267,12 +276,12 @@ def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
     frame, references = with_references(
         frame, references, call="memlab.replay.replay", with_body=with_body
     )
-    life = life_of(frame, references, silent=silent)
-    return walk_through(life, policy, every=every, now=now, retire=retire)
+    history = prepare_history(frame, references, silent=silent)
+    return walk_through(history, policy, every=every, now=now, retire=retire)
 
 
 def walk_through(
-    life: ReplayHistory,
+    history: ReplayHistory,
     policy: Policy,
     *,
     every: int = 1,
@@ -280,69 +289,71 @@ def walk_through(
     retire: bool = False,
 ) -> Replay:
     """Replay a history that has been prepared; see :func:`replay`."""
-    walk = _Walk(life, policy, retire=retire)
+    walk = _Walk(history, policy, retire=retire)
     walk.run(every, now)
     return Replay(
         policy=policy,
-        references=_references(life, walk.lost, walk.why),
+        references=_references(history, walk.lost_at, walk.loss_reason),
         boot=_boot(walk, now),
-        deleted=_deleted(life, walk.gone, walk.step),
+        deleted=_deleted(history, walk.evicted_at, walk.reason),
         retire=retire,
-        returned=len(walk.earlier),
+        returned=len(walk.earlier_stays),
     )
 
 
 class _Walk:
     """State of a replay: the present rows, and the runners of the policy's steps."""
 
-    def __init__(self, life: ReplayHistory, policy: Policy, *, retire: bool) -> None:
-        self.life = life
+    def __init__(self, history: ReplayHistory, policy: Policy, *, retire: bool) -> None:
+        self.history = history
         self.retire = retire
-        self.signals = UsageState(life, silent=life.silent)
-        self.is_by_name = (life.references[col.KIND] != "log").to_numpy(dtype=bool)
-        self.come = np.arange(len(life))
-        self.gone = np.full(len(life), NO_END)
-        self.step = np.full(len(life), None, dtype=object)
-        self.earlier: list[tuple[int, int, int]] = []
+        self.signals = UsageState(history, silent=history.silent)
+        self.is_by_name = (history.references[col.KIND] != "log").to_numpy(dtype=bool)
+        self.loaded_at = np.arange(len(history))
+        self.evicted_at = np.full(len(history), NO_END)
+        self.reason = np.full(len(history), None, dtype=object)
+        self.earlier_stays: list[tuple[int, int, int]] = []
         """Earlier stays of rows that came back: row, first moment, last moment."""
-        self.lost = np.full(len(life.at), NO_END)
-        """For each lost reference, the moment at which its target had gone."""
-        self.why = np.full(len(life.at), None, dtype=object)
-        self.runners = [runner_of(step, life, self.signals) for step in steps_of(policy)]
+        self.lost_at = np.full(len(history.at), NO_END)
+        """For each lost reference, the moment at which its target was evicted."""
+        self.loss_reason = np.full(len(history.at), None, dtype=object)
+        self.runners = [runner_of(step, history, self.signals) for step in steps_of(policy)]
         self._next_reference = 0
-        self._references_before = np.searchsorted(life.at, np.arange(len(life) + 2))
-        self._ends = grouped(life.lifetimes.end, len(life) + 1)
+        self._references_before = np.searchsorted(history.at, np.arange(len(history) + 2))
+        self._ends = grouped(history.lifetimes.end, len(history) + 1)
 
     def run(self, every: int, now: datetime | None) -> None:
-        """Walk to the end.
+        """Replay the whole history.
 
-        Nothing goes between two applications of the policy, so references and rows in between are
-        processed together.
+        No row is evicted between two applications of the policy, so references and rows in between
+        are processed together.
         """
         steps = [] if self.retire else [runner.presorted() for runner in self.runners]
-        known = [step for step in steps if step is not None]
-        if not self.retire and len(known) == len(self.runners):
-            self._run_in_order(known, every, now)
+        presorted_steps = [step for step in steps if step is not None]
+        if not self.retire and len(presorted_steps) == len(self.runners):
+            self._run_in_order(presorted_steps, every, now)
             return
-        if self.retire and not np.isnat(self.life.created).all():
+        if self.retire and not np.isnat(self.history.created).all():
             self._run_by_night(every)
         else:
             self._run_by_rows(every)
         if now is not None:
-            self._apply(len(self.life), now)
+            self._apply(len(self.history), now)
 
     def _run_in_order(self, steps: list[Step], every: int, now: datetime | None) -> None:
-        """Walk to the end under steps whose order nothing changes."""
-        life = self.life
-        moments = range(every - 1, len(life), every)
-        clock = life.clock[moments.start :: every].astype("datetime64[us]").astype(np.int64)
+        """Replay the whole history under steps whose order is known in advance."""
+        history = self.history
+        moments = range(every - 1, len(history), every)
+        clock = history.clock[moments.start :: every].astype("datetime64[us]").astype(np.int64)
         applications = [*map(Moment, moments, clock.tolist())]
         if now is not None:
-            applications.append(Moment(len(life), int(as_instant(now).astype(np.int64))))
-        self.gone, self.step = gone_in_order(steps, life.lifetimes.end, applications, never=NO_END)
-        is_lost = self.gone[life.target] < life.at
-        self.lost[is_lost] = self.gone[life.target[is_lost]]
-        self.why[is_lost] = self.step[life.target[is_lost]]
+            applications.append(Moment(len(history), int(as_instant(now).astype(np.int64))))
+        self.evicted_at, self.reason = evict_in_order(
+            steps, history.lifetimes.end, applications, never=NO_END
+        )
+        is_lost = self.evicted_at[history.target] < history.at
+        self.lost_at[is_lost] = self.evicted_at[history.target[is_lost]]
+        self.loss_reason[is_lost] = self.reason[history.target[is_lost]]
 
     def _run_by_night(self, every: int) -> None:
         """Apply the policy at the last midnight before each day on which something happens.
@@ -350,10 +361,10 @@ class _Walk:
         Every application decides about all retired rows again, so other nights make no difference.
         Nights after fewer than `every` rows and references since the last application are skipped.
         """
-        life = self.life
+        history = self.history
         written = 0
         applied_after = 0
-        for night in _nights_of(life):
+        for night in _nights_of(history):
             self._serve_first(night.references)
             self._write(written, night.rows)
             written = night.rows
@@ -361,18 +372,18 @@ class _Walk:
             if written and events - applied_after >= every:
                 self._apply(written - 1, as_moment(night.midnight))
                 applied_after = events
-        self._serve_first(len(life.at))
-        self._write(written, len(life))
+        self._serve_first(len(history.at))
+        self._write(written, len(history))
 
     def _run_by_rows(self, every: int) -> None:
         """Apply the policy after every so many rows."""
-        last = len(self.life)
+        last = len(self.history)
         for start in range(0, last, every):
             stop = min(start + every, last)
             self._serve_until(stop)
             self._write(start, stop)
             if stop - start == every:
-                self._apply(stop - 1, as_moment(self.life.clock[stop - 1]))
+                self._apply(stop - 1, as_moment(self.history.clock[stop - 1]))
         self._serve_until(last + 1)
 
     def _serve_until(self, moment: int) -> None:
@@ -386,17 +397,17 @@ class _Walk:
         if start == stop:
             return
         arising = np.arange(start, stop)
-        target = self.life.target[start:stop]
-        gone = self.gone[target]
-        is_lost = gone != NO_END
+        target = self.history.target[start:stop]
+        evicted_at = self.evicted_at[target]
+        is_lost = evicted_at != NO_END
         if is_lost.any():
             lost = arising[is_lost]
-            self.lost[lost] = gone[is_lost]
-            self.why[lost] = self.step[target[is_lost]]
+            self.lost_at[lost] = evicted_at[is_lost]
+            self.loss_reason[lost] = self.reason[target[is_lost]]
         is_seen = np.ones(len(arising), dtype=bool)
         if self.signals.silent:
             is_seen = is_lost | self.is_by_name[start:stop]
-        self.signals.seen[arising[is_seen]] = True
+        self.signals.is_seen[arising[is_seen]] = True
         # A retired memory is found and so accessed; a deleted one is not.
         is_access = is_seen if self.retire else is_seen & ~is_lost
         self.signals.serve(arising[is_access])
@@ -405,38 +416,38 @@ class _Walk:
         """Record the rows written from one moment to another, and those that they supersede."""
         self.signals.write(start, stop)
         first, ending = self._ends
-        self.signals.active[ending[first[start] : first[stop]]] = False
+        self.signals.is_active[ending[first[start] : first[stop]]] = False
 
     def _apply(self, moment: int, now: datetime) -> None:
         """Apply every step of the policy at a moment."""
         if not self.retire:
             for rows, reason in self._decide(moment, now):
-                self.gone[rows] = moment
-                self.step[rows] = reason
-            self.signals.applied()
+                self.evicted_at[rows] = moment
+                self.reason[rows] = reason
+            self.signals.end_application()
             return
-        # Every retired row is decided about again, and comes back unless a step names it.
-        is_active = self.life.lifetimes.end > moment
-        back = (self.gone != NO_END) & is_active
-        self.signals.enter_again(back)
+        # The policy decides about every retired row again; a row that it does not evict returns.
+        is_active = self.history.lifetimes.end > moment
+        returns = (self.evicted_at != NO_END) & is_active
+        self.signals.bring_back(returns)
         for rows, reason in self._decide(moment, now):
-            leaving = rows[~back[rows] & is_active[rows]]
-            back[rows] = False
-            self.gone[leaving] = moment
-            self.step[leaving] = reason
-        self.signals.applied()
-        for row in np.flatnonzero(back).tolist():
-            self.earlier.append((row, int(self.come[row]), int(self.gone[row])))
-            self.come[row] = moment
-            self.gone[row] = NO_END
-            self.step[row] = None
+            leaving = rows[~returns[rows] & is_active[rows]]
+            returns[rows] = False
+            self.evicted_at[leaving] = moment
+            self.reason[leaving] = reason
+        self.signals.end_application()
+        for row in np.flatnonzero(returns).tolist():
+            self.earlier_stays.append((row, int(self.loaded_at[row]), int(self.evicted_at[row])))
+            self.loaded_at[row] = moment
+            self.evicted_at[row] = NO_END
+            self.reason[row] = None
 
     def _decide(self, moment: int, now: datetime) -> Iterator[tuple[Ints, str]]:
         """Yield the rows that each step removes at a moment, with the reason."""
         for number, runner in enumerate(self.runners, start=1):
-            # A list first: a runner yields while it still looks at the rows that are present.
-            for rows, reason in list(runner.gone(moment, now)):
-                self.signals.here[rows] = False
+            # All results are collected first, because a runner reads `is_present` between them.
+            for rows, reason in list(runner.evicted(moment, now)):
+                self.signals.is_present[rows] = False
                 yield rows, f"step {number}: {reason}" if len(self.runners) > 1 else reason
 
 
@@ -448,13 +459,13 @@ class _Night(NamedTuple):
     rows: int
 
 
-def _nights_of(life: ReplayHistory) -> list[_Night]:
+def _nights_of(history: ReplayHistory) -> list[_Night]:
     """Return the midnights between which something happens."""
-    is_row = np.append(np.zeros(len(life.at), dtype=bool), np.ones(len(life), dtype=bool))
+    is_row = np.append(np.zeros(len(history.at), dtype=bool), np.ones(len(history), dtype=bool))
     # A reference comes before the row of its moment.
-    place = np.append(2 * life.at, 2 * np.arange(len(life)) + 1)
+    place = np.append(2 * history.at, 2 * np.arange(len(history)) + 1)
     order = np.argsort(place, kind="stable")
-    times = np.append(life.referred, life.clock)[order]
+    times = np.append(history.referred, history.clock)[order]
     day = np.maximum.accumulate(times.astype("datetime64[D]").astype(np.int64))
     begins = np.flatnonzero(np.diff(day) > 0) + 1
     rows = np.append(0, np.cumsum(is_row[order]))[begins]
@@ -467,7 +478,7 @@ def _nights_of(life: ReplayHistory) -> list[_Night]:
 
 @dataclass(frozen=True)
 class Bound:
-    """The optimal offline bound: no policy that holds as many prunable memories serves more.
+    """The optimal offline bound: no policy that holds equally many prunable memories serves more.
 
     Attributes
     ----------
@@ -477,6 +488,11 @@ class Bound:
         References that are served, of those that fit the frame, in the order in which they arose.
     held : array of int, shape (rows,)
         Memories held for a later reference after each row was written.
+
+    Examples
+    --------
+    >>> Bound(slots=1, kept=np.array([True, False]), held=np.array([1, 1])).served
+    0.5
     """
 
     slots: int
@@ -522,19 +538,20 @@ def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Boun
     True
     """
     slots = whole_number("slots", slots)
-    past, found = with_references(frame, references, call="memlab.replay.oracle")
-    return bound_of(life_of(past, found), slots)
+    past, past_references = with_references(frame, references, call="memlab.replay.oracle")
+    return bound_of(prepare_history(past, past_references), slots)
 
 
-def bound_of(life: ReplayHistory, slots: int) -> Bound:
+def bound_of(history: ReplayHistory, slots: int) -> Bound:
     """Return the optimal offline bound of a history that has been prepared; see :func:`oracle`.
 
-    To serve a reference, a policy holds its target since the previous reference, or since its
-    writing. The largest set of such intervals that fits is found greedily: in order of their ends,
-    each goes into the slot that became free last before it begins (Carlisle and Lloyd 1995).
-    Load-bearing and superseded rows take no slot.
+    To serve a reference, a policy must hold its target from the previous reference to it, or from
+    when it was written. The largest set of such intervals that fits into the slots is found
+    greedily: intervals are taken in order of their ends, and each is put into the slot that became
+    free last before its start (Carlisle and Lloyd 1995). Load-bearing and superseded rows need no
+    slot.
     """
-    start, stop = _intervals(life)
+    start, stop = _intervals(history)
     kept = stop <= start
     waiting = np.flatnonzero(~kept)
     free_from = [0] * min(slots, len(waiting))
@@ -546,24 +563,24 @@ def bound_of(life: ReplayHistory, slots: int) -> Bound:
             free_from.append(stop[reference])
             kept[reference] = True
     served = waiting[kept[waiting]]
-    change = np.zeros(len(life) + 1, dtype=np.int64)
+    change = np.zeros(len(history) + 1, dtype=np.int64)
     np.add.at(change, start[served], 1)
     np.add.at(change, stop[served], -1)
     return Bound(slots, kept, np.cumsum(change)[:-1])
 
 
-def _intervals(life: ReplayHistory) -> tuple[Ints, Ints]:
-    """Return the moments from which and until which the target of each reference must be held."""
-    order = np.lexsort((life.at, life.target))
-    target = life.target[order]
-    at = np.take(life.at, order)
+def _intervals(history: ReplayHistory) -> tuple[Ints, Ints]:
+    """Return the start and end of the interval in which each reference's target must be held."""
+    order = np.lexsort((history.at, history.target))
+    target = history.target[order]
+    at = np.take(history.at, order)
     previous = np.append(0, at[:-1])[: len(at)]
     is_repeated = np.zeros(len(at), dtype=bool)
     is_repeated[1:] = target[1:] == target[:-1]
     start = np.empty_like(at)
     stop = np.empty_like(at)
     start[order] = np.where(is_repeated, previous, target)
-    stop[order] = np.minimum(at, life.lifetimes.end[target])
-    needs_no_slot = ~life.lifetimes.ever_prunable[life.target]
+    stop[order] = np.minimum(at, history.lifetimes.end[target])
+    needs_no_slot = ~history.lifetimes.ever_prunable[history.target]
     stop[needs_no_slot] = start[needs_no_slot]
     return start, stop

@@ -9,7 +9,7 @@ from memlab import KeepRecent, TimeToLive
 from memlab import columns as c
 from memlab.policies import ImportanceBudget, ImportanceFloor, ValueCap
 from memlab.replay import Comparison, compare, replay
-from memlab.replay.candidates import EQUAL
+from memlab.replay.candidates import COST_TOLERANCE
 from memlab.replay.noise import difference_with_limits
 from tests.support.frames import START, make_episodes, make_frame, make_references, row
 
@@ -54,7 +54,7 @@ def test_rows_of_a_room_cost_as_many_tokens(by_default: Comparison) -> None:
     for _, lines in compared.groupby("room"):
         cost = lines["boot_tokens_mean"]
         newest = cost[lines["newest"]].iloc[0]
-        assert (abs(cost - newest) <= EQUAL * newest).all()
+        assert (abs(cost - newest) <= COST_TOLERANCE * newest).all()
         assert len(lines) > 4
 
 

@@ -18,7 +18,7 @@ from memlab import columns as c
 from memlab.evidence.references import REFERENCE_KINDS, find_references
 from memlab.policies import ImportanceBudget, PurgeSuperseded, TokenBudget, ValueCap
 from memlab.policies.base import Runner, runner_for
-from memlab.replay import life, oracle, replay
+from memlab.replay import history, oracle, replay
 from tests.support.frames import (
     START,
     lives,
@@ -356,7 +356,7 @@ def test_presorted_steps_find_what_a_walk_finds(
     frame[c.LOAD_BEARING] = chance.random(len(frame)) < 0.1
     how = {"every": every, "now": frame[c.CREATED_AT].max() + pd.Timedelta(days=1)}
     quick = replay(frame, references, policy, **how)
-    for runner in (life.Capped, life.Dated):
+    for runner in (history.Capped, history.Dated):
         monkeypatch.setattr(runner, "presorted", lambda _: None)
     slow = replay(frame, references, policy, **how)
     assert 0 < len(slow.deleted) < len(frame)

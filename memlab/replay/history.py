@@ -1,4 +1,4 @@
-"""The history that a replay walks through, and the runners that apply policies along it."""
+"""The history that a replay goes through, and the runners that apply policies along it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -45,7 +45,8 @@ _EPOCH = np.datetime64(0, "us")
 class ReplayHistory:
     """Rows in order of writing, and the references to them.
 
-    References of moment ``m`` come before row ``m`` is written.
+    Moments are numbered by rows: moment ``m`` is when row ``m`` is written. References of moment
+    ``m`` come before that row.
 
     Attributes
     ----------
@@ -76,8 +77,8 @@ class ReplayHistory:
         It never decreases; a row without a time takes that of the row before it.
         """
         created = self.created
-        known = np.where(np.isnat(created), _EPOCH, created)
-        return np.maximum.accumulate(known) if len(known) else known
+        filled = np.where(np.isnat(created), _EPOCH, created)
+        return np.maximum.accumulate(filled) if len(filled) else filled
 
     @cached_property
     def created(self) -> Times:
@@ -90,16 +91,17 @@ class ReplayHistory:
 
         A reference without a time takes that of the row about to be written.
         """
-        said = times(self.references, col.AT)
+        recorded = times(self.references, col.AT)
         clock = np.append(self.clock, self.clock[-1:] if len(self) else _EPOCH)
-        return np.where(np.isnat(said), clock[self.at], said)
+        return np.where(np.isnat(recorded), clock[self.at], recorded)
 
     @cached_property
     def importance(self) -> Floats:
-        """Importance of each row, NaN if missing; -inf if its system evicted the row and kept none.
+        """Importance of each row: NaN if missing, -inf if the row was evicted by its system.
 
-        A missing importance ranks highest. If every present memory has one, a deleted memory that
-        has none was evicted by its system, which keeps none; no other importance was lower then.
+        A missing importance ranks highest. If every present memory has an importance and a deleted
+        one has none, then its system evicted it and did not keep its importance. It was the lowest
+        at that time, so it is taken as -inf.
         """
         values = numbers(self.frame, col.IMPORTANCE).copy()
         if col.DELETED_AT in self.frame:
@@ -115,18 +117,18 @@ class ReplayHistory:
         return positions_and_next(self.frame)
 
     def near_duplicates(self, policy: NearDuplicate) -> "NearDuplicates":
-        """Return the vectors that a policy compares rows by, computed once."""
+        """Return the vectors by which a policy compares rows; they are computed once."""
         if policy not in self._near_duplicates:
             by_age = oldest_first(self.frame)
             if policy.threshold and len(self):
                 texts = texts_of(self.frame.iloc[by_age])
                 vectors = vectors_of(texts, policy.vectorise)
                 likeness = Likeness(vectors, policy.threshold)
-                alike = likeness.have_one()
-            else:
+                has_duplicate = likeness.have_one()
+            else:  # Without a threshold, no row is a near-duplicate of another.
                 likeness = Likeness(np.zeros((len(self), 1)), 1.0)
-                alike = np.zeros(len(self), dtype=bool)
-            self._near_duplicates[policy] = NearDuplicates(by_age, likeness, alike)
+                has_duplicate = np.zeros(len(self), dtype=bool)
+            self._near_duplicates[policy] = NearDuplicates(by_age, likeness, has_duplicate)
         return self._near_duplicates[policy]
 
     @cached_property
@@ -146,9 +148,11 @@ class ReplayHistory:
     @cached_property
     def first_of_day(self) -> Ints:
         """1 for each reference that is the first to its row on its UTC day, else 0."""
-        first = np.ones(len(self.at), dtype=np.int64)
-        first[self.uses.again[self.uses.again < len(first)]] = 0
-        return first
+        is_first = np.ones(len(self.at), dtype=np.int64)
+        repeated_uses = self.uses.again
+        is_reference = repeated_uses < len(is_first)
+        is_first[repeated_uses[is_reference]] = 0
+        return is_first
 
     @cached_property
     def trial(self) -> Trial:
@@ -171,7 +175,7 @@ class NearDuplicates(NamedTuple):
     """Rows of the history in order of creation time."""
     likeness: Likeness
     """Their vectors, in that order."""
-    alike: Flags
+    has_duplicate: Flags
     """Rows, in that order, that have a near-duplicate at any time; no other row is replaced."""
 
 
@@ -184,14 +188,14 @@ def reads_leave_no_trace(frame: pd.DataFrame) -> bool:
     return bool(frame.attrs.get(col.SOURCE)) and not frame.attrs.get(col.RECALLED)
 
 
-def life_of(
+def prepare_history(
     frame: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False
 ) -> ReplayHistory:
     """Return the history of a frame and of those of its references that fit it."""
     frame, references = in_reach(frame, references)
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
-    target, at, place = references_on_rows(rows, references)
-    fitting = references.iloc[place].reset_index(drop=True)
+    target, at, fitting_numbers = references_on_rows(rows, references)
+    fitting = references.iloc[fitting_numbers].reset_index(drop=True)
     fitting.attrs = {**references.attrs, col.SOURCE: frame.attrs.get(col.SOURCE, "")}
     return ReplayHistory(rows, fitting, target, at, Lifetimes.of(rows), silent=silent)
 
@@ -200,56 +204,58 @@ class UsageState(Mapping[str, Any]):
     """The rows that are present at a moment, and their columns at that moment.
 
     A served reference counts as an access. As a mapping, it has the columns of the rows chosen by
-    :meth:`of`.
+    :meth:`of`, so that a policy can read it like a frame.
     """
 
-    def __init__(self, life: ReplayHistory, *, silent: bool = False) -> None:
+    def __init__(self, history: ReplayHistory, *, silent: bool = False) -> None:
         self.silent = silent
         """Whether reads of present memories leave no trace."""
-        self.seen = np.zeros(len(life.at), dtype=bool)
+        self.is_seen = np.zeros(len(history.at), dtype=bool)
         """References that have arisen and left a trace."""
-        self.accessed = np.where(np.isnat(life.created), _EPOCH, life.created)
-        self.accesses = np.zeros(len(life), dtype=np.int64)
-        self.here = np.zeros(len(life), dtype=bool)
-        self.active = np.zeros(len(life), dtype=bool)
-        self.new: list[int] = []
+        self.accessed = np.where(np.isnat(history.created), _EPOCH, history.created)
+        self.accesses = np.zeros(len(history), dtype=np.int64)
+        self.is_present = np.zeros(len(history), dtype=bool)
+        """Rows that are written and not evicted, superseded ones included."""
+        self.is_active = np.zeros(len(history), dtype=bool)
+        """Rows that are written and not superseded, evicted ones included."""
+        self.new_rows: list[int] = []
         """Rows written since a policy was last applied."""
-        self.any_back = False
-        """Whether retired rows are put before the policy again."""
-        self._life = life
+        self.any_returned = False
+        """Whether retired rows are present again, for the policy to decide about."""
+        self._history = history
         self._whole: dict[str, npt.NDArray[Any]] = {}
         self._rows: Ints | slice = slice(None)
 
-    def enter_again(self, rows: Flags) -> None:
-        """Put retired rows before the policy again."""
-        self.here |= rows
-        self.any_back = bool(rows.any())
+    def bring_back(self, rows: Flags) -> None:
+        """Make retired rows present again, for the policy to decide about."""
+        self.is_present |= rows
+        self.any_returned = bool(rows.any())
 
-    def applied(self) -> None:
+    def end_application(self) -> None:
         """Record that the policy has been applied."""
-        self.new.clear()
-        self.any_back = False
+        self.new_rows.clear()
+        self.any_returned = False
 
     def write(self, start: int, stop: int) -> None:
         """Record that rows were written."""
-        self.here[start:stop] = True
-        self.active[start:stop] = True
-        self.new.extend(range(start, stop))
+        self.is_present[start:stop] = True
+        self.is_active[start:stop] = True
+        self.new_rows.extend(range(start, stop))
 
     def serve(self, references: Ints) -> None:
         """Record that references were served: each day with a use of a row is one access."""
-        target = self._life.target[references]
-        np.maximum.at(self.accessed, target, self._life.referred[references])
-        np.add.at(self.accesses, target, self._life.first_of_day[references])
+        target = self._history.target[references]
+        np.maximum.at(self.accessed, target, self._history.referred[references])
+        np.add.at(self.accesses, target, self._history.first_of_day[references])
 
     def of(self, rows: Ints) -> "UsageState":
-        """Return this object, restricted to some rows."""
+        """Restrict the columns of this object to some rows, and return this object."""
         self._rows = rows
         return self
 
     def as_frame(self, rows: Ints, *, active: Flags) -> pd.DataFrame:
         """Return some rows as a frame of that moment, numbered from 0."""
-        frame = self._life.frame.iloc[rows].reset_index(drop=True)
+        frame = self._history.frame.iloc[rows].reset_index(drop=True)
         frame[col.ACTIVE] = active
         frame[col.PRUNABLE] = active & ~frame[col.LOAD_BEARING]
         frame[col.SUPERSEDED_BY] = frame[col.SUPERSEDED_BY].mask(active)
@@ -257,7 +263,7 @@ class UsageState(Mapping[str, Any]):
         frame[col.LAST_ACCESSED_AT] = pd.Series(accessed).astype(col.TIME)
         frame[col.ACCESS_COUNT] = pd.array(self.accesses[rows], dtype="Int64")
         if col.IMPORTANCE in frame:
-            frame[col.IMPORTANCE] = self._life.importance[rows]
+            frame[col.IMPORTANCE] = self._history.importance[rows]
         return frame
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
@@ -272,102 +278,107 @@ class UsageState(Mapping[str, Any]):
     def _column(self, name: str) -> npt.NDArray[Any]:
         """Return a column of all rows."""
         if name == col.IMPORTANCE:
-            return self._life.importance
-        column = self._life.frame[name]
+            return self._history.importance
+        column = self._history.frame[name]
         if isinstance(column.dtype, pd.DatetimeTZDtype):
-            return times(self._life.frame, name)
+            return times(self._history.frame, name)
         return column.to_numpy()
 
     def __contains__(self, name: object) -> bool:
-        return name in {col.LAST_ACCESSED_AT, col.ACCESS_COUNT} or name in self._life.frame
+        return name in {col.LAST_ACCESSED_AT, col.ACCESS_COUNT} or name in self._history.frame
 
     def __iter__(self) -> Iterator[str]:
-        yield from dict.fromkeys([*self._life.frame, col.LAST_ACCESSED_AT, col.ACCESS_COUNT])
+        yield from dict.fromkeys([*self._history.frame, col.LAST_ACCESSED_AT, col.ACCESS_COUNT])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-Gone = Iterable[tuple[Ints, str]]
-"""Rows that go, with the reason."""
+Evicted = Iterable[tuple[Ints, str]]
+"""Evicted rows, with the reason."""
 
 
 class Runner:
-    """Applies one policy along a history: it asks the policy about all present rows.
+    """Applies one policy along a history: the policy decides about a frame of all present rows.
 
-    A policy that learns receives the past first.
+    A policy that learns is fitted to the past first.
     """
 
     policy: Any
 
-    def __init__(self, policy: Policy, life: ReplayHistory, signals: UsageState) -> None:
+    def __init__(self, policy: Policy, history: ReplayHistory, signals: UsageState) -> None:
         self.policy = policy
-        self.life = life
+        self.history = history
         self.signals = signals
 
-    def gone(self, moment: int, now: datetime) -> Gone:
-        """Yield the rows that go at a moment with their reasons; none is load-bearing."""
-        rows = np.flatnonzero(self.signals.here)
+    def evicted(self, moment: int, now: datetime) -> Evicted:
+        """Yield the rows that are evicted at a moment, with the reason; none is load-bearing."""
+        rows = np.flatnonzero(self.signals.is_present)
         policy = self.policy
-        if policy.learns:  # from everything written and referred to by then
-            written = np.arange(min(moment + 1, len(self.life)))
-            past = self.signals.as_frame(written, active=self.life.lifetimes.end[written] > moment)
-            policy = policy.after(past, self.life.references[self.signals.seen])
-        present = self.signals.as_frame(rows, active=self.signals.active[rows])
+        if policy.learns:  # from all rows and references up to now
+            written = np.arange(min(moment + 1, len(self.history)))
+            written_frame = self.signals.as_frame(
+                written, active=self.history.lifetimes.end[written] > moment
+            )
+            policy = policy.after(written_frame, self.history.references[self.signals.is_seen])
+        present = self.signals.as_frame(rows, active=self.signals.is_active[rows])
         places, reasons = named_by(policy, present, now=now)
         for reason in dict.fromkeys(reasons.tolist()):
             yield rows[places[reasons == reason]], reason
 
     def presorted(self) -> presorted.Step | None:
-        """Return the step with its order, if neither time nor references change it; else None."""
+        """Return the step in its fixed order; None if time or references change the order."""
         return None
 
 
 class Capped(Runner):
-    """Evicts the lowest rows of a ranking that exceed the room."""
+    """Evicts the lowest rows of each scope that exceeds the capacity of the policy."""
 
     policy: CappedPolicy
 
-    def __init__(self, policy: CappedPolicy, life: ReplayHistory, signals: UsageState) -> None:
-        super().__init__(policy, life, signals)
-        self._may_go = life.lifetimes.ever_prunable
-        size = policy.sizes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
-        self._size = size * (self._may_go | policy.counts_load_bearing)
-        self._scopes = policy.scopes(life.frame) if len(life) else []
-        self._holds_all = len(self._scopes) == 1 and len(self._scopes[0].members) == len(life)
+    def __init__(self, policy: CappedPolicy, history: ReplayHistory, signals: UsageState) -> None:
+        super().__init__(policy, history, signals)
+        self._evictable = history.lifetimes.ever_prunable
+        sizes = policy.sizes(history.frame) if len(history) else np.empty(0, dtype=np.int64)
+        self._size = sizes * (self._evictable | policy.counts_load_bearing)
+        self._scopes = policy.scopes(history.frame) if len(history) else []
+        self._holds_all = len(self._scopes) == 1 and len(self._scopes[0].members) == len(history)
         self._scopes_of: list[list[int]] = []
         if not self._holds_all:
-            self._scopes_of = [[] for _ in range(len(life))]
+            self._scopes_of = [[] for _ in range(len(history))]
             for number, scope in enumerate(self._scopes):
                 for row in scope.members.tolist():
                     self._scopes_of[row].append(number)
 
-    def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
-        """Yield the lowest rows of each scope that exceeds its room."""
-        if self.policy.capacity is None or not (self.signals.new or self.signals.any_back):
+    def evicted(self, moment: int, now: datetime) -> Evicted:  # noqa: ARG002
+        """Yield the lowest rows of each scope that exceeds its capacity."""
+        any_entered = self.signals.new_rows or self.signals.any_returned
+        if self.policy.capacity is None or not any_entered:
             return
-        here = self.signals.here & self.signals.active
+        is_present = self.signals.is_present & self.signals.is_active
         keys_of = partial(self.keys, now=now)
         if self._holds_all:
-            present = np.flatnonzero(here)
-            lowest = lowest_beyond(self.policy, present, self._size, self._may_go, keys_of)
+            present = np.flatnonzero(is_present)
+            lowest = lowest_beyond(self.policy, present, self._size, self._evictable, keys_of)
             if len(lowest):
                 yield lowest, self.reason()
             return
-        scopes = self._scopes if self.signals.any_back else self._scopes_with_new_rows()
-        for lowest in iter_evictions(self.policy, scopes, self._size, here, self._may_go, keys_of):
-            here[lowest] = False
+        scopes = self._scopes if self.signals.any_returned else self._scopes_with_new_rows()
+        for lowest in iter_evictions(
+            self.policy, scopes, self._size, is_present, self._evictable, keys_of
+        ):
+            is_present[lowest] = False
             yield lowest, self.reason()
 
     def _scopes_with_new_rows(self) -> list[Scope]:
         """Return the scopes that rows were written to since the policy was last applied."""
         grown = set[int]()
-        for row in self.signals.new:
+        for row in self.signals.new_rows:
             grown.update(self._scopes_of[row])
         return [self._scopes[number] for number in grown]
 
     def reason(self) -> str:
-        """Return the reason for which rows go now."""
+        """Return the reason for which rows are evicted now."""
         return self.policy.reason
 
     def keys(self, rows: Ints, now: datetime) -> tuple[npt.NDArray[Any], ...]:
@@ -375,21 +386,22 @@ class Capped(Runner):
         return self.policy.eviction_keys(self.signals.of(rows), now=now)
 
     def presorted(self) -> presorted.Step | None:
-        """Return the step with its ranks, if nothing changes them; else None."""
-        count = len(self.life)
-        if runner_for(self.policy) != "ranked" or self.policy.fills or not count:
+        """Return the step with its ranks; None if they can change."""
+        count = len(self.history)
+        has_fixed_ranks = runner_for(self.policy) == "ranked" and not self.policy.fills
+        if not has_fixed_ranks or not count:
             return None
         scope = presorted.scope_numbers(self._scopes, count)
         if scope is None:
             return None
-        keys = self.keys(np.arange(count), as_moment(self.life.clock[-1]))
+        keys = self.keys(np.arange(count), as_moment(self.history.clock[-1]))
         rank = np.empty(count, dtype=np.int64)
         rank[lowest_first(keys)] = np.arange(count)
         room = self.policy.capacity
         return presorted.Ranking(
             rank,
             self._size,
-            self._may_go,
+            self._evictable,
             scope,
             room=int(self._size.sum()) if room is None else room,
             reason=self.policy.reason,
@@ -402,22 +414,22 @@ class Activated(Capped):
     policy: Activation
 
     def keys(self, rows: Ints, now: datetime) -> tuple[npt.NDArray[Any], ...]:
-        """Return the activation of rows at a moment, or their age."""
+        """Return the activation of rows at a moment, or their number if age decides."""
         if self._age_decides():
             return (rows,)
-        levels = self.life.uses.levels(days_of(now), self.signals.seen, rows)
+        levels = self.history.uses.levels(days_of(now), self.signals.is_seen, rows)
         if self.policy.space.of_tokens:
-            levels /= self.life.length_divisor[rows]
+            levels /= self.history.length_divisor[rows]
         return (levels,)
 
     def reason(self) -> str:
-        """Return the reason; it says so if age decides."""
+        """Return the reason: another one if age decides."""
         return self.policy.by_age if self._age_decides() else self.policy.reason
 
     def _age_decides(self) -> bool:
-        """Return whether age served more of the needs seen so far."""
-        trial = self.life.trial_by_names if self.signals.silent else self.life.trial
-        needs = int(self.signals.seen[trial.place].sum())
+        """Return whether age served more of the references seen so far than activation."""
+        trial = self.history.trial_by_names if self.signals.silent else self.history.trial
+        needs = int(self.signals.is_seen[trial.place].sum())
         return trial.age_decides(self.policy.space, needs)
 
 
@@ -426,23 +438,23 @@ class Dated(Runner):
 
     policy: DatedPolicy
 
-    def __init__(self, policy: DatedPolicy, life: ReplayHistory, signals: UsageState) -> None:
-        super().__init__(policy, life, signals)
-        self._due = policy.deadlines(life.frame)
-        self._due[~life.lifetimes.ever_prunable] = np.datetime64("NaT", "us")
+    def __init__(self, policy: DatedPolicy, history: ReplayHistory, signals: UsageState) -> None:
+        super().__init__(policy, history, signals)
+        self._due = policy.deadlines(history.frame)
+        self._due[~history.lifetimes.ever_prunable] = np.datetime64("NaT", "us")
 
-    def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
+    def evicted(self, moment: int, now: datetime) -> Evicted:  # noqa: ARG002
         """Return the rows whose deadline has passed."""
-        among = self.signals.here
+        is_candidate = self.signals.is_present
         if self.policy.population == "active":
-            among = among & self.signals.active
+            is_candidate = is_candidate & self.signals.is_active
         elif self.policy.population == "superseded":
-            among = among & ~self.signals.active
-        rows = np.flatnonzero(among & (self._due < as_instant(now)))
+            is_candidate = is_candidate & ~self.signals.is_active
+        rows = np.flatnonzero(is_candidate & (self._due < as_instant(now)))
         return [(rows, self.policy.reason)] if len(rows) else []
 
     def presorted(self) -> presorted.Step | None:
-        """Return the step with its deadlines, if it is about active or superseded rows alone."""
+        """Return the step with its deadlines; None if it is about all rows."""
         if self.policy.population not in {"active", "superseded"}:
             return None
         when_superseded = self.policy.population == "superseded"
@@ -457,45 +469,48 @@ class Repeating(Runner):
 
     policy: NearDuplicate
 
-    def __init__(self, policy: NearDuplicate, life: ReplayHistory, signals: UsageState) -> None:
-        super().__init__(policy, life, signals)
-        self._vectors = life.near_duplicates(policy)
-        self._trust = trust_in(life.frame)[self._vectors.by_age]
-        self._known = np.zeros(len(life), dtype=bool)
-        """Rows, in order of creation time, that were present last time."""
+    def __init__(self, policy: NearDuplicate, history: ReplayHistory, signals: UsageState) -> None:
+        super().__init__(policy, history, signals)
+        self._vectors = history.near_duplicates(policy)
+        self._trust = trust_in(history.frame)[self._vectors.by_age]
+        self._known = np.zeros(len(history), dtype=bool)
+        """Rows, in order of creation time, that were present at the last application."""
         self._pairs = NO_PAIRS
 
     def presorted(self) -> presorted.Step | None:
-        """Return a step that takes nothing if no rows are near-duplicates, else None."""
-        if self._vectors.alike.any():
+        """Return a step that evicts nothing if no rows are near-duplicates, else None."""
+        if self._vectors.has_duplicate.any():
             return None
-        no_deadlines = np.full(len(self.life), np.datetime64("NaT", "us"))
+        no_deadlines = np.full(len(self.history), np.datetime64("NaT", "us"))
         return presorted.Deadlines(no_deadlines, self.policy.reason, when_superseded=False)
 
-    def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
-        """Return the rows that a newer one replaces, unless the rows are those of last time."""
+    def evicted(self, moment: int, now: datetime) -> Evicted:  # noqa: ARG002
+        """Return the rows that a newer one replaces; none if the same rows were present before."""
         by_age = self._vectors.by_age
-        here = self.signals.here & self.signals.active & self.life.lifetimes.ever_prunable
-        present = here[by_age] & self._vectors.alike
-        if np.array_equal(present, self._known):
-            return ()
-        self._pairs = self._pairs_among(present)
-        replaced = settle(
-            self._pairs, self._trust, present, keep_untrusted=self.policy.keep_untrusted
+        is_candidate = (
+            self.signals.is_present & self.signals.is_active & self.history.lifetimes.ever_prunable
         )
-        self._known = present
+        is_present = is_candidate[by_age] & self._vectors.has_duplicate
+        if np.array_equal(is_present, self._known):
+            return ()
+        self._pairs = self._pairs_among(is_present)
+        replaced = settle(
+            self._pairs, self._trust, is_present, keep_untrusted=self.policy.keep_untrusted
+        )
+        self._known = is_present
         if not replaced:
             return ()
         return [(by_age[[replacement.row for replacement in replaced]], self.policy.reason)]
 
-    def _pairs_among(self, present: Flags) -> Pairs:
+    def _pairs_among(self, is_present: Flags) -> Pairs:
         """Return the pairs of present rows; only new rows are compared."""
-        pairs = [self._pairs.among(present)]
-        is_new = present & ~self._known
+        pairs = [self._pairs.among(is_present)]
+        is_new = is_present & ~self._known
         new = np.flatnonzero(is_new)
         if len(new):
-            # The creation time of a new row may be earlier than that of others: these meet it too.
-            rows = np.flatnonzero(present)
+            # A new row may have an earlier creation time than others. Rows are compared with
+            # older ones, so every row from the oldest new one on is compared again.
+            rows = np.flatnonzero(is_present)
             later = rows[np.searchsorted(rows, new[0]) :]
             compared = self._vectors.likeness.pairs(later, rows)
             pairs.append(compared.where(is_new[compared.newer] | is_new[compared.older]))
@@ -514,7 +529,7 @@ RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, UsageState], Runner]]] = 
 """Runners by the name in :attr:`Policy.runner`; each step of a pipeline has its own."""
 
 
-def runner_of(policy: Policy, life: ReplayHistory, signals: UsageState) -> Runner:
+def runner_of(policy: Policy, history: ReplayHistory, signals: UsageState) -> Runner:
     """Return the runner of a policy of one step."""
     name = runner_for(policy)
     if name not in RUNNERS:
@@ -522,4 +537,4 @@ def runner_of(policy: Policy, life: ReplayHistory, signals: UsageState) -> Runne
             f"{type(policy).__qualname__}.runner is {name!r}: leave it out, or name one of "
             f"{', '.join(RUNNERS)}"
         )
-    return RUNNERS[name](policy, life, signals)
+    return RUNNERS[name](policy, history, signals)
