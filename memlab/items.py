@@ -33,6 +33,10 @@ def resembles(tag: str, wanted: str) -> bool:
     return tag != wanted and _letters(tag) == _letters(wanted)
 
 
+CHARS_PER_TOKEN: Final = 4
+"""Number of characters per token in the estimate of tokens."""
+
+
 class Size(NamedTuple):
     """Number of memories and of their tokens."""
 

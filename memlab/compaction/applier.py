@@ -96,7 +96,8 @@ def apply(
         Progress callback. It is called with the name of each finished step: "locked" (no other
         process can write), "checked", "copied", "archived" (the copies are on the disk), "deleted",
         "verified", "committed" (the deletion is on the disk) and "recorded" (the archive has marked
-        the plan as applied).
+        the plan as applied). A plan that merges two folders adds steps of the other folder, such as
+        "copied there".
     all_prunable : bool
         Allow a plan that keeps no prunable memory. A plan made with a cap of 0 needs no such
         permission.
@@ -109,12 +110,13 @@ def apply(
     Raises
     ------
     StalePlanError
-        If a memory that the plan decided on has changed or is missing.
+        If a memory that the plan decided on has changed or is missing, if the index has changed
+        since an index plan was made, or if the other folder of a merge has changed.
     AlreadyAppliedError
         If the plan was applied before.
     CompactionError
-        If the plan deletes or retires a load-bearing memory, describes a memory wrongly, or would
-        change memories that it does not name.
+        If the plan retires a load-bearing memory, or deletes one without a merge, if it describes
+        a memory wrongly, or if it would change memories that it does not name.
     PlanError
         If the plan contradicts itself, if the store does not support its actions, or if it removes
         every prunable memory and `all_prunable` is false.
@@ -221,12 +223,8 @@ def finish(
     source.archive.check()
     with source.archive.writing() as archive:
         entry = archive.entry(digest)
-        if entry.mends:
-            index_plan = index_plan_in(archive, entry)
-        else:
-            plan = plan_in(archive, entry)
-    if entry.mends:
-        return apply(index_plan, store=source, now=now, watch=watch)
+        plan: Plan | IndexPlan
+        plan = index_plan_in(archive, entry) if entry.mends else plan_in(archive, entry)
     return apply(plan, store=source, now=now, watch=watch, all_prunable=True)
 
 
@@ -237,7 +235,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
     writer = change.writer
     if not plan.is_empty:
         archive.check_entries()
-    entry = next((entry for entry in archive.entries() if entry.digest == plan.digest), None)
+    entry = archive.find_entry(plan.digest)
     receipt = receipt_of(plan, change.source, change.now)
     if entry and change.resume(entry):
         expired_count = receipt.deleted - entry.memories

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from memlab.compaction.store_change import is_superseded
+from memlab.compaction.store_change import is_in_effect
 from memlab.sources.base import Source
 from memlab.sources.readers import Key, Reader
 from memlab.store.archive.hashed_names import key_of
@@ -77,7 +77,7 @@ def _cut_short(reader: Reader, source: Source, archive: OpenArchive, entry: Entr
     if entry.memories:
         state = archive.state_of(reader.records, entry)
         return None if state.is_gone else _interrupted_deletion(source.name, entry, state)
-    if is_superseded(reader, source, archive, entry):
+    if is_in_effect(reader, source, archive, entry):
         return None
     digest = entry.digest[:12]
     drop = command("archive", source.name, "--drop", digest, "--apply")

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from memlab import columns as col
-from memlab.compaction.index_plans import actions_in_words, receipt_of_index
+from memlab.compaction.index_plans import actions_in_words
 from memlab.compaction.merging import merge_in, target_of
 from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.store_change import index_plan_in, plan_in, receipt_of
@@ -208,9 +208,8 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
                 moved[entry.digest] = f"{counted(entry.memories)} merged into {other}, {restored}"
             if entry.mends:
                 index_plan = index_plan_in(archive, entry)
-                receipt = receipt_of_index(index_plan, None, index_plan.made_at)
                 is_undone = is_index_undone(archive, entry.digest)
-                words = f"{index_plan.index}: {actions_in_words(receipt.counts)}"
+                words = f"{index_plan.index}: {actions_in_words(index_plan.counts)}"
                 moved[entry.digest] = f"{words}, undone" if is_undone else words
                 can_be_undone = not is_undone
             elif entry.planned and not entry.memories and not entry.recovers:

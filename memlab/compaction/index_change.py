@@ -66,7 +66,7 @@ def _apply_locked(change: StoreChange, plan: IndexPlan) -> None:
     """Apply a plan while the lock of its folder is held."""
     archive = change.archive
     archive.check_entries()
-    entry = next((entry for entry in archive.entries() if entry.digest == plan.digest), None)
+    entry = archive.find_entry(plan.digest)
     if entry is not None and entry.finished_at is not None:
         raise errors.AlreadyAppliedError(
             f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC; make "

@@ -29,7 +29,7 @@ def plan_index(
     reorder: bool = True,
     now: datetime | None = None,
 ) -> IndexPlan:
-    """Plan the mend of the index that a start loads; the store is only read.
+    r"""Plan the mend of the index that a start loads; the store is only read.
 
     Each file that nothing names gets a line, in the style of the index. Entries whose file is gone
     are removed; sentences, headings, and lines that name something else too stay. If the index was
@@ -62,6 +62,20 @@ def plan_index(
         If the store has no index.
     PlanError
         If the index is not UTF-8, or cannot be mended without changing other lines.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "MEMORY.md").write_text("- [Build](build.md)\n- [Old](old.md)\n")
+    ...     _ = Path(folder, "build.md").write_text("Use make.\n")
+    ...     _ = Path(folder, "tests.md").write_text("Use pytest.\n")
+    ...     plan = plan_index(f"claude:{folder}")
+    >>> plan.effect
+    'Changes MEMORY.md: removes 1 line, adds 1 line.'
+    >>> plan.text.splitlines()
+    ['- [Build](build.md)', '- [tests](tests.md)']
     """
     expect(empty_headings, bool, call=_CALL, name="empty_headings")
     expect(reorder, bool, call=_CALL, name="reorder")

@@ -1,7 +1,7 @@
 """Plans and receipts of a change of an index as data. This module opens no store."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -19,6 +19,7 @@ from memlab.sources.capabilities import (
     IndexLine,
     IndexLoad,
 )
+from memlab.store.archive.index_versions import digest_of
 from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted
 
 MARKER: Final = "memlab_index_plan"
@@ -39,7 +40,7 @@ _HEADINGS: Final = {
 
 @dataclass(frozen=True, repr=False)
 class IndexPlan(DisplayMixin):
-    """A change of the index that a start loads; print it for a dry run.
+    r"""A change of the index that a start loads; print it for a dry run.
 
     Parameters
     ----------
@@ -58,9 +59,25 @@ class IndexPlan(DisplayMixin):
         The lines that change, each with the reason, and those that stay although something is wrong
         with them.
     loads : tuple of IndexLoad
-        What a start loads: before the change, and after it.
+        What a start loads: before the change, and after it. Always two.
     added_fields : dict
         The fields of a newer format, by key. The digest covers them.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> load = IndexLoad(files=1, named=1, loaded=1, tokens=4)
+    >>> plan = IndexPlan(
+    ...     store="claude:memory",
+    ...     made_at=datetime(2026, 3, 1, tzinfo=UTC),
+    ...     index="MEMORY.md",
+    ...     digest_before="",
+    ...     text="- [a](a.md)\n",
+    ...     lines=(IndexLine(ADDS, 1, "- [a](a.md)", "a.md", "no line named it"),),
+    ...     loads=(load._replace(named=0, loaded=0), load),
+    ... )
+    >>> plan.effect, IndexPlan.from_json(plan.to_json()) == plan
+    ('Changes MEMORY.md: adds 1 line.', True)
     """
 
     store: str
@@ -80,7 +97,7 @@ class IndexPlan(DisplayMixin):
     @cached_property
     def digest_after(self) -> str:
         """SHA-256 of the index after the change."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        return digest_of(self.text.encode())
 
     @cached_property
     def digest(self) -> str:
@@ -90,6 +107,14 @@ class IndexPlan(DisplayMixin):
         for piece in wire.iter_json(content, KEYS, in_lines=False):
             hashed.update(piece.encode())
         return hashed.hexdigest()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of lines by action."""
+        counts = dict.fromkeys(_HEADINGS, 0)
+        for line in self.lines:
+            counts[line.action] = counts.get(line.action, 0) + 1
+        return counts
 
     @property
     def load_before(self) -> IndexLoad:
@@ -121,7 +146,7 @@ class IndexPlan(DisplayMixin):
             known = wire.fields_in(content, cls, KEYS)
             added = wire.added_fields(content, MARKER, KEYS[cls].values())
             plan = cls(**known, added_fields=added)
-            if len(plan.loads) != len(("before", "after")):
+            if len(plan.loads) != 2:
                 raise ValueError(f"loads has {len(plan.loads):,} entries")
         if plan.digest != content.get("digest"):
             raise PlanError(
@@ -134,7 +159,7 @@ class IndexPlan(DisplayMixin):
         """Effect of the plan, in a sentence."""
         if self.is_empty:
             return f"{self.index} needs no change."
-        return f"Changes {self.index}: {actions_in_words(_counts(self.lines))}."
+        return f"Changes {self.index}: {actions_in_words(self.counts)}."
 
     def sheet(self, name: str = "") -> TextPage:
         """Return the printed page, with the store under `name` as a person gave it."""
@@ -233,7 +258,7 @@ class IndexReceipt(DisplayMixin):
 
 def receipt_of_index(plan: IndexPlan, archive: str | None, now: datetime) -> IndexReceipt:
     """Return the receipt of a plan that was applied at a time."""
-    counts = _counts(plan.lines)
+    counts = plan.counts
     return IndexReceipt(
         digest=plan.digest,
         store=plan.store,
@@ -262,14 +287,6 @@ def actions_in_words(counts: Mapping[str, int]) -> str:
             things = "headings" if action == CLEARS else "lines"
             words.append(f"{action} {counted(count, things)}")
     return ", ".join(words) or "nothing to change"
-
-
-def _counts(lines: Iterable[IndexLine]) -> dict[str, int]:
-    """Return the number of lines by action."""
-    counts = dict.fromkeys(_HEADINGS, 0)
-    for line in lines:
-        counts[line.action] = counts.get(line.action, 0) + 1
-    return counts
 
 
 def _load_facts(loads: Sequence[IndexLoad]) -> list[tuple[str, str]]:

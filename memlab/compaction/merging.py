@@ -22,7 +22,7 @@ from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Source, read_consistent
 from memlab.sources.capabilities import require
 from memlab.sources.opening import SourceLike, open_source
-from memlab.sources.readers import Key, Reader, StepCallback, no_progress
+from memlab.sources.readers import Key, Reader, StepCallback, keys_in, no_progress
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.content_copies import digest_of
 from memlab.store.archive.index_versions import (
@@ -48,7 +48,7 @@ _FROM: Final = "from"
 _RELIES_ON: Final = "relies_on"
 
 
-class Fate(NamedTuple):
+class Outcome(NamedTuple):
     """What a merge does with a memory: its copy in the other folder, or the reason to stay."""
 
     copy: PlannedCopy | None
@@ -89,19 +89,11 @@ def read_other(other: Source) -> OtherFolder:
 
     def look(reader: Reader) -> OtherFolder:
         keys: dict[str, Key] = {}
-        for key, record in reader.records(_keys_of(reader)):
+        for key, record in reader.records(keys_in(reader)):
             keys.setdefault(content_digest(other, record), key)
         return OtherFolder(keys, intake.names_in_use())
 
     return read_consistent(other, look)
-
-
-def _keys_of(reader: Reader) -> list[Key]:
-    """Return the keys of all memories."""
-    keys: list[Key] = []
-    for rows in reader.batches(with_body=False):
-        keys += rows.table["key"].to_pylist()
-    return keys
 
 
 def content_digest(source: Source, record: bytes) -> str:
@@ -109,26 +101,26 @@ def content_digest(source: Source, record: bytes) -> str:
     return digest_of(source.content_for_digest(record)).hex()
 
 
-def fates_of(
+def outcomes_of(
     source: Source, records: Iterable[tuple[Key, bytes]], other: OtherFolder
-) -> Iterator[Fate]:
+) -> Iterator[Outcome]:
     """Yield what a merge does with each memory, in order."""
     intake = require(source, "intake")
     for key, record in records:
         stays = intake.reason_to_stay(record)
         digest = content_digest(source, record)
         if stays:
-            yield Fate(None, stays)
+            yield Outcome(None, stays)
         elif digest in other.keys:
             copy = PlannedCopy(
                 key=key, other_key=other.keys[digest], content=digest, is_copied=False
             )
-            yield Fate(copy, EQUAL)
+            yield Outcome(copy, EQUAL)
         elif str(key) in other.names:
-            yield Fate(None, NAME_IN_USE)
+            yield Outcome(None, NAME_IN_USE)
         else:
             copy = PlannedCopy(key=key, other_key=key, content=digest, is_copied=True)
-            yield Fate(copy, COPIED)
+            yield Outcome(copy, COPIED)
 
 
 def copy_into_other(change: PlannedChange, keys: Collection[Key]) -> None:
@@ -163,7 +155,9 @@ def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -
     """Copy what the other folder lacks, with its index lines, and note it in the archive there."""
     digest = change.plan.digest
     location = other.archive.location
-    narrowest = location._replace(narrowest=lambda: _narrowest_mode(change.source, other))
+    narrowest = location._replace(
+        narrowest=lambda: change.source.narrowest_mode() & other.narrowest_mode()
+    )
     with Archive(narrowest).changing(other.changing()) as both:
         there = StoreChange(
             source=other,
@@ -205,11 +199,6 @@ def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -
             for earlier_digest in earlier.digests:
                 there.archive.discard_pending(earlier_digest)
             change.watch("inserted there")
-
-
-def _narrowest_mode(source: Source, other: Source) -> int:
-    """Return the permissions that all files of two folders have in common."""
-    return source.narrowest_mode() & other.narrowest_mode()
 
 
 def _records_to_copy(
@@ -267,7 +256,9 @@ def _earlier_copies(change: PlannedChange, there: StoreChange, keys: Collection[
     A merge was interrupted if the archive of the first folder does not have it as applied.
     """
     applied = {entry.digest for entry in change.archive.entries() if entry.finished_at is not None}
-    found = _Earlier({}, [], None)
+    found: dict[Key, bytes] = {}
+    digests: list[str] = []
+    version: IndexVersion | None = None
     for entry in there.archive.entries():
         merge = merge_in(there.archive, entry)
         if merge is None or merge.origin != change.source.name or entry.digest in applied:
@@ -276,13 +267,13 @@ def _earlier_copies(change: PlannedChange, there: StoreChange, keys: Collection[
         current = dict(there.writer.records([key for key in records if key in keys]))
         for key, record in current.items():
             if there.writer.is_as_put_back(record, records[key]):
-                found.records[key] = records[key]
+                found[key] = records[key]
         if entry.digest != change.plan.digest:
-            found.digests.append(entry.digest)
-        if found.records:
-            version = next(iter(index_versions_in(there.archive, entry.digest).values()), None)
-            found = found._replace(version=version or found.version)
-    return found
+            digests.append(entry.digest)
+        if found:
+            versions = index_versions_in(there.archive, entry.digest)
+            version = next(iter(versions.values()), version)
+    return _Earlier(found, digests, version)
 
 
 def _joined(earlier: IndexVersion | None, made: Sequence[IndexVersion]) -> Sequence[IndexVersion]:
@@ -374,7 +365,7 @@ def take_out_copies(
     source : Source
         The folder that the memories came from. It has them again.
     into, digest : str
-        The other folder, and the digest of the plan.
+        The path of the other folder, and the whole digest of the plan.
     keys : collection of Key, optional
         Only these; by default all.
     watch : callable, optional
@@ -386,11 +377,11 @@ def take_out_copies(
     own = read_consistent(
         source,
         lambda reader: {
-            key: content_digest(source, record) for key, record in reader.records(_keys_of(reader))
+            key: content_digest(source, record) for key, record in reader.records(keys_in(reader))
         },
     )
     with other.archive.writing() as archive:
-        entry = next((entry for entry in archive.entries() if entry.digest == digest), None)
+        entry = archive.find_entry(digest)
         if entry is None or merge_in(archive, entry) is None:
             return TakenOut()
         copies = dict(archive.records(entry))
@@ -430,17 +421,6 @@ def _relied_on_by_others(archive: OpenArchive, digest: str) -> set[str]:
         if merge is not None and entry.digest != digest:
             keys.update(merge.relies_on)
     return keys
-
-
-def stay_in_words(keys: Sequence[Key], into: str) -> str:
-    """Return a sentence about copies that stay in the other folder; empty for none."""
-    if not keys:
-        return ""
-    verb = "stays" if len(keys) == 1 else "stay"
-    return (
-        f"{counted(len(keys))} {verb} in {into}, changed since or needed by another merge: "
-        f"{some_of(keys)}"
-    )
 
 
 def finish_words(source: Source, digest: str, restored: int, error: Exception) -> str:

@@ -18,7 +18,7 @@ from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.applier import entries_of
-from memlab.compaction.merging import fates_of, open_other, read_other
+from memlab.compaction.merging import open_other, outcomes_of, read_other
 from memlab.compaction.plans import KeptMemory, LeftMemory, Plan, PlannedLink, PlannedMemory
 from memlab.compaction.wire import as_data, some_of
 from memlab.errors import ChangedWhileReadError, PlanError
@@ -84,7 +84,7 @@ def plan(  # noqa: PLR0913 - what is asked of a store
     source : str, Path, SqliteMemoryStore or Source
         A store's file, its URL, or an open store.
     policy : Policy
-        The retention policy. Leave it out if `ids` is given.
+        The retention policy. Leave it out if `ids` or `into` is given.
     ids : collection of str, optional
         The ids of the memories to delete or retire, instead of a policy. All others stay as they
         are.
@@ -236,12 +236,12 @@ def _plan_merge(store: SourceLike, into: SourceLike, now: datetime, watch: StepC
         watch("read")
         columns = _columns_of(frame)
         keys = _taken(columns[col.KEY], np.arange(len(frame)))
-        fates = list(fates_of(source, reader.records(keys), seen))
-        if len(fates) < len(keys):
+        outcomes = list(outcomes_of(source, reader.records(keys), seen))
+        if len(outcomes) < len(keys):
             raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
-        leaves = np.array([fate.copy is not None for fate in fates], dtype=bool)
-        reasons = sorted({fate.reason for fate in fates})
-        codes = np.array([reasons.index(fate.reason) for fate in fates], dtype=np.intp)
+        leaves = np.array([outcome.copy is not None for outcome in outcomes], dtype=bool)
+        reasons = sorted({outcome.reason for outcome in outcomes})
+        codes = np.array([reasons.index(outcome.reason) for outcome in outcomes], dtype=np.intp)
         decision = Decision(~leaves, codes, reasons)
         watch("decided")
         kept = np.flatnonzero(~leaves & columns[col.PRUNABLE])
@@ -256,11 +256,11 @@ def _plan_merge(store: SourceLike, into: SourceLike, now: datetime, watch: StepC
             groups=_groups_of(columns, decision, _labels_of(frame), deleted=leaves),
             memories=tuple(_planned(reader, source, columns, np.flatnonzero(leaves), decision)),
             kept=tuple(map(KeptMemory, kept_keys, kept_ids, fingerprints)),
-            copies=tuple(fate.copy for fate in fates if fate.copy is not None),
+            copies=tuple(outcome.copy for outcome in outcomes if outcome.copy is not None),
             left=tuple(
-                LeftMemory(key, fate.reason)
-                for key, fate in zip(keys, fates, strict=True)
-                if fate.copy is None
+                LeftMemory(key, outcome.reason)
+                for key, outcome in zip(keys, outcomes, strict=True)
+                if outcome.copy is None
             ),
         )
 

@@ -20,7 +20,6 @@ from memlab.compaction.merging import (
     TakenOut,
     finish_words,
     merge_in,
-    stay_in_words,
     take_out_copies,
     target_of,
 )
@@ -98,7 +97,14 @@ class Restored:
 
     def stay_in_words(self) -> str:
         """Return a sentence about copies that stay in the other folder; empty for none."""
-        return stay_in_words(self.stay_there, self.other)
+        if not self.stay_there:
+            return ""
+        count = len(self.stay_there)
+        verb = "stays" if count == 1 else "stay"
+        return (
+            f"{counted(count)} {verb} in {self.other}, changed since or needed by another merge: "
+            f"{some_of(self.stay_there)}"
+        )
 
     @property
     def index_note(self) -> str:
@@ -118,10 +124,11 @@ def restore(
     """Restore archived memories: the same bytes at the same position.
 
     For a plan that superseded or retired memories, load them again and retire again those that it
-    returned; such memories never left the store. A memory that is in the store as it was archived
-    is skipped, so a second call restores 0. Rows of other tables that belonged to a memory are
-    restored with it. An error means that nothing was changed, unless its message says what was
-    changed and what to do next.
+    returned; such memories never left the store. For a plan of :func:`memlab.plan_index`, restore
+    the index and keep what somebody else wrote since. For a merge, also take the copies out of the
+    other folder. A memory that is in the store as it was archived is skipped, so a second call
+    restores 0. Rows of other tables that belonged to a memory are restored with it. An error means
+    that nothing was changed, unless its message says what was changed and what to do next.
 
     Parameters
     ----------
@@ -138,7 +145,8 @@ def restore(
         default.
     watch : callable, optional
         Progress callback, as in :func:`apply`. The steps are "locked", "checked", "inserted",
-        "verified", "committed" and "recorded".
+        "verified", "committed" and "recorded"; for a merge also "taken out there", "committed
+        there" and "forgotten there".
 
     Returns
     -------
@@ -204,7 +212,7 @@ def _undo_merge_from_other(request: "_Request", digest: str, merge: Merge) -> Re
     other = request.source.name
     origin = open_to_restore(merge.origin, digest)
     has_plan = origin.archive.exists and origin.archive.read(
-        lambda archive: any(entry.digest == digest for entry in archive.entries())
+        lambda archive: archive.find_entry(digest) is not None
     )
     if has_plan:
         origin.archive.check()

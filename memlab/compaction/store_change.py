@@ -4,11 +4,12 @@ Applying, restoring, superseding, retiring and recovering each hold a :class:`St
 store is locked and its archive is open.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 from memlab import errors
 from memlab.compaction.index_plans import IndexPlan
@@ -20,6 +21,8 @@ from memlab.store.archive.index_versions import digest_of
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Entry
 from memlab.text import counted
+
+AnyPlan = TypeVar("AnyPlan", Plan, IndexPlan)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class StoreChange:
         With `forget`, discard those that were interrupted before any change. See
         :meth:`OpenArchive.reconcile_interrupted`.
         """
-        is_done = partial(is_superseded, self.writer, self.source, self.archive)
+        is_done = partial(is_in_effect, self.writer, self.source, self.archive)
         return self.archive.reconcile_interrupted(
             self.writer.records, at=self.now, is_done=is_done, forget=forget
         )
@@ -132,17 +135,8 @@ def plan_in(archive: OpenArchive, entry: Entry) -> Plan:
 
     Raise ArchiveError if its text cannot be read or belongs to another plan.
     """
-    name = f"plan {entry.digest[:12]} in {archive.path}"
-    try:
-        rows_of = partial(archive.plan_rows, entry)
-        plan = Plan.from_json(archive.plan_text(entry), rows_of=rows_of)
-    except errors.PlanError as error:
-        raise errors.ArchiveError(f"{name} cannot be read: {error}") from error
-    if plan.digest != entry.digest:
-        raise errors.ArchiveError(
-            f"{name} is another one, {plan.digest[:12]}; restore a backup of it"
-        )
-    return plan
+    rows_of = partial(archive.plan_rows, entry)
+    return _read_plan(archive, entry, partial(Plan.from_json, rows_of=rows_of))
 
 
 def index_plan_in(archive: OpenArchive, entry: Entry) -> IndexPlan:
@@ -150,9 +144,16 @@ def index_plan_in(archive: OpenArchive, entry: Entry) -> IndexPlan:
 
     Raise ArchiveError if its text cannot be read or belongs to another plan.
     """
+    return _read_plan(archive, entry, IndexPlan.from_json)
+
+
+def _read_plan(
+    archive: OpenArchive, entry: Entry, parse: Callable[[str | bytes], AnyPlan]
+) -> AnyPlan:
+    """Parse the plan of an archive entry; raise ArchiveError if it is unreadable or another one."""
     name = f"plan {entry.digest[:12]} in {archive.path}"
     try:
-        plan = IndexPlan.from_json(archive.plan_text(entry))
+        plan = parse(archive.plan_text(entry))
     except errors.PlanError as error:
         raise errors.ArchiveError(f"{name} cannot be read: {error}") from error
     if plan.digest != entry.digest:
@@ -177,14 +178,12 @@ def _is_mended(source: Source, archive: OpenArchive, entry: Entry) -> bool | Non
     return False if digest == plan.digest_before else None
 
 
-def is_superseded(
-    reader: Reader, source: Source, archive: OpenArchive, entry: Entry
-) -> bool | None:
-    """Return whether a store shows that a plan superseded or retired its memories.
+def is_in_effect(reader: Reader, source: Source, archive: OpenArchive, entry: Entry) -> bool | None:
+    """Return whether a store shows the change of a plan that deletes no memories.
 
-    For a plan that changed an index, return whether the index shows that. Return None if this
-    cannot be decided: the plan cannot be read, it supersedes memories and not all of them are
-    superseded, or somebody edited the index since.
+    Such a plan superseded or retired memories, or changed the index. Return None if this cannot be
+    decided: the plan cannot be read, not all memories that it supersedes are superseded, or
+    somebody edited the index since.
     """
     if entry.mends:
         return _is_mended(source, archive, entry)

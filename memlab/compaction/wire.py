@@ -409,6 +409,8 @@ def in_words(policy: Mapping[str, Any]) -> str:
     return words
 
 
+_WITHOUT_NAME: Final = ("recent", "merge")
+"""Policies that ``compact`` takes by an option of their own, without ``--policy``."""
 _MOST_IDS: Final = 20
 """Number of ids that are shown as options; a plan lists all memories below."""
 
@@ -420,9 +422,7 @@ def _as_options(name: str, policy: Mapping[str, Any]) -> str:
         options = chain.from_iterable(("--id", str(key)) for key in ids[:_MOST_IDS])
         hidden = len(ids) - _MOST_IDS
         return in_shell(*options) + (f" and {hidden:,} more" if hidden > 0 else "")
-    if name == "merge":
-        return in_shell("--into", str(policy.get("into", "")))
-    words = [] if name == "recent" else ["--policy", name]
+    words = [] if name in _WITHOUT_NAME else ["--policy", name]
     for key, (option, default) in OPTIONS[name].items():
         value = policy.get(key, default)
         if value == default:

@@ -23,9 +23,10 @@ from memlab.evidence.past import BY_OTHERS, Deletion, exclude_archived, load_del
 from memlab.evidence.reads import Log, reads_in
 from memlab.evidence.references import find_references
 from memlab.evidence.store_history import StoreHistory
-from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
+from memlab.frame.fields import retired_rows
 from memlab.frame.labelling import LoadOptions
 from memlab.frame.loading import frame_of, load
+from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.archived import open_archived
 from memlab.sources.base import Source, read_consistent
 from memlab.sources.capabilities import Loss, RecordedSearch, is_index_lost

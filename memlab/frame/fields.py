@@ -13,7 +13,13 @@ import pyarrow.compute as pc
 
 from memlab import columns as c
 from memlab.clock import moment_and_zone
-from memlab.items import REJECTED_PATH_TAG, MemoryKind, is_load_bearing_stored, readable_strings_of
+from memlab.items import (
+    CHARS_PER_TOKEN,
+    REJECTED_PATH_TAG,
+    MemoryKind,
+    is_load_bearing_stored,
+    readable_strings_of,
+)
 from memlab.lazy import import_extra
 from memlab.sources.readers import Fault
 from memlab.sources.tables import MOMENT, as_numbers, of_numbers
@@ -207,7 +213,6 @@ def _parsed_by_arrow(texts: Any, kind: Any) -> Any | None:
 
 CountTokens = Callable[[str], int]
 
-CHARS_PER_TOKEN = 4
 ESTIMATE_RULE = f"estimate: characters / {CHARS_PER_TOKEN}, rounded up"
 
 

@@ -14,7 +14,7 @@ from memlab import columns as c
 from memlab.arguments import expect, texts
 from memlab.errors import BadRowError
 from memlab.frame import fields
-from memlab.items import REJECTED_PATH_TAG
+from memlab.items import CHARS_PER_TOKEN, REJECTED_PATH_TAG
 from memlab.sources.base import read_consistent
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source
 from memlab.sources.readers import Fault, Reader, Rows
@@ -217,7 +217,7 @@ def _read(
         "created_at", table["created_at"], faults
     )
     if counter is None:
-        values[c.TOKENS] = -(-_chars_at_start(table) // fields.CHARS_PER_TOKEN)
+        values[c.TOKENS] = -(-_chars_at_start(table) // CHARS_PER_TOKEN)
     else:
         values[c.TOKENS] = np.array(_count_tokens(table, counter), dtype=np.int64)
     return values, without_zone

@@ -10,9 +10,10 @@ import numpy as np
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.frame.fields import CHARS_PER_TOKEN, Arrays, Ints
+from memlab.frame.fields import Arrays, Ints
 from memlab.growth.context import LEAST, largest_start, loaded_at_start
 from memlab.growth.summary import StoreSummary
+from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.base import Source, has_past, knows_losses
 from memlab.sources.opening import settings_of
 from memlab.text import command, counted

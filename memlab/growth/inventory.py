@@ -10,9 +10,10 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect
 from memlab.errors import MemlabError, StoreError
-from memlab.frame.fields import CHARS_PER_TOKEN, arrays_of
+from memlab.frame.fields import arrays_of
 from memlab.frame.loading import load
 from memlab.growth.context import largest_start
+from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.checkouts import Project
 from memlab.sources.kinship import Kinship, contents_of, kinships_among
 from memlab.sources.kinship import table_of as kinship_table

@@ -13,7 +13,6 @@ from memlab.arguments import whole_number
 from memlab.clock import moment_or_now
 from memlab.errors import ArchiveError
 from memlab.frame.fields import (
-    CHARS_PER_TOKEN,
     ESTIMATE_RULE,
     Arrays,
     arrays_of,
@@ -22,7 +21,7 @@ from memlab.frame.fields import (
 )
 from memlab.growth import context
 from memlab.growth.context import Boot
-from memlab.items import Size
+from memlab.items import CHARS_PER_TOKEN, Size
 from memlab.text import DisplayMixin, Table, TextPage, counted, zoneless_in_words
 
 if TYPE_CHECKING:

@@ -71,7 +71,19 @@ class IndexLine(NamedTuple):
 
 
 class IndexLoad(NamedTuple):
-    """Numbers of memories: in the folder, in the index and loaded at start; and loaded tokens."""
+    """What a start loads of an index.
+
+    Attributes
+    ----------
+    files : int
+        Number of memories in the folder.
+    named : int
+        How many of them the index names.
+    loaded : int
+        How many of these have a line in the part that a start loads.
+    tokens : int
+        Estimated number of tokens of that part.
+    """
 
     files: int
     named: int

@@ -6,18 +6,18 @@ so that a named pipe or a device cannot block.
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from memlab.files import ordinary_file
+
 _LARGEST: Final = 2**20
 """Maximum size in bytes of a file of git that is read."""
 _MOST_WORKTREES: Final = 1_000
 """Maximum number of worktrees of a repository that are looked at."""
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 _SECTION: Final = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
 _URL: Final = re.compile(r"\s*url\s*=\s*(?P<value>.*)", re.IGNORECASE)
@@ -132,12 +132,8 @@ def _repository_of(git: Path) -> Path | None:
 
 def _text_in(path: Path) -> str:
     """Return the text of a regular file; empty if it cannot be read or is too large."""
-    with suppress(OSError, ValueError):
-        handle = os.open(path, _READ)
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(handle)
-            if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST:
-                return file.read(_LARGEST).decode(errors="replace")
+    with suppress(OSError, ValueError), ordinary_file(path, most=_LARGEST) as file:
+        return file.read(_LARGEST).decode(errors="replace")
     return ""
 
 

@@ -19,7 +19,7 @@ from memlab.errors import MemlabError
 from memlab.sources.base import Source, read_consistent
 from memlab.sources.checkouts import Project, worktrees_of
 from memlab.sources.folder.files import Folder, opened_folder
-from memlab.sources.readers import Key, Reader
+from memlab.sources.readers import Reader, keys_in
 from memlab.store.archive.content_copies import digest_of
 from memlab.text import Table
 
@@ -100,18 +100,10 @@ def _sizes_by_digest(source: Source) -> dict[str, int]:
 
 def _contents(source: Source, reader: Reader) -> Iterator[bytes]:
     """Yield the content of each prunable memory that has a text."""
-    for _, record in reader.records(_keys(reader)):
+    for _, record in reader.records(keys_in(reader)):
         is_load_bearing = source.is_load_bearing(source.facts_of(record), if_invalid=True)
         if not is_load_bearing and not source.is_empty(record):
             yield source.content_for_digest(record)
-
-
-def _keys(reader: Reader) -> list[Key]:
-    """Return the keys of all memories."""
-    keys: list[Key] = []
-    for rows in reader.batches(with_body=False):
-        keys += rows.table["key"].to_pylist()
-    return keys
 
 
 def kinships_among(
@@ -264,7 +256,7 @@ def kinships_of(source: Source) -> Sequence[Kinship]:
     siblings = source.siblings()
     if not siblings:
         return ()
-    if read_consistent(source, lambda reader: not _keys(reader)):
+    if read_consistent(source, lambda reader: not keys_in(reader)):
         return ()
     own = _sizes_by_digest(source)
     contents: dict[str, Collection[str]] = {source.name: own.keys()}

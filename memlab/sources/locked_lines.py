@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_SH, flock
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from memlab.errors import StoreError
 from memlab.files import limit_like, ordinary_file, write_whole
@@ -18,11 +18,12 @@ from memlab.store.archive.location import archive_path
 from memlab.store.records import encoded, with_place, without_place
 from memlab.store.shapes import anything, fields, integer, text
 
-_LONGEST_LINE = 2**24
+_LONGEST_LINE: Final = 2**24
+"""Maximum number of bytes of a first line that is looked at."""
 
 
 class LockedLines(FileSource):
-    """A text file that is read whole, and replaced whole, while it is locked (``flock``).
+    r"""A text file that is read whole, and replaced whole, while it is locked (``flock``).
 
     The agent must lock the file for each write too, and open it again if it was replaced. A record
     has the fields of its memory, the ``line`` and its ``place`` among the lines.
@@ -31,6 +32,24 @@ class LockedLines(FileSource):
     ----------
     key_field : str
         The field that is the key of a memory.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> class Notes(LockedLines):
+    ...     scheme = "notes"
+    ...     endings = (".jsonl",)
+    ...
+    ...     @classmethod
+    ...     def fields_in(cls, line):
+    ...         memory = json.loads(line)
+    ...         fields({"id": text, "title": text})(memory)
+    ...         return memory
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "notes.jsonl")
+    ...     _ = path.write_text('{"id": "m1", "title": "Use make"}\n')
+    ...     Notes.recognise(path, {}) == path
+    True
     """
 
     key_field: ClassVar[str] = "id"

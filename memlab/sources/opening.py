@@ -128,6 +128,12 @@ def system_named(scheme: str) -> System | None:
     return installed_system(scheme)
 
 
+def _system_in(name: str) -> System | None:
+    """Return the system whose scheme a store's name begins with; None if it begins with none."""
+    scheme, colon, _ = name.partition(":")
+    return system_named(scheme) if colon else None
+
+
 def all_systems() -> tuple[System, ...]:
     """Return memlab's own systems and those of installed packages; broken ones are left out."""
     from memlab.sources.installed import installed_systems
@@ -178,12 +184,12 @@ def open_source(where: SourceLike, *, noted: str = "") -> Source:
     if not isinstance(where, str | PathLike):
         raise refusal(where, "store", call="memlab", name="source")
     text = fspath(where)
-    scheme, colon, rest = text.partition(":")
-    system = system_named(scheme) if colon else None
+    scheme, _, rest = text.partition(":")
+    system = _system_in(text)
     if "://" not in text:
         stat_store(Path(text if system is None else rest))
     elif system is None:
-        known = [name for each in all_systems() for name in each.schemes]
+        known = [name for system in all_systems() for name in system.schemes]
         raise MemlabError(
             f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(known)}"
         )
@@ -391,8 +397,7 @@ def is_store(path: Path) -> bool:
 
 def is_named_by_scheme(name: str) -> bool:
     """Return whether a name is a path with a known scheme, such as ``odek:FOLDER``."""
-    scheme, colon, _ = name.partition(":")
-    return bool(colon) and "://" not in name and system_named(scheme) is not None
+    return "://" not in name and _system_in(name) is not None
 
 
 def start_words(name: str) -> str:
@@ -406,8 +411,7 @@ def start_words(name: str) -> str:
 
 def _system_of(name: str) -> System:
     """Return the system of a store by the scheme of its name or by its usual path."""
-    scheme, colon, _ = name.partition(":")
-    system = system_named(scheme) if colon else None
+    system = _system_in(name)
     if system is not None:
         return system
     path = PurePath(name)
@@ -425,10 +429,9 @@ def can_delete_from(name: str) -> bool:
     >>> can_delete_from("claude-mem:claude-mem.db"), can_delete_from("memory.db")
     (False, True)
     """
-    scheme, colon, _ = name.partition(":")
-    if not colon or system_named(scheme) is None:
+    if _system_in(name) is None:
         return True
-    return not made_by(scheme, name).read_only_reason
+    return not made_by(name.partition(":")[0], name).read_only_reason
 
 
 def is_searched(name: str) -> bool:
@@ -437,8 +440,7 @@ def is_searched(name: str) -> bool:
     >>> is_searched("openclaw:workspace"), is_searched("claude:memory"), is_searched("memory.db")
     (True, False, False)
     """
-    scheme, colon, _ = name.partition(":")
-    system = system_named(scheme) if colon else None
+    system = _system_in(name)
     return system is not None and system.kind.index_type is None
 
 

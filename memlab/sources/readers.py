@@ -156,6 +156,14 @@ class Reader(ABC):
         return ()
 
 
+def keys_in(reader: Reader) -> list[Key]:
+    """Return the keys of all memories, in order of insertion."""
+    keys: list[Key] = []
+    for rows in reader.batches(with_body=False):
+        keys += rows.table["key"].to_pylist()
+    return keys
+
+
 class Writer(Reader):
     """A source that is open for a change. A system implements :meth:`_delete` and :meth:`_insert`.
 

@@ -10,7 +10,14 @@ _PACKAGE: Final = "memlab.systems"
 
 
 class System(NamedTuple):
-    """A system whose stores memlab reads. Its modules are imported when they are needed."""
+    """A system whose stores memlab reads. Its modules are imported when they are needed.
+
+    Examples
+    --------
+    >>> system = System("JSON lines", ("lines",), "my_package.lines:Lines", start="boot context")
+    >>> system.schemes
+    ('lines',)
+    """
 
     what: str
     """Name of its kind of store."""

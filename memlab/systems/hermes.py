@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import ordinary_file
+from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.base import About, FileSource, Trouble, WholeReader
 from memlab.sources.capabilities import StartLimit
 from memlab.sources.readers import Key, Reader
@@ -37,8 +38,6 @@ _SETTINGS: Final = {NOTES: "memory_char_limit", USER: "user_char_limit"}
 _CONFIGURATION: Final = "config.yaml"
 _HOME: Final = ".hermes"
 _MEMORIES: Final = "memories"
-_CHARS_PER_TOKEN: Final = 4
-"""The estimate of :data:`memlab.frame.fields.CHARS_PER_TOKEN`."""
 _LARGEST: Final = 2**24
 """Maximum size in bytes of a file that is read."""
 _RECORD: Final = fields({"key": text, "file": text, "text": text, "place": integer(0)})
@@ -203,7 +202,7 @@ class Hermes(FileSource):
             f"{notes:,} characters of {NOTES}, Hermes' {_SETTINGS[NOTES]}, and the {user:,} of "
             f"{USER}"
         )
-        return StartLimit((notes + user) // _CHARS_PER_TOKEN, words)
+        return StartLimit((notes + user) // CHARS_PER_TOKEN, words)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of characters of each existing file, as Hermes counts them."""

@@ -174,6 +174,10 @@ class OpenArchive:
         more = f" and {hidden:,} more" if hidden > 0 else ""
         return f"{self.path} is damaged: {named}{more}"
 
+    def find_entry(self, digest: str) -> Entry | None:
+        """Return the deletion with this whole digest; None if there is none."""
+        return next((entry for entry in self.entries() if entry.digest == digest), None)
+
     def entry(self, digest: str) -> Entry:
         """Return the deletion whose digest begins with `digest`.
 

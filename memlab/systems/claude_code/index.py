@@ -502,6 +502,29 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def line_end(raw: bytes) -> str:
+    """Return the line end that an index uses."""
+    return "\r\n" if b"\r\n" in raw else "\n"
+
+
+def joined(parts: Sequence[str], *, like: bytes) -> str:
+    r"""Return lines or blocks as a text, with a line end after the last one if `like` has one.
+
+    >>> joined(["- a", "- b"], like=b"- c\r\n- d")
+    '- a\r\n- b'
+    """
+    if not parts:
+        return ""
+    end = line_end(like)
+    *above, last = parts
+    ended = [part if part.endswith("\n") else part + end for part in above]
+    if like and not like.endswith(b"\n"):
+        last = re.sub(r"\r?\n\Z", "", last)
+    elif not last.endswith("\n"):
+        last += end
+    return "".join([*ended, last])
+
+
 def _continues(line: str) -> bool:
     """Return whether a line continues the entry above it."""
     is_indented = line[0] in " \t" and bool(line.strip())
@@ -740,7 +763,7 @@ class _Draft:
         self._digests = [digest_of(encoded(line)) for line in self._lines]
         self._counts = Counter(self._digests)
         self._bare: list[str | None] = [self._bare_of(line) for line in self._lines]
-        self._end = "\r\n" if any(line.endswith("\r\n") for line in self._lines) else "\n"
+        self._end = line_end(raw)
 
     @property
     def raw(self) -> bytes:

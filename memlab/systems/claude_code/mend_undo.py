@@ -3,24 +3,24 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
-from typing import NamedTuple
 
+from memlab.sources.capabilities import IndexUndone
 from memlab.systems.claude_code import markdown
-from memlab.systems.claude_code.index import Block, MemoryIndex, encoded, lines_of
+from memlab.systems.claude_code.index import (
+    Block,
+    MemoryIndex,
+    encoded,
+    joined,
+    line_end,
+    lines_of,
+)
 from memlab.systems.claude_code.markdown import FileNames
 
 Occurrence = tuple[str, int]
 """The text of a block, and how many blocks above it have the same text."""
 
 
-class TakenBack(NamedTuple):
-    """An index without a mend, and the lines of it that somebody edited since and that stay."""
-
-    data: bytes
-    stays: tuple[str, ...]
-
-
-def take_back_mend(before: bytes, made: bytes, now: bytes, names: FileNames) -> TakenBack:
+def take_back_mend(before: bytes | None, made: bytes, now: bytes, names: FileNames) -> IndexUndone:
     r"""Return the current index without the mend that changed `before` to `made`.
 
     Lines that the mend added are removed unless they were edited. Lines that it removed return
@@ -29,8 +29,10 @@ def take_back_mend(before: bytes, made: bytes, now: bytes, names: FileNames) -> 
 
     Parameters
     ----------
-    before, made : bytes
-        The index before and after the mend.
+    before : bytes or None
+        The index before the mend; None if there was no file.
+    made : bytes
+        The index after the mend.
     now : bytes
         The index as it is.
     names : FileNames
@@ -45,8 +47,8 @@ def take_back_mend(before: bytes, made: bytes, now: bytes, names: FileNames) -> 
     b'- [A](a.md)\n- by hand\n'
     """
     if now == made:
-        return TakenBack(before, ())
-    old = _nonblank(before)
+        return IndexUndone(before, ())
+    old = _nonblank(before or b"")
     new = _nonblank(made)
     added = _texts(new) - _texts(old)
     removed = _texts(old) - _texts(new)
@@ -54,7 +56,7 @@ def take_back_mend(before: bytes, made: bytes, now: bytes, names: FileNames) -> 
     stays = draft.remove(added, new, names)
     stays += draft.insert(removed, old)
     draft.reorder(_entries(old, names), _entries(new, names), names)
-    return TakenBack(draft.raw, tuple(sorted(set(stays))))
+    return IndexUndone(draft.raw, tuple(sorted(set(stays))))
 
 
 class _Draft:
@@ -63,16 +65,12 @@ class _Draft:
     def __init__(self, now: bytes) -> None:
         self._now = MemoryIndex(now)
         self._texts = [block.text for block in self._now.blocks]
-        self._end = "\r\n" if b"\r\n" in now else "\n"
-        self._had_end = not now or now.endswith(b"\n")
+        self._end = line_end(now)
 
     @property
     def raw(self) -> bytes:
         """The index as bytes."""
-        ended = [text if text.endswith("\n") else text + self._end for text in self._texts]
-        if ended and not self._had_end:
-            ended[-1] = ended[-1].removesuffix("\n").removesuffix("\r")
-        return encoded("".join(ended))
+        return encoded(joined(self._texts, like=self._now.raw))
 
     def remove(self, added: Counter[str], made: Iterable[Block], names: FileNames) -> list[str]:
         """Remove the added blocks that are unchanged; return the lines that were edited instead.

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from unicodedata import category
 
 from memlab.errors import PlanError
+from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.capabilities import (
     ADDS,
     CLEARS,
@@ -37,6 +38,7 @@ from memlab.systems.claude_code.index import (
     find_empty_headings,
     insert_entries,
     is_heading,
+    joined,
     lines_of,
 )
 from memlab.systems.claude_code.line_style import (
@@ -51,8 +53,8 @@ from memlab.systems.claude_code.view import FolderView
 
 _LONGEST_SHOWN: Final = 200
 """Maximum number of characters of a line in a plan."""
-_CHARS_PER_TOKEN: Final = 4
-"""The estimate of :data:`memlab.frame.fields.CHARS_PER_TOKEN`."""
+_LONGEST_UNCERTAIN: Final = 20
+"""Number of characters up to which a part of a line does not identify the line."""
 _TABLE_RULE: Final = re.compile(r"[ \t]*\|?[ \t:|-]*-[ \t:|-]*\r?\n?\Z")
 
 
@@ -139,7 +141,7 @@ def load_of(view: FolderView) -> IndexLoad:
         named.add(name)
         if any(block.state is State.LOADED for block in blocks):
             loaded.add(name)
-    tokens = -(-len(readable(view.index.loaded)) // _CHARS_PER_TOKEN)
+    tokens = -(-len(readable(view.index.loaded)) // CHARS_PER_TOKEN)
     return IndexLoad(files=len(memories), named=len(named), loaded=len(loaded), tokens=tokens)
 
 
@@ -211,21 +213,7 @@ def _merged(old: bytes, now: bytes, view: FolderView) -> bytes:
         merged += kept[start:end]
         if change != "equal":
             merged += new[first:last]
-    return _joined(merged, like=now or old)
-
-
-def _joined(lines: Sequence[str], *, like: bytes) -> bytes:
-    """Return lines as a file, each with a line end but for the last, which is as in `like`."""
-    end = _line_end(like)
-    ended = [line if line.endswith("\n") else f"{line}{end}" for line in lines]
-    if ended and like and not like.endswith(b"\n"):
-        ended[-1] = ended[-1].rstrip("\r\n")
-    return encoded("".join(ended))
-
-
-def _line_end(raw: bytes) -> str:
-    """Return the line end that an index uses."""
-    return "\r\n" if b"\r\n" in raw else "\n"
+    return encoded(joined(merged, like=now or old))
 
 
 # Dead lines
@@ -248,11 +236,11 @@ def _without_dead(view: FolderView) -> _Step:
             lines.append(_line(STAYS, block, dead[0], reason))
         else:
             removed[number] = _line(REMOVES, block, dead[0], "its file is gone")
-    lines += removed.values()
+    lines = sorted([*lines, *removed.values()], key=lambda line: line.number)
     if not removed:
-        return _Step(index.raw, lines[::-1])
+        return _Step(index.raw, lines)
     kept = [block.text for number, block in enumerate(index.blocks) if number not in removed]
-    return _Step(_without_new_head(kept, index), sorted(lines, key=lambda line: line.number))
+    return _Step(_without_new_head(kept, index), lines)
 
 
 def _dead_links(index: MemoryIndex, block: Block, names: FileNames) -> list[str]:
@@ -317,9 +305,7 @@ def _has_children(index: MemoryIndex, number: int, removed: Collection[int]) -> 
 
 def _without_new_head(texts: Sequence[str], index: MemoryIndex) -> bytes:
     """Return blocks as a file; a blank first line prevents that they begin with front matter."""
-    text = "".join(texts)
-    if not index.raw.endswith(b"\n"):  # the last line has no line end, so the new one has none
-        text = text.removesuffix("\n").removesuffix("\r")
+    text = joined(texts, like=index.raw)
     had_head = markdown.read_front_matter(index.raw.decode()).text_at
     if markdown.read_front_matter(text).text_at and not had_head:
         text = f"\n{text}"
@@ -444,13 +430,8 @@ def _is_visible(block: Block) -> bool:
 def _inserted(index: MemoryIndex, at: int, new: Sequence[str]) -> bytes:
     """Return an index with new lines before the line number `at`, from 0."""
     lines = lines_of(index.raw)
-    end = _line_end(index.raw)
-    if at and not lines[at - 1].endswith("\n"):
-        lines[at - 1] += end
-    lines[at:at] = [line + end for line in new]
-    had_end = not index.raw or index.raw.endswith(b"\n")
-    text = "".join(lines)
-    return encoded(text if had_end else text.removesuffix(end))
+    lines[at:at] = new
+    return encoded(joined(lines, like=index.raw))
 
 
 def _top_of(index: MemoryIndex) -> int:
@@ -595,11 +576,11 @@ def _reordered(view: FolderView, reads: Mapping[str, int]) -> _Step:
     return _Step(raw, list(_moves(before, after, view, reads)))
 
 
-def _movable(view: FolderView) -> dict[tuple[int, int, bool], list[int]]:
-    """Return the blocks that may change places with each other, by section, indent and kind."""
+def _movable(view: FolderView) -> dict[tuple[int, bool], list[int]]:
+    """Return the blocks that may change places, by section and whether they are table rows."""
     index = view.index
     blocks = index.blocks
-    groups: dict[tuple[int, int, bool], list[int]] = {}
+    groups: dict[tuple[int, bool], list[int]] = {}
     for section, (first, last) in enumerate(_sections(index)):
         for number in range(first, last):
             block = blocks[number]
@@ -609,7 +590,7 @@ def _movable(view: FolderView) -> dict[tuple[int, int, bool], list[int]]:
             is_fixed = is_ordered(block.text) or index.is_code(block.number)
             if block.is_entry and is_memory and is_alone and not is_fixed and block.indent == 0:
                 is_row = block.text.startswith("|")
-                groups.setdefault((section, block.indent, is_row), []).append(number)
+                groups.setdefault((section, is_row), []).append(number)
     return groups
 
 
@@ -720,19 +701,17 @@ def _check_mended(view: FolderView, after: FolderView, lines: Sequence[IndexLine
     missing = _texts_of(view.index.blocks) - _texts_of(after.index.blocks)
     if not _is_covered(missing, removed):
         faults.append("other lines would change")
-    hidden = _hidden(view.index) - _hidden(after.index)
-    is_more_hidden = _hidden(after.index).total() > _hidden(view.index).total()
-    if hidden or (is_more_hidden and not _restores(lines)):
+    hidden_before = _hidden(view.index)
+    hidden_after = _hidden(after.index)
+    restores = any(line.action == RESTORES for line in lines)
+    is_more_hidden = hidden_after.total() > hidden_before.total()
+    if hidden_before - hidden_after or (is_more_hidden and not restores):
         faults.append("a comment or the front matter would change")
     if faults:
         raise PlanError(
             f"{INDEX} in {view.folder} cannot be mended line by line ({faults[0]}); nothing was "
             "planned: mend it by hand"
         )
-
-
-def _restores(lines: Iterable[IndexLine]) -> bool:
-    return any(line.action == RESTORES for line in lines)
 
 
 def _texts_of(blocks: Iterable[Block]) -> Counter[str]:
@@ -752,10 +731,10 @@ def _is_covered(missing: Counter[str], removed: Counter[str]) -> bool:
 
 
 def _is_part(line: str, parts: Counter[str], count: int) -> bool:
-    """Return whether a line is in removed blocks so often; a plan cuts long blocks."""
+    """Return whether a line is in removed blocks so often, or begins with a part that was cut."""
     if parts[line] >= count:
         return True
-    return any(text and line.startswith(text) and len(text) > 20 for text in parts)
+    return any(line.startswith(text) and len(text) > _LONGEST_UNCERTAIN for text in parts)
 
 
 def _hidden(index: MemoryIndex) -> Counter[str]:

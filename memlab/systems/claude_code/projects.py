@@ -8,12 +8,13 @@ several paths. Transcripts beside the memory have the path itself.
 import json
 import os
 import re
-import stat
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from memlab.files import ordinary_file
 from memlab.sources.checkouts import Project
 from memlab.systems.claude_code.view import is_of_project
 
@@ -24,7 +25,6 @@ _BEGINNING: Final = 2**18
 _MOST_ENTRIES: Final = 20_000
 """Maximum number of folder entries that are compared with a name."""
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]")
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def project_of(folder: Path, root: Path = Path("/")) -> Project | None:
@@ -87,11 +87,8 @@ def _paths_in_transcripts(project: Path) -> Iterator[str]:
 
 def _beginning_of(path: str) -> bytes:
     """Return the beginning of a regular file; empty if it cannot be read."""
-    with suppress(OSError):
-        handle = os.open(path, _READ)
-        with os.fdopen(handle, "rb") as file:
-            if stat.S_ISREG(os.fstat(handle).st_mode):
-                return file.read(_BEGINNING)
+    with suppress(OSError), ordinary_file(path, most=sys.maxsize, follow_links=False) as file:
+        return file.read(_BEGINNING)
     return b""
 
 

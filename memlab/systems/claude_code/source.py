@@ -188,11 +188,8 @@ class MemoryMdMending(IndexMending):
 
     def taken_back(self, before: bytes | None, made: bytes, now: bytes) -> IndexUndone:
         """Return the current ``MEMORY.md`` without the change from `before` to `made`."""
-        if now == made:
-            return IndexUndone(before, ())
         names = self.source.seen(lambda moment: self.source.view(moment).names)
-        undone = take_back_mend(before or b"", made, now, names)
-        return IndexUndone(undone.data, undone.stays)
+        return take_back_mend(before, made, now, names)
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -20,6 +20,7 @@ from memlab.clock import moment_and_zone, shifted
 from memlab.columns import LISTED as LISTED_STATE
 from memlab.columns import REACHED, UNLISTED
 from memlab.errors import StoreError
+from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.base import About, Trouble, position_from_timestamp
 from memlab.sources.capabilities import MOST_READ, TODAY, IndexOrderings
 from memlab.sources.folder.files import Folder
@@ -47,8 +48,6 @@ LISTED: Final = 10
 """Maximum number of rows shown of a table."""
 _NAMED: Final = 3
 """Maximum number of names in a sentence."""
-_CHARS_PER_TOKEN: Final = 4
-"""The estimate of :data:`memlab.frame.fields.CHARS_PER_TOKEN`."""
 _LOADED: Final = frozenset({State.LOADED})
 _SEEN: Final = frozenset({State.LOADED, State.CUT})
 
@@ -693,8 +692,8 @@ def _calls(path: Path, size: int, written: int) -> list[Call]:  # noqa: ARG001 -
 
 def _section_fields(section: Section) -> dict[str, Any]:
     """Return a section as JSON values, with its tokens and those that are cut."""
-    tokens = -(-len(section.text) // _CHARS_PER_TOKEN)
-    loaded = -(-len(section.loaded) // _CHARS_PER_TOKEN)
+    tokens = -(-len(section.text) // CHARS_PER_TOKEN)
+    loaded = -(-len(section.loaded) // CHARS_PER_TOKEN)
     return {
         "line": section.line,
         "title": readable(section.title),
