@@ -29,6 +29,13 @@ mcp_graph() {  # the official MCP memory server, which keeps a graph in JSON lin
         "@modelcontextprotocol/server-memory@2026" || echo "MCP memory server: npm cannot install it"
 }
 
+codex() {  # one program of 400 MB, which asks a model on the loopback interface
+    command -v npm >/dev/null || { echo "Codex: no npm"; return; }
+    mkdir -p "$folder/codex" && cd "$folder/codex" || return
+    timeout 300 npm install --silent --no-audit --no-fund --ignore-scripts \
+        "@openai/codex@0.171" || echo "Codex: npm cannot install it"
+}
+
 hermes() {  # its memory tool alone, which needs nothing else of the agent
     python3 -m venv "$folder/hermes" || return
     timeout 300 "$folder/hermes/bin/pip" install -qq --no-deps "hermes-agent==0.19.*" pyyaml \
@@ -47,4 +54,5 @@ search_server() {  # vector search, without which BetterDB recalls and caps noth
 "$folder/mcp-memory/bin/python" -c "import mcp_memory_service" 2>/dev/null || mcp_memory
 [ -n "$(find "$folder/search" -name redisearch.so 2>/dev/null)" ] || search_server
 [ -d "$folder/mcp-graph/node_modules/@modelcontextprotocol/server-memory" ] || mcp_graph
+[ -d "$folder/codex/node_modules/@openai/codex" ] || codex
 "$folder/hermes/bin/python" -c "import tools.memory_tool" 2>/dev/null || hermes

@@ -2,6 +2,9 @@
 
 Codex consolidates raw memories into ``memory_summary.md``, which a start loads. It deletes raw
 memories itself. Reads are citations, in which the model names the threads whose memory it used.
+
+Codex has two versions of its memories, each with a database of the same tables. The second version
+stores no raw memory beside the summary of a thread.
 """
 
 import json
@@ -23,13 +26,14 @@ from memlab.sources.base import About, position_from_timestamp
 from memlab.sources.capabilities import NativeCap
 from memlab.sources.readers import Key
 from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, LineReader, Read, mapping
-from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
+from memlab.sources.sqlite_rows import TableReader, TableSource, rows_in, tables_of, text_of
 from memlab.store.records import encoded
 from memlab.store.shapes import fields, stored, text
 from memlab.text import TextPage, counted
 
 _TABLE: Final = "stage1_outputs"
-_DATABASES: Final = "memories_*.sqlite"
+_DATABASES: Final = {"v1": "memories_[0-9]*.sqlite", "v2": "memories_v2_[0-9]*.sqlite"}
+"""File names of the databases, by the version of Codex's memories in the configuration."""
 SETTING: Final = "max_raw_memories_for_consolidation"
 _CONFIGURATION: Final = "config.toml"
 _LARGEST: Final = 2**20
@@ -63,7 +67,7 @@ class Codex(TableSource):
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
-        """Return the database at a path, or the newest one in a Codex home; None for none."""
+        """Return the database at a path, or the one in use in a Codex home; None for none."""
         if path.is_dir():
             database = _database(path)
             return database if database != path and _TABLE in tables_of(database) else None
@@ -86,9 +90,13 @@ class Codex(TableSource):
     def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record of a raw memory as a row."""
         thread = parsed["thread_id"]
-        body = text_of(parsed.get("raw_memory"))
         summary = text_of(parsed.get("rollout_summary")).strip()
-        title = text_of(parsed.get("rollout_slug")) or summary.partition("\n")[0]
+        first_line, _, rest = summary.partition("\n")
+        slug = text_of(parsed.get("rollout_slug"))
+        title = slug or first_line
+        body = text_of(parsed.get("raw_memory"))
+        if not body:  # the second version stores the summary alone
+            body = summary if slug else rest.strip()
         updated = parsed.get("source_updated_at")
         position = _position(updated, thread)
         at = reads.moment_of_seconds(updated if isinstance(updated, int) else None)
@@ -125,12 +133,9 @@ class ConsolidationCap(NativeCap):
 
     def current(self) -> int:
         """Return the maximum number of raw memories in the configuration, or Codex's default."""
-        with suppress(OSError, ValueError):
-            with ordinary_file(self.file, most=_LARGEST) as opened:
-                content = tomllib.loads(opened.read(_LARGEST).decode())
-            number = mapping(content.get("memories")).get(SETTING)
-            if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
-                return number
+        number = _memory_settings(self.file).get(SETTING)
+        if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
+            return number
         return _DEFAULT_CAP
 
     def instructions(self, keep: int) -> list[str]:
@@ -163,17 +168,71 @@ class RawMemoryReader(TableReader):
             ("consolidated", f"{counted(selected, 'memories')} in what a start loads"),
             ("deletion", "none by memlab: Codex deletes what is unused for long itself"),
         ]
+        others = _others_with_memories(self.source.path)
+        for other, memories in others.items():
+            words = f"{counted(memories, 'memories')} in {other.name}, a store of its own"
+            facts.append(("other version", words))
         return About(
-            TextPage("Codex", facts, []), {"store": self.source.name, "consolidated": selected}
+            TextPage("Codex", facts, []),
+            {
+                "store": self.source.name,
+                "consolidated": selected,
+                "other_databases": {str(other): memories for other, memories in others.items()},
+            },
         )
 
 
+def _memory_settings(configuration: Path) -> Mapping[str, Any]:
+    """Return the settings of memories in a configuration file; none if it cannot be read."""
+    with suppress(OSError, ValueError):
+        with ordinary_file(configuration, most=_LARGEST) as opened:
+            content = tomllib.loads(opened.read(_LARGEST).decode())
+        return mapping(content.get("memories"))
+    return {}
+
+
 def _database(path: Path) -> Path:
-    """Return the newest database of raw memories in a folder; the path for none or for a file."""
-    if not path.is_dir():
-        return path
-    databases = [file for file in path.glob(_DATABASES) if file.is_file()]
-    return max(databases, key=lambda file: file.stat().st_mtime, default=path)
+    """Return the database that Codex uses in a home; the path for none or for a file.
+
+    It is that of the version in the configuration, else the one with the newest memory.
+    """
+    databases = _databases(path)
+    version = _memory_settings(path / _CONFIGURATION).get("version") if databases else None
+    configured = [file for file, its_version in databases.items() if its_version == version]
+    return max(configured or databases, key=_newest_memory, default=path)
+
+
+def _databases(folder: Path) -> dict[Path, str]:
+    """Return the version of each database in a Codex home, by its path."""
+    if not folder.is_dir():
+        return {}
+    return {
+        file: version
+        for version, pattern in _DATABASES.items()
+        for file in sorted(folder.glob(pattern))
+        if file.is_file()
+    }
+
+
+def _others_with_memories(database: Path) -> dict[Path, int]:
+    """Return the number of memories of the other databases in a Codex home, if they have any."""
+    memories: dict[Path, int] = {}
+    for other in _databases(database.parent):
+        if other == database:
+            continue
+        with suppress(MemlabError, OSError, sqlite3.Error):
+            ((number,),) = rows_in(other, f"SELECT count(*) FROM {_TABLE}")
+            if number:
+                memories[other] = number
+    return memories
+
+
+def _newest_memory(database: Path) -> tuple[int, str]:
+    """Return the time of the newest memory of a database, -1 for none, and its name."""
+    newest: object = None
+    with suppress(MemlabError, OSError, sqlite3.Error):
+        ((newest,),) = rows_in(database, f"SELECT max(generated_at) FROM {_TABLE}")
+    return newest if isinstance(newest, int) else -1, database.name
 
 
 def _position(updated: object, thread: str) -> int:
@@ -197,6 +256,9 @@ def find(asked: Asked) -> Found:
     """Return the citations of threads as reads."""
     found = Found()
     home = asked.path if asked.path.is_dir() else asked.path.resolve().parent
+    database = _database(asked.path)
+    if _TABLE in tables_of(database):
+        found.store = str(database)
     files = list(_rollouts(asked.transcripts or home))
     if not files:
         raise MemlabError(

@@ -64,6 +64,7 @@ def test_a_citation_reads_the_threads_it_names(home: Path) -> None:
     )
     harvested = harvest(home)
     assert harvested.way == "Codex"
+    assert harvested.store is None
     assert ids(harvested.log) == [THREADS[1], THREADS[2], THREADS[1]]
     assert set(read_access_log(harvested.log)[c.SESSION]) == {THREADS[0]}
 

@@ -17,11 +17,13 @@ from memlab.sources.opening import open_source
 from memlab.sources.readers import Key
 from memlab.systems.codex import SETTING, Codex
 from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
+from tests.support.codex_home import DATABASES, CodexThread, write_codex
+from tests.support.owners import CODEX
 from tests.support.shell import said
 from tests.support.stores import run_sql
 
 START = 1_780_000_000
-# As Codex's migrations make it.
+# As the migrations of Codex 0.171 make it; test_schema_is_codexs_own holds it to that.
 SCHEMA = """
 CREATE TABLE stage1_outputs (
     thread_id TEXT PRIMARY KEY,
@@ -35,7 +37,26 @@ CREATE TABLE stage1_outputs (
     selected_for_phase2 INTEGER NOT NULL DEFAULT 0,
     selected_for_phase2_source_updated_at INTEGER
 );
-CREATE TABLE jobs (kind TEXT, job_key TEXT, status TEXT, PRIMARY KEY (kind, job_key));
+CREATE TABLE jobs (
+    kind TEXT NOT NULL,
+    job_key TEXT NOT NULL,
+    status TEXT NOT NULL,
+    worker_id TEXT,
+    ownership_token TEXT,
+    started_at INTEGER,
+    finished_at INTEGER,
+    lease_until INTEGER,
+    retry_at INTEGER,
+    retry_remaining INTEGER NOT NULL,
+    last_error TEXT,
+    input_watermark INTEGER,
+    last_success_watermark INTEGER,
+    PRIMARY KEY (kind, job_key)
+);
+CREATE TABLE consolidation_progress (
+    singleton INTEGER PRIMARY KEY CHECK (singleton = 1),
+    max_thread_count INTEGER NOT NULL DEFAULT 0
+);
 """
 INSERT = (
     "INSERT INTO stage1_outputs (thread_id, source_updated_at, raw_memory, rollout_summary, "
@@ -116,6 +137,63 @@ def test_a_home_and_its_newest_database_are_one_store(tmp_path: Path) -> None:
     assert open_source(home).name == f"codex:{path}"
 
 
+def test_a_home_with_two_versions_is_the_one_with_the_newest_memory(tmp_path: Path) -> None:
+    home = tmp_path / ".codex"
+    first = write(home / DATABASES["v1"], [row(0), row(5)])
+    second = write(home / DATABASES["v2"], [row(9)])
+    write(home / "memories_of_mine.sqlite", [row(99)])  # no database of Codex
+    assert open_source(home).name == f"codex:{second}"
+    run_sql(first, f"UPDATE stage1_outputs SET generated_at = {START + 20 * 86_400}")
+    assert open_source(home).name == f"codex:{first}"
+
+
+@pytest.mark.parametrize(
+    ("configuration", "version"),
+    [
+        ('[memories]\nversion = "v1"\n', "v1"),
+        ('[memories]\nversion = "v2"\n', "v2"),
+        ('[memories]\nversion = "v9"\n', "v2"),
+        ("[memories]\nversion = 1\n", "v2"),
+        ('memories = "v1"\n', "v2"),
+        ("[memories\n", "v2"),
+    ],
+)
+def test_the_configuration_names_the_version_in_use(
+    tmp_path: Path, configuration: str, version: str
+) -> None:
+    home = tmp_path / ".codex"
+    for name, day in (("v1", 1), ("v2", 2)):
+        write(home / DATABASES[name], [row(day)])
+    (home / "config.toml").write_text(configuration)
+    assert open_source(home).name == f"codex:{home / DATABASES[version]}"
+
+
+def test_an_empty_or_broken_database_is_not_the_one_in_use(tmp_path: Path) -> None:
+    home = tmp_path / ".codex"
+    first = write(home / DATABASES["v1"], [row(0)])
+    second = write(home / DATABASES["v2"], [])
+    assert open_source(home).name == f"codex:{first}"
+    second.write_bytes(b"no database")
+    assert open_source(home).name == f"codex:{first}"
+
+
+def test_show_names_the_memories_of_the_other_version(tmp_path: Path) -> None:
+    home = tmp_path / ".codex"
+    first = write(home / DATABASES["v1"], [row(0), row(1)])
+    write(home / DATABASES["v2"], [row(9)])
+    about = json.loads(said("show", "--json", home))["about"]
+    assert about["other_databases"] == {str(first): 2}
+    assert f"2 memories in {first.name}, a store of its own" in said("show", home)
+
+
+def test_without_a_raw_memory_the_summary_is_the_text(tmp_path: Path) -> None:
+    path = write(tmp_path / DATABASES["v2"], [row(0, "", "fix-the-build"), row(1, "")])
+    frame = memlab.load(path, with_body=True)
+    assert frame["title"].tolist() == ["fix-the-build", "summary 1"]
+    assert frame["body"].tolist() == ["summary 0\nmore", "more"]
+    assert frame["tokens"].gt(0).all()
+
+
 def test_commands_read_it_and_size_names_the_setting(tmp_path: Path) -> None:
     path = write(tmp_path / "memories_1.sqlite", [row(number) for number in range(40)])
     assert json.loads(said("show", "--json", str(path)))["summary"]["rows"]["memories"] == 40
@@ -138,3 +216,88 @@ def test_the_cap_comes_from_the_configuration_or_the_default(
     (home / "config.toml").write_text(content)
     is_number = isinstance(number, int) and number >= 0
     assert cap.current() == (number if is_number else 256)
+
+
+THREADS = [
+    CodexThread(
+        prompt="the build needs uv",
+        summary="# Build with uv\n\nThe build needs uv, née pip 🦀.",
+        slug="build-with-uv",
+        raw="---\ndescription: build\n---\n- uv builds the wheel",
+    ),
+    CodexThread(
+        prompt="the tests run on two cores",
+        summary="Tests run on two cores.\nMore cores do not help.",
+        slug="",
+        raw="- two cores",
+    ),
+    CodexThread(
+        prompt="releases are cut on Fridays",
+        summary="Releases are cut on Fridays.",
+        slug="release-day",
+        raw="- Fridays",
+    ),
+]
+BODIES = {
+    "v1": [thread.raw for thread in THREADS],
+    "v2": [THREADS[0].summary, "More cores do not help.", THREADS[2].summary],
+}
+
+
+@pytest.fixture(params=["v1", "v2"])
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def written(tmp_path: Path, version: str) -> Path:
+    """The database that Codex's own code wrote."""
+    return write_codex(CODEX, tmp_path / "home" / ".codex", version, THREADS, most=2)
+
+
+def test_what_codex_itself_wrote_is_read(written: Path, version: str) -> None:
+    before = written.read_bytes()
+    frame = memlab.load(written, with_body=True)
+    assert frame["title"].tolist() == ["build-with-uv", "Tests run on two cores.", "release-day"]
+    assert frame["body"].tolist() == BODIES[version]
+    assert frame["access_count"].fillna(0).tolist() == [1, 0, 0]
+    assert frame["last_accessed_at"].notna().tolist() == [True, False, False]
+    assert frame["tags"].tolist() == [(), ("consolidated",), ("consolidated",)]
+    assert frame["created_at"].diff().dt.total_seconds().round(-2).tolist()[1:] == [3600, 3600]
+    assert frame["prunable"].all()
+    assert written.read_bytes() == before
+
+
+def test_commands_read_what_codex_itself_wrote(written: Path) -> None:
+    before = written.read_bytes()
+    home = written.parent
+    files = sorted(home.iterdir())
+    stores = json.loads(said("find", "--json", home))["stores"]
+    assert {store["what"] for store in stores} == {"Codex"}
+    assert [store["memories"] for store in stores if store["where"] == str(written)] == [3]
+    assert json.loads(said("show", "--json", home))["about"]["consolidated"] == 2
+    listed = json.loads(said("rows", "--json", home))
+    assert {memory["title"] for memory in listed} >= {"build-with-uv", "release-day"}
+    sized = json.loads(said("size", "--json", home))
+    assert sized["store"] == str(home)
+    assert SETTING in said("size", home)
+    assert said("rows", "--by", "need", home).index("build-with-uv")
+    assert "memories" in said("doctor", home)
+    assert SETTING in said("compact", "--keep-recent", "1", "--apply", home, code=2)
+    assert written.read_bytes() == before
+    assert sorted(home.iterdir()) == files
+
+
+def test_schema_is_codexs_own(written: Path, tmp_path: Path) -> None:
+    made = write(tmp_path / "made.sqlite", [])
+    query = (
+        "SELECT tables.name, columns.* FROM sqlite_schema AS tables, "
+        "pragma_table_info(tables.name) AS columns "
+        "WHERE tables.type = 'table' AND tables.name != '_sqlx_migrations'"
+    )
+
+    def columns_in(path: Path) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            return sorted(connection.execute(query))
+
+    assert columns_in(made) == columns_in(written)

@@ -182,6 +182,10 @@ def mcp_memory(file: Path, *calls: list[Any]) -> list[Any]:
 
 
 GRAPH_SERVER = OWNERS / "mcp-graph/node_modules/@modelcontextprotocol/server-memory/dist/index.js"
+_CODEX = list(OWNERS.glob("codex/node_modules/@openai/codex-*/vendor/*/bin/codex"))
+CODEX = _CODEX[0] if _CODEX else None
+"""Codex's program, which writes its memories; None where it is not installed."""
+
 HERMES_PYTHON = OWNERS / "hermes/bin/python"
 
 has_mcp_graph = GRAPH_SERVER.is_file()
