@@ -57,7 +57,7 @@ class StoreChange:
         """
         is_done = partial(is_in_effect, self.writer, self.source, self.archive)
         return self.archive.reconcile_interrupted(
-            self.writer.records, at=self.now, is_done=is_done, forget=forget
+            self.writer.records, at=self.now, is_done=is_done, discard=forget
         )
 
     def links(self, keys: Iterable[Key]) -> dict[Key, str | None]:

@@ -10,7 +10,7 @@ from memlab.errors import ArchiveError
 from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import formats
-from memlab.store.archive.conversion import room_for, upgrade
+from memlab.store.archive.conversion import space_for, upgrade
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.text import DisplayMixin, TextPage, counted, in_bytes
 
@@ -142,19 +142,19 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
             )
         upgrade(archive)
     with source.archive.writing() as archive:
-        return replace(planned, size_after=room_for(archive).now)
+        return replace(planned, size_after=space_for(archive).size)
 
 
 def _upgrade_of(source: Source, archive: OpenArchive) -> ArchiveUpgrade:
     """Return the conversion that an archive needs."""
-    room = room_for(archive)
+    space = space_for(archive)
     return ArchiveUpgrade(
         store=source.name,
         archive=str(archive.path),
         format=archive.format.number,
         newest=formats.FORMAT.number,
         memories=sum(entry.left for entry in archive.entries()),
-        size=room.now,
-        meanwhile=room.meanwhile,
+        size=space.size,
+        meanwhile=space.extra,
         free=shutil.disk_usage(archive.path.parent).free,
     )

@@ -15,7 +15,7 @@ from memlab.lifecycle import signals as side
 from memlab.lifecycle.boot import chosen_for_start, estimated_tokens
 from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
 from memlab.store import ReadLog, SqliteMemoryStore
-from memlab.store.archive.runtime_deletion import Why, archived_first, note_deleted
+from memlab.store.archive.runtime_deletion import PolicyAndReason, archived_first, note_deleted
 from memlab.store.database import transaction
 from memlab.store.records import fill_positions
 from memlab.store.signals import HAS_SIGNALS
@@ -489,9 +489,11 @@ class LifecycleStore(SqliteMemoryStore):
             positions.append(position)
         fill_positions(connection, "going", positions)
         chosen = "rowid IN (SELECT position FROM temp.going)"
-        why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
+        policy_and_reason = PolicyAndReason({"policy": "LifecycleStore", "reason": reason}, reason)
         settle = not self._is_settled
-        with archived_first(connection, self.archive, chosen, why, at=now, settle=settle) as digest:
+        with archived_first(
+            connection, self.archive, chosen, policy_and_reason, at=now, settle=settle
+        ) as digest:
             for memory_id in memory_ids:
                 self._delete(memory_id)
         self._going.append((digest, now))

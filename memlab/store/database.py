@@ -39,24 +39,26 @@ HIDING: Final = frozenset({"rowid", "oid", "_rowid_"})
 ROOMY_CACHE: Final = "PRAGMA cache_size = -32768"
 """Lets SQLite cache 32 MiB of pages: each deletion touches another page of the index on ids."""
 
-_ANOTHER_SCHEMA: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
+_REBUILD_ADVICE: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
 
 HOW_TO_GO_ON: Final = (
     "copy the store and {log} to a safe place, recover from the copies what is missing (the "
     "sqlite3 shell's .recover, or a backup), then move {log} away"
 )
+"""Advice for a store whose write-ahead log is damaged."""
 _WAL_HEAD: Final = struct.Struct(">8I")
 """Header of a write-ahead log: magic, version, page size, checkpoint, two salts and two checksums.
 
 It is big-endian whatever the byte order of the checksums."""
 _WAL_VERSION: Final = 3_007_000
-_WAL_ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}
+_WAL_BYTE_ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}
 """Byte order of the checksums, by magic number."""
-_OF_VALUES: Final = re.compile(r"^(NULL|NUMERIC|TEXT|non-\w+) value in |^CHECK constraint failed")
+_VALUE_FAULT: Final = re.compile(r"^(NULL|NUMERIC|TEXT|non-\w+) value in |^CHECK constraint failed")
+"""Matches a line of SQLite's integrity check about a value that violates a constraint."""
 
 NO_DATABASE: Final = "{path} is not a SQLite database; name the memory.db that an agent writes"
 BUSY: Final = "{path} is locked by another process; try again when that process is done"
-_WORDS: Final = {
+_MESSAGES: Final = {
     "NOTADB": NO_DATABASE,
     "BUSY": BUSY,
     "LOCKED": BUSY,
@@ -71,12 +73,16 @@ _WORDS: Final = {
     "IOERR": "{path} cannot be read or written ({error}); nothing is lost: check the disk and run "
     "the same command again",
 }
+"""Message for an error, by the primary name of its SQLite error code.
+
+``MOUNTED`` is no name of SQLite: :func:`error_in_words` finds out that a file system is mounted
+read-only."""
 
 
 def error_in_words(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> MemlabError:
     """Return the error to raise for an error of SQLite on the store at `path`."""
     if isinstance(error, UnicodeDecodeError):  # the message of SQLite quotes the damaged text
-        return StoreError(_WORDS["CORRUPT"].format(path=path, error=error))
+        return StoreError(_MESSAGES["CORRUPT"].format(path=path, error=error))
     if str(error).startswith("Could not decode to UTF-8"):
         return BadRowError(f"{path} holds text that is not UTF-8: {error}; memlab doctor names it")
     if "no such collation sequence" in str(error):
@@ -88,14 +94,14 @@ def error_in_words(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) 
     primary = name.removeprefix("SQLITE_").partition("_")[0]
     if primary in {"CANTOPEN", "READONLY"} and _is_mounted_read_only(path):
         primary = "MOUNTED"
-    words = _WORDS.get(primary, "{path} cannot be used as a store: SQLite says {error}")
-    return StoreError(words.format(path=path, error=error))
+    message = _MESSAGES.get(primary, "{path} cannot be used as a store: SQLite says {error}")
+    return StoreError(message.format(path=path, error=error))
 
 
 @contextmanager
 def sqlite_errors_in_words(
     path: Path | str,
-    in_words: Callable[[Any, Path | str], Exception] = error_in_words,
+    to_error: Callable[[Any, Path | str], Exception] = error_in_words,
     module: Any = sqlite3,
 ) -> Iterator[None]:
     """Raise errors of SQLite in the block as errors of memlab.
@@ -104,7 +110,7 @@ def sqlite_errors_in_words(
     ----------
     path : Path or str
         The file that messages name.
-    in_words : callable
+    to_error : callable
         Makes the error to raise from an error and the path.
     module : module
         The module whose ``Error`` is caught.
@@ -114,7 +120,7 @@ def sqlite_errors_in_words(
     except module.ProgrammingError:
         raise  # a mistake in the calling code, not in the user's file
     except (module.Error, UnicodeDecodeError) as error:
-        raise in_words(error, path) from error
+        raise to_error(error, path) from error
 
 
 def check_side_files(path: Path) -> None:
@@ -136,10 +142,11 @@ def check_side_files(path: Path) -> None:
             ) from error
 
 
-_LOOKS: Final = 5
-_PAUSE: Final = 0.02
+_HEADER_READS: Final = 5
+"""Maximum number of attempts to read the header of a write-ahead log."""
+_HEADER_PAUSE: Final = 0.02
 """Seconds between two attempts to read the header of a write-ahead log."""
-_MOST_LOGS: Final = 1_000
+_MOST_LOG_COPIES: Final = 1_000
 """Maximum number of copies of damaged logs that are kept beside a store."""
 
 
@@ -151,10 +158,10 @@ def wal_fault(path: Path) -> str:
     """
     log = Path(f"{path}{SIDE_FILES[0]}")
     head = _wal_head(log)
-    for _ in range(_LOOKS):
+    for _ in range(_HEADER_READS):
         if _is_sound_head(head):
             return ""
-        time.sleep(_PAUSE)
+        time.sleep(_HEADER_PAUSE)
         before = head
         head = _wal_head(log)
         if head == before:
@@ -178,9 +185,9 @@ def _is_sound_head(head: bytes) -> bool:
     if len(head) <= _WAL_HEAD.size:
         return True
     magic, version, *_, first, second = _WAL_HEAD.unpack(head[: _WAL_HEAD.size])
-    if magic not in _WAL_ORDERS or version != _WAL_VERSION:
+    if magic not in _WAL_BYTE_ORDERS or version != _WAL_VERSION:
         return False
-    return (first, second) == _wal_checksum(head[: _WAL_HEAD.size - 8], _WAL_ORDERS[magic])
+    return (first, second) == _wal_checksum(head[: _WAL_HEAD.size - 8], _WAL_BYTE_ORDERS[magic])
 
 
 def keep_damaged_log(path: Path) -> Path | None:
@@ -198,7 +205,7 @@ def keep_damaged_log(path: Path) -> Path | None:
     log = Path(f"{path}{SIDE_FILES[0]}")
     with ordinary_file(log, most=sys.maxsize, follow_links=False) as file:
         content = file.read()
-    for number in range(1, _MOST_LOGS):
+    for number in range(1, _MOST_LOG_COPIES):
         kept = Path(f"{log}.damaged-{number}")
         if not os.path.lexists(kept):
             with whole_file(kept, limit=limit_like(path), replace=False) as draft:
@@ -208,8 +215,8 @@ def keep_damaged_log(path: Path) -> Path | None:
             break
     else:
         raise StoreError(
-            f"the header of {log} is damaged, and {_MOST_LOGS:,} copies of such logs are beside "
-            "it; nothing was changed: move them away"
+            f"the header of {log} is damaged, and {_MOST_LOG_COPIES:,} copies of such logs are "
+            "beside it; nothing was changed: move them away"
         )
     warnings.warn(
         f"the header of {log} is damaged, so that what was written last cannot be seen, and "
@@ -249,7 +256,7 @@ def table_faults(connection: sqlite3.Connection, table: str) -> list[str]:
     except sqlite3.OperationalError:  # the table needs a function or collation of the agent
         return []
     lines = [str(line) for (line,) in rows]
-    return [line for line in lines if line != "ok" and not _OF_VALUES.search(line)]
+    return [line for line in lines if line != "ok" and not _VALUE_FAULT.search(line)]
 
 
 def _is_mounted_read_only(path: Path | str) -> bool:
@@ -335,15 +342,15 @@ def _table_fault(kind: str, columns: Sequence[_Column], *, without_rowid: bool) 
         return f"is a {kind}, not a table; name the store itself"
     if without_rowid:
         no_order = "was made WITHOUT ROWID, so its rows have no order of insertion"
-        return f"{no_order}; {_ANOTHER_SCHEMA}"
+        return f"{no_order}; {_REBUILD_ADVICE}"
     names = {column.name for column in columns}
     missing = [name for name in COLUMNS if name not in names]
     if missing:
-        return f"lacks the column {', '.join(missing)}; {_ANOTHER_SCHEMA}"
+        return f"lacks the column {', '.join(missing)}; {_REBUILD_ADVICE}"
     for column in columns:
         fault = _column_fault(column)
         if fault:
-            return f"{fault}; {_ANOTHER_SCHEMA}"
+            return f"{fault}; {_REBUILD_ADVICE}"
     return ""
 
 
@@ -353,12 +360,12 @@ def _column_fault(column: _Column) -> str:
     Further columns of an agent's own may have any type.
     """
     name = column.name
-    wanted = _DECLARED.get(name)
-    if wanted and (column.declared != wanted or column.is_generated):
+    expected = _DECLARED.get(name)
+    if expected and (column.declared != expected or column.is_generated):
         declared = "generated" if column.is_generated else column.declared or "nothing"
-        return f"declares {name} as {declared}, not {wanted}"
-    wanted_key = 1 if name == COLUMNS[0] else 0
-    if column.key != wanted_key:
+        return f"declares {name} as {declared}, not {expected}"
+    expected_key = 1 if name == COLUMNS[0] else 0
+    if column.key != expected_key:
         return "has another primary key than memory_id"
     if name.lower() in HIDING:
         return f"has a column {name}, which hides the order of insertion"
@@ -380,8 +387,8 @@ def stat_store(path: Path) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or error
-        raise StoreError(f"{path} cannot be looked at ({words}); check the path") from error
+        reason = getattr(error, "strerror", None) or error
+        raise StoreError(f"{path} cannot be looked at ({reason}); check the path") from error
 
 
 def store_file(source: Path | str) -> Path:
@@ -393,8 +400,8 @@ def store_file(source: Path | str) -> Path:
     if S_ISDIR(status.st_mode):
         raise StoreError(f"{path} is a folder and no store; memlab find {path} lists those inside")
     if not S_ISREG(status.st_mode) or status.st_size == 0:
-        is_what = "empty" if S_ISREG(status.st_mode) else "not a file"
-        raise StoreError(f"{path} is {is_what}; name the memory.db that an agent writes")
+        fault = "empty" if S_ISREG(status.st_mode) else "not a file"
+        raise StoreError(f"{path} is {fault}; name the memory.db that an agent writes")
     return path
 
 

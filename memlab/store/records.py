@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from memlab.errors import ArchiveError, StoreError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import COLUMNS, HIDING, text_as_bytearray, values_up_to
+from memlab.store.shapes import check_integer, list_of, mapping_of, non_empty, shown, stored, text
 from memlab.store.shapes import fields as shape_of_fields
-from memlab.store.shapes import integer, list_of, mapping_of, non_empty, shown, stored, text
 from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
 Value = int | float | bytes | bytearray | None
@@ -33,21 +33,23 @@ Item = TypeVar("Item")
 Record = tuple[int, bytes]
 """A rowid and the record of the row."""
 
-PLACE: Final = b', "place":'
-"""Beginning of the last field of a record that has the place of its memory among others.
+PLACE_FIELD: Final = b', "place":'
+"""Beginning of the field ``place``, which is the last field of a record that has one.
 
-No other field of a record has a space before it."""
+It holds the place of the memory among others. No other field of a record has a space before it."""
 
-AT_ONCE: Final = 900
-"""Maximum number of rows in a statement; older builds of SQLite accept at most 999 parameters."""
-
-
-_LARGE: Final = 2**17
-"""Size in bytes from which a value's row is read alone."""
+ROWS_PER_STATEMENT: Final = 900
+"""Maximum number of rows in a statement. Older builds of SQLite accept at most 999 parameters."""
 
 
-_ESCAPED: Final = bytes.maketrans(bytes({*range(32), *b'"\\'}), b"?" * 34)
-"""Table that changes every text in which JSON would escape a character."""
+_LARGE_VALUE: Final = 2**17
+"""Size in bytes of a value. A row with a larger value is read by a statement of its own."""
+
+
+_ESCAPED_AS_QUESTION: Final = bytes.maketrans(bytes({*range(32), *b'"\\'}), b"?" * 34)
+"""Translation table that replaces by a question mark each character that JSON escapes.
+
+A text that it leaves unchanged is written to JSON as it is."""
 
 
 class Layout(NamedTuple):
@@ -58,9 +60,9 @@ class Layout(NamedTuple):
     columns : tuple of str
         The columns of ``memory_items``.
     defaulted : frozenset of str
-        Those with a default value.
+        The columns of ``memory_items`` with a default value.
     signals : tuple of str
-        The columns of the side table; empty without one.
+        The columns of the side table; empty if there is none.
     """
 
     columns: tuple[str, ...]
@@ -101,18 +103,18 @@ def fingerprint_of(record: bytes) -> str:
 
 def with_place(record: bytes, place: Any) -> bytes:
     """Return a record with the place of its memory among others, a JSON value."""
-    return record[:-1] + PLACE + json.dumps(place, separators=(",", ":")).encode() + b"}"
+    return record[:-1] + PLACE_FIELD + json.dumps(place, separators=(",", ":")).encode() + b"}"
 
 
 def without_place(record: bytes) -> bytes:
     """Return a record without the place of its memory."""
-    start = record.rfind(PLACE)  # from the end, this takes a quarter of the time
+    start = record.rfind(PLACE_FIELD)  # from the end, this takes a quarter of the time
     if start < 0:
         return record
     return record[:start] + b"}"
 
 
-def batched(elements: Iterable[Item], size: int = AT_ONCE) -> Iterator[list[Item]]:
+def batched(elements: Iterable[Item], size: int = ROWS_PER_STATEMENT) -> Iterator[list[Item]]:
     """Yield the elements in lists of at most `size`, by default as many as one statement takes."""
     remaining = iter(elements)
     while batch := list(islice(remaining, size)):
@@ -135,13 +137,17 @@ def positions_where(connection: sqlite3.Connection, condition: str) -> Iterator[
     selected = connection.execute(
         f"SELECT rowid FROM main.memory_items WHERE {condition} ORDER BY rowid"
     )
-    while rows := selected.fetchmany(AT_ONCE):
+    while rows := selected.fetchmany(ROWS_PER_STATEMENT):
         for (position,) in rows:
             yield position
 
 
 def fingerprint_under_triggers(connection: sqlite3.Connection, condition: str) -> str | None:
-    """Return a digest of all rows that meet a condition; None for a store without triggers."""
+    """Return a digest of all rows that meet a condition; None for a store without triggers.
+
+    The digest shows whether a trigger changed a row. Without triggers nothing can, and the rows
+    need not be read.
+    """
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'trigger'").fetchone():
         return None
     digest = blake2b(digest_size=16)
@@ -167,7 +173,7 @@ def is_as_archived(record: bytes, archived: bytes, layout: Layout) -> bool:
     current_row = json.loads(record)
     archived_row = json.loads(archived)
     current_signals = current_row.pop(SIGNALS, [])
-    archived_signals = _known(archived_row.pop(SIGNALS, []), layout)
+    archived_signals = _known_signals(archived_row.pop(SIGNALS, []), layout)
     # Columns of an agent's own that were added since do not count.
     for name in current_row.keys() - archived_row.keys() - set(COLUMNS):
         del current_row[name]
@@ -195,7 +201,7 @@ def selecting(columns: Iterable[str], table: str = "item") -> str:
 def check_canonical(record: bytes, fields: dict[str, Any]) -> None:
     """Check that a record is written canonically, so that equal rows have equal records."""
     own_fields = dict(fields)
-    place = own_fields.pop("place", None) if PLACE in record else None
+    place = own_fields.pop("place", None) if PLACE_FIELD in record else None
     canonical = encoded(own_fields)
     if place is not None:
         canonical = with_place(canonical, place)
@@ -212,17 +218,17 @@ def check_row(key: int | str, record: bytes, fields: dict[str, Any]) -> None:
 
 def check_any_row(key: int | str, record: bytes, fields: dict[str, Any]) -> None:
     """Check that a record from an untrusted file can be that of a row of ``memory_items``."""
-    integer()(key)
+    check_integer(key)
     check_canonical(record, fields)
-    not_texts = {
+    non_texts = {
         name: value for name, value in fields.items() if type(value) is not str or name == SIGNALS
     }
-    _NOT_TEXTS(not_texts)
-    for name in fields.keys() - _KNOWN:
+    _check_non_texts(non_texts)
+    for name in fields.keys() - _KNOWN_FIELDS:
         text(name)
         if name.lower() in HIDING or "\0" in name:
             raise ValueError(f"{shown(name)} is no column of memory_items")
-    texts = fields.keys() - not_texts.keys()
+    texts = fields.keys() - non_texts.keys()
     if not texts >= {"kind", "tags_json"}:
         raise ValueError("it is of no kind, or has no tags")
 
@@ -273,7 +279,7 @@ def _read_within(
     """Read rows; halve the batch if one of them has a large value."""
     if len(positions) > 1:
         try:
-            with values_up_to(connection, _LARGE):
+            with values_up_to(connection, _LARGE_VALUE):
                 return _read(connection, layout, positions)
         except sqlite3.DataError:
             middle = len(positions) // 2
@@ -295,18 +301,20 @@ def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) 
         return []
     read_positions, *columns = zip(*selected, strict=True)
     count = len(read_positions)
+    # Each piece is the same part of all rows. The text after a value and the text before the next
+    # one are the same in every row, so that they are one piece.
     pieces: list[Iterable[str]] = []
-    constant = ""
+    text_between = ""
     for name, values in zip(layout.columns, columns, strict=True):
-        defaulted = name in layout.defaulted
-        before, texts, after = _field(f",{in_quotes(name)}:", values, defaulted=defaulted)
-        pieces.append(repeat(constant + before, count))
-        pieces.append(texts)
-        constant = after
-    pieces.append(repeat(constant + "}", count))
+        has_default = name in layout.defaulted
+        field = _column_as_json(f",{in_quotes(name)}:", values, has_default=has_default)
+        pieces.append(repeat(text_between + field.before, count))
+        pieces.append(field.values)
+        text_between = field.after
+    pieces.append(repeat(text_between + "}", count))
     rows = map("".join, zip(*pieces, strict=True))
     records = [
-        # Each row begins with a comma, in the place of the brace.
+        # Each row begins with the comma of its first field, which the brace replaces.
         (position, b"{" + row.encode()[1:])
         for position, row in zip(read_positions, rows, strict=True)
     ]
@@ -318,7 +326,7 @@ def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) 
 
 
 def _with_signals(record: bytes, signals: list[dict[str, Any]] | None) -> bytes:
-    """Return a record with the signals of its row as the last field; None for none."""
+    """Return a record with the signals of its row, or None, as the last field."""
     if signals is None:
         return record
     return record[:-1] + b"," + encoded({SIGNALS: signals})[1:]
@@ -347,25 +355,33 @@ def _rows_at(
         ).fetchall()
 
 
-def _field(head: str, values: Sequence[Any], *, defaulted: bool) -> tuple[str, Iterable[str], str]:
-    """Return a column as JSON: the text before each value, the values, the text after each."""
+class _JsonColumn(NamedTuple):
+    """The values of a column as JSON, with the text that is the same before and after each."""
+
+    before: str
+    values: Iterable[str]
+    after: str
+
+
+def _column_as_json(head: str, values: Sequence[Any], *, has_default: bool) -> _JsonColumn:
+    """Return the values of a column as JSON; `head` is the name of the field, with its colon."""
     try:
         texts = "".join(values).encode()
     except TypeError:  # not all values are texts
         if set(map(type, values)) == {float} and math.isfinite(sum(values)):
-            return head, map(repr, values), ""
+            return _JsonColumn(head, map(repr, values), "")
         # NULL is left out unless the column has another default.
-        absent = f"{head}null" if defaulted else ""
-        return "", (_field_of(head, value, absent) for value in values), ""
-    if texts.translate(_ESCAPED) == texts:
-        return f'{head}"', values, '"'
-    return head, map(in_quotes, values), ""
+        null_field = f"{head}null" if has_default else ""
+        return _JsonColumn("", (_field_as_json(head, value, null_field) for value in values), "")
+    if texts.translate(_ESCAPED_AS_QUESTION) == texts:
+        return _JsonColumn(f'{head}"', values, '"')
+    return _JsonColumn(head, map(in_quotes, values), "")
 
 
-def _field_of(head: str, value: Any, absent: str) -> str:
-    """Return a field of a record as JSON; `absent` stands for NULL."""
+def _field_as_json(head: str, value: Any, null_field: str) -> str:
+    """Return a field of a record as JSON; `null_field` for NULL."""
     if value is None:
-        return absent
+        return null_field
     if type(value) is str:
         return head + in_quotes(value)
     return head + as_json(value)
@@ -392,16 +408,16 @@ def signals_at(
     return signals
 
 
-_MAKE_WAY: Final = (
+_DELETE_STALE_SIGNALS: Final = (
     f"DELETE FROM main.{SIGNALS} WHERE memory_id COLLATE BINARY = "
     "(SELECT memory_id FROM main.memory_items WHERE rowid = ?)"
 )
 """Deletes signals that an earlier row with the same id left behind."""
-_KNOWN: Final = frozenset({*COLUMNS, SIGNALS})
-_NOT_TEXTS: Final = shape_of_fields(
+_KNOWN_FIELDS: Final = frozenset({*COLUMNS, SIGNALS})
+_check_non_texts: Final = shape_of_fields(
     {SIGNALS: non_empty(list_of(mapping_of(stored)))}, absent={SIGNALS}, others=stored
 )
-"""Shape of the values of a row other than texts, which :func:`check_canonical` has checked."""
+"""Checks the values of a row that are not texts; :func:`check_canonical` has checked the texts."""
 _is_load_bearing: Final = lru_cache(4096)(is_load_bearing_stored)
 
 
@@ -417,7 +433,7 @@ def insert_records(
         row = {"rowid": position, **json.loads(record)}
         signals = row.pop(SIGNALS, ())
         is_plain = not signals and dict not in map(type, row.values())
-        fits_batch = is_plain and len(waiting) < AT_ONCE and tuple(row) == names
+        fits_batch = is_plain and len(waiting) < ROWS_PER_STATEMENT and tuple(row) == names
         if waiting and not fits_batch:
             _insert_plain(connection, table, names, waiting)
             waiting = []
@@ -428,8 +444,8 @@ def insert_records(
             waiting.append(tuple(row.values()))
         else:
             insert_row(connection, table, row)
-        for signal in _known(signals, layout):
-            connection.execute(_MAKE_WAY, (position,))
+        for signal in _known_signals(signals, layout):
+            connection.execute(_DELETE_STALE_SIGNALS, (position,))
             insert_row(connection, f"main.{SIGNALS}", signal)
         count += 1
     _insert_plain(connection, table, names, waiting)
@@ -459,14 +475,14 @@ def _insert_plain(
         connection.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows)
 
 
-def _known(signals: Iterable[dict[str, Any]], layout: Layout) -> list[dict[str, Any]]:
+def _known_signals(signals: Iterable[dict[str, Any]], layout: Layout) -> list[dict[str, Any]]:
     """Return the signals of a row for which the store has columns."""
-    known = []
+    known_signals = []
     for signal in signals:
         fields = {name: value for name, value in signal.items() if name in layout.signals}
         if fields:
-            known.append(fields)
-    return known
+            known_signals.append(fields)
+    return known_signals
 
 
 def insert_row(

@@ -16,24 +16,36 @@ from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
 INSERTS: Final = "inserts into"
 DELETES: Final = "deletes from"
-_DOES: Final = {
+_VERBS: Final = {
     sqlite3.SQLITE_INSERT: INSERTS,
     sqlite3.SQLITE_UPDATE: "updates",
     sqlite3.SQLITE_DELETE: DELETES,
 }
-_REPLACING: Final = re.compile(r"\bREPLACE\s+INTO\b|\bOR\s+REPLACE\b", re.IGNORECASE)
+_REPLACE_STATEMENT: Final = re.compile(r"\bREPLACE\s+INTO\b|\bOR\s+REPLACE\b", re.IGNORECASE)
 
-_GOES = "goes"
-_COMES_BACK = "comes back"
-_STATEMENTS: Final = {
-    _GOES: "DELETE FROM main.{} WHERE memory_id = 0",
-    _COMES_BACK: "INSERT INTO main.{} (memory_id) VALUES (0)",
+_DELETED = "goes"
+_INSERTED = "comes back"
+_STATEMENT_FOR: Final = {
+    _DELETED: "DELETE FROM main.{} WHERE memory_id = 0",
+    _INSERTED: "INSERT INTO main.{} (memory_id) VALUES (0)",
 }
-"""Statement that is done to the tables of a memory in each case."""
+"""Statement that deletes a memory from one of its tables, or inserts it, by its name in messages.
+
+It names no row, because it is only prepared."""
 
 
 class TriggerEffect(NamedTuple):
-    """A table of other programs that a trigger writes to when memories are deleted."""
+    """A table of other programs that a trigger or a foreign key writes to with a change.
+
+    Attributes
+    ----------
+    trigger : str
+        The trigger; empty for a foreign key.
+    does : str
+        What is done to the table, as a verb.
+    table : str
+        The table.
+    """
 
     trigger: str
     does: str
@@ -41,19 +53,29 @@ class TriggerEffect(NamedTuple):
 
 
 def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[TriggerEffect, ...]:
-    """Check that deleting the `chosen` rows has no permanent effect on other tables.
+    """Check that deleting rows has no permanent effect on other tables; change nothing.
 
-    Return the effects that restoration undoes. Nothing is changed.
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        The store.
+    chosen : str
+        The SQL condition of the rows.
+
+    Returns
+    -------
+    tuple of TriggerEffect
+        The effects on other tables, which restoration undoes.
 
     Raises
     ------
     UnsafeDeletionError
         If a foreign key or a trigger ties other tables to the rows.
     """
-    for table, columns in ties(connection):
+    for table, conditions in foreign_keys_on_memories(connection):
         (rows,) = connection.execute(
             f"SELECT count(*) FROM main.{quoted(table)} AS other WHERE EXISTS (SELECT 1 FROM "
-            f"main.memory_items AS item WHERE {' AND '.join(columns)} AND ({chosen}))"
+            f"main.memory_items AS item WHERE {' AND '.join(conditions)} AND ({chosen}))"
         ).fetchone()
         if rows:
             plural = "" if rows == 1 else "s"
@@ -62,48 +84,58 @@ def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[Trigger
                 "a foreign key ties them to memories that would go; nothing was deleted: take them "
                 "out with the program that wrote them"
             )
-    return _undone(connection, _GOES, _COMES_BACK)
+    return _check_reversible(connection, _DELETED, _INSERTED)
 
 
 def check_insertion(connection: sqlite3.Connection) -> None:
     """Check that inserting rows again has no permanent effect on other tables; change nothing."""
-    _undone(connection, _COMES_BACK, _GOES)
+    _check_reversible(connection, _INSERTED, _DELETED)
 
 
-def _undone(connection: sqlite3.Connection, when: str, back: str) -> tuple[TriggerEffect, ...]:
-    """Return the effects of a change on other tables that the opposite change undoes.
+def _check_reversible(
+    connection: sqlite3.Connection, change: str, opposite: str
+) -> tuple[TriggerEffect, ...]:
+    """Check that the opposite change undoes the effects of a change on other tables; return them.
 
     Raise UnsafeDeletionError if it does not undo one of them.
     """
-    written = _written(connection, _STATEMENTS[when])
-    undone = {effect.table for effect in _written(connection, _STATEMENTS[back])}
-    lost = [effect for effect in written if effect.does != INSERTS and effect.table not in undone]
-    _refuse(lost, when)
+    written = _effects_of(connection, _STATEMENT_FOR[change])
+    rewritten_tables = {
+        effect.table for effect in _effects_of(connection, _STATEMENT_FOR[opposite])
+    }
+    permanent = [
+        effect
+        for effect in written
+        if effect.does != INSERTS and effect.table not in rewritten_tables
+    ]
+    _refuse_permanent(permanent, change)
     return written
 
 
 def check_supersession(connection: sqlite3.Connection) -> None:
     """Check that superseding a row has no permanent effect on other tables; change nothing."""
     update = "UPDATE main.memory_items SET superseded_by = 0 WHERE rowid = 0"
-    written = _written(connection, update)
-    written_again = {effect.table for effect in written if effect.does != DELETES}
-    lost = [
-        effect for effect in written if effect.does == DELETES and effect.table not in written_again
+    written = _effects_of(connection, update)
+    rewritten_tables = {effect.table for effect in written if effect.does != DELETES}
+    permanent = [
+        effect
+        for effect in written
+        if effect.does == DELETES and effect.table not in rewritten_tables
     ]
-    _refuse(lost, "is superseded")
+    _refuse_permanent(permanent, "is superseded")
 
 
-def _refuse(lost: list[TriggerEffect], when: str) -> None:
-    """Raise UnsafeDeletionError if a change has effects that nothing undoes."""
-    for trigger, does, table in lost:
+def _refuse_permanent(permanent: list[TriggerEffect], change: str) -> None:
+    """Raise UnsafeDeletionError if there is an effect that nothing undoes."""
+    for trigger, does, table in permanent:
         who = f"the trigger {trigger}" if trigger else "a foreign key"
         raise UnsafeDeletionError(
-            f"{who} {does} the table {table} when a memory {when}, and nothing brings that back; "
+            f"{who} {does} the table {table} when a memory {change}, and nothing brings that back; "
             "nothing was changed: drop it while memlab works, or do without memlab here"
         )
 
 
-def _written(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEffect, ...]:
+def _effects_of(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEffect, ...]:
     """Return the writes of a statement to other tables, as SQLite's authorizer reports them.
 
     The statement is only prepared, not run.
@@ -119,38 +151,40 @@ def _written(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEff
     if signal_columns(connection):
         own_tables.append(SIGNALS)
 
-    def note(action: int, table: str | None, _: object, __: object, trigger: str | None) -> int:
-        if action in _DOES and table is not None and table.lower() not in own_tables:
-            writes.add((trigger or "", _DOES[action], table))
+    def record_write(
+        action: int, table: str | None, _: object, __: object, trigger: str | None
+    ) -> int:
+        if action in _VERBS and table is not None and table.lower() not in own_tables:
+            writes.add((trigger or "", _VERBS[action], table))
         return sqlite3.SQLITE_OK
 
-    connection.set_authorizer(note)
+    connection.set_authorizer(record_write)
     try:
         for table in own_tables:
             connection.execute("EXPLAIN " + statement.format(table)).close()
     finally:
         connection.set_authorizer(None)
-    replacing = {name for name, sql in triggers if _REPLACING.search(sql)}
+    replacing_triggers = {name for name, sql in triggers if _REPLACE_STATEMENT.search(sql)}
     effects = []
-    for trigger, does, table in writes:
-        is_replacing = does == INSERTS and trigger in replacing
-        effects.append(TriggerEffect(trigger, "replaces in" if is_replacing else does, table))
+    for trigger, verb, table in writes:
+        is_replacing = verb == INSERTS and trigger in replacing_triggers
+        effects.append(TriggerEffect(trigger, "replaces in" if is_replacing else verb, table))
     return tuple(sorted(effects))
 
 
-def ties(connection: sqlite3.Connection) -> list[tuple[str, list[str]]]:
-    """Return the table and the join conditions of each foreign key of another table on memories."""
-    keys = connection.execute(
+def foreign_keys_on_memories(connection: sqlite3.Connection) -> list[tuple[str, list[str]]]:
+    """Return each foreign key of another table on memories: the table, and its join conditions."""
+    rows = connection.execute(
         'SELECT item.name, key.id, key."from", coalesce(key."to", \'memory_id\') '
         "FROM main.sqlite_schema AS item, pragma_foreign_key_list(item.name) AS key WHERE "
         "item.type = 'table' AND lower(key.\"table\") = 'memory_items' "
         "AND lower(item.name) <> 'memory_items'"
     )
-    ties: dict[tuple[str, int], list[str]] = {}
-    for table, key, own, theirs in keys:
-        same = f"item.{quoted(theirs)} = other.{quoted(own)}"
-        ties.setdefault((table, key), []).append(same)
-    return [(table, columns) for (table, _), columns in ties.items()]
+    foreign_keys_on_memories: dict[tuple[str, int], list[str]] = {}
+    for table, key, column, memory_column in rows:
+        condition = f"item.{quoted(memory_column)} = other.{quoted(column)}"
+        foreign_keys_on_memories.setdefault((table, key), []).append(condition)
+    return [(table, columns) for (table, _), columns in foreign_keys_on_memories.items()]
 
 
 # BINARY, because a table may declare its columns NOCASE. IN instead of EXISTS, because a subquery
@@ -213,7 +247,7 @@ def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str |
 
 
 def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) -> int:
-    """Delete the `chosen` rows, and check that all load-bearing ones are still there, unchanged.
+    """Delete rows, and check that all load-bearing ones are still there, unchanged.
 
     Parameters
     ----------
@@ -230,7 +264,7 @@ def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) 
         The number of deleted rows.
     """
     check_deletion(connection, chosen)
-    staying = fingerprint_under_triggers(connection, f"({chosen}) IS NOT TRUE")
+    digest_before = fingerprint_under_triggers(connection, f"({chosen}) IS NOT TRUE")
     changes_before = connection.total_changes
     deleted_signals = 0
     if signal_columns(connection):
@@ -243,12 +277,12 @@ def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) 
     left = count_load_bearing(connection, "TRUE")
     fault = ""
     likely_cause = "a trigger"
-    if changed and staying is None:
+    if changed and digest_before is None:
         fault = f"changed {changed} others"
         likely_cause = "foreign keys"
     elif left != load_bearing:
         fault = f"left {left} of {load_bearing} load-bearing rows"
-    elif staying != fingerprint_under_triggers(connection, "TRUE"):
+    elif digest_before != fingerprint_under_triggers(connection, "TRUE"):
         fault = "changed or kept others than were chosen"
     if fault:
         raise CompactionError(
@@ -259,7 +293,10 @@ def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) 
 
 
 def count_load_bearing(connection: sqlite3.Connection, chosen: str) -> int:
-    """Return the number of load-bearing rows among the `chosen`, after :func:`classify_rows`."""
+    """Return the number of load-bearing rows that meet an SQL condition.
+
+    The caller has called :func:`classify_rows` in the same transaction.
+    """
     where = f"({chosen}) AND {_NOT_PRUNABLE}"
     (count,) = connection.execute(f"SELECT count(*) FROM memory_items WHERE {where}").fetchone()
     return int(count)
@@ -273,7 +310,7 @@ def forget_verdicts(connection: sqlite3.Connection) -> None:
 def _decoded(value: object) -> str:
     """Return a stored text; raise ValueError if it is not UTF-8 text."""
     if not isinstance(value, bytearray):
-        raise ValueError("kind or tags_json is not text")  # noqa: TRY004 - a row at fault, no caller
+        raise ValueError("kind or tags_json is not text")  # noqa: TRY004 - the row is wrong, not the call
     try:
         return value.decode()
     except UnicodeDecodeError as error:

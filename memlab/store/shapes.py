@@ -10,7 +10,8 @@ from typing import Any, Final
 
 Shape = Callable[[Any], None]
 
-_BEYOND: Final = 2**63
+_INT64_END: Final = 2**63
+"""First whole number that SQLite cannot store."""
 
 
 def text(value: Any, errors: str = "strict") -> None:
@@ -27,15 +28,20 @@ def raw_text(value: Any) -> None:
     text(value, "surrogateescape")
 
 
-def integer(least: int = -_BEYOND, most: int = _BEYOND - 1) -> Shape:
+def integer(least: int = -_INT64_END, most: int = _INT64_END - 1) -> Shape:
     """Return the shape of a whole number in a range; 64 bits by default."""
 
     def check(value: Any) -> None:
-        check_type(value, int, "a whole number")
-        if not least <= value <= most:
-            raise ValueError(f"{shown(value)} is out of range")
+        check_integer(value, least, most)
 
     return check
+
+
+def check_integer(value: Any, least: int = -_INT64_END, most: int = _INT64_END - 1) -> None:
+    """Check for a whole number in a range; 64 bits by default."""
+    check_type(value, int, "a whole number")
+    if not least <= value <= most:
+        raise ValueError(f"{shown(value)} is out of range")
 
 
 def boolean(value: Any) -> None:
@@ -58,12 +64,13 @@ def stored(value: Any) -> None:
     if kind is str:
         text(value)
     elif kind is int:
-        _IN_64_BITS(value)
+        check_integer(value)
     elif kind is float:
         if not math.isfinite(value):
             raise ValueError(f"{value} is no number")
     elif kind is dict and value.keys() in ({"blob"}, {"text"}):
-        digits(*value.values())
+        (hexadecimal,) = value.values()
+        digits(hexadecimal)
     elif value is not None and value not in ({"real": "inf"}, {"real": "-inf"}):
         raise ValueError(f"{shown(value)} is no value of SQLite's")
 
@@ -177,6 +184,3 @@ def shown(value: object) -> str:
 
 def anything(value: Any) -> None:
     """Accept any value."""
-
-
-_IN_64_BITS: Final = integer()

@@ -17,9 +17,12 @@ from memlab.store import database
 from memlab.text import refused
 
 Result = TypeVar("Result")
-State = dict[str, tuple[int, int, int]]
+FileState = tuple[int, int, int]
+"""Time of change in nanoseconds, size in bytes, and inode of a file; zeros if there is none."""
+FileStates = dict[str, FileState]
+"""States of a store file and of its side files, by suffix."""
 
-_LOOKS: Final = 5
+_ATTEMPTS: Final = 5
 """Maximum number of attempts to read a store that changes."""
 
 
@@ -32,52 +35,61 @@ def open_snapshot(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def open_snapshots(path: Path, most: int) -> Iterator[list[sqlite3.Connection]]:
-    """Open a store up to `most` times, so that all connections see the same state.
+    """Open a store several times, so that all connections see the same state.
+
+    If another process commits in the meantime, only one connection is yielded.
 
     Opening a store in WAL mode read-only would create files beside it. A store that nobody has open
     is therefore read as immutable, and checked for changes afterwards. A store that was left in the
     middle of a transaction is recovered in a temporary copy.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+    most : int
+        The number of connections to open.
     """
     file = path.resolve()  # the side files are beside the target of a link
     with ExitStack() as stack, database.sqlite_errors_in_words(path):
         try:
-            uri, before = _way_in(file, stack)
+            uri, before = _uri_for_reading(file, stack)
         except OSError as error:
             raise StoreError(refused(f"{path} cannot be looked at", error)) from error
-        changed = ChangedWhileReadError(
+        changed_error = ChangedWhileReadError(
             f"{path} is rewritten faster than it can be read; try again when it is quiet"
         )
         try:
             with ExitStack() as opened:
-                ways = (closing(database.connect_reading(uri)) for _ in range(most))
-                connections = [opened.enter_context(connection) for connection in ways]
-                yield connections if most == 1 else _at_one_moment(connections)
+                opening = (closing(database.connect_reading(uri)) for _ in range(most))
+                connections = [opened.enter_context(connection) for connection in opening]
+                yield connections if most == 1 else _begin_reading_together(connections)
         except Exception as error:  # a file that is being rewritten can cause any error
-            if before == _state(file, before):
+            if before == _states_of(file, before):
                 raise
-            raise changed from error
-        if before != _state(file, before):
-            raise changed
+            raise changed_error from error
+        if before != _states_of(file, before):
+            raise changed_error
 
 
-def _at_one_moment(connections: list[sqlite3.Connection]) -> list[sqlite3.Connection]:
+def _begin_reading_together(connections: list[sqlite3.Connection]) -> list[sqlite3.Connection]:
     """Begin a read transaction on each connection; return those that see the same state.
 
-    These are all of them, or the first alone if somebody committed meanwhile.
+    If another process commits in the meantime, return the first connection alone.
     """
-    before = [_version(connection) for connection in connections[1:]]
+    before = [_begin_and_read_version(connection) for connection in connections[1:]]
     for connection in connections:
         connection.execute("BEGIN")
-    _, *after = [_version(connection) for connection in connections]
+    _, *after = [_begin_and_read_version(connection) for connection in connections]
     # If no version changed between the first and the second query, there was a moment after all
     # first queries and before all second ones, and every connection sees the state at that moment.
     return connections if before == after else connections[:1]
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    """Return the data version, which changes when somebody else commits.
+def _begin_and_read_version(connection: sqlite3.Connection) -> int:
+    """Return the data version of a store, which changes when another process commits.
 
-    Within a transaction that has not read yet, this begins the reading.
+    The query before it makes a transaction that was begun see the current state from then on.
     """
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     (version,) = connection.execute("PRAGMA data_version").fetchone()
@@ -85,8 +97,8 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def retry_if_changed(look: Callable[[], Result]) -> Result:
-    """Return ``look()``; call it up to five times if somebody writes while it reads."""
-    for _ in range(_LOOKS - 1):
+    """Return ``look()``; call it up to five times if another process writes while it reads."""
+    for _ in range(_ATTEMPTS - 1):
         with suppress(ChangedWhileReadError):
             return look()
     return look()
@@ -143,32 +155,38 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
     return Path(target)
 
 
-def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:
-    """Return a URI that opens a store for reading, and the state of its files that must not change.
+def _uri_for_reading(file: Path, stack: ExitStack) -> tuple[str, FileStates]:
+    """Return a URI that opens a store for reading, and the states of the files that it reads.
 
-    The state is empty if SQLite locks the store while it is read.
+    These files must not change meanwhile. The states are empty if SQLite locks the store while it
+    is read.
     """
     database.check_side_files(file)
-    locking = f"{file.as_uri()}?mode=ro"
-    wal, shm, journal = (_side_file(file, suffix) for suffix in database.SIDE_FILES)
-    is_left_over = _stamp(wal)[1] > 0 and not shm.exists()
+    locking_uri = f"{file.as_uri()}?mode=ro"
+    wal, shm, _ = (_side_file(file, suffix) for suffix in database.SIDE_FILES)
     in_use = wal.exists() and shm.exists()
-    # The journal of a writer that holds a lock is not rolled back: SQLite waits for that writer.
-    if journal.exists():
-        is_unused_wal = not in_use and _is_wal(file)
-        is_left_over = (
-            is_left_over
-            or is_unused_wal
-            or _is_refused(locking, "SQLITE_READONLY", "SQLITE_CANTOPEN", busy_timeout=0)
-        )
-    if is_left_over:
-        before = _state(file, ("", *database.SIDE_FILES))
+    if _needs_recovery(file, locking_uri, in_use=in_use):
+        before = _states_of(file, ("", *database.SIDE_FILES))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         return _recovered_copy(file, Path(folder)), before
     if in_use or not _is_wal(file):
-        return locking, {}
-    before = _state(file, ("",))
-    return f"{locking}&immutable=1", before
+        return locking_uri, {}
+    before = _states_of(file, ("",))
+    return f"{locking_uri}&immutable=1", before
+
+
+def _needs_recovery(file: Path, locking_uri: str, *, in_use: bool) -> bool:
+    """Return whether a store was left in the middle of a transaction."""
+    wal, shm, journal = (_side_file(file, suffix) for suffix in database.SIDE_FILES)
+    _, wal_size, _ = _state_of(wal)
+    if wal_size > 0 and not shm.exists():
+        return True
+    if not journal.exists():
+        return False
+    if not in_use and _is_wal(file):
+        return True
+    # The journal of a writer that holds a lock is not rolled back: SQLite waits for that writer.
+    return _fails_with(locking_uri, "SQLITE_READONLY", "SQLITE_CANTOPEN", busy_timeout=0)
 
 
 def _is_wal(file: Path) -> bool:
@@ -176,16 +194,16 @@ def _is_wal(file: Path) -> bool:
 
     The header is not read here: closing the file would drop every lock of this process on it.
     """
-    return _is_refused(f"{file.as_uri()}?mode=ro&nolock=1", "SQLITE_CANTOPEN")
+    return _fails_with(f"{file.as_uri()}?mode=ro&nolock=1", "SQLITE_CANTOPEN")
 
 
-def _is_refused(uri: str, *why: str, busy_timeout: float = 5.0) -> bool:
+def _fails_with(uri: str, *error_names: str, busy_timeout: float = 5.0) -> bool:
     """Return whether SQLite fails to read a file with one of these errors."""
     try:
         with closing(database.connect_reading(uri, busy_timeout=busy_timeout)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema")
     except sqlite3.Error as error:
-        return error.sqlite_errorname.startswith(why)
+        return error.sqlite_errorname.startswith(error_names)
     return False
 
 
@@ -207,15 +225,19 @@ def _side_file(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _state(file: Path, suffixes: Iterable[str]) -> State:
-    """Return the size, the inode and the time of change of some files, by suffix."""
-    state = {suffix: _stamp(_side_file(file, suffix)) for suffix in suffixes}
-    wait_for_clock_tick(max((changed for changed, *_ in state.values()), default=0))
-    return state
+def _states_of(file: Path, suffixes: Iterable[str]) -> FileStates:
+    """Return the states of a store file or its side files, after the clock's next tick.
+
+    A file that is changed from then on has another time of change.
+    """
+    states = {suffix: _state_of(_side_file(file, suffix)) for suffix in suffixes}
+    times = [modified for modified, _, _ in states.values()]
+    wait_for_clock_tick(max(times, default=0))
+    return states
 
 
-def _stamp(file: Path) -> tuple[int, int, int]:
-    """Return the time of change, the size and the inode of a file; zeros if there is none."""
+def _state_of(file: Path) -> FileState:
+    """Return the state of a file."""
     try:
         stat = file.stat()
     except FileNotFoundError:

@@ -20,7 +20,7 @@ from memlab.store import database
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.runtime_deletion import (
     ArchivedCompaction,
-    Why,
+    PolicyAndReason,
     archived_first,
     note_deleted,
 )
@@ -338,18 +338,20 @@ class SqliteMemoryStore:
         """
         keep_recent = whole_number("keep_recent", keep_recent)
         now = now_utc()
-        opened = self.connection
-        with self._errors_in_words(), database.transaction(opened):
-            load_bearing = classify_rows(opened)
-            surplus = surplus_condition(opened, keep_recent)
+        connection = self.connection
+        with self._errors_in_words(), database.transaction(connection):
+            load_bearing = classify_rows(connection)
+            is_surplus = surplus_condition(connection, keep_recent)
             digest = None
             deleted = 0
-            if surplus:
+            if is_surplus:
                 policy = {"policy": "recent", "keep": keep_recent, "by": "position"}
-                why = Why(policy, "beyond-newest")
-                with archived_first(opened, self.archive, surplus, why, at=now) as digest:
-                    deleted = delete_rows(opened, surplus, load_bearing)
-            forget_verdicts(opened)
+                policy_and_reason = PolicyAndReason(policy, "beyond-newest")
+                with archived_first(
+                    connection, self.archive, is_surplus, policy_and_reason, at=now
+                ) as digest:
+                    deleted = delete_rows(connection, is_surplus, load_bearing)
+            forget_verdicts(connection)
         note_deleted(self.archive, digest, at=now)
         self.last_compaction = None
         if digest is not None and self.path is not None:
@@ -360,11 +362,11 @@ class SqliteMemoryStore:
         """Set the link of a superseded item in the transaction of the caller; return the item."""
         expect(memory_id, str, call="store.supersede", name="memory_id")
         expect(by_memory_id, str, call="store.supersede", name="by_memory_id")
-        for needed in (by_memory_id, memory_id):
+        for required_id in (by_memory_id, memory_id):
             if not self.connection.execute(
-                "SELECT 1 FROM memory_items WHERE memory_id = ?", (needed,)
+                "SELECT 1 FROM memory_items WHERE memory_id = ?", (required_id,)
             ).fetchone():
-                raise KeyError(needed)
+                raise KeyError(required_id)
         self.connection.execute(
             "UPDATE memory_items SET superseded_by = ? WHERE memory_id = ?",
             (by_memory_id, memory_id),

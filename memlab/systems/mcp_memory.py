@@ -259,8 +259,8 @@ class MemoryReader(TableReader):
                 (data,) = self.connection.execute(chunk_of, (chunk,)).fetchone() or (b"",)
             try:
                 shapes.check_type(data, bytes, "a blob")
-                shapes.integer(1)(size)
-                shapes.integer(0, size - 1)(offset)
+                shapes.check_integer(size, 1)
+                shapes.check_integer(offset, 0, size - 1)
                 shapes.optional(shapes.text)(store)
             except ValueError as error:
                 raise StoreError(

@@ -23,7 +23,7 @@ from memlab.sources.capabilities import ExternalHistory, NativeCap
 from memlab.sources.postgres import CASCADE, SET_NULL, Catalogue, Row, Table, quoted, selected
 from memlab.sources.reads import Asked, Found, Read
 from memlab.store.records import batched
-from memlab.store.shapes import fields, integer, list_of, mapping_of, optional, text
+from memlab.store.shapes import check_integer, fields, integer, list_of, mapping_of, optional, text
 
 TABLE: Final = "warm_tier"
 COLD: Final = "cold_tier"
@@ -165,7 +165,7 @@ class Memforge(ServerSource):
             raise ValueError("its record is not written as records are")
         _MEMORY(parsed)
         row = self.row_in(parsed)
-        integer()(row["position"])
+        check_integer(row["position"])
         optional(integer())(row["access_count"])
         if str(key) != parsed["id"]:
             raise ValueError(f"its id is {parsed['id']!r:.40}")

@@ -39,7 +39,7 @@ _PLACE_OF_MEMORY: Final = (".odek", "memory")
 LOCK: Final = "episodes.lock"
 """Lock file beside the list, in odek since August 2026."""
 _LOCK_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_PATIENCE: Final = 30.0
+_LOCK_TIMEOUT: Final = 30.0
 """Timeout in seconds for odek's lock."""
 _PAUSE: Final = 0.05
 """Seconds between two attempts to take the lock."""
@@ -311,7 +311,7 @@ def _make_lock(lock: Path) -> bool:
 
 def _wait_for(descriptor: int, lock: Path) -> None:
     """Take the lock of an open file; raise StoreError after a timeout."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _LOCK_TIMEOUT
     while True:
         try:
             return flock(descriptor, LOCK_EX | LOCK_NB)

@@ -237,7 +237,7 @@ def test_without_exchange_the_index_is_there(notes: Notes, monkeypatch: pytest.M
 
 
 def test_only_one_changes_a_folder_at_a_time(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memlab.sources.folder.change._PATIENCE", 0.1)
+    monkeypatch.setattr("memlab.sources.folder.change._LOCK_TIMEOUT", 0.1)
     refused = pytest.raises(StoreError, match="another memlab")
     with notes.changing(), refused, notes.changing():
         pass

@@ -220,7 +220,7 @@ def test_lock_of_odek_is_waited_for(
     receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))
     made = memlab.plan(f"odek:{many}", memlab.KeepRecent(4))
     before = {path.name: path.read_bytes() for path in many.iterdir()}
-    monkeypatch.setattr("memlab.systems.odek._PATIENCE", 0.1)
+    monkeypatch.setattr("memlab.systems.odek._LOCK_TIMEOUT", 0.1)
     reached = tmp_path / "reached"
     go_on = tmp_path / "go"
     with forked("tests.support.odek_store") as children:
@@ -230,7 +230,7 @@ def test_lock_of_odek_is_waited_for(
         with pytest.raises(StoreError, match=r"odek is writing.*nothing was changed"):
             memlab.apply(made) if what == "apply" else memlab.restore(receipt)
         assert {path.name: path.read_bytes() for path in many.iterdir()} == before
-        monkeypatch.setattr("memlab.systems.odek._PATIENCE", 20.0)
+        monkeypatch.setattr("memlab.systems.odek._LOCK_TIMEOUT", 20.0)
         Timer(0.3, go_on.touch).start()
         if what == "apply":
             assert memlab.apply(made).deleted == 2

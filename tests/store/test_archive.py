@@ -58,7 +58,7 @@ def test_a_locked_archive_is_reported_in_words(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = compacted(store, 4).digest
-    monkeypatch.setattr(opening, "_PATIENCE", 0.05)
+    monkeypatch.setattr(opening, "_LOCK_TIMEOUT", 0.05)
     with closing(sqlite3.connect(archive_of(store), isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         with pytest.raises(ArchiveError, match="locked by another process"):

@@ -84,7 +84,7 @@ def test_whatever_is_called_gitignore_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[Path], None],
 ) -> None:
-    monkeypatch.setattr("memlab.store.archive.worktree._WITHIN", 0.5)
+    monkeypatch.setattr("memlab.store.archive.worktree._GIT_TIMEOUT", 0.5)
     ignore = store.with_name(".gitignore")
     make(ignore)
     before = ignore.lstat()
@@ -182,7 +182,7 @@ def test_refused_plan_leaves_no_file_behind(store: Path) -> None:
 def test_repository_that_never_answers_gets_the_file(
     repository: Repository, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memlab.store.archive.worktree._WITHIN", 0.5)
+    monkeypatch.setattr("memlab.store.archive.worktree._GIT_TIMEOUT", 0.5)
     head = repository.root / ".git" / "config"
     text = head.read_bytes()
     head.unlink()

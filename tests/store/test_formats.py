@@ -368,10 +368,10 @@ def test_record_comes_back_byte_for_byte_from_its_list(records: list[bytes]) -> 
         made = formats.Format3(connection)
         made.create("file")
         for record in records:
-            written = made._written_plain(record)
-            number, fields = made._written(record)
+            written = made._plain_values(record)
+            number, fields = made._as_stored(record)
             if written is not None:
-                assert (written[0], f"[{formats._BETWEEN.join(written[2]).decode()}]") == (
+                assert (written[0], f"[{formats._SEPARATOR.join(written[2]).decode()}]") == (
                     number,
                     fields,
                 )

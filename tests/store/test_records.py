@@ -133,7 +133,7 @@ def test_large_rows_are_read_in_smaller_batches(
         write_signals(path, str(memory["memory_id"]), importance=0.5, namespace="é" * 60)
     whole = records_of(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "_LARGE", 50)
+        patch.setattr(records, "_LARGE_VALUE", 50)
         assert records_of(path) == whole
 
 

@@ -188,7 +188,7 @@ def test_connections_with_different_rows_are_not_read_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int, count: int
 ) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
-    version = snapshot._version
+    version = snapshot._begin_and_read_version
     looks = iter(range(1, 9))
 
     def version_and_write(connection: sqlite3.Connection) -> int:
@@ -196,6 +196,6 @@ def test_connections_with_different_rows_are_not_read_together(
             put(path, "later")
         return version(connection)
 
-    monkeypatch.setattr(snapshot, "_version", version_and_write)
+    monkeypatch.setattr(snapshot, "_begin_and_read_version", version_and_write)
     with SqliteMemoryStore(path), snapshot.open_snapshots(path, 3) as connections:
         assert len(connections) == count

@@ -32,7 +32,7 @@ from memlab.sources.folder.journal import PENDING, Entry, Index, IndexSwap, Move
 from memlab.store.archive.index_versions import IndexVersion, digest_of
 from memlab.text import refused
 
-_PATIENCE: Final = 30.0
+_LOCK_TIMEOUT: Final = 30.0
 """Timeout in seconds for the lock of the folder."""
 
 
@@ -176,7 +176,7 @@ def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
 
 def _lock(folder: Folder) -> None:
     """Take the lock against other changes by memlab. Closing the folder releases it."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _LOCK_TIMEOUT
     while True:
         try:
             return fcntl.flock(folder.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -132,8 +132,11 @@ class Archive:
         return identity.archive_of_other_name(self.location)
 
     def of_missing_folders(self) -> list[Path]:
-        """Return the archives of missing folders that may be this one, by their names."""
-        return identity.archives_left(self.location)
+        """Return the archives of missing folders with the name of this store's.
+
+        One of these folders may be the store before it was moved.
+        """
+        return identity.archives_of_missing_folders(self.location)
 
     def _require(self) -> None:
         """Raise ArchiveError if there is no archive."""

@@ -10,12 +10,14 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.open_archive import OpenArchive, archive_errors, check_fits
 from memlab.store.archive.schema import Copy, Key
 from memlab.store.records import fingerprint_of
-from memlab.store.shapes import check_type, integer
+from memlab.store.shapes import check_integer, check_type
 
-_LAST: Final = "copied_at"
-_THERE: Final = "CREATE TEMP TABLE IF NOT EXISTS there (memory_id TEXT PRIMARY KEY, digest BLOB)"
-_IS_THERE: Final = "SELECT 1 FROM temp.there WHERE memory_id = ?"
-_MISSED: Final = (
+_LAST_COPIED_AT: Final = "copied_at"
+_CREATE_SEEN_TABLE: Final = (
+    "CREATE TEMP TABLE IF NOT EXISTS there (memory_id TEXT PRIMARY KEY, digest BLOB)"
+)
+_IS_SEEN: Final = "SELECT 1 FROM temp.there WHERE memory_id = ?"
+_IS_MISSING: Final = (
     "missed_at IS NULL AND NOT EXISTS (SELECT 1 FROM temp.there WHERE there.memory_id = "
     "copies.memory_id AND there.digest = copies.digest)"
 )
@@ -73,7 +75,17 @@ class KeptCopy(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers of memories in the store, of new or changed ones, and of copies that went missing."""
+    """What the copying of a store's contents did.
+
+    Attributes
+    ----------
+    memories : int
+        The number of memories in the store.
+    copied : int
+        The number of new or changed memories.
+    gone : int
+        The number of copies whose content is no longer in the store, and was at the last copying.
+    """
 
     memories: int
     copied: int
@@ -94,10 +106,10 @@ def last_copied(archive: OpenArchive) -> datetime | None:
     """Return when the store was copied last; None if it never was."""
     if not archive.has_table("copies"):
         return None
-    stored = archive.metadata(_LAST)
+    stored = archive.metadata(_LAST_COPIED_AT)
     if stored is not None:
         with archive.leaving_out("when it copied the store last"):
-            return schema.moment_in(stored, _LAST)
+            return schema.moment_in(stored, _LAST_COPIED_AT)
     return None
 
 
@@ -106,40 +118,41 @@ def copy_contents(archive: OpenArchive, memories: Iterable[Content], at: datetim
     run = archive.connection.execute
     moment = schema.moment_text(at)
     last = last_copied(archive)
-    run(_THERE)
+    run(_CREATE_SEEN_TABLE)
     run("DELETE FROM temp.there")
     copied = 0
-    new_names = dict[bytes, str]()
+    new_ids = dict[bytes, str]()
     for memory in memories:
-        name = memory.memory_id
-        run("INSERT OR REPLACE INTO temp.there VALUES (?, ?)", (name, memory.digest))
-        known = run(
-            "SELECT digest, fingerprint, missed_at FROM copies WHERE memory_id = ?", (name,)
+        memory_id = memory.memory_id
+        run("INSERT OR REPLACE INTO temp.there VALUES (?, ?)", (memory_id, memory.digest))
+        older_copies = run(
+            "SELECT digest, fingerprint, missed_at FROM copies WHERE memory_id = ?", (memory_id,)
         ).fetchall()
-        if _is_copied(memory, known):
+        if _is_copied(memory, older_copies):
             continue
-        if not known and last:
-            new_names[memory.digest] = name
-        if memory.digest not in [digest for digest, _, _ in known]:
+        if not older_copies and last:
+            new_ids[memory.digest] = memory_id
+        if memory.digest not in [digest for digest, _, _ in older_copies]:
             copied += 1
         _insert_copy(archive, memory)
-    copied -= _rename_moved(archive, new_names)
+    copied -= _rename_moved(archive, new_ids)
+    # A content that is missing now was in the store at the last copying.
     seen_at = moment if last is None else schema.moment_text(last)
     missing = run(
-        f"UPDATE copies SET seen_at = ?, missed_at = ? WHERE {_MISSED}", (seen_at, moment)
+        f"UPDATE copies SET seen_at = ?, missed_at = ? WHERE {_IS_MISSING}", (seen_at, moment)
     ).rowcount
-    run("INSERT OR REPLACE INTO about VALUES (?, ?)", (_LAST, moment))
+    run("INSERT OR REPLACE INTO about VALUES (?, ?)", (_LAST_COPIED_AT, moment))
     ((count,),) = run("SELECT count(*) FROM temp.there").fetchall()
     return Counts(memories=count, copied=copied, gone=missing)
 
 
-def _is_copied(memory: Content, known: Iterable[tuple[Any, ...]]) -> bool:
+def _is_copied(memory: Content, older_copies: Iterable[tuple[Any, ...]]) -> bool:
     """Return whether one of the known copies of a memory is up to date.
 
     For a memory that no index names, its content alone decides.
     """
     fingerprint = bytes.fromhex(fingerprint_of(memory.record))
-    for digest, copied_fingerprint, missed_at in known:
+    for digest, copied_fingerprint, missed_at in older_copies:
         if digest != memory.digest or missed_at is not None:
             continue
         if memory.is_unlisted or copied_fingerprint == fingerprint:
@@ -157,7 +170,7 @@ def _insert_copy(archive: OpenArchive, memory: Content) -> None:
     )
 
 
-def _rename_moved(archive: OpenArchive, new_names: Mapping[bytes, str]) -> int:
+def _rename_moved(archive: OpenArchive, new_ids: Mapping[bytes, str]) -> int:
     """Move the copies of memories that have another id now; return the number of such memories.
 
     A memory was moved if its content is under a new id and its old id is no longer in the store.
@@ -166,19 +179,19 @@ def _rename_moved(archive: OpenArchive, new_names: Mapping[bytes, str]) -> int:
     ----------
     archive : OpenArchive
         The archive, in the transaction of the caller.
-    new_names : mapping of bytes to str
+    new_ids : mapping of bytes to str
         The ids of new memories, by the digest of their content.
     """
     run = archive.connection.execute
     moved = 0
-    for name, digest in run(f"SELECT memory_id, digest FROM copies WHERE {_MISSED}").fetchall():
-        old_name = name.decode()
-        if digest in new_names and not run(_IS_THERE, (old_name,)).fetchone():
+    for name, digest in run(f"SELECT memory_id, digest FROM copies WHERE {_IS_MISSING}").fetchall():
+        old_id = name.decode()
+        if digest in new_ids and not run(_IS_SEEN, (old_id,)).fetchone():
             run(
                 "UPDATE OR IGNORE copies SET memory_id = ? WHERE memory_id = ?",
-                (new_names[digest], old_name),
+                (new_ids[digest], old_id),
             )
-            run("DELETE FROM copies WHERE memory_id = ?", (old_name,))
+            run("DELETE FROM copies WHERE memory_id = ?", (old_id,))
             moved += 1
     return moved
 
@@ -194,7 +207,7 @@ def copies_in(archive: OpenArchive) -> Iterator[KeptCopy]:
     ):
         with archive.leaving_out(f"a copy of {bytes(name).decode(errors='replace')!r:.80}"):
             check_type(digest, bytes, "a blob")
-            integer(0, 1)(is_empty)
+            check_integer(is_empty, 0, 1)
             at = None if missed is None else schema.moment_in(missed, "missed_at")
             seen_at = last if at is None else schema.moment_in(seen, "seen_at")
             yield KeptCopy(
@@ -213,23 +226,27 @@ def copied_record(archive: OpenArchive, copy: KeptCopy) -> tuple[Key, bytes] | N
     for key, fingerprint, blob, dictionary in packed_copies:
         with archive.leaving_out(f"a copy of {copy.memory_id!r:.80}"):
             check_type(fingerprint, bytes, "a blob")
-            place = schema.key_in(key)
-            whole_copy = Copy(place, fingerprint.hex(), "", None)
+            memory_key = schema.key_in(key)
+            copy_to_check = Copy(memory_key, fingerprint.hex(), "", None)
             if dictionary not in formats.DICTIONARIES:
                 raise ValueError(f"it was packed by dictionary {dictionary!r:.20}, which is newer")
             raw = bytearray(packing.unpacked(blob, formats.DICTIONARIES[dictionary]))
-            record = schema.record_of(raw, whole_copy, archive.location.check_copy)
+            record = schema.record_of(raw, copy_to_check, archive.location.check_copy)
             if archive.location.id_of(record) != copy.memory_id:
                 raise ValueError("it is one of another memory")
-            return place, record
+            return memory_key, record
     return None
 
 
 def count_copies(archive: OpenArchive, names: Iterable[str], before: datetime) -> int:
-    """Return the number of copies of some memories and of those that went missing before a time."""
+    """Return the number of copies to erase.
+
+    These are the copies of the memories `names`, and all copies whose content was first seen to be
+    missing `before` a time.
+    """
     rowids = set[tuple[Any, ...]]()
     if archive.has_table("copies"):
-        for where, value in _going(names, before):
+        for where, value in _conditions_to_erase(names, before):
             rowids.update(archive.rows(f"SELECT rowid FROM copies WHERE {where}", value))
     return len(rowids)
 
@@ -238,11 +255,11 @@ def erase_copies(archive: OpenArchive, names: Iterable[str], before: datetime) -
     """Erase the copies that :func:`count_copies` counts."""
     if archive.has_table("copies"):
         with archive.changing() as connection:
-            for where, value in _going(names, before):
+            for where, value in _conditions_to_erase(names, before):
                 connection.execute(f"DELETE FROM copies WHERE {where}", (value,))
 
 
-def _going(names: Iterable[str], before: datetime) -> Iterator[tuple[str, str]]:
+def _conditions_to_erase(names: Iterable[str], before: datetime) -> Iterator[tuple[str, str]]:
     """Yield SQL conditions for the copies to erase, each with its value."""
     yield "missed_at < ?", schema.moment_text(before)
     for name in names:
@@ -251,5 +268,5 @@ def _going(names: Iterable[str], before: datetime) -> Iterator[tuple[str, str]]:
 
 def _packed(record: bytes) -> bytes:
     """Compress a record with the current dictionary."""
-    words = formats.DICTIONARIES[formats.DICTIONARY]
-    return packing.packed(lambda: [record.decode()], words)
+    dictionary = formats.DICTIONARIES[formats.DICTIONARY]
+    return packing.packed(lambda: [record.decode()], dictionary)

@@ -15,29 +15,38 @@ from memlab.store.archive import formats, packing, schema
 from memlab.store.archive.open_archive import OpenArchive, archive_errors
 from memlab.store.archive.schema import Archived, PlanText
 
-_BEFORE: Final = "archived_before"
+_OLD_TABLE: Final = "archived_before"
 _PLAN: Final = "memlab_plan"
 _MEMORIES: Final = "memories"
 _KEY: Final = "key"
 
 
-class Room(NamedTuple):
-    """Size of an archive, and the space that its conversion needs beside it at most, in bytes."""
+class SpaceNeeded(NamedTuple):
+    """Space that an archive and its conversion take.
 
-    now: int
-    meanwhile: int
+    Attributes
+    ----------
+    size : int
+        The size of the archive, in bytes.
+    extra : int
+        The most that the conversion needs beside it, in bytes.
+    """
+
+    size: int
+    extra: int
 
 
-def room_for(archive: OpenArchive) -> Room:
+def space_for(archive: OpenArchive) -> SpaceNeeded:
     """Return the size of an archive and the space that its conversion needs.
 
     The new tables are written before the old ones are dropped, and the journal keeps every changed
     page of the old ones. VACUUM then writes the file again without the free pages, which needs as
     much.
     """
-    pages = archive.rows("SELECT page_count, page_size FROM pragma_page_count, pragma_page_size")
-    count, size = pages[0]
-    return Room(count * size, 2 * count * size)
+    rows = archive.rows("SELECT page_count, page_size FROM pragma_page_count, pragma_page_size")
+    page_count, page_size = rows[0]
+    size = page_count * page_size
+    return SpaceNeeded(size=size, extra=2 * size)
 
 
 def upgrade(archive: OpenArchive) -> None:
@@ -54,18 +63,18 @@ def upgrade(archive: OpenArchive) -> None:
         return
     with archive.changing() as connection:
         connection.execute("DROP VIEW IF EXISTS archived_memories")
-        connection.execute(f"ALTER TABLE archived RENAME TO {_BEFORE}")
+        connection.execute(f"ALTER TABLE archived RENAME TO {_OLD_TABLE}")
         for name in new.in_each:
             new.make_table(name)
         if archive.has_table("copies"):
             connection.execute(
                 "ALTER TABLE copies ADD COLUMN dictionary INTEGER NOT NULL DEFAULT 1"
             )
-        for number, plan in connection.execute(
+        for apply, plan in connection.execute(
             "SELECT apply, plan_json_zlib FROM applies ORDER BY apply"
         ).fetchall():
-            _convert_entry(archive, new, number, plan)
-        connection.execute(f"DROP TABLE {_BEFORE}")
+            _convert_entry(archive, new, apply, plan)
+        connection.execute(f"DROP TABLE {_OLD_TABLE}")
         connection.execute(new.view)
         new.note_versions()
     # If the disk has no room for VACUUM, the free pages stay in the file and are used again.
@@ -74,30 +83,30 @@ def upgrade(archive: OpenArchive) -> None:
 
 
 def _convert_entry(
-    archive: OpenArchive, new: formats.ArchiveFormat, number: int, packed: bytes | None
+    archive: OpenArchive, new: formats.ArchiveFormat, apply: int, packed: bytes | None
 ) -> None:
     """Convert the copies of a deletion, and shorten its plan."""
     connection = archive.connection
     keys = [
         schema.key_in(key)
         for (key,) in connection.execute(
-            f"SELECT key FROM {_BEFORE} WHERE apply = ? ORDER BY rowid", (number,)
+            f"SELECT key FROM {_OLD_TABLE} WHERE apply = ? ORDER BY rowid", (apply,)
         )
     ]
-    text, planned = _plan_of(packed, keys)
-    shortened = new.insert_copies(number, _sound_copies(archive, number, planned), text)
+    text, plan_rows = _plan_of(packed, keys)
+    shortened = new.insert_copies(apply, _sound_copies(archive, apply, plan_rows), text)
     if packed is not None:
         connection.execute(
             "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?",
-            (packed if text is None else shortened, number),
+            (packed if text is None else shortened, apply),
         )
+    # The new copies get the time at which each was restored from the old ones.
     connection.execute(
-        "UPDATE archived SET restored_at = (SELECT restored_at FROM "
-        f"{_BEFORE} WHERE {_BEFORE}.apply = archived.apply AND {_BEFORE}.key = archived.key) "
-        "WHERE apply = ?",
-        (number,),
+        f"UPDATE archived SET restored_at = (SELECT restored_at FROM {_OLD_TABLE} AS old "
+        "WHERE old.apply = archived.apply AND old.key = archived.key) WHERE apply = ?",
+        (apply,),
     )
-    if new.count_sound(number) != len(keys):
+    if new.count_sound(apply) != len(keys):
         raise ArchiveError(
             f"{archive.path} did not keep every memory as it is; nothing was changed: check the "
             "disk"
@@ -105,12 +114,12 @@ def _convert_entry(
 
 
 def _sound_copies(
-    archive: OpenArchive, number: int, planned: Mapping[schema.Key, Mapping[str, Any]]
+    archive: OpenArchive, apply: int, plan_rows: Mapping[schema.Key, Mapping[str, Any]]
 ) -> Iterator[Archived]:
     """Yield the copies of a deletion; raise ArchiveError if one is damaged."""
     for key, fingerprint, record, reason in archive.connection.execute(
-        f"SELECT key, fingerprint, record, reason FROM {_BEFORE} WHERE apply = ? ORDER BY rowid",
-        (number,),
+        f"SELECT key, fingerprint, record, reason FROM {_OLD_TABLE} WHERE apply = ? ORDER BY rowid",
+        (apply,),
     ):
         try:
             copy = schema.copy_of(key, schema.fingerprint_in(fingerprint), reason, None)
@@ -118,10 +127,10 @@ def _sound_copies(
             raw = schema.record_of(text, copy, _any_record)
         except ValueError as error:
             raise ArchiveError(
-                f"{archive.path} is damaged: a copy of deletion {number} ({error}); nothing was "
+                f"{archive.path} is damaged: a copy of deletion {apply} ({error}); nothing was "
                 "changed: restore a backup of it, or drop that plan first"
             ) from error
-        yield Archived(copy.key, raw, copy.reason, planned.get(copy.key))
+        yield Archived(copy.key, raw, copy.reason, plan_rows.get(copy.key))
 
 
 def _any_record(key: schema.Key, record: bytes, fields: dict[str, Any]) -> None:
@@ -131,25 +140,27 @@ def _any_record(key: schema.Key, record: bytes, fields: dict[str, Any]) -> None:
 def _plan_of(
     packed: bytes | None, keys: list[schema.Key]
 ) -> tuple[PlanText | None, dict[schema.Key, dict[str, Any]]]:
-    """Return the text of a plan for shortening, and its rows by key.
+    """Return the text of a plan, of which the rows can be left out, and these rows by key.
 
-    Return None and no rows if there is no plan, or if it does not agree with the copies. It then
-    stays as it is.
+    Return None and no rows if there is no plan, or if it does not agree with the copies: its stored
+    text is then kept unchanged.
     """
     if packed is None:
         return None, {}
     try:
         plan = json.loads(packing.unpacked(packed))
         memories = plan[_MEMORIES]
-        planned = {row[_KEY]: row for row in memories}
-        known = set(keys)
-        in_order = [row[_KEY] for row in memories if row[_KEY] in known]
-        if _PLAN not in plan or in_order != keys or len(planned) != len(memories):
+        plan_rows = {row[_KEY]: row for row in memories}
+        archived_keys = set(keys)
+        planned_keys = [row[_KEY] for row in memories if row[_KEY] in archived_keys]
+        if _PLAN not in plan or planned_keys != keys or len(plan_rows) != len(memories):
             return None, {}
     except (ValueError, KeyError, TypeError, RecursionError):
         return None, {}
     head = {key: value for key, value in plan.items() if key != _MEMORIES}
     pieces = [json.dumps(head, separators=(",", ":"))]
-    not_archived = {place: row for place, row in enumerate(memories) if row[_KEY] not in known}
+    not_archived = {
+        place: row for place, row in enumerate(memories) if row[_KEY] not in archived_keys
+    }
     text = PlanText(whole=lambda: pieces, head=lambda: pieces, not_archived=not_archived)
-    return text, planned
+    return text, plan_rows

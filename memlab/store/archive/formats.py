@@ -24,8 +24,8 @@ from typing import Any, ClassVar, Final, NamedTuple
 from memlab.store.archive import packing, schema
 from memlab.store.archive.schema import Archived, Copy, PlanText
 from memlab.store.database import COLUMNS, HIDING
-from memlab.store.records import PLACE, encoded, fingerprint_of
-from memlab.store.shapes import check_type, integer, shown
+from memlab.store.records import PLACE_FIELD, encoded, fingerprint_of
+from memlab.store.shapes import check_integer, check_type, shown
 from memlab.store.signals import SIGNALS
 from memlab.versions import FileFormat, Written, written_in
 
@@ -38,10 +38,10 @@ With SQLite's default of 4,096 bytes, a tenth of the file stays empty for rows o
 READABLE_FROM: Final = "readable_from"
 """Name in the table ``about`` of the oldest format whose readers understand the archive."""
 
-_SHOWN: Final = (*COLUMNS, SIGNALS)
+_VIEW_COLUMNS: Final = (*COLUMNS, SIGNALS)
 """Fields of a record that are columns of the view ``archived_memories``."""
-_IN_EACH: Final = ("about", "applies", "archived")
-"""Tables of every archive. Others are made when something is dropped, retired or copied."""
+_REQUIRED_TABLES: Final = ("about", "applies", "archived")
+"""Tables that every archive has. Others are created when a command first needs them."""
 _ABOUT: Final = "(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
 _APPLIES: Final = """(
     apply INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
@@ -101,15 +101,15 @@ class ArchiveFormat(ABC):
         The tables of every archive.
     view : str
         The statement that creates the view ``archived_memories``.
-    stored : str
+    record_columns : str
         The columns of ``archived`` that hold a record, as SQL.
     """
 
     number: ClassVar[int]
     tables: ClassVar[Mapping[str, str]]
-    in_each: ClassVar[tuple[str, ...]] = _IN_EACH
+    in_each: ClassVar[tuple[str, ...]] = _REQUIRED_TABLES
     view: ClassVar[str]
-    stored: ClassVar[str]
+    record_columns: ClassVar[str]
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection: Final = connection
@@ -120,7 +120,8 @@ class ArchiveFormat(ABC):
             self.make_table(name)
         self.connection.execute(self.view)
         self.connection.execute("INSERT OR REPLACE INTO about VALUES ('scheme', ?)", (scheme,))
-        self.note_versions()  # comes last: without a version the archive counts as unfilled
+        # This comes last: until the version is noted, the archive counts as unfilled.
+        self.note_versions()
 
     def note_versions(self) -> None:
         """Store the number of the format, and the oldest format whose readers understand it."""
@@ -136,7 +137,10 @@ class ArchiveFormat(ABC):
 
     @abstractmethod
     def record_in(self, *stored: object) -> bytes:
-        """Return the record of the values in :attr:`stored`; raise ValueError if they are wrong."""
+        """Return the record of the values of :attr:`record_columns`.
+
+        Raise ValueError if they are wrong.
+        """
 
     @abstractmethod
     def insert_copies(
@@ -178,8 +182,8 @@ class ArchiveFormat(ABC):
         """Return the columns of :meth:`copies` at some row ids, and the values of each record."""
         marks = ", ".join("?" * len(rowids))
         rows = self.connection.execute(
-            f"SELECT rowid, key, fingerprint, reason, restored_at, {self.stored} FROM archived "
-            f"WHERE rowid IN ({marks}) ORDER BY rowid",
+            f"SELECT rowid, key, fingerprint, reason, restored_at, {self.record_columns} "
+            f"FROM archived WHERE rowid IN ({marks}) ORDER BY rowid",
             rowids,
         )
         return [(row[:5], row[5:]) for row in rows.fetchall()]
@@ -190,7 +194,7 @@ class ArchiveFormat(ABC):
 
     def records_of(self, apply: int, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the key and the stored values of the record of the copies with some keys."""
-        return self._with_keys(f"key, {self.stored}", apply, keys)
+        return self._with_keys(f"key, {self.record_columns}", apply, keys)
 
     def _with_keys(self, columns: str, apply: int, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Select columns of the copies with some keys."""
@@ -203,7 +207,7 @@ class ArchiveFormat(ABC):
     def count_sound(self, apply: int) -> int:
         """Return the number of copies of a deletion whose records match their fingerprints."""
         rows = self.connection.execute(
-            f"SELECT fingerprint, {self.stored} FROM archived WHERE apply = ?", (apply,)
+            f"SELECT fingerprint, {self.record_columns} FROM archived WHERE apply = ?", (apply,)
         )
         return sum(
             self.fingerprint_in(fingerprint) == fingerprint_of(self.record_in(*stored))
@@ -231,12 +235,12 @@ class Format2(ArchiveFormat):
             PRIMARY KEY (memory_id, digest)
         )""",
     }
-    _columns = ", ".join(f"json_extract(record, '$.{name}') AS {name}" for name in _SHOWN)
+    _columns = ", ".join(f"json_extract(record, '$.{name}') AS {name}" for name in _VIEW_COLUMNS)
     view = f"""
 CREATE VIEW archived_memories AS
 SELECT digest, archived_at, finished_at, restored_at, reason, key, {_columns}, record
 FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
-    stored = "record"
+    record_columns = "record"
 
     def fingerprint_in(self, value: object) -> str:
         """Return a stored fingerprint of hexadecimal digits."""
@@ -271,7 +275,11 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
 
     def insert_packed(self, values: tuple[Any, ...]) -> None:
         """Insert a packed copy."""
-        self.connection.execute(f"{_INSERT_PACKED.format('', '')}{_ON_CONFLICT}", values)
+        self.connection.execute(
+            "INSERT INTO copies (memory_id, digest, key, fingerprint, record_zlib, is_empty) "
+            f"VALUES (?, ?, ?, ?, ?, ?) {_ON_CONFLICT}",
+            values,
+        )
 
     def packed_copies(self, memory_id: str, digest: bytes) -> list[PackedCopy]:
         """Return the packed copies, all of which use the first dictionary."""
@@ -282,10 +290,6 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
         return [PackedCopy(key, fingerprint, packed, 1) for key, fingerprint, packed in rows]
 
 
-_INSERT_PACKED: Final = (
-    "INSERT INTO copies (memory_id, digest, key, fingerprint, record_zlib, is_empty{}) "
-    "VALUES (?, ?, ?, ?, ?, ?{}) "
-)
 _ON_CONFLICT: Final = (
     "ON CONFLICT DO UPDATE SET key = excluded.key, fingerprint = excluded.fingerprint, "
     "missed_at = NULL, record_zlib = excluded.record_zlib"
@@ -293,25 +297,38 @@ _ON_CONFLICT: Final = (
 
 
 class Layout(NamedTuple):
-    """Field names of stored lists, and how a list becomes a record again."""
+    """Field names of stored lists, and how a list becomes a record again.
+
+    Attributes
+    ----------
+    heads : tuple of str
+        The text of the record before each value: a brace or a comma, the name, and a colon.
+    template : bytes
+        The record with ``%b`` in the place of each value.
+    pattern : pattern of bytes
+        Matches a record with these names whose values are all plain, and captures the values.
+    places : mapping of str to int
+        The index of each field in the list.
+    """
 
     heads: tuple[str, ...]
     template: bytes
-    """The record with ``%b`` in the place of each value."""
     pattern: re.Pattern[bytes]
-    """Matches a record with these names whose values are all plain, and captures the values."""
     places: Mapping[str, int]
-    """Place of each field in the list."""
 
 
-_BETWEEN: Final = b"\n,"
+_SEPARATOR: Final = b"\n,"
 """Separator of the values in a list. JSON escapes line breaks in texts, so no value contains it."""
-_PLAIN: Final = r'("[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"|[-+.0-9Ee]++|null|true|false)'
+_PLAIN_VALUE: Final = (
+    r'("[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"|[-+.0-9Ee]++|null|true|false)'
+)
 """Pattern of a number, a literal, or a text, as it is written in a record."""
-_OF_OBJECT: Final = json.dumps({name: f"$.{name}" for name in _SHOWN}, separators=(",", ":"))
-"""Paths of the layout of records that are stored as JSON objects.
+_PATHS_OF_OBJECT: Final = json.dumps(
+    {name: f"$.{name}" for name in _VIEW_COLUMNS}, separators=(",", ":")
+)
+"""Paths of the layout of records that are stored as JSON objects, each path as ``$.name``.
 
-A list would not restore these records exactly."""
+These are records that a list would not restore exactly."""
 _MOST_NAMES: Final = 10_000
 """Maximum number of names in a layout. SQLite allows 32,767 columns, 2,000 by default."""
 
@@ -321,12 +338,12 @@ def layout_of_names(names: Sequence[str], *, has_place: bool) -> Layout:
 
     If `has_place`, the last field is the place of the memory among others.
     """
-    heads = [f"{',' if number else '{'}{_quoted(name)}:" for number, name in enumerate(names)]
+    heads = [f"{',' if number else '{'}{_json_name(name)}:" for number, name in enumerate(names)]
     if has_place:
-        heads[-1] = PLACE.decode()
+        heads[-1] = PLACE_FIELD.decode()
     raw = [head.encode() for head in heads]
     template = b"%b".join([head.replace(b"%", b"%%") for head in raw] + [b"}"])
-    pattern = _PLAIN.encode().join([re.escape(head) for head in raw] + [rb"\}"])
+    pattern = _PLAIN_VALUE.encode().join([re.escape(head) for head in raw] + [rb"\}"])
     places = {name: place for place, name in enumerate(names)}
     return Layout(
         heads=tuple(heads),
@@ -336,7 +353,7 @@ def layout_of_names(names: Sequence[str], *, has_place: bool) -> Layout:
     )
 
 
-def _quoted(name: str) -> str:
+def _json_name(name: str) -> str:
     """Return a name as JSON."""
     return json.dumps(name, ensure_ascii=False)
 
@@ -367,7 +384,7 @@ class Format3(ArchiveFormat):
     }
     in_each = ("about", "applies", "layouts", "archived")
     _columns = ", ".join(
-        f"json_extract(fields, json_extract(paths, '$.{name}')) AS {name}" for name in _SHOWN
+        f"json_extract(fields, json_extract(paths, '$.{name}')) AS {name}" for name in _VIEW_COLUMNS
     )
     view = f"""
 CREATE VIEW archived_memories AS
@@ -377,14 +394,14 @@ SELECT digest, archived_at, finished_at, restored_at, reason, key, {_columns},
         FROM json_each(paths) AS named
     ) END AS record
 FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY archived.rowid"""
-    stored = "layout, fields"
+    record_columns = "layout, fields"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._layouts: dict[int, Layout] = {}
         self._numbers: dict[tuple[str, bool], int] = {}
+        # Number and layout of the last record that was written. The next one usually has it, too.
         self._last: tuple[int, Layout] | None = None
-        """Layout of the last record that was written; the next record usually has it too."""
 
     def note_versions(self) -> None:
         """Store the number of the format, and the oldest format whose readers understand it."""
@@ -410,9 +427,9 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
             return bytes(fields)
         layout = self._layouts.get(number)  # type: ignore[call-overload]
         if layout is None:
-            integer(1)(number)
-            layout = self._layout(int(number))  # type: ignore[call-overload]
-        values = fields[1:-1].split(_BETWEEN)
+            check_integer(number, 1)
+            layout = self._layout_at(int(number))  # type: ignore[call-overload]
+        values = fields[1:-1].split(_SEPARATOR)
         if len(values) != len(layout.heads):
             raise ValueError(f"its record has {len(values)} values for {len(layout.heads)} names")
         record: bytes = layout.template % tuple(values)
@@ -444,36 +461,40 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         differing: list[str],
     ) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of copies; append the fields in which the plan differs to `differing`."""
-        absent = {} if plan is None else plan.not_archived
+        not_archived = {} if plan is None else plan.not_archived
         place = 0
         for memory in memories:
             fingerprint = fingerprint_of(memory.record)
-            written = self._written_plain(memory.record)
-            is_known = False
-            if written is None:
-                number, fields = self._written(memory.record)
+            plain = self._plain_values(memory.record)
+            has_planned_fields = False
+            if plain is None:
+                number, fields = self._as_stored(memory.record)
             else:
-                number, layout, values = written
-                fields = (b"[%b]" % _BETWEEN.join(values)).decode()
-                is_known = _is_known(memory, fingerprint, layout, values)
+                number, layout, values = plain
+                fields = _list_of_values(values)
+                has_planned_fields = _copy_has_planned_fields(memory, fingerprint, layout, values)
             tokens = None
             if memory.planned is None:
                 if plan is not None and plan.head is not None:
                     raise ValueError(f"a plan names {memory.key!r}, and nobody says how")
             else:
-                place = _after_absent(place, absent, differing)
+                place = _append_unarchived(place, not_archived, differing)
                 tokens = memory.planned["tokens"]
-                if not is_known:
-                    copy = Copy(memory.key, fingerprint, memory.reason, None)
-                    known = planned_row(copy, json.loads(memory.record), tokens)
-                    differs = {k: v for k, v in memory.planned.items() if known[k] != v}
-                    if differs:
-                        differing.append(json.dumps([place, differs], separators=(",", ":")))
+                if not has_planned_fields:
+                    differing_fields = _fields_unlike_copy(memory, memory.planned, fingerprint)
+                    if differing_fields:
+                        differing.append(_json([place, differing_fields]))
                 place += 1
-            key = memory.key
-            reason = memory.reason
-            yield apply, key, bytes.fromhex(fingerprint), number, fields, reason, tokens
-        _after_absent(place, absent, differing)
+            yield (
+                apply,
+                memory.key,
+                bytes.fromhex(fingerprint),
+                number,
+                fields,
+                memory.reason,
+                tokens,
+            )
+        _append_unarchived(place, not_archived, differing)
 
     def plan_rows(self, text: Mapping[str, Any], apply: int) -> Iterator[dict[str, Any]] | None:
         """Yield the rows of a plan for deleted memories; return None if its text has them."""
@@ -483,12 +504,12 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         check_type(shortened, dict, "an object")
         check_type(shortened.get("differing"), list, "a list")
         differing = {}
-        for place_and_fields in shortened["differing"]:
-            check_type(place_and_fields, list, "a list")
-            place, differs = place_and_fields
-            integer(0)(place)
-            check_type(differs, dict, "an object")
-            differing[place] = differs
+        for pair in shortened["differing"]:
+            check_type(pair, list, "a list")
+            place, fields = pair
+            check_integer(place, 0)
+            check_type(fields, dict, "an object")
+            differing[place] = fields
         return self._planned_rows(apply, differing)
 
     def _planned_rows(
@@ -496,13 +517,13 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
     ) -> Iterator[dict[str, Any]]:
         """Yield the rows of a plan from the copies and from the fields that differ."""
         copies = self.connection.execute(
-            f"SELECT key, fingerprint, reason, tokens, {self.stored} FROM archived "
+            f"SELECT key, fingerprint, reason, tokens, {self.record_columns} FROM archived "
             "WHERE apply = ? ORDER BY rowid",
             (apply,),
         )
         place = 0
         for key, fingerprint, reason, tokens, *stored in copies:
-            # A whole row, with its key, is that of a memory that was not archived.
+            # An element that has a key is the whole row of a memory that was not archived.
             while "key" in differing.get(place, {}):
                 yield differing[place]
                 place += 1
@@ -520,9 +541,11 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
 
     def insert_packed(self, values: tuple[Any, ...]) -> None:
         """Insert a packed copy, with the number of its dictionary."""
-        insert = _INSERT_PACKED.format(", dictionary", ", ?")
         self.connection.execute(
-            f"{insert}{_ON_CONFLICT}, dictionary = excluded.dictionary", (*values, DICTIONARY)
+            "INSERT INTO copies (memory_id, digest, key, fingerprint, record_zlib, is_empty, "
+            "dictionary) VALUES (?, ?, ?, ?, ?, ?, ?) "
+            f"{_ON_CONFLICT}, dictionary = excluded.dictionary",
+            (*values, DICTIONARY),
         )
 
     def packed_copies(self, memory_id: str, digest: bytes) -> list[PackedCopy]:
@@ -534,61 +557,63 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         )
         return [PackedCopy(*row) for row in rows.fetchall()]
 
-    def _written_plain(self, record: bytes) -> tuple[int, Layout, tuple[bytes, ...]] | None:
-        """Return the layout and the values of a plain record; None for another record.
+    def _plain_values(self, record: bytes) -> tuple[int, Layout, tuple[bytes, ...]] | None:
+        """Return the number of the layout, the layout, and the values of a plain record.
 
-        The record must have the layout of the last one. It is not parsed as JSON, which saves a
-        tenth of the time of a compaction.
+        Return None if a value is not plain, or if the layout is not that of the last record. The
+        record is not parsed as JSON, which saves a tenth of the time of a compaction.
         """
         if self._last is None:
             return None
         number, layout = self._last
-        plain = layout.pattern.fullmatch(record)
-        if plain is None:
+        match = layout.pattern.fullmatch(record)
+        if match is None:
             return None
-        return number, layout, plain.groups()
+        return number, layout, match.groups()
 
-    def _written(self, record: bytes) -> tuple[int, str]:
-        """Return the number of a record's layout, and its values as a stored list."""
+    def _as_stored(self, record: bytes) -> tuple[int, str]:
+        """Return the number of a record's layout, and the record as it is stored."""
         try:
-            return self._written_as_list(record)
+            return self._as_list(record)
         except UnicodeEncodeError:  # the record has a lone surrogate as an escape sequence
-            return self._number_of(_OF_OBJECT, has_place=False), record.decode()
+            return self._layout_number(_PATHS_OF_OBJECT, has_place=False), record.decode()
 
-    def _written_as_list(self, record: bytes) -> tuple[int, str]:
-        """Return the number and the list of :meth:`_written`.
+    def _as_list(self, record: bytes) -> tuple[int, str]:
+        """Return the number of a record's layout, and its values as a stored list.
 
-        Raise UnicodeEncodeError if a list cannot hold the record.
+        Return the record itself if a list would not restore it exactly. Raise UnicodeEncodeError if
+        a list cannot hold it.
         """
         fields = json.loads(record)
-        has_place = PLACE in record
+        has_place = PLACE_FIELD in record
         names = list(fields)
-        if has_place and names[-1] != "place":  # the bytes of PLACE are part of a text
+        if has_place and names[-1] != "place":  # the text of a value has these bytes
             has_place = False
-        number, layout = self._number(names, has_place=has_place)
+        number, layout = self._layout_of_names_in(names, has_place=has_place)
         self._last = number, layout
-        written = self._written_plain(record)
-        if written is not None:
-            return number, (b"[%b]" % _BETWEEN.join(written[2])).decode()
+        plain = self._plain_values(record)
+        if plain is not None:
+            _, _, plain_values = plain
+            return number, _list_of_values(plain_values)
         place = fields.pop("place") if has_place else None
-        values = [encoded({"": value})[4:-1] for value in fields.values()]
+        values = [_encoded_value(value) for value in fields.values()]
         if has_place:
-            values.append(json.dumps(place, separators=(",", ":")).encode())
+            values.append(_json(place).encode())
         if layout.template % tuple(values) != record:
-            return self._number_of(_OF_OBJECT, has_place=False), record.decode()
-        return number, (b"[%b]" % _BETWEEN.join(values)).decode()
+            return self._layout_number(_PATHS_OF_OBJECT, has_place=False), record.decode()
+        return number, _list_of_values(values)
 
-    def _number(self, names: list[str], *, has_place: bool) -> tuple[int, Layout]:
-        """Return the number and the layout of these names; insert a layout that is new."""
+    def _layout_of_names_in(self, names: list[str], *, has_place: bool) -> tuple[int, Layout]:
+        """Return the number and the layout of records with these names; insert a new layout."""
         paths = json.dumps(
             {name: f"$[{place}]" for place, name in enumerate(names)},
             ensure_ascii=False,
             separators=(",", ":"),
         )
-        number = self._number_of(paths, has_place=has_place)
-        return number, self._layout(number)
+        number = self._layout_number(paths, has_place=has_place)
+        return number, self._layout_at(number)
 
-    def _number_of(self, paths: str, *, has_place: bool) -> int:
+    def _layout_number(self, paths: str, *, has_place: bool) -> int:
         """Return the number of the layout with these paths; insert it if it is new."""
         cached = self._numbers.get((paths, has_place))
         if cached is not None:
@@ -605,7 +630,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         self._numbers[paths, has_place] = number
         return number
 
-    def _layout(self, number: int) -> Layout:
+    def _layout_at(self, number: int) -> Layout:
         """Return the layout with a number; raise ValueError if it is missing or wrong."""
         cached = self._layouts.get(number)
         if cached is not None:
@@ -616,18 +641,45 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         if row is None:
             raise ValueError(f"there is no layout {number}, which names its values")
         stored, has_place = row
-        integer(0, 1)(has_place)
+        check_integer(has_place, 0, 1)
         try:
             paths = json.loads(schema.text_in(stored, "its layout", most=2**20))
         except RecursionError:
             raise ValueError("its layout is nested too deep") from None
         check_type(paths, dict, "an object")
-        if len(paths) > _MOST_NAMES or (has_place and next(reversed(paths), "") != "place"):
+        names = list(paths)
+        ends_with_place = names[-1:] == ["place"]
+        if len(names) > _MOST_NAMES or (has_place and not ends_with_place):
             raise ValueError(f"its layout is {shown(stored)}")
         if list(paths.values()) != [f"$[{place}]" for place in range(len(paths))]:
             raise ValueError("its layout is not one of a list")
-        self._layouts[number] = layout_of_names(list(paths), has_place=bool(has_place))
+        self._layouts[number] = layout_of_names(names, has_place=bool(has_place))
         return self._layouts[number]
+
+
+def _json(value: Any) -> str:
+    """Return a value as JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _list_of_values(values: Iterable[bytes]) -> str:
+    """Return encoded values as a stored list, one on each line."""
+    return (b"[%b]" % _SEPARATOR.join(values)).decode()
+
+
+def _encoded_value(value: Any) -> bytes:
+    """Return a value of a record as it is written in the record."""
+    record = encoded({"": value})
+    return record[len(b'{"":') : -len(b"}")]
+
+
+def _fields_unlike_copy(
+    memory: Archived, planned: Mapping[str, Any], fingerprint: str
+) -> dict[str, Any]:
+    """Return the fields of the plan for a memory that its copy does not determine."""
+    copy = Copy(memory.key, fingerprint, memory.reason, None)
+    determined = planned_row(copy, json.loads(memory.record), planned["tokens"])
+    return {name: value for name, value in planned.items() if determined[name] != value}
 
 
 def planned_row(copy: Copy, fields: Mapping[str, Any], tokens: object) -> dict[str, Any]:
@@ -651,10 +703,12 @@ def planned_row(copy: Copy, fields: Mapping[str, Any], tokens: object) -> dict[s
     }
 
 
-def _is_known(memory: Archived, fingerprint: str, layout: Layout, values: Sequence[bytes]) -> bool:
-    """Return whether a copy has all fields of the plan for its memory.
+def _copy_has_planned_fields(
+    memory: Archived, fingerprint: str, layout: Layout, values: Sequence[bytes]
+) -> bool:
+    """Return whether a copy certainly has all fields of the plan for its memory.
 
-    Return False as well if the record is not plain, and the caller has to parse it.
+    If not, the caller has to parse the record to find out.
     """
     planned = memory.planned
     if planned is None or len(planned["title"]) >= schema.PLANNED_TITLE:
@@ -674,10 +728,15 @@ def _is_known(memory: Archived, fingerprint: str, layout: Layout, values: Sequen
     return True
 
 
-def _after_absent(place: int, absent: Mapping[int, Mapping[str, Any]], differing: list[str]) -> int:
-    """Append the plan's rows at a place for memories without a copy; return the next place."""
-    while place in absent:
-        differing.append(json.dumps([place, absent[place]], separators=(",", ":")))
+def _append_unarchived(
+    place: int, not_archived: Mapping[int, Mapping[str, Any]], differing: list[str]
+) -> int:
+    """Append to `differing` the rows of the plan from `place` on that are not archived.
+
+    Return the place of the next memory that is archived.
+    """
+    while place in not_archived:
+        differing.append(_json([place, not_archived[place]]))
         place += 1
     return place
 
@@ -794,8 +853,8 @@ def _as_bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-_CODE: Final = re.compile(r"(?i)\b(check|collate|generated|as)\b")
-"""Words of a table's SQL with which it runs or needs code."""
+_CODE_WORD: Final = re.compile(r"(?i)\b(check|collate|generated|as)\b")
+"""Words in the SQL of a table by which it runs code, or needs a function of the agent."""
 _LITERAL: Final = re.compile(r"(?i)null|-?[0-9]{1,18}|'[^']*'")
 
 
@@ -806,9 +865,9 @@ def wrong_table(connection: sqlite3.Connection) -> str:
     so a copy of an archive that was made by other means is accepted. A newer format may have more
     columns.
     """
-    known = format_of(connection)
+    archive_format = format_of(connection)
     (number,) = connection.execute("PRAGMA user_version").fetchone()
-    kinds = {
+    table_types = {
         name.lower(): (kind, bool(without_rowid))
         for name, kind, without_rowid in connection.execute(
             "SELECT name, type, wr FROM pragma_table_list WHERE schema = 'main'"
@@ -817,16 +876,16 @@ def wrong_table(connection: sqlite3.Connection) -> str:
     trigger = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchone()
     if trigger:
         return f"has a trigger, {trigger[0]!r:.40}"
-    for name, declared in known.tables.items():
-        if name not in kinds:
-            if name in known.in_each:
+    for name, declared in archive_format.tables.items():
+        if name not in table_types:
+            if name in archive_format.in_each:
                 return f"has no table {name}"
             continue
-        kind, without_rowid = kinds[name]
+        kind, without_rowid = table_types[name]
         if kind != "table" or (without_rowid and name != "about"):
             return f"has {name}, which is no such table"
         columns = _declared(declared)
-        is_newer = number > known.number
+        is_newer = number > archive_format.number
         wrong = _wrong_columns(connection, name, columns, may_have_more=is_newer)
         if not wrong:
             wrong = _wrong_index(connection, name)
@@ -850,13 +909,13 @@ def _declared(columns: str) -> dict[str, str]:
 
 
 def _wrong_columns(
-    connection: sqlite3.Connection, table: str, wanted: Mapping[str, str], *, may_have_more: bool
+    connection: sqlite3.Connection, table: str, expected: Mapping[str, str], *, may_have_more: bool
 ) -> str:
     """Describe what is wrong with the columns of a table; empty if nothing is."""
     (sql,) = connection.execute(
         "SELECT sql FROM sqlite_schema WHERE type = 'table' AND lower(name) = ?", (table,)
     ).fetchone()
-    if _CODE.search(str(sql)):
+    if _CODE_WORD.search(str(sql)):
         return "whose columns run code"
     types = {}
     for name, declared, default, hidden, not_null in connection.execute(
@@ -866,9 +925,9 @@ def _wrong_columns(
         if hidden or (default is not None and not _LITERAL.fullmatch(default)):
             return f"whose column {name!r:.40} runs code"
         is_safe = name.lower() not in HIDING and (default is not None or not not_null)
-        if name not in wanted and not (may_have_more and is_safe):
+        if name not in expected and not (may_have_more and is_safe):
             return f"with a column {name!r:.40} that is unknown"
-    for name, declared in wanted.items():
+    for name, declared in expected.items():
         if types.get(name) != declared:
             return f"without the column {name} as it should be"
     return ""

@@ -17,9 +17,9 @@ from memlab.errors import ArchiveError
 from memlab.store.archive.location import ArchiveLocation
 from memlab.text import refused
 
-SUFFIX: Final = "-lock"
+LOCK_SUFFIX: Final = "-lock"
 """Suffix of the name of the lock file, which exists while the lock is held."""
-_PATIENCE: Final = 30.0
+_LOCK_TIMEOUT: Final = 30.0
 """Seconds to wait for the lock of another process."""
 _PAUSE: Final = 0.05
 """Seconds between two attempts."""
@@ -38,7 +38,7 @@ def archive_held(location: ArchiveLocation) -> Iterator[None]:
     if location.like is not None:
         yield
         return
-    lock = location.path.with_name(f"{location.path.name}{SUFFIX}")
+    lock = location.path.with_name(f"{location.path.name}{LOCK_SUFFIX}")
     try:
         lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = _locked(lock, location)
@@ -55,7 +55,7 @@ def archive_held(location: ArchiveLocation) -> Iterator[None]:
 
 def _locked(lock: Path, location: ArchiveLocation) -> int:
     """Create and lock the lock file; return its descriptor."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _LOCK_TIMEOUT
     while True:
         descriptor = os.open(lock, _FLAGS, 0o600)
         try:

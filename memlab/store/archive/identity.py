@@ -21,25 +21,30 @@ from memlab.store.archive.schema import SampleRow
 from memlab.store.database import text_as_bytearray
 from memlab.store.snapshot import read_snapshot
 
-_EACH: Final = 32
-"""Number of the oldest memories that are no episodes, and of the newest memories, in the sample."""
-_LOOKED_AT: Final = 2_000
+_SAMPLE_SIZE: Final = 32
+"""Number of memories of each half of the sample.
+
+One half are the oldest memories that are not episodic, the other the newest memories."""
+_MOST_FILES: Final = 2_000
 """Maximum number of files in a folder that are searched for an archive of another name."""
 
 
-def identity_sample_of(connection: sqlite3.Connection, leaving: str) -> list[SampleRow]:
-    """Return the sample of memories by which a store is recognized, without those that leave."""
-    staying = f"FROM main.memory_items WHERE ({leaving}) IS NOT TRUE"
+def identity_sample_of(connection: sqlite3.Connection, deleted_rows: str) -> list[SampleRow]:
+    """Return the sample of memories by which a store is recognized.
+
+    Rows that meet the SQL condition `deleted_rows` are left out.
+    """
+    staying_rows = f"FROM main.memory_items WHERE ({deleted_rows}) IS NOT TRUE"
     sample: dict[int, str] = {}
-    for order in ("AND kind <> 'episodic' ORDER BY rowid", "ORDER BY rowid DESC"):
-        sample.update(_digests(connection, f"{staying} {order} LIMIT {_EACH}"))
+    for selection in ("AND kind <> 'episodic' ORDER BY rowid", "ORDER BY rowid DESC"):
+        sample.update(_digests(connection, f"{staying_rows} {selection} LIMIT {_SAMPLE_SIZE}"))
     return sorted(sample.items())
 
 
 def check_is_of(archive: OpenArchive) -> None:
     """Raise ArchiveError if an archive is of another store than the one beside it."""
     location = archive.location
-    matching, differing = _compared(location, archive)
+    matching, differing = _compare_sample(location, archive)
     if differing and not matching:
         raise errors.ArchiveError(
             f"{location.path} is the archive of another store: not one of the memories that stayed "
@@ -50,35 +55,35 @@ def check_is_of(archive: OpenArchive) -> None:
 
 def archive_of_other_name(location: ArchiveLocation) -> Path | None:
     """Return the archive of a store that was renamed, if it is in the same folder."""
-    if _like(location) is None:
+    if _sampled_file(location) is None:
         return None
-    for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
-        if path.with_name(path.name.removesuffix(SUFFIX)).exists() or _is_anothers(path):
+    for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _MOST_FILES):
+        if path.with_name(path.name.removesuffix(SUFFIX)).exists() or _is_in_use(path):
             continue
         with suppress(errors.MemlabError):  # the file may be no archive in spite of its name
             other_location = location._replace(path=path)
             existing_path(other_location)
-            matching, differing = read_archive(other_location, partial(_compared, location))
+            matching, differing = read_archive(other_location, partial(_compare_sample, location))
             if matching > differing:
                 return path
     return None
 
 
-def _is_anothers(archive: Path) -> bool:
-    """Return whether the store that an archive in this folder notes still exists."""
+def _is_in_use(archive: Path) -> bool:
+    """Return whether an archive notes a store that still exists."""
     store = noted_store(archive)
     return bool(store) and lexists(store)
 
 
-def archives_left(location: ArchiveLocation) -> list[Path]:
+def archives_of_missing_folders(location: ArchiveLocation) -> list[Path]:
     """Return the archives of missing folders with the same name and kind as this one.
 
-    Such a folder may have been moved here; only its name can tell.
+    Such a folder may have been moved here. Only its name shows that.
     """
     if not location.is_chosen or location.like is None:
         return []
     archives = []
-    for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
+    for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _MOST_FILES):
         store = noted_store(path)
         if not store or lexists(store):
             continue
@@ -87,7 +92,7 @@ def archives_left(location: ArchiveLocation) -> list[Path]:
     return sorted(archives)
 
 
-def _like(location: ArchiveLocation) -> Path | None:
+def _sampled_file(location: ArchiveLocation) -> Path | None:
     """Return the file of a store that can be recognized by its memories; None for other stores."""
     store = location.like
     if not location.has_sample or store is None or not store.is_file():
@@ -95,9 +100,12 @@ def _like(location: ArchiveLocation) -> Path | None:
     return store
 
 
-def _compared(location: ArchiveLocation, archive: OpenArchive) -> tuple[int, int]:
-    """Return how many memories of the sample are in the store, and how many others instead."""
-    store = _like(location)
+def _compare_sample(location: ArchiveLocation, archive: OpenArchive) -> tuple[int, int]:
+    """Return how many rows of a store match the sample of an archive, and how many differ.
+
+    A row differs if the store has another memory at its position, or if it is beyond the last one.
+    """
+    store = _sampled_file(location)
     sample = dict(archive.identity_sample())
     if store is None or not sample:
         return 0, 0
@@ -115,10 +123,10 @@ def _compared(location: ArchiveLocation, archive: OpenArchive) -> tuple[int, int
     return read_snapshot(store, compare)
 
 
-def _digests(connection: sqlite3.Connection, rows: str) -> dict[int, str]:
+def _digests(connection: sqlite3.Connection, rows_sql: str) -> dict[int, str]:
     """Return the digests of rows by position, whatever types their values have."""
     with text_as_bytearray(connection, bytes):
-        selected = connection.execute(f"SELECT rowid, memory_id, created_at {rows}").fetchall()
+        selected = connection.execute(f"SELECT rowid, memory_id, created_at {rows_sql}").fetchall()
     return {
         row[0]: hashlib.blake2b(repr(row).encode(), digest_size=8).hexdigest() for row in selected
     }

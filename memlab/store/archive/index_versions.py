@@ -53,7 +53,7 @@ def digest_of(data: bytes | None) -> str:
 def note_index_versions(
     archive: OpenArchive, digest: str, versions: Iterable[IndexVersion]
 ) -> None:
-    """Record the versions of index files that a plan replaced; none of them is no record."""
+    """Record the versions of index files that a plan replaced. Without any, record nothing."""
     rows = [
         {
             "name": version.name,
@@ -72,7 +72,7 @@ def note_index_versions(
 
 
 def index_versions_in(archive: OpenArchive, digest: str) -> dict[str, IndexVersion]:
-    """Return by file name the versions that a plan replaced; empty if they are not readable."""
+    """Return the versions that a plan replaced, by file name; empty if they are unreadable."""
     with suppress(ValueError, TypeError, RecursionError, MemoryError, zlib.error):
         rows = json.loads(archive.metadata(_PREFIX + digest) or "[]")
         _VERSIONS(rows)
@@ -90,9 +90,10 @@ def index_versions_in(archive: OpenArchive, digest: str) -> dict[str, IndexVersi
 
 
 def forget_index_versions(archive: OpenArchive) -> None:
-    """Delete all versions in the caller's transaction: they quote memories that are erased.
+    """Delete all versions, in the transaction of the caller: they quote memories that are erased.
 
-    The plans that changed an index quote them too, and cannot be undone without the versions.
+    Plans that changed an index are deleted, too: they quote such memories, and cannot be undone
+    without the versions.
     """
     for prefix in (_PREFIX, _UNDONE):
         archive.connection.execute(
@@ -115,6 +116,7 @@ def is_index_undone(archive: OpenArchive, digest: str) -> bool:
 
 
 def _packed(data: bytes) -> str:
+    """Return the content of an index as it is stored: compressed, in base 64."""
     return b64encode(zlib.compress(data)).decode()
 
 

@@ -30,8 +30,11 @@ def noted_kind(archive: Path) -> str:
 
 
 @lru_cache(maxsize=256)
-def _noted(archive: Path, *_stamp: int) -> str:
-    """Return the noted scheme; the stamp of the file makes a changed file another cache entry."""
+def _noted(archive: Path, *_file_state: int) -> str:
+    """Return the noted scheme.
+
+    The state of the file is part of the key of the cache, so a changed file is read again.
+    """
     return _printable(_first(archive, "SELECT value FROM about WHERE name = 'scheme'"))
 
 

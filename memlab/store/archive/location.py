@@ -84,7 +84,10 @@ class ArchiveLocation(NamedTuple):
         return self.like is not None and Path(realpath(self.like)).parent != self.path.parent
 
     def mode_at_most(self) -> int:
-        """Return the widest permissions that the archive may have: its narrowest content's."""
+        """Return the widest permissions that the archive may have.
+
+        They are those that all memories of the store share, because it has copies of each.
+        """
         if self.like is None:
             return 0o600
         store_mode = self.like.stat().st_mode & 0o666
@@ -112,15 +115,17 @@ def archive_path(store: Path) -> Path:
     >>> archive_path(Path("/srv/memory.db")).name
     'memory.db.archive.db'
     """
-    resolved = Path(realpath(store))
-    beside = archive_beside(resolved)
-    if not lexists(resolved.with_name(SETTINGS_FILE)):
+    store_path = Path(realpath(store))
+    beside = archive_beside(store_path)
+    if not lexists(store_path.with_name(SETTINGS_FILE)):
         return beside
-    folder = read_settings(resolved.parent, resolved.name, resolved).archive_folder
+    folder = read_settings(store_path.parent, store_path.name, store_path).archive_folder
     if folder is None:
         return beside
-    chosen = Path(realpath(folder)) / name_elsewhere(str(resolved))
-    return beside if not lexists(chosen) and lexists(beside) else chosen
+    chosen = Path(realpath(folder)) / name_elsewhere(str(store_path))
+    if lexists(beside) and not lexists(chosen):
+        return beside
+    return chosen
 
 
 def name_elsewhere(store: str) -> str:
@@ -241,10 +246,10 @@ def _make(path: Path, like: os.stat_result | None, allowed: int) -> None:
 
 
 def _narrow(path: Path, allowed: int, store_mode: int) -> None:
-    """Restrict the permissions of an archive to those of its contents.
+    """Restrict the permissions of an archive to the `allowed` ones, and warn.
 
-    Permissions of another user's archive stay as they are if they are not wider than those of the
-    store; memories of a folder that fewer people may read are then left out of it.
+    The archive of another user cannot be restricted. It is accepted if its permissions are not
+    wider than those of the store; memories that fewer people may read are then not copied into it.
     """
     status = path.lstat()
     mode = S_IMODE(status.st_mode)
@@ -305,12 +310,16 @@ def _is_trusted(archive: os.stat_result, location: ArchiveLocation) -> bool:
 
 
 def _is_open_to(owned: os.stat_result, file: os.stat_result) -> bool:
-    """Return whether the owner of one file may read and write another as a member or as others."""
+    """Return whether the owner of one file may read and write another file that is not theirs.
+
+    The group of that file decides if the owner is a member of it, and otherwise its permissions
+    for all others.
+    """
     import pwd  # imported here, because some systems lack it and it is rarely needed
 
     groups = [owned.st_gid]
     with suppress(KeyError):
         known = pwd.getpwuid(owned.st_uid)
         groups = os.getgrouplist(known.pw_name, known.pw_gid)
-    allowed = file.st_mode >> 3 if file.st_gid in groups else file.st_mode
-    return allowed & 0o6 == 0o6
+    needed = 0o060 if file.st_gid in groups else 0o006
+    return file.st_mode & needed == needed

@@ -21,19 +21,20 @@ from memlab.store.archive import formats, packing, schema
 from memlab.store.archive.location import ArchiveLocation, unchanged
 from memlab.store.archive.schema import Apply, Archived, Copy, Dropped, Entry, Key, SampleRow
 from memlab.store.database import error_in_words, sqlite_errors_in_words, transaction
-from memlab.store.records import AT_ONCE, batched, fingerprint_of
-from memlab.store.shapes import integer, list_of, pair, text
+from memlab.store.records import ROWS_PER_STATEMENT, batched, fingerprint_of
+from memlab.store.shapes import check_integer, integer, list_of, pair, text
 from memlab.text import shortened
 
-MOST_TOLD: Final = 5
+MOST_NAMED_FAULTS: Final = 5
 """Maximum number of faults that a message names; it counts the others."""
-_WITNESSES: Final = "witnesses"
-_ALL_KEYS: Final = 3
-"""First format whose readers accept every key in the place of a record."""
-_SAMPLE: Final = list_of(pair(integer(), text), most=500)
-"""Shape of the stored identity sample."""
-_OF_ONE_ROW: Final = ("SQLITE_CORRUPT", "SQLITE_TOOBIG")
-"""SQLite errors that may concern one row of several."""
+_SAMPLE_NAME: Final = "witnesses"
+"""Name of the identity sample in the table ``about``."""
+_FIRST_FORMAT_WITH_ANY_FIELD: Final = 3
+"""First format whose readers accept unknown fields in the place of a memory among others."""
+_check_sample: Final = list_of(pair(integer(), text), most=500)
+"""Checks the stored identity sample."""
+_ERRORS_OF_ONE_ROW: Final = ("SQLITE_CORRUPT", "SQLITE_TOOBIG")
+"""Errors of SQLite that one damaged row of several can cause."""
 
 
 Fetch = Callable[[Iterable[Any]], Iterator[tuple[Any, bytes]]]
@@ -125,7 +126,7 @@ class OpenArchive:
 
     def entries(self) -> list[Entry]:
         """Return every deletion, oldest first."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         for row in self.rows(
             "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
             "count(restored_at), plan_json_zlib IS NOT NULL, policy = ?, policy = ? FROM applies "
@@ -134,28 +135,35 @@ class OpenArchive:
             json.dumps(schema.MENDS),
         ):
             with self.leaving_out(f"deletion {row[0]}"):
-                found.append(schema.entry_of(row))
-        for entry in found:
+                entries.append(schema.entry_of(row))
+        for entry in entries:
             if entry.left != entry.memories:
                 self.faults[f"plan {entry.digest[:12]}"] = (
                     f"{entry.left:,} of its {entry.memories:,} copies are there"
                 )
-        return found
+        return entries
 
     def dropped(self) -> list[Dropped]:
         """Return every deletion of which only tombstones are left, oldest first."""
         if not self.has_table("dropped"):
             return []
-        dropped = []
-        for number, digest, count, *moments in self.rows(
+        erased = []
+        for apply, digest, count, deleted_at, dropped_at in self.rows(
             "SELECT apply, digest, count(*), deleted_at, max(dropped_at) FROM dropped "
             "GROUP BY apply ORDER BY apply"
         ):
-            with self.leaving_out(f"drop {number!r:.40}"):
-                integer(1)(number)
-                deleted, at = map(schema.moment_in, moments, ("deleted_at", "dropped_at"))
-                dropped.append(Dropped(number, schema.digest_in(digest), count, deleted, at))
-        return dropped
+            with self.leaving_out(f"drop {apply!r:.40}"):
+                check_integer(apply, 1)
+                erased.append(
+                    Dropped(
+                        apply=apply,
+                        digest=schema.digest_in(digest),
+                        memories=count,
+                        deleted_at=schema.moment_in(deleted_at, "deleted_at"),
+                        dropped_at=schema.moment_in(dropped_at, "dropped_at"),
+                    )
+                )
+        return erased
 
     def check_entries(self) -> None:
         """Raise ArchiveError if a deletion in the archive cannot be read."""
@@ -167,10 +175,10 @@ class OpenArchive:
             )
 
     def told(self) -> str:
-        """Return the faults as a message."""
+        """Return a message that names the faults."""
         faults = [f"{part} ({reason})" for part, reason in self.faults.items()]
-        named = "; ".join(faults[:MOST_TOLD])
-        hidden = len(faults) - MOST_TOLD
+        named = "; ".join(faults[:MOST_NAMED_FAULTS])
+        hidden = len(faults) - MOST_NAMED_FAULTS
         more = f" and {hidden:,} more" if hidden > 0 else ""
         return f"{self.path} is damaged: {named}{more}"
 
@@ -257,8 +265,8 @@ class OpenArchive:
             rowids = self.connection.execute(
                 "SELECT rowid FROM archived WHERE apply = ? ORDER BY rowid", (entry.apply,)
             )
-            while rows := rowids.fetchmany(AT_ONCE):
-                sound = self._sound(entry, [rowid for (rowid,) in rows])
+            while rows := rowids.fetchmany(ROWS_PER_STATEMENT):
+                sound = self._sound_copies(entry, [rowid for (rowid,) in rows])
                 if sound:
                     yield sound
 
@@ -274,7 +282,8 @@ class OpenArchive:
         keys : iterable of key, optional
             Only these; by default all.
         seen : bool
-            The records were checked in the same :meth:`one_moment` and are not checked again.
+            Whether the records were checked before in the same :meth:`one_moment`; they are then
+            not checked again.
         """
         if keys is None:
             for copies in self.batches(entry):
@@ -286,20 +295,30 @@ class OpenArchive:
                 yield from ((key, records[key]) for key in batch if key in records)
 
     def _records_by_key(self, entry: Entry, keys: list[Key], *, seen: bool) -> dict[Key, bytes]:
-        """Return the records of some copies by key; check them unless they were `seen`."""
+        """Return the records of some copies by key; check them unless they were checked before."""
         if seen:
             return {
                 schema.key_in(key): self.format.record_in(*stored)
                 for key, *stored in self.format.records_of(entry.apply, keys)
             }
-        sound = self._sound(entry, self.format.rowids_of(entry.apply, keys))
+        sound = self._sound_copies(entry, self.format.rowids_of(entry.apply, keys))
         return {copy.key: record for copy, record in sound}
 
     def state_of(
         self, fetch: Fetch, entry: Entry, copies: Iterable[Copy] | None = None
     ) -> EntryState:
-        """Compare the copies of a deletion with the records in its store."""
-        compared = self.location.compared
+        """Compare the copies of a deletion with the records in its store.
+
+        Parameters
+        ----------
+        fetch : callable
+            Reads records of the store.
+        entry : Entry
+            The deletion.
+        copies : iterable of Copy, optional
+            Its copies, if the caller has read them.
+        """
+        comparable_record = self.location.compared
         id_of = self.location.id_of
         if copies is None:
             copies = self.copies(entry)
@@ -311,13 +330,16 @@ class OpenArchive:
                 same.add(key)
             else:
                 differing[key] = record
-        # A key whose copy cannot be read counts as changed, not as taken by another memory.
+        # All differing records count as changed until their copy is read, so that one whose copy
+        # is unreadable does not count as another memory.
         changed = set(differing)
-        archived = self.records(entry, differing) if differing else ()
-        for key, copied_record in archived:
+        copied_records = self.records(entry, differing) if differing else ()
+        for key, copied_record in copied_records:
             record = differing[key]
             changed.discard(key)
-            if fingerprint_of(compared(copied_record)) == fingerprint_of(compared(record)):
+            if fingerprint_of(comparable_record(copied_record)) == fingerprint_of(
+                comparable_record(record)
+            ):
                 same.add(key)
             elif id_of(copied_record) == id_of(record):
                 changed.add(key)
@@ -334,13 +356,12 @@ class OpenArchive:
         *,
         at: datetime,
         is_done: Callable[[Entry], bool | None] = lambda _: None,
-        forget: bool = True,
+        discard: bool = True,
     ) -> tuple[str, ...]:
         """Mark interrupted deletions as done or discard them, as the store shows.
 
-        A deletion is done if its memories are gone, and discarded if none of them was deleted.
-
-        The caller holds the write lock of the store, so no deletion is in progress.
+        A deletion is done if its memories are gone, and discarded if none of them was deleted. The
+        caller holds the write lock of the store, so no deletion is in progress.
 
         Parameters
         ----------
@@ -351,7 +372,7 @@ class OpenArchive:
         is_done : callable
             Returns for an entry without memories whether it was carried out; None if that is not
             known.
-        forget : bool
+        discard : bool
             Whether to discard entries that never began.
 
         Returns
@@ -365,7 +386,7 @@ class OpenArchive:
                 continue
             if entry.memories:
                 state = self.state_of(fetch, entry)
-                never_began = len(state.same) == entry.left > 0
+                never_began = entry.left > 0 and len(state.same) == entry.left
                 is_gone: bool | None = state.is_gone
             else:
                 is_gone = is_done(entry)
@@ -373,7 +394,7 @@ class OpenArchive:
             if is_gone:
                 self.mark_applied(entry.digest, at)
                 done.append(entry.digest)
-            elif forget and never_began:
+            elif discard and never_began:
                 self.discard_pending(entry.digest)
         return tuple(done)
 
@@ -392,6 +413,21 @@ class OpenArchive:
 
         The caller holds the write lock of the store. Copies of an interrupted attempt are replaced.
         If the block raises and `is_undone` says that nothing was deleted, the copies are discarded.
+
+        Parameters
+        ----------
+        apply : Apply
+            The deletion.
+        memories : iterable of Archived
+            The memories that it deletes.
+        at : datetime
+            The time to record.
+        staying : iterable of SampleRow, optional
+            The sample of memories that stay, by which the store is recognized later.
+        watch : callable
+            Called with the name of each step that is done.
+        is_undone : callable
+            Returns whether the store is unchanged after an error of the block.
         """
         with self.changing() as connection:
             self.erase(apply.digest)
@@ -406,8 +442,8 @@ class OpenArchive:
                     schema.moment_text(at),
                 ),
             )
-            fitting = _fitting(memories, self.as_kept)
-            packed = self.format.insert_copies(number, fitting, apply.plan)
+            storable = _storable(memories, self.as_kept)
+            packed = self.format.insert_copies(number, storable, apply.plan)
             connection.execute(
                 "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed, number)
             )
@@ -428,7 +464,9 @@ class OpenArchive:
     @property
     def as_kept(self) -> Callable[[bytes], bytes]:
         """Function that returns a record in the form that readers of this format accept."""
-        return self.location.older_record if self.format.number < _ALL_KEYS else unchanged
+        if self.format.number < _FIRST_FORMAT_WITH_ANY_FIELD:
+            return self.location.older_record
+        return unchanged
 
     def mark_applied(self, digest: str, at: datetime) -> None:
         """Record that a deletion is done, unless that is recorded already."""
@@ -465,9 +503,10 @@ class OpenArchive:
     def identity_sample(self) -> list[SampleRow]:
         """Return the memories by which the store is recognized; an empty list if none are noted."""
         sample = dict[int, str]()
-        with suppress(TypeError, ValueError, RecursionError):  # anybody may have written it
-            stored = json.loads(self.metadata(_WITNESSES) or b"[]")
-            _SAMPLE(stored)
+        # Anybody may have written the archive: a sample with an unknown shape is ignored.
+        with suppress(TypeError, ValueError, RecursionError):
+            stored = json.loads(self.metadata(_SAMPLE_NAME) or b"[]")
+            _check_sample(stored)
             sample = dict(stored)
         marks = ", ".join("?" * len(sample))
         deleted = {*self.rows(f"SELECT key FROM archived WHERE key IN ({marks})", *sample)}
@@ -487,7 +526,7 @@ class OpenArchive:
     def note_identity_sample(self, staying: Iterable[SampleRow]) -> None:
         """Note memories by which the store is recognized, in the transaction of the caller."""
         self.connection.execute(
-            "INSERT OR REPLACE INTO about VALUES (?, ?)", (_WITNESSES, json.dumps(list(staying)))
+            "INSERT OR REPLACE INTO about VALUES (?, ?)", (_SAMPLE_NAME, json.dumps(list(staying)))
         )
 
     def erase(self, digest: str) -> None:
@@ -498,18 +537,20 @@ class OpenArchive:
         )
         self.connection.execute("DELETE FROM applies WHERE digest = ?", (digest,))
 
-    def _sound(self, entry: Entry, rowids: Sequence[int]) -> list[tuple[Copy, bytes]]:
-        """Return the copies at some row ids whose records are undamaged.
+    def _sound_copies(self, entry: Entry, rowids: Sequence[int]) -> list[tuple[Copy, bytes]]:
+        """Return the copies at some row ids, and their records, if these are undamaged.
 
-        If SQLite cannot read a batch because of one row, read each row alone.
+        If SQLite cannot read several rows because of one of them, read each row by itself.
         """
         try:
             rows = self.format.copies_at(rowids)
         except sqlite3.DatabaseError as error:
-            if not getattr(error, "sqlite_errorname", "").startswith(_OF_ONE_ROW):
+            if not getattr(error, "sqlite_errorname", "").startswith(_ERRORS_OF_ONE_ROW):
                 raise
             if len(rowids) > 1:
-                return list(chain.from_iterable(self._sound(entry, [rowid]) for rowid in rowids))
+                return list(
+                    chain.from_iterable(self._sound_copies(entry, [rowid]) for rowid in rowids)
+                )
             self.faults[_copy_named(entry, rowids[0], None)] = str(error)
             return []
         check = self.location.check_copy if entry.recovers else self.location.check
@@ -523,7 +564,10 @@ class OpenArchive:
 
     @contextmanager
     def leaving_out(self, what: str) -> Iterator[None]:
-        """Record a ValueError of the block as a fault of a part, which is then left out."""
+        """Record a ValueError of the block as a fault of a part of the archive.
+
+        The block then ends, so that the part is left out.
+        """
         try:
             yield
         except ValueError as error:
@@ -549,7 +593,9 @@ def check_fits(name: object, record: bytes, what_next: str) -> None:
         ) from error
 
 
-def _fitting(memories: Iterable[Archived], as_kept: Callable[[bytes], bytes]) -> Iterator[Archived]:
+def _storable(
+    memories: Iterable[Archived], as_kept: Callable[[bytes], bytes]
+) -> Iterator[Archived]:
     """Yield memories in the form that the archive keeps; raise ArchiveError if one is too large."""
     for memory in memories:
         check_fits(memory.key, memory.record, "nothing was deleted: shorten it, or keep it")
@@ -588,5 +634,5 @@ def archive_error(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -
     return ArchiveError(f"archive: {error_in_words(error, path)}")
 
 
-archive_errors: Final = partial(sqlite_errors_in_words, in_words=archive_error)
+archive_errors: Final = partial(sqlite_errors_in_words, to_error=archive_error)
 """Context manager that turns errors of SQLite on an archive into :class:`ArchiveError`."""

@@ -34,7 +34,7 @@ from memlab.store.snapshot import read_snapshot
 Result = TypeVar("Result")
 Changed = TypeVar("Changed")
 
-_PATIENCE: Final = 30.0
+_LOCK_TIMEOUT: Final = 30.0
 """Seconds to wait for the lock of another process."""
 
 
@@ -52,14 +52,15 @@ def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterato
     check_side_files(path)
     with archive_errors(path):
         connection = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw", uri=True, timeout=_PATIENCE, isolation_level=None
+            f"{path.as_uri()}?mode=rw", uri=True, timeout=_LOCK_TIMEOUT, isolation_level=None
         )
     with closing(connection):
         with archive_errors(path):
             # With FULL, a power cut can undo the end of a commit; with EXTRA it cannot.
             connection.execute("PRAGMA synchronous = EXTRA")
             if may_be_empty:
-                connection.execute(f"PRAGMA page_size = {formats.PAGE}")  # of a new file
+                # This has an effect on a new file only.
+                connection.execute(f"PRAGMA page_size = {formats.PAGE}")
                 with transaction(connection):
                     if formats.is_unfilled(connection):
                         formats.begin(connection, location.scheme)
@@ -103,27 +104,27 @@ def archived_change(
     with ExitStack() as opened:
         opened.enter_context(archive_held(location))
         with change as writer:
-            has_archive(location)
-            ignore = keep_out_of_git(location.path, location.like)
+            has_archive(location)  # raises if the file at the path cannot be the archive
+            new_ignore_file = keep_out_of_git(location.path, location.like)
             is_new = create_archive_file(location)
             try:
                 archive = opened.enter_context(_opened(location, may_be_empty=True))
-                both = ArchivedChange(writer, archive)
-                yield both
+                opened_change = ArchivedChange(writer, archive)
+                yield opened_change
             finally:
                 if is_new:
                     _remove_unused(location.path)
-                if ignore is not None and not location.path.exists():
-                    ignore.unlink(missing_ok=True)
-        both.after_commit()
+                if new_ignore_file is not None and not location.path.exists():
+                    new_ignore_file.unlink(missing_ok=True)
+        opened_change.after_commit()
 
 
 def _remove_unused(path: Path) -> None:
     """Remove an archive that has no content, unless another process writes into it.
 
-    While SQLite's exclusive lock on the file is held, nobody else can write. A process that opened
-    it before notices at its next write that the file is gone, as
-    :meth:`OpenArchive.check_in_place` checks.
+    While this process holds SQLite's exclusive lock on the file, no other process can write. One
+    that opened the file before finds at its next write, by :meth:`OpenArchive.check_in_place`, that
+    the file is gone.
     """
     with suppress(sqlite3.Error, OSError):
         before = FileIdentity.of(path)
@@ -137,13 +138,13 @@ def _remove_unused(path: Path) -> None:
 def read_archive(location: ArchiveLocation, read: Callable[[OpenArchive], Result]) -> Result:
     """Return ``read(archive)`` and warn about faults of the archive; create no file beside it."""
 
-    def read_at(connection: sqlite3.Connection) -> tuple[Result, OpenArchive]:
+    def read_connection(connection: sqlite3.Connection) -> tuple[Result, OpenArchive]:
         archive = OpenArchive(connection, location)
         return read(archive), archive
 
     path = location.path
     try:
-        result, archive = read_snapshot(path, read_at, check=check_archive)
+        result, archive = read_snapshot(path, read_connection, check=check_archive)
     except (errors.StoreError, errors.BadRowError) as error:
         cause = error.__cause__
         if isinstance(cause, sqlite3.Error):

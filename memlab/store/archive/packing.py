@@ -7,12 +7,12 @@ from typing import Any, Final
 from memlab.store.shapes import check_type
 
 _ALWAYS_ALLOWED: Final = 2**22
-"""Bytes that a text may always have."""
+"""Size in bytes up to which every text is accepted."""
 _RATIO: Final = 16
-"""A larger text has at most this many times the bytes of its compressed form."""
+"""Maximum ratio of the size of a larger text to that of its compressed form."""
 
 
-def packed(pieces: Callable[[], Iterable[str]], words: bytes = b"") -> bytes:
+def packed(pieces: Callable[[], Iterable[str]], dictionary: bytes = b"") -> bytes:
     """Compress a text so that :func:`unpacked` accepts it.
 
     A text that compresses too well to be accepted is stored without compression.
@@ -21,12 +21,12 @@ def packed(pieces: Callable[[], Iterable[str]], words: bytes = b"") -> bytes:
     ----------
     pieces : callable
         Returns the text in pieces; called once for each attempt.
-    words : bytes
+    dictionary : bytes
         The preset dictionary of zlib.
     """
     for level in (-1, 0):
         size = 0
-        compressor = zlib.compressobj(level, zdict=words)
+        compressor = zlib.compressobj(level, zdict=dictionary)
         parts = list[bytes]()
         for piece in pieces():
             raw = piece.encode()
@@ -39,14 +39,14 @@ def packed(pieces: Callable[[], Iterable[str]], words: bytes = b"") -> bytes:
     return compressed
 
 
-def unpacked(blob: Any, words: bytes = b"") -> bytes:
+def unpacked(blob: Any, dictionary: bytes = b"") -> bytes:
     """Decompress a text from an archive.
 
     Raise ValueError if it is damaged, or larger than memlab would have written it: anybody may have
     written the archive.
     """
     check_type(blob, bytes, "a blob")
-    decompressor = zlib.decompressobj(zdict=words)
+    decompressor = zlib.decompressobj(zdict=dictionary)
     largest = _largest_size(blob)
     try:
         text = decompressor.decompress(blob, largest + 1)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from memlab.store.archive.hashed_names import hashed, key_of, make_key
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Key, key_in, moment_in, moment_text, text_in
-from memlab.store.shapes import integer
+from memlab.store.shapes import check_integer
 
 
 class Retired(NamedTuple):
@@ -26,7 +26,8 @@ class Retired(NamedTuple):
     retired_at : datetime
         When it was retired last.
     returned_at : datetime or None
-        When it was loaded again; None while it is retired.
+        When a plan returned it. Without such a plan it equals `retired_at`; None if the plan that
+        retired it was interrupted.
     times_needed : int
         How often it returned because it was needed.
     """
@@ -56,7 +57,8 @@ class RetiredMemories(dict[Key, Retired]):
 def retired_in(archive: OpenArchive) -> RetiredMemories:
     """Load the memories that plans retired.
 
-    If a plan was interrupted, its memories count as returned at the time of retirement.
+    The store says which of them are retired now. A memory that is active there, although no plan
+    returned it, was returned by somebody else: that counts as done at the time of retirement.
     """
     memories = RetiredMemories()
     if not archive.has_table("retired"):
@@ -71,8 +73,8 @@ def retired_in(archive: OpenArchive) -> RetiredMemories:
             returned = None if is_interrupted else retired
             if returned_at is not None:
                 returned = moment_in(returned_at, "returned_at")
-            integer(0, 2**31)(times)
-            integer(1)(apply)
+            check_integer(times, 0, 2**31)
+            check_integer(apply, 1)
             memories[key_in(key)] = Retired(
                 name=text_in(name, "its name"),
                 apply=apply,
@@ -87,6 +89,7 @@ _RETIRE: Final = (
     "INSERT INTO retired (key, name, apply, retired_at) SELECT ?, ?, apply, archived_at "
     "FROM applies WHERE digest = ? ON CONFLICT (key) DO UPDATE SET returned_at = NULL"
 )
+"""Notes a memory as retired by a plan. An earlier note on the same key keeps its other columns."""
 
 
 def note_retired(

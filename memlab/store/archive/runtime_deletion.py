@@ -3,7 +3,7 @@
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from memlab.store.selection import check_deletion
 from memlab.text import command
 
 
-class Why(NamedTuple):
+class PolicyAndReason(NamedTuple):
     """Policy and reason of a deletion by a runtime."""
 
     policy: Mapping[str, Any]
@@ -41,7 +41,7 @@ class ArchivedCompaction(NamedTuple):
 
     @property
     def undo(self) -> str:
-        """The command that undoes it."""
+        """The command that undoes the deletion."""
         return command("restore", self.store, self.digest[:12])
 
 
@@ -50,20 +50,40 @@ def archived_first(
     connection: sqlite3.Connection,
     archive: Archive | None,
     chosen: str,
-    why: Why,
+    policy_and_reason: PolicyAndReason,
     *,
     at: datetime,
     settle: bool = True,
 ) -> Iterator[str | None]:
     """Archive rows, then let the block delete them; discard the copies if the block raises.
 
-    This is for a runtime that deletes by itself from a store that it has open. Without an archive
-    nothing is archived::
+    This is for a runtime that deletes from a store that it has open, without a plan::
 
         with transaction(connection):
             with archived_first(connection, archive, chosen, why, at=now) as digest:
                 delete_rows(connection, chosen, load_bearing)
         note_deleted(archive, digest, at=now)
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        The open store, in a transaction that holds its write lock.
+    archive : Archive or None
+        Where the rows are archived; None to delete them without an archive.
+    chosen : str
+        The SQL condition of the rows.
+    policy_and_reason : PolicyAndReason
+        What the archive records as the cause of the deletion.
+    at : datetime
+        The time to record.
+    settle : bool
+        Whether to check the archive, and to finish or discard interrupted deletions in it. A
+        runtime that did so since it opened the store need not do it again.
+
+    Yields
+    ------
+    str or None
+        The digest by which the archive names the deletion; None without an archive.
     """
     check_deletion(connection, chosen)
     if archive is None:
@@ -74,20 +94,21 @@ def archived_first(
     layout = layout_of(connection)
     digest = secrets.token_hex(32)
     ((count,),) = connection.execute(f"SELECT count(*) FROM main.memory_items WHERE {chosen}")
-    # The caller holds the lock of the store.
-    with archived_change(archive.location, ExitStack()) as both:
-        opened = both.archive
+    # The caller has opened the store for the change, so no context manager is needed for that.
+    store_is_open = nullcontext(None)
+    with archived_change(archive.location, store_is_open) as change:
+        opened = change.archive
         if settle:
             opened.check_entries()
             opened.reconcile_interrupted(partial(records_at, connection, layout), at=at)
         positions = positions_where(connection, chosen)
         copies = (
-            Archived(position, record, why.reason)
+            Archived(position, record, policy_and_reason.reason)
             for position, record in records_at(connection, layout, positions)
         )
-        staying = identity_sample_of(connection, chosen) if settle else None
-        deletion = Apply(digest=digest, policy=why.policy, made_at=at, memories=count)
-        with opened.deleting(deletion, copies, at=at, staying=staying):
+        sample = identity_sample_of(connection, chosen) if settle else None
+        deletion = Apply(digest=digest, policy=policy_and_reason.policy, made_at=at, memories=count)
+        with opened.deleting(deletion, copies, at=at, staying=sample):
             yield digest
 
 

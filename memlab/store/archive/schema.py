@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
 from memlab.store.records import fingerprint_of
-from memlab.store.shapes import check_type, integer, shown
+from memlab.store.shapes import check_integer, check_type, shown
 
 Key = int | str
 """Primary key of a memory in its source."""
@@ -22,7 +22,7 @@ SampleRow = tuple[int, str]
 """A memory that stayed in a store: its position, and a digest of it."""
 
 SHORTENED: Final = "archived_memories"
-"""Key in a stored plan that replaces the list of the memories that it deletes."""
+"""Key in a shortened plan. It stands for the list of deleted memories, whose copies have it."""
 RECOVERS: Final = {"policy": "lost"}
 """Policy of an entry that recovers memories which others had deleted."""
 MENDS: Final = {"policy": "index"}
@@ -54,14 +54,23 @@ class Apply(NamedTuple):
 
 
 class PlanText(NamedTuple):
-    """The text of a plan, in pieces: whole, and without the memories that it deletes."""
+    """The text of a plan, in pieces: whole, and without the memories that it deletes.
+
+    Attributes
+    ----------
+    whole : callable
+        Returns the whole text.
+    head : callable or None
+        Returns the text of the plan without the list of deleted memories; None if the plan cannot
+        be shortened.
+    not_archived : mapping of int to mapping
+        The rows of the plan for memories that are deleted and not archived, by their index in that
+        list.
+    """
 
     whole: Callable[[], Iterable[str]]
-    """Returns the whole text."""
     head: Callable[[], Iterable[str]] | None = None
-    """Returns its JSON object without the deleted memories; None if it is not such an object."""
     not_archived: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
-    """Rows of the plan for memories that are deleted and not archived, by their place in it."""
 
     def shortened(self, differing: Iterable[str]) -> Iterator[str]:
         """Yield the text without the fields that the copies of its memories hold already.
@@ -69,8 +78,8 @@ class PlanText(NamedTuple):
         Parameters
         ----------
         differing : iterable of str
-            The fields that differ from the copies: JSON lists of the place of a memory in the plan
-            and the fields of it.
+            For each memory whose row in the plan differs from its copy, a JSON list: the index of
+            the memory in the plan, and the fields that differ.
         """
         if self.head is None:
             yield from self.whole()
@@ -133,7 +142,7 @@ class Entry(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A deletion whose content was erased from the archive."""
+    """A deletion whose content was erased from the archive, so that only tombstones are left."""
 
     apply: int
     digest: str
@@ -192,7 +201,7 @@ def text_in(value: object, what: str, *, most: int = 2**16) -> str:
 def raw_text_in(value: object, what: str) -> bytearray:
     """Return a stored text as bytes; raise ValueError if the value is not a text."""
     if not isinstance(value, bytearray):
-        raise ValueError(f"{what} is {shown(value)}, no text")  # noqa: TRY004 - of a file, no call
+        raise ValueError(f"{what} is {shown(value)}, no text")  # noqa: TRY004 - the file is wrong, not the call
     return value
 
 
@@ -233,10 +242,20 @@ def _matching(pattern: re.Pattern[str], value: object, what: str) -> str:
 
 def entry_of(row: tuple[Any, ...]) -> Entry:
     """Return the deletion of a row: the fields of :class:`Entry` in order, unchecked."""
-    number, digest, memories, archived_at, finished_at, left, restored, *flags = row
-    planned, recovers, mends = map(bool, flags)
-    integer(1)(number)
-    integer(0, 2**53)(memories)
+    (
+        number,
+        digest,
+        memories,
+        archived_at,
+        finished_at,
+        left,
+        restored,
+        planned,
+        recovers,
+        mends,
+    ) = row
+    check_integer(number, 1)
+    check_integer(memories, 0, 2**53)
     if left and not memories:
         raise ValueError(f"it says that it deleted nothing, and has {left:,} copies")
     return Entry(
@@ -247,9 +266,9 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
         finished_at=None if finished_at is None else moment_in(finished_at, "finished_at"),
         left=left,
         restored=restored,
-        planned=planned,
-        recovers=recovers,
-        mends=mends,
+        planned=bool(planned),
+        recovers=bool(recovers),
+        mends=bool(mends),
     )
 
 

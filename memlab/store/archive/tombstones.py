@@ -1,6 +1,7 @@
 """Tombstones: the facts that an archive keeps of memories whose content it erased.
 
-A tombstone has no words of the memory. Names in it are keyed hashes, so references to the memory
+They are stored as JSON in the column ``facts`` of the table ``dropped``, one row a memory. A
+tombstone has no words of the memory. Names in it are keyed hashes, so references to the memory
 still count.
 """
 
@@ -20,7 +21,7 @@ from memlab.store.shapes import boolean, fields, integer, list_of, optional, sho
 
 _HASH: Final = re.compile("[0-9a-f]{32}")
 _LARGEST_SIZE: Final = 2**45
-"""Maximum of characters or tokens, so that the sum over a store fits into 64 bits."""
+"""Maximum number of characters or tokens of a memory: the sum over a store fits into 64 bits."""
 
 
 def facts_in(archive: OpenArchive, dropped: Dropped) -> list[dict[str, Any]]:
@@ -63,7 +64,7 @@ def drop(archive: OpenArchive, entry: Entry, facts: Iterable[str], *, at: dateti
 
 
 def drop_facts(archive: OpenArchive, dropped: Iterable[Dropped]) -> None:
-    """Erase the tombstones of deletions, so that nothing is known of their memories."""
+    """Erase the tombstones of deletions. Nothing is known of their memories afterwards."""
     with archive.changing() as connection:
         connection.executemany(
             "DELETE FROM dropped WHERE apply = ?", ((deletion.apply,) for deletion in dropped)

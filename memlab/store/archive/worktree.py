@@ -13,16 +13,18 @@ from memlab.store.archive.location import SUFFIX
 from memlab.text import in_shell
 
 IGNORE: Final = ".gitignore"
-_MADE_BY: Final = "# Made by memlab, for archives of what was deleted from the stores beside it.\n"
-_LINES: Final = f"{_MADE_BY}/*{SUFFIX}\n/*{SUFFIX}-*\n/{IGNORE}\n"
+_IGNORE_HEADER: Final = (
+    "# Made by memlab, for archives of what was deleted from the stores beside it.\n"
+)
+_IGNORE_TEXT: Final = f"{_IGNORE_HEADER}/*{SUFFIX}\n/*{SUFFIX}-*\n/{IGNORE}\n"
 """Content of a ``.gitignore`` made by memlab: archives, their SQLite journals, the file itself."""
-_WITHIN: Final = 10.0
-"""Seconds to wait for git, which would never return for a pipe in its folder."""
-_PAUSE: Final = 60.0
+_GIT_TIMEOUT: Final = 10.0
+"""Seconds to wait for git, which never ends if one of the files that it reads is a pipe."""
+_RETRY_AFTER: Final = 60.0
 """Seconds for which git is not asked again in a folder where it gave no answer."""
-_UNANSWERED: Final[dict[Path, float]] = {}
-"""Time of the last question without an answer, by folder."""
-_OPTIONS: Final = (
+_TIMED_OUT_AT: Final[dict[Path, float]] = {}
+"""Time at which git gave no answer last, by folder."""
+_GIT_OPTIONS: Final = (
     "--no-optional-locks",
     "-c",
     "core.fsmonitor=false",
@@ -31,12 +33,12 @@ _OPTIONS: Final = (
     "-c",
     "safe.bareRepository=explicit",
 )
-_USER_CONFIG: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+_KEPT_VARIABLES: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 """Variables of git that stay set."""
 
 
 def keep_out_of_git(archive: Path, like: Path | None) -> Path | None:
-    """Create a ``.gitignore`` beside an archive that git would commit; return it if it is new.
+    """Create a ``.gitignore`` beside an archive that git would commit; return it, or None.
 
     An existing ``.gitignore`` is left alone. :func:`git_words` then names the line to add.
     """
@@ -49,9 +51,9 @@ def keep_out_of_git(archive: Path, like: Path | None) -> Path | None:
     except OSError:  # git_words reports that git does not ignore the archive
         return None
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(_LINES)
-        owner = archive.parent.stat() if like is None else like.stat()
-        make_like(file.fileno(), (owner.st_uid, owner.st_gid), 0o644)
+        file.write(_IGNORE_TEXT)
+        owner_status = archive.parent.stat() if like is None else like.stat()
+        make_like(file.fileno(), (owner_status.st_uid, owner_status.st_gid), 0o644)
     return ignore
 
 
@@ -93,7 +95,7 @@ def _root_of(archive: Path) -> Path | None:
 def _is_ignored(archive: Path) -> bool:
     """Return whether git ignores an archive; False if git gives no answer."""
     with suppress(OSError), ordinary_file(archive.with_name(IGNORE), follow_links=False) as file:
-        if file.read() == _LINES.encode():
+        if file.read() == _IGNORE_TEXT.encode():
             return True
     return _git_succeeds(archive, "check-ignore", "--quiet", "--no-index", "--", str(archive))
 
@@ -110,27 +112,29 @@ def _is_tracked(archive: Path) -> bool:
 def _git_succeeds(archive: Path, *arguments: str) -> bool:
     """Run git in the folder of an archive; return whether it ends without an error in time."""
     folder = archive.parent
-    is_silent = time.monotonic() < _UNANSWERED.get(folder, -_PAUSE) + _PAUSE
+    timed_out_at = _TIMED_OUT_AT.get(folder)
+    if timed_out_at is not None and time.monotonic() < timed_out_at + _RETRY_AFTER:
+        return False
     git = shutil.which("git")
-    if git is None or is_silent:
+    if git is None:
         return False
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("GIT_") or name in _USER_CONFIG
+        if not name.startswith("GIT_") or name in _KEPT_VARIABLES
     }
-    command = [git, "-C", str(folder), *_OPTIONS, *arguments]
+    command = [git, "-C", str(folder), *_GIT_OPTIONS, *arguments]
     try:
         result = subprocess.run(
             command,
             env=environment,
             capture_output=True,
-            timeout=_WITHIN,
+            timeout=_GIT_TIMEOUT,
             check=False,
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        _UNANSWERED[folder] = time.monotonic()
+        _TIMED_OUT_AT[folder] = time.monotonic()
         return False
     except OSError:
         return False

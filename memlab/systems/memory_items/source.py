@@ -225,7 +225,7 @@ class _Reader(readers.Reader):
         self._connection.text_factory = str  # a scan sets it to bytes
         # The positions are needed only if triggers or foreign keys refer to the table.
         positions: Iterable[int] = ()
-        if selection.ties(self._connection):
+        if selection.foreign_keys_on_memories(self._connection):
             positions = cast("Iterable[int]", keys)
         stored.fill_positions(self._connection, "wanted", positions)
         return selection.check_deletion(self._connection, _WANTED)
