@@ -25,11 +25,11 @@ import pytest  # noqa: E402 - what the tests' helpers say where something is not
 
 import memlab  # noqa: E402
 from tests.sources.json_lines_lab import JsonLinesLab  # noqa: E402
-from tests.sources.test_installed import package_of_lines  # noqa: E402
 from tests.support.betterdb_store import Betterdb  # noqa: E402
 from tests.support.fleets import dask_cluster  # noqa: E402
 from tests.support.memforge_store import add_memory, create_tables  # noqa: E402
 from tests.support.owners import MCP_PYTHON, mcp_memory  # noqa: E402
+from tests.support.packages import package_of_lines  # noqa: E402
 from tests.support.servers import postgres_server, redis_server  # noqa: E402
 
 

@@ -18,7 +18,20 @@ SYSTEMS: Final = "memlab.systems"
 
 
 def offers(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group, sorted by name. Each change of Python's path is seen."""
+    """Return the entry points of a group, sorted by name and package.
+
+    They are read again only if Python's path has changed.
+
+    Parameters
+    ----------
+    group : str
+        The group, such as :data:`POLICIES` or :data:`SYSTEMS`.
+
+    Examples
+    --------
+    >>> [point.value for point in offers("console_scripts") if point.name == "memlab"]
+    ['memlab.cli:main']
+    """
     return _offers_on(group, tuple(sys.path))
 
 
@@ -46,6 +59,11 @@ def offer_named(
     ------
     MemlabError
         If two packages offer the name.
+
+    Examples
+    --------
+    >>> offer_named(POLICIES, "a policy that no package has", "policy") is None
+    True
     """
     points = [point for point in offers(group) if point.name == name]
     if not points:
@@ -61,7 +79,22 @@ def offer_named(
 
 
 def load_offer(point: EntryPoint, what: str, error: type[MemlabError] = MemlabError) -> Any:
-    """Import and return the object of an entry point; raise `error` if that fails."""
+    """Import and return the object of an entry point.
+
+    Parameters
+    ----------
+    point : EntryPoint
+        The entry point.
+    what : str
+        What it names, for the message: "policy" or "system".
+    error : type of MemlabError
+        The class of the error.
+
+    Raises
+    ------
+    MemlabError
+        If the object cannot be imported.
+    """
     try:
         return point.load()
     except Exception as cause:
@@ -72,5 +105,8 @@ def load_offer(point: EntryPoint, what: str, error: type[MemlabError] = MemlabEr
 
 
 def package_of(point: EntryPoint) -> str:
-    """Return the name of the package that has an entry point."""
+    """Return the name of the package that has an entry point.
+
+    Without metadata of a package it is the first part of the name of the module.
+    """
     return point.dist.name if point.dist is not None else point.module.partition(".")[0]

@@ -21,30 +21,8 @@ from memlab.settings_file import with_settings
 from memlab.sources.opening import open_source, remember, settings_of
 from tests.support.claude_store import memory
 from tests.support.programs import forked
+from tests.support.settings_files import WHOLE
 from tests.support.stores import episodes, row, write_rows
-
-WHOLE = """
-# every setting
-protected_tags = ["pinned"]
-target = 0.8
-
-[store."memory.db"]
-policy = { name = "recent", keep = 546 }
-target = 0.95
-confidence = 0.8
-token_budget = 20000
-log = ["reads.log", "other.csv"]
-archive_for = "365d"
-vacuum_free = 0.25
-
-[store."other.db"]
-policy = { name = "ttl", ttl = "30d" }
-
-[store.memory.claude]
-lines = 100
-kinds = { project = "semantic" }
-"""
-
 
 SIZED = "{ at = 2026-03-01T12:00:00Z, memories = 40, until = %s }"
 

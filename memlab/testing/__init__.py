@@ -1,8 +1,8 @@
-"""Tests for adapters that other packages write: the conformance suite, and the labs that it uses.
+"""The conformance suite for adapters of other packages, and base classes for the labs it uses.
 
-It needs the extra ``testing``. ``python -m memlab.testing TESTS`` runs the suite and writes the
-record without which memlab deletes nothing with the adapter of another package. Tests of a single
-system are not here: they stand in ``tests``, and use the suite too.
+This needs the extra ``testing``. An adapter of an installed package deletes only if its package
+ships the record that ``python -m memlab.testing TESTS`` writes: see :func:`run_suite`. A source
+that is passed to memlab as an object needs no record.
 """
 
 import sys

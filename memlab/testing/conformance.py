@@ -1,12 +1,7 @@
 """The conformance suite: tests that every adapter must pass, whatever store it reads.
 
-A test class names the lab of the adapter::
-
-    class TestMemoryItems(DeletingSuite):
-        lab_type = MemoryItemsLab
-
-A lab writes a store of its kind and looks at it without the adapter. An adapter that only reads
-inherits from ``ReadingSuite``.
+A class of tests inherits from one of the suites and names the lab of the adapter. A lab
+(:mod:`memlab.testing.labs`) writes a store and reads it back without the adapter.
 """
 
 import json
@@ -40,129 +35,40 @@ from memlab.sources.readers import Key, Reader, Rows
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS, STATES
 from memlab.store.records import fingerprint_of
 from memlab.testing.forging import forge
+from memlab.testing.labs import COUNT, MODES, Lab
+from memlab.testing.steps import APPLY_STEPS, RESTORE_STEPS
 from memlab.upkeep.health import doctor
-
-APPLY_STEPS = (
-    "locked",
-    "checked",
-    "copied",
-    "archived",
-    "deleted",
-    "verified",
-    "committed",
-    "recorded",
-)
-"""The steps of applying a plan, after each of which a process is killed."""
-RESTORE_STEPS = ("locked", "checked", "inserted", "verified", "committed", "recorded")
-"""The steps of restoring what a plan deleted."""
-TEXTS = (
-    "né à Zürich — 北京 🦀",
-    "one\nand\nmore lines",
-    'quoted "text" %s %% <b>&</b> | with a \\ and\ttabs',
-    "",
-    "\nan empty first line",
-)
-MODES = (0o600, 0o755, 0o664, 0o640, 0o444)
-"""Permissions of the files of a folder, in turn."""
-COUNT = 12
-"""Memories in a new lab's store; all but the load-bearing one of :meth:`Lab.fill` are prunable."""
-
-
-class Lab:
-    """A store of one kind, seen without the adapter; its name is known in other processes too."""
-
-    where: ClassVar[str]
-    """Its path below a folder of the test's own."""
-    scheme: ClassVar[str] = ""
-    """Stands before the path where that does not say which kind it is."""
-    known_by: ClassVar[str] = ""
-    """A program that makes another process know the kind, where the table does not."""
-    in_one_step: ClassVar[bool] = True
-    """Whether two memories can be written so that none is ever seen without the other."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / self.where
-        self.name = f"{self.scheme}{self.path}"
-
-    def fill(self, count: int) -> None:
-        """Write memories as the store's own software does, oldest first, with something of
-        everything it can hold: odd text, blobs, vectors, times to live, rows that cascade.
-
-        The first is load-bearing where the kind has such memories.
-        """
-
-    def add_pair(self, number: int) -> None:
-        """Write two memories in one step, whose titles are ``pair <number>``."""
-
-    def change(self, key: Key) -> None:
-        """Change one memory in place."""
-
-    def edit_index(self) -> bytes:
-        """Edit the index by hand between a deletion and its undo; return what must stay there.
-
-        Nothing where the kind has none.
-        """
-        return b""
-
-    def index(self) -> bytes:
-        """The index, where the kind has one."""
-        return b""
-
-    def others(self) -> dict[str, str]:
-        """The text of files beside the memories that are none, by path from the store's folder."""
-        return {"beside.md": "somebody else's\n"}
-
-    def exactly(self) -> dict[Key, Any]:
-        """Everything stored of every memory, by key: what must come back, byte for byte."""
-        raise NotImplementedError
-
-
-class FilesLab(Lab):
-    """Memories that are Markdown files below a folder."""
-
-    def others(self) -> dict[str, str]:
-        return {"notes.txt": "somebody else's\n", ".draft.md": "a draft\n", ".git/a.md": "git's\n"}
-
-    def files(self) -> Iterable[Path]:
-        return self.path.rglob("*.md")
-
-    def change(self, key: Key) -> None:
-        with (self.path / str(key)).open("a") as file:
-            file.write("changed\n")
-
-    def exactly(self) -> dict[Key, Any]:
-        found: dict[Key, Any] = {}
-        for path in self.files():
-            there = path.lstat()
-            state = there.st_mode, there.st_mtime_ns, there.st_uid
-            found[path.relative_to(self.path).as_posix()] = (path.read_bytes(), *state)
-        return found
-
-    def add_folder(self, name: str, title: str, written: datetime) -> None:
-        """Add a folder of two notes in one step."""
-        for side in "ab":
-            write_in_one_step(self.path / ".draft" / f"{side}.md", f"{title}\n", written)
-        (self.path / ".draft").rename(self.path / name)
-
-
-def write_in_one_step(path: Path, text: str, written: datetime | None = None) -> None:
-    """Write a file so that no reader sees a part of it, with a time of writing if one is given."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text, newline="")
-    if written is not None:
-        os.utime(draft, (written.timestamp(), written.timestamp()))
-    draft.rename(path)
 
 
 class ReadingSuite:
-    """Tests of an adapter that only reads; inherit from it and name the lab."""
+    """Tests of an adapter that only reads.
 
-    lab_type: ClassVar[type[Any]]
+    A class of tests inherits from this one and sets :attr:`lab_type`. The tests check the columns
+    and their types, the order of memories, that records are canonical, that reading changes nothing
+    and that a reader sees a single moment while a writer writes.
+
+    Each test gets a new store of :data:`memlab.testing.COUNT` memories from the fixture ``lab``.
+
+    Raises
+    ------
+    MissingExtraError
+        If this class is imported from :mod:`memlab.testing` and pytest is not installed.
+
+    Examples
+    --------
+    >>> from memlab.testing import Lab, ReadingSuite
+    >>> class LinesLab(Lab):
+    ...     where = "memory.txt"  # see Lab for the other methods
+    >>> class TestLines(ReadingSuite):
+    ...     lab_type = LinesLab
+    """
+
+    lab_type: ClassVar[type[Lab]]
+    """Class of the lab of the adapter."""
 
     @pytest.fixture(autouse=True)
     def adapter_on_trial(self) -> Iterator[None]:
-        """Let the adapter of an installed package delete, before it has a record of this suite."""
+        """Let the adapter of an installed package delete before there is a record of it."""
         with on_trial():
             yield
 
@@ -298,7 +204,7 @@ class ReadingSuite:
             assert set(dict(reader.records(keys))) == set(keys)
             active = table.filter(table["active"])["title"].to_pylist()
             pairs = {*Counter(title for title in active if "pair" in title).values()}
-            assert pairs <= ({2} if getattr(lab, "in_one_step", True) else {1, 2})
+            assert pairs <= ({2} if lab.in_one_step else {1, 2})
 
         writer = threading.Thread(target=write)
         writer.start()
@@ -328,9 +234,22 @@ class ReadingSuite:
 
 
 class DeletingSuite(ReadingSuite):
-    """Tests of one that deletes: by itself, and by plan, apply and restore; and being killed.
+    """Tests of an adapter that deletes, in addition to those of :class:`ReadingSuite`.
 
-    They use nothing of the adapter's own.
+    The tests delete and restore with the writer of the adapter, and with ``plan``, ``apply`` and
+    ``restore``. They check that everything comes back to the byte, that a memory that has changed
+    is not deleted, and that other files stay as they are. They kill a process after each step
+    (:mod:`memlab.testing.steps`) and forge archives (:mod:`memlab.testing.forging`).
+
+    The class is used like :class:`ReadingSuite`.
+
+    Examples
+    --------
+    >>> from memlab.testing import DeletingSuite, Lab
+    >>> class LinesLab(Lab):
+    ...     where = "memory.txt"  # see Lab for the other methods
+    >>> class TestLines(DeletingSuite):
+    ...     lab_type = LinesLab
     """
 
     # A change, without an archive
@@ -466,7 +385,7 @@ class DeletingSuite(ReadingSuite):
         if not applies:
             memlab.apply(made)
         what = made.to_json() if applies else made.digest
-        run = self.run_program(getattr(lab, "known_by", "") + KILLED, lab.name, what, step)
+        run = self.run_program(lab.known_by + KILLED, lab.name, what, step)
         assert run.returncode == -signal.SIGKILL, run.stderr
         there = lab.exactly()
         assert there == {key: row for key, row in before.items() if key in there}
@@ -519,7 +438,23 @@ class DeletingSuite(ReadingSuite):
 
 
 class ServerSuite(DeletingSuite):
-    """Tests of one whose memories are used all the while: its lab can ``use(key)`` one."""
+    """Tests of an adapter of a server that counts uses, in addition to :class:`DeletingSuite`.
+
+    An agent uses memories all the time, so that a plan must not depend on the usage fields that
+    :meth:`memlab.sources.base.Source.without_usage` removes. The lab has one more method,
+    ``use(key)``, which uses a memory as the agent does.
+
+    Examples
+    --------
+    >>> from memlab.testing import Lab, ServerSuite
+    >>> class CounterLab(Lab):
+    ...     where = "server"  # see Lab for the other methods
+    ...
+    ...     def use(self, key):
+    ...         self.client.hincrby(key, "access_count", 1)
+    >>> class TestCounter(ServerSuite):
+    ...     lab_type = CounterLab
+    """
 
     def test_use_changes_nothing_that_lasts_and_leaves_a_plan_fresh(self, lab: Any) -> None:
         source = open_source(lab.name)

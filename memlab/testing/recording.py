@@ -23,6 +23,16 @@ _SUITE_FILE: Final = "conformance.py"
 def run_suite(words: Sequence[str]) -> int:
     """Run tests with pytest and write the record of each adapter that passed the whole suite.
 
+    The shell command is ``python -m memlab.testing test_lines.py``.
+
+    An adapter passed the whole suite if each test of :class:`ReadingSuite`, or of
+    :class:`DeletingSuite` if its class inherits from that, ran and passed, and none was replaced,
+    deselected or skipped, except by the suite itself. The record is a JSON file beside the module
+    of the adapter. It holds for the code of that module, or of all modules in the folder of the
+    module and below if it is part of a package, and for one version of the suite. It does not hold
+    for code elsewhere, such as that of dependencies. An adapter that only reads gets no record, for
+    it needs none.
+
     Parameters
     ----------
     words : sequence of str
@@ -31,7 +41,14 @@ def run_suite(words: Sequence[str]) -> int:
     Returns
     -------
     int
-        The exit code: 0 if all tests passed and at least one adapter passed the whole suite.
+        The exit code: 0 if all tests passed and at least one adapter passed the whole suite; 1 if
+        no adapter did; 2 if Python runs without assertions; else that of pytest. A record that
+        cannot be written is reported and does not change the exit code.
+
+    Raises
+    ------
+    MissingExtraError
+        If this function is imported from :mod:`memlab.testing` and pytest is not installed.
     """
     if not __debug__:
         click.echo("python -O leaves assertions out; run python -m memlab.testing without it")

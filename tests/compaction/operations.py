@@ -13,14 +13,8 @@ from memlab.compaction.plans import Plan
 from memlab.compaction.restorer import restore
 from memlab.policies import KeepRecent
 from memlab.sources.readers import StepCallback
-from tests.support.archives import (
-    APPLY_STEPS,
-    NOON,
-    RESTORE_STEPS,
-    compacted,
-    leave_unfinished,
-    planned,
-)
+from memlab.testing.steps import APPLY_STEPS, RESTORE_STEPS
+from tests.support.archives import NOON, compacted, leave_unfinished, planned
 from tests.support.stores import run_sql
 
 LINK_STEPS = ("locked", "checked", "copied", "archived", "verified", "committed", "recorded")

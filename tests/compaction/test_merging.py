@@ -703,4 +703,3 @@ def test_folders_as_they_are_found(home: Path, files: int) -> None:
     assert everything(source, other) == contents
     memlab.restore(receipt)
     assert state(source, other) == before
-    assert index_lines(source)

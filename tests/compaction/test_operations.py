@@ -44,8 +44,9 @@ from memlab.policies import KeepRecent
 from memlab.sources.readers import no_progress
 from memlab.store import database
 from memlab.store.archive.open_archive import OpenArchive
+from memlab.testing.steps import APPLY_STEPS, RESTORE_STEPS
 from tests.compaction.operations import OPERATIONS, Operation, StoppedError, stop_at
-from tests.support.archives import APPLY_STEPS, NOON, RESTORE_STEPS, compacted, planned
+from tests.support.archives import NOON, compacted, planned
 from tests.support.invariants import (
     Row,
     archive_of,

@@ -20,8 +20,8 @@ from memlab.sources.folder.journal import Operation
 from memlab.sources.readers import no_progress
 from memlab.systems.claude_code.index import MemoryIndex
 from memlab.systems.claude_code.markdown import FileNames
+from memlab.testing.steps import APPLY_STEPS
 from memlab.upkeep.health import doctor
-from tests.support.archives import APPLY_STEPS
 from tests.support.claude_store import at, memory, project_folder, write_memory
 from tests.support.index_edits import EDITS, FILES, INDEXES, by_hand, edited
 from tests.support.odek_store import write_odek

@@ -37,10 +37,10 @@ from tests.support.invariants import (
 )
 from tests.support.odek_store import DERIVED, write_odek
 from tests.support.openclaw_store import days_before, write_workspace
+from tests.support.settings_files import WHOLE
 from tests.support.shell import run
 from tests.support.stores import episodes, write_rows
 from tests.support.transcripts import World
-from tests.test_settings import WHOLE
 
 STATE = tuple[int, int, int, int, bytes]
 Uses = Sequence[Callable[[], Any]]

@@ -11,16 +11,9 @@ from memlab.sources.opening import open_source
 from memlab.sources.valkey import Line
 from memlab.systems import betterdb
 from memlab.systems.betterdb import BetterdbWriter, HashReader
-from memlab.testing.conformance import (
-    COUNT,
-    TEXTS,
-    ServerSuite,
-    delete_all,
-    keys_of,
-    put_back,
-    records_of,
-)
-from tests.support.betterdb_store import NAME, Betterdb, exact
+from memlab.testing.conformance import ServerSuite, delete_all, keys_of, put_back, records_of
+from memlab.testing.labs import COUNT
+from tests.support.betterdb_store import NAME, Betterdb, BetterdbLab
 from tests.support.owners import needs_search
 from tests.support.servers import RedisServer
 from tests.support.shell import run
@@ -28,54 +21,6 @@ from tests.support.shell import run
 pytest.importorskip("betterdb_agent_memory")
 
 KEEP_3 = memlab.KeepRecent(3)
-
-
-class BetterdbLab:
-    """A store on a server, with vectors, times to live, scopes, and fields that nobody knows."""
-
-    def __init__(self, redis: RedisServer) -> None:
-        self.name = f"{redis.url}?name={NAME}"
-        self.client = redis.client()
-        self.betterdb = Betterdb(redis.client())
-
-    def edit_index(self) -> bytes:
-        """Return nothing: a server has no index."""
-        return b""
-
-    def index(self) -> bytes:
-        """Return nothing: a server has no index."""
-        return b""
-
-    def fill(self, count: int) -> None:
-        for number in range(count):
-            tags = ["rejected-path", "x"] if number == 0 else [["ü", "A b"], [], None][number % 3]
-            memory_id = self.betterdb.remember(
-                (*TEXTS, "NUL \0 inside")[number % 6] + str(number),
-                tags=tags,
-                importance=[None, 0.1, 1.0, 1e-17][number % 4],
-                ttl=[None, None, 86_400][number % 3],
-                agent_id=[None, "a", "ä"][number % 3],
-                thread_id=[None, "t1"][number % 2],
-                namespace=[None, "n"][number % 2],
-                source=[None, "summary"][number % 2],
-            )
-            if number % 4 == 1:
-                odd = {b"\xff no text": b"\xfe", b"$memory_id": b"5", b"empty": b""}
-                self.client.hset(f"{NAME}:mem:{memory_id}", mapping=odd)
-
-    def add_pair(self, number: int) -> None:
-        self.betterdb.remember_pair(f"pair {number}")
-
-    def change(self, key: Any) -> None:
-        self.client.hset(key, "importance", "0.25")
-
-    def use(self, key: Any) -> None:
-        """As the package's own recall does to what it found."""
-        self.client.hset(key, "last_accessed_at", "1772366999999")
-        self.client.hincrby(key, "access_count", 1)
-
-    def exactly(self) -> dict[Any, Any]:
-        return {key.decode(): stored for key, stored in exact(self.client).items()}
 
 
 @pytest.fixture

@@ -21,14 +21,8 @@ from memlab.sources.readers import Key
 from memlab.store.records import encoded, with_place, without_place
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.source import ClaudeCode
-from memlab.testing.conformance import (
-    MODES,
-    DeletingSuite,
-    FilesLab,
-    delete_all,
-    put_back,
-    records_of,
-)
+from memlab.testing.conformance import DeletingSuite, delete_all, put_back, records_of
+from memlab.testing.labs import MODES, FilesLab
 from memlab.upkeep.health import Status, doctor
 from memlab.views.findings import examine
 from memlab.views.page import sections_of

@@ -14,7 +14,8 @@ from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
 from memlab.sources.readers import Key
 from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
-from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
+from memlab.testing.conformance import ReadingSuite
+from memlab.testing.labs import TEXTS, Lab
 from tests.support.owners import observation, write_claude_mem
 from tests.support.shell import run, said
 from tests.support.stores import run_sql

@@ -16,7 +16,8 @@ from memlab.errors import UnsafeDeletionError
 from memlab.sources.opening import open_source
 from memlab.sources.readers import Key
 from memlab.systems.codex import SETTING, Codex
-from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
+from memlab.testing.conformance import ReadingSuite
+from memlab.testing.labs import TEXTS, Lab
 from tests.support.codex_home import DATABASES, CodexThread, write_codex
 from tests.support.owners import CODEX
 from tests.support.shell import said

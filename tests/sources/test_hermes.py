@@ -14,7 +14,8 @@ from memlab.errors import UnsafeDeletionError
 from memlab.sources.opening import open_source, recognise
 from memlab.sources.readers import Key
 from memlab.systems.hermes import DELIMITER, NOTES, USER, Hermes, entries_in
-from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
+from memlab.testing.conformance import ReadingSuite
+from memlab.testing.labs import TEXTS, Lab
 from tests.support.owners import write_hermes
 from tests.support.shell import said
 

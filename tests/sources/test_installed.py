@@ -16,34 +16,8 @@ from memlab.errors import MemlabError, PluginWarning, UnsafeDeletionError
 from memlab.sources.conformance_record import SUFFIX
 from memlab.sources.opening import open_source, recognise
 from tests.sources.json_lines_lab import JsonLinesLab
+from tests.support.packages import LINES_MODULE, package_of_lines
 from tests.support.shell import said
-
-HERE = Path(__file__).parent
-PROJECT = """
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "memlab-lines"
-version = "1.0"
-dependencies = ["memlab"]
-
-[project.entry-points."memlab.systems"]
-lines = "memlab_lines:LINES"
-
-[tool.hatch.build.targets.wheel]
-include = ["memlab_lines*"]
-"""
-
-
-def package_of_lines(folder: Path) -> Path:
-    """Write the package of the guide into a folder."""
-    folder.mkdir()
-    (folder / "pyproject.toml").write_text(PROJECT)
-    (folder / "memlab_lines.py").write_text((HERE / "json_lines.py").read_text())
-    (folder / "test_lines.py").write_text((HERE / "json_lines_lab.py").read_text())
-    return folder
 
 
 def pip(*words: object) -> None:
@@ -86,7 +60,7 @@ def offer(site: Path, package: str, code: str, **points: str) -> None:
 
 
 def offer_lines(site: Path) -> None:
-    offer(site, "memlab-lines", (HERE / "json_lines.py").read_text(), lines="memlab_lines:LINES")
+    offer(site, "memlab-lines", LINES_MODULE.read_text(), lines="memlab_lines:LINES")
 
 
 @pytest.fixture
@@ -149,7 +123,7 @@ CLAIMS = """
 
 
 def test_system_of_memlab_takes_precedence(site: Path, tmp_path: Path) -> None:
-    code = (HERE / "json_lines.py").read_text() + CLAIMS
+    code = LINES_MODULE.read_text() + CLAIMS
     offer(site, "memlab-lines", code, file="memlab_lines:LINES", lines="memlab_lines:LINES")
     memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
     assert open_source(tmp_path / "memory.db").scheme == "file"
@@ -169,7 +143,7 @@ BROKEN = {
 def test_broken_package_is_named_and_hinders_no_other_store(
     site: Path, store: Path, tmp_path: Path, value: str, words: str
 ) -> None:
-    offer(site, "memlab-lines", (HERE / "json_lines.py").read_text(), lines=value)
+    offer(site, "memlab-lines", LINES_MODULE.read_text(), lines=value)
     with pytest.raises(MemlabError, match=words):
         open_source(f"lines:{store}")
     with pytest.warns(PluginWarning, match=words):
@@ -182,7 +156,7 @@ def test_broken_package_is_named_and_hinders_no_other_store(
 
 
 def test_package_that_fails_on_a_path_is_named(site: Path, store: Path) -> None:
-    code = (HERE / "json_lines.py").read_text() + CLAIMS.replace("return path", "1 / 0")
+    code = LINES_MODULE.read_text() + CLAIMS.replace("return path", "1 / 0")
     offer(site, "memlab-lines", code, lines="memlab_lines:LINES")
     words = "'lines' of the package memlab-lines fails at .* with ZeroDivisionError"
     with pytest.warns(PluginWarning, match=words):
@@ -191,7 +165,7 @@ def test_package_that_fails_on_a_path_is_named(site: Path, store: Path) -> None:
 
 def test_scheme_that_two_packages_offer_is_refused(site: Path, store: Path) -> None:
     offer_lines(site)
-    code = (HERE / "json_lines.py").read_text()
+    code = LINES_MODULE.read_text()
     offer(site, "other-lines", code, lines="other_lines:LINES")
     words = "the packages memlab-lines and other-lines both offer a system 'lines'"
     with pytest.raises(MemlabError, match=words):

@@ -15,7 +15,8 @@ from memlab.errors import UnsafeDeletionError
 from memlab.sources.opening import recognise
 from memlab.sources.readers import Key
 from memlab.systems.mcp_graph import graph_of
-from memlab.testing.conformance import TEXTS, Lab, ReadingSuite
+from memlab.testing.conformance import ReadingSuite
+from memlab.testing.labs import TEXTS, Lab
 from tests.support.owners import write_mcp_graph
 from tests.support.shell import said
 

@@ -10,7 +10,8 @@ import memlab
 from memlab import errors
 from memlab.sources.readers import Key
 from memlab.systems.mcp_memory import driver, load_extension
-from memlab.testing.conformance import COUNT, TEXTS, DeletingSuite, Lab
+from memlab.testing.conformance import DeletingSuite
+from memlab.testing.labs import COUNT, TEXTS, Lab
 from memlab.upkeep.health import doctor
 from tests.support.databases import copy_recorded, record, recording_of
 from tests.support.owners import has_mcp_memory, mcp_memory, needs_mcp_memory

@@ -19,17 +19,10 @@ from memlab.sources import postgres
 from memlab.sources.opening import open_source
 from memlab.sources.readers import Key
 from memlab.systems.memforge import MemforgeWriter
-from memlab.testing.conformance import (
-    COUNT,
-    TEXTS,
-    ServerSuite,
-    delete_all,
-    prints,
-    put_back,
-    records_of,
-)
+from memlab.testing.conformance import ServerSuite, delete_all, prints, put_back, records_of
+from memlab.testing.labs import COUNT
 from tests.support import memforge_store
-from tests.support.memforge_store import TO_MEMORIES, TOUCHED
+from tests.support.memforge_store import TOUCHED, MemforgeLab
 from tests.support.servers import PostgresServer
 from tests.support.shell import said
 
@@ -39,81 +32,6 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=5,
 )
-
-
-class MemforgeLab:
-    """A database, of one agent unless told otherwise."""
-
-    def __init__(self, server: PostgresServer, database: str) -> None:
-        self.connection = server.connect(database)
-        self.connection.execute("SET TIME ZONE 'UTC'")
-        self.name = server.url(database)
-
-    def edit_index(self) -> bytes:
-        """Return nothing: a server has no index."""
-        return b""
-
-    def index(self) -> bytes:
-        """Return nothing: a server has no index."""
-        return b""
-
-    def fill(self, count: int) -> None:
-        mine = [
-            self.add(
-                content=TEXTS[number % len(TEXTS)] + str(number),
-                embedding=[None, "[0.1, 65504, -1e-7]"][number % 2],
-                metadata='{"n": 1e-300, "text": "ü\\"", "list": [1, null]}',
-                source_hot_ids=[1, 2**40],
-                consolidated_at=f"2026-03-01 12:00:{number:02}.123456+02",
-                importance=[0.7, 3.0, 0.1 + 0.2, float("inf"), 1e-38][number % 5],
-                confidence=[0.5, 0.1][number % 2],
-                outcome_type=["error", "neutral", "decision"][number % 3],
-                graduated=bool(number % 2),
-                access_count=number,
-                last_accessed=[None, "2026-04-01 00:00:00.000001+00"][number % 2],
-                valid_until=["2026-03-02+00", None, "2099-01-01+00", "infinity"][min(number, 3)],
-                session_id=[None, "s1"][number % 2],
-                namespace=["default", "n"][number % 2],
-            )
-            for number in range(count)
-        ]
-        memforge_store.add_history(self.connection, mine)
-        memforge_store.add_links(self.connection, zip(mine, mine, strict=True))
-
-    def add(self, agent: str = "a", **columns: Any) -> int:
-        return memforge_store.add_memory(self.connection, agent, **columns)
-
-    def everything(self, *tables: str) -> dict[str, list[str]]:
-        return memforge_store.everything(self.connection, *tables)
-
-    def rows(self, table: str, columns: str = "*") -> list[Any]:
-        query = f"SELECT {columns} FROM {table} ORDER BY 1, 2"
-        return [*self.connection.execute(query)]
-
-    def add_pair(self, number: int) -> None:
-        with self.connection.transaction():
-            for _ in "ab":
-                self.add(content=f"pair {number}")
-
-    def change(self, key: Any) -> None:
-        self.connection.execute("UPDATE warm_tier SET importance = 0.25 WHERE id = %s", (key,))
-
-    def use(self, key: Any) -> None:
-        log = "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text) VALUES ('a', %s, '')"
-        self.connection.execute(log, (key,))
-        used = "access_count = access_count + 1, last_accessed = now()"
-        self.connection.execute(f"UPDATE warm_tier SET {used} WHERE id = %s", (key,))
-
-    def exactly(self) -> dict[Any, Any]:
-        rows = self.connection.execute("SELECT id, t::text FROM warm_tier AS t ORDER BY id")
-        memories = {memory_id: [row] for memory_id, row in rows}
-        for table in TOUCHED:
-            query = f"SELECT t::text, to_jsonb(t) FROM {table} AS t ORDER BY 1"
-            for row, values in self.connection.execute(query):
-                for column, value in values.items():
-                    if column in TO_MEMORIES and value in memories:
-                        memories[value].append((table, column, row))
-        return memories
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ from memlab.store.database import CREATE_TABLE
 from memlab.store.signals import CREATE_SIGNALS
 from memlab.systems.memory_items.scan import rows_of_records
 from memlab.systems.memory_items.source import MemoryItems
-from memlab.testing.conformance import DeletingSuite, Lab
+from memlab.testing.conformance import DeletingSuite
+from memlab.testing.labs import Lab
 from tests.support.invariants import rows_of
 from tests.support.shell import said
 from tests.support.stores import ANY_VALUE, RawText, row, row_lists, run_sql, write_rows

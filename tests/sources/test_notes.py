@@ -16,7 +16,8 @@ from memlab.growth import boot_context
 from memlab.sources.opening import find_below, open_source, recognise
 from memlab.systems.openclaw import OpenClaw
 from memlab.systems.serena import ELSEWHERE, MEMORIES
-from memlab.testing.conformance import MODES, DeletingSuite, FilesLab
+from memlab.testing.conformance import DeletingSuite
+from memlab.testing.labs import MODES, FilesLab
 from tests.support.claude_store import at, write_memory
 from tests.support.openclaw_store import days_before, noon, recall, write_events, write_workspace
 from tests.support.permissions import as_nobody

@@ -15,16 +15,8 @@ import memlab
 from memlab.errors import ArchiveError, BadRowError, StoreError
 from memlab.sources.readers import Key
 from memlab.systems.odek import EpisodeIndex, Odek
-from memlab.testing.conformance import (
-    MODES,
-    TEXTS,
-    DeletingSuite,
-    Lab,
-    delete_all,
-    prints,
-    put_back,
-    records_of,
-)
+from memlab.testing.conformance import DeletingSuite, delete_all, prints, put_back, records_of
+from memlab.testing.labs import MODES, TEXTS, Lab
 from memlab.upkeep.health import Status, doctor
 from tests.support.odek_store import (
     DERIVED,

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -209,36 +210,35 @@ def test_names_of_other_systems_say_nothing(home: Path, name: str) -> None:
     assert project_of(folder) is None
 
 
-def _no_file(path: Path) -> None:
+def make_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-def _no_text(path: Path) -> None:
+def write_binary(path: Path) -> None:
     path.write_bytes(b"\xff\0" * 99)
 
 
-def _too_large(path: Path) -> None:
+def write_too_large(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(2**31)
 
 
-def _a_socket(path: Path) -> None:
+def make_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as opened:
         opened.bind(os.path.relpath(path))
 
 
-@pytest.mark.parametrize("write", [_no_file, _no_text, _too_large, _a_socket])
+@pytest.mark.parametrize("make", [make_pipe, write_binary, write_too_large, make_socket])
 @pytest.mark.parametrize("where", [".git", ".git/config", ".git/commondir"])
-def test_no_file_of_git_blocks_or_fails(
-    home: Path, write: object, where: str, monkeypatch: pytest.MonkeyPatch
+def test_odd_file_in_the_place_of_gits_neither_blocks_nor_fails(
+    home: Path, make: Callable[[Path], None], where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = home / "work" / "app"
     project.mkdir()
     monkeypatch.chdir(project)
     if "/" in where:
         (project / ".git").mkdir()
-    assert callable(write)
-    write(project / where)
+    make(project / where)
     remember(home, project, "a")
     checkout = checkout_of(project)
     assert checkout is None or checkout.remote == ""

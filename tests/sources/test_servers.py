@@ -20,9 +20,8 @@ from memlab.sources import valkey
 from memlab.sources.address import address_of
 from memlab.sources.opening import open_source
 from memlab.testing.conformance import delete_all, is_atomic, keys_of, records_of
-from tests.sources.test_betterdb import BetterdbLab
-from tests.sources.test_memforge import MemforgeLab
-from tests.support.betterdb_store import NAME, exact
+from tests.support.betterdb_store import NAME, BetterdbLab, exact
+from tests.support.memforge_store import MemforgeLab
 from tests.support.servers import PostgresServer, RedisServer, free_port, in_between, redis_server
 
 COUNT = 5

@@ -18,17 +18,6 @@ from memlab.store.archive.schema import Apply, Archived
 from memlab.store.records import layout_of, records_at
 from memlab.upkeep.health import Check, doctor
 
-APPLY_STEPS = (
-    "locked",
-    "checked",
-    "copied",
-    "archived",
-    "deleted",
-    "verified",
-    "committed",
-    "recorded",
-)
-RESTORE_STEPS = ("locked", "checked", "inserted", "verified", "committed", "recorded")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 

@@ -6,6 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
+from memlab.testing.labs import TEXTS, Lab
+from tests.support.servers import RedisServer
+
 os.environ["BETTERDB_TELEMETRY"] = "false"
 
 NAME = "betterdb_ac"
@@ -102,7 +105,47 @@ class Betterdb:
         return memories
 
 
-def exact(client: Any, name: str = NAME) -> dict[bytes, tuple[dict[bytes, bytes], int]]:
+def exact(client: Any) -> dict[bytes, tuple[dict[bytes, bytes], int]]:
     """Every memory with every byte, and the moment at which it ends (-1 for never)."""
-    keys = client.scan_iter(match=f"{name}:mem:*")
+    keys = client.scan_iter(match=f"{NAME}:mem:*")
     return {key: (client.hgetall(key), client.execute_command("PEXPIRETIME", key)) for key in keys}
+
+
+class BetterdbLab(Lab):
+    """A store on a server, with vectors, times to live, scopes, and fields that nobody knows."""
+
+    def __init__(self, redis: RedisServer) -> None:
+        self.name = f"{redis.url}?name={NAME}"
+        self.client = redis.client()
+        self.betterdb = Betterdb(redis.client())
+
+    def fill(self, count: int) -> None:
+        for number in range(count):
+            tags = ["rejected-path", "x"] if number == 0 else [["ü", "A b"], [], None][number % 3]
+            memory_id = self.betterdb.remember(
+                (*TEXTS, "NUL \0 inside")[number % 6] + str(number),
+                tags=tags,
+                importance=[None, 0.1, 1.0, 1e-17][number % 4],
+                ttl=[None, None, 86_400][number % 3],
+                agent_id=[None, "a", "ä"][number % 3],
+                thread_id=[None, "t1"][number % 2],
+                namespace=[None, "n"][number % 2],
+                source=[None, "summary"][number % 2],
+            )
+            if number % 4 == 1:
+                odd = {b"\xff no text": b"\xfe", b"$memory_id": b"5", b"empty": b""}
+                self.client.hset(f"{NAME}:mem:{memory_id}", mapping=odd)
+
+    def add_pair(self, number: int) -> None:
+        self.betterdb.remember_pair(f"pair {number}")
+
+    def change(self, key: Any) -> None:
+        self.client.hset(key, "importance", "0.25")
+
+    def use(self, key: Any) -> None:
+        """As the package's own recall does to what it found."""
+        self.client.hset(key, "last_accessed_at", "1772366999999")
+        self.client.hincrby(key, "access_count", 1)
+
+    def exactly(self) -> dict[Any, Any]:
+        return {key.decode(): stored for key, stored in exact(self.client).items()}

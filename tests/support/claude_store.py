@@ -5,10 +5,11 @@ links a line or none; lines whose file is gone; front matter in two generations 
 """
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from memlab.testing.labs import write_in_one_step
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 HEADS = {
@@ -68,12 +69,8 @@ def memory(
 def write_memory(folder: Path, name: str, text: str, written: datetime | None = None) -> Path:
     """Write a file, in one step."""
     path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text, newline="")
-    if written is not None:
-        os.utime(draft, (written.timestamp(), written.timestamp()))
-    return draft.rename(path)
+    write_in_one_step(path, text, written)
+    return path
 
 
 def write_index(folder: Path, lines: Iterable[str], *, end: str = "\n") -> None:

@@ -31,12 +31,12 @@ def agent_store(path: Path, count: int) -> Path:
     return write_rows(path, [row("decision", "semantic"), *episodes(count)])
 
 
-def mixed_fleet(folder: Path, count: int = 12) -> list[Path]:
+def mixed_fleet(folder: Path) -> list[Path]:
     """Stores of several sizes, and names of what is none."""
-    good = [agent_store(folder / f"agent-{n}" / "memory.db", 3 * n) for n in range(count)]
+    good = [agent_store(folder / f"agent-{n}" / "memory.db", 3 * n) for n in range(12)]
     text = folder / "text.db"
     text.write_text("no database, by its first bytes")
-    return [*good[: count // 2], text, folder / "gone.db", *good[count // 2 :]]
+    return [*good[:6], text, folder / "gone.db", *good[6:]]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from memlab.testing.labs import TEXTS, Lab
+from tests.support.servers import PostgresServer
+
 MEMORY = "BIGINT NOT NULL REFERENCES warm_tier (id) ON DELETE CASCADE"
 AGENT = "agent_id TEXT NOT NULL REFERENCES agents (id) ON DELETE CASCADE"
 NAMESPACE = "namespace TEXT NOT NULL DEFAULT 'default'"
@@ -117,7 +120,11 @@ def empty_tables(connection: Any) -> None:
     connection.execute("TRUNCATE agents, shared_pools RESTART IDENTITY CASCADE")
 
 
-def add_memory(connection: Any, agent: str = "a", **columns: Any) -> int:
+OWNER = "a"
+"""The agent whose memories these are, unless told otherwise."""
+
+
+def add_memory(connection: Any, agent: str = OWNER, **columns: Any) -> int:
     """Write one memory, with a content unless told otherwise; return its id."""
     connection.execute("INSERT INTO agents (id) VALUES (%s) ON CONFLICT DO NOTHING", (agent,))
     given = {"agent_id": agent, "content": "what the agent noted", **columns}
@@ -129,14 +136,14 @@ def add_memory(connection: Any, agent: str = "a", **columns: Any) -> int:
     return int(memory_id)
 
 
-def add_history(connection: Any, memory_ids: list[int], agent: str = "a") -> None:
+def add_history(connection: Any, memory_ids: list[int]) -> None:
     """Give memories a row in every table that goes with them or has a link to them."""
     connection.execute(
         "INSERT INTO entities (agent_id, name) VALUES (%s, 'the parser') ON CONFLICT DO NOTHING",
-        (agent,),
+        (OWNER,),
     )
     connection.execute("INSERT INTO shared_pools VALUES ('team', 'team') ON CONFLICT DO NOTHING")
-    for given in ({"agent": agent, "memory": memory_id} for memory_id in memory_ids):
+    for given in ({"agent": OWNER, "memory": memory_id} for memory_id in memory_ids):
         for into, values in HISTORY.items():
             connection.execute(f"INSERT INTO {into} {values}", given)
 
@@ -155,7 +162,7 @@ HISTORY = {
 }
 
 
-def add_links(connection: Any, pairs: Iterable[tuple[int, int]], agent: str = "a") -> None:
+def add_links(connection: Any, pairs: Iterable[tuple[int, int]]) -> None:
     """Write what stands between two memories, which may be the same."""
     for pair in pairs:
         for table, names in (
@@ -163,7 +170,7 @@ def add_links(connection: Any, pairs: Iterable[tuple[int, int]], agent: str = "a
             ("memory_sequences", "predecessor_id, successor_id"),
             ("causal_edges", "cause_id, effect_id"),
         ):
-            values = (agent, *pair, pair[0])[: names.count(",") + 2]
+            values = (OWNER, *pair, pair[0])[: names.count(",") + 2]
             marks = ", ".join("%s" for _ in values)
             connection.execute(f"INSERT INTO {table} (agent_id, {names}) VALUES ({marks})", values)
 
@@ -188,3 +195,70 @@ def evict_as_memforge(connection: Any, agent: str, count: int) -> None:
         "DELETE FROM warm_tier WHERE agent_id = %(agent)s AND id IN (SELECT id FROM lowest)",
         {"agent": agent, "count": count},
     )
+
+
+class MemforgeLab(Lab):
+    """A database, of one agent unless told otherwise."""
+
+    def __init__(self, server: PostgresServer, database: str) -> None:
+        self.connection = server.connect(database)
+        self.connection.execute("SET TIME ZONE 'UTC'")
+        self.name = server.url(database)
+
+    def fill(self, count: int) -> None:
+        mine = [
+            self.add(
+                content=TEXTS[number % len(TEXTS)] + str(number),
+                embedding=[None, "[0.1, 65504, -1e-7]"][number % 2],
+                metadata='{"n": 1e-300, "text": "ü\\"", "list": [1, null]}',
+                source_hot_ids=[1, 2**40],
+                consolidated_at=f"2026-03-01 12:00:{number:02}.123456+02",
+                importance=[0.7, 3.0, 0.1 + 0.2, float("inf"), 1e-38][number % 5],
+                confidence=[0.5, 0.1][number % 2],
+                outcome_type=["error", "neutral", "decision"][number % 3],
+                graduated=bool(number % 2),
+                access_count=number,
+                last_accessed=[None, "2026-04-01 00:00:00.000001+00"][number % 2],
+                valid_until=["2026-03-02+00", None, "2099-01-01+00", "infinity"][min(number, 3)],
+                session_id=[None, "s1"][number % 2],
+                namespace=["default", "n"][number % 2],
+            )
+            for number in range(count)
+        ]
+        add_history(self.connection, mine)
+        add_links(self.connection, zip(mine, mine, strict=True))
+
+    def add(self, agent: str = OWNER, **columns: Any) -> int:
+        return add_memory(self.connection, agent, **columns)
+
+    def everything(self, *tables: str) -> dict[str, list[str]]:
+        return everything(self.connection, *tables)
+
+    def rows(self, table: str, columns: str = "*") -> list[Any]:
+        query = f"SELECT {columns} FROM {table} ORDER BY 1, 2"
+        return [*self.connection.execute(query)]
+
+    def add_pair(self, number: int) -> None:
+        with self.connection.transaction():
+            for _ in "ab":
+                self.add(content=f"pair {number}")
+
+    def change(self, key: Any) -> None:
+        self.connection.execute("UPDATE warm_tier SET importance = 0.25 WHERE id = %s", (key,))
+
+    def use(self, key: Any) -> None:
+        log = "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text) VALUES ('a', %s, '')"
+        self.connection.execute(log, (key,))
+        used = "access_count = access_count + 1, last_accessed = now()"
+        self.connection.execute(f"UPDATE warm_tier SET {used} WHERE id = %s", (key,))
+
+    def exactly(self) -> dict[Any, Any]:
+        rows = self.connection.execute("SELECT id, t::text FROM warm_tier AS t ORDER BY id")
+        memories = {memory_id: [row] for memory_id, row in rows}
+        for table in TOUCHED:
+            query = f"SELECT t::text, to_jsonb(t) FROM {table} AS t ORDER BY 1"
+            for row, values in self.connection.execute(query):
+                for column, value in values.items():
+                    if column in TO_MEMORIES and value in memories:
+                        memories[value].append((table, column, row))
+        return memories

@@ -22,11 +22,6 @@ STORE = OWNERS / "claude-mem/node_modules/claude-mem/plugin/sqlite/SessionStore.
 
 has_claude_mem = BUN.is_file() and STORE.is_file()
 
-needs_claude_mem = pytest.mark.skipif(
-    not has_claude_mem,
-    reason="claude-mem is not installed: .ci/owners.sh FOLDER, and MEMLAB_OWNERS=FOLDER",
-)
-
 MCP_PYTHON = OWNERS / "mcp-memory/bin/python"
 
 has_mcp_memory = any(OWNERS.glob("mcp-memory/lib/python*/site-packages/mcp_memory_service"))

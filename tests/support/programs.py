@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
@@ -145,12 +145,9 @@ def environment() -> dict[str, str]:
 
 
 def run_program(
-    program: str,
-    *words: object,
-    cwd: Path | str | None = None,
-    env: Mapping[str, str] | None = None,
+    program: str, *words: object, cwd: Path | str | None = None
 ) -> CompletedProcess[str]:
-    """Run a program as ``python -c program words`` does; `env` is added to the environment."""
+    """Run a program as ``python -c program words`` does."""
     arguments = list(map(str, words))
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("printed", "complained")]
@@ -159,7 +156,7 @@ def run_program(
             program=program,
             words=arguments,
             cwd=cwd or Path.cwd(),
-            environment=os.environ | (env or {}),
+            environment=dict(os.environ),
             files=files,
         )
         texts = [file.read_text(errors="replace") for file in files]

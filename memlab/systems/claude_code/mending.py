@@ -5,6 +5,7 @@ and so does every line of which it is not certain that its file is gone.
 """
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from memlab.systems.claude_code.index import (
     RETIRED,
     Block,
     Entries,
+    LoadRule,
     MemoryIndex,
     State,
     encoded,
@@ -55,6 +57,7 @@ _LONGEST_SHOWN: Final = 200
 """Maximum number of characters of a line in a plan."""
 _LONGEST_UNCERTAIN: Final = 20
 """Number of characters up to which a part of a line does not identify the line."""
+_NO_LIMIT: Final = LoadRule(lines=sys.maxsize, units=sys.maxsize)
 _TABLE_RULE: Final = re.compile(r"[ \t]*\|?[ \t:|-]*-[ \t:|-]*\r?\n?\Z")
 
 
@@ -221,7 +224,8 @@ def _merged(old: bytes, now: bytes, view: FolderView) -> bytes:
 
 def _without_dead(view: FolderView) -> _Step:
     """Return the index without the entries of files that are gone."""
-    index = view.index
+    # Without a limit no entry is divided, so that a second mend finds the same entries.
+    index = MemoryIndex(view.index.raw, _NO_LIMIT)
     names = view.all_names
     below = {PurePosixPath(path).name: path for path in view.below}
     removed: dict[int, IndexLine] = {}
@@ -671,11 +675,14 @@ def _line(action: str, block: Block, file: str, reason: str) -> IndexLine:
 def _numbered(lines: Sequence[IndexLine], index: MemoryIndex) -> tuple[IndexLine, ...]:
     """Return lines of a plan with their numbers in the mended index, unless they are removed."""
     numbers: dict[str, list[int]] = {}
-    for block in filter(_is_visible, index.blocks):
-        numbers.setdefault(block.text.strip()[:_LONGEST_SHOWN], []).append(block.number)
+    lines_and_states = zip(lines_of(index.raw), index.states, strict=True)
+    for number, (text, state) in enumerate(lines_and_states, start=1):
+        if state is not State.UNSEEN and not index.is_code(number):
+            numbers.setdefault(text.strip()[:_LONGEST_SHOWN].strip(), []).append(number)
     numbered = []
     for line in lines:
-        places = numbers.get(line.text)
+        # By its first line, because the limit may divide another entry than before.
+        places = numbers.get(line.text.partition("\n")[0].strip())
         if places and line.action in (ADDS, RESTORES, MOVES, STAYS):
             number = places.pop(0) if len(places) > 1 else places[0]
             numbered.append(line._replace(number=number))
