@@ -25,7 +25,7 @@ from memlab.store.records import batched, fingerprint_of
 FOREVER: Final = -1
 """Expiry time of a hash without a time to live."""
 
-_LASTING: Final = (
+_UNCHANGED_BY_RECALL: Final = (
     b"content",
     b"created_at",
     b"tags",
@@ -35,31 +35,34 @@ _LASTING: Final = (
     b"namespace",
 )
 """Hash fields that make up a row and do not change on a recall."""
-_OF_USE: Final = frozenset({b"access_count", b"last_accessed_at"})
+_CHANGED_BY_RECALL: Final = frozenset({b"access_count", b"last_accessed_at"})
 """Hash fields that a recall writes."""
-_OTHERS: Final = ("source", "subject", "date", "vector")
+_REQUESTABLE: Final = ("source", "subject", "date", "vector")
 """Further fields of BetterDB, returned only on request."""
 
 ID: Final = "$memory_id"
-ENDS: Final = "$expires_at_ms"
-_BYTES: Final = "$x"
+"""Key in a record: the id of the memory."""
+EXPIRES_AT: Final = "$expires_at_ms"
+"""Key in a record: the expiry time, in milliseconds since 1970."""
+_HEX_NAME: Final = "$x"
+"""Prefix in a record of a field whose name is not UTF-8, before its hexadecimal digits."""
 
-_SCAN_AT_ONCE: Final = 1000
-_ROWS_AT_ONCE: Final = 2000
-_LAST: Final = 253_402_300_799_999
+_KEYS_PER_SCAN: Final = 1000
+_ROWS_PER_BATCH: Final = 2000
+_LAST_TIME: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
-_TRIES: Final = 20
+_ATTEMPTS: Final = 20
 """Number of attempts of a batch while other clients write to its memories."""
 
-_ENDING: Final = 1000
+_LEAST_REMAINING_TIME: Final = 1000
 """Minimum remaining time to live of a memory that is restored, in milliseconds."""
 
 DEFAULT_NAME: Final = "betterdb_ac"
 """BetterDB's default store name."""
 
 _SHAPE: Final = shapes.fields(
-    {ID: shapes.text, ENDS: shapes.integer(0)},
-    absent={ENDS},
+    {ID: shapes.text, EXPIRES_AT: shapes.integer(0)},
+    absent={EXPIRES_AT},
     others=shapes.text_or(shapes.text, shapes.fields({"blob": shapes.digits})),
 )
 
@@ -67,7 +70,7 @@ _SHAPE: Final = shapes.fields(
 class Betterdb(ServerSource):
     """The memories of one BetterDB store on a server."""
 
-    usage_fields = (*(name.decode() for name in _OF_USE), ENDS)
+    usage_fields = (*(name.decode() for name in _CHANGED_BY_RECALL), EXPIRES_AT)
     native_cap = NativeCap("max_items_per_scope=%d")
     """The constructor argument that sets BetterDB's cap. The settings on the server are read only
     by stores created with ``config_refresh``."""
@@ -149,39 +152,39 @@ class HashReader(readers.Reader):
         self.store = source.store
         self.prefix = source.prefix
         self._changes = changes
-        self._marks: dict[bytes, int | None] | None = None
-        """The :func:`_mark` of each memory whose row was returned."""
+        # The hash of the lasting fields of each memory whose row was returned.
+        self._lasting_hashes: dict[bytes, int | None] | None = None
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield all memories in batches, ordered by creation time."""
-        readers.check_asked(columns, _OTHERS, "a memory of BetterDB's")
-        asked = (*_LASTING, *_OF_USE, *(name.encode() for name in columns))
-        hashes = dict(self.hashes(self._keys(), asked))
+        readers.check_asked(columns, _REQUESTABLE, "a memory of BetterDB's")
+        names = (*_UNCHANGED_BY_RECALL, *_CHANGED_BY_RECALL, *(name.encode() for name in columns))
+        hashes = dict(self.hashes(self._keys(), names))
         if self._changes is not None:
-            self._settle(hashes, asked, self._changes)
+            self._read_changed_again(hashes, names, self._changes)
         if not hashes:
-            self._check_there()
-        by_time = sorted((_place(self._id(key), stored), key) for key, stored in hashes.items())
+            self._check_store_exists()
+        by_time = sorted((_position(self._id(key), stored), key) for key, stored in hashes.items())
         last = -1
         positions = []
         for place, key in by_time:
             last = max(place, last + 1)  # positions are unique
             positions.append((last, key))
-        for batch in batched(positions, _ROWS_AT_ONCE):
+        for batch in batched(positions, _ROWS_PER_BATCH):
             rows = [
                 row_of(shown_key(key), self._id(key), hashes[key], position)
                 for position, key in batch
             ]
-            others = {name: [_plain(name, hashes[key]) for _, key in batch] for name in columns}
-            yield readers.rows_of_each(rows, with_body=with_body, others=others)
+            requested = {name: [_plain(name, hashes[key]) for _, key in batch] for name in columns}
+            yield readers.rows_of_each(rows, with_body=with_body, others=requested)
 
     def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:
         """Yield the records of the existing memories, in the order of `keys`."""
         own = (key for key in map(raw_key, keys) if key.startswith(self.prefix.encode()))
-        for asked in batched(own, self.lot):
-            found = dict(self.hashes(asked))
-            self._looked_at(asked, found)
-            for key, stored in found.items():
+        for batch in batched(own, self.lot):
+            hashes = dict(self.hashes(batch))
+            self._check_unchanged(batch, hashes)
+            for key, stored in hashes.items():
                 yield key.decode(errors="surrogateescape"), self.record(key, stored)
 
     def hashes(
@@ -189,8 +192,8 @@ class HashReader(readers.Reader):
     ) -> Iterator[tuple[bytes, Hash]]:
         """Yield the existing hashes, or the fields in `names`; each batch is of one moment."""
         for batch in batched(keys, self.lot):
-            answers = self.line.at_once(_asking_for(batch, names)) or []
-            yield from _found_in(batch, answers, names)
+            answers = self.line.at_once(_commands_to_read(batch, names)) or []
+            yield from _hashes_in_answers(batch, answers, names)
 
     def record(self, key: bytes, stored: Hash) -> bytes:
         """Return the record of a hash."""
@@ -202,7 +205,7 @@ class HashReader(readers.Reader):
     def _keys(self) -> Iterator[bytes]:
         """Yield the keys of the store's hashes; a key may occur twice."""
         literally = re.sub(r"[*?\[\]\\^-]", r"\\\g<0>", self.prefix)
-        options = ("MATCH", f"{literally}*", "COUNT", _SCAN_AT_ONCE, "TYPE", "hash")
+        options = ("MATCH", f"{literally}*", "COUNT", _KEYS_PER_SCAN, "TYPE", "hash")
         cursor = b"0"
         while True:
             cursor, keys = self.line.ask("SCAN", cursor, *options)
@@ -210,39 +213,41 @@ class HashReader(readers.Reader):
             if cursor == b"0":
                 return
 
-    def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
+    def _check_unchanged(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
         """Raise ChangedWhileReadError if a memory has changed since its row was returned."""
-        if self._marks is None:
+        if self._lasting_hashes is None:
             return
         for key in asked:
-            if _mark(found.get(key)) != self._marks.get(key):
-                raise self._moved()
+            if _lasting_hash(found.get(key)) != self._lasting_hashes.get(key):
+                raise self._changed_error()
 
-    def _moved(self) -> errors.ChangedWhileReadError:
+    def _changed_error(self) -> errors.ChangedWhileReadError:
         """Return the error for memories that were written while they were read."""
         return errors.ChangedWhileReadError(
             f"memories of {self.store} were written while they were read; try again when fewer "
             "agents are at work"
         )
 
-    def _settle(self, found: dict[bytes, Hash], asked: Sequence[bytes], changes: Changes) -> None:
-        """Read changed memories again until no change is more than a recall.
+    def _read_changed_again(
+        self, hashes: dict[bytes, Hash], names: Sequence[bytes], changes: Changes
+    ) -> None:
+        """Read changed memories again until recalls are the only changes meanwhile.
 
-        Then all of `found` is as it was at the last request.
+        Then all of `hashes` is of the moment of the last request, except for usage fields.
         """
-        for _ in range(_TRIES):
-            before = {key: _mark(found.pop(key, None)) for key in changes.so_far()}
-            found.update(self.hashes(before, asked))
-            if all(_mark(found.get(key)) == mark for key, mark in before.items()):
+        for _ in range(_ATTEMPTS):
+            before = {key: _lasting_hash(hashes.pop(key, None)) for key in changes.so_far()}
+            hashes.update(self.hashes(before, names))
+            if all(_lasting_hash(hashes.get(key)) == lasting for key, lasting in before.items()):
                 break
         else:
-            raise self._moved()
-        marks = {key: _mark(stored) for key, stored in found.items()}
-        if self._marks not in (None, marks):
-            raise self._moved()
-        self._marks = marks
+            raise self._changed_error()
+        lasting_hashes = {key: _lasting_hash(stored) for key, stored in hashes.items()}
+        if self._lasting_hashes not in (None, lasting_hashes):
+            raise self._changed_error()
+        self._lasting_hashes = lasting_hashes
 
-    def _check_there(self) -> None:
+    def _check_store_exists(self) -> None:
         """Raise StoreError if the server does not know the store."""
         own = (f"{self.store}:__mem_stats", f"{self.store}:__mem_config")
         known = self.line.ask("HKEYS", "__betterdb:caches")
@@ -263,9 +268,9 @@ class BetterdbWriter(HashReader, readers.Writer):
 
     def __init__(self, line: Line, source: Betterdb) -> None:
         super().__init__(line, source)
-        self._ends: dict[bytes, int] = {}
+        self._expiry_times: dict[bytes, int] = {}
+        # The fingerprint of each memory that was restored.
         self._written: dict[bytes, str] = {}
-        """The fingerprint of each memory that was restored."""
 
     def insert(
         self, records: readers.Records, *, watch: readers.StepCallback = readers.no_progress
@@ -275,7 +280,7 @@ class BetterdbWriter(HashReader, readers.Writer):
             return super().insert(records, watch=watch)
         except BaseException:
             with suppress(Exception):  # the original error is more useful
-                self._take_out()
+                self._delete_written()
             raise
 
     def comparable_record(self, record: bytes) -> bytes:
@@ -283,21 +288,22 @@ class BetterdbWriter(HashReader, readers.Writer):
         return self.source.without_usage(record)
 
     def _count(self) -> int:
-        return 0  # a count is no check while other clients write
+        """Return 0: other clients write meanwhile, so that a count would not check anything."""
+        return 0
 
     def _stale(self, expected: Mapping[readers.Key, str]) -> list[readers.Key]:
-        """Return the memories that have changed; empty if all of these have just expired."""
+        """Return the memories that have changed; an empty list if all of them have just expired."""
         stale = super()._stale(expected)
-        return [] if self._have_ended(map(raw_key, stale)) else stale
+        return [] if self._have_expired(map(raw_key, stale)) else stale
 
     def _delete(self, expected: Mapping[readers.Key, str]) -> None:
         """Delete memories that are as expected, and count them as evictions of BetterDB."""
-        wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
+        fingerprints = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
         with TemporaryFile() as undo:
-            for batch in batched(wanted, self.lot):
-                if self._delete_some(batch, wanted, undo):
+            for batch in batched(fingerprints, self.lot):
+                if self._delete_some(batch, fingerprints, undo):
                     continue
-                self._put_back(undo)
+                self._restore_deleted(undo)
                 raise errors.StalePlanError(
                     "1 memories are gone or changed while they were deleted; those that were "
                     "gone are back; nothing was deleted: make a new plan"
@@ -313,27 +319,27 @@ class BetterdbWriter(HashReader, readers.Writer):
 
     def _insert(self, records: readers.Records) -> int:
         """Write all fields and the expiry time of memories; leave out those that have expired."""
-        soon = self._now() + _ENDING
+        too_soon = self._now() + _LEAST_REMAINING_TIME
         self._written = {}
         for batch in batched(records, self.lot):
-            living = {}
+            unexpired = {}
             for key, record in batch:
                 _, stored = hash_of(record)
-                if stored.ends == FOREVER or stored.ends > soon:
-                    living[raw_key(key)] = stored
-            if not self._write(living):
+                if stored.ends == FOREVER or stored.ends > too_soon:
+                    unexpired[raw_key(key)] = stored
+            if not self._write(unexpired):
                 raise errors.ArchiveError(
                     f"a memory of {self.store} is there already; nothing was restored: restore the "
                     "others by --id"
                 )
-            for raw, stored in living.items():
-                self._written[raw] = self._print_back(raw, stored)
+            for raw, stored in unexpired.items():
+                self._written[raw] = self._restored_fingerprint(raw, stored)
         return len(self._written)
 
     def _check_inserted(self, records: readers.Records, wanted: int) -> None:  # noqa: ARG002
         same = set()
         for key, stored in self.hashes(self._written):
-            if self._print_back(key, stored) == self._written[key]:
+            if self._restored_fingerprint(key, stored) == self._written[key]:
                 same.add(key)
         wrong = [key for key in self._written if key not in same]
         if wrong:
@@ -342,29 +348,33 @@ class BetterdbWriter(HashReader, readers.Writer):
                 "first; the others were taken out again: see who writes them"
             )
 
-    def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
+    def _check_unchanged(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
         """Store the expiry times of memories."""
         for key, stored in found.items():
             if stored.ends != FOREVER:
-                self._ends[key] = stored.ends
+                self._expiry_times[key] = stored.ends
 
-    def _print_back(self, key: bytes, stored: Hash) -> str:
+    def _restored_fingerprint(self, key: bytes, stored: Hash) -> str:
         """Return the fingerprint of a restored memory: with expiry time, without usage fields."""
-        fields = {name: value for name, value in stored.fields.items() if name not in _OF_USE}
+        fields = {
+            name: value for name, value in stored.fields.items() if name not in _CHANGED_BY_RECALL
+        }
         return fingerprint_of(self.record(key, Hash(fields, stored.ends)))
 
-    def _delete_some(self, keys: list[bytes], wanted: Mapping[bytes, str], undo: IO[bytes]) -> bool:
+    def _delete_some(
+        self, keys: list[bytes], fingerprints: Mapping[bytes, str], undo: IO[bytes]
+    ) -> bool:
         """Delete memories in one transaction, or in halves if other clients write to them.
 
         Return False if a memory is not as expected.
         """
-        attempts = _TRIES if len(keys) == 1 else 1
+        attempts = _ATTEMPTS if len(keys) == 1 else 1
         for _ in range(attempts):
             hashes = dict(self._watch(keys))
             missing = [key for key in keys if key not in hashes]
-            if missing and not self._have_ended(missing):
+            if missing and not self._have_expired(missing):
                 return False
-            if not self._are_as_expected(hashes, wanted):
+            if not self._are_as_expected(hashes, fingerprints):
                 return False
             commands: list[tuple[Any, ...]] = []
             if hashes:
@@ -378,41 +388,58 @@ class BetterdbWriter(HashReader, readers.Writer):
         half = len(keys) // 2
         if half == 0:
             return False
-        return all(self._delete_some(part, wanted, undo) for part in (keys[:half], keys[half:]))
+        return all(
+            self._delete_some(part, fingerprints, undo) for part in (keys[:half], keys[half:])
+        )
 
-    def _are_as_expected(self, hashes: Mapping[bytes, Hash], wanted: Mapping[bytes, str]) -> bool:
+    def _are_as_expected(
+        self, hashes: Mapping[bytes, Hash], fingerprints: Mapping[bytes, str]
+    ) -> bool:
         """Return whether memories have their planned fingerprints."""
         for key, stored in hashes.items():
             record = self.comparable_record(self.record(key, stored))
-            if fingerprint_of(record) != wanted[key]:
+            if fingerprint_of(record) != fingerprints[key]:
                 return False
         return True
 
-    def _have_ended(self, keys: Iterable[bytes]) -> bool:
+    def _have_expired(self, keys: Iterable[bytes]) -> bool:
         """Return whether all these memories have expired since they were read."""
         now = self._now()
-        return all(key in self._ends and self._ends[key] <= now for key in keys)
+        return all(key in self._expiry_times and self._expiry_times[key] <= now for key in keys)
 
     def _write(self, hashes: Mapping[bytes, Hash]) -> bool:
         """Write memories in one transaction; return False if one of the keys exists."""
         if not hashes:
             return True
-        commands: list[tuple[Any, ...]] = [
-            ("DEL", *hashes)
-        ]  # usage fields that a late recall may have left
+        # A late recall may have left usage fields at the keys. They are deleted first.
+        commands: list[tuple[Any, ...]] = [("DEL", *hashes)]
         for key, stored in hashes.items():
             commands.append(("HSET", key, *chain(*stored.fields.items())))
             if stored.ends != FOREVER:
                 commands.append(("PEXPIREAT", key, stored.ends))
-        return self._exchange(list(hashes), {}, commands)
+        return self._run_if_unchanged(list(hashes), {}, commands)
 
-    def _exchange(
-        self, keys: list[bytes], there: Mapping[bytes, str], commands: list[tuple[Any, ...]]
+    def _run_if_unchanged(
+        self, keys: list[bytes], expected: Mapping[bytes, str], commands: list[tuple[Any, ...]]
     ) -> bool:
-        """Send commands in one transaction if `keys` hold `there`; return whether they do."""
-        for _ in range(_TRIES):
-            now = {key: self._print_back(key, stored) for key, stored in self._watch(keys)}
-            if now != there:
+        """Send commands in one transaction, if the memories at `keys` are as expected.
+
+        Return whether they are.
+
+        Parameters
+        ----------
+        keys : list of bytes
+            The keys.
+        expected : mapping of bytes to str
+            The expected fingerprint of each memory; a key without one must be free.
+        commands : list of tuple
+            The commands.
+        """
+        for _ in range(_ATTEMPTS):
+            current = {
+                key: self._restored_fingerprint(key, stored) for key, stored in self._watch(keys)
+            }
+            if current != expected:
                 return False
             if self.line.at_once(commands) is not None:
                 return True
@@ -420,15 +447,15 @@ class BetterdbWriter(HashReader, readers.Writer):
 
     def _watch(self, keys: list[bytes]) -> Iterator[tuple[bytes, Hash]]:
         """Watch keys for changes and yield their hashes."""
-        answers = self.line.ask_all([("WATCH", *keys), *_asking_for(keys)])
-        return _found_in(keys, answers[1:])
+        answers = self.line.ask_all([("WATCH", *keys), *_commands_to_read(keys)])
+        return _hashes_in_answers(keys, answers[1:])
 
     def _now(self) -> int:
         """Return the server's clock in milliseconds since 1970."""
         seconds, micros = map(int, self.line.ask("TIME"))
         return seconds * 1000 + micros // 1000
 
-    def _put_back(self, undo: IO[bytes]) -> None:
+    def _restore_deleted(self, undo: IO[bytes]) -> None:
         """Restore the memories that :meth:`delete` has deleted so far."""
         undo.seek(0)
         for batch in batched(map(hash_of, undo), self.lot):
@@ -440,14 +467,14 @@ class BetterdbWriter(HashReader, readers.Writer):
                 )
             self.line.ask("HINCRBY", f"{self.store}:__mem_stats", "evictions", -len(batch))
 
-    def _take_out(self) -> None:
+    def _delete_written(self) -> None:
         """Delete the memories that :meth:`insert` has written, unless they have changed since."""
         for key, fingerprint in self._written.items():
-            self._exchange([key], {key: fingerprint}, [("DEL", key)])
+            self._run_if_unchanged([key], {key: fingerprint}, [("DEL", key)])
 
 
-def _asking_for(keys: Iterable[bytes], names: Sequence[bytes] = ()) -> list[tuple[Any, ...]]:
-    """Return the commands that read hashes; :func:`_found_in` parses their answers."""
+def _commands_to_read(keys: Iterable[bytes], names: Sequence[bytes] = ()) -> list[tuple[Any, ...]]:
+    """Return the commands that read hashes; :func:`_hashes_in_answers` parses their answers."""
     commands: list[tuple[Any, ...]] = []
     for key in keys:
         commands.append(("HMGET", key, *names) if names else ("HGETALL", key))
@@ -455,10 +482,13 @@ def _asking_for(keys: Iterable[bytes], names: Sequence[bytes] = ()) -> list[tupl
     return commands
 
 
-def _found_in(
+def _hashes_in_answers(
     keys: Iterable[bytes], answers: Sequence[Any], names: Sequence[bytes] = ()
 ) -> Iterator[tuple[bytes, Hash]]:
-    """Yield the hashes that are memories; a late recall leaves usage fields alone."""
+    """Yield the hashes that are memories.
+
+    A hash with usage fields alone is none: a recall of a deleted memory leaves it behind.
+    """
     for key, answer, ends in zip(keys, answers[::2], answers[1::2], strict=True):
         if not isinstance(answer, list) or not isinstance(ends, int) or ends < FOREVER:
             continue
@@ -467,7 +497,7 @@ def _found_in(
         else:
             pairs = zip(answer[::2], answer[1::2], strict=True)
         fields = {name: value for name, value in pairs if value is not None}
-        if not fields or fields.keys() - _OF_USE:
+        if not fields or fields.keys() - _CHANGED_BY_RECALL:
             yield key, Hash(fields, ends)
 
 
@@ -480,7 +510,7 @@ def record_of(memory_id: str, stored: Hash) -> bytes:
     row: dict[str, Any] = {_name(name): _value(value) for name, value in stored.fields.items()}
     row[ID] = memory_id
     if stored.ends != FOREVER:
-        row[ENDS] = stored.ends
+        row[EXPIRES_AT] = stored.ends
     return base.canonical(row)
 
 
@@ -488,7 +518,7 @@ def hash_of(record: bytes) -> tuple[str, Hash]:
     """Return the id and hash of a record of :func:`record_of`."""
     row = json.loads(record)
     memory_id = row.pop(ID)
-    ends = row.pop(ENDS, FOREVER)
+    ends = row.pop(EXPIRES_AT, FOREVER)
     fields = {
         _name_in(name): bytes.fromhex(value["blob"]) if isinstance(value, dict) else value.encode()
         for name, value in row.items()
@@ -516,7 +546,7 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
         if name.encode() not in stored.fields:
             wrong[name] = "is missing"
     title, _, body = (None, "", None) if content is None else content.partition("\n")
-    position = _place(memory_id, stored) if place is None else place
+    position = _position(memory_id, stored) if place is None else place
     thread = read("threadId")
     return {
         "position": position,
@@ -531,7 +561,7 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
         "importance": read("importance", float, "number"),
         "last_accessed_at": read("last_accessed_at", _moment, "time"),
         "access_count": read("access_count", _whole, "whole number"),
-        "expires_at": stored.ends * 1000 if 0 <= stored.ends <= _LAST else None,
+        "expires_at": stored.ends * 1000 if 0 <= stored.ends <= _LAST_TIME else None,
         "agent_id": read("agentId"),
         "namespace": read("namespace"),
         "thread_id": thread,
@@ -540,7 +570,7 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
     }
 
 
-def _place(memory_id: str, stored: Hash) -> int:
+def _position(memory_id: str, stored: Hash) -> int:
     """Return the position of a memory by its creation time; 0 milliseconds if it has none."""
     try:
         return base.position_from_timestamp(
@@ -550,14 +580,14 @@ def _place(memory_id: str, stored: Hash) -> int:
         return base.position_from_timestamp(0, memory_id)
 
 
-def _mark(stored: Hash | None) -> int | None:
-    """Return a hash of the lasting fields of a memory, which recalls do not change."""
-    return None if stored is None else hash(tuple(map(stored.fields.get, _LASTING)))
+def _lasting_hash(stored: Hash | None) -> int | None:
+    """Return a hash of the fields of a memory that recalls do not change."""
+    return None if stored is None else hash(tuple(map(stored.fields.get, _UNCHANGED_BY_RECALL)))
 
 
 def _moment(raw: bytes) -> int:
     """Return a time in microseconds; raise ValueError outside the years 1 to 9999."""
-    return _whole(raw, -62_135_596_800_000, _LAST) * 1000
+    return _whole(raw, -62_135_596_800_000, _LAST_TIME) * 1000
 
 
 def _whole(raw: bytes, least: int = -(2**63), most: int = 2**63 - 1) -> int:
@@ -591,20 +621,23 @@ def shown_key(key: bytes) -> str:
 
 
 def _name(raw: bytes) -> str:
+    """Return the name of a field as a key of a record."""
     try:
         name = raw.decode()
     except UnicodeDecodeError:
-        return _BYTES + raw.hex()
+        return _HEX_NAME + raw.hex()
     return f"${name}" if name.startswith("$") else name
 
 
 def _name_in(name: str) -> bytes:
+    """Return the name of a field from the key of a record."""
     if name.startswith("$$"):
         return name[1:].encode()
-    return bytes.fromhex(name[2:]) if name.startswith(_BYTES) else name.encode()
+    return bytes.fromhex(name[2:]) if name.startswith(_HEX_NAME) else name.encode()
 
 
 def _value(raw: bytes) -> Any:
+    """Return the value of a field as a value of a record."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

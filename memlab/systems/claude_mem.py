@@ -36,7 +36,7 @@ _FILE: Final = "settings.json"
 
 _LARGEST: Final = 2**20
 """Maximum size in bytes of a settings file."""
-_OF_CODE: Final[dict[str, tuple[str, ...]]] = {
+_CODE_MODE: Final[dict[str, tuple[str, ...]]] = {
     "types": (
         "bugfix",
         "feature",
@@ -58,24 +58,25 @@ _OF_CODE: Final[dict[str, tuple[str, ...]]] = {
         "trade-off",
     ),
 }
-"""Types and concepts of the mode ``code`` and of its translations in claude-mem 13."""
+"""The types and concepts of claude-mem 13 in the mode ``code`` and its translations."""
 
 DATABASE: Final = "claude-mem.db"
 KNOWN_SCHEMA: Final = 52
 """The newest version in ``schema_versions`` that this adapter was tested with."""
-LISTED: Final = 10
+MOST_LISTED_PROJECTS: Final = 10
 """Number of projects on the page."""
 
 _TABLE: Final = "observations"
 _SHAPE: Final = fields({"id": integer(), "place": fields({"loaded": boolean})}, others=stored)
 
-_OF_MODE: Final = """type IN (SELECT value FROM json_each(:types)) AND EXISTS (
+_MODE_CONDITION: Final = """type IN (SELECT value FROM json_each(:types)) AND EXISTS (
 SELECT 1 FROM json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' END)
 WHERE value IN (SELECT value FROM json_each(:concepts)))"""
-"""Condition for the observations whose type and concepts a mode loads."""
+"""SQL condition of the observations that a mode loads, by their type and concepts."""
 
 _TOOL: Final = "get_observations"
-_ALL_ALONG: Final = datetime.min.replace(tzinfo=UTC)
+_BEFORE_ALL_READS: Final = datetime.min.replace(tzinfo=UTC)
+"""Time of the writes, whatever it was: a session does not read what it wrote itself."""
 _SESSIONS: Final = """
 SELECT CAST(observations.id AS TEXT), content_session_id FROM observations
 JOIN sdk_sessions USING (memory_session_id) WHERE content_session_id IS NOT NULL
@@ -165,7 +166,7 @@ class ClaudeMem(TableSource):
         parts += _strings(parsed.get("facts"))
         body = "\n".join(part for part in parts if part) or text_of(parsed.get("text"))
         project = parsed.get("merged_into_project") or parsed.get("project")
-        position = _place(key, epoch)
+        position = _position(key, epoch)
         at = reads.moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
         fault = (position, "created_at", f"created_at_epoch {epoch!r:.80} is no time")
         return {
@@ -237,34 +238,35 @@ class ObservationReader(TableReader):
         self._name = source.name
         self._project = source.project
         self._start = source.start
-        self._of = "(project = :project)"
+        self._project_condition = "(project = :project)"
         if "merged_into_project" in self.columns:
-            self._of = "(project = :project OR merged_into_project = :project)"
+            self._project_condition = "(project = :project OR merged_into_project = :project)"
 
     @cached_property
     def _loaded(self) -> dict[int, str]:
         """The project of each observation that a start of that project loads."""
-        of_mode = _OF_MODE if self._start.lists and "concepts" in self.columns else "1"
+        of_mode = _MODE_CONDITION if self._start.lists and "concepts" in self.columns else "1"
         query = (
-            f"SELECT id FROM {_TABLE} WHERE {self._of} AND {of_mode} "
+            f"SELECT id FROM {_TABLE} WHERE {self._project_condition} AND {of_mode} "
             "ORDER BY created_at_epoch DESC, id LIMIT :newest"
         )
         projects = [(self._project,)]
         if self._project is None:
-            projects = self._asked(f"SELECT DISTINCT project FROM {_TABLE}")
+            projects = self._rows_of(f"SELECT DISTINCT project FROM {_TABLE}")
         loaded = {}
         for (project,) in projects:
-            newest = self._asked(
+            newest = self._rows_of(
                 query, project=project, newest=self._start.newest, **self._start.lists
             )
             loaded.update({key: str(project) for (key,) in newest})
         return loaded
 
     def _places(self) -> Iterator[tuple[int, int]]:
-        rows = self._asked(
-            f"SELECT id, created_at_epoch FROM {_TABLE} WHERE :project IS NULL OR {self._of}"
+        rows = self._rows_of(
+            f"SELECT id, created_at_epoch FROM {_TABLE} "
+            f"WHERE :project IS NULL OR {self._project_condition}"
         )
-        return ((_place(key, epoch), key) for key, epoch in rows)
+        return ((_position(key, epoch), key) for key, epoch in rows)
 
     def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         return super()._row({**stored, "place": {"loaded": stored["id"] in self._loaded}})
@@ -280,8 +282,9 @@ class ObservationReader(TableReader):
         """Return a report on the settings and the projects."""
         start = self._start
         loaded = list(self._loaded.values())
-        counts = self._asked(
-            f"SELECT project, count(*) FROM {_TABLE} WHERE :project IS NULL OR {self._of} "
+        counts = self._rows_of(
+            f"SELECT project, count(*) FROM {_TABLE} "
+            f"WHERE :project IS NULL OR {self._project_condition} "
             "GROUP BY project ORDER BY count(*) DESC, project"
         )
         projects = [(str(name), count, loaded.count(str(name))) for name, count in counts]
@@ -310,15 +313,15 @@ class ObservationReader(TableReader):
             "known_schema": KNOWN_SCHEMA,
             "projects": projects,
         }
-        table = Table("", header, projects).first(LISTED)
+        table = Table("", header, projects).first(MOST_LISTED_PROJECTS)
         return About(TextPage("claude-mem", facts, [table]), fields)
 
-    def _asked(self, query: str, **values: Any) -> list[Any]:
+    def _rows_of(self, query: str, **values: Any) -> list[Any]:
         """Return the rows of a query, which may use ``:project``."""
         return self.connection.execute(query, {"project": self._project, **values}).fetchall()
 
 
-def _place(key: int, epoch: object) -> int:
+def _position(key: int, epoch: object) -> int:
     """Return the position of an observation by its id and its time in milliseconds."""
     return position_from_timestamp(epoch if isinstance(epoch, int) else 0, key)
 
@@ -343,7 +346,7 @@ def start_of(folder: Path) -> Start:
     mode = str(settings.get("CLAUDE_MEM_MODE") or "code")
     lists = {}
     if mode.partition("--")[0] == "code":
-        for name, known in _OF_CODE.items():
+        for name, known in _CODE_MODE.items():
             value = str(settings.get(f"CLAUDE_MEM_CONTEXT_OBSERVATION_{name.upper()}", ""))
             chosen = [word for word in map(str.strip, value.split(",")) if word in known]
             lists[name] = json.dumps(chosen or known)
@@ -368,13 +371,15 @@ def recognises(asked: Asked) -> bool:
 def find(asked: Asked) -> Found:
     """Return the reads of observations in transcripts."""
     database = _database(asked.path).resolve()
-    beside = database.parent.parent / ".claude" / "projects"
+    default_transcripts = database.parent.parent / ".claude" / "projects"
     before = dict(asked.before)
     for key, session in sqlite_rows.rows_in(database, _SESSIONS):
-        write = Read(key, _ALL_ALONG, f"wrote {key}", "", session, WRITE)
+        write = Read(key, _BEFORE_ALL_READS, f"wrote {key}", "", session, WRITE)
         before[write.id] = write
     look = Look(lambda line: _TOOL.encode() in line, _fetches)
-    return uses_in(replace(asked, before=before), look, "claude-mem", str(database), beside=beside)
+    return uses_in(
+        replace(asked, before=before), look, "claude-mem", str(database), beside=default_transcripts
+    )
 
 
 def _fetches(line: dict[str, Any]) -> Iterator[Touch]:
@@ -387,8 +392,8 @@ def _fetches(line: dict[str, Any]) -> Iterator[Touch]:
 
 def _ids(given: object) -> Iterator[str]:
     """Yield the ids of a list, of a JSON list in a text, or of a text with commas."""
-    listed = sequence(reads.parsed(given) if isinstance(given, str) else given)
-    for value in listed or reads.text(given).split(","):
+    values = sequence(reads.parsed(given) if isinstance(given, str) else given)
+    for value in values or reads.text(given).split(","):
         number = str(value).strip() if isinstance(value, int | str) else ""
         if number.isdecimal() and len(number) < 20:  # the largest integer of SQLite has 19 digits
             yield str(int(number))

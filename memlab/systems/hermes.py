@@ -113,6 +113,7 @@ class Hermes(FileSource):
             for place, entry in enumerate(entries):
                 key = f"{name}#{_digest(entry)}"
                 fields_of_entry = {"key": key, "file": name, "text": entry}
+                # The entries of both files take turns, so that no two have one position.
                 position = len(FILES) * place + number
                 records[key] = with_place(encoded(fields_of_entry), position)
         yield WholeReader(self, records)

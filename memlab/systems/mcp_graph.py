@@ -114,7 +114,7 @@ class McpGraph(FileSource):
 
     def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record of an entity as a row. Its observations are the body."""
-        kind_of_entity = [parsed["entityType"]] if parsed["entityType"] else []
+        tags = [parsed["entityType"]] if parsed["entityType"] else []
         return {
             "position": parsed["place"],
             "key": parsed["name"],
@@ -122,7 +122,7 @@ class McpGraph(FileSource):
             "kind": "episodic",
             "title": parsed["name"].strip(),
             "body": "\n".join(parsed["observations"]),
-            "tags_json": json.dumps(kind_of_entity, ensure_ascii=False),
+            "tags_json": json.dumps(tags, ensure_ascii=False),
             "authored_by": "mcp",
             "created_at": None,
             "confidence": 1.0,

@@ -46,11 +46,14 @@ EDGES: Final = "$edges"
 
 PROTECTED: Final = frozenset({"critical", "important", "reference", "permanent"})
 """Tags that exempt a memory from the forgetting of the service."""
-_PARTS: Final = frozenset(f"{VECTORS}_{part}" for part in ("rowids", "chunks", "vector_chunks00"))
+_SHADOW_TABLES: Final = frozenset(
+    f"{VECTORS}_{part}" for part in ("rowids", "chunks", "vector_chunks00")
+)
 
 BACKEND: Final = "MCP_MEMORY_STORAGE_BACKEND"
 
-_WAIT: Final = 30.0
+_LOCK_TIMEOUT: Final = 30.0
+"""Seconds to wait for the lock of another process."""
 
 _OF_USE: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ranking")
 """Metadata fields that a search changes."""
@@ -64,7 +67,7 @@ _SHAPE: Final = shapes.fields(
     absent={VECTOR, EDGES},
     others=shapes.stored,
 )
-_KEPT: Final = 10
+_KEPT_QUERIES: Final = 10
 """Number of queries that the service keeps for each memory."""
 
 
@@ -97,7 +100,7 @@ class McpMemory(TableSource):
         module = driver()
         file = store_file(self.path).resolve()
         with sqlite_errors_in_words(self.path, module=module):
-            opened = module.connect(str(file), timeout=_WAIT, isolation_level=None)
+            opened = module.connect(str(file), timeout=_LOCK_TIMEOUT, isolation_level=None)
             with closing(opened) as connection:
                 connection.text_factory = lambda data: data.decode(errors="replace")
                 load_extension(connection)
@@ -116,7 +119,7 @@ class McpMemory(TableSource):
         tags = [tag for tag in tags if tag]
         memory_type = text_of(parsed.get("memory_type")).strip()
         title, _, body = text_of(parsed.get("content")).partition("\n")
-        position = _place(parsed["id"], created)
+        position = _position(parsed["id"], created)
         at = moment_of_seconds(created)
         replaced = text_of(parsed.get("superseded_by")) or None
         count = _number(metadata.get("access_count"))
@@ -172,10 +175,10 @@ class MemoryReader(TableReader):
 
     def __init__(self, connection: sqlite3.Connection, source: McpMemory) -> None:
         super().__init__(connection, source)
-        self.live = f"{DELETED_AT} IS NULL" if DELETED_AT in self.columns else "1"
-        self.keeps_vectors = self.tables >= _PARTS
-        of_chunks = sqlite_rows.columns_of(connection, f"{VECTORS}_chunks")
-        self.is_partitioned = "partition00" in of_chunks
+        self.live_condition = f"{DELETED_AT} IS NULL" if DELETED_AT in self.columns else "1"
+        self.keeps_vectors = self.tables >= _SHADOW_TABLES
+        chunk_columns = sqlite_rows.columns_of(connection, f"{VECTORS}_chunks")
+        self.is_partitioned = "partition00" in chunk_columns
 
     def about(self) -> About:
         """Return the facts about the database, as JSON values and as a page."""
@@ -185,25 +188,25 @@ class MemoryReader(TableReader):
                 return 0
             return int(self._one(f"SELECT count(*) FROM {table} WHERE {condition}"))
 
-        said = {
+        counts = {
             "schema": self.schema(),
             "known_schema": KNOWN_SCHEMA,
-            "deleted": count(TABLE, f"NOT ({self.live})"),
+            "deleted": count(TABLE, f"NOT ({self.live_condition})"),
             "vectors": count(f"{VECTORS}_rowids"),
             "edges": count(GRAPH),
             "synced": count("sync_events"),
         }
         facts = [
             ("loaded", "nothing at start by itself: a search brings memories"),
-            ("beside", f"{said['vectors']:,} vectors, {said['edges']:,} edges"),
-            ("deleted", f"{said['deleted']:,}, which the service has not purged yet"),
+            ("beside", f"{counts['vectors']:,} vectors, {counts['edges']:,} edges"),
+            ("deleted", f"{counts['deleted']:,}, which the service has not purged yet"),
         ]
-        if said["synced"]:
-            facts.append(("synced", f"{said['synced']:,} events: memlab deletes nothing here"))
-        newer = sqlite_rows.newer(said["schema"], KNOWN_SCHEMA)
+        if counts["synced"]:
+            facts.append(("synced", f"{counts['synced']:,} events: memlab deletes nothing here"))
+        newer = sqlite_rows.newer(counts["schema"], KNOWN_SCHEMA)
         if newer:
             facts.append(("schema", f"{newer}; what it knows is read, nothing is deleted"))
-        return About(TextPage("mcp-memory-service", facts), said)
+        return About(TextPage("mcp-memory-service", facts), counts)
 
     def schema(self) -> int | None:
         """Return the schema version of the database; None if it stores none."""
@@ -211,8 +214,10 @@ class MemoryReader(TableReader):
         return self._one(query) if "metadata" in self.tables else None
 
     def _places(self) -> Iterator[tuple[int, int]]:
-        found = self.connection.execute(f"SELECT id, created_at FROM {TABLE} WHERE {self.live}")
-        return ((_place(key, at), key) for key, at in found)
+        rows = self.connection.execute(
+            f"SELECT id, created_at FROM {TABLE} WHERE {self.live_condition}"
+        )
+        return ((_position(key, at), key) for key, at in rows)
 
     def _records(self, rows: Mapping[Key, dict[str, Any]]) -> dict[Key, bytes]:
         live = {key: row for key, row in rows.items() if DELETED_AT not in row}
@@ -228,35 +233,37 @@ class MemoryReader(TableReader):
 
     def _edges(self, hashes: set[str]) -> dict[str, list[dict[str, Any]]]:
         """Return the edges of memories in both directions, in a stable order."""
-        found: dict[str, dict[bytes, dict[str, Any]]] = {}
+        edges_by_hash: dict[str, dict[bytes, dict[str, Any]]] = {}
         if GRAPH not in self.tables:
             return {}
         for side in ("source_hash", "target_hash"):
             for edge in sqlite_rows.exact_rows(self.connection, GRAPH, side, hashes):
                 ends = edge["source_hash"], edge["target_hash"]
                 for end in hashes.intersection(map(str, ends)):
-                    found.setdefault(end, {})[encoded(edge)] = edge
-        return {end: [edge for _, edge in sorted(edges.items())] for end, edges in found.items()}
+                    edges_by_hash.setdefault(end, {})[encoded(edge)] = edge
+        return {
+            end: [edge for _, edge in sorted(edges.items())] for end, edges in edges_by_hash.items()
+        }
 
     def _vectors(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """Return the vectors of memories as hexadecimal digits, with their partition."""
         if not self.keeps_vectors or not keys:
             return {}
-        places = self.connection.execute(
+        locations = self.connection.execute(
             f"SELECT r.rowid, r.chunk_id, r.chunk_offset, c.size, "
             f"{'c.partition00' if self.is_partitioned else 'NULL'} "
             f"FROM {VECTORS}_rowids AS r JOIN {VECTORS}_chunks AS c ON c.chunk_id = r.chunk_id "
             f"WHERE r.rowid IN ({', '.join('?' * len(keys))}) ORDER BY r.chunk_id",
             list(keys),
         ).fetchall()
-        chunk_of = f"SELECT vectors FROM {VECTORS}_vector_chunks00 WHERE rowid = ?"
-        found: dict[Key, dict[str, Any]] = {}
+        select_chunk = f"SELECT vectors FROM {VECTORS}_vector_chunks00 WHERE rowid = ?"
+        vectors: dict[Key, dict[str, Any]] = {}
         chunk = None
         data = b""
-        for key, chunk_id, offset, size, store in places:
+        for key, chunk_id, offset, size, store in locations:
             if chunk_id != chunk:  # read each chunk once: it holds a thousand vectors
                 chunk = chunk_id
-                (data,) = self.connection.execute(chunk_of, (chunk,)).fetchone() or (b"",)
+                (data,) = self.connection.execute(select_chunk, (chunk,)).fetchone() or (b"",)
             try:
                 shapes.check_type(data, bytes, "a blob")
                 shapes.check_integer(size, 1)
@@ -269,10 +276,10 @@ class MemoryReader(TableReader):
                 ) from error
             length = len(data) // size
             vector = data[offset * length : (offset + 1) * length]
-            found[key] = {"data": vector.hex()}
+            vectors[key] = {"data": vector.hex()}
             if store is not None:
-                found[key]["store"] = store
-        return found
+                vectors[key]["store"] = store
+        return vectors
 
 
 class MemoryWriter(MemoryReader, Writer):
@@ -293,21 +300,21 @@ class MemoryWriter(MemoryReader, Writer):
                 f"{name} is of a version without {DELETED_AT}: no deletion could be taken back",
                 "a newer mcp-memory-service opens it once",
             )
-        of_no_floats = "SELECT 1 FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%float[%'"
-        if self.connection.execute(of_no_floats, (VECTORS,)).fetchone():
+        select_other_type = "SELECT 1 FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%float[%'"
+        if self.connection.execute(select_other_type, (VECTORS,)).fetchone():
             raise _unsafe(f"{VECTORS} in {name} keeps other vectors than memlab could put back")
         triggers = self.connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name IN (?, ?)",
             (TABLE, GRAPH),
         )
-        own = {f"memories_fts_{does}" for does in ("ai", "au", "ad")}
+        own = {f"memories_fts_{event}" for event in ("ai", "au", "ad")}
         foreign = sorted({name for (name,) in triggers} - own)
         if foreign:
-            why = f"a deletion in {name} would set off {', '.join(foreign)}"
-            raise _unsafe(why, f"DROP TRIGGER {foreign[0]} while memlab works")
+            reason = f"a deletion in {name} would set off {', '.join(foreign)}"
+            raise _unsafe(reason, f"DROP TRIGGER {foreign[0]} while memlab works")
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
-        now = "(julianday('now') - 2440587.5) * 86400.0"
+        now = "(julianday('now') - 2440587.5) * 86400.0"  # in seconds since 1970
         for key, record in dict(self.records(expected)).items():
             content_hash = str(json.loads(record)["content_hash"])
             if self.keeps_vectors:
@@ -316,30 +323,34 @@ class MemoryWriter(MemoryReader, Writer):
                 at_an_end = "source_hash = ?1 OR target_hash = ?1"
                 self.connection.execute(f"DELETE FROM {GRAPH} WHERE {at_an_end}", (content_hash,))
             self.connection.execute(
-                f"UPDATE {TABLE} SET {DELETED_AT} = {now} WHERE id = ? AND {self.live}", (key,)
+                f"UPDATE {TABLE} SET {DELETED_AT} = {now} WHERE id = ? AND {self.live_condition}",
+                (key,),
             )
 
     def conflicts(self, records: Records) -> list[str]:
         """Return the contents that have been stored again since their deletion."""
-        same = f"SELECT id FROM {TABLE} WHERE content_hash = ? AND id <> ?"
+        select_same_content = f"SELECT id FROM {TABLE} WHERE content_hash = ? AND id <> ?"
         return [
             f"the same content, stored again as {other}"
             for key, record in records
-            for (other,) in self.connection.execute(same, (json.loads(record)["content_hash"], key))
+            for (other,) in self.connection.execute(
+                select_same_content, (json.loads(record)["content_hash"], key)
+            )
         ]
 
     def _insert(self, records: Records) -> int:
         count = 0
-        for count, (key, said) in enumerate(records, 1):  # noqa: B007 - the last number is the count
-            record = json.loads(said)
-            vector = record.pop(VECTOR, None)
-            edges = record.pop(EDGES, [])
-            found = self.connection.execute(
+        for key, record in records:
+            count += 1
+            memory = json.loads(record)
+            vector = memory.pop(VECTOR, None)
+            edges = memory.pop(EDGES, [])
+            updated = self.connection.execute(
                 f"UPDATE {TABLE} SET {DELETED_AT} = NULL WHERE id = ? AND content_hash = ?",
-                (key, record["content_hash"]),
+                (key, memory["content_hash"]),
             )
-            if not found.rowcount:  # the service has purged it
-                insert_row(self.connection, TABLE, record)
+            if not updated.rowcount:  # the service has purged it
+                insert_row(self.connection, TABLE, memory)
             if vector is not None:
                 row = {"rowid": key, "content_embedding": {"blob": vector["data"]}}
                 if self.is_partitioned:
@@ -349,16 +360,16 @@ class MemoryWriter(MemoryReader, Writer):
                 insert_row(self.connection, GRAPH, edge, "INSERT OR IGNORE")
         return count
 
-    def is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, current_record: bytes, record: bytes) -> bool:
         """Return whether a memory is as archived; further edges of earlier restores may exist."""
-        now = json.loads(there)
-        then = json.loads(record)
-        edges = now.pop(EDGES, [])
-        wanted = then.pop(EDGES, [])
-        return bool(now == then) and all(edge in edges for edge in wanted)
+        current = json.loads(current_record)
+        archived = json.loads(record)
+        edges = current.pop(EDGES, [])
+        archived_edges = archived.pop(EDGES, [])
+        return bool(current == archived) and all(edge in edges for edge in archived_edges)
 
     def _count(self) -> int:
-        return int(self._one(f"SELECT count(*) FROM {TABLE} WHERE {self.live}"))
+        return int(self._one(f"SELECT count(*) FROM {TABLE} WHERE {self.live_condition}"))
 
 
 def driver() -> Any:
@@ -376,9 +387,9 @@ def driver() -> Any:
     )
 
 
-def _unsafe(why: str, instead: str = "the service's delete_memory") -> UnsafeDeletionError:
+def _unsafe(reason: str, instead: str = "the service's delete_memory") -> UnsafeDeletionError:
     """Return the error for a deletion that memlab refuses."""
-    return UnsafeDeletionError(f"{why}; nothing was changed; what to do instead: {instead}")
+    return UnsafeDeletionError(f"{reason}; nothing was changed; what to do instead: {instead}")
 
 
 def load_extension(connection: Any) -> None:
@@ -412,7 +423,7 @@ def _number(*values: object) -> float | None:
     return None
 
 
-def _place(key: int, created_at: object) -> int:
+def _position(key: int, created_at: object) -> int:
     """Return the position of a memory by its creation time."""
     at = moment_of_seconds(created_at)
     return position_from_timestamp(0 if at is None else int(at.timestamp() * 1_000), key)
@@ -430,15 +441,15 @@ def find(asked: Asked) -> Found:
         f"SELECT content_hash, metadata FROM {TABLE} WHERE metadata LIKE '%access_queries%' "
         "ORDER BY id"
     )
-    cut = 0
+    full_count = 0
     for content_hash, metadata in sqlite_rows.rows_in(asked.path, query):
         fields = reads.parsed(metadata)
         if fields is None:
             found.left_out[BROKEN] += 1
             continue
         queries = reads.sequence(mapping(fields).get("access_queries"))
-        if len(queries) >= _KEPT:
-            cut += 1
+        if len(queries) >= _KEPT_QUERIES:
+            full_count += 1
         memory_id = reads.text(content_hash)
         for query_made in map(mapping, queries):
             at = moment_of_seconds(query_made.get("timestamp"))
@@ -447,10 +458,10 @@ def find(asked: Asked) -> Found:
             elif memory_id:
                 name = f"mcp-memory:{memory_id}:{at.isoformat()}"
                 found.reads.append(Read(memory_id, at, name, "query"))
-    if cut:
+    if full_count:
         found.notes.append(
-            f"of {counted(cut, 'memories')} the last {_KEPT} queries are shown, which is all that "
-            "the service keeps: earlier ones are gone unless a harvest kept them"
+            f"of {counted(full_count, 'memories')} the last {_KEPT_QUERIES} queries are shown, "
+            "which is all that the service keeps: earlier ones are gone unless a harvest kept them"
         )
     found.notes.append("a search that asks for five memories may have written down ten")
     return found

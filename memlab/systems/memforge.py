@@ -33,10 +33,10 @@ ROWS: Final = "$rows"
 LINKS: Final = "$links"
 """Key in a record: the rows of other tables that lose their link to the memory, by table."""
 
-_UNDATED: Final = "consolidated_at is no moment"
+_NO_TIME: Final = "consolidated_at is no moment"
 _FAR_YEAR: Final = re.compile(r"\d{5,}-")
 """Beginning of a date after the year 9999."""
-_READ: Final = (
+_COLUMNS_OF_ROW: Final = (
     "id",
     "agent_id",
     "content",
@@ -51,18 +51,19 @@ _READ: Final = (
     "session_id",
     "graduated",
 )
-_OF_MOVED: Final = ("id", "agent_id", "content", "consolidated_at", "namespace", DELETED_AT)
-_MOVED: Final = f"""(
+_COLUMNS_OF_MOVED: Final = ("id", "agent_id", "content", "consolidated_at", "namespace", DELETED_AT)
+_SELECT_MOVED: Final = f"""(
 SELECT source_id AS id, agent_id, content, original_created_at AS consolidated_at, namespace,
     archived_at AS {DELETED_AT} FROM {COLD} WHERE source_table = '{TABLE}')"""
+# Bits of pg_trigger.tgtype: the events that set off a trigger.
 _INSERT: Final = 4
 _DELETE: Final = 8
 _UPDATE: Final = 16
-_COPIED: Final = {
+_COLD_COLUMN: Final = {
     **{name: name for name in ("content", "metadata", "namespace")},
     "consolidated_at": "original_created_at",
 }
-"""Column in ``cold_tier`` of each column that it copies of a memory."""
+"""Column of ``cold_tier`` into which each column of a memory is copied."""
 
 _OTHER_ROWS: Final = mapping_of(list_of(mapping_of(optional(text))))
 _MEMORY: Final = fields(
@@ -94,20 +95,20 @@ class Memforge(ServerSource):
     def __init__(self, where: str) -> None:
         super().__init__(where)
         self.agent = self.address.options.get("agent") or None
-        self.whose = "" if self.agent is None else "WHERE agent_id = %(agent)s"
+        self.agent_condition = "" if self.agent is None else "WHERE agent_id = %(agent)s"
 
     def known_as(self) -> str:
         """Return the URL of the store, completed from the environment variables of PostgreSQL."""
         address = self.address
 
-        def known(given: str | None, option: str, variable: str, otherwise: str) -> str:
+        def first_of(given: str | None, option: str, variable: str, otherwise: str) -> str:
             return given or address.options.get(option) or environ.get(variable) or otherwise
 
         user = address.user or environ.get("PGUSER") or ""
-        host = known(address.where, "host", "PGHOST", "localhost")
-        database = known(address.path.strip("/"), "dbname", "PGDATABASE", user)
+        host = first_of(address.where, "host", "PGHOST", "localhost")
+        database = first_of(address.path.strip("/"), "dbname", "PGDATABASE", user)
         if ":" not in host:
-            host += f":{known(None, 'port', 'PGPORT', '5432')}"
+            host += f":{first_of(None, 'port', 'PGPORT', '5432')}"
         agent = f"?agent={self.agent}" if self.agent else ""
         return f"postgresql://{host}/{database}{agent}"
 
@@ -151,7 +152,7 @@ class Memforge(ServerSource):
             "namespace": parsed.get("namespace"),
             "graduated": parsed.get("graduated") == "true",
             "loaded_at_start": False,
-            "faults": () if written else ((position, "consolidated_at", _UNDATED),),
+            "faults": () if written else ((position, "consolidated_at", _NO_TIME),),
         }
 
     @property
@@ -176,8 +177,8 @@ class Memforge(ServerSource):
     def transaction(self, *, write: bool) -> Iterator[Any]:
         """Open a transaction after checking that the database is one of MemForge."""
         with postgres.one_transaction(self.address, write=write) as connection:
-            found = Catalogue(connection).table(TABLE).types
-            base.check_table(self.name, "MemForge", TABLE, _NEEDED, found)
+            columns = Catalogue(connection).table(TABLE).types
+            base.check_table(self.name, "MemForge", TABLE, _NEEDED, columns)
             if self.agent is None and postgres.hides_rows(connection, TABLE):
                 user = postgres.only(connection, "SELECT current_user::text", (), str)
                 raise StoreError(
@@ -199,7 +200,9 @@ class ColdTier(ExternalHistory):
             reader = MemoryReader(connection, self.source)
             if reader.catalogue.table(COLD).types:
                 at = (DELETED_AT,)
-                yield from reader.read(_MOVED, _OF_MOVED, with_body=with_body, columns=at)
+                yield from reader.read(
+                    _SELECT_MOVED, _COLUMNS_OF_MOVED, with_body=with_body, columns=at
+                )
 
 
 class MemoryReader(readers.Reader):
@@ -212,9 +215,9 @@ class MemoryReader(readers.Reader):
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield all memories in batches, ordered by id."""
-        known = self.catalogue.table(TABLE).types
-        readers.check_asked(columns, known, TABLE)
-        return self.read(TABLE, known, with_body=with_body, columns=columns)
+        existing = self.catalogue.table(TABLE).types
+        readers.check_asked(columns, existing, TABLE)
+        return self.read(TABLE, existing, with_body=with_body, columns=columns)
 
     def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:
         """Yield the records of the existing memories, in the order of `keys`."""
@@ -225,72 +228,82 @@ class MemoryReader(readers.Reader):
             for memory_id, row in postgres.rows_where(self.connection, table, "id", ids):
                 if self.source.agent in (None, row.get("agent_id")):
                     memories[memory_id] = dict(row)
-            self._add_others(memories)
+            self._add_other_rows(memories)
             for key in batch:
                 if str(key) in memories:
                     yield key, base.canonical(memories[str(key)])
 
     def read(
-        self, table: str, known: Collection[str], *, with_body: bool, columns: Sequence[str]
+        self, table: str, existing: Collection[str], *, with_body: bool, columns: Sequence[str]
     ) -> Iterator[readers.Rows]:
         """Yield the rows of a table or subquery in batches, ordered by id."""
-        chosen = {name: f"t.{name}::text" for name in _READ if name in known}
+        chosen = {name: f"t.{name}::text" for name in _COLUMNS_OF_ROW if name in existing}
         texts = ", ".join([*chosen.values(), *(f"t.{quoted(name)}" for name in columns)])
-        query = f"SELECT {texts} FROM {table} AS t {self.source.whose} ORDER BY t.id"
+        query = f"SELECT {texts} FROM {table} AS t {self.source.agent_condition} ORDER BY t.id"
         for batch in postgres.streamed(self.connection, query, {"agent": self.source.agent}):
             with postgres.understood():
                 memories = [
                     self.source.row_in(dict(zip(chosen, row, strict=False))) for row in batch
                 ]
-                others = {
+                requested = {
                     name: [row[place] for row in batch]
                     for place, name in enumerate(columns, len(chosen))
                 }
-                rows = readers.rows_of_each(memories, with_body=with_body, others=others)
+                rows = readers.rows_of_each(memories, with_body=with_body, others=requested)
             yield rows
 
-    def _add_others(self, memories: Mapping[str, dict[str, Any]]) -> None:
+    def _add_other_rows(self, memories: Mapping[str, dict[str, Any]]) -> None:
         """Add the rows of other tables that a deletion would delete or unlink.
 
-        `owners` has, by table and value of a referenced column, the ids of the memories on which a
-        row depends, directly or through other rows.
+        A row may depend on a memory through rows of other tables. Therefore the owners of each row,
+        which are the memories on which it depends, are collected by table and by the value of a
+        column that other rows refer to.
         """
-        of_memories = {memory_id: {memory_id} for memory_id in memories}
-        owners: dict[str, dict[str, set[str]]] = {TABLE: of_memories}
-        seen: set[tuple[Any, ...]] = set()
+        owners: dict[str, dict[str, set[str]]] = {
+            TABLE: {memory_id: {memory_id} for memory_id in memories}
+        }
+        added: set[tuple[Any, ...]] = set()
         for reference in self.catalogue.that_go_with(TABLE):
-            table = self.catalogue.table(reference.table)
+            table = self._restorable_table(reference.table)
             column = reference.column
-            if not table.key:
-                raise UnsafeDeletionError(
-                    f"the table {table.name} has no primary key to restore its rows by; give it one"
-                )
             is_deleted = reference.on_delete == CASCADE
-            referenced_columns: set[str] = set()
-            if is_deleted:
-                for referring in self.catalogue.referring_to(table.name):
-                    referenced_columns.add(referring.to_column)
+            referenced_columns = self._referenced_columns(table) if is_deleted else set()
             parents = owners.get(reference.to_table, {})
             for parent, row in postgres.rows_where(self.connection, table, column, list(parents)):
                 memory_ids = parents.get(parent, set())
-                for value in filter(None, map(row.get, referenced_columns)):
-                    owners.setdefault(table.name, {}).setdefault(value, set()).update(memory_ids)
-                link = {name: row.get(name) for name in (*table.key, column)}
+                for name in referenced_columns:
+                    value = row.get(name)
+                    if value:
+                        owners_by_value = owners.setdefault(table.name, {})
+                        owners_by_value.setdefault(value, set()).update(memory_ids)
+                key = ROWS
+                kept = row
+                if not is_deleted:
+                    key = LINKS
+                    kept = {name: row.get(name) for name in (*table.key, column)}
                 for memory_id in memory_ids:
-                    identity = (
-                        memory_id,
-                        table.name,
-                        table.key_of(row),
-                        None if is_deleted else column,
-                    )
-                    if identity in seen:
-                        continue
-                    seen.add(identity)
-                    by_table = memories[memory_id].setdefault(ROWS if is_deleted else LINKS, {})
-                    by_table.setdefault(table.name, []).append(row if is_deleted else link)
+                    unlinked_column = None if is_deleted else column
+                    identity = (memory_id, table.name, table.key_of(row), unlinked_column)
+                    if identity not in added:
+                        added.add(identity)
+                        rows_by_table = memories[memory_id].setdefault(key, {})
+                        rows_by_table.setdefault(table.name, []).append(kept)
         for memory in memories.values():
             for rows in (*memory.get(ROWS, {}).values(), *memory.get(LINKS, {}).values()):
                 rows.sort(key=base.canonical)
+
+    def _restorable_table(self, name: str) -> Table:
+        """Return a table; raise UnsafeDeletionError if it has no primary key."""
+        table = self.catalogue.table(name)
+        if not table.key:
+            raise UnsafeDeletionError(
+                f"the table {table.name} has no primary key to restore its rows by; give it one"
+            )
+        return table
+
+    def _referenced_columns(self, table: Table) -> set[str]:
+        """Return the columns of a table that foreign keys of other tables refer to."""
+        return {reference.to_column for reference in self.catalogue.referring_to(table.name)}
 
 
 class MemforgeWriter(MemoryReader, readers.Writer):
@@ -323,15 +336,15 @@ class MemforgeWriter(MemoryReader, readers.Writer):
 
     def conflicts(self, records: readers.Records) -> list[str]:
         """Return the agents that are gone, and the memories that MemForge has restored itself."""
-        taken = []
+        conflicts = []
         for batch in batched(records):
             agents = {json.loads(record)["agent_id"] for _, record in batch}
             query = "SELECT id::text FROM agents WHERE id = ANY (%s)"
             existing = {
                 agent for (agent,) in selected(self.connection, query, (list(agents),), str)
             }
-            taken += [f"agent {agent!r}, who is gone" for agent in sorted(agents - existing)]
-            taken += [
+            conflicts += [f"agent {agent!r}, who is gone" for agent in sorted(agents - existing)]
+            conflicts += [
                 f"memory {old}, which MemForge restored as {new}"
                 for old, new in selected(
                     self.connection,
@@ -343,7 +356,7 @@ class MemforgeWriter(MemoryReader, readers.Writer):
                     object,
                 )
             ]
-        return taken
+        return conflicts
 
     def comparable_record(self, record: bytes) -> bytes:
         """Return a record without the fields that a retrieval changes."""
@@ -366,7 +379,7 @@ class MemforgeWriter(MemoryReader, readers.Writer):
 
         warm = self.catalogue.table(TABLE).types
         cold = self.catalogue.table(COLD).types
-        copied = {old: new for old, new in _COPIED.items() if old in warm and new in cold}
+        copied = {old: new for old, new in _COLD_COLUMN.items() if old in warm and new in cold}
         try:
             for ids in batched(sorted(map(int, expected))):
                 self.connection.execute(
@@ -386,7 +399,7 @@ class MemforgeWriter(MemoryReader, readers.Writer):
         """Restore memories with their other rows; a row whose parent is gone stays archived."""
         count = 0
         for batch in batched(records):
-            rows = [_own(json.loads(record)) for _, record in batch]
+            rows = [_own_columns(json.loads(record)) for _, record in batch]
             count += postgres.insert_rows(self.connection, self.catalogue.table(TABLE), rows)
             self.connection.execute(
                 f"DELETE FROM {COLD} AS c USING {TABLE} AS w WHERE c.source_table = %s "
@@ -395,10 +408,10 @@ class MemforgeWriter(MemoryReader, readers.Writer):
                 (TABLE, [int(key) for key, _ in batch]),
             )
         for batch in batched(records):
-            self._put_others_back([json.loads(record) for _, record in batch])
+            self._restore_other_rows([json.loads(record) for _, record in batch])
         return count
 
-    def _put_others_back(self, memories: list[dict[str, Any]]) -> None:
+    def _restore_other_rows(self, memories: list[dict[str, Any]]) -> None:
         """Restore the rows and links of other tables, parents before their children."""
         references = self.catalogue.that_go_with(TABLE)
         for name in dict.fromkeys(reference.table for reference in references):
@@ -409,10 +422,10 @@ class MemforgeWriter(MemoryReader, readers.Writer):
                 for row in memory.get(ROWS, {}).get(name, ()):
                     rows[table.key_of(row)] = row
                 links.extend(memory.get(LINKS, {}).get(name, ()))
-            self._insert_fitting(table, list(rows.values()))
+            self._insert_with_parents(table, list(rows.values()))
             self._link(table, links)
 
-    def _insert_fitting(self, table: Table, rows: list[Row]) -> None:
+    def _insert_with_parents(self, table: Table, rows: list[Row]) -> None:
         """Insert missing rows whose parents exist: all at once, else in halves."""
         from psycopg.errors import ForeignKeyViolation
 
@@ -422,53 +435,53 @@ class MemforgeWriter(MemoryReader, readers.Writer):
         except ForeignKeyViolation:
             half = len(rows) // 2
             if half:
-                self._insert_fitting(table, rows[:half])
-                self._insert_fitting(table, rows[half:])
+                self._insert_with_parents(table, rows[:half])
+                self._insert_with_parents(table, rows[half:])
 
     def _link(self, table: Table, links: Sequence[Row]) -> None:
-        """Restore the links of rows to their memory, unless they link another one by now."""
+        """Restore the links of rows to their memory, except for rows that link another one now."""
         for row in links:
-            others = row.keys() - set(table.key)
-            if len(others) != 1 or not row.keys() <= table.types.keys():
+            other_columns = row.keys() - set(table.key)
+            if len(other_columns) != 1 or not row.keys() <= table.types.keys():
                 raise ArchiveError(
                     f"what the archive has of {table.name} is no link to a memory there; nothing "
                     "was restored: restore the others by their ids"
                 )
-            (column,) = others
+            (column,) = other_columns
             value = row[column]
-            same = " AND ".join(f"{quoted(n)} = %s::text::{table.types[n]}" for n in table.key)
+            has_key = " AND ".join(f"{quoted(n)} = %s::text::{table.types[n]}" for n in table.key)
             self.connection.execute(
                 f"UPDATE {table.name} SET {quoted(column)} = %s::text::{table.types[column]} "
-                f"WHERE {same} AND {quoted(column)} IS NULL",
+                f"WHERE {has_key} AND {quoted(column)} IS NULL",
                 [value, *table.key_of(row)],
             )
 
     def _check_inserted(self, records: readers.Records, wanted: int) -> None:
-        self._left = set[tuple[str, bytes]]()
+        self._unrestored = set[tuple[str, bytes]]()
         super()._check_inserted(records, wanted)
-        self.rows_left_out = dict(Counter(table for table, _ in sorted(self._left)))
+        self.rows_left_out = dict(Counter(table for table, _ in sorted(self._unrestored)))
 
-    def is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, current_record: bytes, record: bytes) -> bool:
         """Return whether a memory is as archived, without rows that the archive does not have."""
-        now = json.loads(there)
+        current = json.loads(current_record)
         then = json.loads(record)
-        restored = _others(now)
-        archived = _others(then)
-        self._left |= archived - restored
-        return _own(now) == _own(then) and restored <= archived
+        restored_rows = _other_rows(current)
+        archived_rows = _other_rows(then)
+        self._unrestored |= archived_rows - restored_rows
+        return _own_columns(current) == _own_columns(then) and restored_rows <= archived_rows
 
 
-def _own(memory: dict[str, Any]) -> Row:
+def _own_columns(memory: dict[str, Any]) -> Row:
     """Return the columns of a memory without the rows of other tables."""
     return {name: value for name, value in memory.items() if name not in (ROWS, LINKS)}
 
 
-def _others(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
+def _other_rows(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
     """Return the rows of other tables in a record, as table name and canonical JSON."""
-    others: set[tuple[str, bytes]] = set()
+    other_rows: set[tuple[str, bytes]] = set()
     for table, rows in memory.get(ROWS, {}).items():
-        others.update((table, base.canonical(row)) for row in rows)
-    return others
+        other_rows.update((table, base.canonical(row)) for row in rows)
+    return other_rows
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -485,6 +498,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _number(text: str | None) -> float | None:
+    """Return a number that PostgreSQL wrote; None for NULL."""
     return None if text is None else float(text)
 
 
@@ -499,7 +513,10 @@ def find(asked: Asked) -> Found:
     """Return the reads in ``retrieval_log``, which has a row for each memory a query returned."""
     found = Found(store=asked.source)
     source = Memforge(asked.source)
-    query = f"SELECT id, warm_tier_id, created_at FROM retrieval_log {source.whose} ORDER BY id"
+    query = (
+        f"SELECT id, warm_tier_id, created_at FROM retrieval_log {source.agent_condition} "
+        "ORDER BY id"
+    )
     with source.transaction(write=False) as connection:
         for batch in postgres.streamed(connection, query, {"agent": source.agent}):
             with postgres.understood():

@@ -52,19 +52,19 @@ _SPACE: Final = " \t\r\n"
 """White space of JSON."""
 _DECODER: Final = json.JSONDecoder(strict=False)
 
-_NO_MORE: Final = ("before", "after", "head", "tail", "whole")
+_OBSOLETE_FIELDS: Final = ("before", "after", "head", "tail", "whole")
 """Fields in older archives that describe the layout of the list. They are no longer used."""
-_SAID: Final = fields(
+_ENTRY_SHAPE: Final = fields(
     {
         "at": integer(0, 2**31),
         "above": optional(text),
         "text": raw_text,
-        **dict.fromkeys(_NO_MORE, raw_text),
+        **dict.fromkeys(_OBSOLETE_FIELDS, raw_text),
     },
-    absent={*_NO_MORE},
+    absent={*_OBSOLETE_FIELDS},
 )
-"""Shape of one entry of :meth:`EpisodeIndex.said` in an archive. The input may be untrusted."""
-_PLACE: Final = fields({"position": integer(), "said": non_empty(list_of(_SAID))})
+"""Shape of an entry of :meth:`EpisodeIndex.said` in an archive, which may be untrusted."""
+_PLACE: Final = fields({"position": integer(), "said": non_empty(list_of(_ENTRY_SHAPE))})
 
 
 def _has_episodes(path: Path) -> bool:
@@ -212,29 +212,32 @@ class Odek(FolderSource):
         """Return the list with the missing entries in `said`, each after its former predecessor."""
         index = EpisodeIndex.read(raw)
         listed = {entry.session_id for entry in index.entries}
-        returning = []
-        for key, places in said.items():
+        missing: list[tuple[str, Mapping[str, Any]]] = []
+        for key, entries_of_key in said.items():
             if key not in listed:
-                returning += [(place, key) for place in places]
-        if not returning:
+                missing += [(key, entry) for entry in entries_of_key]
+        if not missing:
             return raw
-        returning.sort(key=lambda pair: int(pair[0]["at"]))
+        missing.sort(key=lambda key_and_entry: int(key_and_entry[1]["at"]))
         entries = list(index.entries)
-        for place, key in returning:
-            at = _place_for(place, [entry.session_id for entry in entries])
-            entries.insert(at, Entry(key, str(place["text"]), None))
+        for key, stored_entry in missing:
+            place = _place_for(stored_entry, [entry.session_id for entry in entries])
+            entries.insert(place, Entry(key, str(stored_entry["text"]), None))
         return EpisodeIndex(tuple(entries), index.end).to_bytes()
 
 
-def _place_for(place: Mapping[str, Any], ids: list[str | None]) -> int:
-    """Return the index at which to insert an entry into a list with the session ids `ids`."""
-    at = int(place["at"])
-    above = place["above"]
-    is_in_place = at == 0 or ids[at - 1 : at] == [above]
-    if is_in_place:
-        return at
-    if above is not None and above in ids:
-        return ids.index(above) + 1
+def _place_for(stored_entry: Mapping[str, Any], ids: list[str | None]) -> int:
+    """Return the place of an entry in a list with these session ids.
+
+    It is the former place if the former predecessor is before it, else after the predecessor, else
+    the end of the list.
+    """
+    former_place = int(stored_entry["at"])
+    predecessor = stored_entry["above"]
+    if former_place == 0 or ids[former_place - 1 : former_place] == [predecessor]:
+        return former_place
+    if predecessor is not None and predecessor in ids:
+        return ids.index(predecessor) + 1
     return len(ids)
 
 
@@ -265,7 +268,7 @@ def _odek_held(folder: Path) -> Iterator[None]:
     lock = folder / LOCK
     is_new = False
     try:
-        descriptor = _open_or_none(lock)
+        descriptor = _open_existing(lock)
         if descriptor is None:
             is_new = _make_lock(lock)
             descriptor = os.open(lock, _LOCK_FLAGS)
@@ -287,7 +290,7 @@ def _odek_held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _open_or_none(lock: Path) -> int | None:
+def _open_existing(lock: Path) -> int | None:
     """Return the descriptor of the lock file; None if there is no such file."""
     try:
         return os.open(lock, _LOCK_FLAGS)
@@ -388,6 +391,7 @@ def _parsed(text: str) -> EpisodeIndex:
         raise ValueError("it does not begin with [")
     entries: list[Entry] = []
     end = text.index("[") + 1
+    # The whole list is parsed first, to check it and to count its entries.
     for _ in _DECODER.decode(text):
         start = end
         while text[start] in f"{_SPACE},":
@@ -429,8 +433,9 @@ def is_session_id(text: str) -> bool:
     >>> [is_session_id(text) for text in ("20260101-a", "../victim", "a\\b", ".", "")]
     [True, False, False, False, False]
     """
-    is_elsewhere = text in ("", ".") or ".." in text or "\\" in text
-    return is_file_name(f"{text}.md") and not is_elsewhere
+    if text in ("", ".") or ".." in text or "\\" in text:
+        return False
+    return is_file_name(f"{text}.md")
 
 
 def _tags(provenance: Mapping[str, Any]) -> list[str]:
@@ -448,8 +453,10 @@ def _position(session_id: str, fields: Mapping[str, Any]) -> int:
     at = _microseconds(fields.get("created_at"))
     if at is None:
         return position_from_timestamp(0, session_id)
-    tie = position_from_timestamp(0, session_id) & 0x3FF
-    return position_from_timestamp(at // 1_000, (at % 1_000) << 10 | tie)
+    # The low bits of a position order memories of one millisecond: here by their microsecond, then
+    # by ten bits of the session id.
+    bits_of_id = position_from_timestamp(0, session_id) & 0x3FF
+    return position_from_timestamp(at // 1_000, (at % 1_000) << 10 | bits_of_id)
 
 
 def _microseconds(created: object) -> int | None:

@@ -27,7 +27,7 @@ INDEX: Final = "MEMORY.md"
 NOTES: Final = "memory"
 SKIPPED: Final = "memory.recall.skipped"
 """Event for hits on notes without a date in their name, since June 2026."""
-_HOW: Final = {"memory.recall.recorded": "recall", SKIPPED: "skipped recall"}
+_READ_KIND: Final = {"memory.recall.recorded": "recall", SKIPPED: "skipped recall"}
 """The kind of a read by the type of its event."""
 
 SWEEPS: Final = "recalls by background sweeps"
@@ -38,7 +38,7 @@ NO_NOTE: Final = "hits on MEMORY.md, which every start loads, and on what is no 
 _SWEEP: Final = "__dreaming"
 """Prefix of the queries of background sweeps."""
 
-_MOST: Final = 20_000
+_MOST_LOADED_CHARS: Final = 20_000
 """Maximum number of characters of a file that a start loads by default; 12,000 in some versions."""
 _LONG_TERM: Final = (INDEX, "SOUL.md")
 """Files of which a folder with daily notes needs one to be recognised as a workspace."""
@@ -53,8 +53,8 @@ _AGENTS_FILES: Final = (
 """Files that OpenClaw creates in a new workspace."""
 _NOT_NOTES: Final = ("dreaming", "events")
 """Subfolders of the notes' folder that hold reports of sweeps and logs."""
-_ENOUGH: Final = 2
-"""Number of `_AGENTS_FILES` that are evidence beside ``MEMORY.md``."""
+_LEAST_AGENTS_FILES: Final = 2
+"""Minimum number of `_AGENTS_FILES` that are evidence, together with ``MEMORY.md``."""
 _STATE: Final = ".openclaw"
 _WORKSPACE: Final = "workspace"
 _DREAMS: Final = ".dreams"
@@ -117,7 +117,7 @@ def _has_agents_files(folder: Path) -> bool:
     """Return whether a folder has ``MEMORY.md`` and enough of the files of a new workspace."""
     if not (folder / INDEX).is_file():
         return False
-    return sum((folder / name).is_file() for name in _AGENTS_FILES) >= _ENOUGH
+    return sum((folder / name).is_file() for name in _AGENTS_FILES) >= _LEAST_AGENTS_FILES
 
 
 EVIDENCE: Final = (
@@ -154,9 +154,10 @@ class OpenClaw(NotesSource):
     @staticmethod
     def enters(name: str) -> bool:
         """Return whether a subfolder may hold notes."""
-        first, *below = name.split("/")
-        is_hidden = any(part.startswith(".") for part in below)
-        return first == NOTES and not is_hidden and "".join(below[:1]) not in _NOT_NOTES
+        first, *subfolders = name.split("/")
+        if first != NOTES or any(part.startswith(".") for part in subfolders):
+            return False
+        return not subfolders or subfolders[0] not in _NOT_NOTES
 
     @staticmethod
     def folder_in(path: Path) -> Path:
@@ -175,7 +176,7 @@ class OpenClaw(NotesSource):
                 "name the workspace that the notes lie in"
             )
         now = today()
-        records_all = self._records_all()
+        logs_all_hits = self._logs_all_hits()
         committed = self.born(moment)
         births = []
         notes = []
@@ -183,12 +184,13 @@ class OpenClaw(NotesSource):
             day = _day_of(name)
             birth = known_since(moment, name, committed)
             if day is not None:
+                # The date in the name counts, unless it is after the time of the file.
                 midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-                if midnight - birth <= _DAY:  # a date in the future is ignored
+                if midnight - birth <= _DAY:
                     birth = midnight
             births.append(birth)
             loaded = day is not None and now - _DAY <= day <= now
-            judged = day is not None or records_all
+            judged = day is not None or logs_all_hits
             notes.append(note_of(name, birth, loaded=loaded, judged=judged))
         if INDEX in moment.names:
             oldest = min([known_since(moment, INDEX, committed), *births])
@@ -197,7 +199,7 @@ class OpenClaw(NotesSource):
 
     def at_start(self, name: str, text: str) -> str | None:
         """Return the loaded part of ``MEMORY.md``; None for a note, which is loaded whole."""
-        return text[:_MOST] if name == INDEX else None
+        return text[:_MOST_LOADED_CHARS] if name == INDEX else None
 
     def facts(self, moment: FolderMoment) -> dict[str, str]:
         """Return how much is loaded, and how undated notes are treated, as lines of the page."""
@@ -208,13 +210,15 @@ class OpenClaw(NotesSource):
             facts[INDEX] = "not read, for it is a link or no file"
         if INDEX in moment.names:
             length = _length_of_index(moment)
-            facts[INDEX] = f"{min(length, _MOST):,} of its {length:,} characters are loaded"
+            facts[INDEX] = (
+                f"{min(length, _MOST_LOADED_CHARS):,} of its {length:,} characters are loaded"
+            )
         loaded = counted(sum(note.place["loaded"] for note in notes), "notes")
         facts["loaded"] = f"{loaded} of {now - _DAY} and {now}, today by this machine's clock"
         undated = sum(_day_of(note.name) is None for note in notes)
         if undated:
             treatment = "judged like the others, for OpenClaw records hits on them"
-            if not self._records_all():
+            if not self._logs_all_hits():
                 treatment = f"kept, for no hit on them is recorded: there is no {SKIPPED}"
             many = counted(undated, "notes")
             facts["undated"] = f"{many} without a date in the name, {treatment}"
@@ -222,8 +226,10 @@ class OpenClaw(NotesSource):
 
     def diagnostics(self) -> list[Trouble]:
         """Return the diagnostic of the part of ``MEMORY.md`` that a start does not load."""
-        cut = max(self.seen(_length_of_index) - _MOST, 0)
-        summary = f"{INDEX} is shorter than the {_MOST:,} characters that a start loads"
+        cut = max(self.seen(_length_of_index) - _MOST_LOADED_CHARS, 0)
+        summary = (
+            f"{INDEX} is shorter than the {_MOST_LOADED_CHARS:,} characters that a start loads"
+        )
         if cut:
             summary = f"{cut:,} characters of {INDEX} stand below what is loaded"
         advice = f"shorten {INDEX}, or move what is below into notes, which are searched"
@@ -246,7 +252,7 @@ class OpenClaw(NotesSource):
         """The logged searches."""
         return EventLog(self.path)
 
-    def _records_all(self) -> bool:
+    def _logs_all_hits(self) -> bool:
         """Return whether the end of a log has events for hits on undated notes."""
         return any(SKIPPED.encode() in read_end(log, 2**22) for log in logs_of(self.path))
 
@@ -313,8 +319,8 @@ def _events(lines: LineReader) -> Iterator[dict[str, Any]]:
 
 def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
     """Yield the reads of an event; count the hits that are left out."""
-    how = _HOW.get(reads.text(event.get("type")))
-    if how is None:
+    kind = _READ_KIND.get(reads.text(event.get("type")))
+    if kind is None:
         found.left_out[OTHER_EVENTS] += 1
         return
     if reads.text(event.get("query")).startswith(_SWEEP):
@@ -329,6 +335,6 @@ def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
     normalized = [path.replace("\\", "/").removeprefix("./") for path in paths]
     for path in dict.fromkeys(normalized):
         if OpenClaw.is_note(path):
-            yield Read(path, at, f"openclaw:{at:%Y-%m-%d}:{path}", how)
+            yield Read(path, at, f"openclaw:{at:%Y-%m-%d}:{path}", kind)
         else:
             found.left_out[NO_NOTE] += 1

@@ -215,9 +215,9 @@ def test_rows_far_apart_are_all_read_some_at_a_time(
     rowids = [-(2**63), *range(100), *range(10**12, 10**12 + 40), 2**63 - 1]
     path = write_rows(tmp_path / "memory.db", [row(f"m{rowid}", rowid=rowid) for rowid in rowids])
     at_once = memlab.load(path, with_body=True)
-    monkeypatch.setattr(scan, "_ROWS_AT_ONCE", 9)
+    monkeypatch.setattr(scan, "_MOST_ROWS", 9)
     for large in (2**24, 0):  # a large one in threads
-        monkeypatch.setattr("memlab.systems.memory_items.source._LARGE", large)
+        monkeypatch.setattr("memlab.systems.memory_items.source._LARGE_FILE", large)
         assert_frame_equal(memlab.load(path, with_body=True), at_once)
     assert list(at_once["position"]) == rowids
 
@@ -268,7 +268,10 @@ ODD_TEXTS = ANY_VALUE | st.text("aé€😀\x00\x1f", max_size=120)
 ODD_TEXTS |= st.sampled_from(["\x1f", "\x1e", "a\x1fb", "a\0b", "\x1e\x1e", "", b"a", "\x1e"])
 ODD_COLUMNS = ("title", "body", "tags_json", *scan.NULLABLE)
 ODD_NUMBERS = st.sampled_from([0.12345678, "high", b"", -3.0, 1e300])
-WAYS: list[dict[str, Any]] = [{"_MOST_JOINED": 90, "_PIECE": 7}, {"_split_joined": lambda *_: None}]
+WAYS: list[dict[str, Any]] = [
+    {"_MOST_JOINED_BYTES": 90, "_PIECE_BYTES": 7},
+    {"_split_joined": lambda *_: None},
+]
 """Where rows are too large to be joined, and where values that were joined cannot be told apart."""
 
 

@@ -164,7 +164,7 @@ def test_what_has_ended_is_not_put_back(lab: BetterdbLab, monkeypatch: pytest.Mo
     lab.client.pexpire(keys[3], 60_000)
     receipt = memlab.apply(memlab.plan(lab.name, KEEP_3))
     assert keys[3] not in lab.exactly()
-    monkeypatch.setattr(betterdb, "_ENDING", 61_000)  # as a minute later
+    monkeypatch.setattr(betterdb, "_LEAST_REMAINING_TIME", 61_000)  # as a minute later
     restored = memlab.restore(receipt)
     assert (restored.memories, restored.left_out) == (receipt.deleted - 1, 1)
     assert set(lab.exactly()) == set(keys) - {keys[3]}
@@ -264,4 +264,4 @@ def test_many_memories_of_one_moment_have_places_of_their_own(redis: RedisServer
         pipe.execute()
     positions = memlab.load(redis.url)["position"]
     assert positions.tolist() == sorted(set(positions))
-    assert len(positions) == count > betterdb._SCAN_AT_ONCE
+    assert len(positions) == count > betterdb._KEYS_PER_SCAN

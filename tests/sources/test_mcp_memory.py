@@ -262,7 +262,7 @@ def test_a_file_that_cannot_be_written_is_said_in_words(lab: McpMemoryLab) -> No
     plan = memlab.plan(lab.name, memlab.KeepRecent(0))
     with vector_connection(lab.path) as owner, pytest.MonkeyPatch.context() as patch:
         owner.execute("BEGIN IMMEDIATE")
-        patch.setattr("memlab.systems.mcp_memory._WAIT", 0.1)
+        patch.setattr("memlab.systems.mcp_memory._LOCK_TIMEOUT", 0.1)
         with pytest.raises(errors.StoreError, match="is locked by another process"):
             memlab.apply(plan)
 

@@ -33,32 +33,32 @@ from memlab.text import shortened
 Range = tuple[int, int]
 """The first and the last rowid of a batch."""
 
-_ROWS_AT_ONCE: Final = 2**14
+_MOST_ROWS: Final = 2**14
 """Maximum number of rows in a batch."""
-_BYTES_AT_ONCE: Final = 2**22
-"""Size of a batch in bytes of the file, on average."""
-_MOST_JOINED: Final = 2**23
+_BATCH_BYTES: Final = 2**22
+"""Average size of a batch, in bytes of the file."""
+_MOST_JOINED_BYTES: Final = 2**23
 """Maximum size in bytes of the concatenated texts of one column."""
-_PIECE: Final = 2**20
-"""Number of bytes of a large text that are read at once."""
-_RECORDS_AT_ONCE: Final = 4096
+_PIECE_BYTES: Final = 2**20
+"""Size in bytes of the pieces in which a large text is read."""
+_RECORDS_PER_BATCH: Final = 4096
 """Number of archived records in a batch."""
 _MOST_GAPS: Final = 4
-"""Rowids per row below which the batches are ranges of equal length."""
+"""Ratio of rowids to rows below which the batches are ranges of equally many rowids."""
 
 NULLABLE: Final = ("source_task_ref", "superseded_by")
 BETWEEN: Final = "FROM memory_items NOT INDEXED WHERE rowid BETWEEN ? AND ?"
-"""Selects rows in rowid order; an index may have another order."""
+"""Selects the rows between two rowids, in rowid order: an index may have another order."""
 SEPARATOR: Final = "\x1f"
 """Separates the concatenated texts of a column."""
 NULL: Final = "\x1e"
 """Represents NULL in the concatenated texts."""
 _DECIMALS: Final = 10_000.0
-"""Confidences with up to four decimals are read as whole multiples of its inverse."""
-_SOUND: Final = " AND ".join(  # blobs sort after every text
+"""Factor that makes a confidence with up to four decimals a whole number."""
+_ALL_ARE_TEXTS: Final = " AND ".join(  # blobs sort after every text
     f"({name} < x'') IS NOT 0" if name in NULLABLE else f"{name} < x''" for name in tables.TEXTS
 )
-_IN_DECIMALS: Final = f"CAST(confidence * {_DECIMALS} + 0.5 AS INTEGER)"
+_CONFIDENCE_AS_INTEGER: Final = f"CAST(confidence * {_DECIMALS} + 0.5 AS INTEGER)"
 _JOINED: Final = ", ".join(
     f"group_concat(coalesce({name}, '{NULL}'), '{SEPARATOR}')"
     if name in NULLABLE
@@ -70,10 +70,10 @@ _JOINED: Final = ", ".join(
 SELECT_JOINED: Final = f"""
 SELECT
     count(*),
-    count(CASE WHEN {_SOUND} THEN 1 END),
-    count(CASE WHEN {_IN_DECIMALS} / {_DECIMALS} = confidence THEN 1 END),
+    count(CASE WHEN {_ALL_ARE_TEXTS} THEN 1 END),
+    count(CASE WHEN {_CONFIDENCE_AS_INTEGER} / {_DECIMALS} = confidence THEN 1 END),
     group_concat(rowid),
-    group_concat({_IN_DECIMALS}),
+    group_concat({_CONFIDENCE_AS_INTEGER}),
     {", ".join(f"count({name})" for name in NULLABLE)},
     {_JOINED}
 {BETWEEN}
@@ -102,12 +102,12 @@ def scan_rows(
         yield from map(readers[0], ranges)
         return
     with ExitStack() as stack:
-        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in readers]
+        executors = [stack.enter_context(ThreadPoolExecutor(1)) for _ in readers]
         running = deque[Future[Rows]]()
-        turns = cycle(zip(pools, readers, strict=True))
-        for rowids, (pool, read) in zip(ranges, turns, strict=False):
-            running.append(pool.submit(read, rowids))
-            if len(running) > 2 * len(pools):  # limits the memory of unread batches
+        round_robin = cycle(zip(executors, readers, strict=True))
+        for rowids, (executor, read) in zip(ranges, round_robin, strict=False):
+            running.append(executor.submit(read, rowids))
+            if len(running) > 2 * len(executors):  # limits the memory of unread batches
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
@@ -120,7 +120,7 @@ def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
         "(SELECT max(rowid) FROM memory_items), page_count * page_size "
         "FROM pragma_page_count, pragma_page_size"
     ).fetchone()
-    size = min(max(_BYTES_AT_ONCE * count // file_size, 1), _ROWS_AT_ONCE)
+    size = min(max(_BATCH_BYTES * count // file_size, 1), _MOST_ROWS)
     if start is not None and highest - start < _MOST_GAPS * count:
         for first in range(start, highest + 1, size):
             yield first, min(first + size - 1, highest)
@@ -141,12 +141,13 @@ def _read(
 ) -> Rows:
     """Return a batch of rows. A batch whose texts are too large to be joined is read in halves.
 
-    `kept` holds the joined texts of the previous batch until those of this batch are read. Freed
-    memory would go back to the system, and allocating it again takes as long as the reading.
+    The caller keeps `kept` between calls. It holds the joined texts of the previous batch until
+    those of this batch are read: freed memory would go back to the system, and allocating it again
+    takes as long as the reading.
     """
     connection.text_factory = bytes
     try:
-        with values_up_to(connection, _MOST_JOINED):
+        with values_up_to(connection, _MOST_JOINED_BYTES):
             joined = connection.execute(SELECT_JOINED, rowids).fetchone()
     except sqlite3.DataError:
         first, last = rowids
@@ -178,7 +179,7 @@ def _split_joined(
 ) -> Any | None:
     """Return the table of a result of :data:`SELECT_JOINED`; None if a value could be changed."""
     count, text_count, decimal_count, position, confidence, *rest = joined
-    present = rest[: len(NULLABLE)]
+    nonnull_counts = rest[: len(NULLABLE)]
     texts = rest[len(NULLABLE) :]
     if not count:
         return tables.SCHEMA.empty_table()
@@ -190,7 +191,7 @@ def _split_joined(
         columns["confidence"] = pc.divide(numbers, tables.of_numbers(np.array([_DECIMALS]))[0])
     else:
         columns["confidence"] = _confidences(connection, rowids)
-    counts = dict(zip(NULLABLE, present, strict=True))
+    counts = dict(zip(NULLABLE, nonnull_counts, strict=True))
     for name, text in zip(tables.TEXTS, texts, strict=True):
         columns[name] = _split(text, count, counts.get(name, count))
     if any(column is None for column in columns.values()):
@@ -206,8 +207,11 @@ def _integers(joined: bytes) -> Any:
     return tables.of_numbers(np.fromstring(joined, dtype=np.int64, sep=","))
 
 
-def _split(joined: bytes, count: int, present: int) -> Any | None:
-    """Return `count` texts, `present` of them not null; None if the separation is ambiguous."""
+def _split(joined: bytes, count: int, nonnull_count: int) -> Any | None:
+    """Return `count` texts, `nonnull_count` of them not null.
+
+    Return None if a text has the separator or the character for NULL in it.
+    """
     parts = pc.split_pattern(tables.of_text(joined, pa.large_binary()), SEPARATOR).values
     if len(parts) != count:
         return None
@@ -215,10 +219,10 @@ def _split(joined: bytes, count: int, present: int) -> Any | None:
         texts = pc.cast(parts, tables.TEXT)
     except pa.ArrowInvalid:  # not UTF-8
         return None
-    if present == count:
+    if nonnull_count == count:
         return texts
     nulls = pc.equal(texts, tables.of_text(NULL.encode(), tables.TEXT)[0])
-    if pc.sum(nulls).as_py() != count - present:
+    if pc.sum(nulls).as_py() != count - nonnull_count:
         return None
     return pc.if_else(nulls, pa.nulls(1, tables.TEXT)[0], texts)
 
@@ -242,8 +246,8 @@ def _rows_of(stored_rows: Iterable[Sequence[Any]]) -> Rows:
     """Return a batch of rows with their faults, from the values of :data:`_COLUMNS`."""
     rows = []
     faults = []
-    for stored in stored_rows:
-        row, faults_of_row = _read_row(stored)
+    for values in stored_rows:
+        row, faults_of_row = _read_row(values)
         rows.append(row)
         faults += faults_of_row
     return Rows(pa.Table.from_pylist(rows, tables.SCHEMA), faults)
@@ -255,10 +259,10 @@ def without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
     columns = (empty_body if name == "body" else name for name in _COLUMNS)
     with text_as_bytearray(connection):
         query = f"SELECT {', '.join(columns)} {BETWEEN}"
-        stored = connection.execute(query, rowid).fetchone()
-    if stored is None:
+        values = connection.execute(query, rowid).fetchone()
+    if values is None:
         return Rows(tables.SCHEMA.empty_table())
-    row, faults = _read_row(stored)
+    row, faults = _read_row(values)
     if row["body"] is not None:
         try:
             row["chars"] += _characters_of_body(connection, rowid[0])
@@ -272,14 +276,14 @@ def _characters_of_body(connection: sqlite3.Connection, position: int) -> int:
     decoder = getincrementaldecoder("utf-8")()
     count = 0
     with connection.blobopen("memory_items", "body", position, readonly=True) as text:
-        while piece := text.read(_PIECE):
+        while piece := text.read(_PIECE_BYTES):
             count += len(decoder.decode(piece))
     return count + len(decoder.decode(b"", final=True))
 
 
-def _read_row(stored: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
+def _read_row(row_values: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
     """Return a row and its faults. An unreadable value is None."""
-    position, active, confidence, *values = stored
+    position, active, confidence, *values = row_values
     row: dict[str, Any] = {"position": position, "active": bool(active), "confidence": None}
     reasons: dict[str, str] = {}
     for name, value in zip(tables.TEXTS, values, strict=True):
@@ -323,15 +327,15 @@ def add_signals(
         f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIDE_TABLE} AS "
         f"signal ON {HAS_SIGNALS} WHERE item.rowid BETWEEN ? AND ?"
     )
-    own = f"SELECT {', '.join(map(quoted, others))} {BETWEEN}"
+    own_columns_query = f"SELECT {', '.join(map(quoted, others))} {BETWEEN}"
     for rows in batches:
         signals_by_position: dict[int, Sequence[Any]] = {}
         if names:
             for position, *values in _fetched(connection, str, signals, rows):
                 signals_by_position[position] = values
         with_signals = _with_signals(rows, names, signals_by_position)
-        stored = _fetched(connection, _text, own, rows) if others else []
-        own_columns = {name: [row[at] for row in stored] for at, name in enumerate(others)}
+        own_rows = _fetched(connection, _text, own_columns_query, rows) if others else []
+        own_columns = {name: [row[at] for row in own_rows] for at, name in enumerate(others)}
         yield Rows(with_signals.table, with_signals.faults, own_columns)
 
 
@@ -341,19 +345,23 @@ def with_retired(rows: Rows, retired: RetiredMemories) -> Rows:
     A retired memory is stored as superseded by itself. In the result its ``superseded_by`` is null.
     """
     table = rows.table
-    is_own = pc.equal(table["superseded_by"], table["memory_id"])
-    is_own = pc.fill_null(is_own, False)  # noqa: FBT003
+    is_superseded_by_itself = pc.equal(table["superseded_by"], table["memory_id"])
+    is_superseded_by_itself = pc.fill_null(is_superseded_by_itself, False)  # noqa: FBT003
     retired_at: list[Any] = [None] * len(table)
-    for place in np.flatnonzero(tables.as_numbers(is_own)).tolist():
+    for place in np.flatnonzero(tables.as_numbers(is_superseded_by_itself)).tolist():
         memory_id = table["memory_id"][place].as_py()
         position = table["position"][place].as_py()
         retirement = retired.at(position, memory_id)
         if retirement:
             retired_at[place] = retirement.retired_at
-    at = pa.array(retired_at, tables.MOMENT)
-    by = pc.if_else(at.is_valid(), pa.nulls(1, tables.TEXT)[0], table["superseded_by"])
-    table = table.set_column(table.column_names.index("superseded_by"), "superseded_by", by)
-    return Rows(table.append_column(tables.RETIRED.name, at), rows.faults, rows.others)
+    retired_column = pa.array(retired_at, tables.MOMENT)
+    superseded_by = pc.if_else(
+        retired_column.is_valid(), pa.nulls(1, tables.TEXT)[0], table["superseded_by"]
+    )
+    table = table.set_column(
+        table.column_names.index("superseded_by"), "superseded_by", superseded_by
+    )
+    return Rows(table.append_column(tables.RETIRED.name, retired_column), rows.faults, rows.others)
 
 
 def _with_signals(rows: Rows, names: Sequence[str], signals: Mapping[int, Sequence[Any]]) -> Rows:
@@ -365,10 +373,10 @@ def _with_signals(rows: Rows, names: Sequence[str], signals: Mapping[int, Sequen
         kind = tables.SIGNALS.field(name).type
         values = []
         for position in positions:
-            stored = signals[position][place] if position in signals else None
+            stored_value = signals[position][place] if position in signals else None
             value = None
-            if stored is not None:
-                value, reason = _parsed(kind, stored)
+            if stored_value is not None:
+                value, reason = _parsed(kind, stored_value)
                 if reason:
                     faults.append((position, name, f"{name} {reason}"))
             values.append(value)
@@ -420,14 +428,14 @@ _PARSERS: Final[dict[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], str
 
 def rows_of_records(records: Iterable[Record], *, with_body: bool = False) -> Iterator[Rows]:
     """Yield archived records in batches, in their order, like the scan of a store."""
-    for batch in batched(records, _RECORDS_AT_ONCE):
+    for batch in batched(records, _RECORDS_PER_BATCH):
         parsed = [(position, json.loads(record)) for position, record in batch]
         rows = _rows_of(_stored_values(position, row) for position, row in parsed)
         signals = {position: row[SIDE_TABLE][-1] for position, row in parsed if SIDE_TABLE in row}
         present = {name for row in signals.values() for name in row if row[name] is not None}
         names = [name for name in tables.SIGNALS.names if name in present]
         values = {
-            position: [_readable(row.get(name)) for name in names]
+            position: [_readable_value(row.get(name)) for name in names]
             for position, row in signals.items()
         }
         rows = _with_signals(rows, names, values)
@@ -437,8 +445,8 @@ def rows_of_records(records: Iterable[Record], *, with_body: bool = False) -> It
 def _stored_values(position: int, row: Mapping[str, Any]) -> list[Any]:
     """Return the values of :data:`_COLUMNS` of a parsed record."""
     is_active = "superseded_by" not in row
-    texts = [_exact(row.get(name)) for name in tables.TEXTS]
-    return [position, is_active, _exact(row.get("confidence")), *texts]
+    texts = [_stored_value(row.get(name)) for name in tables.TEXTS]
+    return [position, is_active, _stored_value(row.get("confidence")), *texts]
 
 
 def _without_body(rows: Rows) -> Rows:
@@ -446,7 +454,7 @@ def _without_body(rows: Rows) -> Rows:
     return Rows(rows.table.drop_columns("body"), rows.faults)
 
 
-def _exact(value: Any) -> Any:
+def _stored_value(value: Any) -> Any:
     """Return the value that SQLite had for a JSON value of a record."""
     expression, bound = bound_value(value)
     if expression == "?":
@@ -454,7 +462,7 @@ def _exact(value: Any) -> Any:
     return bytearray(bound)  # text that is not UTF-8
 
 
-def _readable(value: Any) -> Any:
+def _readable_value(value: Any) -> Any:
     """Return the value for a JSON value of a record; invalid UTF-8 is replaced."""
-    exact = _exact(value)
+    exact = _stored_value(value)
     return exact.decode(errors="replace") if isinstance(exact, bytearray) else exact

@@ -23,9 +23,9 @@ from memlab.store.archive.schema import SampleRow
 from memlab.store.selection import TriggerEffect, classify_rows, count_load_bearing, delete_rows
 from memlab.store.snapshot import open_snapshots, read_snapshot
 
-_WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
+_IS_WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
 """Condition that selects the rows of :func:`memlab.store.records.fill_positions`."""
-_LARGE: Final = 2**24
+_LARGE_FILE: Final = 2**24
 """Minimum size in bytes of a file that is read by several threads."""
 _MOST_CONNECTIONS: Final = 4
 """Maximum number of threads that read a file."""
@@ -77,10 +77,10 @@ class MemoryItems(base.Source):
             return
         path = database.store_file(self._where)
         status = database.stat_store(path)
-        scanning = 0
-        if status and status.st_size >= _LARGE:
-            scanning = min(os.cpu_count() or 1, _MOST_CONNECTIONS)
-        with open_snapshots(path, 1 + scanning) as (connection, *others):
+        extra_connections = 0
+        if status and status.st_size >= _LARGE_FILE:
+            extra_connections = min(os.cpu_count() or 1, _MOST_CONNECTIONS)
+        with open_snapshots(path, 1 + extra_connections) as (connection, *others):
             if not connection.in_transaction:  # several snapshots share one moment already
                 connection.execute("BEGIN")
             database.check_table(connection, path)
@@ -161,7 +161,8 @@ class MemoryItems(base.Source):
         others = stored.columns_of(cast("Iterable[stored.Record]", records))
         with closing(database.connect(path)) as connection, database.sqlite_errors_in_words(path):
             connection.execute(database.CREATE_TABLE)
-            for name in others:  # without a type, so that SQLite converts no value
+            for name in others:
+                # Without a type, the column keeps each value as it is.
                 connection.execute(f"ALTER TABLE memory_items ADD COLUMN {stored.quoted(name)}")
             with database.transaction(connection):
                 return _Writer(connection).insert(records)
@@ -204,11 +205,11 @@ class _Reader(readers.Reader):
         self,
         connection: sqlite3.Connection,
         retired: RetiredMemories | None = None,
-        others: Sequence[sqlite3.Connection] = (),
+        scanning: Sequence[sqlite3.Connection] = (),
     ) -> None:
         self._retired = retired or RetiredMemories()
         self._connection = connection
-        self._scanning = others or [connection]
+        self._scanning = scanning or [connection]
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         from memlab.systems.memory_items.scan import add_signals, scan_rows, with_retired
@@ -228,7 +229,7 @@ class _Reader(readers.Reader):
         if selection.foreign_keys_on_memories(self._connection):
             positions = cast("Iterable[int]", keys)
         stored.fill_positions(self._connection, "wanted", positions)
-        return selection.check_deletion(self._connection, _WANTED)
+        return selection.check_deletion(self._connection, _IS_WANTED)
 
     @cached_property
     def _layout(self) -> stored.Layout:
@@ -256,12 +257,12 @@ class _Writer(_Reader, readers.Writer):
         load_bearing = classify_rows(self._connection, self._protected)
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", expected))
         if self._replaces:
-            load_bearing -= count_load_bearing(self._connection, _WANTED)
-        delete_rows(self._connection, _WANTED, load_bearing)
+            load_bearing -= count_load_bearing(self._connection, _IS_WANTED)
+        delete_rows(self._connection, _IS_WANTED, load_bearing)
 
     def identity_sample(self, leaving: Iterable[readers.Key]) -> list[SampleRow]:
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", leaving))
-        return identity_sample_of(self._connection, _WANTED)
+        return identity_sample_of(self._connection, _IS_WANTED)
 
     def conflicts(self, records: readers.Records) -> list[str]:
         conflicts = []
@@ -300,7 +301,7 @@ class _Writer(_Reader, readers.Writer):
 
     def _fingerprint_of_others(self) -> str | None:
         """Return a fingerprint of the other rows if triggers could change them."""
-        return stored.fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
+        return stored.fingerprint_under_triggers(self._connection, f"NOT ({_IS_WANTED})")
 
     def _check_inserted(self, records: readers.Records, wanted: int) -> None:
         super()._check_inserted(records, wanted)
