@@ -111,18 +111,24 @@ Log = pd.DataFrame | str | PathLike[str] | None
 
 
 def reads_in(
-    log: Log, settings: Settings, *, call: str, source: Source | None = None
+    log: Log,
+    settings: Settings,
+    *,
+    call: str,
+    source: Source | None = None,
+    moment: datetime | None = None,
 ) -> tuple[pd.DataFrame | None, Path | None]:
     """Return the reads of the given log, else of the logs in the settings; and the log's file.
 
-    Reads of a memory of `source` under a former name get its present name.
+    Reads of a memory of `source` under a former name get its present name, or the name that it had
+    at a `moment`.
     """
     if isinstance(log, str | PathLike):
-        return _followed(read_access_log(log), source), Path(log)
+        return _followed(read_access_log(log), source, moment), Path(log)
     expect_log(log, call=call)
     if log is not None:
-        return _followed(log, source), None
-    return remembered_reads(settings, source), next(iter(settings.log), None)
+        return _followed(log, source, moment), None
+    return remembered_reads(settings, source, moment), next(iter(settings.log), None)
 
 
 def follow_names(log: pd.DataFrame, store: SourceLike) -> pd.DataFrame:
@@ -148,9 +154,13 @@ def follow_names(log: pd.DataFrame, store: SourceLike) -> pd.DataFrame:
     return _followed(log, open_source(store))
 
 
-def _followed(log: pd.DataFrame, source: Source | None) -> pd.DataFrame:
-    """Return a log with the present names of a source's memories."""
+def _followed(
+    log: pd.DataFrame, source: Source | None, moment: datetime | None = None
+) -> pd.DataFrame:
+    """Return a log with the names that a source's memories have now, or had at a moment."""
     formers = () if source is None else source.external_history.former_names()
+    if moment is not None:
+        formers = [former for former in formers if former.until <= moment]
     if not formers:
         return log
     by_name: dict[str, list[FormerName]] = {}
@@ -183,15 +193,18 @@ def log_option(
     return ("--log", str(file or "LOG"))
 
 
-def remembered_reads(settings: Settings, source: Source | None = None) -> pd.DataFrame | None:
+def remembered_reads(
+    settings: Settings, source: Source | None = None, moment: datetime | None = None
+) -> pd.DataFrame | None:
     """Return the reads of every access log in a store's settings; None without one.
 
-    Reads of a memory of `source` under a former name get its present name.
+    Reads of a memory of `source` under a former name get its present name, or the name that it had
+    at a `moment`.
     """
     if not settings.log:
         return None
     try:
-        return _followed(_reads_of(settings.log), source)
+        return _followed(_reads_of(settings.log), source, moment)
     except MemlabError as error:
         raise settings.error("log", f"{error}; or take the log out of the settings") from error
 

@@ -13,6 +13,7 @@ import pandas as pd
 from memlab import columns as c
 from memlab.arguments import expect, refusal
 from memlab.clock import moment_or_now, now_utc
+from memlab.errors import ChangedWhileReadError
 from memlab.evidence.past import (
     Deletion,
     LoadedHistory,
@@ -28,16 +29,21 @@ from memlab.evidence.references import references_and_counts
 from memlab.frame.labelling import short_name
 from memlab.frame.loading import expect_log, expect_memories, expect_references, load
 from memlab.settings import NO_SETTINGS
-from memlab.sources.base import Source
+from memlab.sources.base import Source, file_states
+from memlab.sources.capabilities import NO_HISTORY
 from memlab.sources.opening import open_source, settings_of
+from memlab.store.snapshot import FileStates
 from memlab.text import counted
 
 
 class StoreHistory(LoadedHistory):
     """A snapshot of a store's rows, and the stages that are derived from it.
 
-    Each stage is computed when it is first needed, once, and from the same rows: a memory that is
-    deleted after they were read counts as present, and one that is written later is left out. Every
+    Each stage is computed when it is first needed, once, and speaks of the moment at which the rows
+    were read. If the store changes later, a memory that was deleted since counts as present, one
+    that was written since is left out, and a file that was renamed since keeps its name. Where this
+    cannot be told, the stage raises ChangedWhileReadError: the texts of memories that were written,
+    edited or deleted since, and a memory that was deleted at that moment and has come back. Every
     function that takes a store or a frame takes a history as well, so that several questions about
     one store cost one load and speak of one moment.
 
@@ -214,7 +220,13 @@ class StoreHistory(LoadedHistory):
 
     @cached_property
     def _reads(self) -> tuple[pd.DataFrame | None, Path | None]:
-        return reads_in(self._given_log, self.settings, call=self._call, source=self.source)
+        return reads_in(
+            self._given_log,
+            self.settings,
+            call=self._call,
+            source=self.source,
+            moment=self._snapshot.moment,
+        )
 
     @property
     def log(self) -> pd.DataFrame | None:
@@ -277,15 +289,30 @@ class StoreHistory(LoadedHistory):
         return self
 
     def with_body(self) -> "StoreHistory":
-        """Return the history with texts: itself if it has them, else one that is read anew.
+        """Return the history with texts, which are read now; itself if it has them.
 
-        A history of a frame without texts is returned unchanged.
+        It shares the log and the references of this one. A history of a frame without texts is
+        returned unchanged.
+
+        Raises
+        ------
+        ChangedWhileReadError
+            If the memories have changed since the rows of this history were read.
         """
         if self.source is None or self._snapshot.has_body:
             return self
-        history = self._changed(None, only_log=self.only_log, now=self.now)
-        history._snapshot = _Snapshot(self.source, with_body=True)
+        history = copy(self)
+        vars(history).pop("past", None)
+        history._snapshot = self._snapshot.with_body()
         return history
+
+    def has_changed(self) -> bool:
+        """Return whether the store's memories have changed since the rows were read.
+
+        False for a history whose rows were not read yet, and for that of a frame. Reading a memory
+        is no change.
+        """
+        return self._snapshot.has_changed()
 
     def by_folder(self, folder: Path | None = None) -> "StoreHistory":
         """Return a copy in which store and log are named relative to a folder.
@@ -347,13 +374,21 @@ class _Snapshot:
         self.source = source
         self._frame = frame
         self._with_body = with_body
-        self._read_at: datetime | None = None
-        """When the rows were read, if the deletions were not read right after them."""
+        self._read_at = now_utc()
+        """When the rows were read."""
+        self._files: FileStates | None = None
+        """The states of the store's files when the rows were read."""
 
     @property
     def has_body(self) -> bool:
         """Whether the rows have texts."""
         return self._with_body if self._frame is None else c.BODY in self._frame
+
+    @property
+    def moment(self) -> datetime | None:
+        """When the rows were read; None if they were not read yet, and for a frame."""
+        is_read = self._frame is None and "rows" in vars(self)
+        return self._read_at if is_read else None
 
     @cached_property
     def rows(self) -> pd.DataFrame:
@@ -361,11 +396,29 @@ class _Snapshot:
         if self._frame is not None:
             frame = self._frame
             return frame[frame[c.DELETED_AT].isna()] if c.DELETED_AT in frame else frame
-        if self.source is None:
-            raise ValueError("a snapshot needs a source or a frame")
-        rows = load(self.source, with_body=self._with_body)
+        source = self._store
+        self._files = file_states(source)
+        rows = load(source, with_body=self._with_body)
         self._read_at = now_utc()
         return rows
+
+    def with_body(self) -> "_Snapshot":
+        """Return a snapshot of the same moment with texts, which are read now.
+
+        Raise ChangedWhileReadError if the memories have changed since.
+        """
+        snapshot = _Snapshot(self._store, with_body=True)
+        if "rows" in vars(self):
+            if self._is_changed(snapshot.rows):
+                raise self._changed("and the texts of then are not known")
+            snapshot._read_at = self._read_at
+        return snapshot
+
+    def has_changed(self) -> bool:
+        """Return whether the memories have changed since the rows were read."""
+        if self._frame is not None or "rows" not in vars(self):
+            return False
+        return self._is_changed(None)
 
     def past(self, log: pd.DataFrame | None) -> pd.DataFrame:
         """Return present and deleted memories in the order of writing.
@@ -376,24 +429,72 @@ class _Snapshot:
         """
         if self._frame is not None:
             return self._frame
-        if self.source is None:
-            raise ValueError("a snapshot needs a source or a frame")
-        deletions = self._deletions
+        deletions, is_later = self._deletions
         past = past_of(self.rows, deletions, log)
-        if self._read_at is None:
+        if not is_later:
             return past
-        is_later = (past[c.DELETED_AT] > self._read_at) & (past[c.CREATED_AT] > self._read_at)
-        return past[~is_later].reset_index(drop=True)
+        is_newer = (past[c.DELETED_AT] > self._read_at) & (past[c.CREATED_AT] > self._read_at)
+        return past[~is_newer].reset_index(drop=True)
 
     @cached_property
-    def _deletions(self) -> list[Deletion]:
-        """The deletions, which are read after the rows."""
+    def _deletions(self) -> tuple[list[Deletion], bool]:
+        """The deletions, and whether they are read some time after the rows."""
+        source = self._store
+        is_later = "rows" in vars(self)
+        if is_later:
+            self._check_none_returned()
+        else:
+            self.rows  # noqa: B018 - read first
+        return deletions_of(source, with_body=self._with_body), is_later
+
+    def _check_none_returned(self) -> None:
+        """Raise ChangedWhileReadError if a memory came back since the rows were read.
+
+        git has an older version of such a memory, and no longer counts it as deleted; memlab's
+        archive does. A memory that was renamed since is another case.
+        """
+        history = self._store.external_history
+        if history is NO_HISTORY or not self._is_touched():
+            return
+        known = {*self.rows[c.MEMORY_ID]}
+        for former in history.former_names():
+            if former.until > self._read_at:
+                known.add(former.memory_id)
+        new = [name for name in load(self._store)[c.MEMORY_ID] if name not in known]
+        for name, versions in history.text_versions(new):
+            if versions and versions[0].at <= self._read_at:
+                raise self._changed(f"and {name} has come back")
+
+    @property
+    def _store(self) -> Source:
         if self.source is None:
-            return []
-        if "rows" not in vars(self):
-            self.rows  # noqa: B018 - read first, and together with the deletions
-            self._read_at = None
-        return deletions_of(self.source, with_body=self._with_body)
+            raise ValueError("a snapshot needs a source or a frame")
+        return self.source
+
+    def _is_touched(self) -> bool:
+        """Return whether the files are not known to be unchanged since the rows were read."""
+        return self._files is None or self._files != file_states(self._store)
+
+    def _is_changed(self, again: pd.DataFrame | None) -> bool:
+        """Return whether the memories have changed, as rows that were read `again` show.
+
+        The rows are read now if they are not given. Signals that use changes are not compared.
+        """
+        if not self._is_touched():
+            return False
+        if again is None:
+            again = load(self._store)
+        left_out = [c.BODY, *c.SIGNAL_DTYPES]
+        before = self.rows.drop(columns=left_out, errors="ignore")
+        return not before.equals(again.drop(columns=left_out, errors="ignore"))
+
+    def _changed(self, what: str) -> ChangedWhileReadError:
+        """Return the error for a stage that cannot speak of the moment of the rows."""
+        return ChangedWhileReadError(
+            f"{self._store.name} has changed since its memories were read at "
+            f"{self._read_at:%H:%M:%S} UTC, {what}: run the command again, or make a new "
+            "memlab.StoreHistory"
+        )
 
     def lost_by_filter(self) -> tuple[str, ...]:
         """Return sentences on memories that a given frame lacks."""

@@ -112,8 +112,6 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     history = StoreHistory.of(frame, log, call=call, with_body=with_body).with_past()
     source = history.source
     past = history.past
-    if references is None:
-        references = history.references
     searched = bool(past.attrs.get(col.RECALLED))
     retires = (source is None or source.retirement is not None) and not searched
     rules = list[Rule]()
@@ -121,7 +119,10 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         finds_duplicates = find_spec("scipy") is not None
         rules = rules_for(memories=len(past), retires=retires, finds_duplicates=finds_duplicates)
         if ODEK in rules:
-            past = history.with_body().past
+            history = history.with_body()
+            past = history.past
+    if references is None:
+        references = history.references
     if every is None:
         applications = APPLICATIONS_BY_DEFAULT if own_policies is None else APPLICATIONS
         every = max(1, ceil(len(past) / applications))

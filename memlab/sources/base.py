@@ -53,7 +53,7 @@ from memlab.store.archive.location import (
 from memlab.store.archive.retired import RetiredMemories, retired_in
 from memlab.store.database import check_wal
 from memlab.store.records import batched, check_canonical, encoded, without_place
-from memlab.store.snapshot import retry_if_changed
+from memlab.store.snapshot import FileStates, retry_if_changed, states_of
 from memlab.text import DisplayMixin, TextPage
 
 Result = TypeVar("Result")
@@ -590,6 +590,20 @@ def read_consistent(source: Source, look: Callable[[Reader], Result]) -> Result:
             return look(reader)
 
     return retry_if_changed(read)
+
+
+def file_states(source: Source) -> FileStates | None:
+    """Return the states of a store's files; None for a server, and for a store in memory.
+
+    If they are unchanged, so are the memories. If they have changed, the memories may be the same: a
+    file may have been touched, or only the use of a memory was recorded.
+    """
+    if source.name == ":memory:":
+        return None
+    try:
+        return states_of(source.files()) or None
+    except (OSError, errors.StoreError):
+        return None
 
 
 def has_past(source: Source) -> bool:

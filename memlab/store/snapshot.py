@@ -19,8 +19,8 @@ from memlab.text import refused
 Result = TypeVar("Result")
 FileState = tuple[int, int, int]
 """Time of change in nanoseconds, size in bytes, and inode of a file; zeros if there is none."""
-FileStates = dict[str, FileState]
-"""States of a store file and of its side files, by suffix."""
+FileStates = dict[Path, FileState]
+"""States of files by path."""
 
 _ATTEMPTS: Final = 5
 """Maximum number of attempts to read a store that changes."""
@@ -65,10 +65,10 @@ def open_snapshots(path: Path, most: int) -> Iterator[list[sqlite3.Connection]]:
                 connections = [opened.enter_context(connection) for connection in opening]
                 yield connections if most == 1 else _begin_reading_together(connections)
         except Exception as error:  # a file that is being rewritten can cause any error
-            if before == _states_of(file, before):
+            if before == states_of(before):
                 raise
             raise changed_error from error
-        if before != _states_of(file, before):
+        if before != states_of(before):
             raise changed_error
 
 
@@ -163,15 +163,15 @@ def _uri_for_reading(file: Path, stack: ExitStack) -> tuple[str, FileStates]:
     """
     database.check_side_files(file)
     locking_uri = f"{file.as_uri()}?mode=ro"
-    wal, shm, _ = (_side_file(file, suffix) for suffix in database.SIDE_FILES)
+    wal, shm, journal = (_side_file(file, suffix) for suffix in database.SIDE_FILES)
     in_use = wal.exists() and shm.exists()
     if _needs_recovery(file, locking_uri, in_use=in_use):
-        before = _states_of(file, ("", *database.SIDE_FILES))
+        before = states_of([file, wal, shm, journal])
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         return _recovered_copy(file, Path(folder)), before
     if in_use or not _is_wal(file):
         return locking_uri, {}
-    before = _states_of(file, ("",))
+    before = states_of([file])
     return f"{locking_uri}&immutable=1", before
 
 
@@ -225,12 +225,12 @@ def _side_file(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _states_of(file: Path, suffixes: Iterable[str]) -> FileStates:
-    """Return the states of a store file or its side files, after the clock's next tick.
+def states_of(files: Iterable[Path]) -> FileStates:
+    """Return the states of files, after the clock's next tick.
 
     A file that is changed from then on has another time of change.
     """
-    states = {suffix: _state_of(_side_file(file, suffix)) for suffix in suffixes}
+    states = {file: _state_of(file) for file in files}
     times = [modified for modified, _, _ in states.values()]
     wait_for_clock_tick(max(times, default=0))
     return states

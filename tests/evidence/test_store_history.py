@@ -4,7 +4,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import memlab
 from memlab import KeepRecent, StoreHistory, compaction
 from memlab import columns as c
 from memlab.cli import main
-from memlab.errors import WrongArgumentError
+from memlab.errors import ChangedWhileReadError, WrongArgumentError
 from memlab.evidence import store_history
+from memlab.lifecycle import LifecycleStore
+from tests.support.repositories import Repository
 
 LOOKED_UP = memlab.store_path("looked_up")
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
@@ -164,3 +166,115 @@ def test_lost_refuses_the_history_of_a_frame() -> None:
     history = StoreHistory.from_frame(memlab.load(LOOKED_UP))
     with pytest.raises(WrongArgumentError, match=r"memlab\.lost takes as source a store"):
         memlab.lost(history)
+
+
+# A store that changes after its rows were read
+
+
+def write_now(store: Path, statement: str) -> None:
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+CHANGES = {
+    "deleted": "DELETE FROM memory_items WHERE rowid = 400",
+    "edited": "UPDATE memory_items SET body = body || '!' WHERE rowid = 400",
+    "superseded": "UPDATE memory_items SET superseded_by = 'x' WHERE rowid = 400",
+}
+
+
+@pytest.mark.parametrize("statement", CHANGES.values(), ids=CHANGES)
+def test_texts_of_another_moment_are_refused(store: Path, statement: str) -> None:
+    history = StoreHistory(store)
+    before = history.rows
+    write_now(store, statement)
+    assert history.has_changed()
+    with pytest.raises(ChangedWhileReadError, match="has changed since its memories were read"):
+        history.with_body()
+    assert history.rows is before
+
+
+def test_texts_are_read_if_only_the_files_were_touched(store: Path) -> None:
+    history = StoreHistory(store)
+    before = history.rows
+    write_now(store, "CREATE TABLE another (x)")
+    assert not history.has_changed()
+    pd.testing.assert_frame_equal(history.with_body().rows.drop(columns=c.BODY), before)
+
+
+def test_use_of_a_memory_is_no_change(store: Path) -> None:
+    history = StoreHistory(store)
+    assert len(history.rows) == 480
+    with LifecycleStore(store) as agent:
+        agent.touch(["episodic-merged-102"])
+    assert StoreHistory(store).rows[c.ACCESS_COUNT].sum() == 1
+    assert not history.has_changed()
+    assert c.BODY in history.with_body().rows
+
+
+def test_nothing_has_changed_before_the_rows_are_read(store: Path) -> None:
+    history = StoreHistory(store)
+    write_now(store, CHANGES["deleted"])
+    assert not history.has_changed()
+    assert len(history.with_body().rows) == 479
+
+
+def test_a_history_with_texts_shares_the_references(loads: list[str]) -> None:
+    history = StoreHistory(LOOKED_UP, READS).with_references()
+    with_texts = history.with_body()
+    assert with_texts.references is history.references
+    assert c.BODY in with_texts.past
+    assert loads == ["load", "deletions_of", "references_and_counts", "load", "deletions_of"]
+
+
+def test_a_memory_that_is_restored_later_stays_deleted(store: Path) -> None:
+    receipt = memlab.apply(memlab.plan(store, policy=KeepRecent(400)))
+    history = StoreHistory(store)
+    present = len(history.rows)
+    memlab.restore(receipt)
+    assert len(history.past) == 480
+    assert history.past[c.DELETED_AT].isna().sum() == present
+    assert StoreHistory(store).past[c.DELETED_AT].isna().all()
+
+
+def test_a_memory_that_is_written_later_is_left_out(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "project/.serena/memories", root=tmp_path / "project")
+    (repository.folder / "a.md").write_text("One.\n")
+    repository.commit(0)
+    history = StoreHistory(repository.folder)
+    assert len(history.rows) == 1
+    (repository.folder / "b.md").write_text("Two.\n")
+    assert history.has_changed()
+    assert history.past[c.MEMORY_ID].tolist() == ["a.md"]
+
+
+def test_a_file_that_comes_back_later_is_told(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "project/.serena/memories", root=tmp_path / "project")
+    for name in ("a.md", "b.md"):
+        (repository.folder / name).write_text(f"{name}\n")
+    repository.commit(0)
+    (repository.folder / "a.md").unlink()
+    repository.commit(1)
+    history = StoreHistory(repository.folder)
+    assert history.rows[c.MEMORY_ID].tolist() == ["b.md"]
+    repository.git("checkout", "HEAD^", "--", ".serena/memories/a.md")
+    with pytest.raises(ChangedWhileReadError, match=r"a\.md has come back"):
+        history.with_past()
+    assert StoreHistory(repository.folder).past[c.DELETED_AT].isna().all()
+
+
+def test_a_file_that_is_renamed_later_keeps_its_name(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "project/.serena/memories", root=tmp_path / "project")
+    (repository.folder / "a.md").write_text("One.\n")
+    repository.commit(0)
+    log = tmp_path / "reads.jsonl"
+    log.write_text('{"memory_id": "a.md", "at": "2026-01-02T00:00:00Z"}\n')
+    history = StoreHistory(repository.folder, log)
+    assert history.rows[c.MEMORY_ID].tolist() == ["a.md"]
+    (repository.folder / "a.md").rename(repository.folder / "b.md")
+    repository.git("add", "-A")
+    repository.git("commit", "-q", "-m", "c", at=datetime.now(UTC) + timedelta(seconds=2))
+    assert history.references[c.TARGET_ID].tolist() == ["a.md"]
+    afresh = StoreHistory(repository.folder, log).references
+    assert afresh[c.TARGET_ID].tolist() == ["b.md"]

@@ -173,7 +173,7 @@ def test_a_busy_store_is_not_mistaken(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "sqlite_vec.db"
     moments = count()
     database(MEMORIES)(path)
-    monkeypatch.setattr("memlab.store.snapshot._states_of", lambda *asked: next(moments))
+    monkeypatch.setattr("memlab.store.snapshot.states_of", lambda *asked: next(moments))
     with pytest.raises(ChangedWhileReadError, match="sqlite_vec"):
         open_source(str(path))
     ((store,), *_) = find_below([tmp_path])
