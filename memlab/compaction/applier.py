@@ -19,6 +19,7 @@ from memlab.compaction.index_plans import IndexPlan, IndexReceipt
 from memlab.compaction.merging import copy_into_other, taking_back
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.store_change import (
+    LinkingChange,
     PlannedChange,
     changes_in_words,
     explain_unrecorded,
@@ -31,7 +32,7 @@ from memlab.compaction.wire import some_of
 from memlab.sources.base import Facts, Source
 from memlab.sources.capabilities import require, superseding_id
 from memlab.sources.opening import SourceLike, open_source, system_named
-from memlab.sources.readers import Key, Reader, StepCallback, Writer, no_progress
+from memlab.sources.readers import Key, LinkChange, Reader, StepCallback, Writer, no_progress
 from memlab.store.archive.index_versions import note_index_versions
 from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
 from memlab.store.archive.schema import Apply, Archived
@@ -146,7 +147,8 @@ def apply(
 
     def carry_out() -> Receipt:
         with taking_back(plan, source), archive.changing(opened_for(plan, source)) as both:
-            change = PlannedChange(
+            kind: type[PlannedChange] = LinkingChange if plan.links else PlannedChange
+            change = kind(
                 source=source,
                 writer=both.writer,
                 archive=both.archive,
@@ -269,8 +271,9 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         if plan.moves:
             # The archive records these before the store changes.
             _record_moves(change, links)
-        if links:
-            writer.supersede(links, planned=_planned_entries(plan, links))
+        if isinstance(change, LinkingChange):
+            planned = _planned_entries(plan, links)
+            change.writer.supersede(LinkChange(links, planned=planned))
         else:
             expected = {memory.key: memory.fingerprint for memory in leaving}
             if plan.merges:

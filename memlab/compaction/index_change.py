@@ -11,7 +11,7 @@ from memlab.compaction.store_change import StoreChange, explain_unrecorded, inde
 from memlab.sources.base import Source
 from memlab.sources.capabilities import IndexMending, require
 from memlab.sources.opening import SourceLike, open_source
-from memlab.sources.readers import StepCallback, Writer, no_progress
+from memlab.sources.readers import IndexWriter, StepCallback, no_progress
 from memlab.store.archive.index_versions import (
     IndexVersion,
     digest_of,
@@ -23,6 +23,13 @@ from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import MENDS, Apply, Entry, PlanText
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import command
+
+
+@dataclass(frozen=True)
+class IndexChange(StoreChange):
+    """Context of a change of an index."""
+
+    writer: IndexWriter
 
 
 def apply_index_plan(
@@ -37,14 +44,14 @@ def apply_index_plan(
     The parameters and the errors are those of :func:`memlab.apply`.
     """
     source = open_source(plan.store if store is None else store)
-    _mending_of(source)  # raises an error if memlab never changes this index
+    mending = _mending_of(source)
     moment = moment_or_now(now, call="memlab.apply")
     if plan.is_empty:
         return receipt_of_index(plan, None, moment)
 
     def carry_out() -> IndexReceipt:
-        with source.archive.changing(source.changing()) as both:
-            change = StoreChange(
+        with source.archive.changing(mending.changing()) as both:
+            change = IndexChange(
                 source=source, writer=both.writer, archive=both.archive, now=moment, watch=watch
             )
             watch("locked")
@@ -62,7 +69,7 @@ def _mending_of(source: Source) -> IndexMending:
     return mending
 
 
-def _apply_locked(change: StoreChange, plan: IndexPlan) -> None:
+def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
     """Apply a plan while the lock of its folder is held."""
     archive = change.archive
     archive.check_entries()
@@ -166,7 +173,7 @@ def restore_index(
         )
 
     def carry_out() -> IndexRestored:
-        with source.changing() as writer:
+        with mending.changing() as writer:
             watch("locked")
             restored = _restore_locked(writer, mending, plan, earlier)
             watch("verified")
@@ -183,7 +190,7 @@ def restore_index(
 
 
 def _restore_locked(
-    writer: Writer, mending: IndexMending, plan: IndexPlan, earlier: IndexVersion
+    writer: IndexWriter, mending: IndexMending, plan: IndexPlan, earlier: IndexVersion
 ) -> IndexRestored:
     """Restore the earlier index while the lock of its folder is held."""
     now = writer.index_now().data

@@ -25,10 +25,10 @@ from memlab.compaction.merging import (
 )
 from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.store_change import (
-    PlannedChange,
+    LinkingChange,
     StoreChange,
     explain_unrecorded,
-    opened_for,
+    opened_to_supersede,
     plan_in,
 )
 from memlab.compaction.wire import entries_left_in_words, some_of
@@ -38,7 +38,15 @@ from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Source
 from memlab.sources.capabilities import check_deletable
 from memlab.sources.opening import SourceLike
-from memlab.sources.readers import Key, KeyedRecords, StepCallback, Writer, no_progress
+from memlab.sources.readers import (
+    Key,
+    KeyedRecords,
+    LinkChange,
+    StepCallback,
+    SupersedingWriter,
+    Writer,
+    no_progress,
+)
 from memlab.store.archive.index_versions import index_versions_in
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.retired import forget_retired
@@ -254,9 +262,9 @@ class _Request(NamedTuple):
             source=self.source, writer=writer, archive=self.archive, now=self.now, watch=self.watch
         )
 
-    def planned_change(self, writer: Writer, plan: Plan) -> PlannedChange:
-        """Return the context of undoing a plan in the open store."""
-        return PlannedChange(
+    def linking_change(self, writer: SupersedingWriter, plan: Plan) -> LinkingChange:
+        """Return the context of undoing a plan that superseded, retired or returned memories."""
+        return LinkingChange(
             source=self.source,
             writer=writer,
             archive=self.archive,
@@ -352,13 +360,13 @@ def _undo_links(request: _Request, entry: Entry, into: str | Path | None) -> Res
             "without one"
         )
     watch = request.watch
-    with opened_for(plan, request.source) as writer:
+    with opened_to_supersede(plan, request.source) as writer:
         watch("locked")
-        links = _links_before(request, request.planned_change(writer, plan))
+        links = _links_before(request, request.linking_change(writer, plan))
         entries = {entry.key: entry.said for entry in plan.entries if entry.key in links}
         if len(links) == len(plan.links):
             writer.index_before = index_versions_in(request.archive, plan.digest)
-        count = writer.supersede(links, entries) if links else 0
+        count = writer.supersede(LinkChange(links, before=entries)) if links else 0
         watch("verified")
     if plan.moves:
         # The store changes first: from then on no memory in it is retired by this plan.
@@ -430,7 +438,7 @@ def _replaced(request: _Request, entry: Entry) -> dict[Key, bytes]:
     return replaced
 
 
-def _links_before(request: _Request, change: PlannedChange) -> dict[Key, str | None]:
+def _links_before(request: _Request, change: LinkingChange) -> dict[Key, str | None]:
     """Return by key the links to set so that a plan is undone, for the requested ids.
 
     A link is the id of the memory that supersedes, or None for a memory that is loaded. Memories
@@ -467,7 +475,7 @@ def _links_before(request: _Request, change: PlannedChange) -> dict[Key, str | N
     return links
 
 
-def _retired_before(change: PlannedChange) -> dict[Key, str]:
+def _retired_before(change: LinkingChange) -> dict[Key, str]:
     """Return by key the ids of memories that a plan returned and that may be retired again.
 
     A memory that is load-bearing by now stays loaded and is left out.

@@ -16,7 +16,7 @@ from memlab.compaction.index_plans import IndexPlan
 from memlab.compaction.plans import Plan, Receipt
 from memlab.sources.base import Source
 from memlab.sources.capabilities import check_deletable, require, superseding_id
-from memlab.sources.readers import Key, Reader, StepCallback, Writer
+from memlab.sources.readers import Key, Reader, StepCallback, SupersedingWriter, Writer
 from memlab.store.archive.index_versions import digest_of
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Entry
@@ -120,14 +120,25 @@ class PlannedChange(StoreChange):
         return True
 
 
+@dataclass(frozen=True)
+class LinkingChange(PlannedChange):
+    """Context of applying or undoing a plan that supersedes, retires or returns memories."""
+
+    writer: SupersedingWriter
+
+
 def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
     """Open a store for the changes that a plan makes to it."""
+    if plan.links:
+        return opened_to_supersede(plan, source)
     check_deletable(source)
-    if plan.supersedes:
-        return require(source, "supersession").changing()
-    if plan.moves:
-        return require(source, "retirement").changing()
     return source.changing()
+
+
+def opened_to_supersede(plan: Plan, source: Source) -> AbstractContextManager[SupersedingWriter]:
+    """Open a store for a plan that supersedes, retires or returns memories."""
+    check_deletable(source)
+    return require(source, "supersession" if plan.supersedes else "retirement").changing()
 
 
 def plan_in(archive: OpenArchive, entry: Entry) -> Plan:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, Literal, NamedTuple, Protocol, overload
 
 from memlab import errors
-from memlab.sources.readers import Key, Rows, Writer
+from memlab.sources.readers import IndexWriter, Key, Rows, SupersedingWriter
 
 TODAY: Final = "as it stands"
 """Name of the order that the index has now."""
@@ -290,8 +290,8 @@ class Supersession(ABC):
     """
 
     @abstractmethod
-    def changing(self) -> AbstractContextManager[Writer]:
-        """Open the source like :meth:`Source.changing`, for :meth:`Writer.supersede`."""
+    def changing(self) -> AbstractContextManager[SupersedingWriter]:
+        """Open the source like :meth:`Source.changing`, for superseding and retiring."""
 
     @abstractmethod
     def superseded_by(self, record: bytes) -> str | None:
@@ -362,6 +362,10 @@ class IndexMending(ABC):
         reorder : bool
             Whether to move lines so that what is read most is loaded.
         """
+
+    @abstractmethod
+    def changing(self) -> AbstractContextManager[IndexWriter]:
+        """Open the source like :meth:`Source.changing`, for a change of its index."""
 
     @abstractmethod
     def content(self) -> bytes | None:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab import errors
 from memlab.store.archive.index_versions import IndexVersion
@@ -50,8 +50,25 @@ def keys_of(records: Records) -> Sequence[Key]:
 Others = Mapping[str, Sequence[object]]
 """Additional columns by name."""
 
-Links = Mapping[Key, str | None]
-"""Id of the memory that supersedes each memory; None for a memory that is not superseded."""
+
+class LinkChange(NamedTuple):
+    """A change of which memories supersede others. A memory that supersedes itself is retired.
+
+    Attributes
+    ----------
+    superseded_by : mapping of Key to str or None
+        The id of the superseding memory, by the key of the superseded one; None to clear it.
+    planned : mapping of Key to str, optional
+        The :meth:`Supersession.index_entries_of` each memory when the plan that is applied was
+        made.
+    before : mapping of Key to str, optional
+        The same of the plan that is undone.
+    """
+
+    superseded_by: Mapping[Key, str | None]
+    planned: Mapping[Key, str] | None = None
+    before: Mapping[Key, str] | None = None
+
 
 Fault = tuple[int, str, str]
 """An unreadable value: the position of its memory, its column, and the reason."""
@@ -196,29 +213,6 @@ class Writer(Reader):
         """Return the index files that the change replaced, as they were before."""
         return []
 
-    def index_now(self) -> IndexVersion:
-        """Return the index as it is, for a source that can mend it; see :class:`IndexMending`."""
-        raise NotImplementedError
-
-    def rewrite_index(self, data: bytes | None, *, digest: str, written: int | None = None) -> None:
-        """Replace the index, or remove its file.
-
-        Parameters
-        ----------
-        data : bytes or None
-            The new content; None to remove the file.
-        digest : str
-            The digest of the current content; empty for no file.
-        written : int, optional
-            Its time of last modification, in nanoseconds. The current time by default.
-
-        Raises
-        ------
-        StalePlanError
-            If the current index has another digest.
-        """
-        raise NotImplementedError
-
     def delete(self, expected: Mapping[Key, str], *, watch: StepCallback = no_progress) -> int:
         """Delete memories and their dependent rows, and verify the deletion.
 
@@ -310,38 +304,6 @@ class Writer(Reader):
         """Delete the parts that records of :meth:`as_put_back` restored, and nothing else."""
         return self.delete(expected)
 
-    def unlisted(self, kept: Mapping[Key, str]) -> list[Key]:  # noqa: ARG002
-        """Return the memories whose index entry differs from `kept`, retired ones included."""
-        return []
-
-    def supersede(
-        self,
-        links: Links,
-        kept: Mapping[Key, str] | None = None,
-        *,
-        planned: Mapping[Key, str] | None = None,
-    ) -> int:
-        """Set or clear the superseding memory of memories, see :class:`Supersession`.
-
-        A memory that supersedes itself is retired.
-
-        Parameters
-        ----------
-        links : mapping of Key to str or None
-            The id of the superseding memory by key; None to clear it.
-        kept : mapping of Key to str, optional
-            The :meth:`Supersession.index_entries_of` each memory when the plan that is undone was
-            made.
-        planned : mapping of Key to str, optional
-            The same of the plan that is applied.
-
-        Returns
-        -------
-        int
-            The number of changed memories.
-        """
-        raise NotImplementedError
-
     def comparable_record(self, record: bytes) -> bytes:
         """Return the part of a record that must be unchanged since planning.
 
@@ -405,3 +367,42 @@ class Writer(Reader):
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Return whether a restored memory matches its archived record."""
         return there == record
+
+
+class SupersedingWriter(Writer):
+    """A source that is open for superseding or retiring memories; see :class:`Supersession`."""
+
+    @abstractmethod
+    def supersede(self, change: LinkChange) -> int:
+        """Set or clear the superseding memory of memories, and return their number."""
+
+    def unlisted(self, before: Mapping[Key, str]) -> list[Key]:  # noqa: ARG002
+        """Return the memories whose index entries are not as `before`; see :class:`LinkChange`."""
+        return []
+
+
+class IndexWriter(Writer):
+    """A source that is open for a change of its index; see :class:`IndexMending`."""
+
+    @abstractmethod
+    def index_now(self) -> IndexVersion:
+        """Return the index as it is."""
+
+    @abstractmethod
+    def rewrite_index(self, data: bytes | None, *, digest: str, written: int | None = None) -> None:
+        """Replace the index, or remove its file.
+
+        Parameters
+        ----------
+        data : bytes or None
+            The new content; None to remove the file.
+        digest : str
+            The digest of the current content; empty for no file.
+        written : int, optional
+            Its time of last modification, in nanoseconds. The current time by default.
+
+        Raises
+        ------
+        StalePlanError
+            If the current index has another digest.
+        """

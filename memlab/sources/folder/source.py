@@ -343,7 +343,7 @@ class FolderSource(base.FileSource, Index):
         self.check_place(memory)
 
 
-class FolderWriter(base.WholeReader, readers.Writer):
+class FolderWriter(base.WholeReader, readers.IndexWriter):
     """Writer of a folder that is locked."""
 
     likely_cause = "somebody else who writes to the folder"

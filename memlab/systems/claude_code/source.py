@@ -40,7 +40,7 @@ from memlab.sources.folder.history import FolderHistory
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, FolderWriter, Found, memory_in, record_of
 from memlab.sources.opening import find_below
-from memlab.sources.readers import Key, Links, Writer
+from memlab.sources.readers import IndexWriter, Key, LinkChange, SupersedingWriter
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.store.archive.index_versions import IndexVersion, digest_of
@@ -181,6 +181,13 @@ class MemoryMdMending(IndexMending):
             if is_index_lost(len(unlisted & named.keys()), listed) and _is_utf8(version.data):
                 return Committed(version.data, f"{version.commit[:12]} of {version.at:%Y-%m-%d}")
         return None
+
+    @contextmanager
+    def changing(self) -> Iterator[IndexWriter]:
+        """Open the folder for a change of ``MEMORY.md``, which is undone if the block raises."""
+        self.source.check_there()
+        with changed_folder(self.source.path, self.source) as change:
+            yield FolderWriter(self.source, change)
 
     def content(self) -> bytes | None:
         """Return the content of ``MEMORY.md``; None if there is no file."""
@@ -573,7 +580,7 @@ class LineRetirement(Supersession):
         self.source = source
 
     @contextmanager
-    def changing(self) -> Iterator[Writer]:
+    def changing(self) -> Iterator[SupersedingWriter]:
         """Open the folder for retiring: index lines move to ``RETIRED.md`` and back."""
         with changed_folder(self.source.path, self.source) as change:
             yield RetiringWriter(self.source, change)
@@ -737,43 +744,26 @@ KEPT: Final = fields({name: list_of(indexes.ENTRY) for name in ("said", "retired
 """Shape of the entries of a memory in a plan: in the index, in ``RETIRED.md``, and the pointer."""
 
 
-class RetiringWriter(FolderWriter):
+class RetiringWriter(FolderWriter, SupersedingWriter):
     """Writer of a locked folder that retires memories and returns them."""
 
     source: ClaudeCode
     _retired_before: IndexVersion | None = None
     """``RETIRED.md`` before the change; None if no memory was retired or returned."""
 
-    def supersede(
-        self,
-        links: Links,
-        kept: Mapping[Key, str] | None = None,
-        *,
-        planned: Mapping[Key, str] | None = None,
-    ) -> int:
+    def supersede(self, change: LinkChange) -> int:
         """Move the index lines of memories to ``RETIRED.md``, or back.
 
-        Parameters
-        ----------
-        links : mapping
-            By key: None for a memory that returns, another value for one that retires.
-        kept : mapping of str, optional
-            By key: the entries as JSON before the plan. Lines return to exactly these places. A
-            line that was edited since keeps its edited text.
-        planned : mapping of str, optional
-            By key: the entries as JSON at planning time.
-
-        Returns
-        -------
-        int
-            The number of memories moved.
+        A memory that is superseded by none returns, every other one retires. When a plan is undone,
+        lines return to exactly the places that they had before it. A line that was edited since
+        keeps its edited text.
 
         Raises
         ------
         StoreError
             If ``RETIRED.md`` is a link or no ordinary file.
         StalePlanError
-            If the entries of a memory in `planned` have changed.
+            If the entries of a planned memory have changed.
         CompactionError
             If the lines could not be moved.
         """
@@ -783,9 +773,10 @@ class RetiringWriter(FolderWriter):
                 f"{self._change.folder.path / RETIRED} is a link or no ordinary file; nothing was "
                 "changed: put a file there, or take it away"
             )
-        if planned is not None:
-            self._check_planned(seen, planned)
-        known = None if kept is None else _checked(kept)
+        if change.planned is not None:
+            self._check_planned(seen, change.planned)
+        known = None if change.before is None else _checked(change.before)
+        links = change.superseded_by
         if known is not None and self._is_as_left(seen):
             self._restore_earlier(seen, links, known)
             return len(links)
@@ -816,7 +807,9 @@ class RetiringWriter(FolderWriter):
             content = seen.moment.read(RETIRED).data
         return aside is not None and digest_of(content) == aside.digest_after
 
-    def _restore_earlier(self, seen: "_Seen", links: Links, known: Mapping[str, Any]) -> None:
+    def _restore_earlier(
+        self, seen: "_Seen", links: Mapping[Key, str | None], known: Mapping[str, Any]
+    ) -> None:
         """Restore the index and ``RETIRED.md`` from before a plan, byte for byte."""
         aside = self.index_before[RETIRED]
         old_file = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
@@ -857,7 +850,7 @@ class RetiringWriter(FolderWriter):
             digest_after=digest_of(None if new_file is None else new_file.data),
         )
 
-    def unlisted(self, kept: Mapping[Key, str]) -> list[Key]:
+    def unlisted(self, before: Mapping[Key, str]) -> list[Key]:
         """Return the memories whose index lines are not back, ignoring changes of wording.
 
         A memory that had an entry of its own must have one again; any other memory must be named.
@@ -867,14 +860,14 @@ class RetiringWriter(FolderWriter):
         retired = indexes.own_texts(seen.retired, seen.names)
         entered = seen.index.entered(seen.names)
         not_back: list[Key] = []
-        for name, entries in _checked(kept).items():
-            before: list[IndexEntry] = entries["said"]
+        for name, places in _checked(before).items():
+            entries: list[IndexEntry] = places["said"]
             retired_texts = retired.get(name, [])
             if name in entered:
-                is_edited = bool(_edited(retired_texts, _line_of(name, before)))
+                is_edited = bool(_edited(retired_texts, _line_of(name, entries)))
                 is_missing = bool(retired_texts) and not is_edited
             else:
-                lines = "".join(str(entry["text"]) for entry in before)
+                lines = "".join(str(entry["text"]) for entry in entries)
                 had_own = name in MemoryIndex(indexes.encoded(lines)).entered(seen.names)
                 is_missing = had_own or name not in seen.entries
             if is_missing:

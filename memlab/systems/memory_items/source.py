@@ -87,7 +87,7 @@ class MemoryItems(base.Source):
             yield _Reader(connection, self.retired(), others)
 
     @contextmanager
-    def changing(self) -> Iterator[readers.Writer]:
+    def changing(self) -> Iterator[readers.SupersedingWriter]:
         """Open the store for one durable transaction."""
         self._check_file()
         with database.opened_for_change(self.path) as connection, database.transaction(connection):
@@ -189,7 +189,7 @@ class RowSupersession(Supersession):
     def __init__(self, source: MemoryItems) -> None:
         self.source = source
 
-    def changing(self) -> AbstractContextManager[readers.Writer]:
+    def changing(self) -> AbstractContextManager[readers.SupersedingWriter]:
         """Open the store for one durable transaction."""
         return self.source.changing()
 
@@ -236,7 +236,7 @@ class _Reader(readers.Reader):
         return stored.layout_of(self._connection)
 
 
-class _Writer(_Reader, readers.Writer):
+class _Writer(_Reader, readers.SupersedingWriter):
     """Writer of a store in one transaction; `protected` are tags that make a row load-bearing."""
 
     likely_cause = "a trigger on memory_items in the store"
@@ -314,14 +314,9 @@ class _Writer(_Reader, readers.Writer):
     def is_back(self, there: bytes, record: bytes) -> bool:
         return stored.is_as_archived(there, record, self._layout)
 
-    def supersede(
-        self,
-        links: readers.Links,
-        kept: Mapping[readers.Key, str] | None = None,  # noqa: ARG002 - for stores with an index
-        *,
-        planned: Mapping[readers.Key, str] | None = None,  # noqa: ARG002 - for stores with an index
-    ) -> int:
+    def supersede(self, change: readers.LinkChange) -> int:
         connection = self._connection
+        links = change.superseded_by
         selection.check_supersession(connection)
         stored.fill_positions(connection, "wanted", cast("Iterable[int]", links))
         count_before = self._count()
