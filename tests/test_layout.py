@@ -112,6 +112,14 @@ def test_every_module_has_its_place_in_the_order() -> None:
     assert {part_of(path) for path in MODULES} == set(FLOOR)
 
 
+def test_the_picture_for_contributors_shows_the_order() -> None:
+    page = (PACKAGE.parent / "docs" / "how" / "operations.md").read_text()
+    (picture,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    lines = [re.split(" {2,}", line)[0].split(" | ") for line in picture.splitlines()]
+    floors = [[parts] if isinstance(parts, str) else [*parts] for parts in ORDER]
+    assert lines == floors[::-1]
+
+
 def test_a_module_imports_only_what_stands_on_a_lower_floor() -> None:
     wrong = []
     for path in MODULES:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Final, Self
 
 from memlab.compaction import wire
-from memlab.errors import PlanError
 from memlab.sources.capabilities import (
     ADDS,
     CLEARS,
@@ -148,10 +147,7 @@ class IndexPlan(DisplayMixin):
             plan = cls(**known, added_fields=added)
             if len(plan.loads) != 2:
                 raise ValueError(f"loads has {len(plan.loads):,} entries")
-        if plan.digest != content.get("digest"):
-            raise PlanError(
-                "the plan was edited after it was made: its digest does not fit; make a new plan"
-            )
+        wire.check_digest(content, plan.digest)
         return plan
 
     @property

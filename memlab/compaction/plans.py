@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, Self
 from memlab.clock import moment_of
 from memlab.columns import REACHED, UNLISTED
 from memlab.compaction import wire
-from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.sources.base import LEAST_PLACE_OF_TIME
 from memlab.sources.opening import start_words
@@ -427,10 +426,7 @@ class Plan(DisplayMixin):
             plan = cls(**known, added=added)
             wire.field_of(plan.total._asdict(), "tokens", int)  # the sum must fit a receipt
             plan.expired(plan.made_at)  # the expiry times must be valid
-        if plan.digest != content.get("digest"):
-            raise PlanError(
-                "the plan was edited after it was made: its digest does not fit; make a new plan"
-            )
+        wire.check_digest(content, plan.digest)
         return plan
 
     @property

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import chain, repeat
+from itertools import repeat
 from json.encoder import encode_basestring_ascii as in_quotes
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 from memlab.arguments import expect
 from memlab.clock import age_text, moment_of
@@ -241,6 +241,15 @@ def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
     return content
 
 
+def check_digest(content: Mapping[str, Any], digest: str, of_what: str = "") -> None:
+    """Raise PlanError if a file was edited: the digest in it is not that of what was read."""
+    if content.get(_DIGEST) != digest:
+        raise PlanError(
+            "the plan was edited after it was made: its digest does not fit; make a new plan"
+            f"{of_what}"
+        )
+
+
 def added_fields(content: Mapping[str, Any], marker: str, known: Collection[str]) -> dict[str, Any]:
     """Return the fields of a file of a newer format that are not among the `known` keys.
 
@@ -409,27 +418,36 @@ def in_words(policy: Mapping[str, Any]) -> str:
     return words
 
 
-_WITHOUT_NAME: Final = ("recent", "merge")
-"""Policies that ``compact`` takes by an option of their own, without ``--policy``."""
+def _as_options(name: str, policy: Mapping[str, Any]) -> str:
+    """Return the settings of a policy that are not its defaults as options of ``compact``."""
+    options = [] if name in _NOT_NAMED else [in_shell("--policy", name)]
+    for key, option in OPTIONS[name].items():
+        value = policy.get(key, option.default)
+        if value != option.default:
+            options.append(option.written(option.name, value))
+    return " ".join(options)
+
+
+def _once(option: str, value: Any) -> str:
+    """Return an option with a setting, or with a list of names separated by commas."""
+    values = value if isinstance(value, list) else [value]
+    return in_shell(option, ",".join(map(_option_value, values)) or "none")
+
+
+def _as_text(option: str, value: Any) -> str:
+    """Return an option with a text that is no setting, such as a path."""
+    return in_shell(option, str(value))
+
+
 _MOST_IDS: Final = 20
 """Number of ids that are shown as options; a plan lists all memories below."""
 
 
-def _as_options(name: str, policy: Mapping[str, Any]) -> str:
-    """Return the settings of a policy that are not its defaults as options of ``compact``."""
-    if name == "ids":
-        ids = policy["ids"]
-        options = chain.from_iterable(("--id", str(key)) for key in ids[:_MOST_IDS])
-        hidden = len(ids) - _MOST_IDS
-        return in_shell(*options) + (f" and {hidden:,} more" if hidden > 0 else "")
-    words = [] if name in _WITHOUT_NAME else ["--policy", name]
-    for key, (option, default) in OPTIONS[name].items():
-        value = policy.get(key, default)
-        if value == default:
-            continue
-        values = value if isinstance(value, list) else [value]
-        words += [option, ",".join(map(_option_value, values)) or "none"]
-    return in_shell(*words)
+def _for_each(option: str, ids: Sequence[Any]) -> str:
+    """Return an option for each of the first ids, and the number of the others."""
+    shown = " ".join(_as_text(option, memory_id) for memory_id in ids[:_MOST_IDS])
+    hidden = len(ids) - _MOST_IDS
+    return f"{shown} and {hidden:,} more" if hidden > 0 else shown
 
 
 def _option_value(value: Any) -> str:
@@ -452,26 +470,47 @@ def _option_value(value: Any) -> str:
 _AGE: Final = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)")
 """A ``timedelta`` as text."""
 
+
+class Option(NamedTuple):
+    """An option of ``compact`` for a setting of a policy.
+
+    Attributes
+    ----------
+    name : str
+        The option, such as "--ttl".
+    default : object
+        The value of the setting, as in JSON, without the option.
+    written : callable
+        Returns the option with a value for the command line.
+    """
+
+    name: str
+    default: Any = None
+    written: Callable[[str, Any], str] = _once
+
+
 _SCOPE: Final = ["agent_id", "thread_id", "namespace", "tags"]
-OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, Any]]]] = {
-    "recent": {"keep": ("--keep-recent", None), "by": ("--newest-by", "position")},
-    "tokens": {"max_tokens": ("--max-tokens", None)},
-    "ttl": {"ttl": ("--ttl", None), "own_expiry": ("--own-expiry", True)},
+OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
+    "recent": {"keep": Option("--keep-recent"), "by": Option("--newest-by", "position")},
+    "tokens": {"max_tokens": Option("--max-tokens")},
+    "ttl": {"ttl": Option("--ttl"), "own_expiry": Option("--own-expiry", default=True)},
     "value": {
-        "max_items": ("--max-items", None),
-        "half_life": ("--half-life", "7 days, 0:00:00"),
-        "recency": ("--recency", 0.25),
-        "importance": ("--importance", 0.15),
-        "scope": ("--scope", _SCOPE),
+        "max_items": Option("--max-items"),
+        "half_life": Option("--half-life", "7 days, 0:00:00"),
+        "recency": Option("--recency", 0.25),
+        "importance": Option("--importance", 0.15),
+        "scope": Option("--scope", _SCOPE),
     },
-    "budget": {"max_items": ("--max-items", None), "scope": ("--scope", ["agent_id"])},
-    "floor": {"threshold": ("--threshold", 0.1)},
-    "activation": {"max_items": ("--max-items", None), "max_tokens": ("--max-tokens", None)},
-    "purge-superseded": {"older_than": ("--older-than", None)},
-    "ids": {"ids": ("--id", None)},
-    "merge": {"into": ("--into", None)},
+    "budget": {"max_items": Option("--max-items"), "scope": Option("--scope", ["agent_id"])},
+    "floor": {"threshold": Option("--threshold", 0.1)},
+    "activation": {"max_items": Option("--max-items"), "max_tokens": Option("--max-tokens")},
+    "purge-superseded": {"older_than": Option("--older-than")},
+    "ids": {"ids": Option("--id", written=_for_each)},
+    "merge": {"into": Option("--into", written=_as_text)},
 }
-"""The option and the default of each setting, by policy, for those that ``compact`` takes."""
+"""The option of each setting, by policy, for the policies that ``compact`` takes."""
+_NOT_NAMED: Final = frozenset({"recent", "ids", "merge"})
+"""Policies that an option of their own selects, so that ``--policy`` is not needed."""
 
 
 def minute(moment: datetime) -> str:

@@ -238,11 +238,7 @@ class FleetPlan(DisplayMixin):
             refused = wire.tuples_of(content, "refused", Refused, KEYS)  # type: ignore[type-var]
             added = wire.added_fields(content, MARKER, _KNOWN_KEYS)
             plan = cls(made_at=made_at, policy=policy, stores=stores, refused=refused, added=added)
-        if plan.digest != content.get("digest"):
-            raise PlanError(
-                "the plan was edited after it was made: its digest does not fit; make a new plan, "
-                "of the stores that you want changed"
-            )
+        wire.check_digest(content, plan.digest, ", of the stores that you want changed")
         return plan
 
     @classmethod

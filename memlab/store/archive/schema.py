@@ -24,7 +24,11 @@ SampleRow = tuple[int, str]
 SHORTENED: Final = "archived_memories"
 """Key in a shortened plan. It stands for the list of deleted memories, whose copies have it."""
 RECOVERS: Final = {"policy": "lost"}
-"""Policy of an entry that recovers memories which others had deleted."""
+"""Policy of an entry that inserted memories and deleted none: a recovery, or a merge.
+
+A recovery brings back what others had deleted. A merge took the memories of another folder, which
+its text names; a memlab that knows no merges can undo it as a recovery.
+"""
 MENDS: Final = {"policy": "index"}
 """Policy of an entry that changed an index, and no memory."""
 
@@ -124,7 +128,7 @@ class Entry(NamedTuple):
     planned : bool
         Whether it has a plan; a runtime compacts without one.
     recovers : bool
-        Whether it recovered memories that others had deleted, and deleted nothing.
+        Whether it inserted memories and deleted none: a recovery or a merge, see :data:`RECOVERS`.
     mends : bool
         Whether it changed the index, and no memory.
     """
