@@ -595,8 +595,8 @@ def read_consistent(source: Source, look: Callable[[Reader], Result]) -> Result:
 def file_states(source: Source) -> FileStates | None:
     """Return the states of a store's files; None for a server, and for a store in memory.
 
-    If they are unchanged, so are the memories. If they have changed, the memories may be the same: a
-    file may have been touched, or only the use of a memory was recorded.
+    If they are unchanged, so are the memories. If they have changed, the memories may be the same,
+    because a file was touched or the use of a memory was recorded.
     """
     if source.name == ":memory:":
         return None
