@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from memlab.charts.figure import Palette, on_its_own
+from memlab.charts.hover import ABOVE_AREAS
 from memlab.charts.parts import MarkedCap, Names, Plot, percent_of, shade, share, short
 from memlab.sizing import Advice, Verdict
 from memlab.text import counted
@@ -71,6 +72,7 @@ def plot_cap_curve(
         if curve[column].notna().any():
             look: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
             key += ax.step(caps, curve[column], where="post", label=name, **look)
+    plot.hover_along(caps, lambda place: _row_in_words(curve, place))
     safe_cap = 0 if advice is None else advice.keep_recent or 0
     most = max(1, int(caps[-1]), cap or 0, safe_cap)
     ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= most)]
@@ -118,7 +120,7 @@ def mark_cap_curve(
         if marked.value > curve.index[-1]:
             continue  # the curve ends before a cap that is meant for later growth
         served = _served(_row(curve, marked.value), marked, paint)
-        look: dict[str, Any] = {"label": "_chosen", "zorder": 3, "clip_on": False}
+        look: dict[str, Any] = {"label": "_chosen", "zorder": ABOVE_AREAS, "clip_on": False}
         (mark,) = ax.plot(marked.value, served, "o", color=marked.colour, **look)
         plot.hover(mark, f"{marked.name}: serves {share(served)} of references")
 
@@ -162,6 +164,7 @@ def plot_trade_off(
         ax.fill_between(tokens, curve["low"], curve["high"], label="limits", **shade(paint.likely)),
         *ax.plot(tokens, curve["low"], color=paint.safe, linewidth=1.4, label="lower limit"),
     ]
+    plot.hover_along(tokens, lambda place: _cost_in_words(curve, place))
     budget = None if advice is None else advice.token_budget
     what = plot.by_start("boot context in tokens", "tokens to recall from")
     _tokens_across(plot, tokens, budget, f"{what} (only 5% of the moments had more)")
@@ -206,7 +209,12 @@ def mark_trade_off(
         row = _row(curve, marked.value)
         x = float(row["boot_tokens_p95"])
         y = _served(row, marked, paint)
-        look: dict[str, Any] = {"markersize": 7, "label": "_cap", "zorder": 3, "clip_on": False}
+        look: dict[str, Any] = {
+            "markersize": 7,
+            "label": "_cap",
+            "zorder": ABOVE_AREAS,
+            "clip_on": False,
+        }
         (mark,) = ax.plot(x, y, "o", color=marked.colour, **look)
         plot.hover(mark, f"{marked.name}: serves {share(y)} for {short(x)} tokens")
         names.keep_clear(x, y)
@@ -219,9 +227,33 @@ def mark_trade_off(
         x = float(row["boot_tokens_p95"])
         y = float(row["served"])
         if names.name(x, y, f"{round_cap:,}", paint.muted) is not None:
-            small: dict[str, Any] = {"markersize": 4, "label": "_named", "clip_on": False}
+            small: dict[str, Any] = {
+                "markersize": 4,
+                "label": "_named",
+                "zorder": ABOVE_AREAS,
+                "clip_on": False,
+            }
             (mark,) = ax.plot(x, y, "o", color=paint.likely, **small)
             plot.hover(mark, f"{round_cap:,}: serves {share(y)} for {short(x)} tokens")
+
+
+def _row_in_words(curve: pd.DataFrame, place: int) -> str:
+    """Return what a cap of the curve serves, by all evidence and by each kind, in words."""
+    row = curve.iloc[place]
+    low, served, high = (share(float(row[name])) for name in ("low", "served", "high"))
+    text = f"keep_recent = {curve.index[place]:,} serves {served} of references ({low} to {high})"
+    for column, name in (("served_own", "this store"), ("served_elsewhere", "other projects")):
+        if pd.notna(row[column]):
+            text += f", by {name} {share(float(row[column]))}"
+    return text
+
+
+def _cost_in_words(curve: pd.DataFrame, place: int) -> str:
+    """Return what a cap of the curve serves and costs, in words."""
+    row = curve.iloc[place]
+    cost = counted(row["boot_tokens_p95"], "tokens")
+    serves = f"serves {share(float(row['served']))} of references"
+    return f"keep_recent = {curve.index[place]:,} {serves} for {cost}"
 
 
 def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":

@@ -1,10 +1,11 @@
 """Charts that compare policies, and charts that compare age with use as predictors of reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 from typing import Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -67,6 +68,12 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)
         text = f"{style.glyph} {name}"
         plot.end(float(path["served"].iloc[-1]), text, look["color"])
+        for setting, row in path.iterrows():
+            cost = counted(row["boot_tokens_mean"], "tokens")
+            serves = f"serves {parts.share(row['served'])} of references"
+            plot.hover_dot(
+                row["boot_tokens_mean"], row["served"], f"{setting}: {serves} for {cost} (mean)"
+            )
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
         ax.axvline(cost, color=paint.muted, linewidth=1, linestyle=":", label="keep all")
         foot: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
@@ -233,6 +240,9 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     plot.time_axis()
     ax.set_ylim(bottom=0)
     plot.count_axis(ax.yaxis, "references lost so far")
+    longest = max(known.values(), key=len)
+    moments = parts.without_zone(longest[c.AT])
+    plot.hover_along(moments, _losses_in_words(moments, known))
     rates = {label: regret["lost"].iloc[-1] / len(regret) for label, regret in known.items()}
     most = max(rates, key=rates.__getitem__)
     least = min(rates, key=rates.__getitem__)
@@ -241,6 +251,31 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
         finding += f", {for_terminal(least)} {parts.share(rates[least])}"
     plot.heading(finding, "References whose memory was gone, so far")
     return ax
+
+
+def _losses_in_words(
+    moments: npt.NDArray[np.datetime64], regrets: Mapping[str, pd.DataFrame]
+) -> Callable[[int], str]:
+    """Return a function that names a moment, with the losses of each policy until then."""
+    moment = parts.moments_in_words(moments)
+    times = {label: parts.without_zone(regret[c.AT]) for label, regret in regrets.items()}
+
+    def text(place: int) -> str:
+        named = []
+        for label, regret in regrets.items():
+            row = np.searchsorted(times[label], moments[place], side="right") - 1
+            lost = int(regret["lost"].iloc[row]) if row >= 0 else 0
+            named.append(f"{label} {lost:,}")
+        return f"references lost by {moment(place)}: {', '.join(named)}"
+
+    return text
+
+
+def _served_in_words(served: Any, place: int) -> str:
+    """Return the shares of reads that a share of the tokens serves, in words."""
+    newest, used = (parts.share(served[column].iloc[place]) for column in ("newest", "most active"))
+    loaded = parts.share(served.index[place])
+    return f"{loaded} of the tokens loaded: by age serves {newest} of reads, by use {used}"
 
 
 _NO_READS: Final = "No read of a memory of an earlier day is known"
@@ -291,11 +326,9 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
         ax.hlines(*limits, color=colour, linewidth=4, alpha=0.4, label=f"_limits {name}")
         key += ax.plot(known["chance"], known["row"], "o", color=colour, markersize=7, label=name)
         for group_name, row in known.iterrows():
-            # an invisible dot over each shows its value on hover
-            (dot,) = ax.plot(row["chance"], row["row"], "o", color=colour, markersize=7, alpha=0.01)
-            dot.set_label("_value")
             limits_in_words = f"{row['low']:.2g} to {row['high']:.2g}"
-            plot.hover(dot, f"{group_name}: {row['chance']:.2g} times the mean ({limits_in_words})")
+            text = f"{group_name}: {row['chance']:.2g} times the mean ({limits_in_words})"
+            plot.hover_dot(row["chance"], row["row"], text)
     names = [f"read {name}" if name != "never" else "never read" for name in use.index]
     plot.name_rows(places.tolist(), [*names, *map(str, age.index)])
     ax.set_ylim(places[-1] + 0.6, -0.6)
@@ -354,6 +387,7 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
             ax.plot(size, part, "o", color=colour, markersize=6, label="_size", clip_on=False)
             is_best = part == served.loc[size].max()
             names.name(size, part, parts.share(part), paint.muted, above=is_best)
+    plot.hover_along(served.index, lambda place: _served_in_words(served, place))
     newest, used = (parts.share(served[column].loc[0.25]) for column in ("newest", "most active"))
     plot.heading(
         f"In a quarter of the tokens the most active serve {used} of reads, the newest {newest}",

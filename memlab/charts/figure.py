@@ -22,6 +22,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from memlab.charts.hover import HoverValues, with_areas
 from memlab.policies import NAMED
 
 
@@ -223,9 +224,11 @@ def as_svg(chart: "Chart", name: str, style: str = "") -> str:
     """Return a chart as one SVG element of the class `name`, with colours as CSS variables.
 
     Matplotlib's output is shortened: without metadata, ids that nothing refers to, invisible steps
-    of paths, and white space between elements. Marks get their text on hover as a ``<title>``.
+    of paths, and white space between elements. Marks, and places along the lines, get their text on
+    hover as a ``<title>``.
     """
     body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _drawn(chart), flags=re.DOTALL)
+    body = with_areas(body, chart.hover_values)
     body = body.partition("<svg")[2].partition(">")[2]
     body = re.sub(r' d="([ML0-9.\-\s]+z?\s*)"', lambda d: f' d="{_thinned(d[1])}"', body)
     body = re.sub(
@@ -311,6 +314,8 @@ class Chart(Figure):
         self.again = draw
         self.hover_titles: dict[str, str] = {}
         """The text that a mark shows on hover, by the ``gid`` of the mark."""
+        self.hover_values: HoverValues | None = None
+        """The values of the lines, which the places along them show on hover."""
         self.nothing_to_show = ""
         """Why there is no data to draw; empty if there is some."""
         draw(ax=self.add_subplot())

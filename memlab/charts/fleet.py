@@ -98,6 +98,13 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.set_ylim(bottom=0)
     plot.count_axis(ax.yaxis, "memories")
     plot.time_axis()
+    plot.hover_along(
+        times,
+        lambda place: (
+            f"week of {weeks['week'].iloc[place]:%Y-%m-%d}: {counted(memories[place])}, "
+            f"{load_bearing[place]:,.0f} load-bearing"
+        ),
+    )
     plot.end(memories[-1], f"{memories[-1]:,.0f} memories", paint.ink)
     plot.end(load_bearing[-1], f"{load_bearing[-1]:,.0f} load-bearing", paint.load_bearing)
     plot.heading(

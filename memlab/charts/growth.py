@@ -1,9 +1,10 @@
 """Charts of the growth of a store, of its boot context, and of the effect of a compaction."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.dates import date2num
@@ -78,10 +79,10 @@ def plot_growth(
         if counts[name].any() or name in {c.PRUNABLE, c.LOAD_BEARING}:
             dashes: Any = (0, (2, 1.5)) if name == c.SUPERSEDED else "-"
             look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "linestyle": dashes}
-            (line,) = ax.step(times, counts[name], where="post", label=name, **look)
-            plot.hover(line, f"{name.replace('_', '-')}: {last[name]:,.0f} {measure} now")
+            ax.step(times, counts[name], where="post", label=name, **look)
             ax.plot(times[-1], last[name], "o", ms=4, color=colour, label="_now", clip_on=False)
             plot.end(last[name], f"{last[name]:,.0f} {name.replace('_', '-')}", colour)
+    plot.hover_along(times, _counts_in_words(times, counts, measure))
     if cap is not None:
         above = counts[c.PRUNABLE].clip(lower=cap)
         beyond = parts.shade(paint.prunable, 0.2)
@@ -104,6 +105,27 @@ def plot_growth(
     undated_note = _undated_note(plot.attributes.get(c.UNDATED, 0))
     token_note = plot.token_note if measure == "tokens" else ""
     return plot.footnote(plot.attributes.get(c.CAVEAT, ""), undated_note, token_note)
+
+
+def _counts_in_words(
+    times: npt.NDArray[np.datetime64], counts: pd.DataFrame, measure: str
+) -> Callable[[int], str]:
+    """Return a function that names a moment of the growth, with the counts at that moment.
+
+    A midnight is named by the day that ends there.
+    """
+    if (times == times.astype("datetime64[D]")).all():
+        times = times - np.timedelta64(1, "us")
+    moment = parts.moments_in_words(times)
+    drawn = counts.loc[:, counts.any() | counts.columns.isin([c.PRUNABLE, c.LOAD_BEARING])]
+
+    def text(place: int) -> str:
+        named = [
+            f"{drawn[name].iloc[place]:,.0f} {name.replace('_', '-')}" for name in drawn.columns
+        ]
+        return f"{moment(place)}: {', '.join(named)} {measure}"
+
+    return text
 
 
 def _undated_note(count: int) -> str:

@@ -1,8 +1,10 @@
 """Charts of a store's history: age ranks of references, past costs of caps, backtests, the law."""
 
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -141,6 +143,7 @@ def plot_boot_over_time(
     for marked in plot.caps_to_mark(advice, None):
         known[marked.value] = marked
     widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
+    courses: list[_Course] = []
     for number, (cap, rows) in enumerate(lines):
         dashes: Any = _DASHES[(number - 1) % len(_DASHES)]
         if pd.isna(cap):
@@ -160,6 +163,9 @@ def plot_boot_over_time(
         most = rows[measure].max()
         peak = f", at most {parts.short(most)}" if most > 1.1 * last else ""
         plot.end(last, f"{name}: {parts.short(last)}{peak}", colour)
+        courses.append(_Course(name, when, rows[measure].to_numpy()))
+    moments = max((course.times for course in courses), key=len)
+    plot.hover_along(moments, _courses_in_words(moments, courses, measure))
     if budget is not None:
         plot.draw_across(budget, f"budget: {parts.short(budget)}")
     ax.margins(x=0)
@@ -172,6 +178,31 @@ def plot_boot_over_time(
     return plot.footnote(
         str(timeline.attrs.get(c.CAVEAT, "")), plot.token_note if measure == "tokens" else ""
     )
+
+
+class _Course(NamedTuple):
+    """A line along the history: its name, its times and its numbers."""
+
+    name: str
+    times: npt.NDArray[np.datetime64]
+    numbers: npt.NDArray[Any]
+
+
+def _courses_in_words(
+    times: npt.NDArray[np.datetime64], courses: Sequence[_Course], unit: str
+) -> Callable[[int], str]:
+    """Return a function that names a moment, with the value of each line at that moment."""
+    moment = parts.moments_in_words(times)
+
+    def text(place: int) -> str:
+        named = []
+        for course in courses:
+            row = np.searchsorted(course.times, times[place], side="right") - 1
+            if row >= 0:
+                named.append(f"{course.name}: {counted(course.numbers[row], unit)}")
+        return f"{moment(place)}; {'; '.join(named)}"
+
+    return text
 
 
 @on_its_own
@@ -282,6 +313,7 @@ def plot_law(
         name = f"this store: {store['cap'].iloc[-1]:,.0f}"
         plot.write(name, tuple(along[-1]), (0, 8), ha=side, **bold)
     ends_of_law = law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)
+    plot.hover_along(law["memories"], lambda place: _law_in_words(law.iloc[place], served))
     doublings = np.diff(np.log2(ends_of_law), axis=0)
     factor = 2 ** (doublings[0, 1] / doublings[0, 0])  # of the cap, for a doubling of the store
     seen, footnote = _LAWS[evidence]
@@ -298,6 +330,13 @@ def plot_law(
     )
 
 
+def _law_in_words(row: "pd.Series[float]", served: str) -> str:
+    """Return the caps of the law at a size of the store, in words."""
+    low, likely, high = (f"{row[name]:,.0f}" for name in ("low", "cap", "high"))
+    size = counted(row["memories"])
+    return f"{size}: {served} likely take a cap of {likely}, safely {high}; lower limit {low}"
+
+
 def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
     """Draw the median and the 90th percentile of each part, and label the last ones."""
     for name, words, style in (("p50", "median", "-"), ("p90", "90th percentile", (0, (4, 1)))):
@@ -307,6 +346,16 @@ def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
         plot.ax.hlines(level, *part, label=name, **look)
         if level.notna().any():
             plot.end(float(level.dropna().iloc[-1]), words, plot.paint.ink)
+    middles = (quantiles["first"] + quantiles["last"]) / 2
+    plot.hover_along(middles, lambda place: _quantiles_in_words(quantiles.iloc[place]))
+
+
+def _quantiles_in_words(part: "pd.Series[float]") -> str:
+    """Return the age ranks of a part of the history, in words."""
+    stretch = f"memories {part['first']:,} to {part['last']:,} written"
+    if pd.isna(part["p50"]):
+        return f"{stretch}: no reference to a prunable memory"
+    return f"{stretch}: median age rank {part['p50']:,.0f}, 90th percentile {part['p90']:,.0f}"
 
 
 def _dumbbell(plot: parts.Plot, place: float, row: Any) -> None:

@@ -1,6 +1,6 @@
 """Axes, labels, scales and marks that all charts share. ``rcParams`` and pyplot are not used."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from textwrap import fill
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
@@ -18,6 +18,7 @@ from matplotlib.transforms import Bbox, blended_transform_factory
 
 from memlab import columns as c
 from memlab.charts.figure import AROUND, FOOTNOTE, PAD, SUBTITLE, Chart, palette_of
+from memlab.charts.hover import ABOVE_AREAS, HoverValues, reserve_areas
 from memlab.sizing import Advice
 from memlab.text import counted, for_terminal
 
@@ -280,6 +281,32 @@ class Plot:
             gid = f"mark-{len(self.figure.hover_titles) + 1}"
             artist.set_gid(gid)
             self.figure.hover_titles[gid] = for_terminal(text)
+
+    def hover_dot(self, x: float, y: float, text: str) -> None:
+        """Let a point in data units show a text on hover, by an invisible dot over it."""
+        look: dict[str, Any] = {
+            "markersize": 7,
+            "alpha": 0.01,
+            "label": "_value",
+            "zorder": ABOVE_AREAS,
+        }
+        (dot,) = self.ax.plot(x, y, "o", color=self.paint.ink, **look)
+        self.hover(dot, text)
+
+    def hover_along(self, across: Any, text: Callable[[int], str]) -> None:
+        """Let the places along the lines show their values on hover, in the chart as SVG.
+
+        Parameters
+        ----------
+        across : array
+            The places on the x axis, in data units.
+        text : callable
+            Returns the text for a place by its number. It is called only for the places that are
+            far enough from each other to be pointed at.
+        """
+        if isinstance(self.figure, Chart):
+            self.figure.hover_values = HoverValues(self.ax, np.asarray(across), text)
+            reserve_areas(self.ax)
 
     def draw_across(self, value: float, text: str, colour: str = "") -> None:
         """Draw a cap or a threshold as a dashed horizontal line with a label at its end."""
@@ -575,6 +602,18 @@ def without_zone(times: Any) -> npt.NDArray[np.datetime64]:
     """Return times in UTC without a time zone, none after the last day that matplotlib draws."""
     naive = pd.DatetimeIndex(times).tz_localize(None).to_numpy()
     return np.minimum(naive, _LAST_MOMENT.astype(naive.dtype))
+
+
+def moments_in_words(times: npt.NDArray[np.datetime64]) -> Callable[[int], str]:
+    """Return a function that names the moments of a time axis: days, or minutes on a short one.
+
+    >>> days = np.array(["2026-03-01T10:30", "2026-05-01T12:00"], dtype="datetime64[s]")
+    >>> moments_in_words(days)(0), moments_in_words(days[:1])(0)
+    ('2026-03-01', '2026-03-01 10:30')
+    """
+    is_long = times.max() - times.min() > np.timedelta64(7, "D")
+    form = "%Y-%m-%d" if is_long else "%Y-%m-%d %H:%M"
+    return lambda place: f"{pd.Timestamp(times[place]):{form}}"
 
 
 def _round_numbers(low: float, high: float, most: int) -> Any:

@@ -54,6 +54,38 @@ def test_a_notebook_and_its_page_show_rows_as_a_grid(page: Page, lab: Lab, artif
     use(page, page.locator(".dt-container"))
 
 
+MIDDLE_OF_LINES = """() => [...document.querySelectorAll('svg')].filter(
+  (svg) => svg.checkVisibility() && svg.querySelector('path > title')
+).map((svg) => {
+  svg.scrollIntoView({block: 'center'});
+  const lines = [...svg.querySelectorAll('path')].filter(
+    (path) => path.matches('[clip-path][style*="fill: none"]')
+      && /^M[^Z]*L[^Z]*L/.test(path.getAttribute('d') ?? ''));
+  return lines.map((line) => {
+    const at = line.getPointAtLength(line.getTotalLength() / 2);
+    const {x, y} = at.matrixTransform(line.getScreenCTM());
+    const hit = document.elementFromPoint(x, y);
+    return hit?.querySelector(':scope > title')?.textContent ?? hit?.outerHTML.slice(0, 200);
+  });
+})"""
+"""What a browser shows over the middle of each line: the title of the topmost element there."""
+
+
+@pytest.mark.parametrize("width", [1360, 420])
+def test_the_middle_of_a_line_has_its_value_on_hover(
+    page: Page, tmp_path: Path, width: int
+) -> None:
+    said("report", "-o", file := tmp_path / "page.html")
+    page.set_viewport_size({"width": width, "height": 1000})
+    page.set_content(file.read_text())
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true })")
+    charts = page.evaluate(MIDDLE_OF_LINES)
+    assert len([titles for titles in charts if len(titles) >= 2]) >= 3
+    for titles in charts:
+        for title in titles:
+            assert re.match(r"2\d\d\d-\d\d-\d\d[:;] .*\d|keep_recent = \d", title), title
+
+
 @pytest.mark.parametrize(("paper", "sheets"), [("A4", 6), ("Letter", 7)])
 def test_a_report_takes_few_sheets(page: Page, tmp_path: Path, paper: str, sheets: int) -> None:
     said("report", "-o", file := tmp_path / "page.html")

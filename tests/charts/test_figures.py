@@ -110,6 +110,44 @@ def test_drawn_anew_it_says_the_same_at_any_width_on_other_paper(chart: Chart, s
     assert len(dark.at().svg()) == len(svg)
 
 
+def areas_of(svg: str) -> list[tuple[float, float, str]]:
+    """Return the left and the right end of each area, and its text."""
+    found = re.findall(r'<path d="M([\d.]+) [\d.]+h([\d.]+)v[^"]+"><title>([^<]+)', svg)
+    return [(float(left), float(left) + float(width), text) for left, width, text in found]
+
+
+def test_areas_on_hover_lie_side_by_side_over_the_whole_axes(chart: Chart, svg: str) -> None:
+    areas = areas_of(svg)
+    box = chart.axes[0].get_window_extent()
+    assert areas[0][0] == pytest.approx(0.72 * box.x0, abs=0.1)
+    assert areas[-1][1] == pytest.approx(0.72 * box.x1, abs=0.1)
+    for (_, right, _), (left, _, _) in itertools.pairwise(areas):
+        assert right == pytest.approx(left, abs=0.11)
+
+
+def test_the_last_area_shows_the_last_values(curve: pd.DataFrame, svg: str) -> None:
+    moment = f"{curve.index[-1]:%Y-%m-%d %H:%M}"
+    assert curve.iloc[-1][["prunable", "load_bearing"]].tolist() == [30, 1]
+    assert areas_of(svg)[-1][2] == f"{moment}: 30 prunable, 1 load-bearing memories"
+
+
+def test_many_points_share_areas_that_a_pointer_can_hit() -> None:
+    wide = plot_growth(growth_curve(make_episodes(5_000))).figure
+    assert isinstance(wide, Chart)
+    for chart, most in ((wide, 70), (wide.at(width=NARROW), 35)):
+        areas = areas_of(chart.svg())
+        assert most / 2 < len(areas) <= most
+        assert min(right - left for left, right, _ in areas) > 3
+
+
+def test_what_a_store_says_is_text_in_an_area() -> None:
+    plot = Plot(bare())
+    plot.ax.set_xlim(0, 2)
+    plot.hover_along([0, 1], lambda place: f"<b>\x1b[31m&{place}")
+    assert isinstance(plot.figure, Chart)
+    assert "<title>&lt;b&gt;\\x1b[31m&amp;1</title>" in plot.figure.svg()
+
+
 def test_a_long_curve_is_a_small_svg() -> None:
     assert len(plot_growth(growth_curve(make_episodes(100_000), freq="h")).figure.svg()) < 60_000
 

@@ -265,6 +265,25 @@ def test_marks_have_their_values_on_hover(page: str, findings: Findings) -> None
     assert [heading for heading in titles if heading.startswith(f"safe {safe:,}: serves ")]
 
 
+AREA = re.compile(r'<path d="M[^"]+"><title>([^<]+)</title></path>')
+
+
+def test_places_along_a_line_have_their_values_on_hover(page: str, findings: Findings) -> None:
+    titles = [unescape(heading) for heading in AREA.findall(page)]
+    summary = findings.summary.boot
+    now = f"{summary.prunable.memories:,} prunable, {summary.load_bearing.memories:,} load-bearing"
+    assert [title for title in titles if re.match(rf"2026-06-\d\d: {now}, ", title)]
+    assert [title for title in titles if re.match(r"2025-[\d-]+; no cap: [\d,]+ tokens; ", title)]
+    assert [title for title in titles if re.match(r"keep_recent = \d+ serves \d+", title)]
+
+
+def test_values_on_hover_take_a_tenth_of_a_report_at_most(page: str) -> None:
+    areas = "".join(match[0] for match in AREA.finditer(page))
+    assert 0 < len(areas) <= 0.1 * (len(page) - len(areas))
+    for drawing in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        assert len(AREA.findall(drawing)) <= 70
+
+
 def test_similar_charts_are_folded(page: str) -> None:
     served = page[page.index('<section id="served">') : page.index('<section id="record">')]
     folded = served[served.index("<details") :]
