@@ -81,6 +81,7 @@ LEFT_OUT = {
     "tests/browser": "a browser",
 }
 """Folders that ``pytest`` by itself leaves out, and what needs them; ``pytest --all`` runs them."""
+LEFT_OUT_FOLDERS = {CHECKOUT / folder for folder in LEFT_OUT}
 NEEDED = {
     **dict.fromkeys(("one_redis", "one_postgres"), "servers"),
     "cluster": "a Dask cluster",
@@ -111,6 +112,12 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["partly"] = node.config.stash[PARTLY]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no module of a folder that is left out."""
+    is_left_out = config.stash[PARTLY] and collection_path in LEFT_OUT_FOLDERS
+    return True if is_left_out else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let the files that take longest begin first; ``--no-loadscope-reorder`` keeps the order."""
     places = {CHECKOUT / name: place for place, name in enumerate(LONGEST)}
@@ -124,14 +131,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _takes_long(item: pytest.Item) -> bool:
-    folders = (CHECKOUT / folder for folder in LEFT_OUT)
     given = getattr(item, "callspec", None)
     needs = {*getattr(item, "fixturenames", ()), *map(str, given.params.values() if given else ())}
-    return (
-        any(folder in item.path.parents for folder in folders)
-        or not needs.isdisjoint(NEEDED)
-        or item.get_closest_marker("long") is not None
-    )
+    return not needs.isdisjoint(NEEDED) or item.get_closest_marker("long") is not None
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
