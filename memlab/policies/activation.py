@@ -28,27 +28,30 @@ from memlab.frame.fields import Floats, Ints
 from memlab.policies.base import CappedPolicy, GoesBy, Keys, Rows, Runner, numbers, times
 from memlab.text import counted
 
-MARGIN: Final = 2.0
-"""Standard errors by which activation must have served fewer reads for age to decide. For
-references by name, which follow age in public histories, any smaller share is enough."""
+_STANDARD_ERRORS: Final = 2.0
+"""Number of standard errors by which age must have served more reads than activation to decide.
 
-FIRST_LOOK: Final = 10
+For references by name, which follow age in public histories, any larger share is enough."""
+
+_FIRST_COMPARISON: Final = 10
 """Number of needs at which age and activation are compared for the first time."""
 
-GROWTH: Final = 1.15
+_COMPARISON_GROWTH: Final = 1.15
 """Factor by which the number of needs grows from one comparison to the next."""
 
-MOST_AT_A_NEED: Final = 4_000
-"""Memories plus uses above which needs are sampled, at a rate of this number over their count."""
+_MOST_EVENTS_UNSAMPLED: Final = 4_000
+"""Number of memories and uses above which needs are sampled.
 
-SAME_MOMENT: Final = 1 / 1_440
-"""Days within which two times of a store count as equal: a minute."""
+The sampling rate is this number divided by the number of memories and uses."""
 
-FEWEST_LOADED: Final = 5
-"""Memories with an equal last access, below which a counter is not taken to count starts."""
+_SAME_TIME_DAYS: Final = 1 / 1_440
+"""Difference in days up to which two times of a store count as equal: a minute."""
 
-MOSTLY: Final = 0.9
-"""Share of memories that must agree before a counter is taken to count starts."""
+_LEAST_EQUAL_ACCESSES: Final = 5
+"""Minimum number of memories with an equal last access, for a counter to count starts."""
+
+_LEAST_AGREEING_SHARE: Final = 0.9
+"""Minimum share of memories that must agree, for a counter to count starts."""
 
 
 class Space(NamedTuple):
@@ -89,27 +92,35 @@ class Trial:
     margin: float
 
     def age_decides(self, space: Space, seen: int | None = None) -> bool:
-        """Return whether age served more at the last comparison before `seen` needs."""
+        """Return whether age served more at the last comparison.
+
+        Parameters
+        ----------
+        space : Space
+            The capacity.
+        seen : int, optional
+            The number of needs that have arisen; all by default.
+        """
         needs = len(self.written) if seen is None else seen
-        looks = [look for look in self._looks if look <= needs]
-        if not looks:
+        comparisons = [comparison for comparison in self._comparisons if comparison <= needs]
+        if not comparisons:
             return False
-        key = (space, looks[-1])
-        if key not in self._decided:
-            self._decided[key] = self._age_has_served_more(space, looks[-1])
-        return self._decided[key]
+        key = (space, comparisons[-1])
+        if key not in self._decisions:
+            self._decisions[key] = self._age_has_served_more(space, comparisons[-1])
+        return self._decisions[key]
 
     @cached_property
-    def _decided(self) -> dict[tuple[Space, int], bool]:
+    def _decisions(self) -> dict[tuple[Space, int], bool]:
         return {}
 
-    def _age_has_served_more(self, space: Space, look: int) -> bool:
-        """Return whether age served more of the first `look` needs, by the margin."""
-        tried = self._tried[self._tried < look]
+    def _age_has_served_more(self, space: Space, needs_before: int) -> bool:
+        """Return whether age served more of the first `needs_before` needs, by the margin."""
+        tried = self._compared_needs[self._compared_needs < needs_before]
         if not len(tried):
             return False
         room = space.size - self.floor[tried] if space.of_tokens else space.size
-        by_activation, by_age = self._reach[int(space.of_tokens)][:, : len(tried)]
+        by_activation, by_age = self._room_needed[int(space.of_tokens)][:, : len(tried)]
         is_served_by_activation = by_activation <= room
         is_served_by_age = by_age <= room
         gain = is_served_by_activation.astype(np.float64) - is_served_by_age
@@ -117,39 +128,40 @@ class Trial:
         return bool(gain.mean() + self.margin * error < 0)
 
     @cached_property
-    def _looks(self) -> list[int]:
-        """Numbers of needs after which activation and age are compared."""
-        looks = []
-        count = FIRST_LOOK
+    def _comparisons(self) -> list[int]:
+        """The counts of needs after which activation and age are compared."""
+        comparisons = []
+        count = _FIRST_COMPARISON
         while count <= len(self.written):
-            looks.append(count)
-            count = max(count + FIRST_LOOK, int(count * GROWTH))
-        return looks
+            comparisons.append(count)
+            count = max(count + _FIRST_COMPARISON, int(count * _COMPARISON_GROWTH))
+        return comparisons
 
     @cached_property
-    def _tried(self) -> Ints:
-        """The needs that are compared: the first of each day, of a long history a sample."""
+    def _compared_needs(self) -> Ints:
+        """The needs that are compared: the first of each memory and day, or a sample of them."""
         needs = np.arange(len(self.written))
         is_first_of_day = np.ones(len(needs), dtype=bool)
         later_on_day = self.uses.again[self.uses.again < len(needs)]
         is_first_of_day[later_on_day] = False
-        rate = np.minimum(1.0, MOST_AT_A_NEED / np.maximum(self.written + needs, 1))
+        rate = np.minimum(1.0, _MOST_EVENTS_UNSAMPLED / np.maximum(self.written + needs, 1))
         is_sampled = np.diff(np.floor(np.cumsum(rate) + 1e-9), prepend=0) > 0
         return np.flatnonzero(is_first_of_day & is_sampled)
 
     @cached_property
-    def _reach(self) -> tuple[Floats, Floats]:
-        """Room from which each compared need is served, by activation and by age.
+    def _room_needed(self) -> tuple[Floats, Floats]:
+        """The least capacity from which each compared need is served.
 
-        Two arrays of shape (2, needs): in memories and in tokens.
+        The first array is in memories, the second in tokens. In each, the first row is for a
+        ranking by activation, the second for one by age.
         """
-        count = len(self._tried)
+        count = len(self._compared_needs)
         memories = np.zeros((2, count))
         tokens = np.zeros((2, count))
         known = self._uses_known()
         tokens_before = np.append(0, np.cumsum(self.tokens))
         place = np.arange(len(self.written))
-        for number, need in enumerate(self._tried.tolist()):
+        for number, need in enumerate(self._compared_needs.tolist()):
             written = int(self.written[need])
             target = int(self.uses.target[need])
             is_known = place < known[need]
@@ -173,9 +185,9 @@ class Trial:
 def trial_of(past: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False) -> Trial:
     """Return the backtest of a past.
 
-    Once a plan has retired memories, a log may hold only reads of memories that were not loaded,
-    which would count against whatever rule chose the loaded ones. Reads from then on are left out,
-    and all reads if `silent`.
+    Once a plan has retired memories, a log may hold only reads of memories that were not loaded.
+    They would count against the rule that chose the loaded ones. Therefore reads from then on are
+    left out. With `silent`, all reads are left out.
     """
     is_prunable = ~past[col.LOAD_BEARING].to_numpy(dtype=bool)
     rows = past.loc[is_prunable]
@@ -208,7 +220,7 @@ def trial_of(past: pd.DataFrame, references: pd.DataFrame, *, silent: bool = Fal
         floor=floor[rows_before],
         place=np.flatnonzero(is_judged)[place],
         tokens=tokens[is_prunable],
-        margin=MARGIN if is_mostly_read else 0.0,
+        margin=_STANDARD_ERRORS if is_mostly_read else 0.0,
     )
 
 
@@ -243,7 +255,7 @@ def activity_of(
     uses = uses_of(
         times(past, col.CREATED_AT), found.target, found.at, times(references, col.AT)[found.place]
     )
-    # A deleted id may have been written again: the newest memory with it counts.
+    # An id may have been written again after a deletion. The newest memory with the id counts.
     newest = np.flatnonzero(~past[col.MEMORY_ID].duplicated(keep="last"))
     ids = pd.Index(past[col.MEMORY_ID].iloc[newest])
     place = newest[ids.get_indexer(pd.Index(rows[col.MEMORY_ID]))]
@@ -252,9 +264,9 @@ def activity_of(
     days_used, last_used = uses.counts()
     count = days_used[place]
     last = last_used[place]
-    born = births(times(rows, col.CREATED_AT))
-    counter = read_counter(rows, born, moment)
-    is_later = (counter.last > last + SAME_MOMENT) | (np.isnan(last) & ~np.isnan(counter.last))
+    written_at = births(times(rows, col.CREATED_AT))
+    counter = read_counter(rows, written_at, moment)
+    is_later = (counter.last > last + _SAME_TIME_DAYS) | (np.isnan(last) & ~np.isnan(counter.last))
     by_counter = (counter.reads > count) | (is_later & (counter.reads > 0))
     if by_counter.any():
         reads = np.fmax(count, counter.reads)
@@ -266,7 +278,7 @@ def activity_of(
             "some systems count several accesses of a day"
         )
     notes += counter.notes
-    ahead = int((born > moment).sum())
+    ahead = int((written_at > moment).sum())
     if ahead:
         notes.append(f"{counted(ahead)} written in the future, taken as written now")
     return Activity(levels, tuple(notes))
@@ -280,7 +292,7 @@ class Counter(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_counter(rows: Rows, born: Floats, now: float) -> Counter:
+def read_counter(rows: Rows, written_at: Floats, now: float) -> Counter:
     """Return the reads of rows by ``access_count`` and ``last_accessed_at``.
 
     A number that is negative or not finite is unknown. A last access with a count of 0 is one read,
@@ -290,14 +302,14 @@ def read_counter(rows: Rows, born: Floats, now: float) -> Counter:
     count = numbers(rows, col.ACCESS_COUNT).copy()
     count[~np.isfinite(count) | (count < 0)] = np.nan
     last = days_since_1970(times(rows, col.LAST_ACCESSED_AT))
-    if ahead := int((last > now + SAME_MOMENT).sum()):
+    if ahead := int((last > now + _SAME_TIME_DAYS).sum()):
         notes.append(f"{counted(ahead)} accessed in the future, taken as accessed now")
     last = np.where(np.isnan(last), np.nan, np.minimum(last, now))
-    is_birth = np.abs(last - born) <= SAME_MOMENT
-    uncounted = np.where(np.isnan(last) | is_birth, 0.0, 1.0)
-    count = np.where(np.nan_to_num(count) > 0, count, uncounted)
+    is_birth = np.abs(last - written_at) <= _SAME_TIME_DAYS
+    reads_by_last_access = np.where(np.isnan(last) | is_birth, 0.0, 1.0)
+    count = np.where(np.nan_to_num(count) > 0, count, reads_by_last_access)
     last = np.where(count > 0, last, np.nan)
-    if counts_starts(born, count, last):
+    if counts_starts(written_at, count, last):
         notes.append(
             "the store's counter is left out: nearly all memories have one last access, and the "
             "older ones higher counts, so it counts starts"
@@ -306,7 +318,7 @@ def read_counter(rows: Rows, born: Floats, now: float) -> Counter:
     return Counter(count, last, tuple(notes))
 
 
-def counts_starts(born: Floats, count: Floats, last: Floats) -> bool:
+def counts_starts(written_at: Floats, count: Floats, last: Floats) -> bool:
     """Return whether a counter is raised by every start, which loads all or the newest memories.
 
     In that case the last access of the loaded memories is the last start, and each count is the
@@ -316,15 +328,17 @@ def counts_starts(born: Floats, count: Floats, last: Floats) -> bool:
     if not len(used) or np.isnan(last[used]).all():
         return False
     start = np.nanmax(last[used])
-    at_start = used[np.abs(last[used] - start) <= SAME_MOMENT]
-    if len(at_start) < FEWEST_LOADED:
+    at_start = used[np.abs(last[used] - start) <= _SAME_TIME_DAYS]
+    if len(at_start) < _LEAST_EQUAL_ACCESSES:
         return False
-    loadable = np.flatnonzero((born >= born[at_start].min()) & (born <= start - SAME_MOMENT))
-    if len(at_start) < MOSTLY * len(loadable):
+    loadable = np.flatnonzero(
+        (written_at >= written_at[at_start].min()) & (written_at <= start - _SAME_TIME_DAYS)
+    )
+    if len(at_start) < _LEAST_AGREEING_SHARE * len(loadable):
         return False
-    in_order = count[at_start[np.argsort(born[at_start], kind="stable")]]
-    is_decreasing = np.diff(in_order) <= 0
-    return bool(in_order.max() > 1 and is_decreasing.mean() >= MOSTLY)
+    counts_by_age = count[at_start[np.argsort(written_at[at_start], kind="stable")]]
+    is_decreasing = np.diff(counts_by_age) <= 0
+    return bool(counts_by_age.max() > 1 and is_decreasing.mean() >= _LEAST_AGREEING_SHARE)
 
 
 class Evidence(NamedTuple):

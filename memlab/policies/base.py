@@ -34,14 +34,27 @@ KEEP_REASONS: Final = ("kept", "superseded", "load-bearing", "retired", col.REAC
 """Reasons for keeping a memory."""
 
 Runner = Literal["asked", "capped", "ranked", "dated", "activation", "duplicates", "steps"]
+"""The algorithm that replays a policy; ``"asked"`` calls its :meth:`Policy.evict`."""
 Population = Literal["active", "superseded", "retired", "all"]
+"""The memories among which a policy chooses."""
 GoesBy = Literal["age", "use", ""]
+"""What a policy ranks memories by, for the colours of charts."""
 Rows = Mapping[str, Any] | pd.DataFrame
+"""Columns of a frame."""
 Keys = tuple[npt.NDArray[Any], ...]
+"""The keys that rows are ranked by, the most significant first."""
 
 
 class Scope(NamedTuple):
-    """Rows that share room."""
+    """Rows that share a capacity.
+
+    Attributes
+    ----------
+    members : array of int
+        The numbers of these rows, in order of position.
+    owners : array of int
+        The members that the scope exists for; a scope whose owners are all evicted is not capped.
+    """
 
     members: Ints
     owners: Ints
@@ -123,8 +136,8 @@ class Policy(ABC):
     def address(self) -> str:
         """The name to ask for it by, or ``package.module:Class`` for a class outside memlab."""
         kind = type(self)
-        ours = kind.__module__.partition(".")[0] == "memlab"
-        return self.name if ours else f"{kind.__module__}:{kind.__qualname__}"
+        is_of_memlab = kind.__module__.partition(".")[0] == "memlab"
+        return self.name if is_of_memlab else f"{kind.__module__}:{kind.__qualname__}"
 
     @property
     def steps(self) -> "tuple[Policy, ...]":
@@ -165,7 +178,7 @@ class Policy(ABC):
 
 @dataclass(frozen=True)
 class CappedPolicy(Policy):
-    """A policy with a capacity that evicts the lowest rows of a ranking.
+    """A policy that ranks rows and evicts the lowest, as many as exceed its capacity.
 
     Policies of this kind differ in the ranking; by default the oldest position goes first. A class
     whose keys, sizes and scopes of a row do not depend on the other rows may name the runner
@@ -175,12 +188,12 @@ class CappedPolicy(Policy):
     reason: ClassVar[str] = "over-capacity"
     counts_load_bearing: ClassVar[bool] = True
     fills: ClassVar[bool] = False
-    """Whether a lower row that fits stays if a higher one takes up too much room."""
+    """Whether a row stays that still fits into the capacity, although a higher one did not fit."""
 
     @property
     @abstractmethod
     def capacity(self) -> int | None:
-        """Room of each scope, or None if the cap is off."""
+        """Capacity of each scope; None if the cap is off."""
 
     def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
         """Return the keys that rows are ranked by; the lowest goes first.
@@ -191,40 +204,41 @@ class CappedPolicy(Policy):
         return (np.asarray(rows[col.POSITION]),)
 
     def sizes(self, rows: pd.DataFrame) -> Ints:
-        """Return the room that each row takes; one by default."""
+        """Return how much of the capacity each row takes up; one by default."""
         return np.ones(len(rows), dtype=np.int64)
 
     def scopes(self, rows: pd.DataFrame) -> list[Scope]:
-        """Return the groups of rows that share room; one group of all rows by default.
+        """Return the groups of rows that share a capacity; one group of all rows by default.
 
-        A row in no scope is never capped. Scopes are processed in the order of their newest owner.
+        A row in no scope is never capped. Scopes are processed in order of position of the newest
+        owner of each.
         """
         return one_scope(rows)
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Return the lowest rows of each scope that exceed its room."""
-        beyond = self.beyond_room(rows, np.ones(len(rows), dtype=bool), now=now)
-        return pd.Series(self.reason, index=beyond, dtype="str")
+        """Return the lowest rows of each scope, as many as exceed its capacity."""
+        evicted = self.beyond_room(rows, np.ones(len(rows), dtype=bool), now=now)
+        return pd.Series(self.reason, index=evicted, dtype="str")
 
-    def beyond_room(self, rows: pd.DataFrame, here: Flags, *, now: datetime) -> Ints:
-        """Return the places of the rows that go if only the rows in `here` are present."""
+    def beyond_room(self, rows: pd.DataFrame, is_present: Flags, *, now: datetime) -> Ints:
+        """Return the numbers of the evicted rows, if only the rows in `is_present` are present."""
         if self.capacity is None or rows.empty:
             return np.empty(0, dtype=np.int64)
-        left = here.copy()
+        stays = is_present.copy()
         is_load_bearing = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
         size = self.sizes(rows)
         if not self.counts_load_bearing:
             size = np.where(is_load_bearing, 0, size)
-        # Keys of all rows are computed once, and only if a scope exceeds its room.
-        keys = cache(partial(self.eviction_keys, rows, now=now))
+        # The keys of all rows are computed once, and only if a scope exceeds its capacity.
+        all_keys = cache(partial(self.eviction_keys, rows, now=now))
 
         def keys_of(places: Ints) -> Keys:
-            return tuple(key[places] for key in keys())
+            return tuple(key[places] for key in all_keys())
 
         may_go = ~is_exempt(rows)
-        for evicted in iter_evictions(self, self.scopes(rows), size, left, may_go, keys_of):
-            left[evicted] = False
-        return np.flatnonzero(here & ~left)
+        for evicted in iter_evictions(self, self.scopes(rows), size, stays, may_go, keys_of):
+            stays[evicted] = False
+        return np.flatnonzero(is_present & ~stays)
 
 
 @dataclass(frozen=True)
@@ -259,22 +273,23 @@ def iter_evictions(
     policy: CappedPolicy,
     scopes: Iterable[Scope],
     size: Ints,
-    here: Flags,
+    is_present: Flags,
     may_go: Flags,
     keys_of: Callable[[Ints], Keys],
 ) -> Iterator[Ints]:
-    """Yield the evicted rows of each scope that exceeds its room.
+    """Yield the evicted rows of each scope that exceeds its capacity.
 
-    The caller removes yielded rows from `here` before it asks for the next, as scopes may overlap.
+    Scopes may overlap. Therefore the caller sets the flags of yielded rows in `is_present` to False
+    before it continues the iteration.
     """
     by_newest_owner = []
     for scope in scopes:
-        owners = scope.owners[here.take(scope.owners)]
+        owners = scope.owners[is_present.take(scope.owners)]
         if len(owners):
             by_newest_owner.append((int(owners[-1]), scope.members))
     by_newest_owner.sort(key=itemgetter(0))
     for _, members in by_newest_owner:
-        present = members[here.take(members)]
+        present = members[is_present.take(members)]
         lowest = lowest_beyond(policy, present, size, may_go, keys_of)
         if len(lowest):
             yield lowest
@@ -287,7 +302,7 @@ def lowest_beyond(
     may_go: Flags,
     keys_of: Callable[[Ints], Keys],
 ) -> Ints:
-    """Return the lowest of the present rows of a scope, as many as exceed its room."""
+    """Return the lowest of the present rows of a scope, as many as exceed its capacity."""
     surplus = int(size[present].sum()) - (policy.capacity or 0)
     candidates = present[may_go[present]]
     if surplus <= 0 or not len(candidates):
@@ -299,23 +314,24 @@ def lowest_beyond(
 def select_victims(
     keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int, *, fill: bool = False
 ) -> Ints:
-    """Return the places of the lowest rows that take up at least `surplus`.
+    """Return the numbers of the lowest rows whose sizes add up to at least `surplus`.
 
-    With `fill`, rows that still fit into the room that remains are spared, the highest first.
+    With `fill`, rows that still fit into the remaining capacity are spared, the highest first.
     """
     keys = [_comparable(key) for key in keys]
     lowest = _lowest_of(keys)
     if size[lowest] >= surplus:
         return np.array([lowest])
     room = int(size.sum()) - surplus
-    if surplus > room // MANY_STAY:
+    if surplus > room // _KEPT_PER_EVICTED:
         is_victim = np.ones(len(size), dtype=bool)
         is_victim[_highest_within(keys, size, room)] = False
         victims = np.flatnonzero(is_victim)
     else:
         order = _lowest_beyond(keys, size, surplus)
-        taken = np.cumsum(size[order])
-        victims = order[taken - size[order] < surplus]
+        # A row is evicted as long as the rows before it do not make up the surplus.
+        size_before = np.cumsum(size[order]) - size[order]
+        victims = order[size_before < surplus]
     if fill:
         victims = _without_fitting(victims, keys, size, int(size[victims].sum()) - surplus)
     return victims
@@ -324,7 +340,7 @@ def select_victims(
 def _without_fitting(
     victims: Ints, keys: Sequence[npt.NDArray[Any]], size: Ints, room: int
 ) -> Ints:
-    """Return the victims without those that still fit into a room, the highest of them first."""
+    """Return the victims without those that still fit into `room`; the highest are spared first."""
     is_spared = np.zeros(len(size), dtype=bool)
     fitting = np.sort(victims[size[victims] <= room])
     while len(fitting):
@@ -336,7 +352,7 @@ def _without_fitting(
 
 
 def _lowest_of(keys: Sequence[npt.NDArray[Any]]) -> int:
-    """Return the place with the lowest keys; the first of several."""
+    """Return the number of the row with the lowest keys; the first of several."""
     places = np.arange(len(keys[0]))
     for key in keys:
         values = key[places]
@@ -347,24 +363,27 @@ def _lowest_of(keys: Sequence[npt.NDArray[Any]]) -> int:
 
 
 def _highest_of(keys: Sequence[npt.NDArray[Any]], places: Ints) -> int:
-    """Return which of several places has the highest keys; the last of several."""
+    """Return the one of some rows that has the highest keys; the last of several."""
     for key in keys:
         values = key[places]
         places = places[values == values.max()]
     return int(places[-1])
 
 
-MANY_STAY: Final = 7
-"""If less than this fraction of the room goes, the evicted rows are searched, else the kept."""
-UNSORTED: Final = 32
-"""One row in this many is the margin of error of the guessed cut."""
+_KEPT_PER_EVICTED: Final = 7
+"""Ratio of the remaining capacity to the surplus, above which the evicted rows are searched.
+
+Below it, the rows that stay are searched, which are then fewer."""
+_MARGIN_DIVISOR: Final = 32
+"""Number of rows divided by the margin of error of the guessed rank of the cut."""
 
 
 def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> Ints:
-    """Return the places of the highest rows that fit into a room, down to the first that does not.
+    """Return the numbers of the highest rows that fit into a room, down to the first that does not.
 
-    Only rows near the cut are sorted. A night's plan of 100,000 retired memories takes a fifth of
-    the time so, and ``bench_compare.py`` half of it.
+    The rank of the cut is guessed from the mean size of a row, and the rows above and below the
+    guess are separated without sorting. Only rows near the cut are sorted. This way a night's plan
+    of 100,000 retired memories takes a fifth of the time, and ``bench_compare.py`` half of it.
     """
     kept = []
     undecided = np.arange(len(size))
@@ -372,7 +391,7 @@ def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> 
         values = keys[0][undecided]
         sizes = size[undecided]
         count = len(undecided)
-        margin = max(UNSORTED, count // UNSORTED)
+        margin = max(_MARGIN_DIVISOR, count // _MARGIN_DIVISOR)
         if count <= 4 * margin:
             break
         guess = int(count * (1 - max(0, room) / max(1, int(sizes.sum()))))
@@ -398,23 +417,23 @@ def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> 
 
 
 def lowest_first(keys: Sequence[npt.NDArray[Any]]) -> Ints:
-    """Return the places of rows in eviction order."""
+    """Return the numbers of rows in eviction order."""
     return np.lexsort(tuple(_comparable(key) for key in reversed(keys)))
 
 
 def _lowest_beyond(keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int) -> Ints:
-    """Return places in order of the keys, as many as take up at least the surplus.
+    """Return the numbers of the lowest rows in order, as many as take up at least the surplus.
 
-    Few of many rows go at a time, and sorting all of them takes twenty times as long as finding
-    those few: see ``bench_compare.py`` with 100,000 memories.
+    Usually few of many rows are evicted at a time. Sorting all of them would take twenty times as
+    long as finding those few: see ``bench_compare.py`` with 100,000 memories.
     """
     first = keys[0]
     count = 2 * surplus // max(1, int(size.sum()) // len(size)) + 8
     while count < len(first) // 2:
         bound = np.partition(first, count)[count]
-        few = np.flatnonzero(first <= bound)
-        if size[few].sum() >= surplus:
-            return few[np.lexsort(tuple(key[few] for key in reversed(keys)))]
+        candidates = np.flatnonzero(first <= bound)
+        if size[candidates].sum() >= surplus:
+            return candidates[np.lexsort(tuple(key[candidates] for key in reversed(keys)))]
         count *= 4
     return np.lexsort(tuple(reversed(keys)))
 
@@ -423,7 +442,8 @@ def _comparable(key: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return a key in which NaN is infinity and times are integers, so that it sorts."""
     if key.dtype.kind == "f":
         return np.where(np.isnan(key), np.inf, key)
-    return key.astype(np.int64) if key.dtype.kind == "M" else key
+    is_time = key.dtype.kind == "M"
+    return key.astype(np.int64) if is_time else key
 
 
 def numbers(rows: Rows, name: str) -> Floats:
@@ -437,6 +457,7 @@ def times(rows: Rows, name: str) -> Times:
 
 
 def _column(rows: Rows, name: str, missing: Any) -> npt.NDArray[Any]:
+    """Return a column in the type of `missing`, which stands for missing values."""
     if name not in rows:
         return np.full(len(rows[col.POSITION]), missing)
     values = rows[name]
@@ -448,7 +469,7 @@ def _column(rows: Rows, name: str, missing: Any) -> npt.NDArray[Any]:
 def runner_for(policy: Policy) -> Runner:
     """Return the runner of a policy; ``"asked"`` if a subclass changed what its runner relies on.
 
-    Class attributes that only describe a policy (`_WORDS`) and its settings may change freely.
+    The settings of a policy, and class attributes that only describe it, may change freely.
     """
     lineage = type(policy).__mro__
     settings = {field.name for field in fields(policy)}
@@ -459,7 +480,7 @@ def runner_for(policy: Policy) -> Runner:
             return runner
         names = {name for name in own if not name.startswith("__")}
         changes_lookup = "__getattribute__" in own or "__getattr__" in own
-        if names - settings - _WORDS or changes_lookup:
+        if names - settings - _DESCRIPTIVE_ATTRIBUTES or changes_lookup:
             return "asked"
     raise TypeError(f"{type(policy).__qualname__} has no runner")
 
@@ -469,7 +490,16 @@ def steps_of(policy: Policy) -> tuple[Policy, ...]:
     return policy.steps if runner_for(policy) == "steps" else (policy,)
 
 
-_WORDS: Final = {"name", "origin", "reason", "reads_bodies", "signals", "goes_by", "_abc_impl"}
+_DESCRIPTIVE_ATTRIBUTES: Final = {
+    "name",
+    "origin",
+    "reason",
+    "reads_bodies",
+    "signals",
+    "goes_by",
+    "_abc_impl",
+}
+"""Class attributes that do not change the decisions of a policy."""
 
 
 def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) -> pd.DataFrame:
@@ -506,8 +536,8 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) 
     expect(policy, Policy, call="memlab.decide", name="policy")
     now = moment_or_now(now, call="memlab.decide")
     decision = decision_of(frame, policy, now=now)
-    why = pd.Categorical.from_codes(decision.reason, pd.Index(decision.reasons, dtype="str"))
-    return pd.DataFrame({col.KEEP: decision.keep, col.REASON: why}, index=frame.index)
+    reasons = pd.Categorical.from_codes(decision.reason, pd.Index(decision.reasons, dtype="str"))
+    return pd.DataFrame({col.KEEP: decision.keep, col.REASON: reasons}, index=frame.index)
 
 
 class Decision(NamedTuple):
@@ -526,10 +556,10 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
     if (position[1:] < position[:-1]).any():
         order = np.argsort(position, kind="stable")
         rows = frame.iloc[order]
-    numbered = pd.RangeIndex(len(rows))
-    if not rows.index.equals(numbered):
-        rows = rows.set_axis(numbered, axis=0)
-    places, reasons_of_evicted = named_by(policy, rows, now=now)
+    row_numbers = pd.RangeIndex(len(rows))
+    if not rows.index.equals(row_numbers):
+        rows = rows.set_axis(row_numbers, axis=0)
+    places, reasons_of_evicted = evicted_by(policy, rows, now=now)
     evicted = order[places]
     keep = np.ones(len(frame), dtype=bool)
     keep[evicted] = False
@@ -553,32 +583,32 @@ def _keep_codes(frame: pd.DataFrame) -> Ints:
     return code
 
 
-def named_by(
+def evicted_by(
     policy: Policy, rows: pd.DataFrame, *, now: datetime
 ) -> tuple[Ints, npt.NDArray[np.object_]]:
-    """Return the places of the rows that a policy evicts, and the reasons; no exempt row is there.
+    """Return the numbers of the rows that a policy evicts, without exempt rows, and the reasons.
 
-    Only rows of the policy's population are put before it.
+    The policy is given only the rows of its population.
     """
-    here = _in_population(policy.population, rows)
+    in_population = _in_population(policy.population, rows)
     is_plain_cap = (
         isinstance(policy, CappedPolicy)
         and runner_for(policy) in {"capped", "ranked"}
         and type(policy).evict is CappedPolicy.evict
     )
     if isinstance(policy, CappedPolicy) and is_plain_cap:
-        # Making a frame of these rows alone takes longer than everything else.
-        evicted = policy.beyond_room(rows, here, now=now)
+        # Making a frame of the population alone would take longer than everything else.
+        evicted = policy.beyond_room(rows, in_population, now=now)
         if len(evicted):
             _check_reasons(policy, [policy.reason])
         return evicted, np.full(len(evicted), policy.reason, dtype=object)
-    places = np.flatnonzero(here)
+    places = np.flatnonzero(in_population)
     if len(places) < len(rows):
         population = rows.iloc[places].reset_index(drop=True)
     else:
         population = rows.copy(deep=False)
     reasons = policy.evict(population, now=now)
-    _check_named(policy, reasons, len(places))
+    _check_evicted(policy, reasons, len(places))
     evicted = places[reasons.index.to_numpy(dtype=np.int64)]
     may_go = ~is_exempt(rows)[evicted]
     return evicted[may_go], reasons.to_numpy(dtype=object)[may_go]
@@ -597,21 +627,23 @@ def _in_population(population: Population, rows: pd.DataFrame) -> Flags:
     return superseded if population == "superseded" else active | superseded
 
 
-_WANTED: Final = "return a Series of reasons, indexed by the labels of the rows that go"
+_EXPECTED_RESULT: Final = "return a Series of reasons, indexed by the labels of the rows that go"
 
 
-def _check_named(policy: Policy, named: Any, count: int) -> None:
+def _check_evicted(policy: Policy, reasons: Any, count: int) -> None:
     """Check the result of a policy's `evict`."""
-    who = f"{type(policy).__qualname__}.evict"
-    if not isinstance(named, pd.Series):
-        raise ValueError(f"{who} returned {type(named).__name__}: {_WANTED}")  # noqa: TRY004
-    if named.empty:
+    method = f"{type(policy).__qualname__}.evict"
+    if not isinstance(reasons, pd.Series):
+        raise ValueError(f"{method} returned {type(reasons).__name__}: {_EXPECTED_RESULT}")  # noqa: TRY004
+    if reasons.empty:
         return
-    if not pd.api.types.is_integer_dtype(named.index.dtype):
-        raise ValueError(f"{who} named rows by {named.index.dtype}: {_WANTED}")
-    if named.index.min() < 0 or named.index.max() >= count or not named.index.is_unique:
-        raise ValueError(f"{who} named rows that are not there, or one twice: {_WANTED}")
-    _check_reasons(policy, named.unique() if named.dtype == "str" else named)
+    if not pd.api.types.is_integer_dtype(reasons.index.dtype):
+        raise ValueError(f"{method} named rows by {reasons.index.dtype}: {_EXPECTED_RESULT}")
+    if reasons.index.min() < 0 or reasons.index.max() >= count or not reasons.index.is_unique:
+        raise ValueError(
+            f"{method} named rows that are not there, or one twice: {_EXPECTED_RESULT}"
+        )
+    _check_reasons(policy, reasons.unique() if reasons.dtype == "str" else reasons)
 
 
 def _check_reasons(policy: Policy, reasons: Iterable[Any]) -> None:
@@ -620,5 +652,5 @@ def _check_reasons(policy: Policy, reasons: Iterable[Any]) -> None:
         if not isinstance(reason, str) or reason in KEEP_REASONS:
             raise ValueError(
                 f"{type(policy).__qualname__}.evict let rows go for {reason!r}, which is no reason "
-                f"to: {_WANTED}"
+                f"to: {_EXPECTED_RESULT}"
             )

@@ -18,10 +18,12 @@ class NearDuplicate(Policy):
     """Replace an older row by a newer near-duplicate of it.
 
     In the order of ``created_at``, a row replaces the one older prunable row most similar to it
-    (the newest of several) if their cosine reaches `threshold`. A newer row that is less trusted
-    goes itself; odek does not store such an episode at all since August 2026. With `keep_untrusted`
-    both stay, as in odek 1.15 of July 2026 and before. A frame does not say which rows were already
-    compared, so the rule is repeated until nothing more goes; deciding again changes nothing.
+    (the newest of several) if their cosine reaches `threshold`. This is repeated until nothing more
+    is replaced, so that a second decision changes nothing.
+
+    A newer row that is less trusted than the older one is evicted itself; odek does not store such
+    an episode at all since August 2026. With `keep_untrusted` both stay, as in odek 1.15 of July
+    2026 and before.
 
     Texts are title and body, or the title alone in a frame without bodies (``with_body=True`` loads
     them). By default they are compared by counts of words and of pairs of neighbouring words,
@@ -85,17 +87,17 @@ def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
     """
     prunable = rows[rows[col.ACTIVE] & ~rows[col.LOAD_BEARING]]
     prunable = prunable.iloc[oldest_first(prunable)]
-    winner = np.full(len(prunable), -1)
+    replaced_by = np.full(len(prunable), -1)
     similarity = np.full(len(prunable), -1.0)
     if policy.threshold and len(prunable) > 1:
         vectors = vectors_of(texts_of(prunable), policy.vectorise)
-        winner, similarity = replace_older(vectors, trust_in(prunable), policy)
-    replaced = np.flatnonzero(winner >= 0)
+        replaced_by, similarity = replace_older(vectors, trust_in(prunable), policy)
+    replaced = np.flatnonzero(replaced_by >= 0)
     ids = prunable[col.MEMORY_ID].to_numpy()
     return pd.DataFrame(
         {
             col.MEMORY_ID: ids[replaced],
-            "replaced_by": ids[winner[replaced]],
+            "replaced_by": ids[replaced_by[replaced]],
             "similarity": similarity[replaced].astype(np.float64),
         },
         index=prunable.index[replaced],
@@ -123,51 +125,55 @@ def texts_of(rows: pd.DataFrame) -> list[str]:
     return (title + "\n" + rows[col.BODY].fillna("").astype("str")).tolist()
 
 
-class Replaced(NamedTuple):
-    """A row that went, the row that replaced it, and their cosine."""
+class Replacement(NamedTuple):
+    """An evicted row, the row that replaced it, and their cosine; rows are row numbers."""
 
     row: int
     winner: int
     similarity: float
 
 
-def settle(pairs: Pairs, trust: Flags, present: Flags, *, keep_untrusted: bool) -> list[Replaced]:
-    """Let each row replace the one most similar to it, and repeat until nothing more goes.
+def replace_until_settled(
+    pairs: Pairs, trust: Flags, present: Flags, *, keep_untrusted: bool
+) -> list[Replacement]:
+    """Let each row replace the row most similar to it; repeat until nothing more is replaced.
 
-    Rows that go are removed from `present`.
+    The flags in `present` of the evicted rows are set to False.
     """
-    replaced: list[Replaced] = []
+    replaced: list[Replacement] = []
     while True:
-        in_this_pass = ask_once(pairs, trust, present, keep_untrusted=keep_untrusted)
-        if not in_this_pass:
+        replaced_in_pass = replace_once(pairs, trust, present, keep_untrusted=keep_untrusted)
+        if not replaced_in_pass:
             return replaced
-        replaced += in_this_pass
+        replaced += replaced_in_pass
 
 
-def ask_once(pairs: Pairs, trust: Flags, present: Flags, *, keep_untrusted: bool) -> list[Replaced]:
+def replace_once(
+    pairs: Pairs, trust: Flags, present: Flags, *, keep_untrusted: bool
+) -> list[Replacement]:
     """Let each row, the oldest first, replace the row most similar to it.
 
-    If it is trusted less than that row, it goes itself, or both stay. Rows that go are removed from
-    `present`.
+    If it is trusted less than that row, it is evicted itself, or both stay with `keep_untrusted`.
+    The flags in `present` of the evicted rows are set to False.
     """
     rows, start, count = np.unique(pairs.newer, return_index=True, return_counts=True)
     stop = start + count
     replaced = []
-    for row, first, last in zip(rows.tolist(), start.tolist(), stop.tolist(), strict=True):
+    for row, first_pair, end_pair in zip(rows.tolist(), start.tolist(), stop.tolist(), strict=True):
         if not present[row]:
             continue
-        older = pairs.older[first:last]
-        cosine = np.where(present[older], pairs.cosine[first:last], -1.0)
+        older = pairs.older[first_pair:end_pair]
+        cosine = np.where(present[older], pairs.cosine[first_pair:end_pair], -1.0)
         highest = cosine.max()
         if highest < 0:
             continue
         most_similar = int(older[np.flatnonzero(cosine == highest)[-1]])
         if trust[row] >= trust[most_similar]:
             present[most_similar] = False
-            replaced.append(Replaced(most_similar, row, float(highest)))
+            replaced.append(Replacement(most_similar, row, float(highest)))
         elif not keep_untrusted:
             present[row] = False
-            replaced.append(Replaced(row, most_similar, float(highest)))
+            replaced.append(Replacement(row, most_similar, float(highest)))
     return replaced
 
 
@@ -177,20 +183,20 @@ def replace_older(vectors: Any, trust: Flags, policy: NearDuplicate) -> tuple[In
     keep_untrusted = policy.keep_untrusted
     present = np.ones(len(trust), dtype=bool)
     rows = np.arange(len(trust))
-    replaced: list[Replaced] = []
-    compared = []
-    # Block by block with the rows still present, so that a store of equal texts stays fast.
+    replaced: list[Replacement] = []
+    compared_pairs = []
+    # A block is compared only with rows that are still present, so that equal texts stay fast.
     for start in range(0, len(trust), BLOCK):
         block = rows[start : start + BLOCK]
         pairs = likeness.pairs(block, np.flatnonzero(present[: block[-1] + 1]))
-        replaced += ask_once(pairs, trust, present, keep_untrusted=keep_untrusted)
-        compared.append(pairs.among(present))
-    if compared:
-        pairs = Pairs.merged(compared).among(present)
-        replaced += settle(pairs, trust, present, keep_untrusted=keep_untrusted)
-    winner = np.full(len(trust), -1, dtype=np.int64)
+        replaced += replace_once(pairs, trust, present, keep_untrusted=keep_untrusted)
+        compared_pairs.append(pairs.among(present))
+    if compared_pairs:
+        pairs = Pairs.merged(compared_pairs).among(present)
+        replaced += replace_until_settled(pairs, trust, present, keep_untrusted=keep_untrusted)
+    replaced_by = np.full(len(trust), -1, dtype=np.int64)
     similarity = np.full(len(trust), -1.0)
     for replacement in replaced:
-        winner[replacement.row] = replacement.winner
+        replaced_by[replacement.row] = replacement.winner
         similarity[replacement.row] = replacement.similarity
-    return winner, similarity
+    return replaced_by, similarity

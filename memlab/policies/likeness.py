@@ -16,14 +16,14 @@ Vectorise = Callable[[Sequence[str]], Any]
 """Takes n texts, returns n rows of a numpy array or of a scipy sparse matrix."""
 
 FEATURES: Final = 2**20
-"""Columns that words are hashed to."""
+"""Number of columns of a vector, to which words are hashed."""
 _WORD: Final = re.compile(r"[^\W_]+")
 BLOCK: Final = 64
-"""Vectors that are compared with all older ones at a time."""
+"""Number of vectors that are compared with all older ones in one operation."""
 DECIMALS: Final = {np.dtype(np.float64): 9, np.dtype(np.float32): 6}
-"""Cosines that are equal to this many decimals are a tie: the rest depends on summation order."""
-_DENSE: Final = 8
-"""If one of this many pairs shares a rare column, all pairs are compared at once."""
+"""Number of decimals to which cosines are rounded: further ones depend on the summation order."""
+_DENSE_DIVISOR: Final = 8
+"""If more than one pair in this many shares a rare column, all pairs are compared at once."""
 
 
 def vectors_of(texts: Sequence[str], vectorise: Vectorise | None = None) -> Any:
@@ -63,7 +63,7 @@ def counted_words(text: str) -> list[str]:
     ['retry', 'the', 'upload', 'retry', 'the', 'the', 'upload']
     """
     is_ascii = text.isascii()
-    # As Go does: lower case character by character.
+    # Go converts each character to lower case by itself.
     lower = text.lower() if is_ascii else "".join(char.lower()[0] for char in text)
     words = _WORD.findall(lower)
     counted = [*words, *chain.from_iterable(pairwise(words))]
@@ -146,8 +146,10 @@ class Likeness:
     def __init__(self, vectors: Any, threshold: float) -> None:
         self.unit = _used_columns(unit_rows(vectors))
         self.decimals = DECIMALS[self.unit.dtype]
+        # The threshold is lowered by the rounding of cosines and by the error of a sum.
         self.least = threshold - 1e-9 - 10.0**-self.decimals
-        self._rare = _rare_columns(self.unit, self.least) if hasattr(self.unit, "tocsr") else None
+        is_sparse = hasattr(self.unit, "tocsr")
+        self._rare = _rare_columns(self.unit, self.least) if is_sparse else None
 
     def __len__(self) -> int:
         return int(self.unit.shape[0])
@@ -166,18 +168,18 @@ class Likeness:
         """Return candidate pairs and their cosines."""
         if self._rare is not None:
             shared = (self._rare[rows] @ self._rare[others].T).tocsr()
-            if shared.nnz < len(rows) * len(others) // _DENSE:
+            if shared.nnz < len(rows) * len(others) // _DENSE_DIVISOR:
                 shared.sort_indices()
-                at = np.repeat(np.arange(len(rows)), np.diff(shared.indptr))
-                newer = rows[at]
+                row_places = np.repeat(np.arange(len(rows)), np.diff(shared.indptr))
+                newer = rows[row_places]
                 older = others[shared.indices]
                 product = self.unit[newer].multiply(self.unit[older]).sum(axis=1)
                 return newer, older, np.asarray(product).ravel()
         product = cosines(self.unit[rows], self.unit[others])
-        at, to = np.nonzero(product >= self.least - 1e-6)
-        return rows[at], others[to], product[at, to]
+        row_places, other_places = np.nonzero(product >= self.least - 1e-6)
+        return rows[row_places], others[other_places], product[row_places, other_places]
 
-    def have_one(self) -> Flags:
+    def has_near_duplicate(self) -> Flags:
         """Return which rows have a near-duplicate, older or newer."""
         have_one = np.zeros(len(self), dtype=bool)
         rows = np.arange(len(self))
@@ -209,8 +211,9 @@ def _rare_columns(unit: Any, least: float) -> Any:
     order = np.lexsort((unit.indices, rows_with[unit.indices], row))
     square = unit.data[order] ** 2
     summed = np.append(0.0, np.cumsum(square))
-    before = summed[:-1] - summed[unit.indptr[row]]  # of the rarer ones in this row
-    is_rare = 1.0 - before >= least**2 - 1e-6
+    # The sum of squares of the columns of the same row that are rarer.
+    rarer = summed[:-1] - summed[unit.indptr[row]]
+    is_rare = 1.0 - rarer >= least**2 - 1e-6
     kept = order[is_rare]
     ones = np.ones(len(kept), dtype=np.float32)
     return sparse.csr_matrix((ones, (row[is_rare], unit.indices[kept])), shape=unit.shape)

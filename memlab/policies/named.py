@@ -19,7 +19,15 @@ from memlab.clock import Age, age_text
 from memlab.errors import PolicyError
 from memlab.policies import rules
 from memlab.policies.activation import Activation
-from memlab.policies.base import GoesBy, Policy, Population, Runner, named_by, runner_for, steps_of
+from memlab.policies.base import (
+    GoesBy,
+    Policy,
+    Population,
+    Runner,
+    evicted_by,
+    runner_for,
+    steps_of,
+)
 from memlab.policies.duplicates import NearDuplicate
 from memlab.policies.plugins import (
     is_policy_class,
@@ -92,7 +100,7 @@ class Pipeline(Policy):
         ]
         if keep:
             steps.append(rules.KeepRecent(keep, by=col.CREATED_AT))
-        return cls._called(
+        return cls._with_name(
             "odek",
             steps,
             threshold=threshold,
@@ -108,7 +116,7 @@ class Pipeline(Policy):
         Rows below `threshold` go unless they are graduated; an agent may hold `max_items` (0: any).
         """
         steps = rules.ImportanceFloor(threshold), rules.ImportanceBudget(max_items)
-        return cls._called("memforge", steps, threshold=threshold, max_items=max_items)
+        return cls._with_name("memforge", steps, threshold=threshold, max_items=max_items)
 
     @classmethod
     def betterdb(cls, *, max_items: int) -> "Pipeline":
@@ -116,12 +124,12 @@ class Pipeline(Policy):
 
         At most `max_items` rows may match the agent, thread, namespace and tags of a row.
         """
-        return cls._called(
+        return cls._with_name(
             "betterdb", (rules.TimeToLive(), rules.ValueCap(max_items)), max_items=max_items
         )
 
     @classmethod
-    def _called(cls, name: str, steps: Iterable[Policy], **settings: Any) -> "Pipeline":
+    def _with_name(cls, name: str, steps: Iterable[Policy], **settings: Any) -> "Pipeline":
         """Return a pipeline that knows the name and the settings it was made from."""
         pipeline = cls(*steps)
         pipeline._set("asked_for", (name, settings))
@@ -140,12 +148,12 @@ class Pipeline(Policy):
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Return the rows that go at each step, among those that earlier steps left."""
-        left = rows
+        remaining = rows
         reasons_by_step = [pd.Series(dtype="str")]
         for number, step in enumerate(self.steps, start=1):
-            places, reasons = named_by(step, left.reset_index(drop=True), now=now)
-            evicted = pd.Series(reasons, index=left.index[places], dtype="str")
-            left = left.drop(index=evicted.index)
+            places, reasons = evicted_by(step, remaining.reset_index(drop=True), now=now)
+            evicted = pd.Series(reasons, index=remaining.index[places], dtype="str")
+            remaining = remaining.drop(index=evicted.index)
             if len(self.steps) > 1:
                 evicted = f"step {number}: " + evicted
             reasons_by_step.append(evicted)
@@ -174,7 +182,7 @@ POLICIES: Final[dict[str, type[Policy]]] = {
 
 @dataclass(frozen=True)
 class Named:
-    """A policy that can be asked for by name: how to make it, and its settings."""
+    """An entry of the registry: a policy that can be named, how to make it, and its settings."""
 
     name: str
     make: Callable[..., Policy]
@@ -183,18 +191,20 @@ class Named:
     goes_by: GoesBy
 
 
-def _of_class(name: str, kind: type[Policy]) -> Named:
+def _entry_of_class(name: str, kind: type[Policy]) -> Named:
     """Return the entry of a policy class."""
     return Named(name, kind, settings_of(kind), kind.origin, kind.goes_by)
 
 
-def _of_steps(name: str, make: Callable[..., Policy], origin: str) -> Named:
+def _entry_of_pipeline(name: str, make: Callable[..., Policy], origin: str) -> Named:
     """Return the entry of a function that makes a pipeline; steps document its settings."""
     own = settings_of(make)
-    required = {setting.name: 1 for setting in own.values() if setting.default is REQUIRED}
-    steps = make(**required).steps
+    # A pipeline is made only to see its steps. Any value does for a setting without a default.
+    any_values = {setting.name: 1 for setting in own.values() if setting.default is REQUIRED}
+    steps = make(**any_values).steps
     documented: dict[str, Setting] = {}
-    for step in reversed(steps):  # of two steps with one setting, the first documents it
+    # If several steps have a setting, the first of them documents it.
+    for step in reversed(steps):
         documented |= settings_of(type(step))
     settings = {}
     for setting in own.values():
@@ -208,7 +218,7 @@ def _of_steps(name: str, make: Callable[..., Policy], origin: str) -> Named:
     return Named(name, make, settings, origin, steps[-1].goes_by)
 
 
-ORDERS: Final = (
+NAMED_PIPELINES: Final = (
     ("odek", "odek's order: near-duplicates, expiry, then the newest 500"),
     ("memforge", "MemForge's order: importance floor, then budget per agent"),
     ("betterdb", "BetterDB's defaults: own expiry, then the cap of each scope"),
@@ -221,9 +231,9 @@ def _registry() -> dict[str, Named]:
     registry = {}
     for name, kind in POLICIES.items():
         if kind not in {rules.KeepAll, Pipeline}:
-            registry[name] = _of_class(name, kind)
-    for name, origin in ORDERS:
-        registry[name] = _of_steps(name, getattr(Pipeline, name), origin)
+            registry[name] = _entry_of_class(name, kind)
+    for name, origin in NAMED_PIPELINES:
+        registry[name] = _entry_of_pipeline(name, getattr(Pipeline, name), origin)
     return registry
 
 
@@ -252,7 +262,7 @@ def policy_named(name: str) -> Named:
             f"settings: name that one"
         )
     if ":" in name:
-        return _of_class(name, _own_class(name))
+        return _entry_of_class(name, _foreign_class(name))
     kind = plugin_policy(name)
     if kind is None:
         known = [*NAMED, *sorted(plugin_names().keys() - NAMED.keys())]
@@ -260,11 +270,11 @@ def policy_named(name: str) -> Named:
             f"{name!r} is no policy: name one of {', '.join(known)}, or a class of your own as "
             "package.module:Class"
         )
-    return _of_class(name, kind)
+    return _entry_of_class(name, kind)
 
 
-def _own_class(name: str) -> type[Policy]:
-    """Return a policy class outside memlab."""
+def _foreign_class(name: str) -> type[Policy]:
+    """Import and return a policy class of the user."""
     module_name, _, class_name = name.partition(":")
     module = _imported(module_name)
     try:
@@ -272,11 +282,13 @@ def _own_class(name: str) -> type[Policy]:
     except AttributeError:
         value = None
     if not is_policy_class(value):
-        there = [key for key, value in vars(module).items() if is_policy_class(value, module_name)]
+        policies_in_module = [
+            key for key, value in vars(module).items() if is_policy_class(value, module_name)
+        ]
         raise PolicyError(
-            f"{module_name} has no policy {class_name!r}, only: {', '.join(there) or 'none'}; a "
-            "policy is a class with memlab.Policy as its base, @dataclass(frozen=True) above it "
-            "and an evict"
+            f"{module_name} has no policy {class_name!r}, only: "
+            f"{', '.join(policies_in_module) or 'none'}; a policy is a class with memlab.Policy as "
+            "its base, @dataclass(frozen=True) above it and an evict"
         )
     kind: type[Policy] = value
     return kind
@@ -311,14 +323,14 @@ def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
     """Return the policy in a store's settings; `number` replaces its size if that is automatic."""
     if settings.policy is None:
         return None
-    given = {key: value for key, value in settings.policy.items() if key != SIZED}
+    values = {key: value for key, value in settings.policy.items() if key != SIZED}
     if settings.is_auto and number is not None:
-        given[NUMBERS[given["name"]]] = number
+        values[NUMBERS[values["name"]]] = number
     try:
-        name = given.pop("name")
+        name = values.pop("name")
         name = REPLACED.get(name, name)
         _check_trusted(name)
-        return policy_of(policy_named(name), given)
+        return policy_of(policy_named(name), values)
     except (PolicyError, ValueError, TypeError) as error:
         raise settings.error("policy", f"policy: {error}") from error
 
@@ -330,7 +342,7 @@ def as_setting(policy: Policy) -> dict[str, Any]:
     >>> as_setting(TimeToLive(timedelta(days=30)))
     {'name': 'ttl', 'ttl': '30d'}
     """
-    known = _known_as(policy, sized=True)
+    known = _as_named(policy, with_size=True)
     setting: dict[str, Any] = {"name": policy.address}
     if known is not None:
         if known.name in NAMED:
@@ -338,7 +350,7 @@ def as_setting(policy: Policy) -> dict[str, Any]:
         else:
             setting["name"] = plugin_name_of(policy.address) or policy.address
         for name, value in known.changed.items():
-            setting[name] = _written(value)
+            setting[name] = _toml_value(value)
     return setting
 
 
@@ -353,8 +365,8 @@ def _check_trusted(name: str) -> None:
         )
 
 
-def _written(value: Any) -> Any:
-    """Return a value as TOML can hold it, which has neither timedelta nor None."""
+def _toml_value(value: Any) -> Any:
+    """Return a value in a form that TOML can hold: it has neither timedelta nor None."""
     if value is None:
         return "none"
     if isinstance(value, timedelta):
@@ -364,20 +376,21 @@ def _written(value: Any) -> Any:
 
 def check_known(names: Iterable[str], policies: Sequence[Named]) -> None:
     """Raise if none of several policies has one of the settings."""
-    foreign = [name for name in names if not any(name in named.settings for named in policies)]
-    if not foreign:
+    unknown = [name for name in names if not any(name in named.settings for named in policies)]
+    if not unknown:
         return
     known = [
-        f"{named.name!r}, which takes {_in_words(named, named.settings)}" for named in policies
+        f"{named.name!r}, which takes {_settings_in_words(named, named.settings)}"
+        for named in policies
     ]
-    words = f"{', '.join(foreign)} is no setting of the policy {'; '.join(known)}"
-    takers = [name for name, named in NAMED.items() if set(foreign) <= named.settings.keys()]
+    words = f"{', '.join(unknown)} is no setting of the policy {'; '.join(known)}"
+    takers = [name for name, named in NAMED.items() if set(unknown) <= named.settings.keys()]
     if takers:
         words += f"; --policy {' or '.join(takers)} takes it"
     raise PolicyError(words)
 
 
-def _in_words(named: Named, names: Iterable[str]) -> str:
+def _settings_in_words(named: Named, names: Iterable[str]) -> str:
     """Return settings as Python and ``memlab.toml`` name them, and as the command line does."""
     words = []
     for name in names:
@@ -397,7 +410,7 @@ def policy_of(named: Named, given: Mapping[str, Any]) -> Policy:
         if setting.default is REQUIRED and name not in given
     ]
     if missing:
-        raise PolicyError(f"the policy {named.name!r} needs {_in_words(named, missing)}")
+        raise PolicyError(f"the policy {named.name!r} needs {_settings_in_words(named, missing)}")
     values = {}
     for name, value in given.items():
         setting = named.settings[name]
@@ -412,7 +425,7 @@ def family_of(policy: Policy) -> str:
     >>> family_of(KeepRecent(50)), family_of(ValueCap(200, half_life=timedelta(days=1)))
     ('recent', 'value, half_life')
     """
-    known = _known_as(policy)
+    known = _as_named(policy)
     if known is None:
         return " > ".join(family_of(step) for step in policy.steps)
     size = _first_size(known.settings)
@@ -428,7 +441,7 @@ def label_of(policy: Policy) -> str:
     >>> label_of(Pipeline.odek(keep=200))
     'odek 200'
     """
-    known = _known_as(policy)
+    known = _as_named(policy)
     if known is None:
         return " > ".join(label_of(step) for step in policy.steps)
     size = _first_size(known.settings)
@@ -447,14 +460,14 @@ def options_of(policy: Policy) -> str:
     >>> options_of(Activation(max_tokens=8000))
     '--policy activation --max-tokens 8000'
     """
-    known = _known_as(policy)
+    known = _as_named(policy)
     if known is None:
         return ""
     has_name = known.name in NAMED
     words = ["--policy", known.name if has_name else policy.address]
     for name, value in known.changed.items():
-        written = _written(value)
-        text = ",".join(map(str, written)) if isinstance(written, list) else str(written)
+        toml_value = _toml_value(value)
+        text = ",".join(map(str, toml_value)) if isinstance(toml_value, list) else str(toml_value)
         if has_name:
             words += [known.settings[name].option, text]
         else:
@@ -462,7 +475,7 @@ def options_of(policy: Policy) -> str:
     return in_shell(*words)
 
 
-class _Known(NamedTuple):
+class _NamedPolicy(NamedTuple):
     """A policy as a person names it: its name, all its settings, and the changed values."""
 
     name: str
@@ -470,10 +483,10 @@ class _Known(NamedTuple):
     changed: dict[str, Any]
 
 
-def _known_as(policy: Policy, *, sized: bool = False) -> _Known | None:
+def _as_named(policy: Policy, *, with_size: bool = False) -> _NamedPolicy | None:
     """Return the name of a policy, its settings, and the values that differ from the defaults.
 
-    With `sized`, the value of its size is always included. None for a pipeline without a name.
+    With `with_size`, the value of its size is always included. None for a pipeline without a name.
     """
     if runner_for(policy) != "steps":
         name = policy.name
@@ -484,17 +497,21 @@ def _known_as(policy: Policy, *, sized: bool = False) -> _Known | None:
         settings = NAMED[name].settings
     else:
         return None
-    size = _first_size(settings) if sized else None
+    size = _first_size(settings) if with_size else None
     changed = {}
     for key, setting in settings.items():
         value = values[key]
         if value != setting.default or (key == size and value is not None):
             changed[key] = value
-    return _Known(name, settings, changed)
+    return _NamedPolicy(name, settings, changed)
 
 
 def _first_size(settings: Mapping[str, Setting]) -> str | None:
-    """Return the first size of a policy, which its label shows unnamed; an age comes last."""
+    """Return the name of the setting for the size of a policy; None if it has none.
+
+    It is the first such setting that is not an age, else the first age. A label shows its value
+    without the name.
+    """
     sizes = [setting for setting in settings.values() if setting.size]
     return min(sizes, key=lambda setting: setting.size == "age").name if sizes else None
 

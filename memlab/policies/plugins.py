@@ -21,7 +21,7 @@ def is_policy_class(value: Any, module: str | None = None) -> bool:
 
 
 def plugin_names() -> dict[str, str]:
-    """Return the package of each policy that an installed package offers, by name."""
+    """Return the names of the policies that installed packages offer, each with its package."""
     return {point.name: package_of(point) for point in offers(POLICIES)}
 
 

@@ -18,7 +18,7 @@ HALF_LIFE: Final = timedelta(days=7)
 RECENCY_WEIGHT: Final = 0.25
 IMPORTANCE_WEIGHT: Final = 0.15
 
-_MOST_AHEAD: Final = -1000.0
+_LOWEST_AGE: Final = -1000.0
 """Lowest age in half-lives: two to the power of 1000 still fits a float."""
 
 
@@ -40,10 +40,10 @@ def recency_decay(age: Any, half_life: Any) -> Any:
     >>> recency_decay(timedelta(days=14), timedelta(days=7))
     0.25
     """
-    lives = age / half_life
-    # Not np.maximum: a single age gives a float of Python, without numpy.
-    is_representable = lives > _MOST_AHEAD
-    bounded = lives * is_representable + _MOST_AHEAD * (1 - is_representable)
+    half_lives = age / half_life
+    # This is np.maximum(half_lives, _LOWEST_AGE), but gives a Python float for a single age.
+    is_representable = half_lives > _LOWEST_AGE
+    bounded = half_lives * is_representable + _LOWEST_AGE * (1 - is_representable)
     return 2.0**-bounded
 
 
@@ -84,8 +84,10 @@ def value_score(
     if total == 0:
         return importance * 0.0
     with np.errstate(over="ignore"):  # an overflow is infinite, and goes last
-        worth = importance_weight * importance + recency_weight * recency_decay(age, half_life)
-        return worth / total
+        weighted_sum = importance_weight * importance + recency_weight * recency_decay(
+            age, half_life
+        )
+        return weighted_sum / total
 
 
 @dataclass(frozen=True)
@@ -182,10 +184,10 @@ LONGEST: Final = timedelta(days=2_000_000)
 class TimeToLive(base.DatedPolicy):
     """Drop expired rows.
 
-    The age may be a text such as ``"30d"``. If a row has ``expires_at``, that alone counts, unless
-    `own_expiry` is off, as for odek, which keeps none; otherwise its age since ``created_at``
-    counts. A row goes after its deadline, not at it. References do not extend it. A row without
-    either time never expires.
+    The deadline of a row is its ``expires_at``, or else its ``created_at`` plus the age. Without
+    `own_expiry`, ``expires_at`` is ignored, as by odek, which has none. A row goes after its
+    deadline, not at it. References do not extend it. A row without either time never expires. The
+    age may be a text such as ``"30d"``.
     """
 
     ttl: Age | None = field(
@@ -211,8 +213,8 @@ class TimeToLive(base.DatedPolicy):
             expires = np.full(len(expires), np.datetime64("NaT", "us"))
         if self.ttl is None or as_age(self.ttl) <= timedelta(0):
             return expires
-        due = base.times(rows, col.CREATED_AT) + _span(self.ttl)
-        return np.where(np.isnat(expires), due, expires)
+        by_age = base.times(rows, col.CREATED_AT) + _as_timedelta64(self.ttl)
+        return np.where(np.isnat(expires), by_age, expires)
 
 
 @dataclass(frozen=True)
@@ -237,12 +239,15 @@ class PurgeSuperseded(base.DatedPolicy):
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return the UTC time after which each row is old enough; NaT without a date."""
-        return base.times(rows, col.CREATED_AT) + _span(self.older_than)
+        return base.times(rows, col.CREATED_AT) + _as_timedelta64(self.older_than)
 
 
 @dataclass(frozen=True)
 class LongRetired(base.DatedPolicy):
-    """Drop rows that were retired longer ago than an age. Return needed ones before."""
+    """Drop rows that were retired longer ago than an age.
+
+    Before it runs, retired rows that are needed are returned to the active ones.
+    """
 
     age: Age
 
@@ -251,7 +256,7 @@ class LongRetired(base.DatedPolicy):
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return the UTC time after which each row has been retired for that age."""
-        return base.times(rows, col.RETIRED_AT) + _span(self.age)
+        return base.times(rows, col.RETIRED_AT) + _as_timedelta64(self.age)
 
 
 @dataclass(frozen=True)
@@ -276,10 +281,10 @@ ScopeField = Literal["agent_id", "thread_id", "namespace", "tags"]
 class ValueCap(base.CappedPolicy):
     """Cap each scope by importance and recency of use; the lowest scores go first.
 
-    The score is :func:`memlab.policies.rules.value_score` of the age since the last access, which
-    may lie ahead. Ties go toward the older last access, then toward the older row. A missing or
-    non-finite importance counts as 0, a missing last access as the epoch. Load-bearing rows take up
-    room in their scope and never go.
+    The score is :func:`memlab.policies.rules.value_score` of the time since the last access, which
+    is negative if the access lies in the future. Of rows with equal scores the one with the older
+    last access goes first, then the older row. A missing or non-finite importance counts as 0, a
+    missing last access as the epoch. Load-bearing rows take up room in their scope and never go.
 
     A scope is defined by the fields of `scope` that a row was written with, and by all its tags.
     Every row that matches all of them counts, so scopes overlap: the scope of a row with an agent
@@ -326,7 +331,7 @@ class ValueCap(base.CappedPolicy):
 
     def scopes(self, rows: pd.DataFrame) -> list[base.Scope]:
         """Return the scopes that rows were written with; they may overlap."""
-        return scopes_given(rows, self.scope)
+        return overlapping_scopes(rows, self.scope)
 
     def eviction_keys(self, rows: base.Rows, *, now: datetime) -> base.Keys:
         """Return the score, then the last access in microseconds since the epoch."""
@@ -408,7 +413,7 @@ class ImportanceFloor(base.DatedPolicy):
         return np.where(below, ALWAYS, np.datetime64("NaT", "us"))
 
 
-def _span(age: Age) -> np.timedelta64:
+def _as_timedelta64(age: Age) -> np.timedelta64:
     """Return an age as a span that can be added to any date without overflow."""
     return np.timedelta64(min(as_age(age), LONGEST))
 
@@ -437,7 +442,7 @@ def partition_by_scope(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.S
     return scopes
 
 
-def scopes_given(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:
+def overlapping_scopes(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:
     """Return the scopes that rows were written with: each holds all rows that match its fields.
 
     Tags match if all tags of the scope are there, ignoring case. Without a column of `fields`, all

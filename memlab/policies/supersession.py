@@ -14,6 +14,7 @@ from memlab.text import counted
 WHY: Final = "why"
 """Column of the evidence in words."""
 
+# The reasons for which a newer memory may replace an older one.
 REPEATED: Final = "repeated"
 REPLACED: Final = "said to be replaced"
 PASSED_ON: Final = "passed on"
@@ -63,11 +64,11 @@ def supersedable(
     """
     rows = frame.reset_index(drop=True)
     is_floor = rows[col.ACTIVE] & rows[col.LOAD_BEARING]
-    floor: list[int] = np.flatnonzero(is_floor).tolist()
+    load_bearing: list[int] = np.flatnonzero(is_floor).tolist()
     successors = list[Successor]()
     if by_likeness:
-        successors += _repeated(rows.iloc[floor], policy or NearDuplicate())
-    successors += _stated(rows, floor, find_references(rows))
+        successors += _repeated(rows.iloc[load_bearing], policy or NearDuplicate())
+    successors += _stated(rows, load_bearing, find_references(rows))
     by_older: dict[int, Successor] = {}
     for successor in successors:
         by_older.setdefault(successor.older, successor)
@@ -86,11 +87,11 @@ def supersedable(
     return result.astype(text_columns).reset_index(drop=True)
 
 
-def _repeated(floor: pd.DataFrame, policy: NearDuplicate) -> Iterator[Successor]:
+def _repeated(load_bearing: pd.DataFrame, policy: NearDuplicate) -> Iterator[Successor]:
     """Yield the near-duplicates of one kind, each with the newer memory that repeats it."""
-    row_of = dict(zip(floor[col.MEMORY_ID], floor.index, strict=True))
-    for _, of_kind in floor.groupby(floor[col.KIND].astype("str")):
-        pairs = near_duplicates(of_kind.assign(**{col.LOAD_BEARING: False}), policy)
+    row_of = dict(zip(load_bearing[col.MEMORY_ID], load_bearing.index, strict=True))
+    for _, rows_of_kind in load_bearing.groupby(load_bearing[col.KIND].astype("str")):
+        pairs = near_duplicates(rows_of_kind.assign(**{col.LOAD_BEARING: False}), policy)
         for older, newer, similarity in zip(
             pairs.index, pairs["replaced_by"], pairs["similarity"], strict=True
         ):
@@ -98,18 +99,20 @@ def _repeated(floor: pd.DataFrame, policy: NearDuplicate) -> Iterator[Successor]
             yield Successor(int(older), int(row_of[newer]), REPEATED, why)
 
 
-def _stated(rows: pd.DataFrame, floor: list[int], references: pd.DataFrame) -> Iterator[Successor]:
+def _stated(
+    rows: pd.DataFrame, load_bearing: list[int], references: pd.DataFrame
+) -> Iterator[Successor]:
     """Yield the successors that memories name themselves, reason by reason."""
     ids: list[str] = rows[col.MEMORY_ID].tolist()
     names: list[tuple[str, ...]] = rows[col.EVIDENCE_REFS].tolist()
-    row_of = {ids[row]: row for row in floor}
+    load_bearing_row = {ids[row]: row for row in load_bearing}
     refers_to = {}
-    for row in floor:
-        refers_to[row] = [row_of[name] for name in names[row] if name in row_of]
-    yield from _superseding(rows, floor, row_of)
-    row_of_any = {memory_id: row for row, memory_id in enumerate(ids)}
-    for row in floor:
-        named = [row_of_any.get(name, -1) for name in names[row]]
+    for row in load_bearing:
+        refers_to[row] = [load_bearing_row[name] for name in names[row] if name in load_bearing_row]
+    yield from _superseding(rows, load_bearing, load_bearing_row)
+    row_by_id = {memory_id: row for row, memory_id in enumerate(ids)}
+    for row in load_bearing:
+        named = [row_by_id.get(name, -1) for name in names[row]]
         if refers_to[row] and min(named) > row:
             why = f"{counted(len(named), 'references')}, each to a newer one"
             yield Successor(row, max(refers_to[row]), PASSED_ON, why)
@@ -117,14 +120,14 @@ def _stated(rows: pd.DataFrame, floor: list[int], references: pd.DataFrame) -> I
 
 
 def _superseding(
-    rows: pd.DataFrame, floor: list[int], row_of: dict[str, int]
+    rows: pd.DataFrame, load_bearing: list[int], load_bearing_row: dict[str, int]
 ) -> Iterator[Successor]:
     """Yield the memories that a newer one lists under ``supersedes`` and that are still active."""
     ids: list[str] = rows[col.MEMORY_ID].tolist()
     supersedes: list[tuple[str, ...]] = rows[col.SUPERSEDES].tolist()
-    for newer in floor:
+    for newer in load_bearing:
         for name in supersedes[newer]:
-            older = row_of.get(name)
+            older = load_bearing_row.get(name)
             if older is not None and older < newer:
                 yield Successor(older, newer, REPLACED, f"{ids[newer]} says so")
 
@@ -135,10 +138,10 @@ def _overtaken(
     """Yield memories that a newer one refers to, if all references since are to the newer one."""
     kinds = rows[col.KIND].astype("str").to_numpy()
     positions = rows[col.POSITION].to_numpy(np.int64)
-    at = references[col.AT_POSITION].to_numpy(np.int64)
-    target = references[col.TARGET_POSITION].to_numpy(np.int64)
+    at_position = references[col.AT_POSITION].to_numpy(np.int64)
+    target_position = references[col.TARGET_POSITION].to_numpy(np.int64)
     for newer in sorted(refers_to, reverse=True):
-        targets_since = target[at > positions[newer]]
+        targets_since = target_position[at_position > positions[newer]]
         count = int((targets_since == positions[newer]).sum())
         if not count:
             continue

@@ -18,13 +18,34 @@ from memlab.clock import age_of
 REQUIRED: Final = inspect.Parameter.empty
 """Stands for the default of a setting that has none."""
 
-_NOTHING: Final = "none"
-_FLAGS: Final = {"yes": True, "true": True, "no": False, "false": False}
+_NONE_TEXT: Final = "none"
+"""Text that stands for None and for an empty tuple."""
+_FLAG_TEXTS: Final = {"yes": True, "true": True, "no": False, "false": False}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a policy."""
+    """One setting of a policy.
+
+    Attributes
+    ----------
+    owner : str
+        The policy class or the function that has it.
+    name : str
+        Its name.
+    type : type
+        Its type.
+    default : object
+        Its default value, or `REQUIRED`.
+    help : str
+        Its description.
+    option : str
+        Its option on the command line.
+    least : int or None
+        Its minimum; of an age, in days.
+    size : {"", "count", "age", "tokens"}
+        The unit if it is the size of the policy, which a comparison varies.
+    """
 
     owner: str
     name: str
@@ -46,26 +67,26 @@ class Setting:
             return "|".join(map(str, get_args(first)))
         if get_origin(first) is tuple:
             return "NAMES"
-        return _KINDS[first].metavar if first in _KINDS else ""
+        return _TYPE_RULES[first].metavar if first in _TYPE_RULES else ""
 
     def checked(self, value: Any) -> Any:
         """Return `value` in the setting's type; numpy numbers become Python numbers."""
-        return self._meant(self.type, value)
+        return self._in_type(self.type, value)
 
     def parsed(self, text: str) -> Any:
         """Return the value of a text: ``50``, ``0.5``, ``50%``, ``yes``, ``30d``, ``none``."""
-        return self._meant(self.type, text.strip(), is_text=True)
+        return self._in_type(self.type, text.strip(), is_text=True)
 
-    def _meant(self, kind: Any, value: Any, *, is_text: bool = False) -> Any:
+    def _in_type(self, kind: Any, value: Any, *, is_text: bool = False) -> Any:
         """Return a value, or the value of a text, in a type."""
         first, *others = _alternatives(kind)
-        if NoneType in others and (value is None or (is_text and value.lower() == _NOTHING)):
+        if NoneType in others and (value is None or (is_text and value.lower() == _NONE_TEXT)):
             return None
         if get_origin(first) is Literal:
             return self._chosen(get_args(first), value, is_text=is_text)
         if get_origin(first) is tuple:
             return self._items(get_args(first)[0], value, is_text=is_text)
-        known = _KINDS.get(first)
+        known = _TYPE_RULES.get(first)
         if is_text or (first is timedelta and isinstance(value, str)):
             value = self._read(known, value)
         if known is None:
@@ -82,21 +103,21 @@ class Setting:
         for choice in choices:
             if is_text and str(choice) == value:
                 return choice
-            # The type first: a frame answers a comparison with a frame.
+            # The type is compared first: the result of comparing a frame would be a frame.
             if isinstance(value, type(choice)) and value == choice:
                 return value
-        either = " or ".join(map(repr, choices))
-        raise ValueError(f"{self.name}={value!r} is not {either}")
+        alternatives = " or ".join(map(repr, choices))
+        raise ValueError(f"{self.name}={value!r} is not {alternatives}")
 
     def _items(self, kind: Any, value: Any, *, is_text: bool) -> tuple[Any, ...]:
         """Return the items of a tuple, or of a text with commas, each in a type."""
-        if is_text and value.lower() in {"", _NOTHING}:
+        if is_text and value.lower() in {"", _NONE_TEXT}:
             return ()
         if is_text:
             value = [part.strip() for part in value.split(",")]
         if not isinstance(value, (tuple, list)):
             raise refusal(value, "tuple", call=self.owner, name=self.name)
-        return tuple(self._meant(kind, item, is_text=is_text) for item in value)
+        return tuple(self._in_type(kind, item, is_text=is_text) for item in value)
 
     def _bounded(self, value: Any) -> Any:
         """Return a value after checking that it is finite and not below the minimum."""
@@ -107,7 +128,7 @@ class Setting:
             raise ValueError(f"{self.name}={value!r} is less than {self.least}")
         return value
 
-    def _read(self, known: "_Kind | None", text: str) -> Any:
+    def _read(self, known: "_TypeRules | None", text: str) -> Any:
         """Return the value of a text in a simple type."""
         if known is None:
             raise ValueError(f"{self.name} cannot be given as text: make the policy in Python")
@@ -138,14 +159,14 @@ def settings_of(policy: Callable[..., Any]) -> Mapping[str, Setting]:
     if isinstance(policy, type):
         for field in fields(policy):
             if field.init:
-                settings[field.name] = _of_field(owner, field, hints.get(field.name))
+                settings[field.name] = _setting_of_field(owner, field, hints.get(field.name))
     else:
         for name, argument in inspect.signature(policy).parameters.items():
             settings[name] = Setting(owner, name, hints.get(name), argument.default)
     return settings
 
 
-def _of_field(owner: str, field: "Field[Any]", kind: Any) -> Setting:
+def _setting_of_field(owner: str, field: "Field[Any]", kind: Any) -> Setting:
     """Return the setting of a dataclass field."""
     default = field.default
     if default is MISSING:
@@ -168,11 +189,11 @@ def _of_field(owner: str, field: "Field[Any]", kind: Any) -> Setting:
 def _alternatives(kind: Any) -> tuple[Any, ...]:
     """Return the types of a union, None last; a single type alone."""
     if get_origin(kind) in {Union, UnionType}:
-        return tuple(sorted(get_args(kind), key=lambda one: one is NoneType))
+        return tuple(sorted(get_args(kind), key=lambda alternative: alternative is NoneType))
     return (kind,)
 
 
-class _Kind(NamedTuple):
+class _TypeRules(NamedTuple):
     """The rules for one type: its checks, its parser, its placeholder and its name in messages."""
 
     accepts: Any
@@ -181,10 +202,12 @@ class _Kind(NamedTuple):
     written: str
 
 
-_KINDS: Final[dict[Any, _Kind]] = {
-    int: _Kind(Real, int, "N", "a whole number"),
-    float: _Kind(Real, number_of, "X", "a number"),
-    bool: _Kind((bool, np.bool_), lambda text: _FLAGS[text.lower()], "yes|no", "yes or no"),
-    str: _Kind(str, str, "TEXT", "text"),
-    timedelta: _Kind(timedelta, age_of, "AGE", "an age; write one like 30d, 12h or 2w"),
+_TYPE_RULES: Final[dict[Any, _TypeRules]] = {
+    int: _TypeRules(Real, int, "N", "a whole number"),
+    float: _TypeRules(Real, number_of, "X", "a number"),
+    bool: _TypeRules(
+        (bool, np.bool_), lambda text: _FLAG_TEXTS[text.lower()], "yes|no", "yes or no"
+    ),
+    str: _TypeRules(str, str, "TEXT", "text"),
+    timedelta: _TypeRules(timedelta, age_of, "AGE", "an age; write one like 30d, 12h or 2w"),
 }

@@ -25,15 +25,15 @@ from memlab.policies import (
 from memlab.policies.activation import Trial, trial_of
 from memlab.policies.base import (
     Scope,
+    evicted_by,
     iter_evictions,
     lowest_beyond,
     lowest_first,
-    named_by,
     numbers,
     runner_for,
     times,
 )
-from memlab.policies.duplicates import oldest_first, settle, texts_of, trust_in
+from memlab.policies.duplicates import oldest_first, replace_until_settled, texts_of, trust_in
 from memlab.policies.likeness import NO_PAIRS, Likeness, Pairs, vectors_of
 from memlab.replay import presorted
 from memlab.sizing.lifetimes import Lifetimes
@@ -124,7 +124,7 @@ class ReplayHistory:
                 texts = texts_of(self.frame.iloc[by_age])
                 vectors = vectors_of(texts, policy.vectorise)
                 likeness = Likeness(vectors, policy.threshold)
-                has_duplicate = likeness.have_one()
+                has_duplicate = likeness.has_near_duplicate()
             else:  # Without a threshold, no row is a near-duplicate of another.
                 likeness = Likeness(np.zeros((len(self), 1)), 1.0)
                 has_duplicate = np.zeros(len(self), dtype=bool)
@@ -322,7 +322,7 @@ class Runner:
             )
             policy = policy.after(written_frame, self.history.references[self.signals.is_seen])
         present = self.signals.as_frame(rows, active=self.signals.is_active[rows])
-        places, reasons = named_by(policy, present, now=now)
+        places, reasons = evicted_by(policy, present, now=now)
         for reason in dict.fromkeys(reasons.tolist()):
             yield rows[places[reasons == reason]], reason
 
@@ -494,7 +494,7 @@ class Repeating(Runner):
         if np.array_equal(is_present, self._known):
             return ()
         self._pairs = self._pairs_among(is_present)
-        replaced = settle(
+        replaced = replace_until_settled(
             self._pairs, self._trust, is_present, keep_untrusted=self.policy.keep_untrusted
         )
         self._known = is_present
