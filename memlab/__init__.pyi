@@ -6,8 +6,6 @@ from memlab.compaction import apply as apply
 from memlab.compaction import plan as plan
 from memlab.compaction import plan_index as plan_index
 from memlab.compaction import restore as restore
-from memlab.compaction import rows as rows
-from memlab.compaction.supersession import floor as floor
 from memlab.errors import MemlabError as MemlabError
 from memlab.evidence import AccessLog as AccessLog
 from memlab.evidence import find_references as find_references
@@ -42,8 +40,10 @@ from memlab.upkeep.maintenance import maintain as maintain
 from memlab.views import browse as browse
 from memlab.views import explore as explore
 from memlab.views import report as report
+from memlab.views import rows as rows
 from memlab.views import show as show
 from memlab.views import size as size
 from memlab.views import store_path as store_path
 
 __version__: str
+from memlab.views.load_bearing import floor as floor

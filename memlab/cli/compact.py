@@ -282,8 +282,8 @@ def _retirement_note(*, has_log: bool) -> str:
 
 def _costliest(source: "Source", policy: "memlab.Policy", log: Path | None) -> list[TextPage | str]:
     """Return a table of the costliest memories that a policy does not keep, and next steps."""
-    from memlab.compaction.memory_table import NOT_KEPT, table_of
     from memlab.policies.named import options_of
+    from memlab.views.memory_table import NOT_KEPT, table_of
 
     not_kept = memlab.rows(source, policy, where=NOT_KEPT, log=log)
     width = output.terminal_width() or options.WIDTH

@@ -97,7 +97,7 @@ def rows(
     memlab rows memory.db --log reads.jsonl --where unread  never read
     memlab rows memory.db --log reads.jsonl --by need       most needed
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction import memory_table
+    from memlab.views import memory_table
 
     output.show_progress("reading the store and its archive")
     with faults_of(policy):

@@ -16,7 +16,6 @@ from memlab.compaction.index_change import IndexRestored as IndexRestored
 from memlab.compaction.index_planner import plan_index as plan_index
 from memlab.compaction.index_plans import IndexPlan as IndexPlan
 from memlab.compaction.index_plans import IndexReceipt as IndexReceipt
-from memlab.compaction.memory_table import rows as rows
 from memlab.compaction.plan_cost import Cost as Cost
 from memlab.compaction.plan_cost import cost_of as cost_of
 from memlab.compaction.planner import plan as plan

@@ -16,7 +16,6 @@ from memlab import columns as c
 from memlab.charts.figure import NARROW, STYLE, Chart, as_svg
 from memlab.clock import now_utc
 from memlab.compaction.applier import apply
-from memlab.compaction.memory_table import AGE_DAYS, LABEL, READS, rows_of, without_controls
 from memlab.compaction.plan_cost import cost_of
 from memlab.compaction.planner import plan, reason_to_keep
 from memlab.compaction.plans import Plan, Receipt
@@ -27,6 +26,7 @@ from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import QUARTERS, TIMES, age_or_use, times_group
 from memlab.frame.fields import Flags, arrays_of
+from memlab.frame.loading import load
 from memlab.growth import boot_context, growth_curve
 from memlab.growth.context import part_names, parts_of
 from memlab.lazy import import_extra
@@ -34,6 +34,7 @@ from memlab.sources.base import Source
 from memlab.store.database import store_file
 from memlab.text import DisplayMixin, Table, TextPage, as_html, as_text, counted, for_terminal
 from memlab.views.bundled import folder_of
+from memlab.views.memory_table import AGE_DAYS, LABEL, READS, rows_of, without_controls
 
 LISTED: Final = 10
 """Number of memories in the table of a page without scripts."""
@@ -425,12 +426,15 @@ class MemoryBrowser(DisplayMixin):
         self.plan_button.disabled = selected.empty or self._history.source is None
 
     def _body_of(self, memory_id: str) -> str:
-        """Return the text of a memory, which is read from the store at the first use."""
+        """Return the text of a memory. Texts are read from the store, as it is at the first use."""
         if self._bodies is None:
-            past = self._history.with_body().past
-            if c.BODY not in past:
+            source = self._history.source
+            if source is None:
+                frame = present_rows(self._history.past)
+            else:
+                frame = load(source, with_body=True)
+            if c.BODY not in frame:
                 return "the text is not in this frame: load it with with_body=True"
-            frame = present_rows(past)
             self._bodies = pd.Series(frame[c.BODY].to_numpy(), index=frame[c.MEMORY_ID].astype(str))
             self._bodies = self._bodies[~self._bodies.index.duplicated(keep="last")]
         text = str(self._bodies.get(memory_id, ""))

@@ -16,7 +16,6 @@ from memlab.charts.figure import DARK, LIGHT, roles
 from memlab.clock import now_utc
 from memlab.columns import MEMORY_ID, REFERENCES, TITLE, TOKENS
 from memlab.compaction.archive_views import last_applied
-from memlab.compaction.memory_table import READS, rows_of
 from memlab.compaction.planner import plan
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError
@@ -47,6 +46,7 @@ from memlab.text import (
 )
 from memlab.views.drawing import draw, draw_section
 from memlab.views.findings import Findings, examine
+from memlab.views.memory_table import READS, rows_of
 
 if TYPE_CHECKING:
     from memlab.compaction.plans import Plan, Receipt

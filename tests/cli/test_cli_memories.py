@@ -12,8 +12,8 @@ import pytest
 
 import memlab
 from memlab.cli import questions
-from memlab.compaction.memory_table import BY, WHERE
 from memlab.policies.supersession import supersedable
+from memlab.views.memory_table import BY, WHERE
 from tests.support.shell import run, said, undo_in
 from tests.support.stores import Row, episodes, row, write_rows
 

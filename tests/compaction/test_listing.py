@@ -15,10 +15,10 @@ import memlab
 from memlab import columns as c
 from memlab.base_activation import base_level_of_days, per_length
 from memlab.compaction import cap_effect, cost_of, survivors
-from memlab.compaction.memory_table import BY, FACTS, LABELS, WHERE, table_of
 from memlab.errors import MemlabError
 from memlab.items import Size
 from memlab.settings import FILE
+from memlab.views.memory_table import BY, FACTS, LABELS, WHERE, table_of
 from tests.support.frames import ROWS_OF_ANY_KIND, START, frame_of, make_frame, make_log
 from tests.support.shell import said
 from tests.support.stores import episodes, item, row, run_sql, write_rows

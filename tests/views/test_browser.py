@@ -121,6 +121,14 @@ def test_a_selected_memory_shows_its_text(browser: MemoryBrowser, frame: pd.Data
     assert f"<pre tabindex='0'>{chosen['body']}</pre>" in browser.details.value
 
 
+def test_texts_are_shown_although_an_agent_has_written_since(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(8))
+    browser = memlab.browse(store)
+    write_rows(store, episodes(1, start=9))
+    browser.select(["e2"])
+    assert "body of e2" in browser.details.value
+
+
 def test_texts_of_a_store_are_escaped(tmp_path: Path) -> None:
     hostile = row("m0", "episodic", title="<b>title</b>", body="<script>alert(1)</script>\x1b[31m")
     browser = memlab.browse(write_rows(tmp_path / "memory.db", [hostile]))
