@@ -15,6 +15,7 @@ from memlab.frame.loading import load
 from memlab.growth.context import largest_start
 from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.checkouts import Project
+from memlab.sources.held import shared_data_held
 from memlab.sources.kinship import Kinship, contents_of, kinships_among
 from memlab.sources.kinship import table_of as kinship_table
 from memlab.sources.opening import Recognised, find_below, made_by, usual_places
@@ -140,7 +141,8 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     search = find_below(folders)
     contents: dict[str, dict[str, frozenset[str]]] = {}
     projects: dict[str, Project | None] = {}
-    stores = tuple(_looked_at(recognised, contents, projects) for recognised in search.stores)
+    with shared_data_held():
+        stores = tuple(_looked_at(recognised, contents, projects) for recognised in search.stores)
     kinships: list[Kinship] = []
     for of_kind in contents.values():
         kinships += kinships_among(of_kind, projects)

@@ -587,10 +587,11 @@ def find_below(folders: list[Path]) -> Search:
     stores: dict[str, Recognised] = {}
     errors: list[OSError] = []
     others: list[Path] = []
+    endings = tuple({ending for kind in all_kinds().values() for ending in kind.endings})
     for folder in folders:
         for path, names, files in os.walk(folder, onerror=errors.append):
             names[:] = sorted(set(names) - NOT_ENTERED)
-            for store in _stores_at(Path(path), names, files, others):
+            for store in _stores_at(Path(path), names, files, others, endings):
                 stores.setdefault(os.path.realpath(store.path), store)
     return Search(
         stores=tuple(stores[path] for path in sorted(stores, key=Path)),
@@ -600,19 +601,25 @@ def find_below(folders: list[Path]) -> Search:
 
 
 def _stores_at(
-    folder: Path, names: list[str], files: list[str], others: list[Path]
+    folder: Path,
+    names: list[str],
+    files: list[str],
+    others: list[Path],
+    endings: tuple[str, ...],
 ) -> Iterator[Recognised]:
-    """Yield the stores that a folder is or has; append other SQLite databases to `others`."""
+    """Yield the stores that a folder is or has; append other SQLite databases to `others`.
+
+    The files of stores have one of the `endings`.
+    """
     if _may_be_store(folder, {*names, *files}):
         store = recognise(folder)
         if store is not None:
             yield store
-    suffixes = {suffix for kind in all_kinds().values() for suffix in kind.endings}
     archives = {
         name for name in files if name.endswith(SUFFIX) and not _lies_elsewhere(folder, name)
     }
     archived = {_store_beside(folder, name) for name in archives} - {""}
-    named = {name for name in files if name.endswith(tuple(suffixes))}
+    named = {name for name in files if name.endswith(endings)}
     for name in sorted(archived | (named - archives)):
         path = folder / name
         if path.is_symlink() and path.exists():

@@ -17,6 +17,7 @@ from memlab.errors import StoreError
 from memlab.growth.alerts import Alert, Look, alerts_of, facts_of
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
 from memlab.sources.base import Source, losses_unknown
+from memlab.sources.held import shared_data_held
 from memlab.sources.kinship import Kinship, kinships_of, table_of
 from memlab.sources.opening import could_be, is_store, open_source, settings_of
 from memlab.store import SqliteMemoryStore
@@ -170,6 +171,18 @@ def show(
     inventory = _stores_inside(frame)
     if inventory is not None:
         return inventory
+    with shared_data_held():
+        return _show_store(frame, backlog=backlog, log=log, now=now)
+
+
+def _show_store(
+    frame: str | PathLike[str] | SqliteMemoryStore | Source,
+    *,
+    backlog: int | None,
+    log: "Log",
+    now: datetime,
+) -> Overview:
+    """Return the overview of a store; see :func:`show`."""
     source = open_source(frame)
     settings = settings_of(source)
     arrays, problem = past_arrays(source)
@@ -189,7 +202,7 @@ def show(
     if log is not None:
         from memlab.evidence.reads import log_option, reads_in, reads_missed_by_index_cut
 
-        reads, file = reads_in(log, settings, call=call, source=source)
+        reads, file = reads_in(log, settings, call="memlab.show", source=source)
         option = log_option(reads, file, settings)
         if source.index is not None:
             more["cut"] = reads_missed_by_index_cut(source, reads)

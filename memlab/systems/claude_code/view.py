@@ -25,6 +25,7 @@ from memlab.sources.base import About, Trouble, position_from_timestamp
 from memlab.sources.capabilities import MOST_READ, TODAY, IndexOrderings
 from memlab.sources.folder.files import Folder
 from memlab.sources.folder.journal import FolderMoment
+from memlab.sources.held import computed_once
 from memlab.sources.opening import NOT_ENTERED
 from memlab.sources.readers import Key
 from memlab.sources.reads import LineReader, moment
@@ -658,18 +659,25 @@ def first_calls(folder: Path) -> dict[str, datetime]:
 
     All projects are read because a git worktree has transcripts of its own.
     """
-    first: dict[str, datetime] = {}
     if not is_of_project(folder):
-        return first
-    for path in transcript_files(folder.parent.parent, follow_links=False):
+        return {}
+    projects = folder.parent.parent
+    by_folder = computed_once(("first calls", projects), lambda: _first_calls_by_folder(projects))
+    return dict(by_folder.get(folder.parts[-3:], {}))
+
+
+def _first_calls_by_folder(projects: Path) -> dict[tuple[str, ...], dict[str, datetime]]:
+    """Return the time of the first call that wrote each file, by the last parts of its folder."""
+    by_folder: dict[tuple[str, ...], dict[str, datetime]] = {}
+    for path in transcript_files(projects, follow_links=False):
         with suppress(OSError):
             status = path.lstat()
             if not S_ISREG(status.st_mode):
                 continue
             for parents, name, at in _calls(path, status.st_size, status.st_mtime_ns):
-                if parents == folder.parts[-3:]:
-                    first[name] = min(at, first.get(name, at))
-    return first
+                first = by_folder.setdefault(parents, {})
+                first[name] = min(at, first.get(name, at))
+    return by_folder
 
 
 @lru_cache(maxsize=2**16)

@@ -1,0 +1,75 @@
+"""Data that several stores share is computed once within a block."""
+
+from pathlib import Path
+
+import pytest
+
+import memlab
+from memlab.sources.held import computed_once, shared_data_held
+from memlab.systems.claude_code import view
+from tests.support.claude_store import (
+    at,
+    call,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+    write_transcript,
+)
+
+
+def test_a_block_computes_each_key_once() -> None:
+    calls: list[str] = []
+
+    def compute(key: str) -> str:
+        calls.append(key)
+        return key
+
+    with shared_data_held():
+        for key in ("a", "b", "a"):
+            assert computed_once(key, lambda key=key: compute(key)) == key
+    assert calls == ["a", "b"]
+
+
+def test_nothing_is_held_after_a_block_or_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), shared_data_held():
+        computed_once("key", lambda: 1 // 0)
+    assert computed_once("key", lambda: 2) == 2
+    with shared_data_held():
+        assert computed_once("key", lambda: 3) == 3
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Three projects, in whose transcripts the first one's memories were written."""
+    for number in range(3):
+        folder = project_folder(tmp_path, f"-home-u-work{number}")
+        write_memory(folder, "a.md", memory("a", style="none"), at(900))
+        write_index(folder, ["- [A](a.md)"])
+        first = project_folder(tmp_path, "-home-u-work0") / "a.md"
+        lines = call("Write", first, at(number), f"s{number}", 1)
+        write_transcript(folder.parent, f"s{number}", lines)
+    return tmp_path
+
+
+def test_find_walks_the_transcripts_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[Path] = []
+    walk = view.transcript_files
+
+    def noted(root: Path, **asked: bool) -> list[Path]:
+        walked.append(root)
+        return walk(root, **asked)
+
+    monkeypatch.setattr(view, "transcript_files", noted)
+    found = memlab.find(home)
+    assert [store.memories for store in found.stores] == [1, 1, 1]
+    assert walked == [home / ".claude" / "projects"]
+
+
+def test_what_is_held_dates_each_folder_by_its_own_files(home: Path) -> None:
+    folders = [project_folder(home, f"-home-u-work{number}") for number in range(3)]
+    alone = [memlab.load(folder)["created_at"].tolist() for folder in folders]
+    with shared_data_held():
+        together = [memlab.load(folder)["created_at"].tolist() for folder in folders]
+    assert together == alone
+    assert alone[0] == [at(0)]
