@@ -7,6 +7,7 @@ time between (Petrov 2006).
 
 The decay d is a half, as is usual in the literature, and the formulas are written for it: then
 (L^(1-d) - t^(1-d)) / ((1-d) (L - t)) is 2 / (sqrt(L) + sqrt(t)), which is finite for t = L.
+To use another decay, change all functions here and in :mod:`memlab.evidence.use_times`.
 
 This module needs the standard library alone.
 :mod:`memlab.evidence.use_times` has the same formula for arrays.

@@ -122,7 +122,11 @@ DTYPES: Final[dict[str, str]] = {
     LOAD_BEARING: "bool",
     PRUNABLE: "bool",
 }
-"""Columns of every frame, in order. ``object`` columns hold tuples of strings."""
+"""Columns of every frame, in order. ``object`` columns hold tuples of strings.
+
+:func:`memlab.frame.loading.frame_from` fills them for the memories of a store, and
+:func:`memlab.evidence.past.frame_of_facts` for memories without texts.
+"""
 
 SIGNAL_DTYPES: Final[dict[str, str]] = {
     IMPORTANCE: "float64",

@@ -242,6 +242,26 @@ def test_a_lazy_package_is_the_same_for_a_type_checker(name: str) -> None:
     assert sorted(public) == import_module(name).__all__
 
 
+def test_the_page_for_contributors_gives_the_right_places() -> None:
+    page = (PACKAGE.parent / "docs" / "how" / "extending.md").read_text()
+    places = re.findall(r"`([\w_]+)` in `([\w/.]+)`", page)
+    assert len(places) > 10
+    for name, path in places:
+        assert re.search(rf"\b{name}\b", (PACKAGE.parent / path).read_text()), (name, path)
+    for path in re.findall(r"`((?:memlab|tests|docs)/[\w/.]+)`", page):
+        assert (PACKAGE.parent / path).exists(), path
+
+
+def test_the_names_of_the_reference_are_all_of_memlab() -> None:
+    page = (PACKAGE.parent / "docs" / "reference" / "names.md").read_text()
+    described: set[str] = set()
+    for name in re.findall(r"^::: (memlab[\w.]+)$", page, re.MULTILINE):
+        described.add(name.rpartition(".")[2])
+        if name in sys.modules:
+            described.update(vars(sys.modules[name]))
+    assert set(memlab.__all__) <= described
+
+
 def test_every_name_that_a_page_gives_is_there() -> None:
     """In docstrings, in the README and in notebooks."""
     checkout = PACKAGE.parent

@@ -87,6 +87,10 @@ POLICY_KEYS = {
 """The keys of each policy's settings in plans of format 2."""
 
 
+def test_every_policy_has_its_stored_keys() -> None:
+    assert POLICY_KEYS.keys() == POLICIES.keys()
+
+
 @pytest.mark.parametrize("name", POLICY_KEYS)
 def test_keys_of_policy_settings_stay(name: str) -> None:
     stored = [

@@ -29,7 +29,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.evidence import use_times
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
+from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.references import find_references
 from memlab.evidence.usage import MIN_READS, share_with_limits
 from memlab.frame.fields import Flags

@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 
 import fit_law
 
-from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, PosteriorSettings, ReachPrior
+from memlab.evidence.defaults import DEFAULT_UNTIL
+from memlab.evidence.prior import EVIDENCE, PosteriorSettings, ReachPrior
 from memlab.sizing.backtest import CUTS, backtest_splits, interval_inflation_of, posterior_of
 from memlab.sizing.lifetimes import Lifetimes, Ranked
 

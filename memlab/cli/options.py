@@ -13,12 +13,11 @@ from click.shell_completion import CompletionItem
 
 from memlab.arguments import number_of, share
 from memlab.cli.output import JSON
+from memlab.evidence.defaults import DEFAULT_TARGET
 from memlab.views.bundled import store_path
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-TARGET: Final = 0.9
-"""Default share of references to serve."""
 LISTED_ROWS: Final = 20
 """Default number of memories in a table."""
 WIDTH: Final = 80
@@ -153,7 +152,7 @@ target_option = click.option(
     "--target",
     type=SHARE,
     help="The share of later references that should find their memory.  [default: "
-    f"{_BY_SETTINGS}, else {TARGET}]",
+    f"{_BY_SETTINGS}, else {DEFAULT_TARGET}]",
 )
 budget_option = number_option(
     "--token-budget",

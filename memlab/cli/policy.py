@@ -29,6 +29,20 @@ class PolicyCommand(click.Command):
     settings are in a section of their own.
     """
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words; say how to give a setting that is no option of this command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = _setting_with(error.option_name)
+            if name is None:
+                raise
+            raise click.UsageError(
+                f"{error.option_name} is a setting of a policy; here it is given as "
+                f"--set {name}=VALUE",
+                ctx,
+            ) from None
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of the command itself, then those of policies."""
         own: list[tuple[str, str]] = []
@@ -123,11 +137,22 @@ def _parameter_of(option: str) -> str:
 
 def _setting_of(named: "Named", option: str) -> str:
     """Return the name of the setting with this option, of a policy or else of another one."""
-    for policy in (named, *memlab.policies.NAMED.values()):
+    for name, setting in named.settings.items():
+        if setting.option == option:
+            return name
+    of_another = _setting_with(option)
+    if of_another is None:
+        raise LookupError(f"no policy has a setting with the option {option}")
+    return of_another
+
+
+def _setting_with(option: str) -> str | None:
+    """Return the name of the first setting with this option in any policy; None without one."""
+    for policy in memlab.policies.NAMED.values():
         for name, setting in policy.settings.items():
             if setting.option == option:
                 return name
-    raise LookupError(f"no policy has a setting with the option {option}")
+    return None
 
 
 _POLICY_HELP = (

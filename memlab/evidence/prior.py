@@ -22,6 +22,7 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
+from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.frame.fields import Floats, Ints
 from memlab.text import DisplayMixin, TextPage, counted
 
@@ -34,16 +35,6 @@ EVIDENCE: Final[tuple[Evidence, ...]] = get_args(Evidence)
 
 STRETCH: Final = 2.0
 """Length of a stretch in fits: the number of memories written grows by this factor."""
-
-DEFAULT_UNTIL: Final = 1.2
-"""Default horizon: a number stays valid until this many times the present memories are written.
-A store that is sized every night or week need not look a doubling ahead."""
-
-DEFAULT_TARGET: Final = 0.9
-"""Default share of references to serve."""
-
-DEFAULT_CONFIDENCE: Final = 0.9
-"""Default one-sided confidence of each limit."""
 
 JUDGED: Final = 1.3
 """A number is judged by the references that arise until the number of memories written has grown

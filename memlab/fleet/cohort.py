@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from memlab.columns import KIND
-from memlab.evidence.prior import DEFAULT_TARGET, ReachPrior, fitted_law, mixture_prior
+from memlab.evidence.defaults import DEFAULT_TARGET
+from memlab.evidence.prior import ReachPrior, fitted_law, mixture_prior
 from memlab.evidence.store_history import StoreHistory
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of

@@ -11,7 +11,7 @@ import numpy as np
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.frame.fields import Arrays, Ints
-from memlab.growth.context import LEAST, largest_start, loaded_at_start
+from memlab.growth.context import NO_ALERT_BELOW, largest_start, loaded_at_start
 from memlab.growth.summary import StoreSummary
 from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.base import Source, has_past, knows_losses
@@ -117,7 +117,7 @@ def _never_compacted(look: Look) -> _Findings:
     """Find prunable memories of a store that has no cap and was never compacted."""
     prunable = look.summary.boot.prunable
     pace = look.summary.pace
-    if not look.start or prunable.tokens < LEAST or _is_compacted(look):
+    if not look.start or prunable.tokens < NO_ALERT_BELOW or _is_compacted(look):
         return
     what = f"{counted(prunable.memories)} that a cap could take away"
     if pace and pace.per_day:
@@ -144,7 +144,7 @@ def _is_compacted(look: Look) -> bool:
 def _one_large(look: Look) -> _Findings:
     """Find a memory that is a large share of a start."""
     tokens = look.loaded
-    if not look.start or tokens.max() < max(LEAST, LARGE_SHARE * look.start):
+    if not look.start or tokens.max() < max(NO_ALERT_BELOW, LARGE_SHARE * look.start):
         return
     at = int(tokens.argmax())
     label = "prunable" if look.memories.prunable[at] else "load-bearing"
@@ -159,7 +159,7 @@ def _ten_largest(look: Look) -> _Findings:
     loaded = int((tokens > 0).sum())
     if not look.start or loaded < MIN_MEMORIES_FOR_TOP:
         return
-    if largest >= max(LEAST, TOP_SHARE * look.start):
+    if largest >= max(NO_ALERT_BELOW, TOP_SHARE * look.start):
         what = f"{TOP} of {counted(loaded)} are {largest / look.start:.0%} of a start"
         yield what, largest, ("rows", look.name, "--limit", str(TOP))
 
@@ -190,7 +190,7 @@ def _never_read(look: Look) -> _Findings:
         return
     unread = frame[loaded & frame[c.PRUNABLE] & (chance == "unread")]
     tokens = int(unread[c.TOKENS].sum())
-    if tokens >= LEAST:
+    if tokens >= NO_ALERT_BELOW:
         what = f"{counted(len(unread))}, by {counted(len(reads), 'reads')} of what is loaded"
         yield what, tokens, ("rows", look.name, "--where", "unread", *look.log_option)
 

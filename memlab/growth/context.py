@@ -23,8 +23,10 @@ All but ``"episodes"`` are load-bearing; ``"protected"`` are episodes with a pro
 """
 _IF_ANY: Final = frozenset({"protected", "unreadable"})
 """Parts that are shown only if they are not empty."""
-LEAST: Final = 2_000
-"""Tokens per start below which there is no alert: one percent of a context of 200,000."""
+CONTEXT_WINDOW: Final = 200_000
+"""Tokens of a context window; the default of ``context_window`` in ``memlab.toml``."""
+NO_ALERT_BELOW: Final = CONTEXT_WINDOW // 100
+"""Tokens per start below which there is no alert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Boot:
     @property
     def is_mostly_floor(self) -> bool:
         """Whether no cap can help much: at least half of it, and 2,000 tokens, are load-bearing."""
-        return self.load_bearing.tokens >= max(LEAST, self.tokens / 2)
+        return self.load_bearing.tokens >= max(NO_ALERT_BELOW, self.tokens / 2)
 
 
 def boot_context(frame: "Memories") -> "pd.DataFrame":

@@ -12,11 +12,10 @@ from typing import Any, Final, NamedTuple
 from memlab.base_activation import base_level, per_length
 from memlab.clock import moment_and_zone
 from memlab.errors import FloorExceedsBudgetWarning
+from memlab.items import CHARS_PER_TOKEN
 from memlab.lifecycle.signals import load_bearing
 from memlab.sources.opening import open_source
 from memlab.store.signals import HAS_SIGNALS
-
-CHARS_PER_TOKEN: Final = 4
 
 _ROWS: Final = (
     "SELECT item.rowid, item.memory_id, item.kind, item.tags_json, item.title, item.body, "

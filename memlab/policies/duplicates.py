@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,9 @@ from memlab import columns as col
 from memlab.frame.fields import Flags, Floats, Ints
 from memlab.policies.base import Policy, Runner, times
 from memlab.policies.likeness import BLOCK, Likeness, Pairs, Vectorise, vectors_of
+
+DEFAULT_THRESHOLD: Final = 0.92
+"""The cosine of odek."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class NearDuplicate(Policy):
     """
 
     threshold: float = field(
-        default=0.92,
+        default=DEFAULT_THRESHOLD,
         metadata={"help": "cosine from which a newer memory replaces an older; 0: off"},
     )
     keep_untrusted: bool = field(

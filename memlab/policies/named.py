@@ -28,7 +28,7 @@ from memlab.policies.base import (
     runner_for,
     steps_of,
 )
-from memlab.policies.duplicates import NearDuplicate
+from memlab.policies.duplicates import DEFAULT_THRESHOLD, NearDuplicate
 from memlab.policies.plugins import (
     is_policy_class,
     plugin_name_of,
@@ -75,7 +75,7 @@ class Pipeline(Policy):
     def odek(
         cls,
         *,
-        threshold: float = 0.92,
+        threshold: float = DEFAULT_THRESHOLD,
         ttl: Age | None = None,
         keep: int = 500,
         keep_untrusted: bool = False,

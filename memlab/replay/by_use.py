@@ -9,8 +9,8 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as col
+from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.past import Memories
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.store_history import with_references
 from memlab.evidence.usage import MIN_READS, share_with_limits
 from memlab.frame.fields import Flags, Floats, Times

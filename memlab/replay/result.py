@@ -183,13 +183,19 @@ class Comparison(DisplayMixin):
                 f"Too few references to tell rules apart by what they serve: {counted_references}."
             )
         if self.judged.empty:
-            untried = "No two rules were tried at equal tokens"
-            return f"{untried}, so {counted_references} say nothing of them."
+            return self._answer_unjudged(counted_references)
         return (
             self._answer_searched(counted_references)
             if self.searched
             else self._answer_loaded(counted_references)
         )
+
+    def _answer_unjudged(self, counted_references: str) -> str:
+        """Return the answer if no two rows cost the same."""
+        if len(set(self.table["rule"])) == 1:
+            return f"One rule was tried on {counted_references}; name a second to compare it."
+        untried = "No two rules were tried at equal tokens"
+        return f"{untried}, so {counted_references} say nothing of them."
 
     def _answer_loaded(self, counted_references: str) -> str:
         """Return the answer for a store whose memories are loaded at start."""

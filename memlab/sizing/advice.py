@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Final
 
 import pandas as pd
 
+from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET
 from memlab.evidence.prior import in_words
+from memlab.growth.context import CONTEXT_WINDOW
 from memlab.settings import NUMBERS
-from memlab.sizing.answer import CONTEXT_WINDOW, answer_of
+from memlab.sizing.answer import answer_of
 from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
@@ -20,8 +22,8 @@ from memlab.sources.base import Source
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 
 MARK_NOTE: Final = "> safe, ~ likely"
-_USUAL_GOAL: Final = (0.9, 0.9)
-"""Default target and confidence, which the short page does not repeat."""
+_USUAL_GOAL: Final = (DEFAULT_TARGET, DEFAULT_CONFIDENCE)
+"""Target and confidence that the short page does not repeat."""
 
 
 _JSON_KEYS: Final = {"cluster_count": "sittings", "interval_inflation": "widened"}

@@ -5,15 +5,12 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from memlab.evidence.prior import in_words
-from memlab.growth.context import LEAST
+from memlab.growth.context import CONTEXT_WINDOW, NO_ALERT_BELOW
 from memlab.sizing.backtest import TrackRecord, Verdict, clusters_needed
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
 from memlab.sizing.number_kinds import NumberKind
 from memlab.text import command, counted
-
-CONTEXT_WINDOW: Final = 200_000
-"""Tokens of a context window; the default of ``context_window`` in ``memlab.toml``."""
 
 SMALL_SAVING: Final = 0.1
 """Share of the tokens below which a saving is too small to compact for."""
@@ -258,7 +255,7 @@ def case_of(advice: Recommended) -> AnswerCase:
 
 def _case_of_a_start(advice: Recommended, *, keeps_all: bool) -> AnswerCase:
     """Return the case of an answer with a number, for memories that are loaded at start."""
-    if advice.loaded < LEAST:
+    if advice.loaded < NO_ALERT_BELOW:
         return AnswerCase.TOO_SMALL
     if keeps_all:
         return AnswerCase.KEEP_ALL

@@ -11,15 +11,9 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
+from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.past import Gaps, Memories, fill_missing_rows, gaps_of, in_reach
-from memlab.evidence.prior import (
-    DEFAULT_CONFIDENCE,
-    DEFAULT_UNTIL,
-    Posterior,
-    PosteriorSettings,
-    ReachPrior,
-    mixture_prior,
-)
+from memlab.evidence.prior import Posterior, PosteriorSettings, ReachPrior, mixture_prior
 from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Ints
 from memlab.sizing import backtest

@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 
 from memlab import arguments
+from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.evidence.past import Memories
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
+from memlab.growth.context import CONTEXT_WINDOW
 from memlab.settings import SETTINGS, Settings
 from memlab.sizing.advice import Advice, BudgetAdvice
-from memlab.sizing.answer import CONTEXT_WINDOW
 from memlab.sizing.backtest import Choice, Verdict, clusters_needed, record_of
 from memlab.sizing.curve import (
     BudgetSizing,

@@ -9,6 +9,7 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.evidence import prior
+from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.past import Memories, fill_missing_rows, resolve_history, rows_in_reach
 from memlab.frame.fields import passed_on
 from memlab.sizing.backtest import CUTS, BacktestSplit, backtest_splits, choose_cap
@@ -132,7 +133,7 @@ def caps_along(
     references: pd.DataFrame | None = None,
     *,
     share: float = 0.9,
-    until: float = prior.DEFAULT_UNTIL,
+    until: float = DEFAULT_UNTIL,
 ) -> pd.DataFrame:
     """Return the cap that served a share of references in each stretch, and the cap from now on.
 
@@ -197,8 +198,8 @@ def backtest_cap(
     references: pd.DataFrame | None = None,
     *,
     target: float = 0.9,
-    confidence: float = prior.DEFAULT_CONFIDENCE,
-    until: float = prior.DEFAULT_UNTIL,
+    confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
     cuts: Sequence[float] = CUTS,
 ) -> pd.DataFrame:
     """Backtest: choose a cap on the history before each cut, and measure it on the next fifth.

@@ -437,7 +437,10 @@ def values_up_to(connection: sqlite3.Connection, size: int) -> Iterator[None]:
 
 @contextmanager
 def opened_for_change(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a store so that each commit is synced to disk."""
+    """Open a store of ``memory_items`` so that each commit is synced to disk.
+
+    Adapters of other tables use :func:`connect` and :func:`transaction`.
+    """
     keep_damaged_log(Path(path))
     with closing(connect(path)) as connection, sqlite_errors_in_words(path):
         check_table(connection, path)

@@ -21,6 +21,7 @@ from memlab import growth_curve
 from memlab.charts import figure, plot_growth
 from memlab.charts.figure import DARK, HUES, LIGHT, NARROW, POLICY_STYLES, Chart, Palette, style_of
 from memlab.charts.parts import Plot, spread
+from memlab.policies.named import NAMED
 from tests.charts.reading import assert_within_its_figure, drawn, line_named, title
 from tests.support.frames import make_episodes, make_frame, row
 
@@ -327,6 +328,7 @@ def test_every_colour_of_a_palette_says_what_it_stands_for(paint: Palette) -> No
 
 
 def test_every_policy_has_its_own_colour_and_mark() -> None:
+    assert POLICY_STYLES.keys() == NAMED.keys()
     looks = [(style.goes_by, style.marker) for style in POLICY_STYLES.values()]
     assert len(set(looks)) == len(looks)
     assert len({style.glyph for style in POLICY_STYLES.values()}) == len(looks)

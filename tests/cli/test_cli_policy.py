@@ -174,6 +174,13 @@ def test_a_wrong_policy_or_setting_is_told_in_a_sentence(
     assert rows_of(store) == before
 
 
+def test_compare_says_how_a_setting_is_given(store: Path) -> None:
+    message = said("compare", store, "--policy", "value", "--max-items", 9, code=2)
+    assert "--set max_items=VALUE" in message
+    assert "Did you mean" not in message
+    assert "'--ttl'" in said("compare", store, "--tll", "9d", code=2)
+
+
 def test_every_setting_of_every_policy_is_an_option() -> None:
     assert POLICIES.keys() - NAMED.keys() == {"all", "pipeline"}
     helped = " ".join(run("compact", "--help").output.split())

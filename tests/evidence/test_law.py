@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab.evidence import prior
+from memlab.evidence.defaults import DEFAULT_UNTIL
 from memlab.evidence.prior import LEVELS, Posterior, PosteriorSettings
 from memlab.evidence.usage import other_stores
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-MIDDLE = prior.middle_of(prior.DEFAULT_UNTIL)
+MIDDLE = prior.middle_of(DEFAULT_UNTIL)
 HISTORIES = CHECKOUT.parent / "shared" / "data"
 
 

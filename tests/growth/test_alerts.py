@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab.growth.alerts import ALERTS, Alert
-from memlab.growth.context import LEAST
+from memlab.growth.context import NO_ALERT_BELOW
 from memlab.settings import FILE
 from memlab.views.findings import examine
 from tests.support.claude_store import memory, write_memories, write_memory
@@ -95,7 +95,7 @@ def test_alert_costs_lie_between_threshold_and_start(sizes: Any) -> None:
         costs = [alert.tokens for alert in alerts(store).values()]
         start = memlab.load(store)["tokens"].sum()
     assert costs == sorted(costs, reverse=True)
-    assert all(LEAST <= cost <= start for cost in costs)
+    assert all(NO_ALERT_BELOW <= cost <= start for cost in costs)
 
 
 @pytest.mark.parametrize(("days", "counts"), [(10, True), (9, False)])

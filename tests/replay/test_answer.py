@@ -249,3 +249,11 @@ def test_chance_is_called_more_than_noise_as_rarely_as_promised() -> None:
         difference = chance.choice([-1.0, 0.0, 1.0], 200)
         false_alarms += difference_with_limits(np.repeat(np.arange(50), 4), difference).low > 0
     assert 0.05 < false_alarms / 400 < 0.16
+
+
+def test_a_single_rule_asks_for_a_second() -> None:
+    alone = compare(LOOKED_UP, log=READS, policies=[KeepRecent(20), KeepRecent(50)], workers=1)
+    assert (
+        alone.answer
+        == f"One rule was tried on {alone.references} references; name a second to compare it."
+    )
