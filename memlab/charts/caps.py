@@ -304,7 +304,7 @@ def _curve_note(advice: Advice | None) -> str:
     """Return the note on how to read the lines and the shade."""
     if advice is None:
         return "A cap is for the growing store: the limits are for its next stretch."
-    ahead = f"The caps are valid until {advice.until:,} memories are written."
+    ahead = f"The caps are valid until {advice.until:,} episodes are written."
     own = f"{advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other projects"
     return f"Estimated: {own}. {ahead}"
 

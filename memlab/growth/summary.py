@@ -152,7 +152,9 @@ class StoreSummary(DisplayMixin):
         boot = self.boot
         span = ""
         if self.first_at and self.last_at:
-            span = f", {self.first_at:%Y-%m-%d} to {self.last_at:%Y-%m-%d}"
+            first = f"{self.first_at:%Y-%m-%d}"
+            last = f"{self.last_at:%Y-%m-%d}"
+            span = f", {first} to {last}" if first != last else f", all of {first}"
         loaded = (
             "loaded at every start" if self.loads_any else "none loaded at start, recalled from"
         )
@@ -379,7 +381,10 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
     """Yield the facts of the page."""
     boot = summary.boot
     yield "prunable share", f"{_shares(boot.prunable, boot)}: what a cap could take away"
-    yield "floor", f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"
+    floor = "no load-bearing memories"
+    if boot.load_bearing.memories:
+        floor = f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"
+    yield "floor", floor
     if boot.is_mostly_floor:
         share = f"{boot.load_bearing.tokens:,} of {counted(boot.tokens, 'tokens')}"
         helps = f"no cap on episodes can help much: {share} are load-bearing"

@@ -472,7 +472,7 @@ class Advice(DisplayMixin):
             yield "record", self.track_record
         yield "target", self.target_in_words
         if self.numbers:
-            valid = f"until {self.until:,} memories are written; {self.memories:,} were so far"
+            valid = f"until {self.until:,} episodes are written; {self.memories:,} were so far"
             yield self.number_kind.noun, f"{self.numbers}, {valid}"
         if self.served is not None and self.served_limits is not None:
             yield "served", share_in_words(self.served, self.served_limits)

@@ -478,8 +478,10 @@ def _own_needs(advice: Recommended) -> str:
 def _share(tokens: int, window: int) -> str:
     """Return tokens as a share of the context window.
 
-    >>> _share(44_000, 200_000), _share(893, 200_000)
-    ('22%', '0.4%')
+    >>> _share(44_000, 200_000), _share(893, 200_000), _share(30, 200_000)
+    ('22%', '0.4%', '<0.1%')
     """
     share = tokens / window
+    if 0 < share < 0.0005:
+        return "<0.1%"
     return f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"

@@ -52,6 +52,10 @@ class StoreFacts(NamedTuple):
     """The needs that the store meets, such as ``"references"``."""
 
 
+EXAMPLE_CAP: Final = 50
+"""The cap of the bundled notebooks. Those of a store that it would not touch have a smaller one."""
+
+
 def store_names() -> tuple[str, ...]:
     """Return the names that :func:`store_path` knows, in alphabetical order.
 
@@ -137,6 +141,7 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
     parameters["projects"] = None
     if source.permissions_template is not None:
         parameters["projects"] = str(source.permissions_template.parent.parent)
+    from memlab.evidence.past import present_rows
     from memlab.evidence.store_history import StoreHistory
 
     has = {"copy": source.is_native_format, "folder": source.index is not None}
@@ -153,6 +158,9 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
             "references": len(evidence.references) > 0,
             "reads": bool((evidence.references[KIND] == "log").any()),
         }
+        prunable = int(present_rows(past)[PRUNABLE].sum())
+        if prunable <= EXAMPLE_CAP:
+            parameters["keep_recent"] = prunable // 2
     return StoreFacts(parameters, frozenset(need for need, is_met in has.items() if is_met))
 
 

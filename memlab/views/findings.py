@@ -58,9 +58,15 @@ class Findings(Recommendation):
             after = effect.after
             memories = f"{before.memories:,} → {counted(after.memories, 'memories')}"
             facts.append((self.tokens, f"{before.tokens:,} → {after.tokens:,}; {memories}"))
-            share = effect.deleted.memories / max(1, self.summary.rows.memories)
-            back = f"{share:.1%} of what is there; archived first, and can be put back"
-            facts.append(("would be deleted", f"{effect.deleted.memories:,}, {back}"))
+            deleted = "nothing"
+            if effect.deleted.memories:
+                share = effect.deleted.memories / self.summary.rows.memories
+                deleted = (
+                    f"{counted(effect.deleted.memories)} of "
+                    f"{self.summary.rows.memories:,} ({share:.1%}), archived first; "
+                    "memlab restore puts them back"
+                )
+            facts.append(("would be deleted", deleted))
         return page._replace(facts=facts)
 
     def next_steps(self) -> list[str]:

@@ -415,7 +415,7 @@ def sections_of(findings: Findings) -> Iterator[Section]:
         rows = facts_of(findings.alerts)
         table = Table("", (), rows, "Each with the command to run next.", whole=True)
         yield Section("alerts", "Look at this first", tables=[table])
-    if findings.cut is not None:
+    if findings.cut is not None and (findings.cut.below or findings.cut.reads):
         yield _cut(findings, findings.cut)
     if findings.effect is not None and findings.effect.deleted.memories:
         sheet = findings.effect.sheet()
@@ -438,7 +438,9 @@ def sections_of(findings: Findings) -> Iterator[Section]:
     yield _loaded(findings)
     drawn = {"tokens", "prunable share"}
     facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
-    words = ["The chart includes memories that memlab deleted, from the archive."]
+    words = []
+    if len(findings.evidence.past) > len(findings.present):
+        words.append("The chart includes the memories that memlab deleted: the archive holds them.")
     tables = [Table("", (), facts, whole=True)] if facts else []
     yield Section("grown", "How it grew", words, tables)
     if len(findings.present):
@@ -511,8 +513,8 @@ def _loaded(findings: Findings) -> Section:
     tables = []
     if floor.largest:
         after = (
-            f"{floor.memories:,} load-bearing memories take {floor.tokens:,} tokens. memlab floor "
-            "shows those that a newer one repeats."
+            f"Load-bearing: {counted(floor.memories)}, {counted(floor.tokens, 'tokens')}. "
+            "memlab floor shows those that a newer one repeats."
         )
         _, costliest = floor.tables("")
         title = "The costliest load-bearing memories"
@@ -580,7 +582,7 @@ def _served(findings: Findings) -> Section:
     advice = findings.advice
     starts = findings.by_start("starts", "moments")
     words = (
-        f"The estimates are valid until {advice.until:,} memories are written. "
+        f"The estimates are valid until {advice.until:,} episodes are written. "
         f"{sentence(advice.evidence)} The charts of tokens assume that the cap was applied from "
         f"the first memory on: one shows the tokens that 95 of 100 {starts} did not exceed, the "
         f"other the tokens over time. The table is about {starts} today."

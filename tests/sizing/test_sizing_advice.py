@@ -252,7 +252,7 @@ def test_a_longer_horizon_needs_more_memories(recommend) -> None:
     assert (near_ahead.until, far.until) == (1_200, 3_000)
     assert near_ahead.likely < far.likely
     assert near_ahead.number < far.number
-    assert "until 3,000 memories are written" in str(far)
+    assert "until 3,000 episodes are written" in str(far)
 
 
 def pruned_by_hand(path: Path, *, after: int, count: int) -> pd.DataFrame:

@@ -82,7 +82,9 @@ def test_what_a_cap_costs_at_start_is_one_figure(findings: Findings, page: str) 
     assert findings.effect is not None
     assert findings.effect.after.tokens == now
     figures = dict(findings.sheet().facts)
-    assert figures["would be deleted"].startswith(f"{findings.effect.deleted.memories:,}, ")
+    assert figures["would be deleted"].startswith(
+        f"{findings.effect.deleted.memories:,} memories of "
+    )
     assert f"{now:,}" in words
     assert p95 != now
     assert f"{p95:,}" not in words
@@ -289,6 +291,19 @@ def test_similar_charts_are_folded(page: str) -> None:
     folded = served[served.index("<details") :]
     assert "What an agent would have loaded at every start" in folded
     assert served.index("<svg") < served.index("<details")
+
+
+def test_a_small_store_is_described_truly(tmp_path: Path) -> None:
+    page = page_of(small(tmp_path, episodes(3)))
+    words = " ".join(words_of(page))
+    assert "would be deleted nothing" in words
+    assert "that memlab deleted" not in words
+    assert "0.0%" not in words.partition("About this report")[0]
+
+
+def test_an_index_that_is_whole_has_no_section_on_its_cut(tmp_path: Path) -> None:
+    whole = page_of(examine(memlab.load_past(str(as_found(tmp_path / "memory"))), now=NOW))
+    assert "What the cut of the index loses" not in whole
 
 
 @pytest.mark.parametrize("count", [0, 1, 12])
