@@ -23,7 +23,7 @@ from memlab.sources.opening import (
     system_named,
 )
 from memlab.sources.postgres import is_server
-from memlab.sources.reads import APART, READ, Asked, Progress, Read, unheard
+from memlab.sources.reads import APART, READ, Asked, Progress, Read, no_bytes_progress
 from memlab.sources.system import System
 from memlab.text import (
     DisplayMixin,
@@ -132,7 +132,7 @@ def harvest(
     log: Path | str | None = None,
     *,
     transcripts: Path | str | None = None,
-    progress: Progress = unheard,
+    progress: Progress = no_bytes_progress,
 ) -> Harvest:
     """Append the reads that an agent's system recorded to an access log.
 

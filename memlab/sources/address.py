@@ -62,7 +62,11 @@ def errors_in_words(
     except errors as error:
         known = [kind.__name__ for kind in type(error).mro() if kind.__name__ in words]
         entry = words[known[0]]
-        exception, message = (StoreError, entry) if isinstance(entry, str) else entry
+        exception: type[MemlabError] = StoreError
+        if isinstance(entry, str):
+            message = entry
+        else:
+            exception, message = entry
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         text = message.format(said=address.hidden(first_line))
         raise exception(f"{name} {text}") from error
@@ -111,18 +115,18 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
     user, _, password = login.partition(":")
     secrets = {"password": unquote(password)} if password else {}
     secrets |= {name: value for name, value in query if name in _SECRETS}
-    given_options = {name: value for name, value in query if name not in _SECRETS}
+    plain_options = {name: value for name, value in query if name not in _SECRETS}
     address = Address(
         scheme=parts.scheme,
         user=unquote(user) or None,
         where=where,
         path=parts.path,
-        options=given_options,
+        options=plain_options,
         secrets=secrets,
     )
     unknown = []
     if options is not None:
-        unknown = [name for name in given_options if name not in options]
+        unknown = [name for name in plain_options if name not in options]
     if unknown:
         raise MemlabError(
             f"{address.without_password()}: there is no option {unknown[0]!r}; there are "

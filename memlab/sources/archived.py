@@ -95,17 +95,25 @@ def archive_meant(where: SourceLike, digest: str = "") -> FolderArchive | None:
 def archives_of(path: Path, scheme: str = "") -> list[FolderArchive]:
     """Return the archives of a folder, and of the stores of any kind that are in it."""
     known = kinds() if scheme in schemes() else all_kinds()
-    classes = {name: kind for name, kind in known.items() if issubclass(kind, FolderSource)}
+    classes = {
+        name: scheme_of_archive
+        for name, scheme_of_archive in known.items()
+        if issubclass(scheme_of_archive, FolderSource)
+    }
     store_paths = {
-        name: Path(kind(str(path)).path) for name, kind in classes.items() if scheme in ("", name)
+        name: Path(scheme_of_archive(str(path)).path)
+        for name, scheme_of_archive in classes.items()
+        if scheme in ("", name)
     }
     archives: list[FolderArchive] = []
     for folder in dict.fromkeys(map(realpath, (path, *store_paths.values()))):
-        for archive, kind in archives_beside(Path(folder), list(classes)):
+        for archive, scheme_of_archive in archives_beside(Path(folder), list(classes)):
             # The path that the kind uses for the same folder, such as a link to it.
-            named = store_paths.get(kind, path)
-            is_same = realpath(named) == folder
-            archives.append(FolderArchive(archive, kind, named if is_same else Path(folder)))
+            path_of_kind = store_paths.get(scheme_of_archive, path)
+            is_same = realpath(path_of_kind) == folder
+            archives.append(
+                FolderArchive(archive, scheme_of_archive, path_of_kind if is_same else Path(folder))
+            )
     return archives
 
 

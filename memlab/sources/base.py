@@ -159,8 +159,8 @@ class Source(ABC):
         File name suffixes of such stores; a search uses them.
 
     default_locations : tuple of str
-        The environment variable that sets the folder, the default folder below the home, and the
-        paths of stores in that folder.
+        The environment variable that names a folder, the default of that folder below the home,
+        and the paths of stores in it; the folder itself is the store if there are no paths.
     usage_fields : collection of str
         Fields of a record that change by use alone.
     revised : frozenset of str
@@ -346,8 +346,8 @@ class Source(ABC):
         """
         if not cls.default_locations:
             return ()
-        variable, below, *names = cls.default_locations
-        folder = Path(known.get(variable) or home / below)
+        variable, default_folder, *names = cls.default_locations
+        folder = Path(known.get(variable) or home / default_folder)
         if not names:
             return [folder]
         return [folder / name for name in names]

@@ -99,25 +99,25 @@ def unproven_reason(source: Source, scheme: str) -> str:
 
 @lru_cache(64)
 def _system_of(point: EntryPoint) -> System:
-    """Import the system of an entry point and check it."""
+    """Import, check and return the system of an entry point."""
     value = load_offer(point, "system")
-    offered = f"{point.value}, which the package {package_of(point)} offers as {point.name!r},"
+    subject = f"{point.value}, which the package {package_of(point)} offers as {point.name!r},"
     if not isinstance(value, System) or point.name not in value.schemes:
         raise MemlabError(
-            f"{offered} is no system: a system is a memlab.sources.system.System with that scheme; "
+            f"{subject} is no system: a system is a memlab.sources.system.System with that scheme; "
             "update or uninstall the package"
         )
     try:
         kind = value.kind
     except Exception as error:
         raise MemlabError(
-            f"{offered} names the source {value.source}, which cannot be imported: "
+            f"{subject} names the source {value.source}, which cannot be imported: "
             f"{type(error).__name__}: {error}; update or uninstall the package"
         ) from error
     is_source = isinstance(kind, type) and issubclass(kind, Source)  # type: ignore[redundant-expr]
     if not is_source or kind.scheme not in value.schemes:
         raise MemlabError(
-            f"{offered} names {value.source}, which is no source with that scheme; update or "
+            f"{subject} names {value.source}, which is no source with that scheme; update or "
             "uninstall the package"
         )
     return value

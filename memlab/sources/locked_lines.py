@@ -101,13 +101,13 @@ class LockedLines(FileSource):
             raise ValueError("it is not what its line says, or of another key")
 
     @contextmanager
-    def _locked(self, how: int) -> Iterator[str]:
+    def _locked(self, lock: int) -> Iterator[str]:
         """Lock the file and yield its content; open it again if it was replaced meanwhile."""
         with ExitStack() as opened:
             try:
                 while True:
                     file = opened.enter_context(ordinary_file(self.path))
-                    flock(file, how)
+                    flock(file, lock)
                     if os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
                         break
             except (OSError, ValueError) as error:

@@ -180,7 +180,7 @@ def open_source(where: SourceLike, *, noted: str = "") -> Source:
     if isinstance(where, Source):
         return where
     if isinstance(where, SqliteMemoryStore):
-        return _as_chosen(made_by("file", where))
+        return _with_settings(made_by("file", where))
     if not isinstance(where, str | PathLike):
         raise refusal(where, "store", call="memlab", name="source")
     text = fspath(where)
@@ -200,7 +200,7 @@ def open_source(where: SourceLike, *, noted: str = "") -> Source:
 
 def open_kind(scheme: str, where: str | PathLike[str]) -> Source:
     """Return a source of a known kind, with the settings of the store applied."""
-    return _as_chosen(made_by(scheme, where))
+    return _with_settings(made_by(scheme, where))
 
 
 def _kind_of(text: str, noted: str = "") -> str:
@@ -244,8 +244,8 @@ def known_kinds(path: Path) -> tuple[str, ...]:
 def _recorded_kinds(path: Path, folders: Sequence[str]) -> tuple[str, ...]:
     """Return which of these schemes a folder's settings or archives record."""
     real = path.expanduser().resolve()
-    like = real if real.exists() else None
-    chosen = read_settings(real.parent, real.name, like).kind
+    existing = real if real.exists() else None
+    chosen = read_settings(real.parent, real.name, existing).kind
     if chosen is not None and chosen in folders:
         return (chosen,)
     return tuple(dict.fromkeys(kind for _, kind in archives_beside(real, folders)))
@@ -286,10 +286,10 @@ def could_be(path: Path) -> list[str]:
     return candidates
 
 
-def _undecided(text: str, schemes_: Sequence[str]) -> UndecidedKindError:
+def _undecided(text: str, candidates: Sequence[str]) -> UndecidedKindError:
     """Return the error for a folder that may be of several kinds."""
-    names = tuple(f"{scheme}:{text}" for scheme in schemes_)
-    what = [_system_known(scheme).what for scheme in schemes_]
+    names = tuple(f"{scheme}:{text}" for scheme in candidates)
+    what = [_system_known(scheme).what for scheme in candidates]
     shown = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
         f"{text} may be {' or '.join(what)}, and as well a project's own documents: nothing in it "
@@ -299,15 +299,15 @@ def _undecided(text: str, schemes_: Sequence[str]) -> UndecidedKindError:
     )
 
 
-def _another_kind(text: str, found: Recognised, kinds: Sequence[str]) -> UndecidedKindError:
+def _another_kind(text: str, recognised: Recognised, kinds: Sequence[str]) -> UndecidedKindError:
     """Return the error for a folder whose evidence contradicts its recorded kinds."""
-    names = tuple(f"{scheme}:{text}" for scheme in (found.scheme, *kinds))
+    names = tuple(f"{scheme}:{text}" for scheme in (recognised.scheme, *kinds))
     known = " and ".join(_system_known(kind).what for kind in kinds)
     shown = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
         f"{text} is known as {known}, by its archive, its settings or a plan, and now looks like "
-        f"{found.what}: it {found.evidence}; nothing was done: say which it is by its scheme, "
-        f"{shown}. What was taken out comes back as before, with memlab restore",
+        f"{recognised.what}: it {recognised.evidence}; nothing was done: say which it is by its "
+        f"scheme, {shown}. What was taken out comes back as before, with memlab restore",
         given=text,
         names=names,
     )
@@ -470,7 +470,7 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
     place = _settings_place_of(source)
     is_noted = settings_of(source).kind is not None
     source.settings = None
-    if source.is_folder and (is_noted or not _is_plain_kind(source)):
+    if source.is_folder and (is_noted or not _shows_its_kind(source)):
         chosen = {**chosen, "kind": source.scheme}
     return write_settings(*place, chosen)
 
@@ -506,11 +506,11 @@ def _settings_place_of(source: Source) -> tuple[Path, str, Path | None]:
     return place
 
 
-def _is_plain_kind(source: Source) -> bool:
-    """Return whether the place of a folder or traces of its system's program show its kind.
+def _shows_its_kind(source: Source) -> bool:
+    """Return whether the location of a folder, or traces of its system's program, show its kind.
 
-    Then the settings need no kind, and the first versions of memlab can read them: these reject the
-    kind as an unknown setting.
+    The kind is then left out of the settings, because the first versions of memlab reject it as an
+    unknown setting.
     """
     matches = _matches_at(Path(source.permissions_template or source.name))
     if len(matches) != 1:
@@ -529,16 +529,16 @@ def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
         owner must own it.
     """
     try:
-        like = source.permissions_template
+        template = source.permissions_template
         # Settings never follow an archive that was put elsewhere.
         archive = source.archive_path
-        folder = archive.parent if like is None else Path(realpath(like)).parent
+        folder = archive.parent if template is None else Path(realpath(template)).parent
     except (UnsafeDeletionError, OSError, ValueError, RuntimeError):
         return None
-    return folder, source.name if like is None else like.name, like
+    return folder, source.name if template is None else template.name, template
 
 
-def _as_chosen(source: Source) -> Source:
+def _with_settings(source: Source) -> Source:
     """Apply its settings to a source and return it."""
     settings = settings_of(source)
     if settings.archive_folder is not None and source.permissions_template is None:
@@ -549,8 +549,8 @@ def _as_chosen(source: Source) -> Source:
     return source
 
 
-_ELSEWHERE: Final = re.compile("-[0-9a-f]{8}$")
-"""Suffix of the name of an archive that is not beside its store."""
+_HASH_SUFFIX: Final = re.compile("-[0-9a-f]{8}$")
+"""Suffix of the name of an archive that is not beside its store, before :data:`SUFFIX`."""
 NOT_ENTERED: Final = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", "site-packages", ".cache", ".Trash"}
 )
@@ -616,11 +616,11 @@ def _stores_at(
         if store is not None:
             yield store
     archives = {
-        name for name in files if name.endswith(SUFFIX) and not _lies_elsewhere(folder, name)
+        name for name in files if name.endswith(SUFFIX) and not _is_of_store_elsewhere(folder, name)
     }
     archived = {_store_beside(folder, name) for name in archives} - {""}
-    named = {name for name in files if name.endswith(endings)}
-    for name in sorted(archived | (named - archives)):
+    names_of_stores = {name for name in files if name.endswith(endings)}
+    for name in sorted(archived | (names_of_stores - archives)):
         path = folder / name
         if path.is_symlink() and path.exists():
             continue
@@ -650,10 +650,10 @@ def _may_be_store(folder: Path, names: set[str]) -> bool:
     return False
 
 
-def _lies_elsewhere(folder: Path, archive: str) -> bool:
+def _is_of_store_elsewhere(folder: Path, archive: str) -> bool:
     """Return whether an archive is in a folder that a person chose, and its store is elsewhere."""
     stem = archive.removesuffix(SUFFIX)
-    return _ELSEWHERE.search(stem) is not None and not lexists(folder / stem)
+    return _HASH_SUFFIX.search(stem) is not None and not lexists(folder / stem)
 
 
 def _store_beside(folder: Path, archive: str) -> str:

@@ -1,5 +1,6 @@
 """Read and change tables on a PostgreSQL server: transactions, errors, and exact rows."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -11,21 +12,22 @@ from memlab.sources.address import Address, Words, address_of, errors_in_words
 
 SCHEMES: Final = ("postgresql", "postgres")
 OPTIONS: Final = ("agent", "archive")
-"""Options of a URL that are memlab's and not libpq's."""
+"""Options of a URL that memlab uses itself and does not pass on to libpq."""
 
 Row = dict[str, str | None]
 """The values of a row as text, by column."""
 Selected = list[tuple[Any, ...]]
 """The rows of a query."""
 
-_STREAMED: Final = 5_000
+_ROWS_PER_BATCH: Final = 5_000
 """Number of rows of a query that are read at once."""
 
+# Values of pg_constraint.confdeltype: what a deletion does to the referring rows.
 CASCADE: Final = "c"
 SET_NULL: Final = "n"
 _SET_DEFAULT: Final = "d"
 
-_CONNECT_WITHIN: Final = 10
+_CONNECT_TIMEOUT: Final = 10
 """Timeout in seconds for connecting."""
 _SETTINGS: Final = {
     "TimeZone": "UTC",
@@ -41,7 +43,7 @@ _SETTINGS: Final = {
 _AGENT: Final = "app.current_agent_id"
 """The setting from which MemForge's row-level security takes the agent."""
 
-_REFUSED: Final = {
+_ADVICE_AFTER_REFUSAL: Final = {
     "InvalidPassword": "give the password in PGPASSWORD or in a file ~/.pgpass",
     "InsufficientPrivilege": "grant it, or connect as the owner of the tables",
     "LockNotAvailable": "somebody holds a memory locked for long; try again when it is done",
@@ -51,8 +53,8 @@ _REFUSED: Final = {
     "DiskFull": "make room on its disk",
     "UndefinedTable": "check the database's name and its search_path",
 }
-_WORDS: Final[Words] = {
-    **{name: f"refuses ({{said}}); {then}" for name, then in _REFUSED.items()},
+_MESSAGES: Final[Words] = {
+    **{name: "refuses ({said}); " + advice for name, advice in _ADVICE_AFTER_REFUSAL.items()},
     "SerializationFailure": (
         ChangedWhileReadError,
         "was changed at the same time; nothing was changed: try again",
@@ -73,11 +75,11 @@ def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
     """Yield a connection in a repeatable-read transaction, then commit it or roll it back."""
     psycopg = import_extra("psycopg", extra="postgresql")
     name = address.without_password(*OPTIONS)
-    with errors_in_words(name, address, (psycopg.Error, UnicodeDecodeError), _WORDS):
+    with errors_in_words(name, address, (psycopg.Error, UnicodeDecodeError), _MESSAGES):
         connection = psycopg.connect(
             name,
             **address.secrets,
-            connect_timeout=_CONNECT_WITHIN,
+            connect_timeout=_CONNECT_TIMEOUT,
             client_encoding="utf8",
             application_name="memlab",
         )
@@ -85,10 +87,10 @@ def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = not write
             agent = address.options.get("agent")
-            pairs = {**_SETTINGS, _AGENT: agent} if agent else _SETTINGS
+            settings = {**_SETTINGS, _AGENT: agent} if agent else _SETTINGS
             connection.execute(
-                "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(pairs)),
-                [part for pair in pairs.items() for part in pair],
+                "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(settings)),
+                [part for pair in settings.items() for part in pair],
             )
             yield connection
 
@@ -105,18 +107,18 @@ def understood() -> Iterator[None]:
 
 
 @understood()
-def selected(connection: Any, query: str, parameters: Sequence[Any], *kinds: Any) -> Selected:
-    """Return the rows of a query; raise StoreError if a value has not the type in `kinds`."""
+def selected(connection: Any, query: str, parameters: Sequence[Any], *types: Any) -> Selected:
+    """Return the rows of a query; raise StoreError if a value has another type than in `types`."""
     rows: Selected = connection.execute(query, parameters).fetchall()
     for row in rows:
-        for value, kind in zip(row, kinds, strict=True):
-            if not isinstance(value, kind):
-                raise TypeError(f"{value!r:.40} is none of {kind}")
+        for value, type_ in zip(row, types, strict=True):
+            if not isinstance(value, type_):
+                raise TypeError(f"{value!r:.40} is none of {type_}")
     return rows
 
 
 @understood()
-def only(connection: Any, query: str, parameters: Sequence[Any], kind: Any) -> Any:
+def single_value(connection: Any, query: str, parameters: Sequence[Any], kind: Any) -> Any:
     """Return the single value of a query."""
     ((value,),) = selected(connection, query, parameters, kind)
     return value
@@ -125,7 +127,7 @@ def only(connection: Any, query: str, parameters: Sequence[Any], kind: Any) -> A
 def hides_rows(connection: Any, table: str) -> bool:
     """Return whether row-level security may hide rows of a table from the current user."""
     query = "SELECT row_security_active(to_regclass(%s))"
-    return bool(only(connection, query, (table,), bool))
+    return bool(single_value(connection, query, (table,), bool))
 
 
 def is_server(source: str) -> bool:
@@ -136,10 +138,10 @@ def is_server(source: str) -> bool:
 def streamed(connection: Any, query: str, values: Any) -> Iterator[Selected]:
     """Yield the rows of a query in batches."""
     with connection.cursor(name="memlab") as cursor:
-        cursor.itersize = _STREAMED
+        cursor.itersize = _ROWS_PER_BATCH
         cursor.execute(query, values)
         fetch = understood()(cursor.fetchmany)
-        while batch := fetch(_STREAMED):
+        while batch := fetch(_ROWS_PER_BATCH):
             yield batch
 
 
@@ -205,16 +207,18 @@ class Catalogue:
         self.table = cache(self._table)
         self.referring_to = cache(self._referring_to)
 
-    def that_go_with(self, name: str) -> list[Reference]:
+    def foreign_keys_changed_with(self, name: str) -> list[Reference]:
         """Return the foreign keys through which a deletion in a table changes others."""
         references: list[Reference] = []
-        tables = [name]
-        for table in tables:  # the list grows while it is iterated over
-            for reference in self.referring_to(table):
+        to_visit = deque([name])
+        visited = {name}
+        while to_visit:
+            for reference in self.referring_to(to_visit.popleft()):
                 if reference.on_delete in (CASCADE, SET_NULL):
                     references.append(reference)
-                if reference.on_delete == CASCADE and reference.table not in tables:
-                    tables.append(reference.table)
+                if reference.on_delete == CASCADE and reference.table not in visited:
+                    visited.add(reference.table)
+                    to_visit.append(reference.table)
         return references
 
     def _table(self, name: str) -> Table:
@@ -303,18 +307,18 @@ def rows_where(
     return rows
 
 
-def insert_rows(connection: Any, table: Table, rows: Iterable[Row], otherwise: str = "") -> int:
+def insert_rows(connection: Any, table: Table, rows: Iterable[Row], on_conflict: str = "") -> int:
     """Insert rows with exact values, and return the number of inserted rows.
 
-    `otherwise` is the end of the statement, such as ``ON CONFLICT DO NOTHING``.
+    `on_conflict` is the last clause of the statement, such as ``ON CONFLICT DO NOTHING``.
     """
     values_by_columns: dict[tuple[str, ...], list[list[str | None]]] = {}
     for row in rows:
-        lost = [name for name in row if name not in table.types]
-        if lost:
+        missing_columns = [name for name in row if name not in table.types]
+        if missing_columns:
             raise StoreError(
-                f"the table {table.name} no longer has the column {', '.join(lost)}, which an "
-                "archived row has a value for; add it again, then restore"
+                f"the table {table.name} no longer has the column {', '.join(missing_columns)}, "
+                "which an archived row has a value for; add it again, then restore"
             )
         names = tuple(name for name in table.types if name in row)
         values_by_columns.setdefault(names, []).append([row[name] for name in names])
@@ -325,7 +329,7 @@ def insert_rows(connection: Any, table: Table, rows: Iterable[Row], otherwise: s
         with connection.cursor() as cursor:
             cursor.executemany(
                 f"INSERT INTO {table.name} ({columns}) OVERRIDING SYSTEM VALUE "
-                f"VALUES ({typed}) {otherwise}",
+                f"VALUES ({typed}) {on_conflict}",
                 values,
             )
             count += cursor.rowcount

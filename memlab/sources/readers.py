@@ -104,9 +104,9 @@ class Rows:
     others: Others = field(default_factory=dict)
 
 
-def check_asked(asked: Iterable[str], known: Collection[str], what: str) -> None:
+def check_asked(requested: Iterable[str], known: Collection[str], what: str) -> None:
     """Raise StoreError if a column that the caller requested is unknown."""
-    unknown = [name for name in asked if name not in known]
+    unknown = [name for name in requested if name not in known]
     if not unknown:
         return
     advice = f"it has {', '.join(known)}" if known else "leave columns= out"
@@ -349,16 +349,16 @@ class Writer(Reader):
 
     def _check_inserted(self, records: Records, wanted: int) -> None:
         """Raise ArchiveError if an inserted memory differs or the number of memories is wrong."""
-        undone = f"all was rolled back: look for {self.likely_cause}"
+        advice = f"all was rolled back: look for {self.likely_cause}"
         stored_records = self.records(keys_of(records))
         for key, record in records:
             stored_key, stored_record = next(stored_records, (None, b""))
             if stored_key != key or not self.is_back(stored_record, record):
                 raise errors.ArchiveError(
-                    f"memory {key} would not have come back as it was; {undone}"
+                    f"memory {key} would not have come back as it was; {advice}"
                 )
         if self._count() != wanted:
-            raise errors.ArchiveError(f"other memories would have changed; {undone}")
+            raise errors.ArchiveError(f"other memories would have changed; {advice}")
 
     def is_unchanged(self, there: bytes, record: bytes) -> bool:
         """Return whether a memory and its index entry match an archived record."""

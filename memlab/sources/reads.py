@@ -28,12 +28,28 @@ Progress = Callable[[int, int], None]
 """Progress callback: takes the number of bytes that were read and the total."""
 
 
-def unheard(_done: int, _total: int) -> None:
+def no_bytes_progress(_done: int, _total: int) -> None:
     """Do nothing. This is the default progress callback."""
 
 
 class Read(NamedTuple):
-    """A read or a change of a memory."""
+    """A read or a change of a memory.
+
+    Attributes
+    ----------
+    memory_id : str
+        The id of the memory.
+    at : datetime
+        Its time.
+    id : str
+        Its own id, by which a later harvest knows it again.
+    how : str
+        The tool or the event, for a person.
+    session : str or None
+        The session of the agent; None if it is not known.
+    kind : str
+        One of `READ`, `MAINTENANCE`, `OWN_SESSION` and `WRITE`.
+    """
 
     memory_id: str
     at: datetime
@@ -80,7 +96,7 @@ class Asked:
 
     source: str
     transcripts: Path | None = None
-    progress: Progress = unheard
+    progress: Progress = no_bytes_progress
     before: Mapping[str, Read] = field(default_factory=dict)
     scheme: str = ""
     """The scheme of the kind of store that a person named."""
@@ -121,7 +137,7 @@ LONGEST: Final = 2**26
 """Maximum length of a line in bytes; a longer line is skipped in pieces."""
 _LARGEST: Final = 2**36
 """Maximum size of a file in bytes, holes included."""
-_PIECE: Final = 2**20
+_PIECE_BYTES: Final = 2**20
 """Bytes of a skipped line that are read at once."""
 _MARK: Final = b"\xef\xbb\xbf"
 """UTF-8 byte order mark."""
@@ -132,13 +148,17 @@ UNREADABLE: Final = "files that cannot be read"
 ANOTHER_FORMAT: Final = "files in a format that is not known"
 
 Wanted = Callable[[bytes], bool]
+"""Function that returns whether a line has to be parsed."""
 
 
 class LineReader:
     """Reader of JSON Lines files that counts skipped lines and parses wanted lines only."""
 
     def __init__(
-        self, files: Iterable[Path], progress: Progress = unheard, found: Found | None = None
+        self,
+        files: Iterable[Path],
+        progress: Progress = no_bytes_progress,
+        found: Found | None = None,
     ) -> None:
         counted = Found() if found is None else found
         self.left_out = counted.left_out
@@ -155,7 +175,7 @@ class LineReader:
     def objects(self, file: Path, wanted: Wanted) -> Iterator[dict[str, Any]]:
         """Yield the JSON objects on the wanted lines of a file."""
         broken = 0
-        known = False
+        has_type = False
         size = 0
         try:
             with ordinary_file(file, most=_LARGEST) as opened:
@@ -164,7 +184,7 @@ class LineReader:
                     if not (line.startswith(b"{") and line.endswith(b"}")):
                         broken += 1
                         continue
-                    known = known or b'"type"' in line
+                    has_type = has_type or b'"type"' in line
                     if not wanted(line):
                         continue
                     value = parsed(line)
@@ -174,7 +194,8 @@ class LineReader:
                         self.left_out[BROKEN] += 1
         except OSError:
             self.left_out[UNREADABLE] += 1
-        if known:
+        # A file in which no line has a type is in another format: its lines are not broken.
+        if has_type:
             self.left_out[BROKEN] += broken
         elif size:
             self.left_out[ANOTHER_FORMAT] += 1
@@ -182,10 +203,11 @@ class LineReader:
         self._progress(self.done, self.total)
 
     def _lines(self, opened: IO[bytes]) -> Iterator[bytes]:
+        """Yield the lines of a file that are not blank; skip and count lines that are too long."""
         while line := opened.readline(LONGEST):
             if len(line) == LONGEST and not line.endswith(b"\n"):
                 self.left_out[TOO_LONG] += 1
-                while (rest := opened.readline(_PIECE)) and not rest.endswith(b"\n"):
+                while (rest := opened.readline(_PIECE_BYTES)) and not rest.endswith(b"\n"):
                     continue
             elif stripped := line.removeprefix(_MARK).strip():
                 yield stripped

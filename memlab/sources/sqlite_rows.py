@@ -97,7 +97,7 @@ def exact_rows(
             yield {name: value for name, value in pairs if value is not None}
 
 
-def newer(schema: object, known: int) -> str:
+def note_on_newer_schema(schema: object, known: int) -> str:
     """Return the note for a schema that is newer than the known one; empty for another."""
     if not isinstance(schema, int) or schema <= known:
         return ""
@@ -136,16 +136,16 @@ class TableReader(readers.Reader):
         """Yield the memories in batches, in order of position."""
         readers.check_asked(columns, self.columns, self.table)
         for keys in batched(key for _, key in sorted(self._places())):
-            stored = self._exact(keys)
-            missing = [key for key in keys if key not in stored]
+            rows_by_key = self._exact(keys)
+            missing = [key for key in keys if key not in rows_by_key]
             if missing:
                 raise StoreError(
                     f"row {missing[0]} of {self.table} is listed and not there: the file is "
                     "damaged; restore a backup, or copy what can be read with the sqlite3 shell's "
                     ".recover"
                 )
-            rows = [self._row(stored[key]) for key in keys]
-            others = {name: [stored[key].get(name) for key in keys] for name in columns}
+            rows = [self._row(rows_by_key[key]) for key in keys]
+            others = {name: [rows_by_key[key].get(name) for key in keys] for name in columns}
             yield readers.rows_of_each(rows, with_body=with_body, others=others)
 
     def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:

@@ -76,14 +76,14 @@ SIGNALS: Final = pa.schema(
 
 _DEFAULTS: Final = {"active": True, **dict.fromkeys(_LISTS, "[]")}
 """Values for columns that a source lacks; null for the others."""
-_FILLED: Final = [name for name in SCHEMA.names if name not in ("body", "chars")]
+_COMPLETED: Final = [name for name in SCHEMA.names if name not in ("body", "chars")]
 """Columns that are filled with a default if a source lacks them."""
 
 
 def table_of(columns: Mapping[str, Sequence[Any]]) -> Any:
     """Return Python columns as an Arrow table; fill columns that the source lacks."""
     count = len(columns["position"])
-    values = {name: [_DEFAULTS.get(name)] * count for name in _FILLED}
+    values = {name: [_DEFAULTS.get(name)] * count for name in _COMPLETED}
     complete = {**values, **columns}
     arrays = {}
     for field in (*SCHEMA, pa.field(AT_START, TEXT), RETIRED, *STATES, *SIGNALS):
@@ -101,7 +101,7 @@ def _typed(values: Sequence[Any], field: Any) -> Any:
     """Return values as an array of the type of a field; ``created_at`` may hold datetimes."""
     is_encoded = pa.types.is_dictionary(field.type)
     kind = field.type.value_type if is_encoded else field.type
-    if field.name == col.CREATED_AT and any(not isinstance(v, str | None) for v in values):
+    if field.name == col.CREATED_AT and any(not isinstance(value, str | None) for value in values):
         kind = MOMENT
     array = pa.array(values, kind)
     return array.dictionary_encode() if is_encoded else array
@@ -113,9 +113,9 @@ def of_numbers(values: npt.NDArray[Any]) -> Any:
     >>> of_numbers(np.array([1, 2])).to_pylist()
     [1, 2]
     """
-    whole = np.ascontiguousarray(values)
-    kind = pa.from_numpy_dtype(whole.dtype)
-    return pa.Array.from_buffers(kind, len(whole), [None, pa.py_buffer(whole)])
+    contiguous = np.ascontiguousarray(values)
+    kind = pa.from_numpy_dtype(contiguous.dtype)
+    return pa.Array.from_buffers(kind, len(contiguous), [None, pa.py_buffer(contiguous)])
 
 
 def of_text(text: bytes, kind: Any) -> Any:

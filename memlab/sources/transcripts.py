@@ -21,7 +21,7 @@ COPIES: Final = "copies of a read that is counted"
 
 _MEMORY: Final = "memory"
 """Name of the folder of memories in the folder of a project."""
-_SUCCESS: Final = ""
+_SUCCEEDED: Final = ""
 _RESULT_OF: Final = pattern(rb'"tool_use_id"\s*:\s*"([^"\\]+)"')
 _UNCHANGED: Final = pattern(r"(wasted call\W+)?file unchanged since", IGNORECASE)
 _NO_MATCH: Final = pattern(r"no (?:matches|files) found\b", IGNORECASE)
@@ -31,7 +31,23 @@ _NOT_THERE: Final = pattern(
 
 
 class Touch(NamedTuple):
-    """A read or a change of one memory by one tool call."""
+    """A read or a change of one memory by one tool call.
+
+    Attributes
+    ----------
+    call : str
+        The id of the call.
+    memory_id : str
+        The id of the memory.
+    how : str
+        The tool, for a person.
+    writes : bool
+        Whether it changes the memory.
+    place : str
+        The path by which the call names the store, to tell stores of one name apart.
+    outcome : str or None
+        Why it does not count; empty if it counts. None if the result of the call decides.
+    """
 
     call: str
     memory_id: str
@@ -39,7 +55,6 @@ class Touch(NamedTuple):
     writes: bool = False
     place: str = ""
     outcome: str | None = None
-    """Outcome if it has no result: empty for success, else why it does not count; else None."""
 
 
 class Seen(NamedTuple):
@@ -53,11 +68,11 @@ class Seen(NamedTuple):
 class Look(NamedTuple):
     """The rules by which a harvest finds the touches of a store in transcripts."""
 
-    concerns: reads.Wanted
+    may_concern: reads.Wanted
     """Returns whether a line may have a relevant call. It is called for each line."""
     touches: Callable[[dict[str, Any]], Iterator[Touch]]
     """Yields the touches of a line."""
-    ours: Callable[[list[Seen], Found], list[Seen]] = lambda seen, _: seen
+    select: Callable[[list[Seen], Found], list[Seen]] = lambda seen, _: seen
     """Returns the touches that belong to the store."""
 
 
@@ -77,10 +92,10 @@ class _Call(NamedTuple):
     sightings: list[_Sighting]
 
 
-def _projects_folder(asked: Asked, beside: Path | None) -> Path:
+def _projects_folder(asked: Asked, default: Path | None) -> Path:
     """Return the folder of transcripts; raise MemlabError if there is none."""
     home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
-    candidates = [beside, home] if asked.transcripts is None else [asked.transcripts]
+    candidates = [default, home] if asked.transcripts is None else [asked.transcripts]
     for folder in candidates:
         if folder is not None and folder.is_dir():
             return folder
@@ -104,8 +119,10 @@ def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
         if len(parts) == 1 and _MEMORY in inner:  # a project's memories, which are no transcripts
             inner.remove(_MEMORY)
         for name in names:
-            wanted = name.startswith("agent-") if "subagents" in parts else len(parts) < 2
-            if wanted and name.endswith(".jsonl") and name != "journal.jsonl":
+            is_transcript = len(parts) < 2
+            if "subagents" in parts:
+                is_transcript = name.startswith("agent-")
+            if is_transcript and name.endswith(".jsonl") and name != "journal.jsonl":
                 found.append(where / name)
     return found
 
@@ -137,12 +154,12 @@ def uses_in(
     lines = LineReader(transcript_files(root), asked.progress, found)
     scan = _Scan(look, found)
     for file in lines.files:
-        for line in lines.objects(file, scan.wants):
+        for line in lines.objects(file, scan.may_have_call):
             scan.take(file, line)
     if scan.waiting:  # a copied transcript may begin with the result of a call in a later file
-        again = LineReader(lines.files)
-        for file in again.files:
-            for line in again.objects(file, scan.answers):
+        second_pass = LineReader(lines.files)
+        for file in second_pass.files:
+            for line in second_pass.objects(file, scan.has_waited_result):
                 scan.take_results(line)
     if not found.files:
         found.notes.append(f"there are no transcripts in {root}; name their folder: --transcripts")
@@ -150,8 +167,8 @@ def uses_in(
         "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
         "and the log keeps what they said"
     )
-    seen = sorted(scan.happened(), key=lambda touch: touch.at)
-    _take_uses(look.ours(seen, found), system, asked, found)
+    seen = sorted(scan.succeeded(), key=lambda touch: touch.at)
+    _take_uses(look.select(seen, found), system, asked, found)
     return found
 
 
@@ -161,22 +178,22 @@ def _take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) ->
     for touch, at, session in seen:
         name = f"{system}:{touch.call}:{touch.memory_id}"
         known = asked.before.get(name)
-        owner = session
+        session_of_read = session
         if known is not None and known.session:
-            owner = known.session  # the session of an earlier harvest is kept
+            session_of_read = known.session  # the session of an earlier harvest is kept
         use = reads.Read(
             memory_id=touch.memory_id,
             at=at,
             id=name,
             how=touch.how,
-            session=owner,
+            session=session_of_read,
             kind=WRITE if touch.writes else READ,
         )
         uses.append(use)
     found.writes = [use for use in uses if use.kind == WRITE]
     before = (use for use in asked.before.values() if use.kind == WRITE)
+    # The time of the first change of each memory by each session.
     written: dict[tuple[str, str], datetime] = {}
-    """Time of the first change of each memory by each session."""
     for write in [*before, *found.writes]:
         key = write.memory_id, write.session or ""
         written[key] = min(write.at, written.get(key, write.at))
@@ -199,17 +216,17 @@ class _Scan:
         self._look = look
         self._found = found
         self._calls: dict[tuple[str, str, bool, str], _Call] = {}
+        # By the id of a call: its outcome, and the names of the files that a shell did not find.
         self._results: dict[str, tuple[str, set[str]]] = {}
-        """Outcome by call id, and the names of the files that a shell did not find."""
+        # The ids of the calls whose result was not found yet.
         self.waiting: set[bytes] = set()
-        """Ids of the calls whose result was not found yet."""
 
-    def wants(self, line: bytes) -> bool:
+    def may_have_call(self, line: bytes) -> bool:
         """Return whether a line may have a relevant call or its result."""
         has_use = b'"tool_use"' in line or b'"attachment"' in line
-        return self.answers(line) or (has_use and self._look.concerns(line))
+        return self.has_waited_result(line) or (has_use and self._look.may_concern(line))
 
-    def answers(self, line: bytes) -> bool:
+    def has_waited_result(self, line: bytes) -> bool:
         """Return whether a line has the result of a waiting call."""
         if not self.waiting or b"tool_use_id" not in line:
             return False
@@ -238,23 +255,24 @@ class _Scan:
             if touch.outcome is None and touch.call not in self._results:
                 self.waiting.add(touch.call.encode())
 
-    def happened(self) -> Iterator[Seen]:
+    def succeeded(self) -> Iterator[Seen]:
         """Yield the touches that succeeded; count the others by reason."""
         left_out = self._found.left_out
         oldest = cache(partial(_oldest, times_of=cache(_times_by_line)))
         for touch, at, sightings in self._calls.values():
             outcome, missing = self._results.get(touch.call, (WITHOUT_RESULT, set[str]()))
-            outcome = outcome if touch.outcome is None else touch.outcome
-            if outcome == _SUCCESS and touch.how == "Bash" and touch.memory_id in missing:
+            if touch.outcome is not None:
+                outcome = touch.outcome
+            if outcome == _SUCCEEDED and touch.how == "Bash" and touch.memory_id in missing:
                 outcome = FAILED  # the shell continued without the file
-            why = outcome or "calls without a time"
-            more = 1
-            if outcome == _SUCCESS and at is not None:
+            reason = outcome or "calls without a time"
+            count = 1
+            if outcome == _SUCCEEDED and at is not None:
                 yield Seen(touch, at, _session(sightings, oldest))
-                why = COPIES
-                more = len(sightings) - 1
+                reason = COPIES
+                count = len(sightings) - 1
             if not touch.writes:
-                left_out[why] += more
+                left_out[reason] += count
 
 
 def _outcome(block: dict[str, Any], line: dict[str, Any]) -> str:
@@ -272,7 +290,7 @@ def _outcome(block: dict[str, Any], line: dict[str, Any]) -> str:
     exit_note = text(kind.get("returnCodeInterpretation"))
     if _NO_MATCH.match(exit_note) or _NO_MATCH.match(answer):
         return NOTHING_FOUND
-    return _SUCCESS
+    return _SUCCEEDED
 
 
 def _missing(block: dict[str, Any], line: dict[str, Any]) -> set[str]:
@@ -285,6 +303,7 @@ def _missing(block: dict[str, Any], line: dict[str, Any]) -> set[str]:
 
 
 def _texts(block: dict[str, Any]) -> list[str]:
+    """Return the texts of a result."""
     content = block.get("content")
     if isinstance(content, str):
         return [content]
@@ -293,6 +312,7 @@ def _texts(block: dict[str, Any]) -> list[str]:
 
 
 def _sighting(file: Path, line: dict[str, Any]) -> _Sighting:
+    """Return the copy of a call on a line of a file."""
     session = text(line.get("sessionId"))
     if not session:
         parts = file.parts
@@ -314,11 +334,11 @@ def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]
         return next(iter(files))
     lines = {file: times_of(file) for file in files}
 
-    def begun(file: Path) -> float:
+    def first_own_time(file: Path) -> float:
         others = set().union(*(lines[other] for other in files if other != file))
         return min((at for line, at in lines[file].items() if line not in others), default=0)
 
-    return min(sorted(files), key=lambda file: (begun(file), file.stat().st_mtime))
+    return min(sorted(files), key=lambda file: (first_own_time(file), file.stat().st_mtime))
 
 
 def _times_by_line(file: Path) -> dict[int, float]:

@@ -15,9 +15,9 @@ PASSWORDS: Final = ("VALKEYCLI_AUTH", "REDISCLI_AUTH")
 """Environment variables from which the servers' own clients take a password."""
 
 
-_ANSWER_WITHIN: Final = 30.0
+_ANSWER_TIMEOUT: Final = 30.0
 """Timeout in seconds for an answer."""
-_CONNECT_WITHIN: Final = 10.0
+_CONNECT_TIMEOUT: Final = 10.0
 """Timeout in seconds for connecting."""
 _INVALIDATED: Final = b"__redis__:invalidate"
 """Channel on which a server announces changed keys."""
@@ -28,13 +28,13 @@ def connected(address: Address, database: int) -> Iterator["Line"]:
     """Yield a connection to a database of a server."""
     valkey = import_extra("valkey", extra="valkey")
     errors = (valkey.exceptions.ValkeyError, OSError, _WrongAnswerError)
-    with errors_in_words(address.without_password(), address, errors, _WORDS):
+    with errors_in_words(address.without_password(), address, errors, _MESSAGES):
         pool = valkey.ConnectionPool.from_url(
             address.without_password(*address.options),
             db=database,
             password=_password_of(address),
-            socket_timeout=_ANSWER_WITHIN,
-            socket_connect_timeout=_CONNECT_WITHIN,
+            socket_timeout=_ANSWER_TIMEOUT,
+            socket_connect_timeout=_CONNECT_TIMEOUT,
         )
         with closing(Line(pool.make_connection())) as line:
             if b"_mode:cluster" in line.ask("INFO", "server"):
@@ -58,11 +58,11 @@ def _password_of(address: Address) -> str | None:
 
 
 class Line:
-    """A connection that sends several commands together and sends none again."""
+    """A connection that can send several commands together. It never sends a command twice."""
 
     def __init__(self, connection: Any) -> None:
         self.connection: Final = connection
-        with _understood("a login"):
+        with _parse_errors_in_words("a login"):
             connection.connect()
 
     def close(self) -> None:
@@ -77,10 +77,10 @@ class Line:
         """Return the answers to commands that are sent together, or raise the first error."""
         answers = self._answers(commands)
         for command, answer in zip(commands, answers, strict=True):
-            _check(command, answer)
+            _check_answer(command, answer)
         return answers
 
-    def at_once(self, commands: Sequence[tuple[Any, ...]]) -> list[Any] | None:
+    def in_transaction(self, commands: Sequence[tuple[Any, ...]]) -> list[Any] | None:
         """Return the answers to commands in one transaction; None if a watched key changed."""
         answers: list[Any] | None = self._answers([("MULTI",), *commands, ("EXEC",)])[-1]
         if answers is None:
@@ -89,7 +89,7 @@ class Line:
             raise _WrongAnswerError("EXEC", answers)
         for command, answer in zip(commands, answers, strict=True):
             if not isinstance(answer, Exception):
-                _check(command, answer)
+                _check_answer(command, answer)
         return answers
 
     def _answers(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -99,7 +99,7 @@ class Line:
         self.connection.send_packed_command(self.connection.pack_commands(commands))
         answers: list[Any] = []
         refused: ResponseError | None = None
-        with _understood(commands[0][0]):
+        with _parse_errors_in_words(commands[0][0]):
             for _ in commands:
                 try:
                     answers.append(self.connection.read_response())
@@ -113,25 +113,31 @@ class Line:
 class Changes:
     """The keys that any client changes from now on, as announced by the server."""
 
-    def __init__(self, line: Line, listening: Line, prefix: bytes) -> None:
-        self._listening = listening
-        number = listening.ask("CLIENT ID")
-        listening.ask("SUBSCRIBE", _INVALIDATED)
+    def __init__(self, line: Line, subscriber: Line, prefix: bytes) -> None:
+        self._subscriber = subscriber
+        number = subscriber.ask("CLIENT ID")
+        subscriber.ask("SUBSCRIBE", _INVALIDATED)
         line.ask("CLIENT TRACKING", "ON", "REDIRECT", number, "BCAST", "PREFIX", prefix)
 
-    def so_far(self) -> set[bytes]:
-        """Return the keys that changed between the last call and the last answer on the line."""
+    def changed_keys(self) -> set[bytes]:
+        """Return the keys that changed since the last call, up to the last answer on the line.
+
+        The server answers the PING after it has announced all changes before that.
+        """
         changed: set[bytes] = set()
-        connection = self._listening.connection
+        connection = self._subscriber.connection
         connection.send_command("PING")
-        with _understood("PING"):
-            while (answer := connection.read_response())[0] != b"pong":
-                if answer[2] is None:
+        with _parse_errors_in_words("PING"):
+            while True:
+                answer = connection.read_response()
+                if answer[0] == b"pong":
+                    return changed
+                keys = answer[2]
+                if keys is None:
                     words = "the server was emptied while it was read; try again"
                     raise ChangedWhileReadError(words)
-                shapes.list_of(_blob)(answer[2])
-                changed.update(answer[2])
-        return changed
+                _check_keys(keys)
+                changed.update(keys)
 
 
 class _WrongAnswerError(Exception):
@@ -142,7 +148,7 @@ class _WrongAnswerError(Exception):
 
 
 @contextmanager
-def _understood(command: str) -> Iterator[None]:
+def _parse_errors_in_words(command: str) -> Iterator[None]:
     """Raise _WrongAnswerError for an answer that the client cannot parse."""
     try:
         yield
@@ -150,40 +156,46 @@ def _understood(command: str) -> Iterator[None]:
         raise _WrongAnswerError(command, error) from error
 
 
-def _blob(value: Any) -> None:
+def _check_bytes(value: Any) -> None:
+    """Check for bytes."""
     shapes.check_type(value, bytes, "bytes")
 
 
-def _number(value: Any) -> None:
-    _blob(value)
+_check_keys: Final = shapes.list_of(_check_bytes)
+
+
+def _check_number(value: Any) -> None:
+    """Check for a number in decimal digits."""
+    _check_bytes(value)
     if not re.fullmatch(rb"\d{1,20}", value):  # int() takes signs, spaces and underscores, too
         raise ValueError(f"{shapes.shown(value)} is no number")
 
 
-def _pairs(value: Any) -> None:
-    shapes.list_of(_blob)(value)
+def _check_pairs(value: Any) -> None:
+    """Check for a list of names and values that take turns."""
+    _check_keys(value)
     if len(value) % 2:
         raise ValueError(f"{len(value):,} names and values, of which one is missing")
 
 
-_ANSWERS: Final[dict[str, shapes.Shape]] = {
-    **dict.fromkeys(("INFO", "PING", "WATCH", "CLIENT TRACKING"), _blob),
+_ANSWER_SHAPES: Final[dict[str, shapes.Shape]] = {
+    **dict.fromkeys(("INFO", "PING", "WATCH", "CLIENT TRACKING"), _check_bytes),
     **dict.fromkeys(("EXISTS", "DEL", "HSET", "HINCRBY", "CLIENT ID"), shapes.integer()),
     **dict.fromkeys(("PEXPIREAT", "PEXPIRETIME"), shapes.integer()),
-    "HGETALL": _pairs,
-    "HKEYS": shapes.list_of(_blob),
-    "HMGET": shapes.list_of(shapes.optional(_blob)),
-    "SCAN": shapes.pair(_number, shapes.list_of(_blob)),
+    "HGETALL": _check_pairs,
+    "HKEYS": shapes.list_of(_check_bytes),
+    "HMGET": shapes.list_of(shapes.optional(_check_bytes)),
+    "SCAN": shapes.pair(_check_number, shapes.list_of(_check_bytes)),
     "SUBSCRIBE": shapes.list_of(shapes.anything),
-    "TIME": shapes.pair(_number, _number),
+    "TIME": shapes.pair(_check_number, _check_number),
 }
 """Shape of the answer to each command."""
 
 
-def _check(command: tuple[Any, ...], answer: Any) -> None:
+def _check_answer(command: tuple[Any, ...], answer: Any) -> None:
     """Check that an answer to a command has its shape."""
-    with _understood(command[0]):
-        _ANSWERS[command[0]](answer)
+    with _parse_errors_in_words(command[0]):
+        _ANSWER_SHAPES[command[0]](answer)
         if command[0] == "HMGET" and len(answer) != len(command) - 2:
             raise ValueError(f"{len(answer):,} values of {len(command) - 2:,} fields")
 
@@ -197,7 +209,7 @@ def host_and_port(address: Address) -> tuple[str, int]:
     return host.strip("[]") or "localhost", int(port)
 
 
-_WORDS: Final[Words] = {
+_MESSAGES: Final[Words] = {
     "AuthenticationError": "refuses the login; name the user in the URL and give the password in "
     f"the variable {PASSWORDS[0]}",
     "NoPermissionError": "does not allow this user what is needed ({said}); grant it, or name "

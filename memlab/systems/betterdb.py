@@ -192,7 +192,7 @@ class HashReader(readers.Reader):
     ) -> Iterator[tuple[bytes, Hash]]:
         """Yield the existing hashes, or the fields in `names`; each batch is of one moment."""
         for batch in batched(keys, self.lot):
-            answers = self.line.at_once(_commands_to_read(batch, names)) or []
+            answers = self.line.in_transaction(_commands_to_read(batch, names)) or []
             yield from _hashes_in_answers(batch, answers, names)
 
     def record(self, key: bytes, stored: Hash) -> bytes:
@@ -236,7 +236,7 @@ class HashReader(readers.Reader):
         Then all of `hashes` is of the moment of the last request, except for usage fields.
         """
         for _ in range(_ATTEMPTS):
-            before = {key: _lasting_hash(hashes.pop(key, None)) for key in changes.so_far()}
+            before = {key: _lasting_hash(hashes.pop(key, None)) for key in changes.changed_keys()}
             hashes.update(self.hashes(before, names))
             if all(_lasting_hash(hashes.get(key)) == lasting for key, lasting in before.items()):
                 break
@@ -381,7 +381,7 @@ class BetterdbWriter(HashReader, readers.Writer):
                 counter = f"{self.store}:__mem_stats"
                 commands.append(("DEL", *hashes))
                 commands.append(("HINCRBY", counter, "evictions", len(hashes)))
-            if self.line.at_once(commands) is not None:
+            if self.line.in_transaction(commands) is not None:
                 for key, stored in hashes.items():
                     undo.write(self.record(key, stored) + b"\n")
                 return True
@@ -441,7 +441,7 @@ class BetterdbWriter(HashReader, readers.Writer):
             }
             if current != expected:
                 return False
-            if self.line.at_once(commands) is not None:
+            if self.line.in_transaction(commands) is not None:
                 return True
         return False
 

@@ -300,7 +300,7 @@ class ObservationReader(TableReader):
         ]
         if not start.lists:
             facts.append(("mode", f"{start.mode}: its types are not known, all are counted"))
-        if newer := sqlite_rows.newer(schema, KNOWN_SCHEMA):
+        if newer := sqlite_rows.note_on_newer_schema(schema, KNOWN_SCHEMA):
             facts.append(("schema", f"{newer}; what it knows is read"))
         header = ("project", "observations", "loaded at start")
         fields = {

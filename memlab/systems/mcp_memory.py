@@ -203,7 +203,7 @@ class MemoryReader(TableReader):
         ]
         if counts["synced"]:
             facts.append(("synced", f"{counts['synced']:,} events: memlab deletes nothing here"))
-        newer = sqlite_rows.newer(counts["schema"], KNOWN_SCHEMA)
+        newer = sqlite_rows.note_on_newer_schema(counts["schema"], KNOWN_SCHEMA)
         if newer:
             facts.append(("schema", f"{newer}; what it knows is read, nothing is deleted"))
         return About(TextPage("mcp-memory-service", facts), counts)

@@ -180,7 +180,7 @@ class Memforge(ServerSource):
             columns = Catalogue(connection).table(TABLE).types
             base.check_table(self.name, "MemForge", TABLE, _NEEDED, columns)
             if self.agent is None and postgres.hides_rows(connection, TABLE):
-                user = postgres.only(connection, "SELECT current_user::text", (), str)
+                user = postgres.single_value(connection, "SELECT current_user::text", (), str)
                 raise StoreError(
                     f"row-level security shows {user} the memories of one agent at a time: name it "
                     "by ?agent=NAME, or connect as the owner of the tables"
@@ -263,7 +263,7 @@ class MemoryReader(readers.Reader):
             TABLE: {memory_id: {memory_id} for memory_id in memories}
         }
         added: set[tuple[Any, ...]] = set()
-        for reference in self.catalogue.that_go_with(TABLE):
+        for reference in self.catalogue.foreign_keys_changed_with(TABLE):
             table = self._restorable_table(reference.table)
             column = reference.column
             is_deleted = reference.on_delete == CASCADE
@@ -314,7 +314,7 @@ class MemforgeWriter(MemoryReader, readers.Writer):
     def check_safe(self) -> None:
         """Raise UnsafeDeletionError if row-level security or triggers interfere with a deletion."""
         name = self.source.name
-        linked = self.catalogue.that_go_with(TABLE)
+        linked = self.catalogue.foreign_keys_changed_with(TABLE)
         touched = {reference.table: _DELETE | _INSERT for reference in linked}
         for reference in linked:
             if reference.on_delete == SET_NULL:
@@ -371,7 +371,7 @@ class MemforgeWriter(MemoryReader, readers.Writer):
         return super()._stale(expected)
 
     def _count(self) -> int:
-        return int(postgres.only(self.connection, f"SELECT count(*) FROM {TABLE}", (), int))
+        return int(postgres.single_value(self.connection, f"SELECT count(*) FROM {TABLE}", (), int))
 
     def _delete(self, expected: Mapping[readers.Key, str]) -> None:
         """Copy memories into ``cold_tier`` and delete them."""
@@ -413,7 +413,7 @@ class MemforgeWriter(MemoryReader, readers.Writer):
 
     def _restore_other_rows(self, memories: list[dict[str, Any]]) -> None:
         """Restore the rows and links of other tables, parents before their children."""
-        references = self.catalogue.that_go_with(TABLE)
+        references = self.catalogue.foreign_keys_changed_with(TABLE)
         for name in dict.fromkeys(reference.table for reference in references):
             table = self.catalogue.table(name)
             rows: dict[Any, Row] = {}

@@ -197,7 +197,7 @@ def test_a_read_only_user_is_told_which_right_is_missing(lab: Any) -> None:
 def test_wrong_answers_of_a_server_end_in_result_or_error(
     lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(valkey, "_ANSWER_WITHIN", 0.03)  # it is waited for in every fifth answer
+    monkeypatch.setattr(valkey, "_ANSWER_TIMEOUT", 0.03)  # it is waited for in every fifth answer
     columns = ["vector"] if isinstance(lab, OnRedis) else ["embedding"]
     for seed in range(LIES):
         if len(keys_of(lab)) < 4:
@@ -286,7 +286,7 @@ def test_a_password_is_asked_for_and_taken(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_silence_is_not_waited_for(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(valkey, "_ANSWER_WITHIN", 0.2)
+    monkeypatch.setattr(valkey, "_ANSWER_TIMEOUT", 0.2)
     OnRedis(redis)
     with redis.stopped_dead(), pytest.raises(StoreError, match="does not answer"):
         memlab.load(redis.url)

@@ -16,9 +16,9 @@ from memlab.sources.folder.journal import FolderMoment, Index, folder_moment
 from memlab.sources.reads import moment_of_seconds
 from memlab.store.records import batched
 
-_OF_LOSS: Final = {DELETED_AT: "at", WRITTEN_AT: "since", COMMIT: "commit"}
+_LOSS_FIELDS: Final = {DELETED_AT: "at", WRITTEN_AT: "since", COMMIT: "commit"}
 """Field of a :class:`Loss` for each column of deleted memories."""
-_VERSIONS: Final = 500
+_MOST_VERSIONS: Final = 500
 """Maximum number of versions of one file that are read; the oldest ones are kept."""
 
 
@@ -68,7 +68,7 @@ class FolderHistory(ExternalHistory):
         for losses in batched(self._iter_losses()):
             others = {
                 column: [getattr(loss, field) for loss in losses]
-                for column, field in _OF_LOSS.items()
+                for column, field in _LOSS_FIELDS.items()
             }
             rows = [self.source.row_of(loss.record) for loss in losses]
             yield readers.rows_of_each(rows, with_body=with_body, others=others)
@@ -96,15 +96,15 @@ class FolderHistory(ExternalHistory):
         history = source.history()
         if not history.lives:
             return
-        with folder_moment(source.path, source) as now, blobs(source.path) as content:
-            for then in past_moments(now, history, content, emptied=emptied):
-                for memory in source.memories(then):
+        with folder_moment(source.path, source) as now, blobs(source.path) as content_of:
+            for past_moment in past_moments(now, history, content_of, emptied=emptied):
+                for memory in source.memories(past_moment):
                     if not memory.name:
                         continue
-                    life = then.lives[memory.name]
+                    life = past_moment.lives[memory.name]
                     yield Loss(
                         key=memory.key,
-                        record=source.record_in(memory, then),
+                        record=source.record_in(memory, past_moment),
                         at=life.taken,
                         since=life.written,
                         commit=life.commit,
@@ -116,13 +116,13 @@ class FolderHistory(ExternalHistory):
     def text_versions(self, keys: Iterable[str]) -> Iterator[tuple[str, list[TextVersion]]]:
         """Yield the versions of each memory's text that git has, oldest first."""
         lives = {self.source.key_of(life.name): life for life in self.source.history().lives}
-        with blobs(self.source.path) as content:
+        with blobs(self.source.path) as content_of:
             for key in keys:
                 if key not in lives:
                     continue
                 versions = []
-                for at, commit, blob in reversed(lives[key].versions[-_VERSIONS:]):
-                    data = content(blob)
+                for at, commit, blob in reversed(lives[key].versions[-_MOST_VERSIONS:]):
+                    data = content_of(blob)
                     if data is not None:
                         text_then = data.decode(errors="replace")
                         versions.append(TextVersion(at, commit, text_then))
@@ -150,13 +150,13 @@ class FolderHistory(ExternalHistory):
         """Return the former ids of memories whose file was renamed in git."""
         source = self.source
         lives = source.history().lives
-        taken = {life.name for life in lives}
+        used_names = {life.name for life in lives}
         former_names = []
         for life in lives:
             for name, until in life.former:
                 former = source.key_of(name)
                 current = source.key_of(life.name)
-                is_free = name not in taken and not os.path.lexists(source.path / name)
+                is_free = name not in used_names and not os.path.lexists(source.path / name)
                 if former != current:
                     former_names.append(FormerName(former, current, until, is_free))
         return former_names

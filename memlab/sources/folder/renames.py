@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 ALIKE: Final = 0.7
 """Minimum share of its own text that a renamed file keeps."""
-_MOST: Final = 0.5
-"""Text in more than this share of a folder's files is shared text, such as a template's."""
-_RUN: Final = 3
-"""Number of consecutive words in a run; runs are compared, so that the order counts."""
-_FEWEST: Final = 3
+_SHARED_ABOVE: Final = 0.5
+"""Share of a folder's files above which a text in them is shared text, such as a template's."""
+_RUN_LENGTH: Final = 3
+"""Number of words in a run. Runs of consecutive words are compared, so that their order counts."""
+_LEAST_OWN_RUNS: Final = 3
 """Minimum number of own runs that distinguish a file from others of its template."""
 _MOST_PAIRS: Final = 40_000
 """Maximum number of pairs of files whose whole texts are compared to find doubtful deletions."""
@@ -115,7 +115,7 @@ def find_renames(
     """
     renames = Renames()
     comparison = _Comparison(contents, renames)
-    for old, new in _of_same_content(deleted, added, frozenset(empty)):
+    for old, new in _pairs_of_same_content(deleted, added, frozenset(empty)):
         if old.last == new.last or comparison.has_own_text(old, new):
             renames.sure[old.path] = new.path
         else:
@@ -159,7 +159,7 @@ class _Comparison:
         """Return whether a file has enough own text to distinguish it from others of its folder."""
         shared = self._shared_by(old) | self._shared_by(new)
         runs = self._runs_of(old.blob)
-        return _total(runs, shared) >= min(_FEWEST, max(runs.total(), 1))
+        return _total(runs, shared) >= min(_LEAST_OWN_RUNS, max(runs.total(), 1))
 
     def alike_by_own_text(
         self, old_files: Sequence[File], new_files: Sequence[File]
@@ -167,21 +167,21 @@ class _Comparison:
         """Yield the pairs that share enough of their own text, each with the share."""
         every = [*old_files, *new_files]
         shared = frozenset[int]().union(*(self._shared_by(file) for file in every))
-        holders = defaultdict(list)
+        files_with_run = defaultdict(list)
         for number, file in enumerate(new_files):
             for run, times in self._runs_of(file.blob).items():
                 if run not in shared:
-                    holders[run].append((number, times))
+                    files_with_run[run].append((number, times))
         sizes = [_total(self._runs_of(file.blob), shared) for file in new_files]
         for old in old_files:
             runs = self._runs_of(old.blob)
             size = _total(runs, shared)
             common = Counter[int]()
             for run, times in runs.items():
-                for number, there in holders.get(run, ()):
-                    common[number] += min(times, there)
+                for number, times_in_new in files_with_run.get(run, ()):
+                    common[number] += min(times, times_in_new)
             for number, count in common.items():
-                share = count / max(size, sizes[number], _FEWEST)
+                share = count / max(size, sizes[number], _LEAST_OWN_RUNS)
                 if share >= ALIKE:
                     yield share, old, new_files[number]
 
@@ -213,7 +213,7 @@ class _Comparison:
                 file_counts = Counter[int]()
                 for blob in blobs:
                     file_counts.update(self._runs_of(blob).keys())
-                limit = _MOST * len(blobs)
+                limit = _SHARED_ABOVE * len(blobs)
                 if len(blobs) > 1:
                     shared.update(run for run, count in file_counts.items() if count > limit)
             self._shared_in[file.folder] = frozenset(shared)
@@ -232,7 +232,7 @@ class _Comparison:
 def runs_in(data: bytes) -> Runs:
     """Return the number of occurrences of each run of words in a text."""
     words = _WORD.findall(data.decode(errors="replace").casefold())
-    if len(words) < _RUN:
+    if len(words) < _RUN_LENGTH:
         return Counter([hash(tuple(words))]) if words else Counter()
     return Counter(hash(run) for run in zip(words, words[1:], words[2:], strict=False))
 
@@ -259,17 +259,19 @@ def _one_to_one(scored: Iterable[tuple[float, File, File]]) -> Iterator[tuple[Fi
             yield old, new
 
 
-def _of_same_content(
+def _pairs_of_same_content(
     deleted: Sequence[File], added: Sequence[File], empty: frozenset[str]
 ) -> Iterator[tuple[File, File]]:
     """Yield pairs of files with equal content, those with the most similar paths first."""
-    by_blob = defaultdict[str, tuple[list[File], list[File]]](lambda: ([], []))
+    deleted_by_blob = defaultdict[str, list[File]](list)
     for old in deleted:
-        by_blob[old.blob][0].append(old)
+        deleted_by_blob[old.blob].append(old)
+    added_by_blob = defaultdict[str, list[File]](list)
     for new in added:
-        by_blob[new.blob][1].append(new)
-    for blob, (old_files, new_files) in by_blob.items():
-        if blob in empty or not old_files or not new_files:
+        added_by_blob[new.blob].append(new)
+    for blob, old_files in deleted_by_blob.items():
+        new_files = added_by_blob.get(blob, [])
+        if blob in empty or not new_files:
             continue
         if len(old_files) * len(new_files) <= _MOST_COPIES:
             yield from _one_to_one([(1.0, old, new) for old in old_files for new in new_files])
