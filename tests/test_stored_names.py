@@ -50,11 +50,17 @@ TABLE_NAMES = {
 }
 CARRIED = {"added", "added_fields"}
 """Fields of a plan that hold what a newer format says, by its own keys."""
+NOT_STORED = {"start_there"}
+"""Fields of a plan that are known only when it is made."""
 
 
 def names_of(record: type) -> list[str]:
     if is_dataclass(record):
-        return [attribute.name for attribute in fields(record) if attribute.name not in CARRIED]
+        return [
+            attribute.name
+            for attribute in fields(record)
+            if attribute.name not in CARRIED | NOT_STORED
+        ]
     return list(record._fields)  # type: ignore[attr-defined]
 
 

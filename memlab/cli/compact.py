@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -155,8 +156,7 @@ def compact(
         # Whoever names the memories means them, even the last prunable one.
         plans.apply_and_print(plan, notes, all_prunable=all_prunable or bool(ids), name=str(store))
     elif output.wants_json():
-        cost = None if retires or plan.merges else _cost(source, plan, log)
-        output.print_text(_json_with_cost(plan, cost))
+        output.print_text(_json_with(plan, _added_fields(source, plan, log, retires=retires)))
     else:
         costliest = []
         if list_rows and policy is not None and not plan.is_empty:
@@ -258,15 +258,26 @@ def _details(source: "Source", plan: "memlab.Plan", log: Path | None, number: st
     return [*lines, *plan.warnings()]
 
 
-def _json_with_cost(plan: "memlab.Plan", cost: "memlab.compaction.Cost | str | None") -> str:
-    """Return a plan as JSON, with its cost as the last field unless that is None."""
+def _added_fields(
+    source: "Source", plan: "memlab.Plan", log: Path | None, *, retires: bool
+) -> dict[str, Any]:
+    """Return what ``--json`` prints beside a plan: its cost, or the start of the other folder."""
+    if plan.start_there is not None:
+        return {"start_there": plan.start_there._asdict()}
+    if plan.merges or retires:
+        return {}
+    cost = _cost(source, plan, log)
+    return {"cost": cost if isinstance(cost, str) else asdict(cost)}
+
+
+def _json_with(plan: "memlab.Plan", added: Mapping[str, Any]) -> str:
+    """Return a plan as JSON, with some more fields at its end."""
     text = plan.to_json()
-    if cost is None:
-        return text
-    added = json.dumps(cost if isinstance(cost, str) else asdict(cost))
-    # The field is inserted into the text: each memory keeps its line, and a large plan is not
+    # The fields are inserted into the text: each memory keeps its line, and a large plan is not
     # serialized again.
-    return f'{text.removesuffix(_END)},\n"cost": {added}{_END}'
+    for key, value in added.items():
+        text = f"{text.removesuffix(_END)},\n{json.dumps(key)}: {json.dumps(value)}{_END}"
+    return text
 
 
 def _retirement_note(*, has_log: bool) -> str:

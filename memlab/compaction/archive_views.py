@@ -132,7 +132,7 @@ class ArchiveListing(DisplayMixin):
             at = f"{self.copied:%Y-%m-%d %H:%M} UTC"
             title = f"copies of what was in {self.store}, last made {at}"
         elif not rows:
-            title = f"memlab has deleted nothing of {self.store} yet"
+            title = f"nothing to undo in {self.store}: memlab deleted nothing, or it was undone"
         tables = [Table("", (), rows, whole=True)] if rows else []
         return TextPage(title, [], tables)
 

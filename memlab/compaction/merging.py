@@ -20,7 +20,7 @@ from memlab.compaction.store_change import PlannedChange, StoreChange
 from memlab.compaction.wire import some_of
 from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Source, read_consistent
-from memlab.sources.capabilities import require
+from memlab.sources.capabilities import MergedStart, require
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.readers import Key, Reader, StepCallback, keys_in, no_progress
 from memlab.store.archive.archive import Archive
@@ -121,6 +121,20 @@ def outcomes_of(
         else:
             copy = PlannedCopy(key=key, other_key=key, content=digest, is_copied=True)
             yield Outcome(copy, COPIED)
+
+
+def start_with_copies(
+    source: Source, other: Source, reader: Reader, outcomes: Iterable[Outcome]
+) -> MergedStart | None:
+    """Return what a start of the other folder would load once the memories are copied there."""
+    intake = require(source, "intake")
+    keys = [
+        outcome.copy.key
+        for outcome in outcomes
+        if outcome.copy is not None and outcome.copy.is_copied
+    ]
+    records = [intake.record_for(record) for _, record in reader.records(keys)]
+    return require(other, "intake").start_with(records)
 
 
 def copy_into_other(change: PlannedChange, keys: Collection[Key]) -> None:

@@ -18,7 +18,7 @@ from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.applier import entries_of
-from memlab.compaction.merging import open_other, outcomes_of, read_other
+from memlab.compaction.merging import open_other, outcomes_of, read_other, start_with_copies
 from memlab.compaction.plans import KeptMemory, LeftMemory, Plan, PlannedLink, PlannedMemory
 from memlab.compaction.wire import as_data, some_of
 from memlab.errors import ChangedWhileReadError, PlanError
@@ -262,6 +262,7 @@ def _plan_merge(store: SourceLike, into: SourceLike, now: datetime, watch: StepC
                 for key, outcome in zip(keys, outcomes, strict=True)
                 if outcome.copy is None
             ),
+            start_there=start_with_copies(source, other, reader, outcomes),
         )
 
     return read_consistent(source, planned)

@@ -14,6 +14,7 @@ from memlab.columns import REACHED, UNLISTED
 from memlab.compaction import wire
 from memlab.items import Size
 from memlab.sources.base import LEAST_PLACE_OF_TIME
+from memlab.sources.capabilities import MergedStart
 from memlab.sources.opening import start_words
 from memlab.store.archive.schema import PLANNED_TITLE, SHORTENED, PlanText
 from memlab.store.archive.worktree import git_words
@@ -214,6 +215,9 @@ class Plan(DisplayMixin):
         If the folder is merged into another one, the memories that stay.
     added : dict
         The fields of a newer format, by key. The digest covers them.
+    start_there : MergedStart or None
+        If the folder is merged into another one, what a start there would load afterwards. It was
+        read when the plan was made and is not stored with it.
     """
 
     store: str
@@ -233,6 +237,7 @@ class Plan(DisplayMixin):
     copies: tuple[PlannedCopy, ...] = ()
     left: tuple[LeftMemory, ...] = ()
     added: Mapping[str, Any] = field(default_factory=dict)
+    start_there: MergedStart | None = field(default=None, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -484,7 +489,14 @@ class Plan(DisplayMixin):
         return TextPage(title, facts, tables)
 
     def warnings(self) -> list[str]:
-        """Return warnings if the plan removes every prunable memory without being asked to."""
+        """Return warnings: every prunable memory is removed unasked, or an index is cut."""
+        if self.start_there is not None and self.start_there.cut > self.start_there.cut_now:
+            more = counted(self.start_there.cut - self.start_there.cut_now, "more memories")
+            shorter = command("compact", self.into, "--keep-recent", "N")
+            order = command("index", self.into, "--log", "LOG")
+            cut = f"a start of {self.into} would not load the lines of {more}"
+            mend = f"{order} puts first what is read most, and {shorter} makes the index shorter"
+            return [f"{cut}; after the merge, {mend}"]
         if not self.removes_all_prunable or self.asks_for_none:
             return []
         verb = "be retired" if self.retires else "go"
@@ -505,11 +517,15 @@ class Plan(DisplayMixin):
             return [("supersedes", f"{superseded}; it deletes nothing")]
         if self.merges:
             equal = len(self.copies) - self.copied.memories
+            start_there = []
+            if self.start_there is not None:
+                start_there.append(("start there", self.start_there.words))
             return [
                 ("copies", f"{wire.sized(self.copied)}, with their lines, into {self.into}"),
                 ("equal there", counted(equal)),
                 ("archives", wire.share(self.deletes, self.total)),
                 ("stays", counted(len(self.left))),
+                *start_there,
             ]
         return [("deletes", wire.share(self.deletes, self.in_reach))]
 

@@ -65,7 +65,7 @@ class Inventory(DisplayMixin):
     others : int
         Number of databases that are no store.
     kinships : tuple of Kinship
-        Pairs of folders of one kind that may belong to one project, with the evidence.
+        Pairs of folders that may belong to one project and can be merged, with the evidence.
     """
 
     searched: tuple[str, ...]
@@ -85,7 +85,7 @@ class Inventory(DisplayMixin):
         readable = [store for store in self.stores if not store.problem]
         if not readable:
             return ["next: memlab find FOLDER, to look elsewhere"]
-        name = max(readable, key=lambda store: store.tokens_at_start or 0).where
+        name = max(readable, key=_cost).where
         steps = [f"next: {command('show', name)}"]
         if self.kinships:
             first = self.kinships[0]
@@ -162,8 +162,8 @@ def _looked_at(
 ) -> Store:
     """Return a recognised store with its size, or with the reason why it cannot be read.
 
-    Add the digests of a folder's memories to `contents`, by kind and by name, and its project to
-    `projects`, by name.
+    Add the digests of the memories of a folder that can be merged to `contents`, by kind and by
+    name, and the project of each store to `projects`, by name.
     """
     where = str(recognised.path)
     try:
@@ -171,7 +171,7 @@ def _looked_at(
         frame = load(source, on_bad_row="keep")
         chars = 0 if source.index is None else source.index.chars_of_no_memory()
         apart = -(-chars // CHARS_PER_TOKEN)
-        if source.is_folder and len(frame):
+        if source.intake is not None and len(frame):  # folders of other kinds are never merged
             contents.setdefault(source.scheme, {})[where] = contents_of(source)
         project = projects[where] = source.find_project()
     except MemlabError as error:
@@ -194,6 +194,11 @@ def _looked_at(
         project="" if project is None else project.path,
         is_orphaned=project is not None and project.is_missing,
     )
+
+
+def _cost(store: Store) -> tuple[int, int]:
+    """Return the tokens that a start loads of a store, and the number of its memories."""
+    return store.tokens_at_start or 0, store.memories or 0
 
 
 def _row(store: Store) -> tuple[str | int, ...]:

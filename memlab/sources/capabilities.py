@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple, Protocol, overload
 
 from memlab import errors
 from memlab.sources.readers import IndexWriter, Key, Rows, SupersedingWriter
+from memlab.text import counted
 
 TODAY: Final = "as it stands"
 """Name of the order that the index has now."""
@@ -390,6 +391,59 @@ class Intake(ABC):
     @abstractmethod
     def reason_to_stay(self, record: bytes) -> str:
         """Return why a memory of this store cannot leave it; empty if it can."""
+
+    def start_with(self, records: Sequence[bytes]) -> "MergedStart | None":  # noqa: ARG002
+        """Return what a start would load of this store's index with some more memories.
+
+        Parameters
+        ----------
+        records : sequence of bytes
+            The records of the memories, as :meth:`record_for` returns them.
+
+        Returns
+        -------
+        MergedStart or None
+            None for a store without an index.
+        """
+        return None
+
+
+class MergedStart(NamedTuple):
+    """What a start would load of an index to which the lines of other memories are added.
+
+    Attributes
+    ----------
+    lines, loaded_lines : int
+        Number of lines of the index, and of those that a start would load.
+    tokens : int
+        Tokens of the part that a start would load.
+    cut_now, cut : int
+        Number of memories whose lines a start does not load: now, and then.
+    """
+
+    lines: int
+    loaded_lines: int
+    tokens: int
+    cut_now: int
+    cut: int
+
+    @property
+    def words(self) -> str:
+        """The lines and tokens of a start, and what is cut, in words.
+
+        >>> MergedStart(56, 56, 812, 0, 0).words
+        'all 56 lines of the index, 812 tokens'
+        >>> MergedStart(230, 200, 6012, 0, 30).words
+        '200 of 230 lines of the index, 6,012 tokens: the rest is cut, with 30 memories (now 0)'
+        """
+        tokens = counted(self.tokens, "tokens")
+        if self.loaded_lines == self.lines:
+            return f"all {counted(self.lines, 'lines')} of the index, {tokens}"
+        cut = f"{counted(self.cut, 'memories')} (now {self.cut_now:,})"
+        return (
+            f"{self.loaded_lines:,} of {counted(self.lines, 'lines')} of the index, {tokens}: "
+            f"the rest is cut, with {cut}"
+        )
 
 
 class StartLimit(NamedTuple):

@@ -43,7 +43,7 @@ def test_applied_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> 
     content = store.read_bytes()
     compact = ("--keep-recent", 50)
     assert "nothing was deleted" in said("compact", store, *compact)
-    assert "memlab has deleted nothing of" in said("archive", store)
+    assert "memlab deleted nothing, or it was undone" in said("archive", store)
     assert json.loads(said("archive", store, "--json")) == []
     assert store.read_bytes() == content
     digest = undo_in(said("compact", store, *compact, "--apply"))

@@ -46,6 +46,28 @@ def test_find_prints_a_line_per_store_and_the_next_command(home: Path) -> None:
     assert len(json.loads(said("find", "--json"))["stores"]) == 1
 
 
+def test_only_folders_that_can_be_merged_are_suggested(home: Path) -> None:
+    for name in ("one", "two"):
+        write_odek(home / name, ["a", "b", "c"])
+    found = json.loads(said("find", "--json", home))
+    assert [store["memories"] for store in found["stores"]] == [3, 3]
+    assert found["kinships"] == []
+    shown = said("find", home)
+    assert "may be one project" not in shown
+    assert "--into" not in shown
+    for name in ("-p1", "-p2"):
+        as_found(project_folder(home, name), files=8)
+    kinships = json.loads(said("find", "--json", home))["kinships"]
+    assert len(kinships) == 1
+    assert all("/projects/" in kinships[0][end] for end in ("where", "other"))
+
+
+def test_the_next_store_to_show_has_memories(tmp_path: Path) -> None:
+    write_odek(tmp_path / "a", ["one"])
+    write_odek(tmp_path / "b", ["one", "two"])
+    assert said("find", tmp_path).rstrip().endswith(f"next: memlab show {tmp_path}/b")
+
+
 def test_show_lists_the_stores_of_a_folder_that_holds_several(home: Path) -> None:
     for number in range(2):
         as_found(project_folder(home, f"-p{number}"), files=5)

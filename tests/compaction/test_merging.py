@@ -259,6 +259,84 @@ def test_the_dry_run_changes_nothing(folders: tuple[Path, Path]) -> None:
     assert state(*(folder.parent for folder in folders)) == before
 
 
+def about_index(folder: Path) -> dict[str, object]:
+    """Return what ``show`` says about the index of a folder."""
+    about: dict[str, object] = json.loads(said("show", "--json", folder))["about"]
+    return about
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "cut"),
+    [(5, 5, 0), (150, 60, 10), (200, 10, 10), (230, 3, 33)],
+    ids=["below the limit", "across it", "at it", "already cut"],
+)
+def test_a_plan_says_what_a_start_there_will_load(
+    home: Path, there: int, here: int, cut: int
+) -> None:
+    source = write_folder(home, FROM, {f"b{number}": "project" for number in range(here)})
+    other = write_folder(home, INTO, {f"a{number}": "project" for number in range(there)})
+    plan = memlab.plan(source, into=other)
+    start = plan.start_there
+    assert start is not None
+    assert (start.cut_now, start.cut) == (max(there - 200, 0), cut)
+    assert any("start there" in fact for fact in plan.sheet().facts)
+    assert bool(plan.warnings()) == (start.cut > start.cut_now)
+    printed = json.loads(said("compact", source, "--into", other, "--json"))["start_there"]
+    assert printed == start._asdict()
+    memlab.apply(plan)
+    about = about_index(other)
+    assert about["loaded_lines"] == start.loaded_lines
+    assert about["lines"] == start.lines
+    cut_files = about["cut_files"]
+    assert isinstance(cut_files, list)
+    assert len(cut_files) == start.cut
+
+
+@pytest.mark.parametrize("files", [8, 150])
+def test_the_start_of_a_folder_as_found_is_foreseen(home: Path, files: int) -> None:
+    source = as_found(project_folder(home, FROM), files=files)
+    other = as_found(project_folder(home, INTO), files=40)
+    write_memory(other, "only.md", memory("only"), at(1))
+    plan = memlab.plan(source, into=other)
+    memlab.apply(plan)
+    start = plan.start_there
+    assert start is not None
+    about = about_index(other)
+    cut_files = about["cut_files"]
+    assert isinstance(cut_files, list)
+    assert (about["loaded_lines"], len(cut_files)) == (start.loaded_lines, start.cut)
+
+
+def test_a_cut_index_is_warned_of_with_what_mends_it(home: Path) -> None:
+    source = write_folder(home, FROM, {"b": "project", "c": "project"})
+    other = write_folder(home, INTO, {f"a{number}": "project" for number in range(199)})
+    printed = " ".join(said("compact", source, "--into", other).split())
+    assert "200 of 201 lines of the index" in printed
+    assert "the rest is cut, with 1 memory (now 0)" in printed
+    assert "would not load the lines of 1 more memory" in printed
+    assert "--log LOG puts first what is read most" in printed
+    assert "--keep-recent N makes the index shorter" in printed
+
+
+def test_a_saved_plan_does_not_hold_the_start(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    plan = memlab.plan(source, into=other)
+    read = memlab.Plan.from_json(plan.to_json())
+    assert read == plan
+    assert read.start_there is None
+    assert all(name != "start there" for name, _ in read.sheet().facts)
+
+
+def test_an_undone_merge_leaves_nothing_to_undo_there(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    receipt = merged(source, other)
+    assert receipt.digest[:12] in said("archive", other)
+    memlab.restore(receipt)
+    assert f"nothing to undo in {other}: memlab deleted nothing, or it was undone" in " ".join(
+        said("archive", other).split()
+    )
+
+
 def test_a_plan_is_saved_reviewed_and_applied(folders: tuple[Path, Path], tmp_path: Path) -> None:
     source, other = folders
     file = tmp_path / "plan.json"

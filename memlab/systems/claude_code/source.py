@@ -19,6 +19,7 @@ from typing import Any, Final
 from memlab.clock import file_clock, moment_of
 from memlab.columns import LISTED, UNLISTED
 from memlab.errors import ArchiveError, CompactionError, StalePlanError, StoreError
+from memlab.items import CHARS_PER_TOKEN
 from memlab.settings import Settings
 from memlab.sources.base import About, Trouble, knows_losses
 from memlab.sources.capabilities import (
@@ -28,6 +29,7 @@ from memlab.sources.capabilities import (
     IndexUndone,
     Intake,
     Loss,
+    MergedStart,
     StartIndex,
     Supersession,
     is_index_lost,
@@ -385,25 +387,25 @@ class ClaudeCode(FolderSource):
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         """Return the index without the entries and links of the files in `said`."""
-        return indexes.remove_entries(raw, said.keys(), self._names_of(said, there))
+        return indexes.remove_entries(raw, said.keys(), self.names_with(said, there))
 
     def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         """Return the index with the entries in `said` restored."""
-        return indexes.insert_entries(raw, said, self._names_of(said, there))
+        return indexes.insert_entries(raw, said, self.names_with(said, there))
 
     def is_as_said(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bool:
         """Return whether the entries of the files in `said` are unchanged."""
-        return indexes.is_as_said(raw, said, self._names_of(said, there))
+        return indexes.is_as_said(raw, said, self.names_with(said, there))
 
     def entered(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> set[str]:
         """Return the files in `said` that already have an entry of their own."""
-        return MemoryIndex(raw).entered(self._names_of(said, there)) & said.keys()
+        return MemoryIndex(raw).entered(self.names_with(said, there)) & said.keys()
 
     def taken_back(self, before: bytes, made: bytes, now: bytes) -> bytes:
         """Return the current index without the change from `before` to `made`."""
         return indexes.take_back(before, made, now)
 
-    def _names_of(self, said: Mapping[str, Any], there: Collection[str]) -> FileNames:
+    def names_with(self, said: Mapping[str, Any], there: Collection[str]) -> FileNames:
         """Return the names by which links may refer to the memories and the files in `said`."""
         memories = (name for name in there if is_memory(name) and name not in self._others)
         return indexes.names_of(said, memories, self.path, self._aliases)
@@ -630,6 +632,38 @@ class FileIntake(Intake):
         if file is None:
             return "stays: it has no file"
         return "stays: a hub names it" if memory.place.get("hubs") else ""
+
+    def start_with(self, records: Sequence[bytes]) -> MergedStart:
+        """Return what a start would load of the index with the lines of some more memories."""
+        entries = {}
+        for record in records:
+            memory, _ = memory_in(record)
+            if memory.said:
+                entries[str(memory.key)] = memory.said
+
+        def look(moment: FolderMoment) -> MergedStart:
+            view = self.source.view(moment)
+            there = [*view.notes, *entries]
+            raw = self.source.insert_entries(view.index.raw, entries, there)
+            merged = MemoryIndex(raw, view.index.rule)
+            return MergedStart(
+                lines=len(merged.states) - merged.states.count(indexes.State.UNSEEN),
+                loaded_lines=merged.states.count(indexes.State.LOADED),
+                tokens=-(-len(merged.loaded) // CHARS_PER_TOKEN),
+                cut_now=len(view.said["cut_files"]),
+                cut=len(_files_below_the_cut(merged, self.source.names_with(entries, there))),
+            )
+
+        return self.source.seen(look)
+
+
+def _files_below_the_cut(index: MemoryIndex, names: FileNames) -> list[str]:
+    """Return the files that the index names in lines alone that a start does not load."""
+    return [
+        name
+        for name, blocks in index.named(names).items()
+        if {block.state for block in blocks} == {indexes.State.CUT}
+    ]
 
 
 def _new_entry(name: str, entries: Sequence[IndexEntry]) -> IndexEntry:
