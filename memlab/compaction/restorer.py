@@ -36,7 +36,7 @@ from memlab.errors import ArchiveError, MemlabError
 from memlab.files import limit_like, whole_file
 from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Source
-from memlab.sources.capabilities import check_deletable
+from memlab.sources.capabilities import check_deletable, require
 from memlab.sources.opening import SourceLike
 from memlab.sources.readers import (
     Key,
@@ -590,6 +590,7 @@ def _restore_into(request: _Request, into: Path) -> int:
     The file appears when it is complete, or not at all.
     """
     archive = request.archive
+    making = require(request.source, "store_making")
     side_files = [f"{into}{suffix}" for suffix in SIDE_FILES]
     existing = [path for path in side_files if lexists(path)]
     if existing:
@@ -603,7 +604,7 @@ def _restore_into(request: _Request, into: Path) -> int:
         with whole_file(into, limit=limit_like(archive.path), replace=False) as draft:
             records = _Records(archive, entry, copies)
             records.check()
-            count = request.source.make(draft, records)
+            count = making.make(draft, records)
     _check_made(into, count)
     return count
 

@@ -29,6 +29,7 @@ from memlab.sources.capabilities import (
     SearchLog,
     StartIndex,
     StartLimit,
+    StoreMaking,
     Supersession,
 )
 from memlab.sources.checkouts import Project
@@ -226,6 +227,11 @@ class Source(ABC):
     @property
     def intake(self) -> Intake | None:
         """The ability to take memories of another store of its kind; None for most sources."""
+        return None
+
+    @property
+    def store_making(self) -> StoreMaking | None:
+        """The ability to write memories into a new store of its kind; None for most sources."""
         return None
 
     @property
@@ -434,14 +440,6 @@ class Source(ABC):
     def check_copy(self, key: Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Check that the record of a copy is valid; it may be of a memory that is not deletable."""
         self.check_record(key, record, parsed)
-
-    def make(self, path: Path, records: Records) -> int:  # noqa: ARG002
-        """Write a new store with these memories to a path, and return their number."""
-        raise errors.UnsafeDeletionError(
-            f"memlab makes no store of the kind of {self.name}, so nothing was written to {path}: "
-            "restore into the store that they came from, or export them with memlab "
-            "archive STORE --export memories.jsonl"
-        )
 
     def adjust(self, settings: Settings) -> None:  # noqa: B027
         """Apply a person's settings for this store, except its protected tags."""

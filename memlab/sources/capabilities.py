@@ -9,10 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol, overload
 
 from memlab import errors
-from memlab.sources.readers import IndexWriter, Key, Rows, SupersedingWriter
+from memlab.sources.readers import IndexWriter, Key, Records, Rows, SupersedingWriter
 from memlab.text import counted
 
 TODAY: Final = "as it stands"
@@ -446,6 +447,14 @@ class MergedStart(NamedTuple):
         )
 
 
+class StoreMaking(ABC):
+    """The ability to write memories into a new store of the same kind."""
+
+    @abstractmethod
+    def make(self, path: Path, records: Records) -> int:
+        """Write a new store with these memories to an empty file, and return their number."""
+
+
 class StartLimit(NamedTuple):
     """A limit of the store's own system on what a start loads.
 
@@ -490,6 +499,8 @@ class Capable(Protocol):
     @property
     def intake(self) -> Intake | None: ...  # noqa: D102
     @property
+    def store_making(self) -> StoreMaking | None: ...  # noqa: D102
+    @property
     def read_only_reason(self) -> str: ...  # noqa: D102
 
 
@@ -499,16 +510,19 @@ def require(source: Capable, capability: Literal["retirement", "supersession"]) 
 def require(source: Capable, capability: Literal["index"]) -> StartIndex: ...
 @overload
 def require(source: Capable, capability: Literal["intake"]) -> Intake: ...
+@overload
+def require(source: Capable, capability: Literal["store_making"]) -> StoreMaking: ...
 def require(
-    source: Capable, capability: Literal["retirement", "supersession", "index", "intake"]
-) -> Supersession | StartIndex | Intake:
+    source: Capable,
+    capability: Literal["retirement", "supersession", "index", "intake", "store_making"],
+) -> Supersession | StartIndex | Intake | StoreMaking:
     """Return a capability of a source.
 
     Parameters
     ----------
     source : Source
         The source.
-    capability : {"retirement", "supersession", "index", "intake"}
+    capability : {"retirement", "supersession", "index", "intake", "store_making"}
         Name of the attribute.
 
     Raises
@@ -516,7 +530,7 @@ def require(
     MemlabError
         If the source does not have the capability. The message names the alternative.
     """
-    found: Supersession | StartIndex | Intake | None = getattr(source, capability)
+    found: Supersession | StartIndex | Intake | StoreMaking | None = getattr(source, capability)
     if found is not None:
         return found
     if capability == "index":
@@ -527,6 +541,12 @@ def require(
         raise errors.PlanError(
             f"{source.name} cannot be merged: memories are copied between folders of Claude Code's "
             "memory alone, where each is a file of its own; nothing was changed"
+        )
+    if capability == "store_making":
+        raise errors.UnsafeDeletionError(
+            f"memlab makes no store of the kind of {source.name}, so nothing was written: restore "
+            "into the store that they came from, or export them with memlab archive STORE "
+            "--export memories.jsonl"
         )
     if capability == "supersession":
         raise errors.PlanError(

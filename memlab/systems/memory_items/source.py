@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, cast
 
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
 from memlab.sources import base, readers
-from memlab.sources.capabilities import Supersession
+from memlab.sources.capabilities import StoreMaking, Supersession
 from memlab.store import SqliteMemoryStore, database, selection
 from memlab.store import records as stored
 from memlab.store.archive.identity import identity_sample_of
@@ -128,6 +128,11 @@ class MemoryItems(base.Source):
         """The ability to set ``superseded_by`` to the id of the row itself."""
         return RowSupersession(self)
 
+    @property
+    def store_making(self) -> "RowStoreMaking":
+        """The ability to write rows into a new file."""
+        return RowStoreMaking()
+
     def rows_of(
         self, records: readers.Records, *, with_body: bool = False
     ) -> Iterator[readers.Rows]:
@@ -155,17 +160,6 @@ class MemoryItems(base.Source):
         fields = json.loads(stored.without_signals(record))
         fields["superseded_by"] = None
         return base.canonical(fields)
-
-    def make(self, path: Path, records: readers.Records) -> int:
-        """Write a new store with these rows to an empty file, and return their number."""
-        others = stored.columns_of(cast("Iterable[stored.Record]", records))
-        with closing(database.connect(path)) as connection, database.sqlite_errors_in_words(path):
-            connection.execute(database.CREATE_TABLE)
-            for name in others:
-                # Without a type, the column keeps each value as it is.
-                connection.execute(f"ALTER TABLE memory_items ADD COLUMN {stored.quoted(name)}")
-            with database.transaction(connection):
-                return _Writer(connection).insert(records)
 
     def without_reads(self) -> str:
         """Return the message that explains how an agent's runtime writes a read log."""
@@ -196,6 +190,21 @@ class RowSupersession(Supersession):
     def superseded_by(self, record: bytes) -> str | None:
         """Return the id of the superseding row; for a retired row this is its own id."""
         return _text_of(json.loads(record), "superseded_by")
+
+
+class RowStoreMaking(StoreMaking):
+    """Writing of rows into a new file."""
+
+    def make(self, path: Path, records: readers.Records) -> int:
+        """Write a new store with these rows to an empty file, and return their number."""
+        others = stored.columns_of(cast("Iterable[stored.Record]", records))
+        with closing(database.connect(path)) as connection, database.sqlite_errors_in_words(path):
+            connection.execute(database.CREATE_TABLE)
+            for name in others:
+                # Without a type, the column keeps each value as it is.
+                connection.execute(f"ALTER TABLE memory_items ADD COLUMN {stored.quoted(name)}")
+            with database.transaction(connection):
+                return _Writer(connection).insert(records)
 
 
 class _Reader(readers.Reader):
