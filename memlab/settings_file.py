@@ -48,16 +48,20 @@ def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[s
     return _rewrite(folder, name, like, with_chosen)
 
 
-def template_of(folder: Path, name: str, like: Path | None) -> str:
+def template_of(
+    folder: Path, name: str, like: Path | None, examples: Mapping[str, str] = EXAMPLES
+) -> str:
     """Return the text that :func:`write_template` would write, without writing it."""
     existing = read_settings(folder, name, like)
     if existing.not_obeyed:
         raise SettingsError(f"{existing.not_obeyed}; move it away first")
-    return with_examples(text_of(folder / FILE, like) or "", name)
+    return with_examples(text_of(folder / FILE, like) or "", name, examples)
 
 
-def write_template(folder: Path, name: str, like: Path | None) -> Path:
-    """Write every setting of a store as a comment, and return the path of the file.
+def write_template(
+    folder: Path, name: str, like: Path | None, examples: Mapping[str, str] = EXAMPLES
+) -> Path:
+    """Write the settings of a store as comments, and return the path of the file.
 
     Settings and comments in the file are kept.
 
@@ -65,8 +69,10 @@ def write_template(folder: Path, name: str, like: Path | None) -> Path:
     ----------
     folder, name, like
         As for :func:`write_settings`.
+    examples : mapping of str to str
+        An example of each setting to write, by key.
     """
-    return _rewrite(folder, name, like, lambda before: with_examples(before, name))
+    return _rewrite(folder, name, like, lambda before: with_examples(before, name, examples))
 
 
 def _rewrite(folder: Path, name: str, like: Path | None, change: Callable[[str], str]) -> Path:
@@ -136,15 +142,15 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
     return tomlkit.dumps(document)
 
 
-def with_examples(text: str, name: str) -> str:
-    """Return the text of a settings file with each setting that a store lacks as a comment."""
+def with_examples(text: str, name: str, examples: Mapping[str, str] = EXAMPLES) -> str:
+    """Return the text of a settings file with each example that a store lacks as a comment."""
     import tomlkit  # imported here, because only writing needs it
 
     document, own = _document_of(text, name)
-    for key, setting in SETTINGS.items():
-        example = f"{key} = {EXAMPLES[key]}"
+    for key, value in examples.items():
+        example = f"{key} = {value}"
         if key not in own and f"# {example}" not in text:
-            own.add(tomlkit.comment(f"{example}  # {setting['means']}"))
+            own.add(tomlkit.comment(f"{example}  # {SETTINGS[key]['means']}"))
     return tomlkit.dumps(document)
 
 

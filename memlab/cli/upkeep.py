@@ -254,15 +254,16 @@ def vacuum(store: Path, do_it: bool) -> None:
     output.print_result(space, after, applied=False, refused=refused)
 
 
-@click.command(short_help="Write a memlab.toml that explains every setting.")
+@click.command(short_help="Write a memlab.toml that explains its settings.")
 @click.argument("store", type=options.STORE)
 @options.flag_option("--apply", "do_it", help="Write the file. Without it, only show.")
 @options.json_option
 def init(store: Path, do_it: bool) -> None:
-    """Write memlab.toml beside STORE, with every setting as a comment.
+    """Write memlab.toml beside STORE, with each setting that applies to it as a comment.
 
     Each line explains its setting. Remove the "#" before a line to set it. Settings that the file
-    has already stay. Without --apply the file is only printed.
+    has already stay. Without --apply the file is only printed. Settings that have no effect on a
+    store of this kind are left out, and listed with the reason.
 
     \b
     memlab init memory.db            show
@@ -271,9 +272,10 @@ def init(store: Path, do_it: bool) -> None:
     from memlab.sources.opening import open_source, settings_template
 
     source = open_source(store)
-    file, text = settings_template(source, write=do_it)
+    file, text, left_out = settings_template(source, write=do_it)
     if output.wants_json():
-        output.print_json({"file": file, "text": text, "written": do_it})
+        content = {"file": file, "text": text, "left_out": left_out, "written": do_it}
+        output.print_json(content)
         return
     shown = store.parent / file.name
     if shown.absolute() != file:
@@ -285,4 +287,6 @@ def init(store: Path, do_it: bool) -> None:
         after = f"written; next: {size}    sets a cap in it"
     else:
         after = "nothing was written; add --apply to write it"
-    output.print_lines("", after)
+    table = Table("left out: they have no effect on this store", (), list(left_out.items()))
+    page = TextPage("", [], [table._replace(whole=True)] if left_out else [])
+    output.print_lines("", page, "", after)

@@ -153,6 +153,8 @@ class Source(ABC):
         such files, and their keys are the positions.
     is_folder : bool
         Whether its memories are files of a folder.
+    own_settings : str
+        The key in ``memlab.toml`` of the settings of its kind alone; empty for none.
 
     tables : mapping of str to sequence of str
         Tables with the columns that a SQLite file must have to be such a store.
@@ -178,6 +180,7 @@ class Source(ABC):
     scheme: str
     is_native_format: bool = False
     is_folder: bool = False
+    own_settings: ClassVar[str] = ""
     revised: frozenset[str] = frozenset()
     protected: frozenset[str] = frozenset()
     settings: Settings | None = None

@@ -19,7 +19,7 @@ from memlab.errors import (
     UndecidedKindError,
     UnsafeDeletionError,
 )
-from memlab.settings import FILE, NO_SETTINGS, Settings, read_settings
+from memlab.settings import EXAMPLES, FILE, NO_SETTINGS, Settings, read_settings
 from memlab.settings_file import template_of, write_settings, write_template
 from memlab.sources.base import DATABASES, Source
 from memlab.sources.recognition import Evidence, Strength
@@ -31,6 +31,8 @@ from memlab.store.archive.location import SUFFIX
 from memlab.store.database import stat_store
 from memlab.text import command
 
+_NOT_LOADED: Final = System("", ()).start
+"""The words of a system of which a start loads nothing."""
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
 """A store: its path, its URL, an open store or a source."""
 
@@ -475,8 +477,61 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
     return write_settings(*place, chosen)
 
 
-def settings_template(source: Source, *, write: bool) -> tuple[Path, str]:
-    """Return the settings file of a store, and its text with every missing setting as a comment.
+class SettingsTemplate(NamedTuple):
+    """The settings file of a store with a comment for each setting that it lacks.
+
+    Attributes
+    ----------
+    file : Path
+        The file.
+    text : str
+        Its text.
+    left_out : dict of str to str
+        Why a setting is not in it, by key.
+    """
+
+    file: Path
+    text: str
+    left_out: dict[str, str]
+
+
+def settings_without_effect(source: Source) -> dict[str, str]:
+    """Return why a setting has no effect on a store, by the key of the setting.
+
+    >>> list(settings_without_effect(open_kind("file", "memory.db")))
+    ['kind', 'claude']
+    """
+    reasons: dict[str, str] = {}
+    deletes = not source.read_only_reason
+    if not source.is_folder:
+        reasons["kind"] = "the kind of a file or of a server is always known"
+    if source.own_settings != "claude":
+        reasons["claude"] = "it is not Claude Code's memory"
+    if _system_of(source.name).start == _NOT_LOADED:
+        reasons["context_window"] = "a start loads nothing of it"
+    if not source.is_copied:
+        reasons["keep_copies"] = "copies are kept of folders and of memory_items alone"
+    if source.permissions_template is None:
+        reasons["archive_folder"] = "the URL names the archive of a server: ?archive=PATH"
+    if not deletes and not source.is_copied:
+        for key in ("archive_for", "archive_folder"):
+            reasons[key] = "memlab deletes nothing from it, so that it has no archive"
+    if not source.is_native_format:
+        reasons["vacuum_free"] = "memlab rewrites an agent's own memory_items alone"
+    if not deletes:
+        reasons["max_per_run"] = "memlab deletes nothing from it"
+    for key in ("retire", "delete_retired_after"):
+        if not deletes:
+            reasons[key] = "memlab retires nothing in it"
+        elif source.retirement is None:
+            reasons[key] = "its memories cannot be retired, only deleted"
+    return reasons
+
+
+def settings_template(source: Source, *, write: bool) -> SettingsTemplate:
+    """Return the settings file of a store with a comment for each setting that it lacks.
+
+    Settings without an effect on the store are left out.
 
     Parameters
     ----------
@@ -488,12 +543,16 @@ def settings_template(source: Source, *, write: bool) -> tuple[Path, str]:
     with source.reading():
         pass  # raises an error if this is no store, or if it cannot be read
     folder, name, like = _settings_place_of(source)
-    text = template_of(folder, name, like)
+    left_out = settings_without_effect(source)
+    examples = {key: example for key, example in EXAMPLES.items() if key not in left_out}
+    if "kind" in examples:
+        examples["kind"] = f'"{source.scheme}"'
+    text = template_of(folder, name, like, examples)
     file = folder / FILE
     if write:
         source.settings = None
-        file = write_template(folder, name, like)
-    return file, text
+        file = write_template(folder, name, like, examples)
+    return SettingsTemplate(file, text, left_out)
 
 
 def _settings_place_of(source: Source) -> tuple[Path, str, Path | None]:

@@ -1,15 +1,53 @@
-"""memlab init writes every setting as a comment, and changes nothing that is set."""
+"""memlab init writes each setting of a store as a comment, and changes nothing that is set."""
 
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import memlab
 from memlab.settings import EXAMPLES, FILE, SETTINGS, read_settings
+from memlab.sources.opening import (
+    SYSTEMS,
+    made_by,
+    open_source,
+    settings_of,
+    settings_without_effect,
+)
+from tests.support.claude_store import as_found, project_folder
 from tests.support.invariants import rows_of
+from tests.support.odek_store import write_odek
 from tests.support.shell import said
 from tests.support.stores import episodes, run_sql, write_rows
+
+HAVE_NO_KIND = {"kind", "claude"}
+OF_DELETIONS = {"archive_for", "archive_folder", "max_per_run"}
+OF_RETIREMENTS = {"retire", "delete_retired_after"}
+NEVER_LOADED = {"context_window"}
+OF_NATIVE_FILES = {"keep_copies", "vacuum_free"}
+READ_ONLY = HAVE_NO_KIND | OF_DELETIONS | OF_RETIREMENTS | OF_NATIVE_FILES
+LEFT_OUT = {
+    "file": HAVE_NO_KIND,
+    "claude-mem": READ_ONLY,
+    "mcp-memory": HAVE_NO_KIND | OF_RETIREMENTS | OF_NATIVE_FILES | NEVER_LOADED,
+    "codex": READ_ONLY | NEVER_LOADED,
+    "mcp-graph": READ_ONLY | NEVER_LOADED,
+    "hermes": READ_ONLY,
+    "openclaw": OF_RETIREMENTS | NEVER_LOADED | {"claude", "vacuum_free"},
+    "serena": OF_RETIREMENTS | {"claude", "vacuum_free"},
+    "claude": {"vacuum_free"},
+    "odek": OF_RETIREMENTS | NEVER_LOADED | {"claude", "vacuum_free"},
+    "postgresql": HAVE_NO_KIND
+    | OF_RETIREMENTS
+    | OF_NATIVE_FILES
+    | NEVER_LOADED
+    | {"archive_folder"},
+    "valkey": HAVE_NO_KIND | OF_RETIREMENTS | OF_NATIVE_FILES | NEVER_LOADED | {"archive_folder"},
+}
+"""The settings that have no effect on a store, by the scheme of its kind."""
+SERVERS = {"postgresql": "postgresql://localhost/db?agent=a", "valkey": "redis://localhost/0"}
 
 
 @pytest.fixture
@@ -24,20 +62,21 @@ def test_it_only_shows_without_apply(store: Path) -> None:
     assert not (store.parent / FILE).exists()
 
 
-def test_init_writes_every_setting_as_a_comment(store: Path) -> None:
+def test_init_writes_each_setting_as_a_comment(store: Path) -> None:
     before = rows_of(store)
     shown = said("init", store)
     said("init", store, "--apply")
     text = (store.parent / FILE).read_text()
     assert text in shown
     for key, setting in SETTINGS.items():
-        assert f"# {key} = {EXAMPLES[key]}  # {setting['means']}" in text.splitlines()
+        line = f"# {key} = {EXAMPLES[key]}  # {setting['means']}"
+        assert (line in text.splitlines()) == (key not in LEFT_OUT["file"])
     assert tomllib.loads(text) == {"store": {"memory.db": {}}}
     assert read_settings(store.parent, "memory.db").policy is None
     assert rows_of(store) == before
 
 
-@pytest.mark.parametrize("key", SETTINGS)
+@pytest.mark.parametrize("key", sorted(SETTINGS.keys() - LEFT_OUT["file"]))
 def test_a_line_without_its_mark_is_a_setting(store: Path, key: str) -> None:
     said("init", store, "--apply")
     file = store.parent / FILE
@@ -76,6 +115,77 @@ def test_json_holds_the_text(store: Path) -> None:
     assert printed["written"] is False
     assert printed["file"] == str(store.parent / FILE)
     assert printed["text"] in said("init", store)
+    assert set(printed["left_out"]) == LEFT_OUT["file"]
+
+
+@pytest.mark.parametrize("scheme", [system.schemes[0] for system in SYSTEMS if system.source])
+def test_settings_without_effect_are_left_out_with_the_reason(tmp_path: Path, scheme: str) -> None:
+    source = made_by(scheme, SERVERS.get(scheme, str(tmp_path / "store")))
+    left_out = settings_without_effect(source)
+    assert set(left_out) == LEFT_OUT[scheme]
+    assert left_out.keys() <= SETTINGS.keys()
+    assert all(reason.strip() for reason in left_out.values())
+
+
+def odek_folder(folder: Path) -> str:
+    write_odek(folder / "episodes", ["one", "two"])
+    return f"odek:{folder}/episodes"
+
+
+def claude_folder(folder: Path) -> str:
+    return str(as_found(project_folder(folder)))
+
+
+def hermes_folder(folder: Path) -> str:
+    (folder / ".hermes" / "memories").mkdir(parents=True)
+    (folder / ".hermes" / "memories" / "MEMORY.md").write_text("one\n§\ntwo")
+    return str(folder / ".hermes" / "memories")
+
+
+def serena_folder(folder: Path) -> str:
+    (folder / ".serena" / "memories").mkdir(parents=True)
+    (folder / ".serena" / "memories" / "style.md").write_text("tabs")
+    return str(folder / ".serena" / "memories")
+
+
+def codex_file(folder: Path) -> str:
+    columns = "source_updated_at INTEGER, raw_memory TEXT, rollout_summary TEXT"
+    run_sql(
+        folder / "memories_1.sqlite",
+        f"CREATE TABLE stage1_outputs (thread_id TEXT PRIMARY KEY, {columns})",
+        "INSERT INTO stage1_outputs VALUES ('t1', 1780000000, 'raw', 'summary')",
+    )
+    return str(folder / "memories_1.sqlite")
+
+
+def graph_file(folder: Path) -> str:
+    line = {"type": "entity", "name": "a", "entityType": "t", "observations": ["o"]}
+    (folder / "memory.jsonl").write_text(json.dumps(line) + "\n")
+    return str(folder / "memory.jsonl")
+
+
+@pytest.mark.parametrize(
+    "make", [odek_folder, claude_folder, hermes_folder, serena_folder, codex_file, graph_file]
+)
+def test_what_is_written_loads_and_changes_nothing(
+    tmp_path: Path, make: Callable[[Path], str]
+) -> None:
+    name = make(tmp_path)
+    before = memlab.load(name)
+    printed = json.loads(said("init", name, "--apply", "--json"))
+    file = Path(printed["file"])
+    assert file.read_text() == printed["text"]
+    assert settings_of(open_source(name)).policy is None
+    assert memlab.load(name).equals(before)
+    for key, reason in printed["left_out"].items():
+        assert f"# {key} = " not in printed["text"]
+        assert reason in " ".join(said("init", name).split())
+    lines = [line for line in printed["text"].splitlines() if " = " in line]
+    listed = {line.split()[1] for line in lines if line.startswith("# ")} & SETTINGS.keys()
+    assert listed == SETTINGS.keys() - printed["left_out"].keys()
+    for key in sorted(listed - {"archive_folder", "log", "harvest"}):
+        file.write_text(printed["text"].replace(f"# {key} = ", f"{key} = "))
+        assert len(memlab.load(name)) == len(before)
 
 
 def test_what_is_no_store_gets_no_settings(tmp_path: Path) -> None:

@@ -214,6 +214,7 @@ class ClaudeCode(FolderSource):
     """A memory folder of Claude Code."""
 
     scheme = "claude"
+    own_settings = "claude"
     default_locations = (
         "CLAUDE_CONFIG_DIR",
         ".claude",
