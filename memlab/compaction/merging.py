@@ -8,7 +8,7 @@ command again continues: a new plan takes over the copies that an interrupted on
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os.path import realpath
@@ -64,10 +64,13 @@ class OtherFolder(NamedTuple):
         The key of a memory, by the digest of its content.
     names : collection of str
         The names that are in use.
+    reason_to_refuse : callable
+        Function that returns why it cannot take a memory with a key; empty if it can.
     """
 
     keys: Mapping[str, Key]
     names: Collection[str]
+    reason_to_refuse: Callable[[Key], str]
 
 
 def open_other(source: Source, into: SourceLike) -> Source:
@@ -91,7 +94,7 @@ def read_other(other: Source) -> OtherFolder:
         keys: dict[str, Key] = {}
         for key, record in reader.records(keys_in(reader)):
             keys.setdefault(content_digest(other, record), key)
-        return OtherFolder(keys, intake.names_in_use())
+        return OtherFolder(keys, intake.names_in_use(), intake.reason_to_refuse)
 
     return read_consistent(other, look)
 
@@ -118,6 +121,8 @@ def outcomes_of(
             yield Outcome(copy, EQUAL)
         elif str(key) in other.names:
             yield Outcome(None, NAME_IN_USE)
+        elif refused := other.reason_to_refuse(key):
+            yield Outcome(None, refused)
         else:
             copy = PlannedCopy(key=key, other_key=key, content=digest, is_copied=True)
             yield Outcome(copy, COPIED)

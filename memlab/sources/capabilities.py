@@ -385,6 +385,10 @@ class Intake(ABC):
     def names_in_use(self) -> Collection[str]:
         """Return the names in the store that no memory can be given."""
 
+    def reason_to_refuse(self, key: Key) -> str:  # noqa: ARG002 - most stores take any name
+        """Return why this store cannot take a memory with a key; empty if it can."""
+        return ""
+
     @abstractmethod
     def record_for(self, record: bytes) -> bytes:
         """Return the record of a memory of this store as another store takes it."""

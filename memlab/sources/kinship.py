@@ -6,8 +6,6 @@ are equal. Only prunable memories are compared: a person's preferences and instr
 to unrelated projects too. Nothing is merged: a person decides.
 """
 
-import os
-import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +16,8 @@ from typing import Final
 from memlab.errors import MemlabError
 from memlab.sources.base import Source, read_consistent
 from memlab.sources.checkouts import Project, worktrees_of
-from memlab.sources.folder.files import Folder, opened_folder
+from memlab.sources.folder.files import opened_folder
+from memlab.sources.folder.source import FolderSource
 from memlab.sources.readers import Reader, keys_in
 from memlab.store.archive.content_copies import digest_of
 from memlab.text import Table
@@ -278,23 +277,13 @@ def _equal_files(sibling: Source, sizes: Mapping[str, int]) -> set[str]:
     """Return the digests among `sizes` that files of a folder have."""
     equal: set[str] = set()
     wanted = set(sizes.values())
-    template = sibling.permissions_template
-    if not wanted or template is None:
+    if not wanted or not isinstance(sibling, FolderSource):
         return equal
-    with suppress(MemlabError, OSError), opened_folder(template) as folder:
-        for name, size in _sizes_in(folder):
-            if size in wanted:
+    with suppress(MemlabError, OSError), opened_folder(sibling.path, sibling.is_part) as folder:
+        for name, stamp in folder.listing().files.items():
+            if stamp.size in wanted:
                 equal.add(digest_of(folder.read(name).data).hex())
     return equal & sizes.keys()
-
-
-def _sizes_in(folder: Folder) -> Iterator[tuple[str, int]]:
-    """Yield the name and the size of each regular file of a folder."""
-    with os.scandir(folder.handle) as entries:
-        for entry in entries:
-            status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode):
-                yield entry.name, status.st_size
 
 
 def table_of(kinships: Sequence[Kinship]) -> Table:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from memlab import KeepRecent, SqliteMemoryStore, apply, load, plan
 from memlab.errors import AlreadyAppliedError, ArchiveError
 from memlab.store.signals import CREATE_SIGNALS
+from memlab.systems.claude_code.view import PROJECTS
 from memlab.systems.odek import LOCK
 from tests.proof import tasks
 from tests.support import claude_store
@@ -83,10 +84,16 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def copy_aside(store: Path, folder: Path) -> Path:
-    """Copy a store with all that lies beside it, as it is, and return the copy's path."""
+    """Copy a store with all that lies beside it, as it is, and return the copy's path.
+
+    A copy of a project's memory is in a place of the same form, by which it is known.
+    """
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(store.parent, folder)
-    return folder / store.name
+    there = folder
+    if store.parent.parent.name == PROJECTS:
+        there = folder / PROJECTS / store.parent.name
+    shutil.copytree(store.parent, there)
+    return there / store.name
 
 
 @dataclass
@@ -231,6 +238,11 @@ def _claude(folder: Path) -> Path:
     return claude_store.as_found(folder / "memory", files=16)
 
 
+def _claude_below(folder: Path) -> Path:
+    """Memories in sub-folders of a project's memory, beside a store of its own."""
+    return claude_store.with_subfolders(folder / PROJECTS / "-w" / "memory")
+
+
 def _odek(folder: Path) -> Path:
     return write_odek(folder / "episodes", ["shipped", "né 北京 🦀 " * 200, "x"] * 3)
 
@@ -271,5 +283,7 @@ def _folder_scene(folder: Path, system: Callable[[Path], Path], operation: str) 
 
 FOLDER_SCENES: Final[dict[str, Callable[[Path], FolderScene]]] = {
     f"{operation} {system.__name__[1:]}": partial(_folder_scene, system=system, operation=operation)
-    for operation, system in product(("apply", "restore"), (_claude, _odek, _openclaw))
+    for operation, system in product(
+        ("apply", "restore"), (_claude, _claude_below, _odek, _openclaw)
+    )
 }

@@ -91,8 +91,7 @@ def faults(folder: Path, changes: int, wanted: int) -> Iterator[Fault]:
 
 def test_a_change_of_a_file_fails(scene: Scene, scratch: Path, faulty: Children) -> None:
     case = scratch / "case"
-    told = {"do": scene.operation, "arguments": (case / scene.store.name, scene.what)}
-    copy_aside(scene.store, case)
+    told = {"do": scene.operation, "arguments": (copy_aside(scene.store, case), scene.what)}
     counted = faulty.run(under, fault=Fault(case), **told)
     assert counted.error is None
     for fault in faults(case, counted.result[1], FAULTS // CASES):

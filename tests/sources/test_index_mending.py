@@ -211,7 +211,7 @@ KEPT = {
 @pytest.mark.parametrize("line", KEPT.values(), ids=KEPT.keys())
 def test_line_stays_unless_it_is_sure_that_its_file_is_gone(folder: Path, line: str) -> None:
     write_memory(folder, "a.md", memory("a"))
-    write_memory(folder, "sub/deep.md", memory("deep"))
+    write_memory(folder, "sub/deep.md", "No type.\n")
     (folder / "sub.md").mkdir()
     (folder / "link.md").symlink_to(folder / "nowhere.md")
     index = ["- [A](a.md)", line]

@@ -181,11 +181,11 @@ def test_a_folder_that_never_was_is_no_lost_one(tmp_path: Path) -> None:
 # What no line names
 
 
-def test_memories_in_folders_below_are_counted_and_named(tmp_path: Path) -> None:
+def test_files_without_type_in_sub_folders_are_counted_and_named(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
     for kind in ("user", "project"):
         for number in range(5):
-            write_memory(folder / kind, f"n{number}.md", memory("n", kind), at(number))
+            write_memory(folder / kind, f"n{number}.md", memory("n", style="none"), at(number))
     write_memory(folder / ".obsidian", "hidden.md", "hidden", at(1))
     write_index(
         folder, [f"- [{k} {n}]({k}/n{n}.md)" for k in ("user", "project") for n in range(5)]
@@ -195,12 +195,12 @@ def test_memories_in_folders_below_are_counted_and_named(tmp_path: Path) -> None
     assert "project/n0.md" in check.summary
     shown = memlab.show(folder)
     assert "not read" in {alert.name for alert in shown.alerts}
-    assert shown.more["about"].to_dict()["below"][0] == "project/n0.md"
+    assert shown.more["about"].to_dict()["without_type"][0] == "project/n0.md"
 
 
-def test_size_names_memories_in_folders_below(tmp_path: Path) -> None:
+def test_size_names_files_without_type_in_sub_folders(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
-    write_memory(folder / "notes", "plan.md", memory("n", "project"), at(1))
+    write_memory(folder / "notes", "plan.md", memory("n", style="none"), at(1))
     text = "\n".join(memlab.size(folder).next_steps())
     assert "memlab doctor" in text
     assert "notes/plan.md" in text

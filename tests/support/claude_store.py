@@ -138,3 +138,36 @@ def as_found(folder: Path, *, files: int = 8) -> Path:
         lines.append(LINES[number % 8].format(**words, other=other))
     write_index(folder, lines, end="")
     return folder
+
+
+def with_subfolders(folder: Path) -> Path:
+    """Fill a folder with memories beside the index and in sub-folders, one with a hub.
+
+    Beside them lie a store of its own, a document, a file without a type, and an archive.
+    """
+    lines = ["# Memory", ""]
+    for number in range(6):
+        kind = "feedback" if number == 3 else "project"
+        body = f"What was found out. See [[deploy_{number % 4}]]."
+        text = memory(f"topic {number}", kind, body=body)
+        write_memory(folder, f"topic_{number}.md", text, at(number))
+        lines.append(f"- [Topic {number}](topic_{number}.md) — hook {number}")
+    for number in range(4):
+        text = memory(f"deploy {number}", style="metadata", body="See [[topic_0]].")
+        write_memory(folder, f"deploy/deploy_{number}.md", text, at(10 + number))
+    hub = ["# Deploy", "", "- [deploy 0](deploy_0.md) — hook", "- [deploy 1](deploy_1.md) — hook"]
+    write_memory(folder, "deploy/INDEX.md", "\n".join([*hub, ""]), at(14))
+    lines += [f"- [deploy {number}](deploy/deploy_{number}.md) — hook" for number in (2, 3)]
+    lines.append("- [All of deploying](deploy/INDEX.md)")
+    for number in range(3):
+        text = memory(f"billing {number}", body=f"Bill {number}.")
+        write_memory(folder, f"billing/eu/billing_{number}.md", text, at(20 + number))
+        lines.append(f"- [billing {number}](billing/eu/billing_{number}.md) — hook")
+    for number in range(2):
+        write_memory(folder / "other", f"n{number}.md", memory(f"n {number}"), at(30 + number))
+    write_index(folder / "other", [f"- [N {number}](n{number}.md)" for number in range(2)])
+    write_memory(folder, "deploy/README.md", "# How to deploy\n", at(40))
+    write_memory(folder, "deploy/notes.md", "No type.\n", at(41))
+    write_memory(folder, "archive/old.md", memory("old"), at(42))
+    write_index(folder, lines)
+    return folder

@@ -156,7 +156,7 @@ class FolderChange:
 @contextmanager
 def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
     """Lock a folder, roll back an interrupted change, and yield a new change of it."""
-    with opened_folder(path, index.enters) as folder, _in_words(folder):
+    with opened_folder(path, index.is_part) as folder, _in_words(folder):
         _lock(folder)
         journal.take_back(folder, index)
         change = FolderChange(folder, index)

@@ -109,8 +109,11 @@ class Folder:
 
     path: Path
     handle: int
-    enters: Callable[[str], bool]
-    """Function that returns whether the files of a subfolder, by its path, belong to the folder."""
+    enters: Callable[[str, "Folder"], bool]
+    """Function that returns whether the files of a subfolder belong to the folder.
+
+    Its arguments are the path of the subfolder in the folder that was opened, and the open folder
+    that contains the subfolder."""
 
     def listing(self) -> Listing:
         """Return the files of the folder and of the subfolders that belong to it."""
@@ -139,7 +142,7 @@ class Folder:
                     continue
                 name = above + entry.name
                 is_folder = stat.S_ISDIR(status.st_mode) and name.count("/") < _DEEPEST
-                if not (is_folder and _is_text(name) and self.enters(name)):
+                if not (is_folder and _is_text(name) and self.enters(name, self)):
                     yield name, status
                     continue
                 try:
@@ -291,7 +294,7 @@ class Folder:
         """Sync the folder, and the subfolders that hold `names`, to the disk."""
         os.fsync(self.handle)
         for below in {name.rpartition("/")[0] for name in names} - {""}:
-            with suppress(FileNotFoundError), self.subfolder(below) as folder:
+            with suppress(FileNotFoundError, NotADirectoryError), self.subfolder(below) as folder:
                 os.fsync(folder.handle)
 
     def with_owner_here(self, file: FileCopy) -> FileCopy:
@@ -309,7 +312,7 @@ class Folder:
 
 @contextmanager
 def opened_folder(
-    path: Path | str, enters: Callable[[str], bool] = lambda _: False
+    path: Path | str, enters: Callable[[str, Folder], bool] = lambda _path, _around: False
 ) -> Iterator[Folder]:
     """Open a folder. A link to the folder is followed, links in the folder are not."""
     try:

@@ -5,8 +5,9 @@ The git commands run no hooks, filters or fetches, and they write nothing.
 
 import os
 import shutil
+import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from functools import lru_cache
 from hashlib import new as new_hash
 from io import BufferedReader
 from math import ceil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from subprocess import DEVNULL, PIPE, Popen
 from threading import Event, Timer
 from typing import IO, Final, NamedTuple
@@ -266,7 +267,7 @@ def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> Gi
     missing = ""
     if faults:
         missing = f"git does not have all of its history: {'; '.join(faults)}"
-    there = {name: life for name, life in entries.items() if _is_inside(name, kind)}
+    there = {name: life for name, life in entries.items() if walk.has(name)}
     return GitHistory(lives=lives, index=index, missing=missing, there=there)
 
 
@@ -291,7 +292,9 @@ class _Walk:
         self._lives = [*there.values()]
         self._of = {**there}
         """Lifetimes by their path in the commits that are still to be walked."""
-        self._in_store = {id(life) for name, life in there.items() if self._has(name)}
+        self._other_stores = _other_stores(there, kind)
+        """The subfolders that are stores of their own in the commits that were walked."""
+        self._in_store = {id(life) for name, life in there.items() if self.has(name)}
         """Identities of the lifetimes that had a path in the store so far."""
 
     def of_store(self) -> list[FileLifetime]:
@@ -302,6 +305,8 @@ class _Walk:
     def take(self, commit: Commit) -> None:
         """Apply the changes of a commit to the lifetimes."""
         index_before = self._index
+        paths_before = [change.before for change in commit.changes]
+        self._other_stores |= _other_stores(paths_before, self._kind)
         file_changes = []
         for change in commit.changes:
             name = change.before or change.after
@@ -345,7 +350,7 @@ class _Walk:
         if life.blob in self._empty and life.taken:
             life.blob = change.old
             life.mode = change.mode
-        if self._has(change.before):
+        if self.has(change.before):
             self._was_in_store(commit, change, life)
 
     def _was_in_store(self, commit: Commit, change: Change, life: FileLifetime) -> None:
@@ -412,14 +417,14 @@ class _Walk:
             return self._titles_in(index_before), self._titles_in(self._index)
 
         contents = Compared(text_of=self._content, neighbours=neighbours, titles=titles)
-        old_inside = [file for file in old if self._has(file.path)]
-        old_outside = [file for file in old if not self._has(file.path)]
+        old_inside = [file for file in old if self.has(file.path)]
+        old_outside = [file for file in old if not self.has(file.path)]
         from_store = find_renames(old_inside, new, contents, empty=self._empty)
 
         matched = {*from_store.sure.values()}
         rest = [file for file in new if file.path not in matched]
-        new_inside = [file for file in rest if self._has(file.path)]
-        new_outside = [file for file in rest if not self._has(file.path)]
+        new_inside = [file for file in rest if self.has(file.path)]
+        new_outside = [file for file in rest if not self.has(file.path)]
         into_store = find_renames(old_outside, new_inside, contents, empty=self._empty)
         self.is_complete = self.is_complete and from_store.is_complete and into_store.is_complete
 
@@ -435,13 +440,26 @@ class _Walk:
             return {}
         return self._kind.titles(self._content(blob) or b"")
 
-    def _has(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
         """Return whether the store has a file at a path."""
-        return _is_inside(name, self._kind)
+        return _is_inside(name, self._kind) and not _is_in(name, self._other_stores)
 
 
 def _is_markdown(path: str) -> bool:
     return path.endswith(_SUFFIX)
+
+
+def _other_stores(names: Iterable[str], kind: type[Index]) -> set[str]:
+    """Return the subfolders that have an index, so that they are stores of their own."""
+    suffix = f"/{kind.index_name}"
+    if not kind.index_name:
+        return set()
+    return {name.removesuffix(suffix) for name in names if name.endswith(suffix)}
+
+
+def _is_in(name: str, folders: Collection[str]) -> bool:
+    """Return whether a file is in or below one of some folders."""
+    return any(str(parent) in folders for parent in PurePosixPath(name).parents)
 
 
 def _is_inside(name: str, kind: type[Index]) -> bool:
@@ -593,8 +611,11 @@ def _past_stamp(life: FileLifetime) -> Stamp:
 def _removed(moment: FolderMoment, history: GitHistory) -> list[FileLifetime]:
     """Return the committed files that no longer exist, uncommitted deletions at the end."""
     names = {*moment.names, *moment.listing.others}
-    removed = [life for life in history.lives if not life.is_there and life.name not in names]
-    missing = [life for name, life in history.there.items() if name not in names]
+    others = _folders_left_out(moment)
+    there = {name: life for name, life in history.there.items() if not _is_in(name, others)}
+    deleted = [life for life in history.lives if not life.is_there and life.name not in names]
+    removed = [life for life in deleted if not _is_in(life.name, others)]
+    missing = [life for name, life in there.items() if name not in names]
     if not missing:
         return removed
     uncommitted = [name for name in moment.names if name not in history.there]
@@ -606,10 +627,20 @@ def _removed(moment: FolderMoment, history: GitHistory) -> list[FileLifetime]:
         moved = _names_by_blob(moment, _untracked(moment.folder.path), hash_like)
     at = datetime.fromtimestamp(os.fstat(moment.folder.handle).st_mtime, UTC)
     for life in missing:
-        deleted = replace(life, is_there=False, taken=at, index=history.index)
-        deleted.moved_to = moved.get(life.blob, "")
-        removed.append(deleted)
+        gone = replace(life, is_there=False, taken=at, index=history.index)
+        gone.moved_to = moved.get(life.blob, "")
+        removed.append(gone)
     return removed
+
+
+def _folders_left_out(moment: FolderMoment) -> set[str]:
+    """Return the subfolders that exist and whose files do not belong to the folder."""
+    left_out = set()
+    for name in moment.listing.others:
+        status = moment.folder.status_of(name)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            left_out.add(name)
+    return left_out
 
 
 def _names_by_blob(moment: FolderMoment, names: Iterable[str], like: str) -> dict[str, str]:

@@ -76,6 +76,18 @@ class Index(Protocol):
         """Return whether the files of a subfolder belong to the folder, by its relative path."""
         return False
 
+    def is_part(self, path: str, around: Folder) -> bool:  # noqa: ARG002 - a kind may look inside
+        """Return whether the files of a subfolder that exists belong to the folder.
+
+        Parameters
+        ----------
+        path : str
+            Its relative path.
+        around : Folder
+            The folder that contains it.
+        """
+        return self.enters(path)
+
     @staticmethod
     def titles(raw: bytes) -> Mapping[str, str]:  # noqa: ARG004
         """Return the title of each file in an index."""
@@ -342,7 +354,9 @@ class Operation:
             inserted = self.folder.stamp_of(place)
             if inserted is None:
                 continue
-            current = self.folder.stamp_of(entry.name)
+            current = None
+            with suppress(NotADirectoryError):  # a file is in the place of its folder
+                current = self.folder.stamp_of(entry.name)
             if current is None:
                 continue
             if current.inode == inserted.inode and current.written == entry.written:
@@ -545,7 +559,7 @@ class FolderMoment:
 @contextmanager
 def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
     """Yield the folder at this moment without its pending change; check for changes at the end."""
-    with opened_folder(path, index.enters) as folder:
+    with opened_folder(path, index.is_part) as folder:
         pending = folder.inode_of(PENDING)
         seen = moment_now(folder, index)
         for operation in reversed(pending_operations(folder)):

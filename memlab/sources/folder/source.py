@@ -209,13 +209,13 @@ class FolderSource(base.FileSource, Index):
 
     def files(self) -> list[Path]:
         """Return the paths of the files in the folder and in the subfolders that belong to it."""
-        with opened_folder(self.path, self.enters) as folder:
+        with opened_folder(self.path, self.is_part) as folder:
             return [self.path / name for name in folder.listing().files]
 
     def narrowest_mode(self) -> int:
         """Return the permissions that all files have in common, for the group of the folder."""
         mode = 0o666
-        with opened_folder(self.path, self.enters) as folder:
+        with opened_folder(self.path, self.is_part) as folder:
             group = os.fstat(folder.handle).st_gid
             for name in folder.listing().files:
                 status = folder.status_of(name)
@@ -288,7 +288,12 @@ class FolderSource(base.FileSource, Index):
 
     def history(self) -> GitHistory:
         """Return the git history of the folder."""
-        return history_of(self.path, type(self))
+        return history_of(self.path, self.rules)
+
+    @property
+    def rules(self) -> type[Index]:
+        """The rules by which files of the past belong to the folder."""
+        return type(self)
 
     @property
     def external_history(self) -> FolderHistory:

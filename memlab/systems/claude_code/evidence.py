@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from memlab.errors import ChangedWhileReadError, StoreError
-from memlab.sources.folder.files import Folder, opened_folder
+from memlab.sources.folder.files import Folder, is_file_path, opened_folder
+from memlab.sources.opening import NOT_ENTERED
 from memlab.sources.recognition import Evidence, Strength, spellings, strongest
 from memlab.systems.claude_code.hubs import list_of_links
 from memlab.systems.claude_code.index import INDEX, RETIRED, MemoryIndex
-from memlab.systems.claude_code.markdown import FileNames, read_front_matter
+from memlab.systems.claude_code.markdown import DEEPEST, FileNames, read_front_matter
 
 TYPES: Final = frozenset({"user", "feedback", "project", "reference"})
 """Types of Claude Code's memories."""
@@ -26,6 +27,12 @@ AGENTS_FILES: Final = frozenset({"AGENTS.md", "CLAUDE.md", "SOUL.md", "USER.md",
 """Files with instructions for agents. Agents read them under these names in capitals only."""
 DOCUMENTS: Final = frozenset({"readme.md", "license.md", "changelog.md"})
 """Names of documents of a project, in lower case."""
+
+_SUFFIX: Final = ".md"
+_SET_ASIDE: Final = frozenset(
+    {"archive", "archives", "archived", "backup", "backups", "old", "retired", "trash"}
+)
+"""Names, in lower case, of folders in which people put what is no memory any more."""
 
 _CONFIGURATION: Final = ".claude"
 _PROJECTS: Final = "projects"
@@ -51,10 +58,45 @@ _WORD: Final = re.compile(r"[\w-]+")
 def is_kept_by_name(name: str) -> bool:
     """Return whether a file has the name of a document, so that it is never a memory.
 
-    >>> [is_kept_by_name(name) for name in ("README.md", "Readme.md", "SOUL.md", "soul-search.md")]
+    >>> [is_kept_by_name(name) for name in ("README.md", "a/Readme.md", "SOUL.md", "soul.md")]
     [True, True, True, False]
     """
-    return name in AGENTS_FILES or name.lower() in DOCUMENTS
+    own_name = name.rpartition("/")[2]
+    return own_name in AGENTS_FILES or own_name.lower() in DOCUMENTS
+
+
+def may_hold_memories(name: str) -> bool:
+    """Return whether the files of a subfolder of a memory folder may be memories, by its path.
+
+    Hidden folders, folders that a search does not enter, and folders for what was set aside have
+    none.
+
+    >>> [may_hold_memories(name) for name in ("deploy/eu", "deploy/.git", "Archive/2025", "_old")]
+    [True, False, False, False]
+    """
+    parts = name.split("/")
+    return len(parts) <= DEEPEST and not any(map(_is_left_out, parts))
+
+
+def _is_left_out(name: str) -> bool:
+    """Return whether the files of a folder of this name are no memories."""
+    is_set_aside = name.strip("_- ").lower() in _SET_ASIDE
+    is_like_file = name.startswith(".") or name.endswith(_SUFFIX)
+    return is_like_file or is_set_aside or name in NOT_ENTERED
+
+
+def is_memory(name: str) -> bool:
+    """Return whether a file with that path in a memory folder can be a memory.
+
+    >>> [is_memory(name) for name in ("a.md", "MEMORY.md", "notes.txt", ".draft.md")]
+    [True, False, False, False]
+    >>> [is_memory(name) for name in ("b/a.md", "b/MEMORY.md", "archive/a.md", "b/../a.md")]
+    [True, False, False, False]
+    """
+    above, _, own_name = name.rpartition("/")
+    if own_name.startswith(".") or not own_name.endswith(_SUFFIX) or own_name in (INDEX, RETIRED):
+        return False
+    return not above or (is_file_path(name) and may_hold_memories(above))
 
 
 def has_claude_type(text: str) -> bool:

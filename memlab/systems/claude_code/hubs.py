@@ -18,12 +18,13 @@ _SHARE: Final = 0.5
 """Share of the lines and of the characters that must exceed this to be a list of links."""
 
 
-def list_of_links(text: str) -> MemoryIndex | None:
+def list_of_links(text: str, *, with_paths: bool = False) -> MemoryIndex | None:
     r"""Return a file as an index if it is mostly a list of links to other files, else None.
 
     Headings, blank lines, comments and front matter are not counted. More than half of the other
     lines, and of their characters, must be list entries, table rows or lines that begin with a
-    link, and must link a file of the folder. At least :data:`LEAST_LINKS` files must be linked.
+    link, and must link a file of the folder; `with_paths`, a file of a subfolder counts too. At
+    least :data:`LEAST_LINKS` files must be linked.
 
     >>> list_of_links("# Deploys\n- [Staging](staging.md)\n- [Production](production.md)\n") is None
     False
@@ -42,7 +43,7 @@ def list_of_links(text: str) -> MemoryIndex | None:
         line = block.text.strip()
         if block.state is State.UNSEEN or not line or line.startswith("#") or _is_rule(line):
             continue
-        targets = _targets(block)
+        targets = _targets(block, with_paths=with_paths)
         is_entry = markdown.is_entry(block.text)
         is_parent = is_entry and not block.is_entry
         if is_parent and not targets:
@@ -77,14 +78,15 @@ def hubs_among(
         name = waiting.pop()
         if name in lists and name not in hubs:
             hubs[name] = lists[name]
-            waiting += lists[name].named(names)
+            waiting += lists[name].named(names.beside(name))
     return dict(sorted(hubs.items()))
 
 
-def _targets(block: Block) -> set[str]:
+def _targets(block: Block, *, with_paths: bool) -> set[str]:
     """Return the Markdown files of the folder that a block links. They need not exist."""
     targets = (mention.target.strip("<> ").removeprefix("./") for mention in block.mentions)
-    local = (target for target in targets if markdown.is_local(target))
+    is_inside = markdown.is_inside if with_paths else markdown.is_local
+    local = (target for target in targets if is_inside(target))
     return {target for target in local if PurePosixPath(target).suffix in ("", ".md")}
 
 

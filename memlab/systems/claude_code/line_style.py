@@ -24,7 +24,7 @@ _LEAD: Final = re.compile(
 _TAIL: Final = re.compile(r"[*_~]{0,3}(?P<separator>[ \t]*(?:[—–:]|-{1,2})[ \t]+)?")
 """The text of an entry after its link, up to the description."""
 _ORDERED: Final = re.compile(r"[ \t>]*\d{1,9}[.)]")
-_PLAIN_NAME: Final = re.compile(r"[\w.,+@=~-]+")
+_PLAIN_NAME: Final = re.compile(r"[\w.,+@=~/-]+")
 """A file name that needs no angle brackets in a link."""
 _LEADING_NAME: Final = re.compile(r"\w[\w.-]*\.md")
 _LINK: Final = "link"
@@ -159,11 +159,12 @@ def title_and_hook(name: str, note: Note) -> tuple[str, str]:
     The title is the name in the front matter, else the first heading, else the file name.
     """
     title = note.head.fields.get("name", "").strip()
-    if not title or title in (name, stem(name)):
-        title = note.heading or stem(name)
+    own_name = stem(name).rpartition("/")[2]
+    if not title or title in (name, stem(name), own_name):
+        title = note.heading or own_name
     hook = note.head.fields.get("description", "")
     return (
-        _one_line(title, _LONGEST_TITLE).replace("`", "") or stem(name),
+        _one_line(title, _LONGEST_TITLE).replace("`", "") or own_name,
         _one_line(hook, _LONGEST_HOOK),
     )
 
@@ -180,12 +181,12 @@ def _one_line(text: str, most: int) -> str:
 
 
 def stem(name: str) -> str:
-    """Return a file name without its suffix."""
+    """Return the path of a file without its suffix."""
     return name.removesuffix(".md")
 
 
 def target(name: str) -> str:
-    """Return a file name as the target of a link."""
+    """Return the path of a file as the target of a link."""
     if _PLAIN_NAME.fullmatch(name):
         return name
     return quote(name) if set("<>#?%") & set(name) else f"<{name}>"

@@ -5,14 +5,17 @@ Front matter that PyYAML rejects is read line by line, so that the type of a mem
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
+from posixpath import normpath
 from typing import Any, Final, NamedTuple
 from unicodedata import normalize
 from urllib.parse import unquote
 
+DEEPEST: Final = 8
+"""Maximum number of subfolders above a memory."""
 LONGEST: Final = 2**16
 """Maximum length of front matter in characters, from the beginning of the file."""
 
@@ -33,13 +36,18 @@ quadratic time."""
 _TITLE_LINE: Final = re.compile(r"^ {0,3}#{1,6}[ \t]+(?P<title>\S[^\n]*)", re.MULTILINE)
 _ITEM: Final = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\|")
 _LEADING_LINK: Final = re.compile(r"[ \t>]*[*_~]{0,3}\[")
-_LEADING_NAME: Final = re.compile(r"[ \t]*[*_`~]{0,4}(?P<name>\w[\w.-]*\.md)(?![\w/-])")
+_LEADING_NAME: Final = re.compile(
+    r"[ \t]*[*_`~]{0,4}(?P<name>(?:\w[\w.-]*/){0,8}\w[\w.-]*\.md)(?![\w/-])"
+)
 _TITLE: Final = re.compile(r"""(?<![ \t])[ \t]+(?:"[^"]*"|'[^']*')$""")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _BACKTICKS: Final = re.compile("`+")
 _NO_LINK_AFTER: Final = re.compile(r"[\w!)\]]")
 """A character before a bracket that makes it an image or an array index, not a link."""
 _SUFFIX: Final = ".md"
+_LONGEST_NAME: Final = 256
+"""Length from which a text is no file name. Unicode normalization of longer texts takes quadratic
+time."""
 
 
 class FrontMatter(NamedTuple):
@@ -129,17 +137,45 @@ class Mention(NamedTuple):
 
 @dataclass(frozen=True)
 class FileNames:
-    """Resolves the targets of links to files of a folder."""
+    """Resolves the targets of links to files of a folder and of its subfolders.
+
+    Attributes
+    ----------
+    folder : Path
+        Absolute path of the folder.
+    names : collection of str
+        The files, by their paths in the folder.
+    aliases : mapping of str to str
+        The files by other names.
+    base : str
+        Path in the folder of the subfolder from which links lead; empty for the folder itself.
+    """
 
     folder: Path
     names: Collection[str]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    base: str = ""
     _resolved: dict[str, str | None] = field(default_factory=dict, init=False, compare=False)
+    _beside: dict[str, "FileNames"] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
-    def identity(self) -> tuple[Path, frozenset[str], frozenset[tuple[str, str]]]:
+    def identity(self) -> tuple[Path, frozenset[str], frozenset[tuple[str, str]], str]:
         """A hashable value that is equal for equal names."""
-        return self.folder, frozenset(self.names), frozenset(self.aliases.items())
+        return self.folder, frozenset(self.names), frozenset(self.aliases.items()), self.base
+
+    def beside(self, name: str) -> "FileNames":
+        """Return the names as links in a file of the folder use them."""
+        base = name.rpartition("/")[0]
+        if base == self.base:
+            return self
+        if base not in self._beside:
+            self._beside[base] = replace(self, base=base)
+        return self._beside[base]
+
+    @cached_property
+    def _has_subfolders(self) -> bool:
+        """Whether a target may be a path with a slash."""
+        return bool(self.base) or any("/" in name for name in self.names)
 
     @cached_property
     def _by_folded(self) -> dict[str, str | None]:
@@ -153,12 +189,53 @@ class FileNames:
     def file_of(self, target: str) -> str | None:
         """Return the file of a link target; None if no file matches.
 
-        A file matches by its exact name, else by Unicode form or case if only one file does.
+        A file matches by its exact name, else by Unicode form or case if only one file does. A
+        target without a slash and a suffix, such as that of ``[[name]]``, also matches the only
+        file of that name in a subfolder.
         """
         if target not in self._resolved:
-            files = map(self._file_named, _candidates(target, self.folder))
-            self._resolved[target] = next(filter(None, files), None)
+            files = map(self._file_named, self._candidates(target))
+            file = next(filter(None, files), None)
+            if file is None and self._has_subfolders:
+                file = self._by_stem.get(_folded(target)) if _is_stem(target) else None
+            self._resolved[target] = file
         return self._resolved[target]
+
+    def _candidates(self, target: str) -> Iterator[str]:
+        """Yield the paths in the folder that a target may mean, in order of preference."""
+        written = path_in_target(target)
+        bare = re.split(r"[#?]", written, maxsplit=1)[0]
+        for text in dict.fromkeys((written, bare, unquote(bare))):
+            for path in self._paths_meant(text):
+                yield path
+                yield f"{path}{_SUFFIX}"
+
+    def _paths_meant(self, text: str) -> Iterator[str]:
+        """Yield the paths in the folder of a path in a link: from the base, and from the folder."""
+        written = text.removeprefix("./")
+        path = written.removeprefix(f"{self.folder}/")
+        inner = path.removeprefix(f"{self.folder.name}/")
+        if not self._has_subfolders:
+            if 0 < len(inner) < _LONGEST_NAME and "/" not in inner:
+                yield inner
+            return
+        is_too_long = any(len(part) >= _LONGEST_NAME for part in path.split("/"))
+        if not path or path.startswith("/") or is_too_long:
+            return
+        from_base = f"{self.base}/{path}" if self.base and path == written else path
+        for whole in dict.fromkeys((from_base, path, inner)):
+            normal = normpath(whole)
+            if normal.count("/") <= DEEPEST and not normal.startswith("../"):
+                yield normal
+
+    @cached_property
+    def _by_stem(self) -> dict[str, str | None]:
+        """The file in a subfolder of each case-folded last name; None if several files share it."""
+        stems: dict[str, str | None] = {}
+        for name in self.names:
+            stem = _folded(name.rpartition("/")[2].removesuffix(_SUFFIX))
+            stems[stem] = None if stem in stems or "/" not in name else name
+        return stems
 
     def _file_named(self, path: str) -> str | None:
         """Return the file with a name; None if no file, or more than one, matches."""
@@ -247,6 +324,12 @@ def is_local(target: str) -> bool:
     """Return whether a target looks like the name of a file in the same folder."""
     path = target.strip().strip("<>")
     return bool(path) and not _SCHEME.match(path) and path[0] != "#" and "/" not in path
+
+
+def is_inside(target: str) -> bool:
+    """Return whether a target looks like the path of a file in the same folder or beside it."""
+    path = target.strip().strip("<>")
+    return is_local(path.replace("/", "-")) and not path.startswith("/")
 
 
 def unlinked(text: str, gone: Collection[str], names: FileNames) -> str | None:
@@ -350,14 +433,6 @@ def path_in_target(target: str) -> str:
     return written
 
 
-def _candidates(target: str, folder: Path) -> Iterator[str]:
-    """Yield the file names in `folder` that a target may mean, in order of preference."""
-    written = path_in_target(target)
-    bare = re.split(r"[#?]", written, maxsplit=1)[0]
-    for text in dict.fromkeys((written, bare, unquote(bare))):
-        path = text.removeprefix("./").removeprefix(f"{folder}/").removeprefix(f"{folder.name}/")
-        if (
-            0 < len(path) < 256 and "/" not in path
-        ):  # Unicode normalization of longer texts takes quadratic time
-            yield path
-            yield f"{path}{_SUFFIX}"
+def _is_stem(target: str) -> bool:
+    """Return whether a target is a file name without a suffix."""
+    return len(target) < _LONGEST_NAME and "/" not in target and not target.endswith(_SUFFIX)

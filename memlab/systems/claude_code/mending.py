@@ -227,7 +227,8 @@ def _without_dead(view: FolderView) -> _Step:
     # Without a limit no entry is divided, so that a second mend finds the same entries.
     index = MemoryIndex(view.index.raw, _NO_LIMIT)
     names = view.all_names
-    below = {PurePosixPath(path).name: path for path in view.below}
+    inside = [path for path in (*view.notes, *view.untyped) if "/" in path]
+    below = {PurePosixPath(path).name: path for path in (*view.below, *inside)}
     removed: dict[int, IndexLine] = {}
     lines = []
     for number in reversed(range(len(index.blocks))):

@@ -9,14 +9,14 @@ import os.path
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from memlab.errors import MemlabError
 from memlab.sources.reads import Asked, Found, mapping, sequence, text
 from memlab.sources.recognition import strongest
 from memlab.sources.transcripts import Look, Seen, Touch, calls_in, named, uses_in
-from memlab.systems.claude_code.evidence import EVIDENCE
+from memlab.systems.claude_code.evidence import EVIDENCE, is_memory, is_placed
 from memlab.systems.claude_code.index import INDEX, RETIRED
 from memlab.systems.claude_code.shell import file_uses
 from memlab.systems.claude_code.view import PROJECTS, WRITERS, is_of_project
@@ -46,7 +46,7 @@ _SERVERS_WRITER: Final = re.compile(
 _SERVER: Final = "MCP server"
 """Label of a read by a tool of an MCP server."""
 _END: Final = r"[^\s\"'`$;|&<>(){}*?\[\]/\\,]+"
-"""Pattern of a file name in the text of a command."""
+"""Pattern of a part of a path in the text of a command."""
 
 
 def recognises(asked: Asked) -> bool:
@@ -67,6 +67,11 @@ class _Uses:
     """Finds the uses of the files of one memory folder, under every path of the folder."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._has_subfolders = is_placed(folder) or is_placed(folder.resolve())
+        """Whether memories may lie in subfolders."""
+        self._stores: dict[str, bool] = {}
+        """Whether each subfolder that was named has an index, so that it is another store."""
         called = {str(folder), str(folder.resolve())}
         home = Path.home()
         self._called = dict.fromkeys(called, "")
@@ -80,7 +85,8 @@ class _Uses:
             self._called[f"{_HOME}/.claude{self._tail}"] = _HOME
         tail = [re.escape(self._tail)] if self._tail else []
         folders = "|".join([*map(re.escape, self._called), *tail])
-        self._paths = re.compile(rf"(?:{folders})/+({_END})")
+        below = rf"(?:/+{_END})*" if self._has_subfolders else ""
+        self._paths = re.compile(rf"(?:{folders})/+({_END}{below})")
         self._needles = [
             [*map(_forms_in_json, path.parts[-1 if path.parent == home else -2 :])]  # home may be ~
             for path in map(Path, called)
@@ -113,7 +119,8 @@ class _Uses:
             yield from self._of_command(call, tool, text(given.get("command")), cwd)
         elif tool in ("Grep", "Glob"):
             for path in paths:
-                is_file = self._place(path) is not None
+                place = self._place(path)
+                is_file = place is not None and not self._is_subfolder(place[1])
                 if is_file and tool == "Grep" and given.get("output_mode") == "content":
                     yield from self._of_file(call, tool, path, writes=False)
                 elif is_file or self._holds(path):
@@ -140,9 +147,7 @@ class _Uses:
             yield from self._of_file(call, tool, use.path, writes=use.verb == "write")
         for name in named:
             if name.endswith(".md") and name not in known:
-                why = NO_MEMORY
-                if name not in (INDEX, RETIRED):
-                    why = NOT_FOLLOWED
+                why = NOT_FOLLOWED if self._may_be_memory(name) else NO_MEMORY
                 yield Touch(call, name, tool, place="in a command", outcome=why)
         if not known and not named and self._names_folder(command):
             yield Touch(call, "", tool, outcome=NO_FILE_NAMED)
@@ -154,7 +159,8 @@ class _Uses:
     def _named_in(self, command: str) -> set[str]:
         """Return the files of the folder whose paths occur in a command."""
         text_of = command.replace("\\\\", "/").replace("\\", "/")
-        return {match[1] for match in self._paths.finditer(text_of)}
+        names = {os.path.normpath(match[1]) for match in self._paths.finditer(text_of)}
+        return {name for name in names if self._is_here(name)}
 
     def _of_attachment(self, attachment: dict[str, Any], line: dict[str, Any]) -> Iterator[Touch]:
         """Yield the touches by an attachment, which only relevant memories count as."""
@@ -173,7 +179,7 @@ class _Uses:
         if place is None:
             return
         folder, name = place
-        if name not in (INDEX, RETIRED) and name.endswith(".md"):
+        if self._may_be_memory(name):
             how = _SERVER if tool.startswith("mcp__") else tool
             yield Touch(call, name, how, writes, folder)
         elif not writes:
@@ -186,11 +192,50 @@ class _Uses:
 
     def _place(self, path: str) -> tuple[str, str] | None:
         """Return the mark of the folder and the name of a file; None for a file elsewhere."""
-        above, _, name = re.sub(r"^/{2,}", "/", os.path.normpath(path)).rpartition("/")
+        whole = re.sub(r"^/{2,}", "/", os.path.normpath(path))
+        place = self._split(whole)
+        return place if place is not None and self._is_here(place[1]) else None
+
+    def _split(self, path: str) -> tuple[str, str] | None:
+        """Return the mark of the folder and the rest of a path below it; None elsewhere."""
+        above, _, name = path.rpartition("/")
         if above in self._called:
             return self._called[above], name
-        is_namesake = self._tail is not None and above.endswith(self._tail)
-        return (above, name) if is_namesake else None
+        for folder, mark in self._called.items():
+            if path.startswith(f"{folder}/"):
+                return mark, path.removeprefix(f"{folder}/")
+        at = path.rfind(f"{self._tail}/") if self._tail else -1
+        if at < 0:
+            return None
+        end = at + len(f"{self._tail}")
+        return path[:end], path[end + 1 :]
+
+    def _is_here(self, name: str) -> bool:
+        """Return whether a path below the folder belongs to it, and not to a store below it."""
+        if "/" not in name:
+            return True
+        if name.startswith("../"):
+            return False
+        return self._has_subfolders and not any(
+            self._is_store(str(above)) for above in PurePosixPath(name).parents[:-1]
+        )
+
+    def _is_store(self, path: str) -> bool:
+        """Return whether a subfolder has an index, so that it is another store."""
+        if path not in self._stores:
+            self._stores[path] = os.path.lexists(self._folder / path / INDEX)
+        return self._stores[path]
+
+    def _is_subfolder(self, name: str) -> bool:
+        """Return whether a path below the folder is that of a subfolder with memories."""
+        return self._has_subfolders and (self._folder / name).is_dir()
+
+    @staticmethod
+    def _may_be_memory(name: str) -> bool:
+        """Return whether a file of the folder may be a memory, by its path."""
+        if "/" in name:
+            return is_memory(name)
+        return name not in (INDEX, RETIRED) and name.endswith(".md")
 
 
 def _paths_in(given: Mapping[str, Any]) -> list[str]:

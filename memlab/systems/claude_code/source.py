@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
 from os import PathLike, fspath
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Self
 
 from memlab.clock import file_clock, moment_of
 from memlab.columns import LISTED, UNLISTED
@@ -36,15 +36,16 @@ from memlab.sources.capabilities import (
 )
 from memlab.sources.checkouts import Project
 from memlab.sources.folder.change import Parts, changed_folder
-from memlab.sources.folder.files import FileCopy, Stamp
+from memlab.sources.folder.files import FileCopy, Folder, Stamp
 from memlab.sources.folder.git import Version, versions_of
 from memlab.sources.folder.history import FolderHistory
-from memlab.sources.folder.journal import FolderMoment
+from memlab.sources.folder.journal import FolderMoment, Index
 from memlab.sources.folder.source import FolderSource, FolderWriter, Found, memory_in, record_of
 from memlab.sources.opening import find_below
 from memlab.sources.readers import IndexWriter, Key, LinkChange, SupersedingWriter
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
+from memlab.store.archive.content_copies import copies_in
 from memlab.store.archive.index_versions import IndexVersion, digest_of
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.retired import RetiredMemories
@@ -55,12 +56,15 @@ from memlab.systems.claude_code.evidence import (
     EVIDENCE,
     has_claude_type,
     is_kept_by_name,
+    is_memory,
     is_placed,
+    may_hold_memories,
 )
 from memlab.systems.claude_code.hubs import list_of_links
 from memlab.systems.claude_code.index import INDEX, RETIRED, IndexEntry, MemoryIndex, State
 from memlab.systems.claude_code.markdown import (
     FileNames,
+    FrontMatter,
     first_heading,
     mentions_in,
     name_in_link,
@@ -70,11 +74,12 @@ from memlab.systems.claude_code.markdown import (
 from memlab.systems.claude_code.mend_undo import take_back_mend
 from memlab.systems.claude_code.mending import Committed, mended
 from memlab.systems.claude_code.projects import project_of
-from memlab.systems.claude_code.types import type_of
+from memlab.systems.claude_code.types import MemoryType, type_of
 from memlab.systems.claude_code.view import (
     FolderView,
     Note,
     first_calls,
+    has_index,
     is_of_project,
     with_retired,
 )
@@ -229,6 +234,9 @@ class ClaudeCode(FolderSource):
     is_file_alone = True
     index_type = MemoryMd
 
+    _enters_to_restore = False
+    """Whether a copy that is opened to restore has files in subfolders."""
+
     def __init__(self, where: str | PathLike[str]) -> None:
         super().__init__(where)
         self._is_named_by_scheme = fspath(where).startswith(f"{self.scheme}:")
@@ -275,7 +283,7 @@ class ClaudeCode(FolderSource):
         for name, note in view.notes.items():
             if name in view.hubs and not self.puts_back:
                 continue
-            links = [names.file_of(link) for link in note.links]
+            links = [names.beside(name).file_of(link) for link in note.links]
             cost = costs.get(name, {})
             place = {
                 "position": view.position(name),
@@ -306,8 +314,8 @@ class ClaudeCode(FolderSource):
         """Return a memory as a row."""
         text = "" if file is None else file.data.decode(errors="replace")
         head = read_front_matter(text)
-        stem = found.key.removesuffix(_SUFFIX)
-        kind, doubt = type_of(stem, text, head, self._kinds)
+        stem = _stem_of(found.key)
+        kind, doubt = _type_of(found.key, text, head, self._kinds)
         hubs = found.place.get("hubs")
         if hubs and found.said and not doubt:
             doubt = f"{hubs[0]} names it too: a link there would lead to no file"
@@ -343,6 +351,42 @@ class ClaudeCode(FolderSource):
     def file_of(self, key: str) -> str:
         """Return the file name of a memory; empty if no memory can have that key."""
         return key if is_memory(key) else ""
+
+    def is_part(self, path: str, around: Folder) -> bool:
+        """Return whether the files of a subfolder belong to the folder, see :meth:`Index.is_part`.
+
+        Only a memory location of Claude Code has memories in subfolders. A subfolder with an index
+        is a store of its own; that limits what is read, but not what is restored.
+        """
+        if self.puts_back:
+            return self._enters_to_restore and may_hold_memories(path)
+        if not self.is_placed or not may_hold_memories(path):
+            return False
+        return not has_index(around, path.rpartition("/")[2])
+
+    @property
+    def rules(self) -> type[Index]:
+        """The rules by which files of the past belong to the folder."""
+        return _PlacedRules if self.is_placed else type(self)
+
+    def putting_back(self, folder: Path | None = None, archive: Path | None = None) -> Self:
+        """Return a copy of the source that is opened to restore from its archive."""
+        twin = super().putting_back(folder, archive)
+        twin._enters_to_restore = twin.is_placed or twin._has_archived_below()
+        return twin
+
+    def _has_archived_below(self) -> bool:
+        """Return whether the archive has a memory of a subfolder."""
+
+        def look(archive: OpenArchive) -> bool:
+            names = [str(copy.key) for entry in archive.entries() for copy in archive.copies(entry)]
+            names += [copy.memory_id for copy in copies_in(archive)]
+            return any("/" in name for name in names)
+
+        try:
+            return self.archive.exists and self.archive.read(look)
+        except ArchiveError:
+            return False
 
     def find_project(self) -> Project | None:
         """Return the project of the folder, by its transcripts or by its name."""
@@ -494,6 +538,7 @@ class ClaudeCode(FolderSource):
             born=self.born(moment),
             kept=tuple(filter(is_kept_by_name, others)),
             untyped={name: note for name, note in others.items() if not is_kept_by_name(name)},
+            is_placed=self.is_placed,
         )
         if is_now:
             self._aliases = view.names.aliases
@@ -509,15 +554,15 @@ class ClaudeCode(FolderSource):
         """Return the files that are memories.
 
         In a memory location of Claude Code, every file except documents such as README.md is a
-        memory. Elsewhere, only files with a type of Claude Code are. If no file has such a type,
-        none in the archive had one, and the source was named with the scheme, every file except
-        documents is a memory.
+        memory; in its subfolders, only files with a name and a type of Claude Code are. Elsewhere,
+        only files with such a type are. If no file has one, none in the archive had one, and the
+        source was named with the scheme, every file except documents is a memory.
         """
         if self.puts_back:
             return files
         own = {name: note for name, note in files.items() if not is_kept_by_name(name)}
         if self.is_placed:
-            return own
+            return {name: note for name, note in own.items() if "/" not in name or note.is_signed}
         typed = {name: note for name, note in own.items() if note.is_typed}
         if typed or not self._is_named_by_scheme or self._has_archived_type():
             return typed
@@ -548,7 +593,7 @@ class ClaudeCode(FolderSource):
         name = str(key)
         if is_kept_by_name(name):
             return True
-        if self.is_placed or self._is_named_by_scheme:
+        if "/" not in name and (self.is_placed or self._is_named_by_scheme):
             return False
         return not has_claude_type(self.content_for_digest(record).decode(errors="replace"))
 
@@ -558,11 +603,16 @@ class ClaudeCode(FolderSource):
         if known is None or known[0] != moment.rely_on(name):
             text = moment.read(name).data.decode(errors="replace")
             head = read_front_matter(text)
+            links_listed = list_of_links(text)
+            paths_listed = links_listed
+            if links_listed is None and self.is_placed:
+                paths_listed = list_of_links(text, with_paths=True)
             note = Note(
                 head=head,
                 links=tuple(wikilinks_in(text)),
-                links_listed=list_of_links(text),
-                type=type_of(name.removesuffix(_SUFFIX), text, head, self._kinds),
+                links_listed=links_listed,
+                paths_listed=paths_listed,
+                type=_type_of(name, text, head, self._kinds),
                 is_typed=has_claude_type(text),
                 heading=first_heading(text[head.text_at :]),
             )
@@ -574,6 +624,14 @@ _index = lru_cache(maxsize=8)(MemoryIndex)
 """Parse an index, cached: a folder is viewed repeatedly and at many past moments."""
 _names = lru_cache(maxsize=1)(FileNames)
 """Names for links in files of a past moment, cached."""
+
+
+class _PlacedRules(Index):
+    """Rules by which files of the past belong to a memory location of Claude Code."""
+
+    index_name = INDEX
+    enters = staticmethod(may_hold_memories)
+    titles = staticmethod(ClaudeCode.titles)
 
 
 class LineRetirement(Supersession):
@@ -613,6 +671,23 @@ class FileIntake(Intake):
     def names_in_use(self) -> Collection[str]:
         """Return the names of all files of the folder, links and documents included."""
         return self.source.seen(lambda moment: {*moment.names, *moment.listing.others})
+
+    @cached_property
+    def _names_at_first(self) -> frozenset[str]:
+        """The names of all files when they were first asked for."""
+        return frozenset(self.names_in_use())
+
+    def reason_to_refuse(self, key: Key) -> str:
+        """Return why the folder has no place for a memory of a subfolder; empty if it has one."""
+        above = [str(parent) for parent in PurePosixPath(str(key)).parents[:-1]]
+        if not above:
+            return ""
+        if not self.source.is_placed:
+            return "stays: the other folder has no memories in sub-folders"
+        in_the_way = sorted({*above} & self._names_at_first)
+        if in_the_way:
+            return f"stays: {in_the_way[0]} in the other folder holds no memories of it"
+        return ""
 
     def record_for(self, record: bytes) -> bytes:
         """Return the record of a memory with one index entry, which goes to the end of an index.
@@ -745,21 +820,29 @@ def state_in(found: Found) -> str | None:
 
 
 def _has_memory_file(folder: Path) -> bool:
-    """Return whether a folder has a file that can be a memory."""
-    try:
-        return any(is_memory(name) for name in os.listdir(folder))  # noqa: PTH208 - names alone
-    except OSError:
-        return False
+    """Return whether a folder or a subfolder of it has a file that can be a memory."""
+    for path, names, files in os.walk(folder):
+        above = "" if path == str(folder) else f"{os.path.relpath(path, folder)}/"
+        if any(is_memory(f"{above}{name}") for name in files):
+            return True
+        names[:] = sorted(name for name in names if may_hold_memories(f"{above}{name}"))
+    return False
 
 
-def is_memory(name: str) -> bool:
-    """Return whether a file with that name can be a memory.
+def _stem_of(name: str) -> str:
+    """Return the name of a file without its folder and its suffix."""
+    return name.rpartition("/")[2].removesuffix(_SUFFIX)
 
-    >>> [is_memory(name) for name in ("a.md", "MEMORY.md", "notes.txt", ".draft.md", "b/a.md")]
-    [True, False, False, False, False]
-    """
-    is_here = not name.startswith(".") and "/" not in name
-    return is_here and name.endswith(_SUFFIX) and name not in (INDEX, RETIRED)
+
+def _type_of(name: str, text: str, head: FrontMatter, kinds: Mapping[str, str]) -> MemoryType:
+    """Return the type of a memory file; it is in doubt in a subfolder named like another type."""
+    memory_type = type_of(_stem_of(name), text, head, kinds)
+    guarding = {known for known, kind in kinds.items() if kind != _EPISODIC}
+    folders = guarding.intersection(part.lower() for part in name.split("/")[:-1])
+    if folders and not memory_type.doubt and memory_type.name not in guarding:
+        doubt = f"it lies in a folder {min(folders)}, and its type is {memory_type.name!r:.40}"
+        return memory_type._replace(doubt=doubt)
+    return memory_type
 
 
 def _retired_bytes(moment: FolderMoment) -> bytes:

@@ -32,7 +32,7 @@ from memlab.sources.reads import LineReader, moment
 from memlab.sources.reads import text as readable
 from memlab.sources.transcripts import calls_in, transcript_files
 from memlab.systems.claude_code import index as indexes
-from memlab.systems.claude_code.hubs import hubs_among
+from memlab.systems.claude_code.hubs import LEAST_LINKS, hubs_among
 from memlab.systems.claude_code.index import (
     INDEX,
     RETIRED,
@@ -62,7 +62,7 @@ WRITERS: Final = ("Write", "Edit", "MultiEdit")
 _CALL: Final = re.compile(rf'"name"\s*:\s*"(?:{"|".join(WRITERS)})"'.encode())
 
 Call = tuple[tuple[str, ...], str, datetime]
-"""The last three folders of a path, the file name, and the time of the call."""
+"""Three folders of a path, the first of them for projects, the path below, and the time."""
 
 
 class Dated(NamedTuple):
@@ -80,11 +80,21 @@ class Note(NamedTuple):
     links: tuple[str, ...]
     links_listed: MemoryIndex | None
     """The file parsed as an index if it is mostly a list of links, else None."""
+    paths_listed: MemoryIndex | None
+    """The same, where links to files of subfolders count too."""
     type: MemoryType
     is_typed: bool = True
     """Whether its front matter has one of the types of Claude Code."""
     heading: str = ""
     """Its first heading; empty for none."""
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether its front matter has a name and a type, as Claude Code writes both.
+
+        Documents of a project may have a type such as ``reference``, too, but no name.
+        """
+        return self.is_typed and bool(self.head.fields.get("name", "").strip())
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,8 @@ class FolderView:
     """Markdown files whose names exclude them from the memories, such as README.md."""
     untyped: Mapping[str, Note] = field(default_factory=dict)
     """Markdown files that are no memories because their front matter has no type."""
+    is_placed: bool = False
+    """Whether the folder is a memory location of Claude Code, so that subfolders are read."""
 
     @cached_property
     def names(self) -> FileNames:
@@ -127,11 +139,9 @@ class FolderView:
         if self.moment.known is not None:
             return {}
         files = {**self.notes, **self.untyped}
-        lists = {name: note.links_listed for name, note in files.items()}
+        names = replace(self.names, names=files.keys()) if self.untyped else self.names
+        lists = {name: _links_listed(name, note, names) for name, note in files.items()}
         known = {name: index for name, index in lists.items() if index is not None}
-        if not self.untyped:
-            return hubs_among(known, self.named, self.names)
-        names = replace(self.names, names=files.keys())
         return hubs_among(known, self.index.named(names), names)
 
     @cached_property
@@ -139,7 +149,7 @@ class FolderView:
         """The hubs that name each file."""
         hubs_of: dict[str, list[str]] = {}
         for hub, index in self.hubs.items():
-            for name in index.named(self.names):
+            for name in index.named(self.names.beside(hub)):
                 if name != hub:
                     hubs_of.setdefault(name, []).append(hub)
         return hubs_of
@@ -161,16 +171,33 @@ class FolderView:
 
     @cached_property
     def below(self) -> list[str]:
-        """The Markdown files in subfolders, which are not read as memories."""
+        """The Markdown files in subfolders whose files are not read as memories.
+
+        The files of stores below a memory location of Claude Code are not listed.
+        """
         folder = self.moment.folder
         may_have_subfolders = any("." not in name for name in self.moment.listing.others)
         if self.moment.known is not None or not may_have_subfolders:
             return []
+        stores = tuple(f"{name}/" for name in self.stores)
         tree = Folder(folder.path, folder.handle, _may_hold_files)
         with suppress(StoreError):
-            files = tree.listing().files
-            return [name for name in files if "/" in name and name.endswith(".md")]
+            files = tree.listing().files.keys() - self.moment.listing.files.keys()
+            return sorted(name for name in files if _is_below(name) and not name.startswith(stores))
         return []
+
+    @cached_property
+    def stores(self) -> list[str]:
+        """The subfolders of a memory location of Claude Code that are stores of their own."""
+        if self.moment.known is not None or not self.is_placed:
+            return []
+        folder = self.moment.folder
+        return [name for name in self.moment.listing.others if has_index(folder, name)]
+
+    @property
+    def without_type(self) -> list[str]:
+        """The Markdown files that are no memories and no hubs, because they have no type."""
+        return sorted(self.untyped.keys() - self.hubs.keys())
 
     @cached_property
     def retired_files(self) -> list[str]:
@@ -203,7 +230,8 @@ class FolderView:
     def all_names(self) -> FileNames:
         """The names by which links may refer to anything in the folder, memory or not."""
         files, others = self.moment.listing
-        return replace(self.names, names={*self.names.names, *files, *others})
+        folders = {str(parent) for file in files for parent in PurePosixPath(file).parents[:-1]}
+        return replace(self.names, names={*self.names.names, *files, *others, *folders})
 
     def _earliest(self, name: str) -> Dated:
         """Return the earliest known time of a file: front matter, transcripts, git, file time."""
@@ -283,12 +311,14 @@ class FolderView:
             "cut_files": sorted(cut_files),
             "unnamed": [name for name in self.unlisted if name not in self.hubs],
             "below": self.below,
+            "in_sub_folders": sum("/" in name for name in memories),
+            "stores": self.stores,
             "apart": self.apart,
             "doubtful": {name: doubt for name, doubt in doubts.items() if doubt},
             "retired": retired,
             "dangling": [(number, readable(target)) for number, target in dangling],
             "kept_by_name": list(self.kept),
-            "without_type": sorted(self.untyped.keys() - self.hubs.keys()),
+            "without_type": self.without_type,
             "dated": dict(Counter(date.how for date in self.dates.values())),
             "broken": {name: problem for name, problem in problems.items() if problem},
             "not_read": [name for name in others if not name.startswith(".memlab")],
@@ -299,9 +329,22 @@ class FolderView:
     @property
     def sections(self) -> list[Section]:
         """The sections of an index that is itself the memory; none of a list of files."""
-        if not self.index.is_prose:
+        if not self.index.is_prose or self._lists_subfolders():
             return []
         return indexes.sections_of(self.index)
+
+    def _lists_subfolders(self) -> bool:
+        """Return whether most of the index names memories in subfolders."""
+        chars = 0
+        chars_of_memories = 0
+        for block, files in self.index.blocks_with_files(self.names):
+            if block.state is State.UNSEEN or indexes.is_heading(block.text):
+                continue
+            length = len(block.text.strip())
+            chars += length
+            if files:
+                chars_of_memories += length
+        return chars <= 2 * chars_of_memories
 
     def diagnostics(self, retired: Collection[str] = ()) -> list[Trouble]:
         """Return the problems that a person can fix: front matter, dangling links, cut lines.
@@ -373,17 +416,30 @@ class FolderView:
                 f"{command('index', self.folder)} moves up the lines that were read most; "
                 f"{command('show', self.folder)} lists those to remove by hand",
             )._replace(chars_cut=cut_chars or len(index.text) - len(index.loaded)),
-            _trouble(
+            self._sub_folders_trouble(),
+            *self._hub_troubles(),
+            *self._retired_troubles(retired),
+        ]
+
+    def _sub_folders_trouble(self) -> Trouble:
+        """Return the diagnostic for Markdown files in subfolders that are no memories."""
+        if not self.is_placed:
+            return _trouble(
                 "sub_folders",
                 self.below,
                 "Markdown files are in sub-folders; they are neither read nor counted",
                 "no Markdown file is in a sub-folder",
                 "move them up beside the index, and change their links, to have them counted, "
                 "sized and kept copies of",
-            ),
-            *self._hub_troubles(),
-            *self._retired_troubles(retired),
-        ]
+            )
+        return _trouble(
+            "sub_folders",
+            [name for name in self.without_type if "/" in name],
+            "Markdown files in sub-folders lack a name or a type, and are neither read nor counted",
+            "no Markdown file in a sub-folder lacks a name or a type",
+            "write name: NAME and type: project, or another type, into the front matter of those "
+            "that are memories",
+        )
 
     def _hub_troubles(self) -> list[Trouble]:
         """Return how many memories the hubs lead to, if there are hubs. It is no problem."""
@@ -431,7 +487,7 @@ class FolderView:
             ("dated", dated or "none"),
         ]
         for name, key, forms in _COUNTED_FILES:
-            count = len(said[key])
+            count = said[key] if isinstance(said[key], int) else len(said[key])
             if count:
                 facts.append((name, f"{count:,} {forms.one if count == 1 else forms.several}"))
         if self.kept:
@@ -439,6 +495,8 @@ class FolderView:
         untyped = said["without_type"]
         if untyped:
             words = "without a type of Claude Code's, which are no memories in such a folder"
+            if self.is_placed:
+                words = "in sub-folders without a name and a type, which are no memories there"
             facts.append(("others", f"{len(untyped):,} {words}: {_first_of(untyped)}"))
         if said["pending"]:
             facts.append(("pending", "a change was cut short; the next one takes it back first"))
@@ -495,10 +553,34 @@ class FolderView:
         return MemoryIndex(indexes.encoded("".join(lines)), self.index.rule)
 
 
-def _may_hold_files(path: str) -> bool:
+def _links_listed(name: str, note: Note, names: FileNames) -> MemoryIndex | None:
+    """Return a file as an index if it is a list of links to files of the folder, else None.
+
+    Links to files of subfolders count if these files exist.
+    """
+    if note.links_listed is not None or note.paths_listed is None:
+        return note.links_listed
+    listed = note.paths_listed.named(names.beside(name)).keys()
+    is_list = len(listed) >= LEAST_LINKS and any("/" in file for file in listed)
+    return note.paths_listed if is_list else None
+
+
+def _may_hold_files(path: str, around: Folder) -> bool:  # noqa: ARG001 - its name decides
     """Return whether the Markdown files of a subfolder may be memories."""
     name = path.rpartition("/")[2]
     return not name.startswith(".") and name not in NOT_ENTERED
+
+
+def _is_below(name: str) -> bool:
+    """Return whether a path is that of a Markdown file in a subfolder."""
+    return "/" in name and name.endswith(".md")
+
+
+def has_index(around: Folder, name: str) -> bool:
+    """Return whether a subfolder has an index, so that it is a store of its own."""
+    with suppress(OSError):  # it is no folder, or cannot be read
+        return around.status_of(f"{name}/{INDEX}") is not None
+    return False
 
 
 def with_retired(names: FileNames) -> FileNames:
@@ -582,6 +664,19 @@ _COUNTED_FILES: Final = (
         _Words(
             "Markdown file in a folder below is not read as a memory",
             "Markdown files in folders below are not read as memories",
+        ),
+    ),
+    (
+        "sub-folders",
+        "in_sub_folders",
+        _Words("memory is in a sub-folder", "memories are in sub-folders"),
+    ),
+    (
+        "stores",
+        "stores",
+        _Words(
+            f"sub-folder has {INDEX}: a store of its own, which is not counted here",
+            f"sub-folders have {INDEX}: stores of their own, which are not counted here",
         ),
     ),
     (
@@ -691,10 +786,12 @@ def _calls(path: Path, size: int, written: int) -> list[Call]:  # noqa: ARG001 -
     for line in LineReader([path]).objects(path, may_match):
         at = moment(line.get("timestamp"))
         for _, tool, given in calls_in(line):
-            file = PurePosixPath(str(given.get("file_path")).replace("\\", "/"))
-            *_, projects, project, folder, name = ("", "", "", "", *file.parts)
-            if at is not None and tool in WRITERS and projects == PROJECTS:
-                calls.append(((projects, project, folder), name, at))
+            if at is None or tool not in WRITERS:
+                continue
+            parts = PurePosixPath(str(given.get("file_path")).replace("\\", "/")).parts
+            for place, part in enumerate(parts[:-3]):
+                if part == PROJECTS:
+                    calls.append((parts[place : place + 3], "/".join(parts[place + 3 :]), at))
     return calls
 
 

@@ -1,0 +1,581 @@
+"""Claude Code's memories in sub-folders: which files they are, named, sized, taken out and back."""
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import memlab
+from memlab import columns as c
+from memlab.compaction import keep_copies, recover
+from memlab.errors import MemlabError
+from memlab.evidence import harvest, read_access_log
+from memlab.sources.kinship import kinships_of
+from memlab.sources.opening import find_below, open_source
+from memlab.sources.readers import Key
+from memlab.systems.claude_code.index import MemoryIndex
+from memlab.systems.claude_code.markdown import FileNames
+from memlab.systems.claude_code.source import ClaudeCode
+from memlab.testing.conformance import MODES, DeletingSuite
+from memlab.upkeep.health import doctor
+from tests.sources.test_claude_code import ClaudeCodeLab
+from tests.support.claude_store import (
+    at,
+    call,
+    index_lines,
+    memory,
+    project_folder,
+    with_subfolders,
+    write_index,
+    write_memory,
+    write_transcript,
+)
+from tests.support.repositories import Repository
+from tests.support.shell import said
+from tests.support.transcripts import Session, World
+
+
+class ClaudeCodeBelowLab(ClaudeCodeLab):
+    """The same with two of three memories in sub-folders, beside a store below and a document."""
+
+    def fill(self, count: int) -> None:
+        bodies = ("text", "né 北京 🦀 [[topic_1]] [[topic_3]]\r\n", "", "<b>" + "long " * 3000)
+        for number in range(count):
+            kind, style = ("project", "modified") if number else ("feedback", "type")
+            text = memory(
+                f"topic {number}",
+                kind,
+                style=style,
+                session=f"s{number % 3}",
+                modified=at(number),
+                body=bodies[number % 4],
+            )
+            path = write_memory(self.path, self.name_of(number), text, at(number))
+            path.chmod(MODES[number % 5])
+            lines = call("Write", path, at(number), "s", number)
+            write_transcript(self.path.parent, f"s{number % 3}", lines)
+        entries = [f"- [T{n}](<{self.name_of(n)}>) — hook {n}" for n in range(count)]
+        write_index(self.path, ["# Memory", "", *entries], end="")
+
+    @staticmethod
+    def name_of(number: int) -> str:
+        return f"{('', 'deploy/', 'on call/eu/')[number % 3]}topic_{number}.md"
+
+    def edit_index(self) -> bytes:
+        path = self.path / "MEMORY.md"
+        hand = (
+            b"\n- [T11](<on call/eu/topic_11.md>) by hand, replaces [T1](deploy/topic_1.md) and "
+            b"[[topic_2]]\n"
+        )
+        path.write_bytes(path.read_bytes().replace(b"# Memory\n", b"# By hand\n") + hand)
+        return hand
+
+    def others(self) -> dict[str, str]:
+        text = memory("other")
+        below = dict.fromkeys(("other/MEMORY.md", "other/a.md", "archive/a.md", ".x/a.md"), text)
+        return {**super().others(), **below, "deploy/README.md": text, "deploy/notes.md": "x\n"}
+
+    def add_pair(self, number: int) -> None:
+        names = [f"pairs/pair_{number}{side}.md" for side in "ab"]
+        for name in names:
+            text = f"---\nname: pair {number}\ntype: project\n---\n"
+            write_memory(self.path, name, text, at(10_000 + number))
+        write_index(self.path, [*index_lines(self.path), *(f"- [P]({name})" for name in names)])
+
+    def files(self) -> set[Path]:
+        return {self.path / str(name) for name in self.memories(self.path)}
+
+    @staticmethod
+    def memories(folder: Path) -> list[str]:
+        """The files that are memories, by the rule in words."""
+        left_out = {"README.md", "notes.md", "MEMORY.md", "RETIRED.md"}
+        names = []
+        for path in folder.rglob("*.md"):
+            name = path.relative_to(folder).as_posix()
+            is_other = name.startswith(("other/", "archive/", ".", "sub/"))
+            if path.name not in left_out and not path.name.startswith(".") and not is_other:
+                names.append(name)
+        return names
+
+    def exactly(self) -> dict[Key, Any]:
+        lines = [line for line in index_lines(self.path) if "by hand" not in line]
+        files = super(ClaudeCodeLab, self).exactly()
+        return {k: (*file, [line for line in lines if str(k) in line]) for k, file in files.items()}
+
+
+class TestClaudeCodeBelow(DeletingSuite):
+    lab_type = ClaudeCodeBelowLab
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return with_subfolders(project_folder(home))
+
+
+State = dict[str, tuple[bytes, int, int]]
+
+
+def state(folder: Path) -> State:
+    """Content, permissions and time of every file, and permissions of every sub-folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        status = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        found[name] = content, status.st_mode, status.st_mtime_ns if path.is_file() else 0
+    return found
+
+
+def ids(folder: Path | str) -> set[str]:
+    return {*memlab.load(folder)[c.MEMORY_ID]}
+
+
+# Which files are memories
+
+TYPED = memory("x", style="metadata")
+FILES = {
+    "deploy/a.md": (TYPED, True),
+    "deploy/eu/west/a.md": (TYPED, True),
+    "deploy/feedback_tests.md": (memory("x", "feedback", style="type"), True),
+    "deploy/no type.md": ("# Notes\n", False),
+    "deploy/skill.md": ("---\nname: x\ndescription: does it\n---\n", False),
+    "deploy/api.md": ("---\ntitle: API\ntype: reference\n---\n", False),
+    "deploy/own type.md": ("---\ntype: runbook\n---\n", False),
+    "deploy/README.md": (TYPED, False),
+    "deploy/CLAUDE.md": (TYPED, False),
+    "deploy/RETIRED.md": (TYPED, False),
+    "deploy/.draft.md": (TYPED, False),
+    "deploy/a.txt": (TYPED, False),
+    ".hidden/a.md": (TYPED, False),
+    "deploy/.git/a.md": (TYPED, False),
+    "node_modules/x/a.md": (TYPED, False),
+    "archive/a.md": (TYPED, False),
+    "deploy/_Archive/a.md": (TYPED, False),
+    "retired/a.md": (TYPED, False),
+    "x.md/a.md": (TYPED, False),
+    "a/b/c/d/e/f/g/h/a.md": (TYPED, True),
+    "a/b/c/d/e/f/g/h/i/a.md": (TYPED, False),
+}
+"""Files below a memory location, and whether they are memories."""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_typed_file_of_a_sub_folder_is_a_memory(home: Path, name: str) -> None:
+    folder = project_folder(home)
+    text, is_one = FILES[name]
+    write_memory(folder, name, text, at(0))
+    write_memory(folder, "top.md", "No type.\n", at(1))
+    write_index(folder, [f"- [A](<{name}>)", "- [Top](top.md)"])
+    assert ids(folder) == ({name, "top.md"} if is_one else {"top.md"})
+
+
+def test_folder_that_is_not_placed_has_no_sub_folders(tmp_path: Path) -> None:
+    folder = with_subfolders(tmp_path / "notes")
+    assert ids(folder) == {f"topic_{number}.md" for number in range(6)}
+    (check,) = [check for check in doctor(folder).checks if check.name == "sub_folders"]
+    assert "they are neither read nor counted" in check.summary
+
+
+def test_linked_sub_folder_is_not_entered(home: Path, folder: Path) -> None:
+    elsewhere = home / "elsewhere"
+    write_memory(elsewhere, "a.md", TYPED)
+    (folder / "link").symlink_to(elsewhere)
+    assert not any(name.startswith("link/") for name in ids(folder))
+
+
+def test_sub_folder_with_an_index_is_a_store_of_its_own(folder: Path) -> None:
+    assert not any(name.startswith("other/") for name in ids(folder))
+    assert ids(folder / "other") == {"n0.md", "n1.md"}
+    assert [store.path for store in find_below([folder]).stores] == [folder, folder / "other"]
+    assert "1 sub-folder has MEMORY.md" in said("show", folder)
+
+
+def test_type_in_doubt_by_its_folder_is_load_bearing(home: Path) -> None:
+    folder = project_folder(home)
+    write_memory(folder, "feedback/a.md", memory("a"), at(0))
+    write_memory(folder, "deploy/a.md", memory("a"), at(1))
+    write_index(folder, ["- [A](feedback/a.md)", "- [B](deploy/a.md)"])
+    frame = memlab.load(folder).set_index(c.MEMORY_ID)
+    assert frame[c.LOAD_BEARING].to_dict() == {"feedback/a.md": True, "deploy/a.md": False}
+
+
+# Links
+
+NAMES = FileNames(
+    Path("/m/memory"),
+    {"a.md", "deploy/a.md", "deploy/b.md", "deploy/c d.md", "x/deep/e.md", "x/é.md"},
+    {"an alias": "deploy/b.md"},
+)
+LINKS = {
+    ("", "a.md"): "a.md",
+    ("", "a"): "a.md",
+    ("", "deploy/a.md"): "deploy/a.md",
+    ("", "./deploy/b.md#part"): "deploy/b.md",
+    ("", "deploy/c%20d.md"): "deploy/c d.md",
+    ("", "<deploy/c d.md>"): "deploy/c d.md",
+    ("", "DEPLOY/B.md"): "deploy/b.md",
+    ("", "x/e\u0301.md"): "x/é.md",
+    ("", "an alias"): "deploy/b.md",
+    ("", "memory/deploy/b.md"): "deploy/b.md",
+    ("", "/m/memory/deploy/b.md"): "deploy/b.md",
+    ("", "e"): "x/deep/e.md",  # the only one of that name
+    ("", "e.md"): None,
+    ("", "b.md"): None,
+    ("", "/deploy/b.md"): None,
+    ("", "../deploy/b.md"): None,
+    ("", "docs/b.md"): None,
+    ("", "https://host/deploy/b.md"): None,
+    ("deploy", "a.md"): "deploy/a.md",
+    ("deploy", "b"): "deploy/b.md",
+    ("deploy", "../a.md"): "a.md",
+    ("deploy", "../x/deep/e.md"): "x/deep/e.md",
+    ("deploy", "x/deep/e.md"): "x/deep/e.md",  # from the folder itself, as agents write it
+    ("deploy", "../../a.md"): None,
+    ("x/deep", "e.md"): "x/deep/e.md",
+}
+"""File of each link target, by the sub-folder in which the link stands."""
+
+
+@pytest.mark.parametrize(("base", "target"), LINKS)
+def test_link_leads_to_a_file_from_its_folder(base: str, target: str) -> None:
+    assert NAMES.beside(f"{base}/x.md" if base else "x.md").file_of(target) == LINKS[base, target]
+
+
+@given(st.lists(st.sampled_from(["a.md", "deploy/a.md", "docs/x.md", "../y.md", "z"]), max_size=6))
+def test_sub_folders_change_neither_prose_nor_dead_links(targets: list[str]) -> None:
+    lines = [f"- [T]({target}) ".ljust(30, ".") for target in targets]
+    index = MemoryIndex("\n".join(lines).encode())
+    local = [target for target in targets if "/" not in target]
+    assert [target for _, target in index.dangling(FileNames(Path("/m"), set()))] == local
+    assert index.is_prose == (len(targets) > 2 * len(local))
+
+
+def test_links_of_a_hub_lead_from_its_folder(folder: Path) -> None:
+    frame = memlab.load(folder).set_index(c.MEMORY_ID)
+    assert "deploy/INDEX.md" not in frame.index
+    reached = frame.index[frame["index_state"] == "reached"]
+    assert {*reached} == {"deploy/deploy_0.md", "deploy/deploy_1.md"}
+
+
+def test_list_of_links_into_sub_folders_is_a_hub(folder: Path) -> None:
+    text = "# All\n- [0](deploy/deploy_0.md)\n- [3](billing/eu/billing_0.md)\n"
+    write_memory(folder, "all.md", text, at(50))
+    write_index(folder, [*index_lines(folder), "- [All](all.md)"])
+    assert "all.md" not in ids(folder)
+    write_memory(folder, "docs.md", "# Docs\n- [0](docs/0.md)\n- [1](docs/1.md)\n", at(51))
+    assert "docs.md" in ids(folder)
+
+
+def test_hub_leads_to_hubs_in_sub_folders(home: Path) -> None:
+    folder = project_folder(home)
+    for area in ("deploy", "billing"):
+        for number in range(2):
+            text = memory(f"{area} {number}", style="type")
+            write_memory(folder, f"{area}/{number}.md", text, at(number))
+        write_memory(folder, f"{area}/INDEX.md", "- [0](0.md)\n- [1](1.md)\n", at(3))
+    areas = "# Areas\n- [Deploying](deploy/INDEX.md)\n- [Billing](billing/INDEX.md)\n"
+    write_memory(folder, "areas.md", areas, at(4))
+    write_index(folder, ["- [Areas](areas.md)"])
+    frame = memlab.load(folder).set_index(c.MEMORY_ID)
+    names = [f"{area}/{number}.md" for area in ("billing", "deploy") for number in range(2)]
+    assert sorted(frame.index) == names
+    assert {*frame["index_state"]} == {"reached"}
+
+
+def test_wiki_link_is_a_reference_to_a_memory_in_a_sub_folder(folder: Path) -> None:
+    frame = memlab.load(folder).set_index(c.MEMORY_ID)
+    assert [*frame["evidence_refs"]["topic_1.md"]] == ["deploy/deploy_1.md"]
+    assert [*frame["evidence_refs"]["deploy/deploy_0.md"]] == ["topic_0.md"]
+
+
+def test_index_of_sub_folders_alone_is_not_prose(home: Path) -> None:
+    folder = project_folder(home)
+    for number in range(3):
+        write_memory(folder, f"deploy/{number}.md", memory(str(number)), at(number))
+    write_index(folder, [f"- [{number}](deploy/{number}.md) — hook" for number in range(3)])
+    assert "sections" not in said("show", folder)
+
+
+# Taken out and back
+
+
+@pytest.mark.parametrize("retire", [False, True])
+@pytest.mark.parametrize("keep", [0, 3])
+def test_undo_restores_every_byte_and_permission(folder: Path, keep: int, retire: bool) -> None:
+    (folder / "deploy").chmod(0o750)
+    (folder / "deploy/deploy_2.md").chmod(0o640)
+    before = state(folder)
+    made = memlab.plan(folder, memlab.KeepRecent(keep), retire=retire)
+    changed = made.retires if retire else made.memories
+    assert any("/" in planned.memory_id for planned in changed)
+    receipt = memlab.apply(made, all_prunable=True)
+    assert state(folder).keys() >= {name for name in before if not name.endswith(".md")}
+    memlab.restore(receipt)
+    assert state(folder) == before
+
+
+def test_only_what_the_index_names_can_go(folder: Path) -> None:
+    before = state(folder)
+    memlab.apply(memlab.plan(folder, memlab.KeepRecent(0)), all_prunable=True)
+    gone = before.keys() - state(folder).keys()
+    assert gone == {
+        *(f"topic_{number}.md" for number in (0, 1, 2, 4, 5)),
+        *(f"deploy/deploy_{number}.md" for number in (2, 3)),
+        *(f"billing/eu/billing_{number}.md" for number in (0, 1, 2)),
+    }
+    named = MemoryIndex((folder / "MEMORY.md").read_bytes()).named(
+        FileNames(folder, {name for name in before if name.endswith(".md")})
+    )
+    assert named.keys() == {"topic_3.md", "deploy/INDEX.md"}
+
+
+def test_memory_returns_although_its_sub_folder_is_gone(folder: Path) -> None:
+    before = state(folder)
+    receipt = memlab.apply(memlab.plan(folder, ids=["billing/eu/billing_0.md"]))
+    shutil.rmtree(folder / "billing")
+    memlab.restore(receipt)
+    name = "billing/eu/billing_0.md"
+    assert state(folder)[name] == before[name]
+
+
+def test_memory_returns_into_a_sub_folder_that_became_a_store(folder: Path) -> None:
+    before = state(folder)
+    receipt = memlab.apply(memlab.plan(folder, ids=["deploy/deploy_2.md"]))
+    (folder / "deploy/MEMORY.md").write_text("- [0](deploy_0.md)\n")
+    memlab.restore(receipt)
+    assert state(folder)["deploy/deploy_2.md"] == before["deploy/deploy_2.md"]
+
+
+def test_memory_returns_into_a_folder_that_is_not_placed_any_more(
+    folder: Path, tmp_path: Path
+) -> None:
+    before = state(folder)
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(0)), all_prunable=True)
+    moved = tmp_path / "elsewhere" / "memory"
+    shutil.copytree(folder.parent, moved.parent)
+    memlab.restore(receipt.digest, store=moved)
+    assert {name: content for name, (content, _, _) in state(moved).items()} == {
+        name: content for name, (content, _, _) in before.items()
+    }
+
+
+def test_file_in_the_way_is_refused_and_nothing_is_changed(folder: Path) -> None:
+    receipt = memlab.apply(memlab.plan(folder, ids=["billing/eu/billing_0.md"]))
+    shutil.rmtree(folder / "billing")
+    (folder / "billing").write_text("a file\n")
+    before = state(folder)
+    with pytest.raises(MemlabError):
+        memlab.restore(receipt)
+    assert state(folder) == before
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["", "a/", "a/b/", "c d/"]), st.booleans()),
+        min_size=2,
+        max_size=9,
+    ),
+    st.integers(0, 5),
+    st.booleans(),
+)
+def test_any_folder_returns_byte_for_byte(
+    tmp_path_factory: pytest.TempPathFactory,
+    places: list[tuple[str, bool]],
+    keep: int,
+    retire: bool,
+) -> None:
+    folder = project_folder(tmp_path_factory.mktemp("home"))
+    lines = ["# Memory"]
+    for number, (place, is_named) in enumerate(places):
+        name = f"{place}m{number}.md"
+        text = memory(name, style="type", body=f"See [[m{number // 2}]]")
+        write_memory(folder, name, text, at(number))
+        lines.append(f"- [M](<{name}>), see [[m{number // 2}]]" if is_named else "Words.")
+    write_index(folder, lines, end="")
+    before = state(folder)
+    made = memlab.plan(folder, memlab.KeepRecent(keep), retire=retire)
+    if made.memories or made.retires:
+        memlab.restore(memlab.apply(made, all_prunable=True))
+    assert state(folder) == before
+
+
+def test_line_is_added_for_an_unlisted_file(folder: Path) -> None:
+    before = state(folder)
+    write_memory(folder, "deploy/new one.md", memory("new one", style="type"), at(60))
+    receipt = memlab.apply(memlab.plan_index(folder))
+    added = index_lines(folder)[-1]
+    assert added == "- [new one](<deploy/new one.md>) — about new one"
+    memlab.restore(receipt)
+    assert state(folder)["MEMORY.md"] == before["MEMORY.md"]
+
+
+def test_dead_link_to_a_file_that_was_moved_down_stays(folder: Path) -> None:
+    (folder / "topic_0.md").rename(folder / "deploy/topic_0.md")
+    mend = memlab.plan_index(folder)
+    (line,) = [line for line in mend.lines if line.file == "topic_0.md"]
+    assert line.reason == "a file of that name is deploy/topic_0.md: link that, or move it up"
+
+
+# Folders that are merged
+
+
+def test_merge_keeps_the_paths(home: Path, folder: Path) -> None:
+    other = project_folder(home, "-home-u-other")
+    write_memory(other, "x.md", memory("x", style="type"), at(0))
+    write_index(other, ["- [X](x.md)"])
+    before = state(folder), state(other)
+    receipt = memlab.apply(memlab.plan(folder, into=other))
+    copied = "billing/eu/billing_1.md"
+    assert (other / copied).read_bytes() == before[0][copied][0]
+    assert "- [billing 1](billing/eu/billing_1.md) — hook" in index_lines(other)
+    memlab.restore(receipt)
+    assert state(folder) == before[0]
+    files = {name: there for name, there in state(other).items() if name.endswith(".md")}
+    assert files == before[1]
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_merge_leaves_what_the_other_folder_has_no_place_for(
+    home: Path, folder: Path, is_link: bool
+) -> None:
+    other = project_folder(home, "-home-u-other")
+    write_memory(other, "x.md", memory("x", style="type"), at(0))
+    write_index(other, ["- [X](x.md)"])
+    if is_link:
+        (other / "billing").symlink_to(home)
+    else:
+        write_index(other / "billing", ["- nothing"])
+    memlab.apply(memlab.plan(folder, into=other))
+    assert (folder / "billing/eu/billing_1.md").exists()
+    assert not (other / "billing/eu").exists()
+    assert (other / "deploy/deploy_2.md").exists()
+
+
+def test_equal_memories_in_sub_folders_are_kinship(home: Path, folder: Path) -> None:
+    other = project_folder(home, "-home-u-other")
+    for number in range(3):
+        name = f"billing/eu/billing_{number}.md"
+        (other / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / name, other / name)
+    write_index(other, [f"- [B](billing/eu/billing_{number}.md)" for number in range(3)])
+    (kinship,) = kinships_of(open_source(other))
+    assert kinship.equal == 3
+
+
+# The past in git, and copies
+
+
+def committed(folder: Path) -> Repository:
+    repository = Repository(folder)
+    repository.commit(0)
+    return repository
+
+
+def lost_names(folder: Path) -> set[str]:
+    return {*memlab.lost(folder)[c.MEMORY_ID]}
+
+
+def test_git_knows_what_was_deleted_in_a_sub_folder(folder: Path) -> None:
+    repository = committed(folder)
+    (folder / "deploy/deploy_2.md").unlink()
+    assert lost_names(folder) == {"deploy/deploy_2.md"}
+    repository.commit(1)
+    assert lost_names(folder) == {"deploy/deploy_2.md"}
+
+
+def test_move_into_a_sub_folder_is_a_rename(folder: Path) -> None:
+    repository = committed(folder)
+    (folder / "topic_0.md").rename(folder / "deploy/topic_0.md")
+    repository.commit(1)
+    assert lost_names(folder) == set()
+    former = ClaudeCode(folder).external_history.former_names()
+    assert [name[:2] for name in former] == [("topic_0.md", "deploy/topic_0.md")]
+
+
+@pytest.mark.parametrize("is_tracked", [True, False])
+def test_memories_of_a_store_below_are_not_lost(folder: Path, is_tracked: bool) -> None:
+    if not is_tracked:
+        (folder / ".gitignore").write_text("other/MEMORY.md\n")
+    repository = committed(folder)
+    assert lost_names(folder) == set()
+    (folder / "other/n0.md").unlink()
+    assert lost_names(folder) == set()
+    repository.commit(1)
+    assert lost_names(folder) == set()
+    shutil.rmtree(folder / "other")
+    repository.commit(2)
+    if is_tracked:
+        assert lost_names(folder) == set()
+
+
+def test_document_deleted_in_a_sub_folder_is_not_lost(folder: Path) -> None:
+    committed(folder)
+    (folder / "deploy/notes.md").unlink()
+    assert lost_names(folder) == set()
+
+
+def test_copy_of_a_memory_in_a_sub_folder_comes_back(folder: Path) -> None:
+    before = state(folder)
+    keep_copies(folder)
+    shutil.rmtree(folder / "billing")
+    assert lost_names(folder) == {f"billing/eu/billing_{number}.md" for number in range(3)}
+    recover(folder)
+    name = "billing/eu/billing_1.md"
+    assert state(folder)[name][0] == before[name][0]
+
+
+# Reads
+
+
+def test_reads_in_sub_folders_are_found(home: Path) -> None:
+    world = World(home / "w", 0)
+    with_subfolders(world.folder)
+    session = Session(world, "reading", "-work-app")
+    paths = (
+        "deploy/deploy_0.md",
+        "billing/eu/billing_1.md",
+        "other/n0.md",  # of another store
+        "archive/old.md",
+        "deploy/MEMORY.txt",
+    )
+    for name in paths:
+        session.call("Read", {"file_path": f"{world.folder}/{name}"})
+    session.call("Bash", {"command": f"cat {world.folder}/deploy/deploy_1.md"})
+    session.call("Bash", {"command": f"cd {world.folder}/deploy && head -3 deploy_2.md"})
+    session.call("Bash", {"command": f"python x.py {world.folder}/deploy/deploy_3.md"})
+    session.call("Grep", {"path": f"{world.folder}/deploy", "output_mode": "content"})
+    world._save(session)
+    harvested = harvest(world.folder, home / "reads.log")
+    assert sorted(read_access_log(harvested.log)[c.MEMORY_ID]) == [
+        "billing/eu/billing_1.md",
+        "deploy/deploy_0.md",
+        "deploy/deploy_1.md",
+        "deploy/deploy_2.md",
+    ]
+    counts = {words: count for words, count in harvested.left_out.items() if count}
+    assert counts == {
+        "files that are no memories": 2,
+        "shell commands that name a memory in a way that is not followed": 1,
+        "searches over several files, or that show names alone": 1,
+    }
+
+
+def test_written_by_a_call_in_a_sub_folder(home: Path) -> None:
+    folder = project_folder(home)
+    path = write_memory(folder, "deploy/a.md", memory("a", style="type"), at(9))
+    write_transcript(folder.parent, "s", call("Write", path, at(3), "s", 1))
+    write_index(folder, ["- [A](deploy/a.md)"])
+    created = memlab.load(folder)[c.CREATED_AT][0]
+    assert created - at(3) == timedelta(0)
