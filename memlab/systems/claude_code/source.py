@@ -686,7 +686,7 @@ class FileIntake(Intake):
             return "stays: the other folder has no memories in sub-folders"
         in_the_way = sorted({*above} & self._names_at_first)
         if in_the_way:
-            return f"stays: {in_the_way[0]} in the other folder holds no memories of it"
+            return f"stays: {in_the_way[0]} there is a store of its own, a link or a file"
         return ""
 
     def record_for(self, record: bytes) -> bytes:
