@@ -21,16 +21,26 @@ from memlab.cli.output import ARGUMENTS, as_given, progress
 from memlab.text import command, for_terminal, without_passwords
 
 COMMANDS: Final = {
-    name: module
-    for module, names in {
-        "compact": ("apply", "compact", "floor", "restore"),
-        "fleet": ("fleet",),
-        "mending": ("index",),
-        "pages": ("lab", "report"),
-        "questions": ("compare", "doctor", "find", "harvest", "rows", "show", "size"),
-        "upkeep": ("archive", "init", "lost", "maintain", "vacuum"),
-    }.items()
-    for name in names
+    "apply": "compact",
+    "compact": "compact",
+    "floor": "compact",
+    "restore": "compact",
+    "fleet": "fleet",
+    "index": "mending",
+    "lab": "pages",
+    "report": "pages",
+    "compare": "questions",
+    "doctor": "questions",
+    "find": "questions",
+    "harvest": "questions",
+    "rows": "questions",
+    "show": "questions",
+    "size": "questions",
+    "archive": "upkeep",
+    "init": "upkeep",
+    "lost": "upkeep",
+    "maintain": "upkeep",
+    "vacuum": "upkeep",
 }
 """The module of each command, which is imported when the command is named or listed."""
 
@@ -103,7 +113,7 @@ def _say(message: str) -> None:
     click.echo(f"memlab: {for_terminal(without_passwords(as_given(message)))}", err=True)
 
 
-_SAID_ONCE: Final = (
+_PRINTED_ONCE: Final = (
     errors.DamagedArchiveWarning,
     errors.DamagedLogWarning,
     errors.ArchivePermissionsWarning,
@@ -116,15 +126,17 @@ _SAID_ONCE: Final = (
 def _warned_once() -> Iterator[None]:
     """Print memlab's warnings as lines on stderr in the block; other warnings are unchanged."""
     with warnings.catch_warnings():
-        for category in _SAID_ONCE:
+        for category in _PRINTED_ONCE:
             warnings.simplefilter("once", category)
-        others = warnings.showwarning
+        show_default = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if category in _SAID_ONCE:
+        def show(
+            message: Warning | str, category: type[Warning], *place: Any, **options: Any
+        ) -> None:
+            if category in _PRINTED_ONCE:
                 _say(str(message))
             else:
-                others(message, category, *where, **more)
+                show_default(message, category, *place, **options)
 
         warnings.showwarning = show
         yield

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from memlab.compaction.restorer import Restored
     from memlab.sources.base import Source
 
-_AT_ONCE = options.flag_option("--apply", hidden=True, expose_value=False)
+_IGNORED_APPLY = options.flag_option("--apply", hidden=True, expose_value=False)
 """``--apply`` for a command that always applies: people add it as for other commands."""
-_MARKER_WITHIN: Final = 100
+_MARKER_BYTES: Final = 100
 """Number of bytes at the beginning of a plan's file that name its kind."""
 _END: Final = "\n}\n"
 """End of a plan's JSON."""
@@ -153,14 +153,14 @@ def compact(
     elif do_it:
         if not output.wants_json():
             notes += _effect_and_cost(source, plan, log)
-        # Whoever names the memories means them, even the last prunable one.
+        # With --id the memories are named, so the last prunable one may be among them.
         plans.apply_and_print(plan, notes, all_prunable=all_prunable or bool(ids), name=str(store))
     elif output.wants_json():
         output.print_text(_json_with(plan, _added_fields(source, plan, log, retires=retires)))
     else:
         costliest = []
         if list_rows and policy is not None and not plan.is_empty:
-            costliest = _costliest(source, policy, log)
+            costliest = _costliest_not_kept(source, policy, log)
         notes += _effect_and_cost(source, plan, log)
         details = _details(source, plan, log, number)
         after = plans.after_planning(
@@ -218,12 +218,12 @@ def _save_settings(
     from memlab.policies.named import as_setting
     from memlab.sources.opening import remember
 
-    kept: dict[str, Any] = {"policy": as_setting(policy)}
+    settings: dict[str, Any] = {"policy": as_setting(policy)}
     if retire is not None:
-        kept["retire"] = retire or None
+        settings["retire"] = retire or None
     if log:
-        kept["log"] = log
-    file = remember(source, kept)
+        settings["log"] = log
+    file = remember(source, settings)
     click.echo(f"{for_terminal(output.as_given(f'saved in {file}'))}\n", err=True)
 
 
@@ -291,7 +291,9 @@ def _retirement_note(*, has_log: bool) -> str:
     return note
 
 
-def _costliest(source: "Source", policy: "memlab.Policy", log: Path | None) -> list[TextPage | str]:
+def _costliest_not_kept(
+    source: "Source", policy: "memlab.Policy", log: Path | None
+) -> list[TextPage | str]:
     """Return a table of the costliest memories that a policy does not keep, and next steps."""
     from memlab.policies.named import options_of
     from memlab.views.memory_table import NOT_KEPT, table_of
@@ -391,8 +393,8 @@ def floor(
 
 def _pair(text: str) -> tuple[str, str]:
     """Return the older and the newer id of a ``--supersede`` option."""
-    older, between, newer = text.partition("=")
-    if not (older and between and newer):
+    older, equals, newer = text.partition("=")
+    if not (older and equals and newer):
         raise click.UsageError(f"--supersede {text!r} is not OLDER=NEWER, two ids of the store")
     return older, newer
 
@@ -404,7 +406,7 @@ def _pair(text: str) -> tuple[str, str]:
     "--store", type=options.STORE, help="The store, if it is not the one that PLAN names."
 )
 @options.ALL
-@_AT_ONCE
+@_IGNORED_APPLY
 @options.json_option
 def apply(place: Path, digest: str | None, store: Path | None, all_prunable: bool) -> None:
     """Apply a reviewed PLAN of compact --save-plan, or finish the plan DIGEST of STORE.
@@ -432,11 +434,11 @@ def _compare(saved: Path, plan: "memlab.Plan", *, do_it: bool) -> None:
     if do_it:
         raise click.UsageError("--against only compares, and nothing was changed: leave one out")
     difference = difference_of(_plan_in(saved), plan)
-    was = plans.what_was_not_done(plan)
+    participle = plans.participle_of(plan)
     output.print_result(
         difference,
-        f"nothing was {was}; with --apply instead of --against the second is carried out, and "
-        "ends with its undo",
+        f"nothing was {participle}; with --apply instead of --against the second is carried out, "
+        "and ends with its undo",
     )
     output.fail_if(difference.differs)
 
@@ -453,7 +455,7 @@ def _plan_in(file: Path) -> "memlab.Plan":
 def _reviewed_plan(file: Path) -> "memlab.Plan | memlab.IndexPlan":
     """Load a plan of memories or of an index from a file."""
     text = _text_of_plan(file)
-    if INDEX_MARKER.encode() not in text[:_MARKER_WITHIN]:
+    if INDEX_MARKER.encode() not in text[:_MARKER_BYTES]:
         return _plan_in(file)
     try:
         return memlab.IndexPlan.from_json(text)
@@ -476,7 +478,7 @@ def _text_of_plan(file: Path) -> bytes:
 @options.digest_argument(metavar="[DIGEST]")
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
 @options.file_option("--into", help="Make a new file with memory_items of them instead.")
-@_AT_ONCE
+@_IGNORED_APPLY
 @options.json_option
 def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None) -> None:
     """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
@@ -582,9 +584,9 @@ def _undoable(store: Path, *, only_one: bool) -> str:
     if not undoable:
         raise click.UsageError(f"no plan is left to undo; {lists}")
     if only_one and len(undoable) > 1:
-        found = "; ".join(
+        listed = "; ".join(
             f"{plan.digest[:12]} of {plan.archived_at:%Y-%m-%d %H:%M}" for plan in undoable[-5:]
         )
         latest = command("restore", store, plans.LATEST)
-        raise click.UsageError(f"which plan? {found}. {latest} takes the last one; {lists}")
+        raise click.UsageError(f"which plan? {listed}. {latest} takes the last one; {lists}")
     return undoable[-1].digest

@@ -27,7 +27,7 @@ Columns = Mapping[str, str | Callable[[Any], str | None]]
 """The columns of a table: by header, the field of a row, or a function from a row to its cell."""
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
-_KEPT: Final = (
+_RESULT_OPTIONS: Final = (
     click.option(
         "--results",
         "out",
@@ -37,7 +37,7 @@ _KEPT: Final = (
     ),
     options.flag_option("--fresh", help="Delete the results in FOLDER, and start again."),
 )
-_WHO: Final = (
+_RUNNER_OPTIONS: Final = (
     click.option(
         "--processes",
         type=options.Number(1),
@@ -48,7 +48,7 @@ _WHO: Final = (
     ),
     options.file_option("--scheduler-file", help="The file that dask scheduler wrote, instead."),
 )
-_PRINTED: Final = (
+_OUTPUT_OPTIONS: Final = (
     options.number_option("--limit", default=20, help="Stores that the table lists."),
     options.flag_option("--csv", "as_csv", help="Print every store as CSV."),
     options.json_option,
@@ -75,30 +75,30 @@ class FleetOptions:
             "--scheduler": self.scheduler,
             "--scheduler-file": self.scheduler_file,
         }
-        given = [name for name, value in options_by_name.items() if value is not None]
-        if len(given) > 1:
-            raise click.UsageError(f"{' and '.join(given)} exclude each other; give one")
+        given_names = [name for name, value in options_by_name.items() if value is not None]
+        if len(given_names) > 1:
+            raise click.UsageError(f"{' and '.join(given_names)} exclude each other; give one")
         if self.processes == 1:
             yield memlab.fleet.Serial()
         elif self.processes is not None:
             yield memlab.fleet.Processes(self.processes)
-        elif given:
+        elif given_names:
             file = self.scheduler_file
             with memlab.fleet.cluster_at(self.scheduler, scheduler_file=file) as cluster:
                 yield cluster
         else:
             yield None
 
-    def work(self, what: str, call: Callable[..., Any], *given: Any, **settings: Any) -> Any:
-        """Call a function of :mod:`memlab.fleet` with the runner, and a progress bar `what`."""
-        with self.runner() as runner, output.bar(what) as progress:
-            return call(*given, runner=runner, progress=progress, **settings)
+    def work(self, label: str, call: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+        """Call a function of :mod:`memlab.fleet` with the runner, and a progress bar `label`."""
+        with self.runner() as runner, output.bar(label) as progress:
+            return call(*arguments, runner=runner, progress=progress, **settings)
 
-    def kept(self, *below: str, option: str = "--results FOLDER") -> Path | None:
+    def results_folder(self, *subfolders: str, option: str = "--results FOLDER") -> Path | None:
         """Return the folder of results; with ``--fresh`` delete the results in it first.
 
-        `below` names the subfolders that hold the results, if there are several. `option` is the
-        option that names the folder.
+        `subfolders` are those that hold the results, if there are several. `option` is the option
+        that names the folder.
         """
         if not self.fresh:
             return self.out
@@ -106,7 +106,7 @@ class FleetOptions:
             raise click.UsageError(f"--fresh needs {option}")
         from memlab.fleet.sweep import start_over
 
-        folders = [self.out / name for name in below] or [self.out]
+        folders = [self.out / name for name in subfolders] or [self.out]
         for folder in folders:
             start_over(folder)
         return self.out
@@ -151,24 +151,24 @@ class FleetOptions:
             output.print_text(table.to_csv(index=False))
         else:
             stores = table["store"].map(output.as_given)
-            below = common_folder(stores.tolist())
-            names = stores.str.removeprefix(below)
+            parent = common_folder(stores.tolist())
+            names = stores.str.removeprefix(parent)
             if errors is None:
                 errors = table["error"]
             table = table.assign(store=names, error=errors)
             ranked = table.loc[most.sort_values(ascending=False, kind="stable").index]
-            good = ranked[ranked["error"].isna()]
-            bad = ranked[ranked["error"].notna()]
-            values = good.astype(object).where(good.notna(), None)
+            without_error = ranked[ranked["error"].isna()]
+            with_error = ranked[ranked["error"].notna()]
+            values = without_error.astype(object).where(without_error.notna(), None)
             fields = (*columns.values(), "store")
             rows = [tuple(_cell(row, field) for field in fields) for row in values.itertuples()]
             listed = Table("", (*columns, "store"), rows, whole=True)
             tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
-            if len(bad):
-                messages = list(zip(bad["store"], bad["error"], strict=True))
+            if len(with_error):
+                messages = list(zip(with_error["store"], with_error["error"], strict=True))
                 tables.append(Table("left out", (), messages, whole=True).first(self.limit))
-            if below:
-                facts = [("below", below), *facts]
+            if parent:
+                facts = [("below", parent), *facts]
             lines = ["", *steps] if steps else []
             output.print_lines(TextPage(title, facts, tables), *lines)
         output.fail_if(fails or bool(table["error"].notna().any()))
@@ -189,11 +189,11 @@ def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Functio
 
     `keeps` adds the options on saved results, `prints` those on the output.
     """
-    added = list(_WHO)
+    options_to_add = list(_RUNNER_OPTIONS)
     if keeps:
-        added = [*_KEPT, *added]
+        options_to_add = [*_RESULT_OPTIONS, *options_to_add]
     if prints:
-        added = [*added, *_PRINTED]
+        options_to_add = [*options_to_add, *_OUTPUT_OPTIONS]
 
     def add(function: Function) -> Function:
         @wraps(function)
@@ -202,7 +202,7 @@ def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Functio
             job = FleetOptions(**{name: given.pop(name) for name in names})
             return function(job=job, **given)
 
-        for option in reversed(added):
+        for option in reversed(options_to_add):
             with_job = option(with_job)
         return with_job
 
@@ -288,11 +288,11 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: FleetOptions) -
     memlab fleet show @stores.txt --backlog 500 --csv
     """  # noqa: D301 - \b keeps the lines below it apart
     members = memlab.fleet.expand_names(names)
-    folder = job.kept()
+    folder = job.results_folder()
     table = job.work("survey", memlab.fleet.survey, members, now=now_utc(), out=folder)
-    bad = int(table["error"].notna().sum())
-    title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
-    is_read = bad < len(table)
+    failed = int(table["error"].notna().sum())
+    title = f"{counted(len(table), 'stores')}, {f'{failed:,} left out' if failed else 'all read'}"
+    is_read = failed < len(table)
     facts = _loaded(table, members) if is_read else []
     over = 0 if backlog is None else int(table["prunable"].gt(backlog).sum())
     if is_read and backlog is not None:
@@ -318,8 +318,8 @@ def _loaded(table: "pd.DataFrame", members: "memlab.fleet.Members") -> list[tupl
         ("on the disk", disk),
     ]
     if sums["unreadable"]:
-        where = counted(int(table["unreadable"].gt(0).sum()), "stores")
-        facts.append(("not readable", f"{counted(sums['unreadable'], 'memories')} of {where}"))
+        stores = counted(int(table["unreadable"].gt(0).sum()), "stores")
+        facts.append(("not readable", f"{counted(sums['unreadable'], 'memories')} of {stores}"))
     if members.repeated:
         facts.append(("named twice", f"{members.repeated:,}; a store counts once"))
     if members.others:
@@ -335,7 +335,7 @@ def _loaded(table: "pd.DataFrame", members: "memlab.fleet.Members") -> list[tupl
 @options.until_option
 @job_options()
 def size_fleet(
-    names: tuple[str, ...], token_budget: int | None, job: FleetOptions, **asked: Any
+    names: tuple[str, ...], token_budget: int | None, job: FleetOptions, **goal: Any
 ) -> None:
     """Recommend a keep_recent for each store, by its own references and those of its fleet.
 
@@ -348,7 +348,7 @@ def size_fleet(
     from memlab.sizing.answer import answer_of_fleet
 
     members = memlab.fleet.expand_names(names)
-    folder = job.kept()
+    folder = job.results_folder()
     cohort = job.work("references", memlab.fleet.cohort_of, members)
     table = job.work(
         "size",
@@ -357,45 +357,45 @@ def size_fleet(
         out=folder,
         token_budget=token_budget,
         cohort=cohort,
-        **asked,
+        **goal,
     )
-    good = table[table["error"].isna()]
+    sized = table[table["error"].isna()]
     saved = table["boot_now"] - table["boot_after"]
-    verdicts = good["verdict"].value_counts().items()
-    deletes = counted(int(good["deletes"].sum()), "memories")
+    verdicts = sized["verdict"].value_counts().items()
+    deletes = counted(int(sized["deletes"].sum()), "memories")
     facts = []
-    if len(good):
+    if len(sized):
         counts = ", ".join(f"{count:,} {name}" for name, count in verdicts)
         facts = [
             ("verdicts", counts or "none"),
             ("the fleet says", _shared(cohort)),
             ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
         ]
-    safe = good["keep_recent"].dropna()
+    safe = sized["keep_recent"].dropna()
     caps = f"{len(safe):,} of {counted(len(table), 'stores')}"
     columns = dict(CAPS)
-    if good["fits"].isna().all():
+    if sized["fits"].isna().all():
         del columns[FITS]
     plan = command("fleet plan", *names)
     save = "--save-plan fleet-plan.json"
     steps = []
     if len(safe):
         steps.append(f"next: {plan} --keep-recent {safe.max()} {save}    the largest of these caps")
-    if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
+    if token_budget is not None and sized["verdict"].eq("target-exceeds-budget").any():
         policy = f"--policy tokens --max-tokens {token_budget}"
         steps.append(f"next: {plan} {policy} {save}    for the budget")
-    above = int(good["verdict"].eq(VERDICTS[0]).sum())
+    above = int(sized["verdict"].eq(VERDICTS[0]).sum())
     if above:
         margin = "      " if steps else "next: "
-        words = f"for each of {counted(above, 'stores')} that no budget can help; leave these out"
-        steps.append(f"{margin}memlab floor STORE    {words}")
+        remark = f"for each of {counted(above, 'stores')} that no budget can help; leave these out"
+        steps.append(f"{margin}memlab floor STORE    {remark}")
     fails = table["verdict"].isin(VERDICTS).any()
     answer = answer_of_fleet(
-        stores=len(good),
+        stores=len(sized),
         sized=len(safe),
-        loaded=int(good["boot_now"].sum()),
-        left=int(good["boot_after"].sum()),
-        deleted=int(good["deletes"].sum()),
+        loaded=int(sized["boot_now"].sum()),
+        left=int(sized["boot_after"].sum()),
+        deleted=int(sized["deletes"].sum()),
     )
     facts.insert(0, ("caps", caps))
     job.show(answer, table, columns, *steps, most=saved, facts=facts, fails=fails)
@@ -431,7 +431,7 @@ def report_fleet(
     import_extra("jinja2", extra="report")
     import_extra("matplotlib", extra="report")
     members = memlab.fleet.expand_names(names)
-    folder = job.kept(*PASS_FOLDERS)
+    folder = job.results_folder(*PASS_FOLDERS)
     findings = job.work(
         "report",
         memlab.fleet.examine_fleet,
@@ -473,7 +473,7 @@ def plan_fleet(
     from memlab.fleet.change import saved_beside
 
     job.out = None if save_plan is None else saved_beside(save_plan)
-    job.kept(option="--save-plan FILE")
+    job.results_folder(option="--save-plan FILE")
     with faults_of(policy):
         plan = job.work("plan", memlab.fleet.plan, names, policy, now=now_utc(), save=save_plan)
     output.print_result(plan)
@@ -493,21 +493,23 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
     table = job.work(
         "apply", memlab.fleet.apply, plan_file, now=now_utc(), all_prunable=all_prunable
     )
-    good = table[table["error"].isna()]
-    done = good[good["status"] == "applied"]
-    before = int(good["boot_before"].sum())
-    after = int(good["boot_after"].sum())
+    accepted = table[table["error"].isna()]
+    done = accepted[accepted["status"] == "applied"]
+    before = int(accepted["boot_before"].sum())
+    after = int(accepted["boot_after"].sum())
     facts = [
         ("deleted", f"{counted(int(done['deleted'].sum()))}, archived beside their stores"),
         ("at start", f"{before:,} -> {counted(after, 'tokens')}"),
     ]
-    again = len(good) - len(done)
-    if again:
-        facts.append(("applied before", f"{counted(again, 'stores')}; nothing is applied twice"))
+    applied_before = len(accepted) - len(done)
+    if applied_before:
+        facts.append(
+            ("applied before", f"{counted(applied_before, 'stores')}; nothing is applied twice")
+        )
     stores = counted(len(table), "stores")
-    refused = len(table) - len(good)
-    title = f"{len(good):,} of {stores} applied, {refused:,} refused"
-    steps = [f"undo one: {undo}" for undo in good["undo"].head(1)]
+    refused = len(table) - len(accepted)
+    title = f"{len(accepted):,} of {stores} applied, {refused:,} refused"
+    steps = [f"undo one: {undo}" for undo in accepted["undo"].head(1)]
     job.show(title, table, APPLIED, *steps, most=table["deleted"], facts=facts)
 
 
@@ -523,7 +525,7 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOpt
 
     A store that fails a check is not changed. One without settings is left out.
     """
-    folder = job.kept()
+    folder = job.results_folder()
     table = job.work(
         "maintain", memlab.fleet.maintain, names, apply=do_it, yes=yes, now=now_utc(), out=folder
     )
@@ -533,8 +535,8 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOpt
     title = f"maintenance of {counted(len(table), 'stores')}: {results}"
     steps = [] if do_it else ["nothing was changed; add --apply to do it"]
     errors = table["error"].mask(failed, table["failed"])
-    silent = table["error"].str.startswith("no settings for").fillna(value=False)
-    if silent.any():
+    has_no_settings = table["error"].str.startswith("no settings for").fillna(value=False)
+    if has_no_settings.any():
         steps.append("next: memlab size STORE --save    saves a cap for one that has none")
     job.show(
         title,
@@ -542,6 +544,6 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOpt
         MAINTAINED,
         *steps,
         most=table["deleted"],
-        errors=errors.mask(silent, "no settings for it"),
+        errors=errors.mask(has_no_settings, "no settings for it"),
         fails=failed.any(),
     )

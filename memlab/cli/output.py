@@ -38,7 +38,7 @@ _COLOURS: Final = {">": "green", "~": "yellow", "WARN": "yellow", "FAIL": "red"}
 """Colours of rows by their first mark, as in charts; yellow is not bold, to be legible on white."""
 _MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
 _CHECK: Final = re.compile(r" *(?:WARN|FAIL) \S+ +")
-"""A check of ``doctor`` up to its summary, below which the rest of it is indented."""
+"""The beginning of a check of ``doctor``; further lines of its summary are indented as far."""
 _ALERT: Final = re.compile(r" {2}[\d,]+ tokens? [a-z][a-z, ]*? {2,}")
 """An alert of ``show`` up to its description."""
 _DELETION: Final = re.compile(r"Deletes | {2}(?:deletes|deleted|would be deleted) {2,}")
@@ -105,11 +105,11 @@ def _print_line(line: str, width: int | None) -> None:
 def as_given(text: str) -> str:
     """Return a text with paths below the working folder relative to it, as a person types them.
 
-    Stores and results name themselves by absolute paths, because a plan or an archive is opened
-    from other folders too. Messages and pages are built from these names below the command line,
-    so the paths are replaced in the finished text. Only what a person reads is changed: JSON, CSV,
-    saved files and the cells of tables are not. A relative path is valid in the working folder,
-    where the printed commands are typed next.
+    Stores and results hold absolute paths, because a plan or an archive is opened from other
+    folders too. The packages that build messages and pages do not know the command line, so the
+    paths are replaced in the finished text. Only text for a person is changed, and not JSON, CSV,
+    saved files and the cells of tables. A relative path is valid in the working folder, where the
+    printed commands are typed next.
 
     Paths in a folder that the command line names in absolute form are unchanged.
     """
@@ -118,16 +118,16 @@ def as_given(text: str) -> str:
     folder = str(Path.cwd())
     if not words or folder == os.sep:
         return text
-    absolute = [str(Path(word).parent) for word in words if Path(word).is_absolute()]
+    absolute_parents = [str(Path(word).parent) for word in words if Path(word).is_absolute()]
 
-    def relative(found: re.Match[str]) -> str:
+    def relative(match: re.Match[str]) -> str:
         """Return what replaces the working folder at the beginning of a path."""
-        if any(text.startswith(parent, found.start()) for parent in absolute):
-            return found[0]
-        if not found[0].endswith("/"):
+        if any(text.startswith(parent, match.start()) for parent in absolute_parents):
+            return match[0]
+        if not match[0].endswith("/"):
             return "."
         # a name that looks like a scheme or an option needs its folder
-        return "./" if _NEEDS_FOLDER.match(text, found.end()) else ""
+        return "./" if _NEEDS_FOLDER.match(text, match.end()) else ""
 
     return re.sub(rf"(?<![\w./-]){re.escape(folder)}(?:/|(?![\w./-]))", relative, text)
 
@@ -154,17 +154,17 @@ def _styled(page: str, *, is_page: bool = True) -> str:
         return page
     lines = page.split("\n")
     is_title = is_page
-    going_on = ("", "")
+    continued = ("", "")
     for number, line in enumerate(lines):
         if line[:1] in {"", " "}:
             is_title = False
-        indent, colour = going_on
+        indent, colour = continued
         if not (indent and line.startswith(indent)):
-            going_on = ("", "")
+            continued = ("", "")
             colour = _colour_of(line)
-            begin = _CHECK.match(line) or _ALERT.match(line)
-            if begin:
-                going_on = (" " * len(begin[0]), colour)
+            start = _CHECK.match(line) or _ALERT.match(line)
+            if start:
+                continued = (" " * len(start[0]), colour)
         command = _COMMAND.fullmatch(line)
         if command:
             before, words, remark = command.groups()
@@ -230,7 +230,7 @@ def terminal_width() -> int | None:
 
 
 class Working(Thread):
-    """A thread that writes a progress line to stderr, once the work takes long."""
+    """A thread that writes a progress line to stderr, after the first second."""
 
     def __init__(self, doing: str) -> None:
         super().__init__(daemon=True)
@@ -269,16 +269,16 @@ def progress(doing: str) -> Iterator[None]:
         clear_progress()
 
 
-def show_progress(what: str) -> None:
+def show_progress(text: str) -> None:
     """Change the text of the progress line."""
     for thread in _running:
-        thread.doing = what
+        thread.doing = text
 
 
-def progress_callback(what: str) -> Callable[[str], None]:
+def progress_callback(text: str) -> Callable[[str], None]:
     """Change the text of the progress line, and return a callback that adds a step to it."""
-    show_progress(what)
-    return lambda step: show_progress(f"{what}: {step}")
+    show_progress(text)
+    return lambda step: show_progress(f"{text}: {step}")
 
 
 def clear_progress() -> None:
@@ -291,7 +291,7 @@ def clear_progress() -> None:
 
 @contextmanager
 def bar(
-    what: str, unit: str = " stores", *, scale: bool = False
+    label: str, unit: str = " stores", *, scale: bool = False
 ) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on a terminal, and yield the callback that updates it.
 
@@ -300,10 +300,10 @@ def bar(
     from tqdm import tqdm
 
     clear_progress()
-    with tqdm(desc=what, unit=unit, unit_scale=scale, leave=False, disable=None) as shown:
+    with tqdm(desc=label, unit=unit, unit_scale=scale, leave=False, disable=None) as tqdm_bar:
 
         def progress(done: int, total: int) -> None:
-            shown.total = total
-            shown.update(done - shown.n)
+            tqdm_bar.total = total
+            tqdm_bar.update(done - tqdm_bar.n)
 
         yield progress

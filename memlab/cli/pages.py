@@ -43,7 +43,7 @@ def report(
     name: str | None,
     narrow: bool,
     record: Path | None,
-    **asked: Any,
+    **goal: Any,
 ) -> None:
     """Write a report on STORE as one self-contained HTML file, or one chart of it.
 
@@ -66,12 +66,12 @@ def report(
         from memlab.sources.opening import open_source
 
         check_writable(file)
-        chart = draw(name, memlab.views.examine(path, now=now, **asked))
+        chart = draw(name, memlab.views.examine(path, now=now, **goal))
         picture = chart.at(width=NARROW) if narrow else chart
         output.write_picture(picture, file, open_source(path))
         output.print_lines(f"chart: {file}", f"  {chart.title}")
         return
-    written = memlab.report(path, file, record=record, now=now, progress=watch, **asked)
+    written = memlab.report(path, file, record=record, now=now, progress=watch, **goal)
     output.print_result(written, is_example=store is None)
 
 

@@ -79,27 +79,27 @@ def after_planning(plan: AnyPlan, file: Path | None, *, nothing: str, name: str)
     file : Path or None
         The file that it was saved in.
     nothing : str
-        Why it is empty, if it is.
+        Why nothing is to do, for an empty plan.
     name : str
         The store, as a person named it.
     """
     if plan.is_empty:
         saved = f"; the plan is in {file}" if file else ""
         return [f"nothing to do: {nothing}{saved}"]
-    was = what_was_not_done(plan)
+    participle = participle_of(plan)
     if file is not None:
         return [
-            f"nothing was {was}; the plan is in {file}. After review:",
+            f"nothing was {participle}; the plan is in {file}. After review:",
             f"  {command('apply', file)}",
         ]
     undo = command("restore", name, LATEST)
     return [
-        f"nothing was {was}; add --apply to do it, or --save-plan FILE to have it reviewed",
+        f"nothing was {participle}; add --apply to do it, or --save-plan FILE to have it reviewed",
         f"undo: {undo}    undoes it, once it is applied",
     ]
 
 
-def what_was_not_done(plan: AnyPlan) -> str:
-    """Return the participle for what a plan that is only shown has not done."""
+def participle_of(plan: AnyPlan) -> str:
+    """Return "deleted" or "changed": the change that a plan makes, as a participle."""
     deletes = isinstance(plan, memlab.Plan) and not plan.links
     return "deleted" if deletes else "changed"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SETTING: Final = "setting_"
 """Beginning of the parameter names of policies' settings."""
-_POLICY_PARAMETERS: Final = {"policy_name", "policy_names", "given", "count", "age", "tokens"}
+_POLICY_PARAMETERS: Final = {"policy_name", "policy_names", "assignments", "count", "age", "tokens"}
 """Names of the other parameters that choose a policy or its size."""
 
 
@@ -45,34 +45,37 @@ class PolicyCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of the command itself, then those of policies."""
-        own: list[tuple[str, str]] = []
-        of_policies: list[tuple[str, str]] = []
+        other_options: list[tuple[str, str]] = []
+        policy_options: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is None or isinstance(parameter, click.Argument):
                 continue
             name = parameter.name or ""
             is_of_policies = name in _POLICY_PARAMETERS or name.startswith(_SETTING)
-            (of_policies if is_of_policies else own).append(record)
+            if is_of_policies:
+                policy_options.append(record)
+            else:
+                other_options.append(record)
         with formatter.section("Options"):
-            formatter.write_dl(own)
+            formatter.write_dl(other_options)
         with formatter.section("Policy options"):
-            formatter.write_dl(of_policies)
+            formatter.write_dl(policy_options)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the policies, and the settings of a class that ``--policy`` named before."""
         from memlab.policies.plugins import plugin_names
 
-        own = memlab.policies.NAMED
-        rows = [(name, policy.origin) for name, policy in own.items()]
+        built_in = memlab.policies.NAMED
+        rows = [(name, policy.origin) for name, policy in built_in.items()]
         for plugin, package in sorted(plugin_names().items()):
-            if plugin not in own:
+            if plugin not in built_in:
                 rows.append((plugin, f"of the installed package {package}"))
         with formatter.section("Policies"):
             formatter.write_dl(rows)
-        asked_for = ctx.params.get("policy_names") or (ctx.params.get("policy_name"),)
-        for name in asked_for:
-            if name and name not in own:
+        named_policies = ctx.params.get("policy_names") or (ctx.params.get("policy_name"),)
+        for name in named_policies:
+            if name and name not in built_in:
                 named = memlab.policies.policy_named(name)
                 with formatter.section(f"Settings of {name} ({named.origin})"):
                     formatter.write_dl([_described(setting) for setting in named.settings.values()])
@@ -84,13 +87,13 @@ class SettingsCommand(PolicyCommand):
     @property
     def _settings(self) -> list[click.Parameter]:
         """The options of all settings."""
-        takers: dict[str, list[tuple[str, Setting]]] = {}
+        settings_by_option: dict[str, list[tuple[str, Setting]]] = {}
         for policy, named in memlab.policies.NAMED.items():
             for setting in named.settings.values():
                 if setting.metavar:
-                    takers.setdefault(setting.option, []).append((policy, setting))
+                    settings_by_option.setdefault(setting.option, []).append((policy, setting))
         options: list[click.Parameter] = []
-        for option, settings in takers.items():
+        for option, settings in settings_by_option.items():
             _, first = settings[0]
             names = [option, _parameter_of(option)]
             options.append(click.Option(names, metavar=first.metavar, help=_help_of(settings)))
@@ -98,18 +101,18 @@ class SettingsCommand(PolicyCommand):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's parameters, with the settings of policies after ``--set``."""
-        own = super().get_params(ctx)
-        names = [parameter.name for parameter in own]
-        place = names.index("given") + 1
-        taken = {option for parameter in own for option in parameter.opts}
-        settings = [setting for setting in self._settings if not taken & set(setting.opts)]
-        return [*own[:place], *settings, *own[place:]]
+        parameters = super().get_params(ctx)
+        names = [parameter.name for parameter in parameters]
+        index = names.index("assignments") + 1
+        used_options = {option for parameter in parameters for option in parameter.opts}
+        settings = [setting for setting in self._settings if not used_options & set(setting.opts)]
+        return [*parameters[:index], *settings, *parameters[index:]]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Pass the policy to the command; a setting without a policy is one of ``recent``."""
         with augment_usage_errors(ctx):
             name = ctx.params.pop("policy_name")
-            assignments = ctx.params.pop("given")
+            assignments = ctx.params.pop("assignments")
             named = memlab.policies.policy_named(name or "recent")
             typed = {}
             for option in self._settings:
@@ -178,7 +181,7 @@ def policy_option(
     )
     setting = click.option(
         "--set",
-        "given",
+        "assignments",
         metavar="NAME=VALUE",
         multiple=True,
         help="A setting by its name in Python; for a class of your own, and any other.",
@@ -210,8 +213,8 @@ def policy_from(named: "Named", texts: Mapping[str, str]) -> "memlab.Policy":
         raise click.UsageError(message) from error
 
 
-def made_each(
-    names: Sequence[str], sizes: Mapping[str, Any], given: Sequence[str], *, both: bool
+def policies_to_compare(
+    names: Sequence[str], sizes: Mapping[str, Any], assignments: Sequence[str], *, both: bool
 ) -> "list[memlab.Policy]":
     """Return the policies to compare: each name with each of the given sizes and settings."""
     from memlab.policies.named import check_known
@@ -219,7 +222,7 @@ def made_each(
 
     policies = [memlab.policies.policy_named(name) for name in names]
     values: dict[str, list[str]] = {}
-    for assignment in given:
+    for assignment in assignments:
         name, value = split_setting(assignment)
         values.setdefault(name, []).append(value)
     check_known(values, policies)
@@ -239,29 +242,29 @@ def split_setting(text: str) -> tuple[str, str]:
 @contextmanager
 def faults_of(*policies: "memlab.Policy | None") -> Iterator[None]:
     """Raise a PolicyError, with the place, if a policy class of the user fails in the block."""
-    own = []
+    own_classes = []
     for policy in policies:
         if policy is not None:
             steps = (policy, *policy.steps)
-            own += [step.address for step in steps if ":" in step.address]
+            own_classes += [step.address for step in steps if ":" in step.address]
     try:
         yield
     except (MemlabError, click.ClickException):
         raise
     except Exception as error:
-        if not own:
+        if not own_classes:
             raise
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        frame = traceback.extract_tb(error.__traceback__)[-1]
         raise PolicyError(
-            f"{', '.join(dict.fromkeys(own))} failed: {type(error).__name__}: {error} "
-            f"({last.filename}, line {last.lineno}); nothing was changed"
+            f"{', '.join(dict.fromkeys(own_classes))} failed: {type(error).__name__}: {error} "
+            f"({frame.filename}, line {frame.lineno}); nothing was changed"
         ) from error
 
 
-def _help_of(takers: "Sequence[tuple[str, Setting]]") -> str:
-    """Return the help of a setting, with the policies that each meaning belongs to."""
+def _help_of(settings: "Sequence[tuple[str, Setting]]") -> str:
+    """Return the help of an option, with the names of the policies that each text is about."""
     policies_by_meaning: dict[str, list[str]] = {}
-    for policy, setting in takers:
+    for policy, setting in settings:
         policies_by_meaning.setdefault(setting.help, []).append(policy)
     text = "; ".join(
         f"{meaning} ({', '.join(policies)})" for meaning, policies in policies_by_meaning.items()

@@ -9,7 +9,13 @@ import click
 import memlab.policies
 from memlab.arguments import confidence
 from memlab.cli import options, output
-from memlab.cli.policy import PolicyCommand, SettingsCommand, faults_of, made_each, policy_option
+from memlab.cli.policy import (
+    PolicyCommand,
+    SettingsCommand,
+    faults_of,
+    policies_to_compare,
+    policy_option,
+)
 from memlab.files import check_writable
 from memlab.store.snapshot import copy_store
 from memlab.text import TextPage, command, counted, for_terminal
@@ -22,7 +28,7 @@ from memlab.views.bundled import store_path
 @options.backlog_option
 @options.log_option
 @options.json_option
-def show(store: Path | None, example: bool, **asked: Any) -> None:
+def show(store: Path | None, example: bool, **arguments: Any) -> None:
     """Show what an agent loads from STORE at every start, and how much of it is prunable.
 
     The kind of store is detected. If a folder holds several stores, they are listed. Without STORE,
@@ -31,7 +37,7 @@ def show(store: Path | None, example: bool, **asked: Any) -> None:
     if example:
         store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))
     path, now = options.store_and_moment(store)
-    overview = memlab.show(path, now=now, **asked)
+    overview = memlab.show(path, now=now, **arguments)
     output.print_result(overview, is_example=store is None)
 
 
@@ -83,7 +89,7 @@ def rows(
     order: str,
     limit: int | None,
     as_csv: bool,
-    **asked: Any,
+    **arguments: Any,
 ) -> None:
     """List the memories of STORE: label, age, tokens, reads, references, and what a cap deletes.
 
@@ -101,21 +107,27 @@ def rows(
 
     output.show_progress("reading the store and its archive")
     with faults_of(policy):
-        listed = memory_table.rows(store, policy, by=order, **asked)
-    is_whole = limit == 0 or as_csv or output.wants_json()
-    most = limit or (len(listed) if is_whole else options.LISTED_ROWS)
+        listed = memory_table.rows(store, policy, by=order, **arguments)
+    count = limit
+    if not count:
+        lists_all = limit == 0 or as_csv or output.wants_json()
+        count = len(listed) if lists_all else options.LISTED_ROWS
     if output.wants_json():
-        output.print_records(listed.head(most))
+        output.print_records(listed.head(count))
     elif as_csv:
-        output.print_text(memory_table.without_controls(listed.head(most)).to_csv(index=False))
+        output.print_text(memory_table.without_controls(listed.head(count)).to_csv(index=False))
     else:
         width = output.terminal_width() or options.WIDTH
         more = "; --limit 0 lists all, --csv and --json have every column"
-        table = memory_table.table_of(listed, most=most, width=width, more=more, by=order)
+        table = memory_table.table_of(listed, most=count, width=width, more=more, by=order)
         heading = f"{store}: {counted(len(listed))}, by {order}"
-        back = f"undo: {command('archive', store)}    lists the plans, and how one is taken back"
-        end = ["", back] if listed["label"].eq("deleted").any() else []
-        output.print_lines(TextPage(heading, listed.attrs[memory_table.FACTS], [table]), *end)
+        undo_line = (
+            f"undo: {command('archive', store)}    lists the plans, and how one is taken back"
+        )
+        lines_below = ["", undo_line] if listed["label"].eq("deleted").any() else []
+        output.print_lines(
+            TextPage(heading, listed.attrs[memory_table.FACTS], [table]), *lines_below
+        )
 
 
 @click.command(short_help="Find the stores below a folder.")
@@ -171,7 +183,7 @@ def doctor(store: Path, backlog: int | None, strict: bool) -> None:
     "--explain", help="Show all caps around the number, its record, and the reasons."
 )
 @options.json_option
-def size(store: Path | None, save: bool, **asked: Any) -> None:
+def size(store: Path | None, save: bool, **arguments: Any) -> None:
     """Recommend a keep_recent for STORE, from how old memories were when they were needed again.
 
     With few references of its own, a store is sized by data from other projects. The store is only
@@ -187,7 +199,7 @@ def size(store: Path | None, save: bool, **asked: Any) -> None:
     if save and store is None:
         raise click.UsageError("--save needs a STORE")
     output.show_progress("reading the store and sizing it")
-    recommendation = memlab.size(store or store_path("two_years"), **asked)
+    recommendation = memlab.size(store or store_path("two_years"), **arguments)
     output.print_result(recommendation, is_example=store is None)
     if save:
         click.echo(f"\n{for_terminal(output.as_given(recommendation.save()))}", err=True)
@@ -227,7 +239,7 @@ def harvest(source: str, log: Path | None, transcripts: Path | None) -> None:
     output.print_result(harvest)
 
 
-_OF_SIZE: Final = {"count": "recent", "age": "ttl", "tokens": "tokens"}
+_POLICY_OF_SIZE: Final = {"count": "recent", "age": "ttl", "tokens": "tokens"}
 """The policy of each size option that is given without ``--policy``."""
 
 
@@ -270,10 +282,10 @@ _OF_SIZE: Final = {"count": "recent", "age": "ttl", "tokens": "tokens"}
 def compare(
     store: Path,
     policy_names: tuple[str, ...],
-    given: tuple[str, ...],
+    assignments: tuple[str, ...],
     chart: Path | None,
     retire: bool,
-    **asked: Any,
+    **arguments: Any,
 ) -> None:
     """Compare policies on STORE's own past, and say which serves most at equal tokens.
 
@@ -290,17 +302,19 @@ def compare(
     source = open_source(store)
     if chart is not None:
         check_writable(chart)
-    sizes = {name: asked.pop(name) for name in ("count", "age", "tokens")}
+    sizes = {name: arguments.pop(name) for name in ("count", "age", "tokens")}
     policies = None
-    if policy_names or given or any(sizes.values()):
-        names = policy_names or tuple(_OF_SIZE[name] for name, values in sizes.items() if values)
-        policies = made_each(names or ("recent",), sizes, given, both=retire)
+    if policy_names or assignments or any(sizes.values()):
+        names = policy_names or tuple(
+            _POLICY_OF_SIZE[name] for name, values in sizes.items() if values
+        )
+        policies = policies_to_compare(names or ("recent",), sizes, assignments, both=retire)
         if not policy_names:
             policies = with_remembered(policies, source)
     output.clear_progress()
     with faults_of(*(policies or ())):
         comparison = memlab.compare(
-            store, policies=policies, retire=retire, progress=sys.stderr.isatty(), **asked
+            store, policies=policies, retire=retire, progress=sys.stderr.isatty(), **arguments
         )
     if chart is not None:
         from memlab.charts import plot_comparison

@@ -146,16 +146,16 @@ def _drop(
     """Erase archived memories of a day or a plan; without `do_it` only print them."""
     if before is not None and digest is not None:
         raise click.UsageError("give either --drop-before or --drop")
-    until = before.replace(tzinfo=UTC) if before else None
-    act = memlab.compaction.drop_archived if do_it else memlab.compaction.what_drops
-    erasure = act(store, before=until, digest=digest, facts_too=facts_too)
+    moment = before.replace(tzinfo=UTC) if before else None
+    drop = memlab.compaction.drop_archived if do_it else memlab.compaction.what_drops
+    erasure = drop(store, before=moment, digest=digest, facts_too=facts_too)
     if do_it:
-        after = f"dropped {counted(erasure.memories)} for good"
+        last_line = f"dropped {counted(erasure.memories)} for good"
     elif erasure.is_empty:
-        after = "nothing to drop"
+        last_line = "nothing to drop"
     else:
-        after = "nothing was dropped; add --apply to do it"
-    output.print_result(erasure, after, applied=do_it)
+        last_line = "nothing was dropped; add --apply to do it"
+    output.print_result(erasure, last_line, applied=do_it)
 
 
 def _upgrade(store: Path, *, do_it: bool) -> None:
@@ -166,12 +166,12 @@ def _upgrade(store: Path, *, do_it: bool) -> None:
     else:
         upgrade = memlab.compaction.what_upgrades(store)
     if upgrade.is_empty:
-        after = "nothing to do: the archive is in the newest format"
+        last_line = "nothing to do: the archive is in the newest format"
     elif do_it:
-        after = f"converted into format {upgrade.newest}"
+        last_line = f"converted into format {upgrade.newest}"
     else:
-        after = "nothing was converted; add --apply to do it"
-    output.print_result(upgrade, after, applied=do_it and not upgrade.is_empty)
+        last_line = "nothing was converted; add --apply to do it"
+    output.print_result(upgrade, last_line, applied=do_it and not upgrade.is_empty)
 
 
 def _export(store: Path, file: Path, digest: str | None, search: str | None) -> None:
@@ -246,12 +246,12 @@ def vacuum(store: Path, do_it: bool) -> None:
     try:
         space = checked_for_vacuum(store)
         size = in_bytes(space.file + space.wal - space.after_vacuum)
-        after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
+        last_line = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
     except StoreError as error:
         space = memlab.compaction.space(store)
         refused = str(error)
-        after = refused
-    output.print_result(space, after, applied=False, refused=refused)
+        last_line = refused
+    output.print_result(space, last_line, applied=False, refused=refused)
 
 
 @click.command(short_help="Write a memlab.toml that explains its settings.")
@@ -284,9 +284,9 @@ def init(store: Path, do_it: bool) -> None:
     output.print_unchanged(text.splitlines())
     size = command("size", store, "--save")
     if do_it:
-        after = f"written; next: {size}    sets a cap in it"
+        last_line = f"written; next: {size}    sets a cap in it"
     else:
-        after = "nothing was written; add --apply to write it"
+        last_line = "nothing was written; add --apply to write it"
     table = Table("left out: they have no effect on this store", (), list(left_out.items()))
     page = TextPage("", [], [table._replace(whole=True)] if left_out else [])
-    output.print_lines("", page, "", after)
+    output.print_lines("", page, "", last_line)

@@ -508,12 +508,12 @@ def unpacked(packed: bytes) -> Plan:
     Traceback (most recent call last):
     memlab.errors.PlanError: its saved plan is damaged; make a new plan
     """
-    most = max(_MAX_PLAN_BYTES, _MAX_RATIO * len(packed))
+    max_bytes = max(_MAX_PLAN_BYTES, _MAX_RATIO * len(packed))
     try:
-        content = pa.CompressedInputStream(pa.BufferReader(packed), _CODEC).read(most + 1)
+        content = pa.CompressedInputStream(pa.BufferReader(packed), _CODEC).read(max_bytes + 1)
     except OSError:
         content = b""
-    if not content or len(content) > most:
+    if not content or len(content) > max_bytes:
         raise PlanError("its saved plan is damaged; make a new plan")
     return Plan.from_json(content)
 

@@ -172,7 +172,7 @@ def sample_of(members: Members) -> list[Member]:
 def estimate_of(location: str) -> StoreEstimate:
     """Return the estimated reach of one store.
 
-    A reference counts as many times as memories had been written when it was made.
+    The weight of a reference is the number of memories that were written before it.
     """
     evidence = StoreHistory.of(location, call="memlab.fleet.size").with_references()
     references = prepare_sizing(evidence.past, evidence.references).references
@@ -215,7 +215,8 @@ def fit_cohort(estimates: Mapping[str, StoreEstimate], public: ReachPrior | None
     reach = np.array([estimate.reach for estimate in usable.values()])
     count = np.array([estimate.references for estimate in usable.values()], dtype=np.float64)
     mean, between, weight = _posterior(reach, count, public)
-    # the smaller the variance between stores, the more references of its own outweigh the prior
+    # `worth` is the weight of the prior in references: it grows as the variance between stores
+    # falls, relative to that between public projects.
     at_default_target = int(np.searchsorted(public.shares, DEFAULT_TARGET))
     variance_ratio = (public.between[at_default_target] / between[at_default_target]) ** 2
     increasing = np.clip(np.maximum.accumulate(mean), 0, 1)

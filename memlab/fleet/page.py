@@ -154,6 +154,7 @@ def _weekly_changes_of(location: str) -> pd.DataFrame:
     written = past.created_at
     deleted = np.full_like(written, "NaT") if past.deleted_at is None else past.deleted_at
     load_bearing = past.load_bearing & (past.active | ~np.isnat(deleted))
+    # The first half of each array holds the writes, and the second half the deletions.
     moments = np.concatenate([written, np.maximum(written, deleted)])
     signs = np.repeat([1, -1], len(written))
     changes = pd.DataFrame({"memories": signs, "load_bearing": signs * np.tile(load_bearing, 2)})

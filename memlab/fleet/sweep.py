@@ -109,11 +109,11 @@ def outcomes_of(
     return [outcomes[member.name] for member in members]
 
 
-def table_of(task: FleetTask[Any], sources: Sources, **how: Any) -> "pd.DataFrame":
+def table_of(task: FleetTask[Any], sources: Sources, **options: Any) -> "pd.DataFrame":
     """Run a task on every store, as :func:`outcomes_of` does, and return a frame of its rows."""
     import pandas as pd
 
-    rows = [_row_of(outcome) for outcome in outcomes_of(task, sources, **how)]
+    rows = [_row_of(outcome) for outcome in outcomes_of(task, sources, **options)]
     table = pa.Table.from_pylist(rows, _schema_of(task))
     types = {pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype()}
     frame: pd.DataFrame = table.to_pandas(types_mapper=types.get)
@@ -190,6 +190,7 @@ class ParquetShards:
         self.folder = folder
         self._task = task
         self._schema = _schema_of(task)
+        # The keys are stored in the folder, and never change.
         self._task_identity = {"asked": task.name, **task.settings, "columns": self._schema.names}
         self._queued: list[dict[str, Any]] = []
         self._flushed_at = monotonic()
@@ -288,8 +289,8 @@ class ParquetShards:
     def _open(self) -> bool:
         """Open or create the folder, and return whether a new run begins.
 
-        A new run begins if the last one finished, or there was none. It deletes the results of the
-        last run if they depend on other input than its own.
+        A new run begins if the last one finished, or if there was none. If the results of the last
+        run depend on other input (``FleetTask.depends_on``), they are deleted.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -382,8 +383,8 @@ def _read(part: Path, schema: Any) -> Any:
     try:
         table = pq.read_table(part, columns=schema.names, partitioning=None)
     except (OSError, pa.ArrowInvalid, KeyError) as error:
-        why = str(error).partition("\n")[0]
-        raise MemlabError(f"{part} cannot be read ({why}); remove it, and run again") from error
+        reason = str(error).partition("\n")[0]
+        raise MemlabError(f"{part} cannot be read ({reason}); remove it, and run again") from error
     if not table.schema.equals(schema) or table["store"].null_count:
         raise MemlabError(f"{part} cannot be read (others made it); remove it, and run again")
     return table
