@@ -100,6 +100,13 @@ class Advice(DisplayMixin):
         size of what it searches.
     context_window : int
         Tokens of the context window that the answer compares with.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> advice = memlab.recommend_cap(memlab.store_path("two_years"))
+    >>> advice.number == advice.keep_recent, str(advice.verdict)
+    (True, 'ok')
     """
 
     verdict: Verdict
@@ -167,14 +174,16 @@ class Advice(DisplayMixin):
     @property
     def evidence(self) -> str:
         """Weights of the store's own references and of other projects, in words."""
-        others = f"{in_words(self.projects)} other projects"
-        own = counted(self.references, "later needs")
+        other_projects = f"{in_words(self.projects)} other projects"
+        own_needs = counted(self.references, "later needs")
         if self.weight:
-            seen = f"{own} seen in this store count {self.weight:.0%}"
-            return f"{seen}, the data of {others} {1 - self.weight:.0%}"
+            own_evidence = f"{own_needs} seen in this store count {self.weight:.0%}"
+            return f"{own_evidence}, the data of {other_projects} {1 - self.weight:.0%}"
         if self.references:
-            return f"the data of {others}; {own} seen in this store are too few to count"
-        return f"the data of {others}; no later need was seen in this store yet"
+            return (
+                f"the data of {other_projects}; {own_needs} seen in this store are too few to count"
+            )
+        return f"the data of {other_projects}; no later need was seen in this store yet"
 
     @property
     def track_record(self) -> str:
@@ -208,8 +217,8 @@ class Advice(DisplayMixin):
     @property
     def answers(self) -> tuple[int | None, ...]:
         """Numbers that a table around the recommendation lists."""
-        both_ends = (point.number for point in self.trade)
-        return (self.number, self.likely, self.budget_cap, *both_ends)
+        conflicting = (point.number for point in self.trade)
+        return (self.number, self.likely, self.budget_cap, *conflicting)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, the rule and the answer, by JSON key."""
@@ -243,10 +252,10 @@ class Advice(DisplayMixin):
         if not numbers:
             return self.sheet()._replace(facts=facts, tables=())
         index = rows.index.tolist()
-        places = [index.index(number) for number in numbers]
-        listed = {len(rows) - 1, *places}
-        if len(places) < 3:  # there is room for the row before each number
-            listed.update(place - 1 for place in places if place > 0)
+        row_numbers = [index.index(number) for number in numbers]
+        listed = {len(rows) - 1, *row_numbers}
+        if len(row_numbers) < 3:  # few enough to list also the row before each number
+            listed.update(row - 1 for row in row_numbers if row > 0)
         table = self.table(rows.iloc[sorted(listed)])
         columns = [
             column for column, name in enumerate(table.header) if column < 3 or name in _BRIEF_FACTS
@@ -366,9 +375,10 @@ class Advice(DisplayMixin):
                 reason = "the reasons, and how to get a number of its own"
             commands.append(f"{explain}    {reason}")
             evidence_lines = []
-        next_lines = [
-            f"{'      ' if place else 'next: '}{text}" for place, text in enumerate(commands)
-        ]
+        next_lines: list[str] = []
+        for text in commands:
+            prefix = "      " if next_lines else "next: "
+            next_lines.append(prefix + text)
         paragraphs = [next_lines, evidence_lines, self._in_settings(source)]
         text = "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
         return text.split("\n")
@@ -379,8 +389,8 @@ class Advice(DisplayMixin):
         """Yield the commands that apply the number, each with its effect."""
         if source is not None and source.read_only_reason:
             return
-        for point, what in zip(self.trade, ("target", "budget"), strict=False):
-            yield f"{self._compact(name, point.number, log_option)}    for the {what}"
+        for point, goal_name in zip(self.trade, ("target", "budget"), strict=False):
+            yield f"{self._compact(name, point.number, log_option)}    for the {goal_name}"
         if self.trade:
             return
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
@@ -391,8 +401,8 @@ class Advice(DisplayMixin):
             for diagnostic in diagnostics:
                 if diagnostic.name == "sub_folders" and diagnostic.found:
                     yield f"{command('doctor', name)}    {diagnostic.summary}"
-            again = command("size", name, *self.number_kind.size_options)
-            yield f"{again}    again, once it holds episodes"
+            size_again = command("size", name, *self.number_kind.size_options)
+            yield f"{size_again}    again, once it holds episodes"
             return
         dry_run = self._compact(name, self.number, log_option)
         if self.number >= self.keeps_all:
@@ -521,6 +531,13 @@ class BudgetAdvice(Advice):
         Number of prunable memories that the budget would keep now.
     mean : float
         Mean number of tokens of a prunable memory.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> advice = memlab.size(memlab.store_path("two_years"), unit="tokens").advice
+    >>> advice.number == advice.max_tokens
+    True
     """
 
     max_tokens: int | None

@@ -382,8 +382,8 @@ def chances_in_words(confidence: float) -> str:
     words = _USUAL_SHARES.get(round(confidence, 9))
     if words is None:
         words = f"{100 * confidence:.4g} in 100"
-    many, _, whole = words.rpartition(" in ")
-    return f"{many} chances in {whole}"
+    numerator, _, denominator = words.rpartition(" in ")
+    return f"{numerator} chances in {denominator}"
 
 
 def _words_of(advice: Recommended) -> dict[str, str]:
@@ -431,27 +431,29 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
     number = advice.number
     if number is None:
         return {}
-    left = advice.boot_tokens or 0
+    tokens_left = advice.boot_tokens or 0
     words = {
         "safe": advice.number_in_words(number),
         "safe_units": counted(number, advice.number_kind.unit),
         "all_units": f"{advice.keeps_all:,}",
         "deleted": counted(max(0, advice.prunable - (advice.keep_recent or 0)), "episodes"),
         "saved": f"{_saved(advice):,}",
-        "left": f"{left:,}",
-        "share_left": _share(left, advice.context_window),
+        "left": f"{tokens_left:,}",
+        "share_left": _share(tokens_left, advice.context_window),
         "assurance": _assurance(advice),
         "likely": "",
         "likely_alone": "",
     }
     likely = advice.likely
     tokens = advice.likely_boot_tokens
-    if likely is not None and tokens is not None and likely < number and tokens < advice.loaded:
-        cut = "a start" if advice.loads_at_start else "the store"
+    if likely is None or tokens is None:
+        return words
+    if likely < number and tokens < advice.loaded:
+        object_cut = "a start" if advice.loads_at_start else "the store"
         words["likely"] = f" {likely:,} would cut it to {tokens:,}, at even odds."
         keeping = f" Keeping {counted(likely, advice.number_kind.unit)}"
         words["likely_alone"] = (
-            f"{keeping} would cut {cut} to {counted(tokens, 'tokens')}, at even odds."
+            f"{keeping} would cut {object_cut} to {counted(tokens, 'tokens')}, at even odds."
         )
     return words
 

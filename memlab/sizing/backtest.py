@@ -84,7 +84,8 @@ class BacktestSplit:
 
     def needed(self, target: float) -> int:
         """Return the smallest cap that would have met the target in the test part."""
-        return int(self.after[math.ceil(target * len(self.after) - 1e-9) - 1])
+        served = math.ceil(target * len(self.after) - 1e-9)  # less a rounding error
+        return int(self.after[served - 1])
 
     def achieved(self, cap: int) -> float:
         """Return the share of the test references that a cap would have served."""
@@ -174,7 +175,13 @@ def interval_inflation_of(splits: Sequence[BacktestSplit]) -> float:
 
 
 class Verdict(StrEnum):
-    """Outcome of a recommendation; ``meaning`` explains it in words."""
+    """Outcome of a recommendation; ``meaning`` explains it in words.
+
+    Examples
+    --------
+    >>> Verdict("ok").meaning
+    'the target is met, and the evidence reaches that far'
+    """
 
     meaning: str
 

@@ -64,6 +64,14 @@ class CurvePoint:
         None for a budget.
     days : float
         Age in days of the oldest prunable memory that the cap keeps now.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> sizing = memlab.sizing.prepare_sizing(memlab.store_path("two_years"))
+    >>> point = sizing.point_at(100)
+    >>> point.number, 0 <= point.served <= 1
+    (100, True)
     """
 
     keep_recent: int
@@ -115,6 +123,13 @@ class Sizing:
     mean : float
         Amount that a memory of mean length adds to the number: 1 for a cap, its tokens for a
         budget.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> sizing = memlab.sizing.prepare_sizing(memlab.store_path("two_years"))
+    >>> sizing.largest_within(100) is None
+    True
     """
 
     lifetimes: Lifetimes
@@ -153,10 +168,11 @@ class Sizing:
         If a cap may have deleted memories without an archive, the recommendation is not below it:
         references to those memories are missing, so the cap would shrink at every run.
         """
+        prunable = (self.most - self.floor) / self.mean
         choice = backtest.choose_cap(
             self.ahead,
             target=target,
-            prunable=int(np.ceil((self.most - self.floor) / self.mean)),
+            prunable=int(np.ceil(prunable)),
             far_share=self.references.far_share,
         )
         incomplete = backtest.Verdict.HISTORY_INCOMPLETE
@@ -231,27 +247,27 @@ class Sizing:
     @cached_property
     def curve(self) -> pd.DataFrame:
         """The cap curve, as `cap_curve` returns it."""
-        every = np.arange(self.lifetimes.prunable + 1)
-        most = every[-1]
-        is_full = len(every) <= MAX_FULL_CURVE_ROWS
-        exact = every
-        if not is_full or len(every) * len(self.lifetimes) > MAX_EXACT_CELLS:
+        all_caps = np.arange(self.lifetimes.prunable + 1)
+        largest_cap = all_caps[-1]
+        is_full = len(all_caps) <= MAX_FULL_CURVE_ROWS
+        exact = all_caps
+        if not is_full or len(all_caps) * len(self.lifetimes) > MAX_EXACT_CELLS:
             count = max(MAX_EXACT_CELLS // len(self.lifetimes), MIN_EXACT_CAPS)
-            exact = _geometric_caps(most, count)
-        caps = every
+            exact = _geometric_caps(largest_cap, count)
+        caps = all_caps
         if not is_full:
             # the observed share changes at the ranks of references
             changes = np.flatnonzero(np.bincount(self.references.rank, minlength=1))
-            spaced = _geometric_caps(most, MAX_FULL_CURVE_ROWS // 8)
+            spaced = _geometric_caps(largest_cap, MAX_FULL_CURVE_ROWS // 8)
             caps = np.unique(np.concatenate([spaced, ROUND_CAPS, changes, exact]))
-            caps = caps[caps <= most]
+            caps = caps[caps <= largest_cap]
         over_history = self.lifetimes.boot_at(exact)
         interpolated = {name: np.interp(caps, exact, known) for name, known in over_history.items()}
         curve = pd.DataFrame(
             self._columns(caps, interpolated), index=pd.Index(caps, name=KEEP_RECENT)
         )
-        # a range if possible, because pandas copies attrs at every step
-        exact_at = range(len(every)) if exact is every else exact.tolist()
+        # pandas copies `attrs` with every frame, so a range is stored where it is possible
+        exact_at = range(len(all_caps)) if exact is all_caps else exact.tolist()
         curve.attrs = {
             EXACT_AT: exact_at,
             c.TOKEN_RULE: self.present.token_rule,
@@ -263,8 +279,8 @@ class Sizing:
 
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
         """Return the curve at some caps, each computed exactly."""
-        wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
-        return pd.DataFrame(self._columns(wanted), index=pd.Index(wanted, name=KEEP_RECENT))
+        numbers = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
+        return pd.DataFrame(self._columns(numbers), index=pd.Index(numbers, name=KEEP_RECENT))
 
     def largest_within(self, token_budget: int) -> int | None:
         """Return the largest cap whose boot context stays within a budget; None if no cap does.
@@ -274,18 +290,20 @@ class Sizing:
         the range between a cap that fits and one that does not.
         """
         present = self.present
-        fits = -1
-        fails = self.lifetimes.prunable + 1
+        largest_fitting = -1
+        smallest_failing = self.lifetimes.prunable + 1
         # without numba, many caps take hardly longer than one
         divisions = 64 if len(self.lifetimes) <= MAX_ROWS_WITHOUT_NUMBA else 2
-        while fails - fits > 1:
-            spaced = np.linspace(fits + 1, fails - 1, divisions + 2)[1:-1]
+        while smallest_failing - largest_fitting > 1:
+            spaced = np.linspace(largest_fitting + 1, smallest_failing - 1, divisions + 2)[1:-1]
             caps = np.unique(spaced.astype(np.int64))
-            now = present.floor.tokens + present.tokens_newest[np.minimum(caps, present.prunable)]
-            most = np.maximum(now, self.lifetimes.boot_at(caps)["boot_tokens_p95"])
-            fits = int(caps[most <= token_budget].max(initial=fits))
-            fails = int(caps[most > token_budget].min(initial=fails))
-        return None if fits < 0 else fits
+            tokens_now = (
+                present.floor.tokens + present.tokens_newest[np.minimum(caps, present.prunable)]
+            )
+            peak_tokens = np.maximum(tokens_now, self.lifetimes.boot_at(caps)["boot_tokens_p95"])
+            largest_fitting = int(caps[peak_tokens <= token_budget].max(initial=largest_fitting))
+            smallest_failing = int(caps[peak_tokens > token_budget].min(initial=smallest_failing))
+        return None if largest_fitting < 0 else largest_fitting
 
     def _columns(self, caps: Ints, over_history: Columns | None = None) -> Columns:
         """Return the shares served, and the sizes of the store under each cap, by column name."""
@@ -345,8 +363,10 @@ class BudgetSizing(Sizing):
     def at(self, budgets: Iterable[int]) -> pd.DataFrame:
         """Return the curve at some budgets."""
         numbers = [arguments.whole_number(MAX_TOKENS, budget) for budget in budgets]
-        wanted = np.array(numbers, np.int64)
-        return pd.DataFrame(self._columns(wanted), index=pd.Index(wanted, name=MAX_TOKENS))
+        budget_array = np.array(numbers, np.int64)
+        return pd.DataFrame(
+            self._columns(budget_array), index=pd.Index(budget_array, name=MAX_TOKENS)
+        )
 
     def _columns(self, budgets: Ints, _: Columns | None = None) -> Columns:
         present = self.present
@@ -426,7 +446,7 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
     added_by_gaps = np.ceil((in_mean_lengths.rank - ranks) * mean).astype(np.int64)
     gaps = sizing.gaps
     if gaps.cap is not None:
-        # the budget that deleted those memories had room for all later ones, but not for one more
+        # The budget that deleted those memories kept all later ones, but not another one.
         least_budget = lengths[len(lengths) - gaps.cap :].sum() + lengths.max(initial=0)
         gaps = gaps._replace(cap=int(np.ceil(least_budget / mean)))
     return BudgetSizing(
@@ -490,7 +510,7 @@ def cap_curve(
     The share that a cap would have served so far is exact: a reference counts as served if and only
     if its target would still be in a store that was compacted to that cap after every row written.
     The share in the next stretch is estimated from these references and from the prior of other
-    projects. The arguments are those of :func:`memlab.recommend_cap`.
+    projects (empirical Bayes; see :func:`memlab.recommend_cap`, which has the same arguments).
 
     Returns
     -------
@@ -517,11 +537,23 @@ def cap_curve(
         ==========================  ==========================================================
 
         ``served_own`` and ``served_observed`` are NaN without a reference.
+
+    Raises
+    ------
+    ValueError
+        If `confidence` or `until` is out of range.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> curve = memlab.sizing.cap_curve(memlab.store_path("two_years"))
+    >>> curve.index.name, bool(curve["served"].is_monotonic_increasing)
+    ('keep_recent', True)
     """
     call = "memlab.sizing.cap_curve"
     return prepared(frame, references, confidence, until, call=call).curve
 
 
-def _geometric_caps(most: int, count: int) -> Ints:
-    """Return about `count` whole numbers from 0 to `most`, evenly spaced by ratio."""
-    return np.unique(np.append(np.geomspace(1, most + 1, count).astype(np.int64) - 1, most))
+def _geometric_caps(largest: int, count: int) -> Ints:
+    """Return about `count` whole numbers from 0 to `largest`, evenly spaced by ratio."""
+    return np.unique(np.append(np.geomspace(1, largest + 1, count).astype(np.int64) - 1, largest))

@@ -131,7 +131,30 @@ def advise(
 ) -> Advice:
     """Recommend a cap from the result of `prepare_sizing`. Repeated calls are cheap.
 
-    `target` and `token_budget` are those of :func:`memlab.recommend_cap`.
+    Parameters
+    ----------
+    sizing : Sizing
+        The result of :func:`memlab.sizing.prepare_sizing`.
+    target, token_budget
+        As for :func:`memlab.recommend_cap`.
+
+    Returns
+    -------
+    Advice
+        A `BudgetAdvice` if `sizing` is for budgets in tokens.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> sizing = memlab.sizing.prepare_sizing(memlab.store_path("two_years"))
+    >>> caps = [memlab.sizing.advise(sizing, target=target).keep_recent for target in (0.5, 0.9)]
+    >>> caps == sorted(caps)
+    True
     """
     arguments.expect(sizing, Sizing, call="memlab.sizing.advise", name="sizing")
     target = arguments.share("target", target)
@@ -146,10 +169,10 @@ def advise(
     has_number = verdict not in _VERDICTS_WITHOUT_NUMBER
     likely = sizing.number_for(choice.likely)
     low, high = choice.interval
-    # the safe number, the share that it serves and its cost; None without a safe number
+    # The fields of the point: the safe number, the share that it serves and its cost.
     safe_fields = vars(needed)
     if is_conflict or not has_number:
-        safe_fields = dict.fromkeys(safe_fields)
+        safe_fields = dict.fromkeys(safe_fields)  # each of them None
     values: dict[str, Any] = {
         **safe_fields,
         **record_of(sizing.cuts, target)._asdict(),
@@ -259,9 +282,9 @@ def _limit_notes(sizing: Sizing) -> Iterator[str]:
             "earlier numbers of this rule missed what followed"
         )
     if sizing.terms.law.doublings_beyond(sizing.ahead.memories):
-        fewest, most = sizing.terms.law.seen
+        smallest, largest = sizing.terms.law.seen
         yield (
-            f"other projects were seen at {fewest:,} to {counted(most, 'memories')}, not at "
+            f"other projects were seen at {smallest:,} to {counted(largest, 'memories')}, not at "
             f"{sizing.ahead.memories:,}: limits are wider for it"
         )
 
@@ -274,8 +297,8 @@ def _verdict_notes(
         case Verdict.CAP_HAS_NO_EFFECT if choice.keep_recent == sizing.ahead.everything:
             yield "nothing less than all is known to serve so many; a lower target takes fewer"
         case Verdict.CAP_HAS_NO_EFFECT:
-            most = counted(choice.keep_recent, "prunable memories")
-            yield f"ask again when the store holds more than {most}"
+            memories = counted(choice.keep_recent, "prunable memories")
+            yield f"ask again when the store holds more than {memories}"
         case Verdict.FLOOR_EXCEEDS_BUDGET:
             floor = sizing.present.floor.tokens
             over = max(floor - (token_budget or 0), 0)

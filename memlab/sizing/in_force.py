@@ -71,13 +71,13 @@ def policy_in_force(source: Source) -> EffectivePolicy:
     past = rows_in_reach(fill_missing_rows(load_past(source)))
     written = int((~past[LOAD_BEARING]).sum())
     line = _setting_line(settings)
-    found = f"found at {sized.memories:,} memories on {sized.at:%Y-%m-%d}"
+    origin = f"found at {sized.memories:,} memories on {sized.at:%Y-%m-%d}"
     if written < sized.until:
-        until = f"valid until {sized.until:,} are written; there are {written:,}"
-        return EffectivePolicy(policy, f"{line} was {found}, and is {until}")
+        validity = f"valid until {sized.until:,} are written; there are {written:,}"
+        return EffectivePolicy(policy, f"{line} was {origin}, and is {validity}")
     raise settings.error(
         "policy",
-        f"{line} was {found} and has expired: it was valid up to {sized.until:,} memories, and "
+        f"{line} was {origin} and has expired: it was valid up to {sized.until:,} memories, and "
         f"there are {written:,}; {_size_command(source, settings)} finds it again, and "
         '"auto" in its place has it found each time',
     )
@@ -90,9 +90,9 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
         if source.permissions_template is not None and not source.permissions_template.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
         not_obeyed = settings_of(source).not_obeyed
-        why = f" ({not_obeyed})" if not_obeyed else ""
+        reason = f" ({not_obeyed})" if not_obeyed else ""
         raise PolicyError(
-            f"no policy is set for {source.name}{why}: give a cap with --keep-recent N, or "
+            f"no policy is set for {source.name}{reason}: give a cap with --keep-recent N, or "
             f"let {command('size', source.name)} --save find one"
         )
     return policy, words
@@ -102,9 +102,9 @@ def _recommended_now(source: Source) -> EffectivePolicy:
     """Size a store by its settings and logs, and return the policy with the safe number."""
     history = StoreHistory.of(source, call="memlab.sizing").with_references()
     settings = history.settings
-    tokens = (settings.policy or {})["name"] == "tokens"
+    is_budget = (settings.policy or {})["name"] == "tokens"
     goal = SizingGoal.of(settings)
-    _, advice = recommend(history.past, history.references, goal, tokens=tokens)
+    _, advice = recommend(history.past, history.references, goal, tokens=is_budget)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return EffectivePolicy(KeepAll(), f"{_setting_line(settings)}: {advice.verdict.meaning}")
     if advice.policy is None:
@@ -128,5 +128,5 @@ def _setting_line(settings: Settings) -> str:
 
 def _size_command(source: Source, settings: Settings) -> str:
     """Return the command that recommends and saves a number of the policy's kind."""
-    by = ("--unit", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
-    return command("size", source.name, *by, "--save")
+    unit_option = ("--unit", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
+    return command("size", source.name, *unit_option, "--save")

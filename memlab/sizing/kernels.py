@@ -51,38 +51,45 @@ def largest_sums(
     least as new as the target. A row is active from its moment to its end. The rows are added from
     the newest to the oldest, so that the rank is a sum over the rows added so far. A segment tree
     over moments holds the changes of this sum: `total` has the sum of the changes below each node,
-    and `most` their largest prefix sum. `start` and `member` are the references grouped by target.
+    and `largest_prefix` their largest prefix sum. `start` and `member` are the references grouped
+    by target.
     """
     n = len(weight)
     width = 1
     while width <= n:
         width *= 2
     total = np.zeros(2 * width, np.int64)
-    most = np.zeros(2 * width, np.int64)
+    largest_prefix = np.zeros(2 * width, np.int64)
     largest = np.zeros(len(at), np.int64)
     for row in range(n - 1, -1, -1):
-        _add(total, most, row, floor[row] + weight[row])
-        _add(total, most, row + 1, -floor[row])
-        _add(total, most, end[row], -weight[row])
+        _add(total, largest_prefix, row, floor[row] + weight[row])
+        _add(total, largest_prefix, row + 1, -floor[row])
+        _add(total, largest_prefix, end[row], -weight[row])
         for i in range(start[row], start[row + 1]):
             reference = member[i]
             node = width + min(at[reference], end[row])
             while node > 1:
                 if node & 1:  # a right child: all moments of its left sibling are before
                     sibling = node - 1
-                    largest[reference] = max(most[sibling], total[sibling] + largest[reference])
+                    largest[reference] = max(
+                        largest_prefix[sibling], total[sibling] + largest[reference]
+                    )
                 node >>= 1
     return largest
 
 
 @njit(cache=True)
-def _add(total: Ints, most: Ints, moment: int, amount: int) -> None:  # pragma: no cover - compiled
+def _add(
+    total: Ints, largest_prefix: Ints, moment: int, amount: int
+) -> None:  # pragma: no cover - compiled
     """Add an amount to the change at a moment, and update the nodes above it."""
     node = len(total) // 2 + moment
     total[node] += amount
-    most[node] = total[node]
+    largest_prefix[node] = total[node]
     node >>= 1
     while node:
         total[node] = total[2 * node] + total[2 * node + 1]
-        most[node] = max(most[2 * node], total[2 * node] + most[2 * node + 1])
+        largest_prefix[node] = max(
+            largest_prefix[2 * node], total[2 * node] + largest_prefix[2 * node + 1]
+        )
         node >>= 1

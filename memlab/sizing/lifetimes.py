@@ -47,6 +47,12 @@ class Floor:
     """Size of the load-bearing active rows.
 
     `by_kind` holds kind, rows and tokens, the largest first. `largest` holds the largest rows.
+
+    Examples
+    --------
+    >>> floor = Floor(memories=2, tokens=90, by_kind=(("decision", 2, 90),), largest=())
+    >>> [table.heading for table in floor.tables("Load-bearing")]
+    ['Load-bearing', 'The costliest']
     """
 
     memories: int
@@ -147,8 +153,9 @@ class Lifetimes:
     def active_before(self) -> Ints:
         """Number of active prunable rows before each moment, shape (rows + 1,)."""
         superseded = np.bincount(self.end[self.ever_prunable], minlength=len(self) + 1)
-        before: Ints = self.prunable_before - np.append(0, np.cumsum(superseded)[:-1])
-        return before
+        superseded_before = np.append(0, np.cumsum(superseded)[:-1])
+        active: Ints = self.prunable_before - superseded_before
+        return active
 
     @cached_property
     def floor(self) -> tuple[Ints, Ints]:
@@ -283,8 +290,9 @@ class Ranked:
     @classmethod
     def of(cls, frame: pd.DataFrame, lifetimes: Lifetimes, references: pd.DataFrame) -> "Ranked":
         """Return the references that fit the frame as arrays."""
-        target, at, place = references_on_rows(frame, references)
-        is_read = (references[c.KIND] == "log").to_numpy(dtype=bool)[place]
+        target, at, numbers = references_on_rows(frame, references)
+        is_read = (references[c.KIND] == "log").to_numpy(dtype=bool)[numbers]
+        # A reference without a task gets the number of its moment, above all numbers of tasks.
         by_moment = len(frame) + np.arange(len(frame) + 1)
         cluster = by_moment.copy()
         tasks = np.flatnonzero(frame[c.SOURCE_TASK_REF].notna().to_numpy())
@@ -304,15 +312,15 @@ class Ranked:
 
     def between(self, first: int, last: int) -> "Ranked":
         """Return the references that arose from moment `first` until before moment `last`."""
-        part = slice(*np.searchsorted(self.at, [first, last]))
+        selected = slice(*np.searchsorted(self.at, [first, last]))
         return Ranked(
-            rank=self.rank[part],
-            written=self.written[part],
-            active=self.active[part],
-            at=self.at[part],
-            cluster=self.cluster[part],
-            target=self.target[part],
-            lost=self.lost[part],
+            rank=self.rank[selected],
+            written=self.written[selected],
+            active=self.active[selected],
+            at=self.at[selected],
+            cluster=self.cluster[selected],
+            target=self.target[selected],
+            lost=self.lost[selected],
         )
 
     def beyond_gaps(self, law: ReachPrior) -> "Ranked":
@@ -325,6 +333,7 @@ class Ranked:
         if not lost.any():
             return self
         least_reach = log_rank_fraction(self.rank[lost], self.written[lost])
+        # The share of references below the limit; the median of the others lies halfway to 1.
         share = np.interp(least_reach, law.reach_at(LEVELS), LEVELS)
         expected = rank_at(law.reach_at((1 + share) / 2), self.written[lost])
         rank = self.rank.copy()
@@ -363,8 +372,9 @@ class Ranked:
     @cached_property
     def far_share(self) -> float:
         """Share of losable references whose rank is more than half of the active memories."""
-        far = (2 * self.rank > self.active)[self.losable]
-        return float(far.mean()) if len(far) else 0.0
+        is_far = 2 * self.rank > self.active
+        is_far_losable = is_far[self.losable]
+        return float(is_far_losable.mean()) if len(is_far_losable) else 0.0
 
     @cached_property
     def always(self) -> float:
@@ -457,5 +467,5 @@ def grouped(key: Ints, groups: int) -> tuple[Ints, Ints]:
 
 def mean_p95_max(values: Ints) -> tuple[float, int, int]:
     """Return the mean, the nearest-rank 95th percentile and the maximum of one value or more."""
-    place = -(-95 * len(values) // 100) - 1
-    return values.mean(), np.partition(values, place)[place], values.max()
+    rank = -(-95 * len(values) // 100) - 1
+    return values.mean(), np.partition(values, rank)[rank], values.max()

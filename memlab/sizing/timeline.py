@@ -43,6 +43,19 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
         Columns ``keep_recent`` (Int64, <NA> for no cap), ``written`` (rows written by then),
         ``at`` (UTC; the time of as many rows, sorted by time), ``memories`` and ``tokens``. It is
         sorted by cap in the order given, then by ``written``.
+
+    Raises
+    ------
+    ValueError
+        If a cap is negative, or `moments` is below 2.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> frame = memlab.load(memlab.store_path("two_years"))
+    >>> timeline = memlab.sizing.boot_over_time(frame, [100], moments=10)
+    >>> len(timeline), timeline["keep_recent"].dropna().unique().tolist()
+    (20, [100])
     """
     frame = fill_missing_rows(
         rows_in_reach(resolve_history(frame, call="memlab.sizing.boot_over_time"))
@@ -52,25 +65,25 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
     n = len(frame)
     sampled = np.unique(np.linspace(0, n - 1, min(n, moments)).round().astype(np.int64))
     times = frame[c.CREATED_AT].ffill().bfill().sort_values()
-    when = times.iloc[sampled].reset_index(drop=True)
+    sampled_times = times.iloc[sampled].reset_index(drop=True)
     lifetimes = Lifetimes.of(frame)
     floor_memories, floor_tokens = lifetimes.floor
     caps_held = [None, *distinct_caps]
     if n:
-        kept_by_cap = lifetimes.kept_over_time([n, *distinct_caps])
+        kept_by_cap = lifetimes.kept_over_time([n, *distinct_caps])  # a cap of n keeps every row
     else:
         kept_by_cap = iter([(sampled, sampled)] * len(caps_held))
-    parts = []
+    tables = []
     for cap, (kept_memories, kept_tokens) in zip(caps_held, kept_by_cap, strict=True):
         columns = {
             KEEP_RECENT: pd.array([cap] * len(sampled), dtype="Int64"),
             WRITTEN: sampled + 1,
-            c.AT: when.astype(c.TIME),
+            c.AT: sampled_times.astype(c.TIME),
             c.MEMORIES: (kept_memories + floor_memories)[sampled],
             c.TOKENS: (kept_tokens + floor_tokens)[sampled],
         }
-        parts.append(pd.DataFrame(columns))
-    timeline = pd.concat(parts, ignore_index=True)
+        tables.append(pd.DataFrame(columns))
+    timeline = pd.concat(tables, ignore_index=True)
     timeline.attrs = passed_on(frame)
     return timeline
 
@@ -87,6 +100,13 @@ def age_ranks(frame: Memories, references: pd.DataFrame | None = None) -> pd.Dat
         then; ``age_rank``, the smallest cap that would have served it (1 for the newest row, 0 for
         a load-bearing row, which every cap serves). For a target that was deleted without an
         archive it is the rank expected under the prior, as in sizing.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> ranks = memlab.sizing.age_ranks(memlab.store_path("two_years"))
+    >>> ranks.columns.tolist(), bool((ranks["age_rank"] <= ranks["written"]).all())
+    (['written', 'age_rank'], True)
     """
     return _ranks(prepared(frame, references, call="memlab.sizing.age_ranks"))
 
@@ -111,6 +131,18 @@ def age_rank_quantiles(
         One row per part: ``first`` and ``last``, the rows written where it begins and ends;
         ``references``; ``p50`` and ``p90`` (Int64, the smallest rank that is at least as large as
         that share of ranks; <NA> for a part without references).
+
+    Raises
+    ------
+    ValueError
+        If `parts` is less than 1.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> table = memlab.sizing.age_rank_quantiles(memlab.store_path("two_years"), parts=4)
+    >>> len(table), bool((table["p50"] <= table["p90"]).all())
+    (4, True)
     """
     parts = arguments.whole_number("parts", parts, least=1)
     call = "memlab.sizing.age_rank_quantiles"
@@ -118,8 +150,10 @@ def age_rank_quantiles(
     ranks = _ranks(sizing)
     edges = np.linspace(0, len(sizing.lifetimes), parts + 1).round().astype(np.int64)
     to_prunable = ranks[ranks[AGE_RANK] > 0]
-    part = np.clip(np.searchsorted(edges, to_prunable[WRITTEN], side="left") - 1, 0, parts - 1)
-    by_part = to_prunable[AGE_RANK].groupby(part)
+    part_of_reference = np.clip(
+        np.searchsorted(edges, to_prunable[WRITTEN], side="left") - 1, 0, parts - 1
+    )
+    by_part = to_prunable[AGE_RANK].groupby(part_of_reference)
     table = pd.DataFrame({"first": edges[:-1], "last": edges[1:]})
     table["references"] = by_part.size().reindex(table.index, fill_value=0)
     for name, share in (("p50", 0.5), ("p90", 0.9)):
@@ -153,6 +187,18 @@ def caps_along(
         One row per stretch with at least `FEWEST_AHEAD` references to prunable rows, and one row
         for the posterior from now on: ``memories``, the number of prunable ones written by its
         beginning; ``cap``.
+
+    Raises
+    ------
+    ValueError
+        If `share` or `until` is out of range.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> caps = memlab.sizing.caps_along(memlab.store_path("two_years"), share=0.9)
+    >>> caps.columns.tolist(), bool(caps["memories"].is_monotonic_increasing)
+    (['memories', 'cap'], True)
     """
     share = arguments.share("share", share)
     call = "memlab.sizing.caps_along"
@@ -161,14 +207,14 @@ def caps_along(
     now = sizing.ahead.memories
     rows = []
     for doublings in range(int(np.log2(max(now, 1))), 0, -1):
-        first = now / 2**doublings
-        last = now / 2 ** (doublings - 1)
-        inside = ranked.losable & (ranked.written >= first) & (ranked.written < last)
-        if inside.sum() >= prior.FEWEST_AHEAD:
-            reaches = prior.log_rank_fraction(ranked.rank[inside], ranked.written[inside])
+        start = now / 2**doublings
+        end = now / 2 ** (doublings - 1)
+        in_stretch = ranked.losable & (ranked.written >= start) & (ranked.written < end)
+        if in_stretch.sum() >= prior.FEWEST_AHEAD:
+            reaches = prior.log_rank_fraction(ranked.rank[in_stretch], ranked.written[in_stretch])
             reach = np.quantile(reaches, share, method="inverted_cdf")
-            cap = prior.rank_at(reach, prior.middle_of(prior.STRETCH) * first)
-            rows.append((int(first), float(cap)))
+            cap = prior.rank_at(reach, prior.middle_of(prior.STRETCH) * start)
+            rows.append((int(start), float(cap)))
     rows.append((now, float(sizing.ahead.cap_for(share)[0])))
     return pd.DataFrame(rows, columns=[c.MEMORIES, prior.CAP])
 
@@ -218,6 +264,18 @@ def backtest_cap(
         that evidence alone; ``target``; ``achieved``, the share of references in the next fifth
         that this cap would have served; ``reached``, whether that meets the target; ``references``
         in that fifth; ``needed``, the smallest cap that would have met the target there.
+
+    Raises
+    ------
+    ValueError
+        If `target`, `confidence`, `until` or a cut is out of range.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> table = memlab.sizing.backtest_cap(memlab.store_path("two_years"), cuts=[0.5, 0.7])
+    >>> table["cut"].tolist(), table["target"].tolist()
+    ([0.5, 0.7], [0.9, 0.9])
     """
     target = arguments.share("target", target)
     shares = [arguments.share("cut", cut) for cut in cuts]
