@@ -13,7 +13,13 @@ from memlab.clock import aware, moment_or_now
 from memlab.compaction.archive_views import look_into
 from memlab.compaction.wire import minute
 from memlab.errors import ArchiveError
-from memlab.evidence.past import DELETION, deletions_of, facts_of, sound, with_deletions
+from memlab.evidence.past import (
+    DELETION,
+    deletions_of,
+    facts_of,
+    interpretable_rows,
+    with_deletions,
+)
 from memlab.evidence.references import find_references
 from memlab.frame.loading import frame_of, load
 from memlab.sources.archived import open_archived
@@ -185,7 +191,7 @@ def _erase(
     for entry in erasure.entries:
         facts: Iterable[str] = ()
         if not erasure.facts_too and not entry.recovers:
-            facts = facts_of(sound(_frame(source, archive, entry)), key)
+            facts = facts_of(interpretable_rows(_frame(source, archive, entry)), key)
         drop(archive, entry, facts, at=now)
     if erasure.facts:
         drop_facts(archive, erasure.facts)

@@ -83,7 +83,7 @@ def plan_index(
     mending = mending_of(source)
     moment = moment_or_now(now, call=_CALL)
     reads, _ = reads_in(log, settings_of(source), call=_CALL, source=source)
-    losses = losses_of(source, own=False, now=moment)
+    losses = losses_of(source, with_own=False, now=moment)
     unlisted = {name: loss.record for name, loss in losses.kept.items() if loss.is_unlisted}
     mend = mending.planned(
         {} if reads is None else Counter(reads[c.MEMORY_ID]),

@@ -22,11 +22,12 @@ from memlab.files import make_like
 from memlab.text import refused
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Flags with which a pipe or a device in place of the log does not block the runtime."""
-_BEGINNING: Final = b'{"memory_id"'
-_LONGEST_FIRST_LINE: Final = 2**16
-_TIME: Final = "2026-06-30T18:00:00+00:00"
-_AT_ONCE: Final = 5_000
+"""Flags of `os.open`. With O_NONBLOCK, a pipe in place of the log does not block the runtime."""
+_FIRST_BYTES: Final = b'{"memory_id"'
+"""First bytes of every log that memlab wrote."""
+_MAX_FIRST_LINE: Final = 2**16
+_EXAMPLE_TIME: Final = "2026-06-30T18:00:00+00:00"
+_LINES_AT_ONCE: Final = 5_000
 """Number of lines that are written together."""
 
 
@@ -67,7 +68,7 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         self.path: Final = Path(path)
         self._like = None if like is None else Path(like)
         self._max_bytes = max_bytes
-        self._turns = threading.Lock()
+        self._lock = threading.Lock()
         self._opened: tuple[int, int] | None = None
         """The process that opened the file, and the descriptor."""
         with self._errors_in_words():
@@ -79,7 +80,7 @@ class AccessLog(AbstractContextManager["AccessLog"]):
 
     def close(self) -> None:
         """Close the file. A later write opens it again."""
-        with self._turns:
+        with self._lock:
             self._close()
 
     def add(self, memory_id: str, at: datetime | None = None, session: str | None = None) -> None:
@@ -130,10 +131,10 @@ class AccessLog(AbstractContextManager["AccessLog"]):
             raise refusal(entries, "entries", call="AccessLog.extend", name="entries")
         written = 0
         lines = starmap(_line_of, enumerate(entries, 1))
-        while together := list(islice(lines, _AT_ONCE)):
-            with self._turns, self._errors_in_words():
-                self._append(b"".join(together))
-            written += len(together)
+        while chunk := list(islice(lines, _LINES_AT_ONCE)):
+            with self._lock, self._errors_in_words():
+                self._append(b"".join(chunk))
+            written += len(chunk)
         return written
 
     def _append(self, data: bytes) -> None:
@@ -209,8 +210,8 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         try:
             yield
         except OSError as error:
-            what = f"the access log {self.path} cannot be written"
-            raise MemlabError(refused(what, error)) from error
+            summary = f"the access log {self.path} cannot be written"
+            raise MemlabError(refused(summary, error)) from error
 
 
 def log_parts(path: Path) -> list[Path]:
@@ -241,8 +242,8 @@ def _fault_of(descriptor: int) -> str:
         return "is not an ordinary file"
     if status.st_nlink > 1:
         return "has another name too (a hard link)"
-    first = os.pread(descriptor, _LONGEST_FIRST_LINE, 0).lstrip(b"\n")
-    if not first.startswith(_BEGINNING) and not _BEGINNING.startswith(first):
+    first = os.pread(descriptor, _MAX_FIRST_LINE, 0).lstrip(b"\n")
+    if not first.startswith(_FIRST_BYTES) and not _FIRST_BYTES.startswith(first):
         return "is no access log that memlab wrote"
     return ""
 
@@ -250,18 +251,18 @@ def _fault_of(descriptor: int) -> str:
 def _line_of(number: int, entry: Mapping[str, str]) -> bytes:
     """Return the line of an entry, after checking it."""
     expect(entry, Mapping, call="AccessLog.extend", name="one of entries")
-    where = f"(entry {number}); write its fields as texts, the time as {_TIME}"
+    advice = f"(entry {number}); write its fields as texts, the time as {_EXAMPLE_TIME}"
     for name in ("memory_id", "at"):
         value = entry.get(name)
         if not isinstance(value, str) or not value:
             shown = "missing" if value is None else repr(value)
-            raise ValueError(f"{name} must be a text that is not empty, not {shown} {where}")
+            raise ValueError(f"{name} must be a text that is not empty, not {shown} {advice}")
     try:
         moment_of(entry["at"])
-        first = {"memory_id": entry["memory_id"], **entry}
-        return json.dumps(first, separators=(",", ":")).encode() + b"\n"
+        entry_id_first = {"memory_id": entry["memory_id"], **entry}
+        return json.dumps(entry_id_first, separators=(",", ":")).encode() + b"\n"
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{error} {where}") from error
+        raise ValueError(f"{error} {advice}") from error
 
 
 def _write_all(descriptor: int, data: bytes, size: int) -> None:

@@ -68,6 +68,15 @@ class Harvest(DisplayMixin):
         Remarks on such a source.
     files, bytes : int
         Number of files and bytes that were read.
+
+    Examples
+    --------
+    >>> harvest = Harvest(
+    ...     source="memory", way="Claude Code", log=Path("memory.reads.jsonl"), reads=0, new=0,
+    ...     kept=0, apart={}, new_apart={}, by={}, memories=0, first=None, last=None, left_out={},
+    ... )
+    >>> harvest.next_steps()
+    ['next: nothing to size by yet; harvest again after some sessions']
     """
 
     source: str
@@ -108,9 +117,9 @@ class Harvest(DisplayMixin):
         facts = [("reads", reads_in_words)]
         if self.by:
             facts.append(("by", ", ".join(f"{name} {count:,}" for name, count in self.by.items())))
-        for kind, words in APART.items():
+        for kind, meaning in APART.items():
             if self.apart.get(kind):
-                facts.append(("kept apart", f"{self.apart[kind]:,} {words}"))
+                facts.append(("kept apart", f"{self.apart[kind]:,} {meaning}"))
         if self.chances:
             facts.append(("memories", self.chances))
         if self.unknown:
@@ -121,8 +130,8 @@ class Harvest(DisplayMixin):
         title = f"{self.source}: {self.way}"
         if self.files:
             title += f", {counted(self.files, 'files')}, {in_bytes(self.bytes)}"
-        facts += [("" if place else "to know", note) for place, note in enumerate(self.notes)]
-        rows = [(count, why) for why, count in self.left_out.items()]
+        facts += [("" if number else "to know", note) for number, note in enumerate(self.notes)]
+        rows = [(count, reason) for reason, count in self.left_out.items()]
         tables = [Table("not counted", (), rows)] if rows else []
         return TextPage(title, facts, tables)
 
@@ -162,34 +171,48 @@ def harvest(
     ------
     MemlabError
         If the source is none of these, cannot be read, or the log cannot be written.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     memory = Path(folder) / "memory"
+    ...     memory.mkdir()
+    ...     _ = (memory / "MEMORY.md").write_text("- [Build](build.md): how")
+    ...     _ = (memory / "build.md").write_text("make")
+    ...     harvest = memlab.harvest(f"claude:{memory}", transcripts=folder)
+    >>> harvest.way, harvest.reads
+    ('Claude Code memory', 0)
     """
     call = "memlab.harvest"
     expect(source, str, PathLike, call=call, name="source")
     expect(log, str, PathLike, call=call, name="log", optional=True)
     expect(transcripts, str, PathLike, call=call, name="transcripts", optional=True)
-    named = str(source)
+    source_name = str(source)
     scheme = ""
-    if is_named_by_scheme(named):  # as mcp-memory:FILE
-        scheme = named.partition(":")[0]
-        named = str(open_source(named).permissions_template)
-    asked = Asked(
-        named, None if transcripts is None else Path(transcripts), progress, scheme=scheme
+    if is_named_by_scheme(source_name):  # as mcp-memory:FILE
+        scheme = source_name.partition(":")[0]
+        source_name = str(open_source(source_name).permissions_template)
+    request = Asked(
+        source_name, None if transcripts is None else Path(transcripts), progress, scheme=scheme
     )
-    system = _system_of(asked)
-    path = default_log(asked.source) if log is None else Path(log)
+    system = _system_of(request)
+    path = default_log(request.source) if log is None else Path(log)
     for existing in (path, reads.apart_of(path)):
         if os.path.lexists(existing):
             AccessLog(existing).close()  # raise an error before minutes of reading
-    known = _known(path)
-    known_apart = _known(reads.apart_of(path))
-    harvested = system.way.find(replace(asked, before={**known, **known_apart}))
+    logged_uses = _known(path)
+    uses_apart = _known(reads.apart_of(path))
+    harvested = system.way.find(replace(request, before={**logged_uses, **uses_apart}))
     harvested.reads.sort(key=lambda read: read.at)
-    logged = {read.id for read in known.values() if read.kind == READ}
-    new = [read for read in harvested.reads if read.id not in known and read.id not in known_apart]
+    logged = {read.id for read in logged_uses.values() if read.kind == READ}
+    new = [
+        read for read in harvested.reads if read.id not in logged_uses and read.id not in uses_apart
+    ]
     # reads in the log that were found to be no later need: their last line in the log says so
     reclassified = [read for read in harvested.apart if read.id in logged]
-    new_apart = [read for read in harvested.apart if read.id not in known_apart]
-    writes = [write for write in harvested.writes if write.id not in known_apart]
+    new_apart = [read for read in harvested.apart if read.id not in uses_apart]
+    writes = [write for write in harvested.writes if write.id not in uses_apart]
     if new_apart or writes:
         with AccessLog(reads.apart_of(path)) as apart:
             apart.extend(map(_entry, [*new_apart, *writes]))
@@ -202,7 +225,7 @@ def harvest(
     moments = [read.at for read in harvested.reads]
     shown_ids = {read.id for read in (*harvested.reads, *harvested.apart)}
     return Harvest(
-        source=without_passwords(asked.source),
+        source=without_passwords(request.source),
         way=system.what,
         log=path,
         reads=len(harvested.reads),
@@ -224,34 +247,34 @@ def harvest(
     )
 
 
-def _system_of(asked: Asked) -> System:
+def _system_of(request: Asked) -> System:
     """Return the system whose reads a source holds."""
-    named = without_passwords(asked.source)
-    chosen = system_named(asked.scheme) if asked.scheme else None
-    if chosen is not None and chosen.reads and asked.path.exists():
+    shown_name = without_passwords(request.source)
+    chosen = system_named(request.scheme) if request.scheme else None
+    if chosen is not None and chosen.reads and request.path.exists():
         return chosen
     try:
         for system in harvestable():
-            if asked.source and system.way.recognises(asked):
+            if request.source and system.way.recognises(request):
                 return system
-        there = bool(asked.source) and asked.path.exists()
+        exists = bool(request.source) and request.path.exists()
     except (OSError, ValueError) as error:  # a name that no file can have
-        raise MemlabError(f"{named} cannot be looked at ({error}); check it") from error
-    if is_server(asked.source):
+        raise MemlabError(f"{shown_name} cannot be looked at ({error}); check it") from error
+    if is_server(request.source):
         raise MemlabError(
-            f"{named} has neither MemForge's retrieval_log nor LangGraph's store; "
+            f"{shown_name} has neither MemForge's retrieval_log nor LangGraph's store; "
             "check the database and the role"
         )
-    if "://" in asked.source:
-        raise MemlabError(open_source(asked.source).without_reads())
-    if not there:
-        raise MemlabError(f"there is no {named}; check the path")
-    if recognise(asked.path) is not None:
-        raise MemlabError(open_source(asked.path).without_reads())
-    if could_be(asked.path):
-        open_source(asked.path)  # says by which schemes it may be named
+    if "://" in request.source:
+        raise MemlabError(open_source(request.source).without_reads())
+    if not exists:
+        raise MemlabError(f"there is no {shown_name}; check the path")
+    if recognise(request.path) is not None:
+        raise MemlabError(open_source(request.path).without_reads())
+    if could_be(request.path):
+        open_source(request.path)  # says by which schemes it may be named
     kinds = ", ".join(system.what for system in harvestable())
-    raise MemlabError(f"{named} is none of what can be harvested: {kinds}")
+    raise MemlabError(f"{shown_name} is none of what can be harvested: {kinds}")
 
 
 def default_log(source: str) -> Path:
@@ -264,8 +287,8 @@ def default_log(source: str) -> Path:
             f"{without_passwords(source)} is a server; name a file for the reads with -o LOG"
         )
     path = Path(source).expanduser().resolve()
-    earlier = path.with_name(f"{path.name}.reads.log")
-    return earlier if earlier.exists() else path.with_name(f"{path.name}.reads.jsonl")
+    old_log = path.with_name(f"{path.name}.reads.log")
+    return old_log if old_log.exists() else path.with_name(f"{path.name}.reads.jsonl")
 
 
 def _known(path: Path) -> dict[str, Read]:
@@ -273,11 +296,11 @@ def _known(path: Path) -> dict[str, Read]:
     lines = reads.LogLines()
     for part in log_parts(path):
         lines.read(part)
-    known = {}
+    uses = {}
     for memory_id, at, session, kind, read_id in lines.rows:
         if read_id:
-            known[read_id] = Read(memory_id, at, read_id, "", session, kind or READ)
-    return known
+            uses[read_id] = Read(memory_id, at, read_id, "", session, kind or READ)
+    return uses
 
 
 def _entry(read: Read) -> dict[str, str]:

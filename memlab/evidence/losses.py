@@ -19,7 +19,14 @@ import pandas as pd
 from memlab import columns as c
 from memlab.arguments import refusal
 from memlab.clock import moment_or_now
-from memlab.evidence.past import BY_OTHERS, Deletion, exclude_archived, load_deleted, past_of, sound
+from memlab.evidence.past import (
+    BY_OTHERS,
+    Deletion,
+    exclude_archived,
+    interpretable_rows,
+    load_deleted,
+    past_of,
+)
 from memlab.evidence.reads import Log, reads_in
 from memlab.evidence.references import find_references
 from memlab.evidence.store_history import StoreHistory
@@ -40,15 +47,15 @@ from memlab.text import DisplayMixin, Table, TextPage, command, counted
 _CHARACTER: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD: Final = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
 """A word, or a single character of a script that is written without spaces."""
-_LONGEST: Final = 1_000
+_MAX_SEARCH_CHARS: Final = 1_000
 """Number of characters of a search that are used."""
-_SHORTEST_NAME: Final = 4
+_MIN_NAME_CHARS: Final = 4
 """Shortest file name, in characters, by which a search may name a memory."""
-_K: Final = 1.2
+_SATURATION: Final = 1.2
 """BM25's saturation of term frequency."""
-_B: Final = 0.75
+_LENGTH_WEIGHT: Final = 0.75
 """BM25's normalization by text length."""
-_COVERED: Final = 0.5
+_MIN_COVERED: Final = 0.5
 """Minimum IDF-weighted share of a search's words that a match must contain."""
 
 
@@ -77,26 +84,26 @@ def searched_for(
         *(lost[c.TITLE] + "\n" + lost[c.BODY]),
         *(present[c.TITLE] + "\n" + present[c.BODY]),
     ]
-    query_words = {word for search in searches for word in _words(search.words)}
+    query_words = {word for search in searches for word in _words_in(search.words)}
     matcher = _Matcher(texts, query_words)
     stems = [PurePosixPath(name).stem.casefold() for name in names]
-    seen = set()
+    counted_days = set()
 
     @cache
     def matches_of(words: str) -> set[int]:
         folded = words.casefold()
         matches = set(matcher.better_than_the_rest(words, len(names)))
         for number, stem in enumerate(stems):
-            if len(stem) >= _SHORTEST_NAME and stem in folded:
+            if len(stem) >= _MIN_NAME_CHARS and stem in folded:
                 matches.add(number)
         return matches
 
     for search in searches:
-        for number in matches_of(search.words[:_LONGEST]):
+        for number in matches_of(search.words[:_MAX_SEARCH_CHARS]):
             name = names[number]
             on_day = (name, search.at.date())
-            if on_day not in seen and search.at > lost_at[name]:
-                seen.add(on_day)
+            if on_day not in counted_days and search.at > lost_at[name]:
+                counted_days.add(on_day)
                 yield name, search.at
 
 
@@ -107,13 +114,15 @@ class _Matcher:
         self._postings: dict[str, dict[int, int]] = defaultdict(dict)
         lengths = np.zeros(len(texts))
         for number, text in enumerate(texts):
-            words = Counter(_words(text))
+            words = Counter(_words_in(text))
             lengths[number] = words.total()
             for word in query_words & words.keys():
                 self._postings[word][number] = words[word]
         self._damping = lengths
         if texts:
-            self._damping = _K * (1 - _B + _B * lengths / max(lengths.mean(), 1))
+            self._damping = _SATURATION * (
+                1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * lengths / max(lengths.mean(), 1)
+            )
 
     def better_than_the_rest(self, words: str, count: int) -> list[int]:
         """Return the numbers of the first `count` texts that match better than every other text."""
@@ -121,22 +130,24 @@ class _Matcher:
         score = np.zeros(total)
         covered = np.zeros(total)
         total_weight = 0.0
-        for word in set(_words(words)):
+        for word in set(_words_in(words)):
             postings = self._postings.get(word, {})
             document_count = max(len(postings), 1)  # a word in no text counts as in one text
             weight = log1p((total - document_count + 0.5) / (document_count + 0.5))
             total_weight += weight
-            places = np.array(list(postings), int)
-            times = np.array(list(postings.values()), float)
-            score[places] += weight * times * (_K + 1) / (times + self._damping[places])
-            covered[places] += weight
-        best = score[count:].max(initial=0.0)
-        is_better = score[:count] > best
-        is_covered = covered[:count] >= _COVERED * total_weight
+            numbers = np.array(list(postings), int)
+            frequencies = np.array(list(postings.values()), float)
+            score[numbers] += (
+                weight * frequencies * (_SATURATION + 1) / (frequencies + self._damping[numbers])
+            )
+            covered[numbers] += weight
+        best_other = score[count:].max(initial=0.0)
+        is_better = score[:count] > best_other
+        is_covered = covered[:count] >= _MIN_COVERED * total_weight
         return np.flatnonzero(is_better & is_covered).tolist()
 
 
-def _words(text: str) -> list[str]:
+def _words_in(text: str) -> list[str]:
     """Return the words of a text in lower case."""
     return _WORD.findall(text.casefold())
 
@@ -168,14 +179,14 @@ _COLUMNS: Final = (
     ASKED,
     LAST_ASKED,
 )
-_OF_A_LOSS: Final = {
+_LOSS_COLUMNS: Final = {
     **dict.fromkeys((c.DELETED_AT, c.WRITTEN_AT, SEEN_AT), c.TIME),
     **dict.fromkeys((EMPTIED, UNLISTED), "bool"),
     c.COMMIT: "str",
     PERHAPS: "str",
 }
-_LISTED: Final = 20
-_MOVED: Final = 3
+_MAX_LISTED: Final = 20
+_MAX_MOVED_SHOWN: Final = 3
 """Number of moved memories that a page names."""
 
 
@@ -282,8 +293,10 @@ class Losses(DisplayMixin):
     def _moved_in_words(self) -> str:
         """Return how many memories were moved, with the new paths of the first ones."""
         pairs = [f"{name} to {loss.moved_to}" for name, loss in self.moved.items()]
-        shown = ", ".join(pairs[:_MOVED])
-        more = f" and {len(pairs) - _MOVED:,} more" if len(pairs) > _MOVED else ""
+        shown = ", ".join(pairs[:_MAX_MOVED_SHOWN])
+        more = (
+            f" and {len(pairs) - _MAX_MOVED_SHOWN:,} more" if len(pairs) > _MAX_MOVED_SHOWN else ""
+        )
         return f"{counted(len(pairs))} out of the store, and still there: {shown}{more}"
 
 
@@ -317,6 +330,17 @@ def lost(source: SourceLike | StoreHistory, *, log: Log = None) -> pd.DataFrame:
         ``emptied``, true if it is present without text; ``unlisted``, true if it is present and a
         lost index named it; ``perhaps``, its possible new name; ``reads``, ``references`` and
         ``searches`` since; ``asked``, their sum; and ``last_asked``.
+
+    Raises
+    ------
+    MemlabError
+        If the store, its archive or a log cannot be read.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> memlab.lost(memlab.store_path("two_years")).empty  # nothing says what was deleted
+    True
     """
     if not isinstance(source, StoreHistory):
         return losses_of(source, log=log).frame
@@ -327,7 +351,7 @@ def lost(source: SourceLike | StoreHistory, *, log: Log = None) -> pd.DataFrame:
 
 
 def losses_of(
-    source: SourceLike, *, log: Log = None, now: datetime | None = None, own: bool = True
+    source: SourceLike, *, log: Log = None, now: datetime | None = None, with_own: bool = True
 ) -> Losses:
     """Return the losses of a store, with their records and the requests for them since.
 
@@ -337,16 +361,16 @@ def losses_of(
         As for :func:`lost`.
     now : datetime, optional
         The current time, with a time zone; by default the clock's.
-    own : bool
+    with_own : bool
         Whether to count memlab's own deletions too. If not, and nothing is lost, little is read.
     """
     opened = open_archived(source)
     moment = moment_or_now(now, call="memlab.lost")
     if opened.is_missing() and keeps_losses(opened):
         opened.read_missing_as_empty()
-    kept, known_by, moved = _kept(opened, moment)
+    kept, known_by, moved = _recorded_losses(opened, moment)
     frame = _frame_of(opened, kept)
-    if not (len(frame) or own):
+    if not (len(frame) or with_own):
         return Losses(opened.name, _with_needs(frame, []), {}, known_by, moved=moved)
     reads, _ = reads_in(log, settings_of(opened), call="memlab.lost", source=opened)
     search_log = opened.search_log
@@ -358,25 +382,27 @@ def losses_of(
         deletions = [*deletions, Deletion(missing[c.DELETED_AT], missing, BY_OTHERS)]
     past = past_of(present, deletions)
     in_store = past[past[c.DELETED_AT].isna()]
-    known = {*in_store[c.MEMORY_ID], *frame[c.MEMORY_ID], *moved}
-    deleted = past[~past[c.MEMORY_ID].isin(known)]
+    known_names = {*in_store[c.MEMORY_ID], *frame[c.MEMORY_ID], *moved}
+    deleted = past[~past[c.MEMORY_ID].isin(known_names)]
     by_memlab = pd.concat([deleted, in_store[retired_rows(in_store)]])
     lost_at = _times_of_loss(frame, by_memlab)
 
     references = find_references(past, reads, now=moment)
     loss_times = references[c.TARGET_ID].map(lost_at).astype(c.TIME)
     later = references[references[c.AT] > loss_times]
-    needs = [
-        (str(name), at, READS if kind == "log" else c.REFERENCES)
-        for name, at, kind in zip(later[c.TARGET_ID], later[c.AT], later[c.KIND], strict=True)
-    ]
+    needs = []
+    for name, at, kind in zip(later[c.TARGET_ID], later[c.AT], later[c.KIND], strict=True):
+        need = READS if kind == "log" else c.REFERENCES
+        needs.append((str(name), at, need))
     if searches:
         read_on = {(name, at.date()) for name, at, kind in needs if kind == READS}
-        others = in_store[~in_store[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
-        for name, at in searched_for(searches, others, pd.concat([frame, deleted]), lost_at):
+        present_others = in_store[~in_store[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
+        for name, at in searched_for(
+            searches, present_others, pd.concat([frame, deleted]), lost_at
+        ):
             if (name, at.date()) not in read_on:
                 needs.append((name, at, SEARCHES))
-    asked = {name for name, _, _ in needs}
+    requested_names = {name for name, _, _ in needs}
     ranked = _with_needs(frame, needs)
     kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
     names = set(by_memlab[c.MEMORY_ID])
@@ -386,7 +412,7 @@ def losses_of(
         kept=kept,
         known_by=known_by,
         own=len(names),
-        own_asked=len(names & asked),
+        own_asked=len(names & requested_names),
         unknown=opened.external_history.note(),
         is_copied=opened.is_copied,
         moved=moved,
@@ -431,7 +457,7 @@ def keeps_losses(source: Source) -> bool:
     return source.is_copied and content_copies.keeps_copies(source.archive)
 
 
-def _kept(
+def _recorded_losses(
     source: Source, now: datetime
 ) -> tuple[dict[str, Loss], tuple[str, ...], dict[str, Loss]]:
     """Return the losses by id, the evidence for them in words, and the moved memories by id."""
@@ -440,8 +466,8 @@ def _kept(
     moved = dict[str, Loss]()
     if keeps_losses(source):
         # the archive may have copies of files that the current rules do not take for memories
-        last, losses = _losses_by_copies(source.putting_back(), now)
-        known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
+        last_copy_at, losses = _losses_by_copies(source.putting_back(), now)
+        known_by = (f"copies, last made {last_copy_at:%Y-%m-%d %H:%M} UTC",) if last_copy_at else ()
     history = source.external_history
     if history.is_tracked():
         known_by = ("git", *known_by)
@@ -454,8 +480,10 @@ def _kept(
             is_newer = by_copies is not None and (by_copies.at or now) < (loss.at or now)
             if by_copies is None or by_copies.seen or is_newer:
                 losses[name] = loss
-        for former in history.former_names():  # copies have the name before a rename
-            if former.name in losses and losses[former.name].seen and former.is_free:
+        # A copy that was made before a rename has the former name; that memory is not lost.
+        for former in history.former_names():
+            loss_by_copies = losses.get(former.name)
+            if loss_by_copies is not None and loss_by_copies.seen and former.is_free:
                 del losses[former.name]
     losses = {name: loss for name, loss in losses.items() if name not in moved}
     return losses, known_by, moved
@@ -478,11 +506,12 @@ def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, d
     present = read_consistent(source, read_store)
 
     def read_archive(archive: OpenArchive) -> tuple[datetime | None, dict[str, Loss]]:
-        last = content_copies.last_copied(archive)
+        last_copy_at = content_copies.last_copied(archive)
         newest = dict[str, KeptCopy]()
         for copy in content_copies.copies_in(archive):
+            # An empty copy does not replace an earlier one with a text.
             if not copy.is_empty or copy.memory_id not in newest:
-                newest[copy.memory_id] = copy  # the newest that is not empty, if there is one
+                newest[copy.memory_id] = copy
         renamed = {present[name].digest for name in present.keys() - newest.keys()}
         losses = _lines_lost(source, archive, present, newest)
         for name, copy in newest.items():
@@ -490,10 +519,10 @@ def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, d
             is_deleted = name not in present and copy.digest not in renamed
             if not (is_deleted or is_emptied):
                 continue
-            kept = content_copies.copied_record(archive, copy)
-            if kept is None:
+            copied = content_copies.copied_record(archive, copy)
+            if copied is None:
                 continue
-            key, record = kept
+            key, record = copied
             losses[name] = Loss(
                 key,
                 record,
@@ -502,7 +531,7 @@ def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, d
                 seen=copy.seen_at,
                 is_emptied=is_emptied,
             )
-        return last, losses
+        return last_copy_at, losses
 
     return source.archive.read(read_archive)
 
@@ -521,26 +550,30 @@ def _lines_lost(
         copy = newest.get(name)
         if not memory.is_unlisted or memory.is_empty or copy is None:
             continue
-        kept = content_copies.copied_record(archive, copy)
-        record = None if kept is None else source.index.relisted(memory.record, kept[1])
+        copied = content_copies.copied_record(archive, copy)
+        record = None if copied is None else source.index.relisted(memory.record, copied[1])
         if record is not None:
-            seen = copy.seen_at
-            losses[name] = Loss(memory.key, record, seen, seen, seen=seen, is_unlisted=True)
+            seen_at = copy.seen_at
+            losses[name] = Loss(
+                memory.key, record, seen_at, seen_at, seen=seen_at, is_unlisted=True
+            )
     listed = sum(not memory.is_unlisted for memory in present.values())
     return losses if is_index_lost(len(losses), listed) else {}
 
 
-def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
+def _frame_of(source: Source, losses_by_id: Mapping[str, Loss]) -> pd.DataFrame:
     """Return the kept records that memlab did not delete as a frame with texts."""
-    records = ((loss.key, loss.record) for loss in kept.values())
+    records = ((loss.key, loss.record) for loss in losses_by_id.values())
     rows = source.rows_of(records, with_body=True)
     options = LoadOptions(with_body=True, on_bad_row="keep")
-    frame = sound(frame_of(rows, name=source.name, protected=source.protected, **options))
+    frame = interpretable_rows(
+        frame_of(rows, name=source.name, protected=source.protected, **options)
+    )
     # a lost memory has no index line, whose tokens would count; count those of the text instead
     text_tokens = -(-frame[c.CHARS] // CHARS_PER_TOKEN)
     frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text_tokens)
-    losses = [kept[name] for name in frame[c.MEMORY_ID]]
-    known = [
+    losses = [losses_by_id[name] for name in frame[c.MEMORY_ID]]
+    details_of_losses = [
         (
             loss.at,
             loss.since,
@@ -552,7 +585,9 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
         )
         for loss in losses
     ]
-    details = pd.DataFrame(known, columns=list(_OF_A_LOSS), dtype=object).astype(_OF_A_LOSS)
+    details = pd.DataFrame(details_of_losses, columns=list(_LOSS_COLUMNS), dtype=object).astype(
+        _LOSS_COLUMNS
+    )
     frame = pd.concat([frame, details], axis=1)
     if len(frame) and source.archive.exists:
         return source.archive.read(lambda archive: exclude_archived(frame, archive))
@@ -561,13 +596,13 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
 
 def _with_needs(frame: pd.DataFrame, needs: list[tuple[str, Any, str]]) -> pd.DataFrame:
     """Return the losses with the counts of requests for each, the most requested first."""
-    asked = pd.DataFrame(needs, columns=[c.MEMORY_ID, c.AT, c.KIND])
+    requests = pd.DataFrame(needs, columns=[c.MEMORY_ID, c.AT, c.KIND])
     for kind in _COUNTS:
-        counts = asked[asked[c.KIND] == kind][c.MEMORY_ID].value_counts()
+        counts = requests[requests[c.KIND] == kind][c.MEMORY_ID].value_counts()
         frame[kind] = frame[c.MEMORY_ID].map(counts).fillna(0).astype("int64")
     frame[ASKED] = frame[list(_COUNTS)].sum(axis=1)
-    last = asked.groupby(c.MEMORY_ID)[c.AT].max()
-    frame[LAST_ASKED] = frame[c.MEMORY_ID].map(last).astype(c.TIME)
+    last_request = requests.groupby(c.MEMORY_ID)[c.AT].max()
+    frame[LAST_ASKED] = frame[c.MEMORY_ID].map(last_request).astype(c.TIME)
     order = [ASKED, LAST_ASKED, c.DELETED_AT, c.MEMORY_ID]
     ranked = frame.sort_values(order, ascending=[False, False, False, True], ignore_index=True)
     return ranked[list(_COLUMNS)]
@@ -591,7 +626,7 @@ def _table(frame: pd.DataFrame) -> Table:
     if not frame[c.COMMIT].any():
         del columns["commit"]
     rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
-    return Table("", tuple(columns), rows).first(_LISTED, ", all in --json")
+    return Table("", tuple(columns), rows).first(_MAX_LISTED, ", all in --json")
 
 
 def _between(seen: Any, at: Any) -> str:

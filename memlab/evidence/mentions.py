@@ -54,9 +54,9 @@ _TICKS: Final = re.compile(r"`([^`\n]+)`")
 _TOKEN: Final = re.compile(r"\w+(?:[-.:/]\w+)*")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _NUMBER: Final = re.compile(r"[\dT:._/-]+")
-_MOST_BODIES: Final = 0.05
+_COMMON_SHARE: Final = 0.05
 """Share of texts from which a bare word counts as a common word, not a name."""
-_HUB: Final = 10
+_HUB_MENTIONS: Final = 10
 """Number of mentions from which a text counts as a list of memories."""
 
 
@@ -105,7 +105,7 @@ def mentions_of(past: pd.DataFrame, source: Source | None) -> pd.DataFrame:
     texts = [*(past[c.TITLE] + "\n" + past[c.BODY])]
     names = _Names(ids)
     form_of = _forms_by_text(ids, texts, names)
-    place = {memory_id: number for number, memory_id in enumerate(ids)}
+    row_of = {memory_id: number for number, memory_id in enumerate(ids)}
     written = dict(zip(ids, past[c.CREATED_AT], strict=True))
     is_folder = source is not None and source.is_folder
     versions: Mapping[str, Sequence[TextVersion]] = {}
@@ -114,29 +114,30 @@ def mentions_of(past: pd.DataFrame, source: Source | None) -> pd.DataFrame:
         versions = dict(source.external_history.text_versions(list(form_of)))
         births = source.external_history.births()
     rows = []
-    for by, targets in form_of.items():
-        first_held = _first_held(versions.get(by, ()), targets, names)
+    for mentioning, targets in form_of.items():
+        first_held = _first_mentions(versions.get(mentioning, ()), targets, names)
         for target, form in targets.items():
-            if not is_folder and place[by] < place[target]:
+            if not is_folder and row_of[mentioning] < row_of[target]:
                 continue
             at, commit = first_held.get(target, (None, ""))
             dated = "commit"
             if at is None:
-                at = written[by]
+                at = written[mentioning]
                 dated = "written"
                 if is_folder and source is not None:
-                    at = source.external_history.last_changed(by) or at
+                    at = source.external_history.last_changed(mentioning) or at
                     dated = "last changed"
-            is_index = _INDEX in {PurePosixPath(by).name, PurePosixPath(target).name}
-            marks = {
+            is_index = _INDEX in {PurePosixPath(mentioning).name, PurePosixPath(target).name}
+            applies_by_mark = {
                 "forward": bool(at < written[target]),
                 "index": is_index,
                 "same commit": bool(commit) and births.get(target) == commit,
-                "hub": len(targets) >= _HUB,
-                "mutual": by in form_of.get(target, ()),
+                "hub": len(targets) >= _HUB_MENTIONS,
+                "mutual": mentioning in form_of.get(target, ()),
             }
-            strongest = next((name for name, applies in marks.items() if applies), "")
-            rows.append((by, target, form, at, dated, strongest))
+            marks = [mark for mark, applies in applies_by_mark.items() if applies]
+            strongest = marks[0] if marks else ""
+            rows.append((mentioning, target, form, at, dated, strongest))
     frame = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
     frame[c.AT] = pd.to_datetime(frame[c.AT], utc=True).astype(c.TIME)
     frame[FORM] = pd.Categorical(frame[FORM], categories=list(FORMS))
@@ -152,16 +153,17 @@ def _forms_by_text(
     A bare word that occurs in many texts is left out.
     """
     mentions = []
-    for by, text in zip(ids, texts, strict=True):
+    for mentioning, text in zip(ids, texts, strict=True):
         for target, form in names.in_text(text):
-            if target != by:
-                mentions.append((by, target, form))
-    texts_naming = Counter(target for _, target in {(by, target) for by, target, _ in mentions})
-    limit = max(2.0, _MOST_BODIES * len(texts))
+            if target != mentioning:
+                mentions.append((mentioning, target, form))
+    pairs = {(mentioning, target) for mentioning, target, _ in mentions}
+    texts_naming = Counter(target for _, target in pairs)
+    limit = max(2.0, _COMMON_SHARE * len(texts))
     form_of: dict[str, dict[str, str]] = defaultdict(dict)
-    for by, target, form in mentions:
+    for mentioning, target, form in mentions:
         if form != "word" or texts_naming[target] < limit:
-            form_of[by].setdefault(target, form)
+            form_of[mentioning].setdefault(target, form)
     return form_of
 
 
@@ -171,10 +173,10 @@ def mentions_in_words(mentions: pd.DataFrame) -> str:
         return ""
     forms = mentions[FORM].value_counts()
     by_form = [
-        _counted_form(int(forms[form]), words) for form, words in FORMS.items() if forms.get(form)
+        _counted_form(int(forms[form]), plural) for form, plural in FORMS.items() if forms.get(form)
     ]
     marks = mentions[MARK].value_counts()
-    weak = [f"{marks[mark]:,} {words}" for mark, words in MARKS.items() if marks.get(mark)]
+    weak = [f"{marks[mark]:,} {plural}" for mark, plural in MARKS.items() if marks.get(mark)]
     dated = (mentions[DATED] == "last changed").sum()
     if dated:
         weak.append(f"{dated:,} dated by the file's last change")
@@ -188,8 +190,8 @@ def _counted_form(count: int, words: str) -> str:
     >>> _counted_form(1, "links"), _counted_form(1, "names in backticks")
     ('1 link', '1 name in backticks')
     """
-    noun, between, rest = words.partition(" in ")
-    return f"{counted(count, noun)}{between}{rest}"
+    noun, preposition, object_ = words.partition(" in ")
+    return f"{counted(count, noun)}{preposition}{object_}"
 
 
 class _Names:
@@ -219,27 +221,27 @@ class _Names:
         """Yield each memory that a text names and the form of the name, the plainest first."""
         for match in _LINK.finditer(text):
             if not _SCHEME.match(match[1]):
-                yield from self._found(unquote(match[1].split("#")[0]), "link")
+                yield from self._memories_named(unquote(match[1].split("#")[0]), "link")
         for match in _WIKI.finditer(text):
-            yield from self._found(match[1].strip(), "wiki link")
+            yield from self._memories_named(match[1].strip(), "wiki link")
         for match in _FILE.finditer(text):
-            yield from self._found(match[0], "file name")
+            yield from self._memories_named(match[0], "file name")
         for match in _TICKS.finditer(text):
             name = match[1].strip()
-            if _is_telling(name):
-                yield from self._found(name, "backticks")
+            if _looks_like_id(name):
+                yield from self._memories_named(name, "backticks")
         for match in _TOKEN.finditer(text):
             name = match[0]
-            if _is_telling(name) and not _NUMBER.fullmatch(name) and name in self._short:
-                yield from self._found(name, "word")
+            if _looks_like_id(name) and not _NUMBER.fullmatch(name) and name in self._short:
+                yield from self._memories_named(name, "word")
 
-    def _found(self, name: str, form: str) -> Iterator[tuple[str, str]]:
+    def _memories_named(self, name: str, form: str) -> Iterator[tuple[str, str]]:
         """Yield the memory of a name, if there is one."""
         path = name.removeprefix("./")
         while path.startswith("../"):
             path = path.removeprefix("../")
-        for known in (self._full, self._short):
-            memory = known.get(path)
+        for names_of_files in (self._full, self._short):
+            memory = names_of_files.get(path)
             if memory is not None:
                 yield memory, form
                 return
@@ -249,20 +251,20 @@ class _Names:
                 yield memory, form
 
 
-def _is_telling(name: str) -> bool:
+def _looks_like_id(name: str) -> bool:
     """Return whether a name has a digit and a separator, which few words have."""
     return any(char.isdigit() for char in name) and any(char in "-_." for char in name)
 
 
-def _first_held(
+def _first_mentions(
     versions: Sequence[TextVersion], targets: Mapping[str, str], names: _Names
 ) -> dict[str, tuple[datetime, str]]:
     """Return for each target when a file first named it, and the commit; oldest version first."""
-    held: dict[str, tuple[datetime, str]] = {}
+    first_mentions: dict[str, tuple[datetime, str]] = {}
     for version in versions:
         for target, _ in names.in_text(version.text):
             if target in targets:
-                held.setdefault(target, (version.at, version.commit))
-        if len(held) == len(targets):
+                first_mentions.setdefault(target, (version.at, version.commit))
+        if len(first_mentions) == len(targets):
             break
-    return held
+    return first_mentions

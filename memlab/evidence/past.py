@@ -27,11 +27,11 @@ from memlab.store.archive.tombstones import facts_in
 
 DELETION: Final = "_where_from"
 """Column with the number of the deletion that removed a memory."""
-_THERE: Final = 2**63 - 1
+_NOT_DELETED: Final = 2**63 - 1
 """Deletion number of a memory that is still present."""
-BY_OTHERS: Final = _THERE - 1
+BY_OTHERS: Final = _NOT_DELETED - 1
 """Deletion number of a memory that another program deleted after memlab's deletion or restore."""
-_SAME: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
+_IDENTITY: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
 """Columns that identify a memory: two rows with equal values are copies of one memory."""
 
 
@@ -114,8 +114,8 @@ def load_past(
     expect_log(log, call="memlab.load_past")
     opened = open_source(source)
     # Read the archive last: a memory deleted in between is then in both, and counts as present.
-    how = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
-    past = past_of(load(opened, **how), deletions_of(opened, **how), log)
+    options = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
+    past = past_of(load(opened, **options), deletions_of(opened, **options), log)
     past[c.LABEL] = labels_of(past)  # a deleted memory has a label of its own
     return past
 
@@ -147,9 +147,9 @@ def resolve_history(
     return memories
 
 
-def deletions_of(source: Source, **how: Unpack[LoadOptions]) -> list[Deletion]:
+def deletions_of(source: Source, **options: Unpack[LoadOptions]) -> list[Deletion]:
     """Return the known deletions: those of memlab's archive, then those of other programs."""
-    deleted_elsewhere, deletions = load_deleted(source, **how)
+    deleted_elsewhere, deletions = load_deleted(source, **options)
     if deleted_elsewhere.empty:
         return deletions
     number = BY_OTHERS if c.WRITTEN_AT in deleted_elsewhere else 0
@@ -157,21 +157,23 @@ def deletions_of(source: Source, **how: Unpack[LoadOptions]) -> list[Deletion]:
     return [*deletions, by_others]
 
 
-def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFrame, list[Deletion]]:
+def load_deleted(
+    source: Source, **options: Unpack[LoadOptions]
+) -> tuple[pd.DataFrame, list[Deletion]]:
     """Return the memories that other programs deleted, and the deletions of memlab."""
     if source.name == ":memory:":
         return pd.DataFrame(), []
     source.archive.check()
-    how["on_bad_row"] = "keep"
-    bodies = bool(how.get("with_body")) or how.get("count_tokens") is not None
+    options["on_bad_row"] = "keep"
+    needs_bodies = bool(options.get("with_body")) or options.get("count_tokens") is not None
 
     def read(batches: Iterable[Rows], name: str) -> pd.DataFrame:
-        return frame_of(batches, name=name, protected=source.protected, **how)
+        return frame_of(batches, name=name, protected=source.protected, **options)
 
-    batches = list(source.external_history.iter_deleted(with_body=bodies))
+    batches = list(source.external_history.iter_deleted(with_body=needs_bodies))
     deleted_elsewhere = pd.DataFrame()
     if batches:  # most stores have none, and building an empty frame of memories is slow
-        deleted_elsewhere = sound(read(batches, source.name))
+        deleted_elsewhere = interpretable_rows(read(batches, source.name))
     for name in (c.DELETED_AT, c.WRITTEN_AT):
         if name in deleted_elsewhere:
             moments = pd.to_datetime(deleted_elsewhere[name], utc=True)
@@ -194,11 +196,11 @@ def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFra
 
         # One frame for all entries: a runtime may delete one memory at a time, and a frame for
         # each of them would take minutes.
-        frame = read(source.rows_of(records(), with_body=bodies), str(archive.path))
+        frame = read(source.rows_of(records(), with_body=needs_bodies), str(archive.path))
         moments = [entry.finished_at or entry.archived_at for entry in entries]
         frame[c.DELETED_AT] = pd.Series(moments, frame.index, c.TIME)
         frame[DELETION] = np.array([entry.apply for entry in entries], np.int64)
-        frame = sound(frame)
+        frame = interpretable_rows(frame)
         deletions = list[Deletion]()
         if len(frame):
             deletions.append(Deletion(frame[c.DELETED_AT], frame, frame[DELETION]))
@@ -233,7 +235,7 @@ def _archived_records(
                 yield entry, key, record
 
 
-def sound(frame: pd.DataFrame) -> pd.DataFrame:
+def interpretable_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a frame that could be interpreted."""
     return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
 
@@ -285,23 +287,23 @@ def with_deletions(
 ) -> pd.DataFrame:
     """Return the frame of :func:`past_of` with the column `DELETION`."""
     in_store = present.assign(**{c.DELETED_AT: pd.Series(pd.NaT, present.index, c.TIME)})
-    in_store[DELETION] = _THERE
+    in_store[DELETION] = _NOT_DELETED
     if not deletions:
         return in_store
-    parts = []
-    for deletion in _named(present, deletions, log):
+    deleted_frames = []
+    for deletion in _with_names(present, deletions, log):
         rows = deletion.memories.assign(**{c.ACTIVE: False, c.PRUNABLE: False})
         # a retired memory names itself as its successor; no other memory superseded it
         is_retired = rows[c.SUPERSEDED_BY] == rows[c.MEMORY_ID]
         rows[c.SUPERSEDED_BY] = rows[c.SUPERSEDED_BY].mask(is_retired)
         rows[c.DELETED_AT] = pd.Series(deletion.at, rows.index, c.TIME)
         rows[DELETION] = deletion.apply
-        parts.append(rows[[name for name in in_store if name in rows]])
-    deleted = pd.concat(parts).sort_values(DELETION, kind="stable")
+        deleted_frames.append(rows[[name for name in in_store if name in rows]])
+    deleted = pd.concat(deleted_frames).sort_values(DELETION, kind="stable")
     history = pd.concat([deleted, in_store], ignore_index=True)
     for flag in history.columns.intersection(list(UNSET)):
         history[flag] = history[flag].where(history[flag].notna(), UNSET[flag])
-    history = history.drop_duplicates(list(_SAME), keep="last", ignore_index=True)
+    history = history.drop_duplicates(list(_IDENTITY), keep="last", ignore_index=True)
     history = history.iloc[_in_order_of_writing(history)].reset_index(drop=True)
     history[c.POSITION] = _increasing(history[c.POSITION].to_numpy(np.int64))
     history.attrs = dict(present.attrs)
@@ -350,26 +352,27 @@ def present_rows(past: pd.DataFrame) -> pd.DataFrame:
     return past[past[c.DELETED_AT].isna()] if c.DELETED_AT in past else past
 
 
-def _named(
+def _with_names(
     present: pd.DataFrame, deletions: Sequence[Deletion], log: pd.DataFrame | None
 ) -> Sequence[Deletion]:
     """Return deletions whose erased memories have their names back, as far as they are known.
 
     The facts of an erased memory hold hashes of names. A name is known if the log, a present
-    memory or an archived one contains it. Other hashes get the prefix `_UNKNOWN`.
+    memory or an archived one contains it. Other hashes get the prefix `_UNKNOWN_NAME`.
     """
-    hash_key = next((deletion.key for deletion in deletions if deletion.key is not None), None)
-    if hash_key is None:
+    hash_keys = [deletion.key for deletion in deletions if deletion.key is not None]
+    if not hash_keys:
         return deletions
-    known: set[str] = set() if log is None else set(log[c.MEMORY_ID].dropna())
-    known |= _names_in(present)
+    hash_key = hash_keys[0]
+    known_names: set[str] = set() if log is None else set(log[c.MEMORY_ID].dropna())
+    known_names |= _names_in(present)
     for deletion in deletions:
         if deletion.key is None:
-            known |= _names_in(deletion.memories)
-    name_by_hash = {hashed(name, hash_key): name for name in known}
+            known_names |= _names_in(deletion.memories)
+    name_by_hash = {hashed(name, hash_key): name for name in known_names}
 
     def name_of(name_hash: str) -> str:
-        return name_by_hash.get(name_hash, _UNKNOWN + name_hash)
+        return name_by_hash.get(name_hash, _UNKNOWN_NAME + name_hash)
 
     named = []
     for deletion in deletions:
@@ -383,9 +386,9 @@ def _named(
 def _names_in(frame: pd.DataFrame) -> set[str]:
     """Return every name in a frame of memories: ids, task references and lists of names."""
     names = set[str]()
-    for column in _NAMES:
+    for column in _NAME_COLUMNS:
         names.update(frame[column].dropna())
-    for column in _LISTS:
+    for column in _LIST_COLUMNS:
         names.update(chain.from_iterable(frame[column]))
     return names
 
@@ -393,10 +396,10 @@ def _names_in(frame: pd.DataFrame) -> set[str]:
 def _renamed(memories: pd.DataFrame, rename: Callable[[str], str]) -> pd.DataFrame:
     """Return a copy of memories in which every name that a reference may use is renamed."""
     renamed = memories.copy(deep=False)
-    for column in _NAMES:
+    for column in _NAME_COLUMNS:
         names = memories[column].map(rename, na_action="ignore")
         renamed[column] = names.astype(memories[column].dtype)
-    for column in _LISTS:
+    for column in _LIST_COLUMNS:
         renamed[column] = [tuple(map(rename, names)) for names in memories[column]]
     return renamed
 
@@ -415,20 +418,24 @@ def _in_order_of_writing(history: pd.DataFrame) -> Ints:
     is_reused = ordered[c.POSITION].duplicated(keep=False).to_numpy()
     if not is_reused.any():
         return by_position
-    first = int(np.argmax(is_reused))
-    rest = ordered.iloc[first:]
-    created = rest[c.CREATED_AT].ffill().bfill().to_numpy("datetime64[us]").astype(np.int64)
-    latest = pd.Series(created).groupby(rest[c.POSITION].to_numpy()).cummax().to_numpy()
-    by_time = np.argsort(latest, kind="stable")
-    return np.concatenate([by_position[:first], by_position[first:][by_time]])
+    first_reused = int(np.argmax(is_reused))
+    from_first_reused = ordered.iloc[first_reused:]
+    created = (
+        from_first_reused[c.CREATED_AT].ffill().bfill().to_numpy("datetime64[us]").astype(np.int64)
+    )
+    latest_time = (
+        pd.Series(created).groupby(from_first_reused[c.POSITION].to_numpy()).cummax().to_numpy()
+    )
+    by_time = np.argsort(latest_time, kind="stable")
+    return np.concatenate([by_position[:first_reused], by_position[first_reused:][by_time]])
 
 
-_UNKNOWN: Final = "dropped:"
+_UNKNOWN_NAME: Final = "dropped:"
 """Prefix of the name of an erased memory whose real name is not known."""
 
-_NAMES: Final = (c.MEMORY_ID, c.SOURCE_TASK_REF, c.SUPERSEDED_BY)
-_LISTS: Final = (c.SUPERSEDES, c.EVIDENCE_REFS)
-_PLAIN: Final = (c.POSITION, c.KIND, c.CHARS, c.TOKENS, c.LOAD_BEARING)
+_NAME_COLUMNS: Final = (c.MEMORY_ID, c.SOURCE_TASK_REF, c.SUPERSEDED_BY)
+_LIST_COLUMNS: Final = (c.SUPERSEDES, c.EVIDENCE_REFS)
+_PLAIN_COLUMNS: Final = (c.POSITION, c.KIND, c.CHARS, c.TOKENS, c.LOAD_BEARING)
 
 
 def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
@@ -437,18 +444,22 @@ def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
     Names that references use are hashed with the key. Titles, texts, tags, authors and signals
     are left out.
     """
-    facts = frame[[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS]].astype({c.KIND: "str"})
+    facts = frame[[*_PLAIN_COLUMNS, c.CREATED_AT, *_NAME_COLUMNS, *_LIST_COLUMNS]].astype(
+        {c.KIND: "str"}
+    )
     facts[c.CREATED_AT] = facts[c.CREATED_AT].map(pd.Timestamp.isoformat, na_action="ignore")
     facts = _renamed(facts, partial(hashed, key=key))
-    # date_format matters only where no memory has a time and the column stays one of times.
+    # `date_format` has an effect only if no memory has a time, so that the column is not of texts.
     lines = facts.to_json(orient="records", lines=True, date_format="iso")
     return lines.split()  # no value contains a space
 
 
 def frame_of_facts(facts: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pd.DataFrame:
     """Return facts as a frame of memories without texts, whose names are hashes."""
-    frame = pd.DataFrame(facts, columns=[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS])
-    for name in _LISTS:
+    frame = pd.DataFrame(
+        facts, columns=[*_PLAIN_COLUMNS, c.CREATED_AT, *_NAME_COLUMNS, *_LIST_COLUMNS]
+    )
+    for name in _LIST_COLUMNS:
         frame[name] = [tuple(names) for names in frame[name]]
     frame[c.CREATED_AT] = pd.to_datetime(frame[c.CREATED_AT], format="ISO8601", utc=True)
     frame[c.TITLE] = frame[c.BODY] = frame[c.AUTHORED_BY] = ""
@@ -462,8 +473,8 @@ def frame_of_facts(facts: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pd
 
 _GAP: Final = "gap"
 """Column that marks rows for memories that were deleted without an archive."""
-_MOST_GAPS: Final = 1_000
-"""Ratio of free to used positions above which positions are taken not to be consecutive."""
+_MAX_GAP_RATIO: Final = 1_000
+"""Ratio of unused to used positions above which positions are taken as not consecutive."""
 _FIRST = np.iinfo(np.int64).min
 _LAST = np.iinfo(np.int64).max
 
@@ -485,12 +496,12 @@ def gaps_of(past: pd.DataFrame) -> Gaps:
     free = _free_positions(past)
     if not len(free):
         return Gaps()
-    capped = free[_may_be_capped(past, free)]
+    possibly_capped = free[_may_be_capped(past, free)]
     cap = None
-    if len(capped):
-        later = past[c.POSITION].to_numpy(np.int64) > capped[-1]
+    if len(possibly_capped):
+        is_later = past[c.POSITION].to_numpy(np.int64) > possibly_capped[-1]
         prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
-        cap = int((later & prunable).sum() + (free > capped[-1]).sum())
+        cap = int((is_later & prunable).sum() + (free > possibly_capped[-1]).sum())
     return Gaps(len(free), int(free[-1]), cap)
 
 
@@ -501,7 +512,7 @@ def fill_missing_rows(past: pd.DataFrame) -> pd.DataFrame:
     free = _free_positions(past)
     if not len(free):
         return past
-    filled = pd.concat([past, _unknown(past, free)], ignore_index=True)
+    filled = pd.concat([past, _rows_at(past, free)], ignore_index=True)
     filled = filled.sort_values(c.POSITION, kind="stable", ignore_index=True)
     filled[_GAP] = filled[_GAP].eq(other=True)
     filled[c.CREATED_AT] = filled[c.CREATED_AT].where(~filled[_GAP]).ffill().bfill()
@@ -526,7 +537,7 @@ def _free_positions(past: pd.DataFrame) -> Ints:
     if not len(positions) or c.KEY in past:
         return np.empty(0, np.int64)
     missing = int(positions[-1]) - len(positions)
-    if not 0 < missing < _MOST_GAPS * len(positions):
+    if not 0 < missing < _MAX_GAP_RATIO * len(positions):
         return np.empty(0, np.int64)
     return np.setdiff1d(np.arange(1, positions[-1] + 1), positions, assume_unique=True)
 
@@ -543,31 +554,31 @@ def _may_be_capped(past: pd.DataFrame, free: Ints) -> Flags:
     if c.DELETED_AT in past:
         moments = past[c.DELETED_AT].to_numpy("datetime64[us]")
         deleted = np.where(np.isnat(moments), 0, moments.astype(np.int64))
-    there = past[c.PRUNABLE].to_numpy(bool)
-    gone = (deleted != 0) & ~past[c.LOAD_BEARING].to_numpy(bool)
-    last = np.where(there, _LAST, np.where(gone, deleted, _FIRST))[order]
-    first = np.where(gone, deleted, _LAST)[order]
-    last_of_older = np.concatenate([[_FIRST], np.maximum.accumulate(last)])
-    first_of_newer = np.concatenate([np.minimum.accumulate(first[::-1])[::-1], [_LAST]])
-    place = np.searchsorted(position[order], free)
-    capped: Flags = last_of_older[place] < first_of_newer[place]
-    return capped
+    is_present = past[c.PRUNABLE].to_numpy(bool)
+    is_deleted = (deleted != 0) & ~past[c.LOAD_BEARING].to_numpy(bool)
+    latest_deletion = np.where(is_present, _LAST, np.where(is_deleted, deleted, _FIRST))[order]
+    earliest_deletion = np.where(is_deleted, deleted, _LAST)[order]
+    last_of_older = np.concatenate([[_FIRST], np.maximum.accumulate(latest_deletion)])
+    first_of_newer = np.concatenate([np.minimum.accumulate(earliest_deletion[::-1])[::-1], [_LAST]])
+    older_count = np.searchsorted(position[order], free)
+    may_be_capped: Flags = last_of_older[older_count] < first_of_newer[older_count]
+    return may_be_capped
 
 
-def _unknown(past: pd.DataFrame, free: Ints) -> pd.DataFrame:
+def _rows_at(past: pd.DataFrame, free: Ints) -> pd.DataFrame:
     """Return a deleted, prunable row of mean size for each free position."""
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     tokens = past[c.TOKENS].to_numpy(np.int64)[prunable]
-    known = {
+    columns = {
         c.POSITION: free,
         c.MEMORY_ID: [f"gap:{position}" for position in free.tolist()],
         c.KIND: "episodic",
         c.TOKENS: int(tokens.mean()) if len(tokens) else 0,
         c.CHARS: 0,
         c.LOAD_BEARING: False,
-        **dict.fromkeys(_LISTS, [()] * len(free)),
+        **dict.fromkeys(_LIST_COLUMNS, [()] * len(free)),
     }
-    frame = frame_of_facts(known)
+    frame = frame_of_facts(columns)
     frame[[c.GRADUATED, c.TRUSTED, c.LOADED_AT_START, c.ACTIVE, c.PRUNABLE]] = False
     frame[c.DELETED_AT] = pd.Timestamp(0, tz="UTC")
     frame[_GAP] = True

@@ -36,7 +36,7 @@ EVIDENCE: Final[tuple[Evidence, ...]] = get_args(Evidence)
 STRETCH: Final = 2.0
 """Length of a stretch in fits: the number of memories written grows by this factor."""
 
-JUDGED: Final = 1.3
+JUDGED_GROWTH: Final = 1.3
 """A number is judged by the references that arise until the number of memories written has grown
 by this factor. It does not depend on the horizon, so that a longer horizon never gives a smaller
 number."""
@@ -45,7 +45,7 @@ FEWEST_AHEAD: Final = 5.0
 """Smallest number of references that the next stretch is assumed to bring."""
 
 
-_MOMENTS: Final = 9
+_STORE_SIZES: Final = 9
 """Number of store sizes, evenly spaced over a stretch, at which references are assumed to arise."""
 
 
@@ -98,8 +98,8 @@ class ReachPrior:
 
     def reach_at(self, levels: Floats) -> Floats:
         """Return the reach that serves each share, interpolated: 0 serves none, 1 serves all."""
-        found: Floats = np.interp(levels, (0, *self.shares, 1), (0, *self.reach, 1))
-        return found
+        reach: Floats = np.interp(levels, (0, *self.shares, 1), (0, *self.reach, 1))
+        return reach
 
     def spread_at(self, levels: Floats, memories: float, *, weight: float = 0.0) -> Floats:
         """Return the standard deviation of the reach in a project's next stretch, at each share.
@@ -110,14 +110,16 @@ class ReachPrior:
         shares = (0, *self.shares, 1)
         between = np.interp(levels, shares, (0, *self.between, 0))
         within = np.interp(levels, shares, (0, *self.within, 0))
-        beyond = self.doublings_beyond(memories)
-        found: Floats = np.sqrt((1 - weight) * between**2 + (1 + beyond) * within**2)
-        return found
+        doublings = self.doublings_beyond(memories)
+        spread: Floats = np.sqrt((1 - weight) * between**2 + (1 + doublings) * within**2)
+        return spread
 
     def doublings_beyond(self, memories: float) -> float:
         """Return how many doublings the size of a store is outside the sizes in the fit."""
-        fewest, most = self.seen
-        return float(max(0.0, np.log2(fewest / max(memories, 1.0)), np.log2(memories / most or 1)))
+        smallest, largest = self.seen
+        return float(
+            max(0.0, np.log2(smallest / max(memories, 1.0)), np.log2(memories / largest or 1))
+        )
 
     def weight_of(self, references: int) -> float:
         """Return the weight of a store's own references beside the prior, from 0 to 1.
@@ -129,28 +131,32 @@ class ReachPrior:
     def references_ahead(self, memories: float) -> float:
         """Return the expected number of references in the period in which a number is judged."""
         scale, power = self.pace
-        share = (JUDGED**power - 1) / (STRETCH**power - 1)
+        share = (JUDGED_GROWTH**power - 1) / (STRETCH**power - 1)
         return max(float(share * scale * memories**power), FEWEST_AHEAD)
 
     def joined(self, other: "ReachPrior", share: float) -> "ReachPrior":
         """Return the prior of a mixture in which a `share` of references follows `other`.
 
         The reach at each share is a quantile of the mixture. The other parameters are weighted
-        means; those of `seen` are geometric.
+        means; those of `sizes` are geometric.
         """
         if share <= 0:
             return self
         if share >= 1:
             return other
-        parts = (1 - share, share)
+        weights_of_priors = (1 - share, share)
         reach = np.concatenate([self.reach_at(LEVELS), other.reach_at(LEVELS)])
-        weights = np.repeat(parts, len(LEVELS))
+        weights = np.repeat(weights_of_priors, len(LEVELS))
         mixed = np.quantile(reach, self.shares, method="inverted_cdf", weights=weights)
 
         def mean(of_self: Any, of_other: Any) -> Any:
-            return _frozen(np.average((of_self, of_other), axis=0, weights=parts).tolist())
+            return _with_tuples(
+                np.average((of_self, of_other), axis=0, weights=weights_of_priors).tolist()
+            )
 
-        seen = np.exp(np.average(np.log([self.seen, other.seen]), axis=0, weights=parts))
+        sizes = np.exp(
+            np.average(np.log([self.seen, other.seen]), axis=0, weights=weights_of_priors)
+        )
         return replace(
             self,
             reach=tuple(mixed.tolist()),
@@ -159,7 +165,7 @@ class ReachPrior:
             noise=mean(self.noise, other.noise),
             worth=mean(self.worth, other.worth),
             pace=mean(self.pace, other.pace),
-            seen=tuple(seen.round().astype(int).tolist()),
+            seen=tuple(sizes.round().astype(int).tolist()),
             projects=self.projects + other.projects,
             source=f"{self.source}; {other.source}",
         )
@@ -167,7 +173,7 @@ class ReachPrior:
     @classmethod
     def from_json(cls, text: str) -> "ReachPrior":
         """Return the prior that the text of a file in ``laws/`` holds."""
-        fields = {name: _frozen(value) for name, value in json.loads(text).items()}
+        fields = {name: _with_tuples(value) for name, value in json.loads(text).items()}
         projects = (Project(**project) for project in fields.pop("projects"))
         return cls(**fields, projects=tuple(projects))
 
@@ -242,13 +248,13 @@ def caps_over(reach: Floats, memories: float, until: float) -> Floats:
     >>> caps_over(all_reach_to_the_oldest, 100, 2.0).round().astype(int).tolist()
     [106, 117, 128, 139, 150, 161, 172, 183, 194]
     """
-    steps = (np.arange(_MOMENTS) + 0.5) / _MOMENTS
+    steps = (np.arange(_STORE_SIZES) + 0.5) / _STORE_SIZES
     sizes = max(memories, 0) * (1 + (until - 1) * steps)
     ranks = np.sort(rank_at(reach[:, None], sizes[None, :]), axis=None)
     count = len(reach)
     shares = np.arange(1, count + 1) / (count + 1)
-    places = np.ceil(shares * len(ranks) - 1e-9).astype(np.int64) - 1
-    caps: Floats = ranks[places]
+    ranks_of_shares = np.ceil(shares * len(ranks) - 1e-9).astype(np.int64) - 1
+    caps: Floats = ranks[ranks_of_shares]
     return caps
 
 
@@ -257,18 +263,21 @@ def limits_of(
 ) -> tuple[Floats, Floats]:
     """Return lower and upper limits of the reach that serves each share in the next stretch.
 
-    Two independent deviations are added in quadrature. Projects differ by `spread`. The share
-    that a fixed reach serves among `references` has a logit with the standard deviation
-    ``1 / sqrt(n s (1 - s))`` (delta method), which moves the reach along its own curve.
+    Two independent deviations are added in quadrature:
+
+    - Projects differ by `spread`, the standard deviation of the reach.
+    - Of ``n`` later references, a fixed reach serves a share ``s`` that varies by chance. Its logit
+      has the standard deviation ``1 / sqrt(n s (1 - s))`` (delta method). The reach is read from
+      its own curve at the lower and at the upper limit of the share.
     """
     step = quantile / np.sqrt(references * levels * (1 - levels))
     logit = np.log(levels / (1 - levels))
-    ends = np.concatenate([[0], levels, [1]])
-    curve = np.concatenate([[0], reach, [1]])
-    less = np.interp(_expit(logit - step), ends, curve)
-    more = np.interp(_expit(logit + step), ends, curve)
-    lower = reach - np.hypot(quantile * spread, reach - less)
-    upper = reach + np.hypot(quantile * spread, more - reach)
+    all_levels = np.concatenate([[0], levels, [1]])
+    all_reaches = np.concatenate([[0], reach, [1]])
+    reach_below = np.interp(_expit(logit - step), all_levels, all_reaches)
+    reach_above = np.interp(_expit(logit + step), all_levels, all_reaches)
+    lower = reach - np.hypot(quantile * spread, reach - reach_below)
+    upper = reach + np.hypot(quantile * spread, reach_above - reach)
     return (
         np.clip(np.maximum.accumulate(lower), 0, 1),
         np.clip(np.minimum.accumulate(upper[::-1])[::-1], 0, 1),
@@ -281,16 +290,16 @@ def _expit(logit: Floats) -> Floats:
     return share
 
 
-def _frozen(value: Any) -> Any:
+def _with_tuples(value: Any) -> Any:
     """Return a JSON value with tuples in place of lists."""
     if isinstance(value, dict):
-        return {name: _frozen(member) for name, member in value.items()}
+        return {name: _with_tuples(member) for name, member in value.items()}
     if isinstance(value, list):
-        return tuple(map(_frozen, value))
+        return tuple(map(_with_tuples, value))
     return value
 
 
-_BLUR: Final = 1e-6
+_ROUNDING: Final = 1e-6
 """Rounding error of a cap, which is computed by logarithms."""
 
 
@@ -364,7 +373,7 @@ class Posterior:
     @property
     def everything(self) -> int:
         """Cap that serves every reference of the stretch: the number of memories at its end."""
-        return math.ceil(self.terms.until * max(self.memories, 1) - _BLUR)
+        return math.ceil(self.terms.until * max(self.memories, 1) - _ROUNDING)
 
     @property
     def middle(self) -> float:
@@ -373,22 +382,22 @@ class Posterior:
 
     def cap_for(self, share: float) -> tuple[int, int, int]:
         """Return the cap that serves a share, and its lower and upper limit."""
-        losable = (share - self._free) / (1 - self._free)
+        losable = (share - self._always_served) / (1 - self._always_served)
         if losable <= 0:
             return 0, 0, 0
-        place = int(np.searchsorted(LEVELS, losable - 1e-9))
+        level = int(np.searchsorted(LEVELS, losable - 1e-9))
         lower, upper = self.limits
-        if place == len(LEVELS):
-            return self.everything, int(lower[-1] + _BLUR), self.everything
+        if level == len(LEVELS):
+            return self.everything, int(lower[-1] + _ROUNDING), self.everything
         return (
-            int(np.ceil(self.caps[place] - _BLUR)),
-            int(lower[place] + _BLUR),
-            int(np.ceil(upper[place] - _BLUR)),
+            int(np.ceil(self.caps[level] - _ROUNDING)),
+            int(lower[level] + _ROUNDING),
+            int(np.ceil(upper[level] - _ROUNDING)),
         )
 
     def share_at(self, caps: Ints) -> Floats:
         """Return the share of references that each cap serves."""
-        return self._served(caps, self.caps, self._free)
+        return self._served(caps, self.caps, self._always_served)
 
     def own_share_at(self, caps: Ints) -> Floats:
         """Return the share that each cap serves by the store's own references; NaN without."""
@@ -404,13 +413,13 @@ class Posterior:
         """Return the lower and the upper limit of the share that each cap serves."""
         lower, upper = self.limits
         share = self.share_at(caps)
-        place = np.searchsorted(lower, caps + _BLUR, side="right")
-        high = self._free + (1 - self._free) * np.append(LEVELS, 1.0)[place]
-        low = self._served(caps, upper, self._free)
+        level = np.searchsorted(lower, caps + _ROUNDING, side="right")
+        high = self._always_served + (1 - self._always_served) * np.append(LEVELS, 1.0)[level]
+        low = self._served(caps, upper, self._always_served)
         return np.minimum(low, share), np.maximum(high, share)
 
     @property
-    def _free(self) -> float:
+    def _always_served(self) -> float:
         """Share that every cap serves; the prior knows of no such references."""
         return self.weight * self.always
 
@@ -418,8 +427,8 @@ class Posterior:
     def _own_reach(self) -> Floats:
         """Weighted quantiles of the store's own reaches at `LEVELS`."""
         cumulative = np.cumsum(self.recency)
-        places = np.searchsorted(cumulative, LEVELS * cumulative[-1] * (1 - 1e-12))
-        reach: Floats = self.own[places]
+        rows = np.searchsorted(cumulative, LEVELS * cumulative[-1] * (1 - 1e-12))
+        reach: Floats = self.own[rows]
         return reach
 
     @cached_property
@@ -433,14 +442,14 @@ class Posterior:
     def _caps(self, reach: Floats) -> Floats:
         return caps_over(reach, self.memories, self.terms.until)
 
-    def _served(self, caps: Ints, needed: Floats, free: float) -> Floats:
+    def _served(self, caps: Ints, caps_needed: Floats, free: float) -> Floats:
         """Return the share that each cap serves, from the cap that each level needs.
 
         `free` is the share that every cap serves.
         """
-        needed = np.append(needed, self.everything)
+        caps_needed = np.append(caps_needed, self.everything)
         level = np.concatenate([[0.0], LEVELS, [1.0]])
-        served = level[np.searchsorted(needed, caps + _BLUR, side="right")]
+        served = level[np.searchsorted(caps_needed, caps + _ROUNDING, side="right")]
         share: Floats = free + (1 - free) * served
         return share
 
@@ -466,7 +475,7 @@ CAP: Final = "cap"
 LOW: Final = "low"
 HIGH: Final = "high"
 
-_ALONG: Final = 60
+_LINE_POINTS: Final = 60
 """Number of points of the drawn prior."""
 
 
@@ -490,9 +499,11 @@ class PriorCap(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
-        fewest, most = fitted_law(self.evidence).seen
-        where = f"{fewest:,} to {counted(most, 'memories')}"
-        others = "other projects" if self.evidence == "references" else "stores that are searched"
+        smallest, largest = fitted_law(self.evidence).seen
+        sizes = f"{smallest:,} to {counted(largest, 'memories')}"
+        other_stores = (
+            "other projects" if self.evidence == "references" else "stores that are searched"
+        )
         end = math.ceil(self.until * self.memories)
         unseen = "" if self.seen else "; not seen at this size, so the limits are wider"
         limits = f"{self.low:,} to {self.high:,}, each at {self.confidence:.0%} confidence"
@@ -500,7 +511,7 @@ class PriorCap(DisplayMixin):
             ("limits", limits),
             ("to be safe", f"keep_recent = {self.high:,}"),
             ("holds until", f"{end:,} memories have been written"),
-            ("evidence", f"{in_words(self.projects)} {others} at {where}{unseen}"),
+            ("evidence", f"{in_words(self.projects)} {other_stores} at {sizes}{unseen}"),
         ]
         title = (
             f"keep_recent = {self.cap:,} serves {100 * self.share:.4g}% of {self.evidence} where "
@@ -561,9 +572,9 @@ def law(
     arguments.expect(evidence, str, call="memlab.law", name="evidence")
     fitted = fitted_law(evidence)
     terms = PosteriorSettings(confidence, until, fitted)
-    cap, low, high = _ahead(terms, memories).cap_for(share)
-    fewest, most = fitted.seen
-    seen = fewest <= memories <= most
+    cap, low, high = _prior_alone(terms, memories).cap_for(share)
+    smallest, largest = fitted.seen
+    is_size_seen = smallest <= memories <= largest
     projects = len(fitted.projects)
     return PriorCap(
         memories=memories,
@@ -572,7 +583,7 @@ def law(
         low=low,
         high=high,
         confidence=confidence,
-        seen=seen,
+        seen=is_size_seen,
         projects=projects,
         evidence=evidence,
         until=until,
@@ -591,12 +602,18 @@ def law_lines(
     The arguments are those of :func:`memlab.law`. The columns are ``project`` (missing for the
     prior itself), ``share``, ``evidence``, ``memories``, ``cap``, and for the prior ``low`` and
     ``high``.
+
+    Examples
+    --------
+    >>> lines = law_lines(0.9)
+    >>> lines["project"].nunique(), bool((lines["low"].dropna() >= 0).all())
+    (9, True)
     """
     share = arguments.share("share", share)
     fitted = fitted_law(evidence)
-    sizes = np.geomspace(*fitted.seen, _ALONG).round().astype(np.int64)
+    sizes = np.geomspace(*fitted.seen, _LINE_POINTS).round().astype(np.int64)
     terms = PosteriorSettings(confidence, until, fitted)
-    caps = [_ahead(terms, int(size)).cap_for(share) for size in sizes]
+    caps = [_prior_alone(terms, int(size)).cap_for(share) for size in sizes]
     prior = pd.DataFrame(caps, columns=[CAP, LOW, HIGH])
     prior[c.MEMORIES] = sizes
     prior[PROJECT] = None
@@ -612,7 +629,7 @@ def in_words(number: int) -> str:
     return NUMBERS[number] if number < len(NUMBERS) else f"{number:,}"
 
 
-def _ahead(terms: PosteriorSettings, memories: int) -> Posterior:
+def _prior_alone(terms: PosteriorSettings, memories: int) -> Posterior:
     """Return the posterior of a store without references of its own."""
     return Posterior(
         terms=terms, memories=memories, own=np.empty(0), recency=np.empty(0), cluster_count=0
@@ -624,7 +641,7 @@ def _project_lines(terms: PosteriorSettings, share: float) -> list[pd.DataFrame]
     lines = []
     for project in terms.law.projects:
         shares = sorted(map(float, project.reach))
-        by_share = np.array([project.reach[str(known)] for known in shares])
+        by_share = np.array([project.reach[str(fitted_share)] for fitted_share in shares])
         reach = [np.interp(share, shares, column) for column in by_share.T]
         caps = rank_at(reach, middle_of(terms.until) * np.array(project.memories))
         lines.append(pd.DataFrame({PROJECT: project.name, c.MEMORIES: project.memories, CAP: caps}))

@@ -32,15 +32,17 @@ from memlab.text import DisplayMixin, Table, TextPage, counted, refused, zoneles
 PASSED_OVER: Final = "passed_over"
 """Key of a log's ``attrs``: reason -> number of lines that are not reads."""
 
-_WANTED: Final = "a log has a memory_id and an at, such as 2026-06-30T18:00:00+00:00, on every line"
+_LINE_RULE: Final = (
+    "a log has a memory_id and an at, such as 2026-06-30T18:00:00+00:00, on every line"
+)
 _ID: Final = "id"
 _FIELDS: Final = (c.MEMORY_ID, c.AT, c.SESSION, c.KIND, _ID)
 _DTYPES: Final = dict.fromkeys(_FIELDS, "str") | {c.AT: c.TIME}
-_LINES_AT_ONCE: Final = 2**24
+_MAX_LINE_BYTES: Final = 2**24
 """Longest line of a log, in bytes."""
 _EXAMPLES: Final = 3
 """Number of names that a message lists."""
-_POLLED: Final = 100
+_MIN_POLLED_READS: Final = 100
 """Smallest number of reads of one memory at which polling is suspected."""
 _NO_FILE: Final = "part that is no ordinary file"
 
@@ -94,15 +96,16 @@ def _reads_of(files: Iterable[Path], *, maintenance: bool = False) -> pd.DataFra
     """Return the reads of several logs, each with its rotated parts."""
     log = LogLines()
     for file in files:
-        known = len(log.rows)
+        rows_before = len(log.rows)
         log.first_fault = None
-        parts = [] if _is_csv(file) else log_parts(file)  # CSV is never rotated
+        parts = [] if _is_csv(file) else log_parts(file)  # a CSV file is never rotated
         for part in parts or [file]:
-            log.read(part, needed=part == file)
-        for part in log_parts(apart_of(file)) if maintenance else ():
-            log.read(part)
-        if log.first_fault and len(log.rows) == known:
-            raise MemlabError(f"{log.first_fault}; {_WANTED}")
+            log.read(part, required=part == file)
+        if maintenance:
+            for part in log_parts(apart_of(file)):
+                log.read(part)
+        if log.first_fault and len(log.rows) == rows_before:
+            raise MemlabError(f"{log.first_fault}; {_LINE_RULE}")
     return log.frame(maintenance=maintenance)
 
 
@@ -124,10 +127,10 @@ def reads_in(
     at a `moment`.
     """
     if isinstance(log, str | PathLike):
-        return _followed(read_access_log(log), source, moment), Path(log)
+        return _with_names_at(read_access_log(log), source, moment), Path(log)
     expect_log(log, call=call)
     if log is not None:
-        return _followed(log, source, moment), None
+        return _with_names_at(log, source, moment), None
     return remembered_reads(settings, source, moment), next(iter(settings.log), None)
 
 
@@ -149,12 +152,25 @@ def follow_names(log: pd.DataFrame, store: SourceLike) -> pd.DataFrame:
     -------
     DataFrame
         A copy of the log, or the log itself if no name changes.
+
+    Raises
+    ------
+    MemlabError
+        If the store cannot be opened.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> store = memlab.store_path("looked_up")
+    >>> log = memlab.read_access_log(store.with_suffix(".reads.jsonl"))
+    >>> follow_names(log, store) is log  # a SQLite file has no former names
+    True
     """
     expect_log(log, call="memlab.evidence.follow_names")
-    return _followed(log, open_source(store))
+    return _with_names_at(log, open_source(store))
 
 
-def _followed(
+def _with_names_at(
     log: pd.DataFrame, source: Source | None, moment: datetime | None = None
 ) -> pd.DataFrame:
     """Return a log with the names that a source's memories have now, or had at a moment."""
@@ -170,13 +186,13 @@ def _followed(
     if not renamed.any():
         return log
     rows = zip(log.loc[renamed, c.MEMORY_ID], log.loc[renamed, c.AT], strict=True)
-    names = [_name_now(name, at, by_name[name]) for name, at in rows]
+    names = [_present_name(name, at, by_name[name]) for name, at in rows]
     followed = log.copy()
     followed.loc[renamed, c.MEMORY_ID] = names
     return followed
 
 
-def _name_now(name: str, at: datetime, formers: Sequence[FormerName]) -> str:
+def _present_name(name: str, at: datetime, formers: Sequence[FormerName]) -> str:
     """Return the present id of the memory that had a name at a moment."""
     for former in formers:
         if at < former.until:
@@ -204,7 +220,7 @@ def remembered_reads(
     if not settings.log:
         return None
     try:
-        return _followed(_reads_of(settings.log), source, moment)
+        return _with_names_at(_reads_of(settings.log), source, moment)
     except MemlabError as error:
         raise settings.error("log", f"{error}; or take the log out of the settings") from error
 
@@ -219,6 +235,15 @@ def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[st
 
     With the history of a store, one of them counts the lines that name no memory of the store and
     lists the most frequent names.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> log = memlab.read_access_log(memlab.store_path("looked_up").with_suffix(".reads.jsonl"))
+    >>> describe_log(log)
+    []
+    >>> describe_log(log.head(0))
+    ['the log: it holds no read']
     """
     messages = []
     if log.empty:
@@ -236,11 +261,13 @@ def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[st
         messages.append(f"the log: {zoneless_in_words(without_zone)}")
     if len(log):
         counts = log[c.MEMORY_ID].value_counts()
-        most = counts.iloc[0]
-        is_polled = len(counts) > 1 and most > len(log) / 2 and most >= _POLLED
+        most_reads = counts.iloc[0]
+        is_polled = (
+            len(counts) > 1 and most_reads > len(log) / 2 and most_reads >= _MIN_POLLED_READS
+        )
         if is_polled:
             messages.append(
-                f"the log: {most:,} of {len(log):,} reads are of one memory, "
+                f"the log: {most_reads:,} of {len(log):,} reads are of one memory, "
                 f"{counts.index[0]}; is something polling it?"
             )
     return messages
@@ -252,10 +279,10 @@ def describe_unknown(log: pd.DataFrame, past: pd.DataFrame) -> str:
     if unknown.empty:
         return ""
     names = ", ".join(map(str, unknown.index[:_EXAMPLES]))
-    more = len(unknown) - _EXAMPLES
-    rest = f" and {more:,} more" if more > 0 else ""
+    unlisted = len(unknown) - _EXAMPLES
+    remark = f" and {unlisted:,} more" if unlisted > 0 else ""
     lines = f"{unknown.sum():,} of {len(log):,} lines name no memory of this store"
-    return f"{lines}: {names}{rest}"
+    return f"{lines}: {names}{remark}"
 
 
 class LogLines:
@@ -267,9 +294,9 @@ class LogLines:
         self.without_zone = 0
         self.first_fault: str | None = None
 
-    def read(self, path: Path, *, needed: bool = False) -> None:
-        """Read one file. Other paths are counted and skipped, or an error if `needed`."""
-        if not needed and not path.is_file():
+    def read(self, path: Path, *, required: bool = False) -> None:
+        """Read one file. Other paths are counted and skipped, or an error if `required`."""
+        if not required and not path.is_file():
             self.passed_over[_NO_FILE] += 1
         elif _is_csv(path):
             self._read_csv(path)
@@ -279,11 +306,13 @@ class LogLines:
     def frame(self, *, maintenance: bool) -> pd.DataFrame:
         """Return the reads in the order of their lines, the last of each id."""
         frame = pd.DataFrame(self.rows, columns=_FIELDS).astype(_DTYPES)
-        again = frame[_ID].notna() & frame[_ID].duplicated(keep="last")
+        is_replaced = frame[_ID].notna() & frame[_ID].duplicated(keep="last")
         left_out = {WRITE, *APART}
         if maintenance:
             left_out.discard(MAINTENANCE)
-        reads = frame.loc[~again & ~frame[c.KIND].isin(left_out), [c.MEMORY_ID, c.AT, c.SESSION]]
+        reads = frame.loc[
+            ~is_replaced & ~frame[c.KIND].isin(left_out), [c.MEMORY_ID, c.AT, c.SESSION]
+        ]
         reads = reads.reset_index(drop=True)
         reads.attrs[PASSED_OVER] = dict(self.passed_over)
         reads.attrs[c.WITHOUT_ZONE] = self.without_zone
@@ -308,13 +337,15 @@ class LogLines:
             missing = {c.MEMORY_ID, c.AT} - set(rows.fieldnames or ())
             if missing:
                 names = " and no column ".join(sorted(missing))
-                raise MemlabError(f"{path}, line 1: no column {names}; {_WANTED}")
+                raise MemlabError(f"{path}, line 1: no column {names}; {_LINE_RULE}")
             self.rows += [self._row(fields) for fields in rows]
         except csv.Error as error:
-            raise MemlabError(f"{path}, near line {rows.line_num}: {error}; {_WANTED}") from error
+            raise MemlabError(
+                f"{path}, near line {rows.line_num}: {error}; {_LINE_RULE}"
+            ) from error
         except ValueError as error:
             fault, _ = error.args
-            raise MemlabError(f"{path}, line {rows.line_num}: {fault}; {_WANTED}") from error
+            raise MemlabError(f"{path}, line {rows.line_num}: {fault}; {_LINE_RULE}") from error
 
     def _row(self, fields: Any) -> tuple[Any, ...]:
         """Return the fields of a line in the order of `_FIELDS`.
@@ -336,7 +367,8 @@ class LogLines:
             moment, has_zone = moment_and_zone(at)
         except ValueError as error:
             raise ValueError(f"at {error}", "no time") from error
-        self.without_zone += not has_zone
+        if not has_zone:
+            self.without_zone += 1
         session = text(fields.get(c.SESSION)) or None
         kind = text(fields.get(c.KIND)) or None
         read_id = text(fields.get(_ID)) or None
@@ -347,10 +379,10 @@ def _lines_of(path: Path) -> Iterator[bytes]:
     """Yield the lines of a log. A line that is too long comes in pieces, which are not reads."""
     try:
         with ordinary_file(path) as file:
-            yield from iter(lambda: file.readline(_LINES_AT_ONCE), b"")
+            yield from iter(lambda: file.readline(_MAX_LINE_BYTES), b"")
     except OSError as error:
-        words = refused(f"{path} cannot be read", error, "the path and its permissions")
-        raise MemlabError(words) from error
+        message = refused(f"{path} cannot be read", error, "the path and its permissions")
+        raise MemlabError(message) from error
 
 
 def _is_csv(path: Path) -> bool:
@@ -402,25 +434,38 @@ def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
     Series
         Named ``chance``, a category of `CHANCES` for each row of the frame. A memory is too new if
         no session began after it was written. A read without a session counts as a session.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> store = memlab.store_path("looked_up")
+    >>> log = memlab.read_access_log(store.with_suffix(".reads.jsonl"))
+    >>> chances = reading_chances(store, log)
+    >>> int((chances == "read").sum()) == log["memory_id"].nunique()
+    True
     """
     if not isinstance(frame, pd.DataFrame):
         frame = present_rows(
             resolve_history(frame, call="memlab.evidence.reading_chances", log=log)
         )
-    last = _last_beginning(log)
-    read = frame[c.MEMORY_ID].isin(log[c.MEMORY_ID]).to_numpy()
-    too_new = ~(frame[c.CREATED_AT] <= last).to_numpy()  # all of them where the log is empty
-    hidden = np.zeros(len(frame), bool)
-    searched = is_searched(str(frame.attrs.get(c.SOURCE, "")))
-    if not searched and c.LOADED_AT_START in frame and frame[c.LOADED_AT_START].any():
-        hidden = ~frame[c.LOADED_AT_START].to_numpy(bool)
-    chance = np.select([read, too_new, hidden], ["read", "too new", "not loaded"], "unread")
+    last_session_began = _last_session_start(log)
+    is_read = frame[c.MEMORY_ID].isin(log[c.MEMORY_ID]).to_numpy()
+    is_too_new = ~(
+        frame[c.CREATED_AT] <= last_session_began
+    ).to_numpy()  # all of them where the log is empty
+    is_not_loaded = np.zeros(len(frame), bool)
+    is_searched_store = is_searched(str(frame.attrs.get(c.SOURCE, "")))
+    if not is_searched_store and c.LOADED_AT_START in frame and frame[c.LOADED_AT_START].any():
+        is_not_loaded = ~frame[c.LOADED_AT_START].to_numpy(bool)
+    chance = np.select(
+        [is_read, is_too_new, is_not_loaded], ["read", "too new", "not loaded"], "unread"
+    )
     return pd.Series(
         pd.Categorical(chance, categories=list(CHANCES)), index=frame.index, name=CHANCE
     )
 
 
-ANOTHERS: Final = "not one line names a memory of this store; is it another store's log?"
+NO_READ_OF_STORE: Final = "not one line names a memory of this store; is it another store's log?"
 
 
 def reads_of_store(log: pd.DataFrame, past: pd.DataFrame, now: datetime) -> pd.DataFrame:
@@ -437,19 +482,31 @@ def describe_chances(chances: pd.Series) -> str:
     """Return in words how many memories were read, and how many could not have been.
 
     `chances` is the result of `reading_chances`.
+
+    Examples
+    --------
+    >>> chances = pd.Series(pd.Categorical(["read", "unread"], categories=list(CHANCES)))
+    >>> describe_chances(chances)
+    '2 memories: 1 read, 1 never read, though they could have been'
     """
     counts = chances.value_counts(sort=False)
-    parts = [f"{counts[name]:,} {words}" for name, words in CHANCES.items() if counts.get(name)]
-    return f"{counted(len(chances), 'memories')}: {', '.join(parts)}" if parts else "no memories"
+    counts_in_words = [
+        f"{counts[name]:,} {words}" for name, words in CHANCES.items() if counts.get(name)
+    ]
+    return (
+        f"{counted(len(chances), 'memories')}: {', '.join(counts_in_words)}"
+        if counts_in_words
+        else "no memories"
+    )
 
 
-def _last_beginning(log: pd.DataFrame) -> Any:
+def _last_session_start(log: pd.DataFrame) -> Any:
     """Return the time of the first read of the last session; a read without one is a session."""
     if c.SESSION not in log:
         return log[c.AT].max()
-    alone = log.loc[log[c.SESSION].isna(), c.AT]
-    first = log.groupby(c.SESSION, observed=True)[c.AT].min()
-    return pd.concat([alone, first]).max()
+    without_session = log.loc[log[c.SESSION].isna(), c.AT]
+    session_starts = log.groupby(c.SESSION, observed=True)[c.AT].min()
+    return pd.concat([without_session, session_starts]).max()
 
 
 HOW_JUDGED: Final = (
@@ -477,6 +534,14 @@ class CutLosses(DisplayMixin):
         Order of the entries -> number of reads that it serves.
     files : mapping of str to int
         Order of the entries -> number of files that its loaded lines name today.
+
+    Examples
+    --------
+    >>> losses = CutLosses(
+    ...     reads=10, unnamed=1, named=5, loaded={"as it stands": 6}, files={"as it stands": 3}
+    ... )
+    >>> losses.lost, losses.below
+    (3, 2)
     """
 
     reads: int
@@ -507,7 +572,8 @@ class CutLosses(DisplayMixin):
         """Return the printed table: one row per order; without reads, today's files alone."""
         header = ("order of the entries", "files loaded", "reads with their line loaded", "share")
         if not self.reads:
-            return Table("", header[:2], [*self.files.items()][:1])
+            todays_row = (TODAY, self.files[TODAY])
+            return Table("", header[:2], [todays_row])
         shares = self.to_frame().itertuples(name=None)
         rows = [(*counts, f"{share:.1%}") for *counts, share in shares]
         return Table("", header, rows, HOW_JUDGED)
@@ -540,6 +606,21 @@ def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = Non
     Returns
     -------
     CutLosses
+
+    Raises
+    ------
+    MemlabError
+        If the store is of another kind, or cannot be opened.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "MEMORY.md").write_text("- [Build](build.md): how")
+    ...     _ = (Path(folder) / "build.md").write_text("make")
+    ...     losses = reads_missed_by_index_cut(f"claude:{folder}")
+    >>> losses.named, losses.below
+    (1, 0)
     """
     if log is None:
         log = pd.DataFrame({c.MEMORY_ID: pd.Series(dtype="str"), c.AT: pd.Series(dtype=c.TIME)})
@@ -569,16 +650,16 @@ def _served(index: IndexOrderings, order: str, reads: Sequence[tuple[datetime, s
     lines = index.lines[TODAY if order == MOST_READ else order]
     rank = {name: (0, number) for number, name in enumerate(lines)}
     first_read = {name: at for at, name in reversed(reads)}
-    since = {}
+    present_from = {}
     for name in lines:
         written = index.written[name]
-        since[name] = min(written, first_read.get(name, written))
-    coming = deque(sorted(lines, key=since.__getitem__))
+        present_from[name] = min(written, first_read.get(name, written))
+    waiting = deque(sorted(lines, key=present_from.__getitem__))
     present: list[tuple[int, int]] = []
     served = 0
     for at, name in reads:
-        while coming and since[coming[0]] <= at:
-            insort(present, rank[coming.popleft()])
+        while waiting and present_from[waiting[0]] <= at:
+            insort(present, rank[waiting.popleft()])
         if name not in rank:
             continue
         lines_above = bisect_left(present, rank[name])

@@ -53,7 +53,7 @@ REASONS: Final = {
 _NOWHERE: Final = -1
 _INSTANT: Final = "datetime64[us]"
 _KIND: Final = pd.CategoricalDtype(list(REFERENCE_KINDS))
-_EVER: Final = datetime.max.replace(tzinfo=UTC)
+_LATEST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class _Mentions:
@@ -63,7 +63,7 @@ class _Mentions:
     """
 
     def __init__(self) -> None:
-        self._found = [np.empty((3, 0), np.int64)]
+        self._kept = [np.empty((3, 0), np.int64)]
         self.left_out = Counter[tuple[str, str]]()
 
     def add(self, kind: str, at: Ints, target: Ints) -> None:
@@ -71,8 +71,8 @@ class _Mentions:
         self.leave_out(kind, "dangling", target == _NOWHERE)
         self.leave_out(kind, "self", target == at)
         self.leave_out(kind, "forward", target > at)
-        found = np.stack([at, target, np.full(len(at), REFERENCE_KINDS.index(kind))])
-        self._found.append(found[:, (target != _NOWHERE) & (target < at)])
+        mentions = np.stack([at, target, np.full(len(at), REFERENCE_KINDS.index(kind))])
+        self._kept.append(mentions[:, (target != _NOWHERE) & (target < at)])
 
     def leave_out(self, kind: str, reason: str, rows: Flags) -> None:
         """Count the flagged mentions as left out for a reason."""
@@ -80,13 +80,14 @@ class _Mentions:
 
     def without_duplicates(self) -> tuple[Ints, Ints, Ints]:
         """Return each (at, target) once, with its first kind, sorted by `at`."""
-        found = np.concatenate(self._found, axis=1)
-        at, target, kind = found[:, np.lexsort(found[::-1])]
-        again = np.zeros(len(at), bool)
-        again[1:] = (at[1:] == at[:-1]) & (target[1:] == target[:-1])
+        mentions = np.concatenate(self._kept, axis=1)
+        by_at_target_and_kind = np.lexsort(mentions[::-1])
+        at, target, kind = mentions[:, by_at_target_and_kind]
+        is_repeated = np.zeros(len(at), bool)
+        is_repeated[1:] = (at[1:] == at[:-1]) & (target[1:] == target[:-1])
         for code, name in enumerate(REFERENCE_KINDS):
-            self.leave_out(name, "duplicate", again & (kind == code))
-        return at[~again], target[~again], kind[~again]
+            self.leave_out(name, "duplicate", is_repeated & (kind == code))
+        return at[~is_repeated], target[~is_repeated], kind[~is_repeated]
 
 
 def find_references(
@@ -166,6 +167,18 @@ def count_references(
     -------
     DataFrame
         One row per kind of reference: ``counted``, then one column per reason of `REASONS`.
+
+    Raises
+    ------
+    ValueError
+        If the times of `log`, or `now`, have no time zone.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> counts = memlab.evidence.count_references(memlab.store_path("looked_up"))
+    >>> int(counts["counted"].sum()) == len(memlab.find_references(memlab.store_path("looked_up")))
+    True
     """
     return references_and_counts(frame, log, only_log=only_log, now=now)[1]
 
@@ -193,15 +206,15 @@ def references_and_counts(
         _add_named(mentions, frame)
         _add_returns(mentions, frame)
     at, target, kind = mentions.without_duplicates()
-    when = frame[c.CREATED_AT].to_numpy(_INSTANT)[at]
+    times = frame[c.CREATED_AT].to_numpy(_INSTANT)[at]
     if log is not None:
-        read_at, read_target, read_when = _reads(mentions, frame, log, now)
+        read_at, read_target, read_times = _reads(mentions, frame, log, now)
         read_kind = np.full(len(read_at), REFERENCE_KINDS.index("log"))
         order = np.argsort(np.concatenate([at, read_at]), kind="stable")
         at = np.concatenate([at, read_at])[order]
         target = np.concatenate([target, read_target])[order]
         kind = np.concatenate([kind, read_kind])[order]
-        when = np.concatenate([when, read_when])[order]
+        times = np.concatenate([times, read_times])[order]
     positions = positions_and_next(frame)
     ids = frame[c.MEMORY_ID].array.take(target)
     references = pd.DataFrame(
@@ -209,7 +222,7 @@ def references_and_counts(
             c.TARGET_ID: ids.astype(c.REFERENCE_DTYPES[c.TARGET_ID]),
             c.TARGET_POSITION: positions[target],
             c.AT_POSITION: positions[at],
-            c.AT: pd.DatetimeIndex(when).tz_localize("UTC"),
+            c.AT: pd.DatetimeIndex(times).tz_localize("UTC"),
             c.KIND: pd.Categorical.from_codes(kind, dtype=_KIND),
         }
     )
@@ -228,24 +241,25 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     target = row_named(ids, names, at)
     by_task = target == _NOWHERE
     target[by_task] = _newest_before(frame[c.SOURCE_TASK_REF], names[by_task], at[by_task])
-    mentions.add("evidence", at, _or_gap(gap, target, names, at))
+    mentions.add("evidence", at, _gap_if_unknown(gap, target, names, at))
     at, names = _unrolled(frame[c.SUPERSEDES])
-    mentions.add("supersedes", at, _or_gap(gap, row_named(ids, names, at), names, at))
-    superseded, by = successors(frame, ids)
-    known = by != _NOWHERE
-    mentions.add("superseded", by[known], superseded[known])
-    mentions.leave_out("superseded", "dangling", ~known)
+    mentions.add("supersedes", at, _gap_if_unknown(gap, row_named(ids, names, at), names, at))
+    superseded, successor = successors(frame, ids)
+    is_known = successor != _NOWHERE
+    mentions.add("superseded", successor[is_known], superseded[is_known])
+    mentions.leave_out("superseded", "dangling", ~is_known)
 
 
-def _or_gap(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
+def _gap_if_unknown(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
     """Return the targets, with the newest gap before a mention in place of an unknown target."""
-    lost = np.flatnonzero(target == _NOWHERE)
+    unknown = np.flatnonzero(target == _NOWHERE)
     rows = np.flatnonzero(gap)
     if len(rows):
-        names_of_gaps = pd.factorize(names[lost])[0] < len(rows)  # there are no more of them
-        before = np.searchsorted(rows, at[lost])
-        newest = rows[np.maximum(before - 1, 0)]
-        target[lost] = np.where((before > 0) & names_of_gaps, newest, _NOWHERE)
+        # At most as many different names as there are gaps can be names of deleted memories.
+        names_of_gaps = pd.factorize(names[unknown])[0] < len(rows)
+        gaps_before = np.searchsorted(rows, at[unknown])
+        newest = rows[np.maximum(gaps_before - 1, 0)]
+        target[unknown] = np.where((gaps_before > 0) & names_of_gaps, newest, _NOWHERE)
     return target
 
 
@@ -255,26 +269,28 @@ def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
     task = pd.factorize(frame[c.SOURCE_TASK_REF].iloc[rows])[0]
     place = np.arange(len(rows))
     order = np.lexsort((place, task))
-    again = np.flatnonzero(task[order][1:] == task[order][:-1])
-    before = order[again]
-    after = order[again + 1]
-    continued = after == before + 1
+    first_of_pair = np.flatnonzero(task[order][1:] == task[order][:-1])
+    earlier = order[first_of_pair]
+    later = order[first_of_pair + 1]
+    continued = later == earlier + 1
     mentions.leave_out("task", "continued", continued)
-    mentions.add("task", rows[after[~continued]], rows[before[~continued]])
+    mentions.add("task", rows[later[~continued]], rows[earlier[~continued]])
 
 
 def _reads(
     mentions: _Mentions, frame: pd.DataFrame, log: pd.DataFrame, now: datetime | None
 ) -> tuple[Ints, Ints, Times]:
     """Return for each read the row number about to be written, the target's row, and the time."""
-    once = _distinct_reads(mentions, log, now)
-    when = once[c.AT].to_numpy(_INSTANT)
-    at = np.searchsorted(np.sort(frame[c.CREATED_AT].to_numpy(_INSTANT)), when, side="right")
-    target = row_named(pd.Index(frame[c.MEMORY_ID]), once[c.MEMORY_ID].to_numpy(dtype=object), at)
+    distinct = _distinct_reads(mentions, log, now)
+    times = distinct[c.AT].to_numpy(_INSTANT)
+    at = np.searchsorted(np.sort(frame[c.CREATED_AT].to_numpy(_INSTANT)), times, side="right")
+    target = row_named(
+        pd.Index(frame[c.MEMORY_ID]), distinct[c.MEMORY_ID].to_numpy(dtype=object), at
+    )
     mentions.leave_out("log", "dangling", target == _NOWHERE)
     mentions.leave_out("log", "forward", target >= at)
-    served = (target != _NOWHERE) & (target < at)
-    return at[served], target[served], when[served]
+    fits = (target != _NOWHERE) & (target < at)
+    return at[fits], target[fits], times[fits]
 
 
 def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None) -> pd.DataFrame:
@@ -283,16 +299,23 @@ def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None
         raise ValueError(f"log[{c.AT!r}] must hold times with a zone, not {log[c.AT].dtype}")
     names = [name for name in (c.MEMORY_ID, c.AT, c.SESSION) if name in log]
     undated = log[c.AT].isna()
-    future = log[c.AT] > (_EVER if now is None else aware(now, call="find_references"))
+    future = log[c.AT] > (_LATEST_TIME if now is None else aware(now, call="find_references"))
     dated = log.loc[~undated & ~future, names].sort_values(c.AT, kind="stable")
-    again = dated.duplicated([c.MEMORY_ID, c.AT])
-    repeated = pd.Series(data=False, index=dated.index)
+    is_duplicate = dated.duplicated([c.MEMORY_ID, c.AT])
+    is_repeated = pd.Series(data=False, index=dated.index)
     if c.SESSION in names:
-        repeated = dated.duplicated([c.MEMORY_ID, c.SESSION]) & dated[c.SESSION].notna() & ~again
-    left_out = {"undated": undated, "future": future, "duplicate": again, "repeated": repeated}
+        is_repeated = (
+            dated.duplicated([c.MEMORY_ID, c.SESSION]) & dated[c.SESSION].notna() & ~is_duplicate
+        )
+    left_out = {
+        "undated": undated,
+        "future": future,
+        "duplicate": is_duplicate,
+        "repeated": is_repeated,
+    }
     for reason, rows in left_out.items():
         mentions.leave_out("log", reason, rows.to_numpy())
-    return dated[~again & ~repeated]
+    return dated[~is_duplicate & ~is_repeated]
 
 
 def _unrolled(cells: pd.Series) -> tuple[Ints, Objects]:
@@ -318,27 +341,30 @@ def successors(frame: pd.DataFrame, ids: "pd.Index[Any] | None" = None) -> tuple
     """Return the superseded rows, and for each the row that replaced it, or -1 if unknown."""
     rows = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
     names = frame[c.SUPERSEDED_BY].iloc[rows].to_numpy(dtype=object)
-    last = np.full(len(rows), len(frame), np.int64)
-    return rows, row_named(pd.Index(frame[c.MEMORY_ID]) if ids is None else ids, names, last)
+    end = np.full(len(rows), len(frame), np.int64)
+    return rows, row_named(pd.Index(frame[c.MEMORY_ID]) if ids is None else ids, names, end)
 
 
 def _newest_before(carried: pd.Series, names: Objects, at: Ints) -> Ints:
     """Return the newest row before `at` with each name, else a later one, else `_NOWHERE`."""
     rows = np.flatnonzero(carried.notna().to_numpy())
+    # The rows are sorted by name and number, so that one search finds the row for each name.
     codes, tasks = pd.factorize(carried.iloc[rows])
-    wanted = pd.Index(tasks).get_indexer(names)
+    codes_of_names = pd.Index(tasks).get_indexer(names)
     span = len(carried) + 1
     order = np.argsort(codes, kind="stable")
     keys = codes[order] * span + rows[order]
-    place = np.searchsorted(keys, wanted * span + at)
-    found = np.full(len(names), _NOWHERE, np.int64)
-    known = np.flatnonzero(wanted != _NOWHERE)
-    before = known[(place[known] > 0)]
-    before = before[codes[order][place[before] - 1] == wanted[before]]
-    later = np.setdiff1d(known, before, assume_unique=True)
-    found[before] = rows[order][place[before] - 1]
-    found[later] = rows[order][place[later]]
-    return found
+    insertion = np.searchsorted(keys, codes_of_names * span + at)
+    result = np.full(len(names), _NOWHERE, np.int64)
+    with_name = np.flatnonzero(codes_of_names != _NOWHERE)
+    with_earlier = with_name[(insertion[with_name] > 0)]
+    with_earlier = with_earlier[
+        codes[order][insertion[with_earlier] - 1] == codes_of_names[with_earlier]
+    ]
+    without_earlier = np.setdiff1d(with_name, with_earlier, assume_unique=True)
+    result[with_earlier] = rows[order][insertion[with_earlier] - 1]
+    result[without_earlier] = rows[order][insertion[without_earlier]]
+    return result
 
 
 class OnRows(NamedTuple):
@@ -367,14 +393,15 @@ def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
 def positions_and_next(frame: pd.DataFrame) -> Ints:
     """Return the position of every row, and the lowest possible position of the next row."""
     positions = frame[c.POSITION].to_numpy(dtype=np.int64)
-    last = int(positions[-1]) if len(positions) else 0
-    return np.append(positions, min(last + 1, np.iinfo(np.int64).max))
+    last_position = int(positions[-1]) if len(positions) else 0
+    return np.append(positions, min(last_position + 1, np.iinfo(np.int64).max))
 
 
-def _row_numbers(positions: Ints, wanted: Ints) -> tuple[Ints, Flags]:
+def _row_numbers(positions: Ints, searched: Ints) -> tuple[Ints, Flags]:
     """Return the number of rows before each position, and whether a row has that position."""
-    row = np.searchsorted(positions, wanted)
-    return row, (row < len(positions)) & (np.append(positions, -1)[row] == wanted)
+    row = np.searchsorted(positions, searched)
+    position_of_row = np.append(positions, -1)[row]
+    return row, (row < len(positions)) & (position_of_row == searched)
 
 
 def counted_in_words(counts: pd.DataFrame) -> list[tuple[str, str, int]]:

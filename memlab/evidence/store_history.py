@@ -246,19 +246,19 @@ class StoreHistory(LoadedHistory):
         return log_option(self.log, self.log_file, self.settings)
 
     @cached_property
-    def _found(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def _references_and_counts(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         return references_and_counts(self.past, self.log, only_log=self.only_log, now=self.now)
 
     @property
     def references(self) -> pd.DataFrame:
         """Evidence that a memory was needed, as ``memlab.find_references`` returns it."""
-        references, _ = self._found
+        references, _ = self._references_and_counts
         return references
 
     @property
     def counts(self) -> pd.DataFrame:
         """Counts of the references, as :func:`memlab.evidence.count_references` returns them."""
-        _, counts = self._found
+        _, counts = self._references_and_counts
         return counts
 
     def with_past(self) -> Self:
@@ -285,7 +285,7 @@ class StoreHistory(LoadedHistory):
 
     def with_references(self) -> Self:
         """Return this history after finding its references."""
-        self._found  # noqa: B018 - computes the stage
+        self._references_and_counts  # noqa: B018 - computes the stage
         return self
 
     def with_body(self) -> "StoreHistory":
@@ -352,7 +352,7 @@ class StoreHistory(LoadedHistory):
     def _changed(self, log: Log, *, only_log: bool, now: datetime) -> "StoreHistory":
         """Return a history of the same rows with another log or moment."""
         history = copy(self)
-        for stage in ("past", "_reads", "log_option", "_found"):
+        for stage in ("past", "_reads", "log_option", "_references_and_counts"):
             vars(history).pop(stage, None)
         if log is not None:
             history._given_log = log
@@ -502,20 +502,22 @@ class _Snapshot:
             return ()
         frame = self._frame
         if self.source is not None:
-            whole = past_of(load(self.source), deletions_of(self.source))
-            missing = whole[~whole[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
+            full_past = past_of(load(self.source), deletions_of(self.source))
+            missing = full_past[~full_past[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
             if missing.empty:
                 return ()
-            references, _ = references_and_counts(whole)
+            references, _ = references_and_counts(full_past)
             is_lost = references[c.TARGET_ID].isin(missing[c.MEMORY_ID])
-            lost = counted(int(is_lost.sum()), "references")
-            what = f"{counted(len(missing))} of {len(whole):,} in the store are not in the frame"
-            return (f"{what}, with {lost} to them",)
+            lost_references = counted(int(is_lost.sum()), "references")
+            summary = (
+                f"{counted(len(missing))} of {len(full_past):,} in the store are not in the frame"
+            )
+            return (f"{summary}, with {lost_references} to them",)
         gaps = gaps_of(frame)
         if not gaps.memories:
             return ()
-        what = f"{counted(gaps.memories)} at lower positions are not in the frame"
-        return (f"{what}, nor are references to them",)
+        summary = f"{counted(gaps.memories)} at lower positions are not in the frame"
+        return (f"{summary}, nor are references to them",)
 
 
 def with_references(

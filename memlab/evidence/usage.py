@@ -32,7 +32,7 @@ BETWEEN: Final = 0.12
 """Variance of the served share between two stretches of a store beyond sampling noise, in units of
 the variance of one read. ``bench_activation.py --between`` measures .03 to .07 on public stores.
 The rest is a margin: if only best hits count, 82 % of cuts reached a limit that promises 90 %."""
-AS_GOOD: Final = 0.05
+MAX_EQUAL_GAIN: Final = 0.05
 """Largest gain of use over age at which age is enough."""
 MIN_READS: Final = 20
 """Smallest number of reads for a verdict."""
@@ -45,12 +45,12 @@ QUARTERS: Final = ("newest quarter", "second quarter", "third quarter", "oldest 
 GROUPS: Final = (*TIMES, *QUARTERS)
 MEASURES: Final = (c.MEMORIES, c.TOKENS)
 """Units in which the loaded part of a store is measured."""
-_AGAIN: Final = {1: "one day or more", 2: "two days or more", 3: "three or more"}
-_TIMES_FROM: Final = (1, 2, 3, 5)
-_LEFT_OUT: Final = (
+_DAYS_IN_WORDS: Final = {1: "one day or more", 2: "two days or more", 3: "three or more"}
+_GROUP_STARTS: Final = (1, 2, 3, 5)
+_LEFT_OUT_WORDS: Final = (
     "again on that day, on the day the memory was written, or of a load-bearing or superseded one"
 )
-_BLUR: Final = 1e-9
+_ROUNDING: Final = 1e-9
 _NEVER: Final = np.iinfo(np.int64).max
 ORDERS: Final = ("newest", "most active")
 
@@ -79,7 +79,7 @@ class LookBack(NamedTuple):
 
 
 def score_recency_vs_use(
-    born: Floats, left: Ints, tokens: Ints, at: Floats, target: Ints
+    born: Floats, removed_on: Ints, tokens: Ints, at: Floats, target: Ints
 ) -> LookBack:
     """Score each read by age and by activation, from the state at the beginning of its day.
 
@@ -90,7 +90,7 @@ def score_recency_vs_use(
     ----------
     born : array of float, shape (memories,)
         Days since 1970 at which each memory was written, in order of position; NaN if unknown.
-    left : array of int, shape (memories,)
+    removed_on : array of int, shape (memories,)
         Day on which each memory was replaced or deleted.
     tokens : array of int, shape (memories,)
         Length of each memory.
@@ -104,7 +104,7 @@ def score_recency_vs_use(
     order = np.argsort(at[is_use], kind="stable")
     uses = Uses(born, target[is_use][order], at[is_use][order])
     day, target = np.unique(np.stack([_whole_days(at), target]), axis=1)
-    is_present = (written[target] < day) & (day <= left[target])
+    is_present = (written[target] < day) & (day <= removed_on[target])
     day = day[is_present]
     target = target[is_present]
     days, start = np.unique(day, return_index=True)
@@ -113,22 +113,22 @@ def score_recency_vs_use(
     expected = np.zeros((len(day), len(GROUPS)))
     times = np.zeros(len(written), np.int64)
     for today, reads in zip(days, np.split(np.arange(len(day)), start)[1:], strict=True):
-        here = np.flatnonzero((written < today) & (today <= left))
-        read = target[reads]
-        place = np.searchsorted(here, read)
-        count = len(here)
-        newer = count - 1 - place
-        seen[reads, times_group(times[read])] = 1
-        seen[reads, len(TIMES) + len(QUARTERS) * newer // count] = 1
-        groups = np.bincount(times_group(times[here]), minlength=len(TIMES))
+        present = np.flatnonzero((written < today) & (today <= removed_on))
+        targets = target[reads]
+        place_among_present = np.searchsorted(present, targets)
+        count = len(present)
+        newer_count = count - 1 - place_among_present
+        seen[reads, times_group(times[targets])] = 1
+        seen[reads, len(TIMES) + len(QUARTERS) * newer_count // count] = 1
+        groups = np.bincount(times_group(times[present]), minlength=len(TIMES))
         expected[reads, : len(TIMES)] = groups / count
         quarters = np.bincount(len(QUARTERS) * np.arange(count) // count, minlength=len(QUARTERS))
         expected[reads, len(TIMES) :] = quarters / count
-        levels = uses.levels(float(today), uses.when < today, here)
-        reach[reads] = _reach_of(levels, np.maximum(tokens[here], 1), place)
-        times[read] += 1
+        levels = uses.levels(float(today), uses.when < today, present)
+        reach[reads] = _reach_of(levels, np.maximum(tokens[present], 1), place_among_present)
+        times[targets] += 1
     first = np.append(days, _NEVER)[np.searchsorted(days, written, side="right")]
-    return LookBack(day, reach, seen, expected, times[(first <= left) & (first < _NEVER)])
+    return LookBack(day, reach, seen, expected, times[(first <= removed_on) & (first < _NEVER)])
 
 
 def _reach_of(levels: Floats, tokens: Ints, place: Ints) -> Floats:
@@ -158,7 +158,7 @@ def _reach_of(levels: Floats, tokens: Ints, place: Ints) -> Floats:
 
 def times_group(times: Ints) -> Ints:
     """Return the place among `TIMES` of each number of days with reads."""
-    return np.searchsorted(_TIMES_FROM, times, side="right")
+    return np.searchsorted(_GROUP_STARTS, times, side="right")
 
 
 def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
@@ -173,7 +173,7 @@ def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
     with np.errstate(divide="ignore", invalid="ignore"):
         chance = observed / expected
         deviations = reads.seen - chance * reads.expected
-        design_effect = np.fmax(1, _squares(reads.day, deviations) / observed)
+        design_effect = np.fmax(1, _cluster_squares(reads.day, deviations) / observed)
         effective = observed / design_effect
         low = _byar_limit(effective, -quantile) * design_effect / expected
         high = _byar_limit(effective + 1, quantile) * design_effect / expected
@@ -200,13 +200,15 @@ def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
 
     The variance is that of sums by day (cluster sampling, Kish 1965).
     """
-    newest, used = (reads.reach[:, : len(ORDERS)].T <= 0.25 + _BLUR).astype(np.float64)
+    newest, most_active = (reads.reach[:, : len(ORDERS)].T <= 0.25 + _ROUNDING).astype(np.float64)
     count = max(len(reads.day), 1)
     days = len(np.unique(reads.day))
-    gain = float((used - newest).sum()) / count
-    square = float(_squares(reads.day, used - newest - gain)) * days / max(days - 1, 1)
-    half = NormalDist().inv_cdf(confidence) * float(np.sqrt(square)) / count
-    return gain, gain - half, gain + half
+    gain = float((most_active - newest).sum()) / count
+    square = (
+        float(_cluster_squares(reads.day, most_active - newest - gain)) * days / max(days - 1, 1)
+    )
+    half_width = NormalDist().inv_cdf(confidence) * float(np.sqrt(square)) / count
+    return gain, gain - half_width, gain + half_width
 
 
 def verdict_of(reads: int, days: int, gain: tuple[float, float, float]) -> UsageVerdict:
@@ -214,40 +216,42 @@ def verdict_of(reads: int, days: int, gain: tuple[float, float, float]) -> Usage
     _, low, high = gain
     if reads < MIN_READS or days < MIN_DAYS:
         return "too-few-reads"
-    if high <= AS_GOOD:
+    if high <= MAX_EQUAL_GAIN:
         return "age"
     if low > 0:
         return "use"
     return "too-few-reads"
 
 
-def share_with_limits(day: Any, found: Floats, confidence: float) -> tuple[float, float, float]:
+def share_with_limits(day: Any, is_served: Floats, confidence: float) -> tuple[float, float, float]:
     """Return the share of reads that found their memory, and its limits for as many later reads.
 
     The limits are Wilson's score interval (Wilson 1927) for half the reads, because the later share
     has sampling noise too. The variance grows by the design effect of reads of one day (Kish 1965)
     and by `BETWEEN`.
     """
-    share = float(found.mean())
+    share = float(is_served.mean())
     quantile = NormalDist().inv_cdf(confidence)
     variance = share * (1 - share)
     design_effect = 1.0
     if variance:
-        design_effect = float(_squares(day, found - share)) / (len(found) * variance)
+        design_effect = float(_cluster_squares(day, is_served - share)) / (
+            len(is_served) * variance
+        )
         design_effect = max(1.0, design_effect)
-    part = quantile * quantile * (2 * design_effect / len(found) + BETWEEN)
-    half = np.sqrt(part * (variance + part / 4))
-    low = (share + part / 2 - half) / (1 + part)
-    high = (share + part / 2 + half) / (1 + part)
+    relative_variance = quantile * quantile * (2 * design_effect / len(is_served) + BETWEEN)
+    half_width = np.sqrt(relative_variance * (variance + relative_variance / 4))
+    low = (share + relative_variance / 2 - half_width) / (1 + relative_variance)
+    high = (share + relative_variance / 2 + half_width) / (1 + relative_variance)
     return share, float(low), float(high)
 
 
 def served_by(reads: LookBack) -> pd.DataFrame:
     """Return the share of reads that found their memory, by the loaded share of the store."""
     shares = np.arange(101) / 100
-    found = (reads.reach <= shares[:, None, None] + _BLUR).sum(axis=1) / max(len(reads.day), 1)
+    served = (reads.reach <= shares[:, None, None] + _ROUNDING).sum(axis=1) / max(len(reads.day), 1)
     names = pd.MultiIndex.from_product([MEASURES, ORDERS])
-    return pd.DataFrame(found, index=pd.Index(shares, name="loaded"), columns=names)
+    return pd.DataFrame(served, index=pd.Index(shares, name="loaded"), columns=names)
 
 
 @dataclass(frozen=True, repr=False)
@@ -277,6 +281,13 @@ class AgeOrUse(DisplayMixin):
         ``memories`` and of the ``tokens``, each the ``newest`` and the ``most active`` first.
     gain : tuple of float
         Share of reads that the most active quarter serves minus that of the newest, and its limits.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> result = memlab.evidence.age_or_use(memlab.store_path("looked_up"))
+    >>> result.reads, result.verdict  # without its access log
+    (0, 'too-few-reads')
     """
 
     reads: int
@@ -321,38 +332,49 @@ class AgeOrUse(DisplayMixin):
     @property
     def answer(self) -> str:
         """The verdict in one line, with the shares that both quarters serve."""
-        says = {"use": "use says more than age", "age": "age is enough"}.get(
-            self.verdict, "too few reads to tell age from use"
-        )
-        on = f"{counted(self.reads, 'reads')} on {counted(self.days, 'days')}"
+        conclusions = {
+            "use": "use says more than age",
+            "age": "age is enough",
+            "too-few-reads": "too few reads to tell age from use",
+        }
+        conclusion = conclusions[self.verdict]
+        reads_and_days = f"{counted(self.reads, 'reads')} on {counted(self.days, 'days')}"
         if not self.reads:
-            return f"{says}: {on}"
-        newest, used = self.served[c.MEMORIES].loc[0.25]
+            return f"{conclusion}: {reads_and_days}"
+        newest, most_active = self.served[c.MEMORIES].loc[0.25]
         return (
-            f"{says}: the most active quarter of the memories serves {used:.0%} of {on}, "
-            f"the newest {newest:.0%}"
+            f"{conclusion}: the most active quarter of the memories serves {most_active:.0%} of "
+            f"{reads_and_days}, the newest {newest:.0%}"
         )
 
     def sheet(self) -> TextPage:
         """Return the printed page: the answer and its figures, beside those of other stores."""
-        others = other_stores()
+        elsewhere_figures = other_stores()
         facts = [
-            (f"read on {on}", f"{own:.0%} of {counted(self.memories)}; {other:.0%} in other stores")
-            for on, own, other in zip(_AGAIN.values(), self.again, others["again"], strict=True)
+            (
+                f"read on {days}",
+                f"{own_share:.0%} of {counted(self.memories)}; {other_share:.0%} in other stores",
+            )
+            for days, own_share, other_share in zip(
+                _DAYS_IN_WORDS.values(), self.again, elsewhere_figures["again"], strict=True
+            )
         ]
         gain, low, high = (f"{100 * share:+.0f}" for share in self.gain)
         facts.append(("use over age", f"{gain} points, limits {low} to {high}"))
-        facts.append(("not looked at", f"{counted(self.left_out, 'reads')}: {_LEFT_OUT}"))
+        facts.append(("not looked at", f"{counted(self.left_out, 'reads')}: {_LEFT_OUT_WORDS}"))
         chances = [
             (str(group), f"{reads:,}", *map(_shown, figures))
             for group, reads, _, *figures in self.chances.itertuples()
         ]
-        elsewhere = [*others["served"][c.MEMORIES], *others["served"][c.TOKENS]]
+        elsewhere = [
+            *elsewhere_figures["served"][c.MEMORIES],
+            *elsewhere_figures["served"][c.TOKENS],
+        ]
         served = []
         for row, shares_elsewhere in zip(self.figures["served"], elsewhere, strict=True):
             shares = [row[order] for order in ORDERS] + shares_elsewhere
-            part = f"{row['loaded']:.0%} of {row['of']}"
-            served.append((part, *(f"{share:.0%}" for share in shares)))
+            loaded_part = f"{row['loaded']:.0%} of {row['of']}"
+            served.append((loaded_part, *(f"{share:.0%}" for share in shares)))
         header = ("read before, or age", "reads", "chance", "low", "high", "other stores")
         loaded = ("loaded", "newest", "most active", "newest elsewhere", "most active elsewhere")
         tables = [
@@ -422,25 +444,26 @@ def age_or_use(
     past, references = in_reach(*with_references(frame, references, call=call))
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     log = references[(references[c.KIND] == "log").to_numpy()]
-    on = references_on_rows(past[prunable], log)
+    on_rows = references_on_rows(past[prunable], log)
     born = _moments(past[c.CREATED_AT])
     reads = score_recency_vs_use(
         born[prunable],
-        _left(past, _whole_days(born))[prunable],
+        _removal_days(past, _whole_days(born))[prunable],
         past[c.TOKENS].to_numpy(np.int64)[prunable],
-        _moments(log[c.AT])[on.place],
-        on.target,
+        _moments(log[c.AT])[on_rows.place],
+        on_rows.target,
     )
     chances = chances_of(reads, confidence)
     served = served_by(reads)
-    chances.attrs = served.attrs = passed_on(past)
+    chances.attrs = passed_on(past)
+    served.attrs = passed_on(past)
     return AgeOrUse(
         reads=len(reads.day),
         days=len(np.unique(reads.day)),
         left_out=len(log) - len(reads.day),
         memories=len(reads.times),
         again=tuple(
-            float((reads.times >= days).sum()) / max(len(reads.times), 1) for days in _AGAIN
+            float((reads.times >= days).sum()) / max(len(reads.times), 1) for days in _DAYS_IN_WORDS
         ),
         chances=chances,
         served=served,
@@ -461,20 +484,22 @@ def _whole_days(moments: Floats) -> Ints:
     return days
 
 
-def _left(past: pd.DataFrame, written: Ints) -> Ints:
+def _removal_days(past: pd.DataFrame, written: Ints) -> Ints:
     """Return the day on which each memory was replaced or deleted, or `_NEVER`."""
-    left = np.full(len(past), _NEVER)
+    removed_on = np.full(len(past), _NEVER)
     if c.DELETED_AT in past:
-        left = _whole_days(_moments(past[c.DELETED_AT]))
-    rows, by = successors(past)
-    left[rows] = np.minimum(left[rows], np.where(by > rows, written[by], _NEVER))
-    return left
+        removed_on = _whole_days(_moments(past[c.DELETED_AT]))
+    rows, successor = successors(past)
+    removed_on[rows] = np.minimum(
+        removed_on[rows], np.where(successor > rows, written[successor], _NEVER)
+    )
+    return removed_on
 
 
-def _squares(day: Ints, beside: Floats) -> Floats:
+def _cluster_squares(day: Ints, deviations: Floats) -> Floats:
     """Return the sum over days of the squared sum of the deviations of each day."""
-    sums = np.zeros((len(day), *beside.shape[1:]))
-    np.add.at(sums, np.unique(day, return_inverse=True)[1], beside)
+    sums = np.zeros((len(day), *deviations.shape[1:]))
+    np.add.at(sums, np.unique(day, return_inverse=True)[1], deviations)
     squares: Floats = (sums**2).sum(axis=0)
     return squares
 

@@ -55,7 +55,7 @@ class Uses:
     Attributes
     ----------
     born : array of float, shape (memories,)
-        Days since 1970 at which each memory was written; NaN if no memory has a time.
+        Creation time of each memory in days since 1970; NaN if no memory has a time.
     target : array of int, shape (uses,)
         The memory of each use, as its place in `born`.
     when : array of float, shape (uses,)
@@ -72,34 +72,34 @@ class Uses:
 
         If there is none, it is the number of uses.
         """
-        again = np.full(len(self.target), len(self.target))
+        next_use = np.full(len(self.target), len(self.target))
         order = np.lexsort((np.arange(len(self.target)), np.floor(self.when), self.target))
         target = self.target[order]
         day = np.floor(self.when)[order]
-        same = (target[1:] == target[:-1]) & (day[1:] == day[:-1])
-        again[order[:-1][same]] = order[1:][same]
-        return again
+        is_same_day = (target[1:] == target[:-1]) & (day[1:] == day[:-1])
+        next_use[order[:-1][is_same_day]] = order[1:][is_same_day]
+        return next_use
 
-    def days(self, seen: Flags) -> Flags:
-        """Return which uses stand for their day: of those seen, the last of a memory's day."""
-        seen_again: Flags = np.append(seen, np.bool_(0))[self.again]
-        return seen & ~seen_again
+    def days(self, is_known: Flags) -> Flags:
+        """Return the last known use of each memory on each day, as flags of uses."""
+        is_known_again: Flags = np.append(is_known, np.bool_(0))[self.again]
+        return is_known & ~is_known_again
 
-    def levels(self, now: float, seen: Flags, memories: Ints | slice = slice(None)) -> Floats:
+    def levels(self, now: float, is_known: Flags, memories: Ints | slice = slice(None)) -> Floats:
         """Return the activation of memories, computed from the uses seen.
 
         Parameters
         ----------
         now : float
             The moment, in days since 1970.
-        seen : array of bool, shape (uses,)
+        is_known : array of bool, shape (uses,)
             The uses that are known.
         memories : array of int or slice, optional
             Places of the memories; all by default.
         """
-        chosen = np.flatnonzero(self.days(seen))
-        idle = np.maximum(now - self.when[chosen], SHORTEST_DAYS)
-        uses = np.bincount(self.target[chosen], 1 / np.sqrt(idle), minlength=len(self.born))
+        counted_uses = np.flatnonzero(self.days(is_known))
+        idle = np.maximum(now - self.when[counted_uses], SHORTEST_DAYS)
+        uses = np.bincount(self.target[counted_uses], 1 / np.sqrt(idle), minlength=len(self.born))
         return 1 / np.sqrt(self.ages(now, memories)) + uses[memories]
 
     def ages(self, now: float, memories: Ints | slice = slice(None)) -> Floats:
@@ -108,14 +108,14 @@ class Uses:
 
     def counts(self) -> tuple[Floats, Floats]:
         """Return for each memory the number of days with a use, and the last use (NaN: never)."""
-        chosen = self.days(np.ones(len(self.target), dtype=bool))
-        count = np.bincount(self.target[chosen], minlength=len(self.born)).astype(np.float64)
-        last = np.full(len(self.born), -np.inf)
-        np.maximum.at(last, self.target, self.when)
-        return count, np.where(np.isfinite(last), last, np.nan)
+        counted_uses = self.days(np.ones(len(self.target), dtype=bool))
+        count = np.bincount(self.target[counted_uses], minlength=len(self.born)).astype(np.float64)
+        last_use = np.full(len(self.born), -np.inf)
+        np.maximum.at(last_use, self.target, self.when)
+        return count, np.where(np.isfinite(last_use), last_use, np.nan)
 
 
-def uses_of(created: Times, target: Ints, at: Ints, said: Times) -> Uses:
+def uses_of(created: Times, target: Ints, at: Ints, recorded: Times) -> Uses:
     """Return the uses of memories that are in order of position.
 
     Parameters
@@ -124,18 +124,18 @@ def uses_of(created: Times, target: Ints, at: Ints, said: Times) -> Uses:
         Creation time; a memory without one is as old as the memory before it.
     target, at : array of int, shape (uses,)
         The memory of each use, and the number of memories that had been written when it arose.
-    said : array of datetime64, shape (uses,)
+    recorded : array of datetime64, shape (uses,)
         Time of each use; the default is the creation time of the memory that was written next.
     """
     clock = np.fmax.accumulate(np.append(days_since_1970(created), np.nan))
-    when = np.where(np.isnat(said), clock[at], days_since_1970(said))
+    when = np.where(np.isnat(recorded), clock[at], days_since_1970(recorded))
     return Uses(born=births(created), target=target, when=np.nan_to_num(when))
 
 
 def births(created: Times) -> Floats:
     """Return creation times in days; a memory without one takes that of a neighbour."""
-    known = pd.Series(days_since_1970(created))
-    return np.asarray(known.ffill().bfill(), dtype=np.float64)
+    days = pd.Series(days_since_1970(created))
+    return np.asarray(days.ffill().bfill(), dtype=np.float64)
 
 
 def days_of(moment: datetime) -> float:

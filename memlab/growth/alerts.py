@@ -222,7 +222,7 @@ def _lost(look: Look) -> _Findings:
             return
         from memlab.evidence.losses import ASKED, UNLISTED, losses_of
 
-        losses = losses_of(look.source, own=False)
+        losses = losses_of(look.source, with_own=False)
         if losses.unlisted:
             tokens = int(losses.frame.loc[losses.frame[UNLISTED], c.TOKENS].sum())
             what = f"the index: {losses.title}"

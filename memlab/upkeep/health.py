@@ -479,7 +479,7 @@ def _lost(source: Source) -> Iterator[Check]:
                 "lost", Status.OK, unknown, f"{copied} keeps copies, which show later deletions"
             )
             return
-        losses = losses_of(source, own=False)
+        losses = losses_of(source, with_own=False)
         if not len(losses.frame):
             return
         yield Check(

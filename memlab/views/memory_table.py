@@ -248,7 +248,7 @@ def _log_facts(
 ) -> Iterator[tuple[str, str]]:
     """Yield as facts what an access log says about the memories of a store."""
     if reading.is_other_stores_log(reads, past):
-        yield READS, reading.ANOTHERS
+        yield READS, reading.NO_READ_OF_STORE
     elif len(reads):
         yield READS, reading.describe_chances(chances.dropna())
     for words in describe_log(reads, past):

@@ -313,7 +313,7 @@ class Recommendation(DisplayMixin):
         if log is None or self.chances is None:
             return
         if reading.is_other_stores_log(log, past):
-            yield "the log", reading.ANOTHERS
+            yield "the log", reading.NO_READ_OF_STORE
             return
         if len(log):
             yield "reads", self._reads_in_words(log)
