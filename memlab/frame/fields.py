@@ -43,13 +43,13 @@ NAT: Final = np.int64(np.iinfo(np.int64).min)
 """The integer that numpy uses for NaT."""
 _BATCH: Final = 4096
 """Number of distinct texts that become Python strings at a time, and that are cached."""
-_verdict: Final = lru_cache(_BATCH)(is_load_bearing_stored)
+_is_load_bearing: Final = lru_cache(_BATCH)(is_load_bearing_stored)
 """Cached, because the stores of one agent have the same few pairs of kind and tags."""
 _strings: Final = lru_cache(_BATCH)(readable_strings_of)
-_FIRST, _LAST = (
-    int(datetime(year, month, day, tzinfo=UTC).timestamp()) * 1_000_000
-    for year, month, day in ((1, 1, 1), (9999, 12, 31))
-)
+_FIRST_MICROSECOND: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+"""The first day that a datetime can hold, in microseconds since 1970."""
+_LAST_MICROSECOND: Final = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000
+"""The last day that a datetime can hold, in microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +129,12 @@ def parse_all(
 def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
     """Return the place of each kind in `KINDS`; -1 and a fault for an unknown one."""
     texts = list(kinds.texts())
-    _, errors = parse_all(lambda kind: _verdict(kind, "[]"), texts, default=False)
+    _, errors = parse_all(lambda kind: _is_load_bearing(kind, "[]"), texts, default=False)
     faults.add("kind", kinds.codes, errors)
-    places = {kind: place for place, kind in enumerate(KINDS)}
-    codes = np.array([*(places.get(text, _MISSING) for text in texts), _MISSING], np.int8)
-    return codes[kinds.codes]
+    number_of = {kind: number for number, kind in enumerate(KINDS)}
+    numbers = [number_of.get(text, _MISSING) for text in texts]
+    numbers.append(_MISSING)  # for the code -1 of a missing text
+    return np.array(numbers, np.int8)[kinds.codes]
 
 
 def verdicts_of(kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset()) -> Flags:
@@ -148,11 +149,11 @@ def verdicts_of(kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset
     distinct: Ints = as_numbers(encoded.dictionary)
     verdicts = np.ones(len(distinct), dtype=bool)
     for first in range(0, len(distinct), _BATCH):
-        places = np.flatnonzero(distinct[first : first + _BATCH] != _MISSING) + first
-        kind, tag = np.divmod(distinct[places], max(len(tags.distinct), 1))
+        rows_of_distinct = np.flatnonzero(distinct[first : first + _BATCH] != _MISSING) + first
+        kind, tag = np.divmod(distinct[rows_of_distinct], max(len(tags.distinct), 1))
         texts = zip(kinds.texts_at(kind), tags.texts_at(tag), strict=True)
-        verdicts[places], _ = parse_all(
-            lambda pair: _verdict(*pair, protected), texts, default=True
+        verdicts[rows_of_distinct], _ = parse_all(
+            lambda pair: _is_load_bearing(*pair, protected), texts, default=True
         )
     return verdicts[codes]
 
@@ -170,7 +171,8 @@ def tuples_of(lists: Coded) -> Objects:
     """
     empty: tuple[str, ...] = ()
     tuples, _ = parse_all(_strings, lists.texts(), empty)
-    return np.fromiter((*tuples, empty), object)[lists.codes]
+    tuples.append(empty)  # for the code -1 of a missing text
+    return np.fromiter(tuples, object)[lists.codes]
 
 
 def moments_of(column: str, texts: Any, faults: Faults) -> tuple[Times, int]:
@@ -206,7 +208,7 @@ def _parsed_by_arrow(texts: Any, kind: Any) -> Any | None:
     extremes = pc.min_max(moments.cast(pa.int64())).as_py()
     earliest = extremes["min"]
     latest = extremes["max"]
-    if earliest is None or (earliest >= _FIRST and latest <= _LAST):
+    if earliest is None or (earliest >= _FIRST_MICROSECOND and latest <= _LAST_MICROSECOND):
         return moments
     return None
 

@@ -142,28 +142,30 @@ def memories_of(
         counter, token_rule = fields.token_counter(count_tokens)
     tables: list[Any] = []
     faults: list[Fault] = []
-    parts: list[dict[str, npt.NDArray[Any]]] = []
+    values_of_batches: list[dict[str, npt.NDArray[Any]]] = []
     others: dict[str, list[object]] = {}
     without_zone = 0
     for batch in batches:
         faults += batch.faults
-        part, without_zone_here = _read(batch.table, counter, faults)
-        parts.append(part)
+        batch_values, without_zone_here = _read(batch.table, counter, faults)
+        values_of_batches.append(batch_values)
         without_zone += without_zone_here
         tables.append(_other_columns(batch.table, with_body=with_body))
         for column, added in batch.others.items():
             others.setdefault(column, []).extend(added)
-    if not parts:
+    if not values_of_batches:
         empty = SCHEMA.empty_table()
-        parts.append(_read(empty, None, faults)[0])
+        values_of_batches.append(_read(empty, None, faults)[0])
         tables.append(_other_columns(empty, with_body=with_body))
     table = tables[0]
     if len(tables) > 1:
         table = pa.concat_tables(tables, promote_options="default")
     values = {}
-    for column in list(parts[0]):
-        # `pop` frees each part, so that the rows are in memory once and not twice
-        values[column] = np.concatenate([part.pop(column) for part in parts])
+    for column in list(values_of_batches[0]):
+        # `pop` frees the column of each batch, so that it is not in memory twice
+        values[column] = np.concatenate(
+            [batch_values.pop(column) for batch_values in values_of_batches]
+        )
     kinds = fields.Coded.of(table[c.KIND])
     collected = fields.Faults(values[c.POSITION], faults)
     values[c.KIND] = fields.kinds_of(kinds, collected)
@@ -194,9 +196,9 @@ def short_name(name: str) -> str:
         return name
     if not is_named_by_scheme(name):
         return PurePath(name).name
-    scheme, _, rest = name.partition(":")
-    path, mark, options = rest.partition("?")
-    return f"{scheme}:{PurePath(path).name}{mark}{options}"
+    scheme, _, location = name.partition(":")
+    path, separator, options = location.partition("?")
+    return f"{scheme}:{PurePath(path).name}{separator}{options}"
 
 
 def _other_columns(table: Any, *, with_body: bool) -> Any:
@@ -217,6 +219,7 @@ def _read(
         "created_at", table["created_at"], faults
     )
     if counter is None:
+        # divided and rounded up
         values[c.TOKENS] = -(-_chars_at_start(table) // CHARS_PER_TOKEN)
     else:
         values[c.TOKENS] = np.array(_count_tokens(table, counter), dtype=np.int64)
@@ -262,15 +265,15 @@ def _first_to_last(problems: list[Fault]) -> list[Fault]:
 def _bad_row(rows: Any, positions: fields.Ints, faults: list[Fault], name: str) -> BadRowError:
     """Return the error for the first row that cannot be interpreted."""
     position, column, text = _first_to_last(faults)[0]
-    place = int(np.searchsorted(positions, position))
-    memory_id = rows[c.MEMORY_ID][place].as_py()
-    others = len({fault[0] for fault in faults}) - 1
-    more = ""
-    if others:
-        more = f" and {others} more row{'s' if others > 1 else ''}"
+    row = int(np.searchsorted(positions, position))
+    memory_id = rows[c.MEMORY_ID][row].as_py()
+    other_rows = len({fault[0] for fault in faults}) - 1
+    remark = ""
+    if other_rows:
+        remark = f" and {other_rows} more row{'s' if other_rows > 1 else ''}"
     return BadRowError(
         f"row {position} (memory_id {memory_id!r}) in {name} cannot be read: {text}; mend it"
-        f"{more}, or load with on_bad_row='keep' in Python; memlab doctor names all such rows",
+        f"{remark}, or load with on_bad_row='keep' in Python; memlab doctor names all such rows",
         position=position,
         memory_id=memory_id,
         column=column,

@@ -104,7 +104,27 @@ def frame_of(
 ) -> pd.DataFrame:
     """Return rows as a frame, from an open source or from records in an archive.
 
-    `name` is the source's, for messages. A memory with one of the `protected` tags is load-bearing.
+    Parameters
+    ----------
+    batches : iterable of Rows
+        The rows, as a reader of a source yields them.
+    name : str
+        Name of the source, for messages.
+    protected : frozenset of str
+        Tags that make a memory load-bearing.
+    **options
+        As for :func:`memlab.load`.
+
+    Returns
+    -------
+    DataFrame
+        One row for each memory, without the column ``label``.
+
+    Examples
+    --------
+    >>> frame = frame_of([], name="memory.db")
+    >>> len(frame), frame.attrs["source"]
+    (0, 'memory.db')
     """
     return frame_from(memories_of(batches, name=name, protected=protected, **options))
 
@@ -113,7 +133,7 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     """Return labelled memories as a frame."""
     rows = memories.rows
     names = [name for name in (*_STRINGS, c.BODY) if name in rows.column_names]
-    # arrays, because pandas would align series by their indexes, which takes most of the time
+    # The columns are arrays. Series would be aligned by their indexes, which is slow.
     values: dict[str, Any] = dict(memories.columns)
     for name in names:
         values.setdefault(name, _texts(rows[name]))
@@ -134,8 +154,8 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     frame = pd.DataFrame(ordered, copy=False)
     frame.attrs[c.TOKEN_RULE] = memories.token_rule
     frame.attrs[c.SOURCE] = memories.source
-    lists_loaded = c.LOADED_AT_START in frame and len(frame) > 0
-    frame.attrs[c.RECALLED] = lists_loaded and not frame[c.LOADED_AT_START].any()
+    knows_loaded = c.LOADED_AT_START in frame and len(frame) > 0
+    frame.attrs[c.RECALLED] = knows_loaded and not frame[c.LOADED_AT_START].any()
     frame.attrs[c.WITHOUT_ZONE] = memories.without_zone
     return frame
 

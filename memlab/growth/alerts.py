@@ -56,11 +56,11 @@ class Alert:
     next: str
 
 
-class Look(NamedTuple):
-    """The data of a store that alerts are computed from.
+class AlertData(NamedTuple):
+    """The data of a store from which alerts are computed.
 
-    A frame has no `source`; alerts that need one are left out. `name` and `log_option` are the
-    words of a command for the store and its access log.
+    The data of a frame has no `source`; alerts that need one are left out. `name` and `log_option`
+    name the store and its access log in a command.
     """
 
     source: Source | None
@@ -83,13 +83,20 @@ class Look(NamedTuple):
         return self.memories.tokens * loaded_at_start(self.memories)
 
 
-def alerts_of(look: Look) -> list[Alert]:
+def alerts_of(data: AlertData) -> list[Alert]:
     """Return the alerts of a store that was just read, the costliest first."""
     alerts = []
-    for name, (how, find) in ALERTS.items():
-        for what, tokens, (verb, *arguments) in find(look):
-            next_command = command(verb, *arguments)
-            alerts.append(Alert(name=name, what=what, tokens=tokens, how=how, next=next_command))
+    for name, (basis, findings_of) in ALERTS.items():
+        for description, tokens, command_words in findings_of(data):
+            verb, *arguments = command_words
+            alert = Alert(
+                name=name,
+                what=description,
+                tokens=tokens,
+                how=basis,
+                next=command(verb, *arguments),
+            )
+            alerts.append(alert)
     return sorted(alerts, key=lambda alert: -alert.tokens)
 
 
@@ -113,76 +120,77 @@ _Findings = Iterator[tuple[str, int, Sequence[str]]]
 """Findings of one kind: description, tokens, and a command with its arguments."""
 
 
-def _never_compacted(look: Look) -> _Findings:
+def _never_compacted(data: AlertData) -> _Findings:
     """Find prunable memories of a store that has no cap and was never compacted."""
-    prunable = look.summary.boot.prunable
-    pace = look.summary.pace
-    if not look.start or prunable.tokens < NO_ALERT_BELOW or _is_compacted(look):
+    prunable = data.summary.boot.prunable
+    pace = data.summary.pace
+    if not data.start or prunable.tokens < NO_ALERT_BELOW or _is_compacted(data):
         return
-    what = f"{counted(prunable.memories)} that a cap could take away"
+    description = f"{counted(prunable.memories)} that a cap could take away"
     if pace and pace.per_day:
-        what += f", {7 * pace.per_day:,.0f} more a week"
-    if look.source is not None:
-        what += ", and no cap is set"
-    yield what, prunable.tokens, ("size", look.name, *look.log_option)
+        description += f", {7 * pace.per_day:,.0f} more a week"
+    if data.source is not None:
+        description += ", and no cap is set"
+    yield description, prunable.tokens, ("size", data.name, *data.log_option)
 
 
-def _is_compacted(look: Look) -> bool:
+def _is_compacted(data: AlertData) -> bool:
     """Return whether a store has a cap or an archive, or whether another program deletes in it."""
-    source = look.source
+    source = data.source
     if source is None:
-        return look.has_archive
+        return data.has_archive
     if not is_uncapped(source) or has_past(source):
         return True
-    position = look.memories.position
+    position = data.memories.position
     unused_share = 0.0
     if source.is_native_format and position is not None and len(position):
         unused_share = 1 - len(position) / max(int(position.max()), 1)
     return unused_share > _MAX_UNUSED_SHARE
 
 
-def _one_large(look: Look) -> _Findings:
+def _one_large(data: AlertData) -> _Findings:
     """Find a memory that is a large share of a start."""
-    tokens = look.loaded
-    if not look.start or tokens.max() < max(NO_ALERT_BELOW, LARGE_SHARE * look.start):
+    tokens = data.loaded
+    if not data.start or tokens.max() < max(NO_ALERT_BELOW, LARGE_SHARE * data.start):
         return
-    at = int(tokens.argmax())
-    label = "prunable" if look.memories.prunable[at] else "load-bearing"
-    what = f"{look.memories.memory_id[at]}, {label}, is {tokens[at] / look.start:.0%} of a start"
-    yield what, int(tokens[at]), ("rows", look.name, "--where", label)
+    largest = int(tokens.argmax())
+    label = "prunable" if data.memories.prunable[largest] else "load-bearing"
+    share = tokens[largest] / data.start
+    description = f"{data.memories.memory_id[largest]}, {label}, is {share:.0%} of a start"
+    yield description, int(tokens[largest]), ("rows", data.name, "--where", label)
 
 
-def _ten_largest(look: Look) -> _Findings:
+def _ten_largest(data: AlertData) -> _Findings:
     """Find the ten largest memories if they are most of a start."""
-    tokens = look.loaded
+    tokens = data.loaded
     largest = int(np.sort(tokens)[-TOP:].sum())
     loaded = int((tokens > 0).sum())
-    if not look.start or loaded < MIN_MEMORIES_FOR_TOP:
+    if not data.start or loaded < MIN_MEMORIES_FOR_TOP:
         return
-    if largest >= max(NO_ALERT_BELOW, TOP_SHARE * look.start):
-        what = f"{TOP} of {counted(loaded)} are {largest / look.start:.0%} of a start"
-        yield what, largest, ("rows", look.name, "--limit", str(TOP))
+    if largest >= max(NO_ALERT_BELOW, TOP_SHARE * data.start):
+        description = f"{TOP} of {counted(loaded)} are {largest / data.start:.0%} of a start"
+        yield description, largest, ("rows", data.name, "--limit", str(TOP))
 
 
-def _never_read(look: Look) -> _Findings:
+def _never_read(data: AlertData) -> _Findings:
     """Find loaded memories that no read of the access log names."""
-    log = look.log
-    if look.source is None:
+    log = data.log
+    if data.source is None:
         return
     if log is None:
-        settings = settings_of(look.source)
+        settings = settings_of(data.source)
         if settings.log:  # pandas is imported only if there is a log
             from memlab.evidence.reads import remembered_reads
 
             with suppress(MemlabError):  # memlab size reports a broken log
-                log = remembered_reads(settings, look.source)
-    if log is None or not look.start:
+                log = remembered_reads(settings, data.source)
+    if log is None or not data.start:
         return
     from memlab.evidence.reads import reading_chances
     from memlab.evidence.usage import MIN_DAYS, MIN_READS
     from memlab.frame import load
 
-    frame = load(look.source, on_bad_row="keep")
+    frame = load(data.source, on_bad_row="keep")
     chance = reading_chances(frame, log)
     loaded = frame[c.ACTIVE] & frame.get(c.LOADED_AT_START, default=True)
     reads = log[log[c.MEMORY_ID].isin(frame.loc[loaded, c.MEMORY_ID])]
@@ -191,51 +199,51 @@ def _never_read(look: Look) -> _Findings:
     unread = frame[loaded & frame[c.PRUNABLE] & (chance == "unread")]
     tokens = int(unread[c.TOKENS].sum())
     if tokens >= NO_ALERT_BELOW:
-        what = f"{counted(len(unread))}, by {counted(len(reads), 'reads')} of what is loaded"
-        yield what, tokens, ("rows", look.name, "--where", "unread", *look.log_option)
+        description = f"{counted(len(unread))}, by {counted(len(reads), 'reads')} of what is loaded"
+        yield description, tokens, ("rows", data.name, "--where", "unread", *data.log_option)
 
 
-def _cut(look: Look) -> _Findings:
+def _cut(data: AlertData) -> _Findings:
     """Find text that a start cuts off at a limit; ``memlab doctor`` warns of it too."""
-    if look.source is None or (not look.start and not look.summary.apart):
+    if data.source is None or (not data.start and not data.summary.apart):
         return
-    for diagnostic in look.source.diagnostics():
+    for diagnostic in data.source.diagnostics():
         if diagnostic.chars_cut:
             tokens = -(-diagnostic.chars_cut // CHARS_PER_TOKEN)
-            yield diagnostic.summary, tokens, ("doctor", look.name)
+            yield diagnostic.summary, tokens, ("doctor", data.name)
 
 
-def _not_read(look: Look) -> _Findings:
+def _not_read(data: AlertData) -> _Findings:
     """Find files of an index that no memlab command reads."""
-    if look.source is None or not look.summary.apart:
+    if data.source is None or not data.summary.apart:
         return
-    for diagnostic in look.source.diagnostics():
+    for diagnostic in data.source.diagnostics():
         if diagnostic.name == "sub_folders" and diagnostic.found:
-            yield diagnostic.summary, look.summary.apart, ("doctor", look.name)
+            yield diagnostic.summary, data.summary.apart, ("doctor", data.name)
 
 
-def _lost(look: Look) -> _Findings:
+def _lost(data: AlertData) -> _Findings:
     """Find memories that another program deleted and that are load-bearing or were asked for."""
     # another page reports a broken archive
     with suppress(MemlabError), catch_warnings(action="ignore"):
-        if look.source is None or not knows_losses(look.source):
+        if data.source is None or not knows_losses(data.source):
             return
         from memlab.evidence.losses import ASKED, UNLISTED, losses_of
 
-        losses = losses_of(look.source, with_own=False)
+        losses = losses_of(data.source, with_own=False)
         if losses.unlisted:
             tokens = int(losses.frame.loc[losses.frame[UNLISTED], c.TOKENS].sum())
-            what = f"the index: {losses.title}"
-            yield what, tokens, ("lost", look.name, "--restore", "all")
+            description = f"the index: {losses.title}"
+            yield description, tokens, ("lost", data.name, "--restore", "all")
         lost = losses.frame[~losses.frame[UNLISTED]]
         missed = lost[lost[c.LOAD_BEARING] | (lost[ASKED] > 0)]
         if len(missed):
-            which = "load-bearing or asked for since"
-            what = f"{counted(len(missed))}, {which}, that others deleted or emptied"
-            yield what, int(missed[c.TOKENS].sum()), ("lost", look.name)
+            reasons = "load-bearing or asked for since"
+            description = f"{counted(len(missed))}, {reasons}, that others deleted or emptied"
+            yield description, int(missed[c.TOKENS].sum()), ("lost", data.name)
 
 
-ALERTS: Final[dict[str, tuple[str, Callable[[Look], _Findings]]]] = {
+ALERTS: Final[dict[str, tuple[str, Callable[[AlertData], _Findings]]]] = {
     "never compacted": ("a start", _never_compacted),
     "never read": ("a start", _never_read),
     "the ten largest": ("a start", _ten_largest),

@@ -31,7 +31,15 @@ NO_ALERT_BELOW: Final = CONTEXT_WINDOW // 100
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """The size of a boot context, and its prunable share: 0 to 1, None for an empty context."""
+    """The size of a boot context, and its prunable share: 0 to 1, None for an empty context.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> boot = memlab.show(memlab.store_path("looked_up")).summary.boot
+    >>> boot.load_bearing.tokens + boot.prunable.tokens == boot.tokens
+    True
+    """
 
     memories: int
     tokens: int
@@ -39,6 +47,7 @@ class Boot:
     prunable: Size
     prunable_by_memories: float | None
     prunable_by_tokens: float | None
+    """The prunable share of `tokens`; `prunable_by_memories` is that of `memories`."""
 
     @property
     def is_mostly_floor(self) -> bool:
@@ -95,20 +104,26 @@ def part_names(frame: "pd.DataFrame") -> tuple[str, ...]:
 
 def part_sizes(memories: Arrays) -> dict[str, Size]:
     """Return the size of each of :data:`PARTS`."""
-    part, loaded = parts_of(memories)
-    return {name: size_of(memories, loaded & (part == place)) for place, name in enumerate(PARTS)}
+    part_numbers, loaded = parts_of(memories)
+    return {
+        name: size_of(memories, loaded & (part_numbers == number))
+        for number, name in enumerate(PARTS)
+    }
 
 
 def parts_of(memories: Arrays) -> tuple[Ints, Flags]:
     """Return for each memory its place in :data:`PARTS`, and whether it is loaded at start."""
+    # A load-bearing episode is one with a protected tag; the prunable ones are set below.
     by_kind = {"semantic": "decisions", "procedural": "skills", "episodic": "protected"}
-    places = [PARTS.index(by_kind[kind]) for kind in KINDS]
-    part = np.array([*places, PARTS.index("unreadable")])[memories.kind]
+    number_of_kind = [PARTS.index(by_kind[kind]) for kind in KINDS]
+    part_numbers = np.array([*number_of_kind, PARTS.index("unreadable")])[memories.kind]
     if memories.rejected is not None:
-        part[(part == PARTS.index("protected")) & memories.rejected] = PARTS.index("rejected paths")
-    part[~memories.load_bearing] = PARTS.index("episodes")
-    part[memories.unreadable] = PARTS.index("unreadable")
-    return part, loaded_at_start(memories)
+        part_numbers[(part_numbers == PARTS.index("protected")) & memories.rejected] = PARTS.index(
+            "rejected paths"
+        )
+    part_numbers[~memories.load_bearing] = PARTS.index("episodes")
+    part_numbers[memories.unreadable] = PARTS.index("unreadable")
+    return part_numbers, loaded_at_start(memories)
 
 
 def loaded_at_start(memories: Arrays) -> Flags:
@@ -185,8 +200,10 @@ def lifetimes(memories: Arrays) -> tuple[Ints, Ints, Ints]:
     superseded, successor = successors(memories)
     superseded_at[superseded] = created_at[superseded]  # if the successor is unknown
     is_known = successor >= 0
-    known = superseded[is_known]
-    superseded_at[known] = np.maximum(created_at[known], created_at[successor[is_known]])
+    with_successor = superseded[is_known]
+    superseded_at[with_successor] = np.maximum(
+        created_at[with_successor], created_at[successor[is_known]]
+    )
     if memories.retired_at is not None:
         retired_at = memories.retired_at.astype("datetime64[us]").astype(np.int64)
         retired_at = np.maximum(created_at, retired_at)
@@ -208,8 +225,8 @@ def _filled_times(times: Any) -> Ints:
     dated = np.flatnonzero(~np.isnat(times))
     if not len(dated):
         return np.zeros(count, dtype=np.int64)
-    place = np.searchsorted(dated, np.arange(count), side="right") - 1
-    filled: Ints = times[dated[np.maximum(place, 0)]].astype(np.int64)
+    latest_dated = np.searchsorted(dated, np.arange(count), side="right") - 1
+    filled: Ints = times[dated[np.maximum(latest_dated, 0)]].astype(np.int64)
     return filled
 
 
@@ -299,9 +316,9 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
         (c.RETIRED, c.RETIRED_TOKENS, memories.retired, superseded_at, inactive_until),
     ):
         tokens = memories.tokens[rows]
-        begun = _cumulative(since[rows], tokens, at)
-        ended = _cumulative(until[rows], tokens, at)
-        curve[items], curve[tokens_of_items] = (begun - ended).T
+        begun_by = _cumulative(since[rows], tokens, at)
+        ended_by = _cumulative(until[rows], tokens, at)
+        curve[items], curve[tokens_of_items] = (begun_by - ended_by).T
     curve[c.PRUNABLE_SHARE] = curve[c.PRUNABLE] / (curve[c.PRUNABLE] + curve[c.LOAD_BEARING])
     curve[c.PRUNABLE_SHARE_TOKENS] = curve[c.PRUNABLE_TOKENS] / (
         curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]
@@ -320,10 +337,10 @@ def _caveat(frame: "pd.DataFrame") -> str:
     gaps = gaps_of(frame).memories
     if not gaps:
         return ""
-    what = f"{gaps:,} memories were" if gaps > 1 else "1 memory was"
+    subject = f"{gaps:,} memories were" if gaps > 1 else "1 memory was"
     if c.DELETED_AT in frame:
-        return f"{what} deleted without an archive, and left no trace."
-    return f"{what} deleted earlier: the curve counts those that survive."
+        return f"{subject} deleted without an archive, and left no trace."
+    return f"{subject} deleted earlier: the curve counts those that survive."
 
 
 def _cumulative(times: Ints, tokens: Ints, at: Ints) -> Ints:
@@ -343,21 +360,21 @@ def _instants(times: Ints, freq: str | None) -> "pd.DatetimeIndex":
     first = pd.Timestamp(int(times.min()), unit="us", tz="UTC")
     last = pd.Timestamp(int(times.max()), unit="us", tz="UTC")
     names = _STEPS if freq is None else (freq,)
-    most = 1_000 if freq is None else _MAX_INSTANTS
+    max_instants = 1_000 if freq is None else _MAX_INSTANTS
     steps = {name: _step(name) for name in names}
     for name, step in steps.items():
         if first + step <= first:
             raise ValueError(f"freq must go forward in time, not {freq!r}")
         count = (last - first) / ((first + step + step) - (first + step))
         is_coarsest = freq is None and name == _STEPS[-1]
-        if count <= most or is_coarsest:
+        if count <= max_instants or is_coarsest:
             start = first.normalize() - step
             instants = pd.date_range(start, last + step + step, freq=step, unit="us")
             instants = instants.where(instants.year >= 1, first)
             instants = instants.where(instants.year <= _LAST_YEAR, last)
-            begin = max(0, int(instants.searchsorted(first, side="left")) - 1)
-            end = int(instants.searchsorted(last, side="left")) + 1
-            return instants[begin:end]
+            start_row = max(0, int(instants.searchsorted(first, side="left")) - 1)
+            end_row = int(instants.searchsorted(last, side="left")) + 1
+            return instants[start_row:end_row]
     raise ValueError(
         f"freq {freq!r} gives more than {_MAX_INSTANTS:,} instants between {first} and {last}; "
         "choose a coarser one"

@@ -40,6 +40,12 @@ class Store:
         The path of the project that its memories are about; empty if that is not known.
     is_orphaned : bool
         Whether the path of its project does not exist.
+
+    Examples
+    --------
+    >>> store = Store("memory_items", "memory.db", 3, 120, last_written=None, problem="")
+    >>> store.where, store.is_orphaned
+    ('memory.db', False)
     """
 
     what: str
@@ -66,6 +72,11 @@ class Inventory(DisplayMixin):
         Number of databases that are no store.
     kinships : tuple of Kinship
         Pairs of folders that may belong to one project and can be merged, with the evidence.
+
+    Examples
+    --------
+    >>> Inventory(searched=("/srv",), stores=(), shut=()).next_steps()
+    ['next: memlab find FOLDER, to look elsewhere']
     """
 
     searched: tuple[str, ...]
@@ -131,21 +142,35 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     Returns
     -------
     Inventory
+
+    Raises
+    ------
+    StoreError
+        If there is no such folder.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     inventory = memlab.find(folder)
+    >>> [store.memories for store in inventory.stores]
+    [480]
     """
     expect(folder, PathLike, str, call="memlab.find", name="folder", optional=True)
-    places = usual_places() if folder is None else [Path(folder).expanduser()]
-    folders = [place for place in places if place.is_dir()]
+    folders_to_search = usual_places() if folder is None else [Path(folder).expanduser()]
+    folders = [place for place in folders_to_search if place.is_dir()]
     if folder is not None and not folders:
-        words = f"or look at one store: {command('show', folder)}"
-        raise StoreError(f"there is no folder {folder}; name one to look through, {words}")
+        alternative = f"or look at one store: {command('show', folder)}"
+        raise StoreError(f"there is no folder {folder}; name one to look through, {alternative}")
     search = find_below(folders)
     contents: dict[str, dict[str, frozenset[str]]] = {}
     projects: dict[str, Project | None] = {}
     with shared_data_held():
-        stores = tuple(_looked_at(recognised, contents, projects) for recognised in search.stores)
+        stores = tuple(_store_with_size(recognised, contents, projects) for recognised in search.stores)
     kinships: list[Kinship] = []
-    for of_kind in contents.values():
-        kinships += kinships_among(of_kind, projects)
+    for contents_by_name in contents.values():
+        kinships += kinships_among(contents_by_name, projects)
     return Inventory(
         searched=tuple(map(str, folders)),
         stores=stores,
@@ -155,7 +180,7 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     )
 
 
-def _looked_at(
+def _store_with_size(
     recognised: Recognised,
     contents: dict[str, dict[str, frozenset[str]]],
     projects: dict[str, Project | None],
@@ -170,10 +195,11 @@ def _looked_at(
         source = made_by(recognised.scheme, where)
         frame = load(source, on_bad_row="keep")
         chars = 0 if source.index is None else source.index.chars_of_no_memory()
-        apart = -(-chars // CHARS_PER_TOKEN)
+        index_tokens = -(-chars // CHARS_PER_TOKEN)
         if source.intake is not None and len(frame):  # folders of other kinds are never merged
             contents.setdefault(source.scheme, {})[where] = contents_of(source)
-        project = projects[where] = source.find_project()
+        project = source.find_project()
+        projects[where] = project
     except MemlabError as error:
         return Store(
             what=recognised.what,
@@ -188,7 +214,7 @@ def _looked_at(
         what=recognised.what,
         where=where,
         memories=len(frame),
-        tokens_at_start=largest_start(memories) + apart,
+        tokens_at_start=largest_start(memories) + index_tokens,
         last_written=memories.last_at,
         problem="",
         project="" if project is None else project.path,

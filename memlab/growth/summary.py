@@ -50,6 +50,13 @@ class Pace:
         When the last row was written.
     while_active : float
         The same as :attr:`per_day` for windows counted back from `last_at`.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> pace = memlab.show(memlab.store_path("looked_up")).summary.pace
+    >>> pace.low <= pace.median <= pace.high
+    True
     """
 
     median: float
@@ -80,6 +87,11 @@ class Forecast:
     expected, earliest, latest : datetime or None
         When it will be exceeded, at the usual, the highest and the lowest pace. None if it is
         already, or never will be at that pace.
+
+    Examples
+    --------
+    >>> Forecast(threshold=500).expected is None
+    True
     """
 
     threshold: int
@@ -122,6 +134,13 @@ class StoreSummary(DisplayMixin):
         Size of each start, if starts load different memories: one for each project.
     loads_any : bool
         Whether a start loads any memories; else ``boot`` are the memories that an agent searches.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> summary = memlab.growth.summarize(memlab.store_path("looked_up"))
+    >>> summary.rows.memories, summary.retired.memories
+    (480, 0)
     """
 
     rows: Size
@@ -160,8 +179,8 @@ class StoreSummary(DisplayMixin):
         )
         starts = len(self.starts)
         if starts > 1:
-            most = max(start.memories for start in self.starts)
-            loaded = f"loaded by the starts of {starts:,} projects, one loads {most:,} at most"
+            largest = max(start.memories for start in self.starts)
+            loaded = f"loaded by the starts of {starts:,} projects, one loads {largest:,} at most"
         rows = [(loaded, boot.memories, boot.tokens + self.apart)]
         rows += [(f"  {name}", *part) for name, part in self.parts.items()]
         if self.apart:
@@ -252,33 +271,33 @@ def summary_of(
 
     `chars_apart` is the number of characters that a start loads beside them.
     """
-    present = np.ones(len(memories.tokens), dtype=bool)
+    is_present = np.ones(len(memories.tokens), dtype=bool)
     if memories.deleted_at is not None:
-        present = np.isnat(memories.deleted_at)
+        is_present = np.isnat(memories.deleted_at)
     is_replaced = memories.replaced
-    reached = present & memories.in_state(c.REACHED) & ~memories.active
-    unlisted = present & memories.in_state(c.UNLISTED)
-    inactive = present & ~memories.active & ~reached & ~unlisted
-    superseded = inactive & is_replaced
-    created = memories.created_at[present]
+    is_reached = is_present & memories.in_state(c.REACHED) & ~memories.active
+    is_unlisted = is_present & memories.in_state(c.UNLISTED)
+    is_inactive = is_present & ~memories.active & ~is_reached & ~is_unlisted
+    is_superseded = is_inactive & is_replaced
+    created = memories.created_at[is_present]
     dated = created[~np.isnat(created)]
-    deleted_or_retired = (~present | memories.retired) & ~is_replaced
+    deleted_or_retired = (~is_present | memories.retired) & ~is_replaced
     ever_prunable = memories.prunable | (deleted_or_retired & ~memories.load_bearing)
     pace = _pace(memories.created_at[ever_prunable], as_instant(now))
     rows_of_superseded, successor = context.successors(memories)
-    is_dangling = superseded[rows_of_superseded] & (successor < 0)
+    is_dangling = is_superseded[rows_of_superseded] & (successor < 0)
     sizes = context.part_sizes(memories)
     parts = {part: size for part, size in sizes.items() if size.memories}
     return StoreSummary(
-        rows=context.size_of(memories, present),
-        boot=context.boot_of(memories, present),
-        superseded=context.size_of(memories, superseded),
+        rows=context.size_of(memories, is_present),
+        boot=context.boot_of(memories, is_present),
+        superseded=context.size_of(memories, is_superseded),
         below=context.size_of(memories, memories.active & ~context.loaded_at_start(memories)),
-        inactive=context.size_of(memories, inactive & ~is_replaced & ~memories.retired),
+        inactive=context.size_of(memories, is_inactive & ~is_replaced & ~memories.retired),
         retired=context.size_of(memories, memories.retired),
-        reached=context.size_of(memories, reached),
-        unlisted=context.size_of(memories, unlisted),
-        doubtful=context.size_of(memories, present & memories.doubtful),
+        reached=context.size_of(memories, is_reached),
+        unlisted=context.size_of(memories, is_unlisted),
+        doubtful=context.size_of(memories, is_present & memories.doubtful),
         parts=parts,
         pace=pace,
         forecast=_forecast(memories, pace, now=now, threshold=threshold),
@@ -289,7 +308,7 @@ def summary_of(
         undated=len(created) - len(dated),
         without_zone=memories.without_zone,
         starts=tuple(context.starts_of(memories)),
-        loads_any=memories.at_start is None or bool(memories.at_start[present].any()),
+        loads_any=memories.at_start is None or bool(memories.at_start[is_present].any()),
         token_rule=token_rule,
         apart=-(-chars_apart // CHARS_PER_TOKEN),
     )
@@ -300,17 +319,17 @@ def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
     written = created[created <= now]
     if not len(written):
         return None
-    last = written.max()
+    last_written = written.max()
     rates, days = _rates(written, now)
     # if nothing was written lately, measure the pace back from the last row
-    active_rates = rates if rates[-1] else _rates(written, last)[0]
+    active_rates = rates if rates[-1] else _rates(written, last_written)[0]
     return Pace(
         median=_median(rates),
         low=float(rates[0]),
         high=float(rates[-1]),
         windows=len(rates),
         window_days=days,
-        last_at=as_moment(last),
+        last_at=as_moment(last_written),
         while_active=_median(active_rates) or float(active_rates.mean()),
         mean=float(rates.mean()),
     )
@@ -339,16 +358,16 @@ def _forecast(
     """Return when the backlog exceeds a threshold; None without a threshold."""
     if threshold is None:
         return None
-    room = threshold + 1 - int(memories.prunable.sum())
-    if room <= 0:
+    remaining = threshold + 1 - int(memories.prunable.sum())
+    if remaining <= 0:
         return Forecast(threshold, passed_at=_passed_at(memories, threshold))
     if pace is None:
         return Forecast(threshold)
     return Forecast(
         threshold,
-        expected=_exceeded_at(now, room, pace.per_day),
-        earliest=_exceeded_at(now, room, pace.high),
-        latest=_exceeded_at(now, room, pace.low),
+        expected=_exceeded_at(now, remaining, pace.per_day),
+        earliest=_exceeded_at(now, remaining, pace.high),
+        latest=_exceeded_at(now, remaining, pace.low),
     )
 
 
@@ -356,16 +375,16 @@ def _passed_at(memories: Arrays, threshold: int) -> datetime:
     """Return the time since which the backlog exceeds `threshold`. It must exceed it now."""
     is_prunable = ~memories.load_bearing
     created_at, superseded_at, deleted_at = context.lifetimes(memories)
-    begun = created_at[is_prunable]
-    ended = np.minimum(superseded_at, deleted_at)[is_prunable]
-    ended = ended[ended < context.NEVER]
-    times = np.concatenate([ended, begun])
-    steps = np.repeat([-1, 1], [len(ended), len(begun)])
-    moments, place = np.unique(times, return_inverse=True)
-    backlog = np.cumsum(np.bincount(place, weights=steps))
+    starts = created_at[is_prunable]
+    ends = np.minimum(superseded_at, deleted_at)[is_prunable]
+    ends = ends[ends < context.NEVER]
+    times = np.concatenate([ends, starts])
+    steps = np.repeat([-1, 1], [len(ends), len(starts)])
+    moments, numbers = np.unique(times, return_inverse=True)
+    backlog = np.cumsum(np.bincount(numbers, weights=steps))
     not_exceeded = np.flatnonzero(backlog <= threshold)
-    first = not_exceeded[-1] + 1 if len(not_exceeded) else 0
-    return as_moment(moments[first].astype("datetime64[us]"))
+    first_exceeded = not_exceeded[-1] + 1 if len(not_exceeded) else 0
+    return as_moment(moments[first_exceeded].astype("datetime64[us]"))
 
 
 def _shares(part: Size, boot: Boot) -> str:
@@ -387,8 +406,8 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
     yield "floor", floor
     if boot.is_mostly_floor:
         share = f"{boot.load_bearing.tokens:,} of {counted(boot.tokens, 'tokens')}"
-        helps = f"no cap on episodes can help much: {share} are load-bearing"
-        yield "", f"{helps}; shorten or supersede the largest"
+        sentence = f"no cap on episodes can help much: {share} are load-bearing"
+        yield "", f"{sentence}; shorten or supersede the largest"
     if summary.pace:
         yield "pace", _pace_in_words(summary.pace)
     forecast = summary.forecast
@@ -401,9 +420,9 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
         "superseded by a memory that is not there": summary.dangling,
         "without a usable time": summary.undated,
     }
-    for what, count in counts.items():
+    for kind, count in counts.items():
         if count:
-            yield "odd", f"{count:,} {what}"
+            yield "odd", f"{count:,} {kind}"
     if summary.without_zone:
         yield "dates", zoneless_in_words(summary.without_zone)
     yield "tokens", summary.token_rule
@@ -411,17 +430,19 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
 
 def _pace_in_words(pace: Pace) -> str:
     """Return the pace in words."""
-    last = f"the last on {pace.last_at:%Y-%m-%d}"
+    last_day = f"the last on {pace.last_at:%Y-%m-%d}"
     days = counted(pace.windows * pace.window_days, "days").removeprefix("1 ")
-    span = f"the last {days}, {_periods_in_words(pace)}" if pace.windows > 1 else f"the last {days}"
+    span = f"the last {days}"
+    if pace.windows > 1:
+        span += f", {_periods_in_words(pace)}"
     if not pace.high:
         rate = f"{_rate(pace.while_active)} episodes a day while it was active"
-        return f"{rate}, {last}; none since"
+        return f"{rate}, {last_day}; none since"
     if not pace.median:
         bursts = f"none in most, up to {_rate(pace.high)} a day"
-        return f"{_rate(pace.mean)} episodes a day in {span} ({bursts}), {last}"
+        return f"{_rate(pace.mean)} episodes a day in {span} ({bursts}), {last_day}"
     spread = f"{_rate(pace.low)} to {_rate(pace.high)}"
-    return f"{_rate(pace.median)} episodes a day ({spread} in {span}), {last}"
+    return f"{_rate(pace.median)} episodes a day ({spread} in {span}), {last_day}"
 
 
 def _periods_in_words(pace: Pace) -> str:
@@ -436,11 +457,11 @@ def _rate(a_day: float) -> str:
     return f"{a_day:.1f}" if a_day >= 0.05 or not a_day else f"{a_day:.2g}"
 
 
-def _exceeded_at(now: datetime, room: int, rate: float) -> datetime | None:
-    """Return when `room` more rows are written, at a rate in rows a day; None if never."""
+def _exceeded_at(now: datetime, rows: int, rate: float) -> datetime | None:
+    """Return when `rows` more rows are written, at a rate in rows a day; None if never."""
     if not rate:
         return None
     try:
-        return now + timedelta(days=room / rate)
+        return now + timedelta(days=rows / rate)
     except OverflowError:
         return None

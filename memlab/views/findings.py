@@ -17,7 +17,7 @@ from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, summarize
-from memlab.growth.alerts import Alert, Look, alerts_of
+from memlab.growth.alerts import Alert, AlertData, alerts_of
 from memlab.growth.context import boot_of
 from memlab.sizing.advice import share_in_words
 from memlab.sizing.goal import SizingGoal, recommend
@@ -93,7 +93,7 @@ class Findings(Recommendation):
         evidence = self.evidence
         if evidence.source is None:
             return []
-        look = Look(
+        look = AlertData(
             evidence.source,
             arrays_of(evidence.past),
             self.summary,

@@ -14,7 +14,7 @@ from memlab.arguments import whole_number
 from memlab.clock import moment_or_now
 from memlab.columns import HAS_PAST, LOADED_AT_START, SOURCE
 from memlab.errors import StoreError
-from memlab.growth.alerts import Alert, Look, alerts_of, facts_of
+from memlab.growth.alerts import Alert, AlertData, alerts_of, facts_of
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
 from memlab.sources.base import Source, losses_unknown
 from memlab.sources.held import shared_data_held
@@ -224,7 +224,7 @@ def _show_store(
     return Overview(
         store=name,
         summary=summary,
-        alerts=alerts_of(Look(source, arrays, summary, name, reads, option)),
+        alerts=alerts_of(AlertData(source, arrays, summary, name, reads, option)),
         more={key: part for key, part in more.items() if part},
         remembered=remembered,
         log_option=option,
@@ -251,7 +251,7 @@ def _show_frame(
         frame = frame.past
     summary = summarize(frame, now=now, threshold=backlog)
     name = str(frame.attrs.get(SOURCE, ""))
-    look = Look(
+    look = AlertData(
         None,
         arrays_of(present_rows(frame)),
         summary,
