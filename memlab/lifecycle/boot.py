@@ -65,10 +65,11 @@ def chosen_for_start(
     """Return the rowids of the memories that a start loads, ascending. Nothing is written."""
     candidates = list(_candidates(connection, path, count_tokens=count_tokens, now=now))
     floor = [memory for memory in candidates if memory.is_load_bearing]
-    room = max_tokens - sum(memory.tokens for memory in floor)
-    if room < 0:
+    floor_tokens = sum(memory.tokens for memory in floor)
+    remaining = max_tokens - floor_tokens
+    if remaining < 0:
         warnings.warn(
-            f"the load-bearing memories alone take {max_tokens - room:,} tokens, more than the "
+            f"the load-bearing memories alone take {floor_tokens:,} tokens, more than the "
             f"{max_tokens:,} that a start may take; all of them are loaded, and nothing else",
             FloorExceedsBudgetWarning,
             stacklevel=3,
@@ -77,9 +78,9 @@ def chosen_for_start(
     prunable = [memory for memory in candidates if not memory.is_load_bearing]
     prunable.sort(key=lambda memory: (memory.activation, memory.rowid), reverse=True)
     for memory in prunable:
-        if memory.tokens <= room:
+        if memory.tokens <= remaining:
             chosen.append(memory.rowid)
-            room -= memory.tokens
+            remaining -= memory.tokens
     return sorted(chosen)
 
 
@@ -146,10 +147,10 @@ def creation_times(texts: Iterable[object]) -> list[datetime | None]:
     >>> [at and at.day for at in creation_times(["soon", "2026-01-05", None, "2026-01-09"])]
     [5, 5, 5, 9]
     """
-    known = [_moment(text) for text in texts]
-    latest = next((moment for moment in known if moment is not None), None)
+    moments = [_moment(text) for text in texts]
+    latest = next((moment for moment in moments if moment is not None), None)
     filled = []
-    for moment in known:
+    for moment in moments:
         latest = moment or latest
         filled.append(latest)
     return filled

@@ -36,7 +36,7 @@ def _may_repeat(item: MemoryItem) -> bool:
     return item.is_active and not is_load_bearing_memory(item)
 
 
-def _made_at(created: object) -> datetime:
+def _creation_time(created: object) -> datetime:
     """Return a creation time; a missing one is the earliest, one without a zone is UTC."""
     with suppress(ValueError):
         return moment_and_zone(str(created))[0]
@@ -137,7 +137,11 @@ class LifecycleStore(SqliteMemoryStore):
         self.capacity: Final = capacity
         self.duplicates: Final = duplicates
         self._clock = clock
-        self._seen: tuple[int, int] | None = None
+        self._known_version: tuple[int, int] | None = None
+        """Version of the database and number of changes after this object's last transaction.
+
+        If they differ later, another connection has written, and the text index is rebuilt.
+        """
         self._failures = 0
         self._last_failure: str | None = None
         self._texts: Any = _NoTexts()
@@ -145,14 +149,22 @@ class LifecycleStore(SqliteMemoryStore):
             from memlab.policies.text_index import TextIndex
 
             self._texts = TextIndex(duplicates, self._repeatable)
-        self._going: list[tuple[str | None, datetime]] = []
+        self._pending_deletions: list[tuple[str | None, datetime]] = []
+        """Digest and time of each deletion in the present transaction.
+
+        They are noted in the archive as done after the transaction is committed.
+        """
         self._is_settled = False
+        """Whether this object has checked the archive and resolved interrupted deletions in it."""
         self.connection.create_function("load_bearing", 2, side.load_bearing, deterministic=True)
         try:
             with self._errors_in_words():
-                known = side.scope_fields(self.connection)
-                self._fields = (known or SCOPE) if capacity is None else capacity.scope
-                if known != self._fields:
+                stored_fields = side.scope_fields(self.connection)
+                if capacity is None:
+                    self._fields = stored_fields or SCOPE
+                else:
+                    self._fields = capacity.scope
+                if stored_fields != self._fields:
                     with transaction(self.connection):
                         side.prepare(self.connection, self._fields)
         except BaseException:
@@ -299,14 +311,14 @@ class LifecycleStore(SqliteMemoryStore):
         ...     [item.memory_id for item in store.boot_items(max_tokens=6)]
         ['used', 'new']
         """
-        most = whole_number("max_tokens", max_tokens)
+        token_limit = whole_number("max_tokens", max_tokens)
         expect(count_tokens, Callable, call="store.boot_items", name="count_tokens")  # type: ignore[arg-type]
         moment = self._clock() if now is None else aware(now, call="store.boot_items")
         with self._errors_in_words():
             chosen = chosen_for_start(
                 self.connection,
                 self.path,
-                max_tokens=most,
+                max_tokens=token_limit,
                 count_tokens=count_tokens,
                 now=moment,
             )
@@ -394,12 +406,12 @@ class LifecycleStore(SqliteMemoryStore):
         try:
             with self._writing():
                 keys = side.keys_within(self.connection, scope)
-                beyond = side.size_within(self.connection, keys) - capacity.capacity
-                if beyond > 0 and self._sweep(now):
-                    beyond = side.size_within(self.connection, keys) - capacity.capacity
-                if beyond > 0:
+                excess = side.size_within(self.connection, keys) - capacity.capacity
+                if excess > 0 and self._sweep(now):
+                    excess = side.size_within(self.connection, keys) - capacity.capacity
+                if excess > 0:
                     lowest = side.lowest_within(self.connection, keys, capacity, now)
-                    self._remove(lowest[:beyond], "lowest-value", now)
+                    self._remove(lowest[:excess], "lowest-value", now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)
 
@@ -409,10 +421,10 @@ class LifecycleStore(SqliteMemoryStore):
         self._remove(expired, "expired", now)
         return len(expired)
 
-    def _expired(self, also: str = "", *values: str) -> set[str]:
+    def _expired(self, condition: str = "", *values: str) -> set[str]:
         """Return the ids of expired rows."""
         with self._errors_in_words():
-            return {*side.expired_ids(self.connection, as_text(self._clock()), also, *values)}
+            return {*side.expired_ids(self.connection, as_text(self._clock()), condition, *values)}
 
     def _repeats_trusted(self, item: MemoryItem, trusted: int, now: datetime) -> bool:
         """Delete the row that `item` repeats, unless that row is more trusted.
@@ -443,7 +455,7 @@ class LifecycleStore(SqliteMemoryStore):
     def _repeatable(self) -> "list[Text]":
         """Return the texts of active rows that are not load-bearing, which may be repeated."""
         rows = self.connection.execute(_REPEATABLE)
-        return [(*row, (_made_at(at), position)) for *row, at, position in rows]
+        return [(*row, (_creation_time(at), position)) for *row, at, position in rows]
 
     def _failed(self, error: Exception) -> None:
         """Count a failure of enforcement."""
@@ -456,20 +468,20 @@ class LifecycleStore(SqliteMemoryStore):
         try:
             with self._errors_in_words(), transaction(self.connection):
                 (version,) = self.connection.execute("PRAGMA data_version").fetchone()
-                if self._seen != (version, self.connection.total_changes):
+                if self._known_version != (version, self.connection.total_changes):
                     self._texts.forget()
                 yield
         except BaseException:
-            self._seen = None
-            self._going = []
+            self._known_version = None
+            self._pending_deletions = []
             self._is_settled = False
             raise
         # The version was read while nobody else could write, so a later commit shows.
-        self._seen = version, self.connection.total_changes
-        going = self._going
-        self._going = []
+        self._known_version = version, self.connection.total_changes
+        pending = self._pending_deletions
+        self._pending_deletions = []
         try:
-            for digest, at in going:
+            for digest, at in pending:
                 self._is_settled = False
                 note_deleted(self.archive, digest, at=at)
                 self._is_settled = True
@@ -496,7 +508,7 @@ class LifecycleStore(SqliteMemoryStore):
         ) as digest:
             for memory_id in memory_ids:
                 self._delete(memory_id)
-        self._going.append((digest, now))
+        self._pending_deletions.append((digest, now))
         self._is_settled = True
         connection.execute(
             "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "

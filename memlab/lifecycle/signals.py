@@ -100,8 +100,8 @@ def expiry_of(ttl: Age | float | None, now: datetime) -> str | None:
     if not isinstance(ttl, Age) and not _is_finite(ttl):
         raise ValueError(f"ttl={ttl!r} is not an age or a finite number of seconds")
     try:
-        life = as_age(ttl) if isinstance(ttl, Age) else timedelta(seconds=ttl)
-        return as_text(now + life) if life > timedelta(0) else None
+        duration = as_age(ttl) if isinstance(ttl, Age) else timedelta(seconds=ttl)
+        return as_text(now + duration) if duration > timedelta(0) else None
     except OverflowError as error:
         raise ValueError(
             f"ttl={ttl!r} ends beyond the calendar; leave it out to keep it"
@@ -111,8 +111,8 @@ def expiry_of(ttl: Age | float | None, now: datetime) -> str | None:
 def checked_importance(importance: float, *, bounded: bool) -> float:
     """Return an importance as a float, after checking its range."""
     if not _is_finite(importance) or (bounded and not 0 <= importance <= 1):
-        wanted = "in [0, 1], where a capacity goes by it" if bounded else "that is finite"
-        raise ValueError(f"importance={importance!r} is not a number {wanted}")
+        requirement = "in [0, 1], where a capacity goes by it" if bounded else "that is finite"
+        raise ValueError(f"importance={importance!r} is not a number {requirement}")
     return float(importance)
 
 
@@ -148,9 +148,9 @@ def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
         f"item.tags_json {WITH_ITEMS}"
     ).fetchall()
     scopes = []
-    for memory_id, *values, tags_json in rows:
-        values_of = dict(zip(c.AGENT_SCOPE, values, strict=True))
-        scopes.append((scope_key(fields, values_of, _tags(tags_json)), memory_id))
+    for memory_id, agent_id, thread_id, namespace, tags_json in rows:
+        values = {"agent_id": agent_id, "thread_id": thread_id, "namespace": namespace}
+        scopes.append((scope_key(fields, values, _tags(tags_json)), memory_id))
     connection.executemany("UPDATE memory_signals SET scope = ? WHERE memory_id = ?", scopes)
     connection.execute(
         "INSERT OR REPLACE INTO memory_lifecycle VALUES ('scopes', ?)", (json.dumps(fields),)
@@ -165,10 +165,12 @@ def _tags(tags_json: str) -> tuple[str, ...]:
         return ()
 
 
-def expired_ids(connection: sqlite3.Connection, at: str, also: str = "", *values: str) -> list[str]:
+def expired_ids(
+    connection: sqlite3.Connection, at: str, condition: str = "", *values: str
+) -> list[str]:
     """Return the ids of expired rows that are still in the file and not load-bearing."""
     expired = connection.execute(
-        f"SELECT signal.memory_id {WITH_ITEMS} WHERE signal.expires_at < ? {also} "
+        f"SELECT signal.memory_id {WITH_ITEMS} WHERE signal.expires_at < ? {condition} "
         "AND NOT load_bearing(item.kind, item.tags_json)",
         (at, *values),
     )
@@ -203,9 +205,9 @@ def scope_key(
 @lru_cache(maxsize=100_000)
 def labels_in(key: str) -> Labels:
     """Return the labels in a key of :func:`scope_key`."""
-    known = json.loads(key)
-    tags = known.pop(TAGS, ())
-    return frozenset([*known.items(), *((TAGS, tag) for tag in tags)])
+    labels = json.loads(key)
+    tags = labels.pop(TAGS, ())
+    return frozenset([*labels.items(), *((TAGS, tag) for tag in tags)])
 
 
 def keys_within(connection: sqlite3.Connection, scope: str) -> str:
@@ -219,13 +221,14 @@ def keys_within(connection: sqlite3.Connection, scope: str) -> str:
         if labels_in(scope) <= labels_in(key):
             keys.append(key)
         else:
-            key = _passed(key, scope)
+            key = _next_key(key, scope)
 
 
-def _passed(key: str, scope: str) -> str:
-    """Return a key to continue a search from: no key before it has all labels of the scope.
+def _next_key(key: str, scope: str) -> str:
+    """Return the key from which a search continues: no key before it has all labels of the scope.
 
-    Fields are in sorted order in a key, so a label that a key has passed cannot come any more.
+    The fields of a key are sorted, and keys are searched in sorted order. So once a key has a field
+    or a value beyond a missing label, no later key with the same beginning has that label.
     """
     prefix = "{"
     missing = [label for label in json.loads(scope).items() if label[0] != TAGS]
@@ -233,8 +236,8 @@ def _passed(key: str, scope: str) -> str:
         if missing and label == missing[0]:
             del missing[0]
         elif missing and label[0] >= missing[0][0]:
-            least = prefix + json.dumps(dict(missing[:1]))[1:-1]
-            return least if least > key else f"{prefix}~"
+            next_key = prefix + json.dumps(dict(missing[:1]))[1:-1]
+            return next_key if next_key > key else f"{prefix}~"
         prefix += f"{json.dumps(dict([label]))[1:-1]}, "
     return key
 
@@ -268,7 +271,7 @@ def lowest_within(
     }
     eviction_keys = capacity.eviction_keys(columns, now=now)
     order = np.lexsort((columns[c.POSITION], *reversed(eviction_keys)))
-    return [ids[place] for place in order]
+    return [ids[row] for row in order]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,16 +328,16 @@ def read_stats(
         "SELECT coalesce(max(value), 0) FROM memory_lifecycle WHERE name = 'not-stored'"
     ).fetchone()[0]
     sizes, floors = _scope_sizes(by_key)
-    over = {}
+    floor_over_capacity = {}
     if capacity is not None:
-        over = {scope: floor for scope, floor in floors.items() if floor > capacity}
+        floor_over_capacity = {scope: floor for scope, floor in floors.items() if floor > capacity}
     return LifecycleStats(
         sizes=sizes,
         evicted=dict(evicted),
         not_stored=not_stored,
         enforcement_failures=failures,
         last_failure=last_failure,
-        floor_over_capacity=over,
+        floor_over_capacity=floor_over_capacity,
     )
 
 

@@ -210,7 +210,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     for diagnostic in source.diagnostics():
         yield _ok_or_warning(
             diagnostic.name,
-            sound=diagnostic.summary,
+            if_sound=diagnostic.summary,
             fault=diagnostic.summary if diagnostic.found else "",
             advice=diagnostic.advice,
             counts={"found": diagnostic.found},
@@ -234,18 +234,18 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 
 
 def _ok_or_warning(
-    name: str, *, sound: str, fault: str, advice: str, counts: dict[str, int]
+    name: str, *, if_sound: str, fault: str, advice: str, counts: dict[str, int]
 ) -> Check:
-    """Return a check with a warning and advice if `fault` is not empty, else with `sound`."""
+    """Return a check with a warning and advice if `fault` is not empty, else with `if_sound`."""
     if fault:
         return Check(name, Status.WARN, fault, advice, counts)
-    return Check(name, Status.OK, sound, counts=counts)
+    return Check(name, Status.OK, if_sound, counts=counts)
 
 
 def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None) -> Check:
     """Count the memories by kind, and compare the prunable ones with a threshold."""
     active = frame[frame[col.ACTIVE]]
-    others = {
+    not_active = {
         "retired": int(retired_rows(frame).sum()),
         "reached": int(rows_in_state(frame, col.REACHED).sum()),
         "unlisted": int(rows_in_state(frame, col.UNLISTED).sum()),
@@ -259,14 +259,14 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
         "rejected_paths": sum(REJECTED_PATH_TAG in tags for tags in episodes[col.TAGS]),
         "episodes": int(kinds.get(MemoryKind.EPISODIC, 0)),
         "prunable": int(frame[col.PRUNABLE].sum()),
-        "superseded": len(frame) - len(active) - sum(others.values()),
+        "superseded": len(frame) - len(active) - sum(not_active.values()),
     }
-    counts |= {name: count for name, count in others.items() if count}
+    counts |= {name: count for name, count in not_active.items() if count}
     if doubtful:
         counts["doubtful"] = doubtful
-    named = {name: name.replace("_", " ") for name in counts}
-    named["decisions"] = semantic_name(source)
-    summary = ", ".join(counted(count, named[name]) for name, count in counts.items())
+    unit_of = {name: name.replace("_", " ") for name in counts}
+    unit_of["decisions"] = semantic_name(source)
+    summary = ", ".join(counted(count, unit_of[name]) for name, count in counts.items())
     if threshold is None or counts["prunable"] <= threshold:
         forge_loop_warns = source.is_native_format and counts["prunable"] > FORGE_LOOP_BACKLOG
         advice = ""
@@ -300,28 +300,32 @@ def _sqlite_integrity(file: Path) -> Check:
 
 def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check:
     """List the rows that cannot be interpreted, each with the command that mends it."""
-    bad = frame[frame[col.PROBLEM].notna()]
+    unreadable = frame[frame[col.PROBLEM].notna()]
     zoneless = frame.attrs[col.WITHOUT_ZONE]
     times = f"; {zoneless_in_words(zoneless)}" if zoneless else ""
-    if bad.empty:
+    if unreadable.empty:
         sound = f"all {len(frame):,} can be read{times}"
         return Check("rows", Status.OK, sound, counts={"unreadable": 0})
-    named = zip(bad[col.POSITION], bad[col.MEMORY_ID], bad[col.PROBLEM], strict=True)
+    described_rows = zip(
+        unreadable[col.POSITION], unreadable[col.MEMORY_ID], unreadable[col.PROBLEM], strict=True
+    )
     details: list[str] = []
-    for position, memory_id, problem in named:
+    for position, memory_id, problem in described_rows:
         if len(details) >= 2 * _MAX_LISTED_ROWS:
-            details.append(f"and {len(bad) - _MAX_LISTED_ROWS:,} more rows; mend these first")
+            details.append(
+                f"and {len(unreadable) - _MAX_LISTED_ROWS:,} more rows; mend these first"
+            )
             break
         details.append(f"row {position} ({memory_id!r}): {problem}")
         if file is not None:
             details.append(_mending_command(store, int(position), str(problem)))
-    with_what = "as the lines above do" if file else "with the tools of the system that wrote them"
+    means = "as the lines above do" if file else "with the tools of the system that wrote them"
     return Check(
         name="rows",
         status=Status.FAIL,
-        summary=f"{len(bad):,} of {len(frame):,} cannot be read{times}",
-        advice=f"mend them {with_what}: until then other commands refuse the store",
-        counts={"unreadable": len(bad)},
+        summary=f"{len(unreadable):,} of {len(frame):,} cannot be read{times}",
+        advice=f"mend them {means}: until then other commands refuse the store",
+        counts={"unreadable": len(unreadable)},
         details=tuple(details),
     )
 
@@ -376,17 +380,26 @@ def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
     for tags_of_memory in frame.loc[frame[col.PRUNABLE], col.TAGS]:
         counts.update(set(tags_of_memory))
     protecting = sorted({REJECTED_PATH_TAG, *protected})
-    alike = [(tag, real) for tag in counts for real in protecting if resembles(tag, real)]
-    faults = [f"{counts[tag]:,} tagged {tag!r}, which is not {real!r}" for tag, real in alike]
-    meant = alike[0][1] if alike else ""
+    misspelled = [
+        (tag, protecting_tag)
+        for tag in counts
+        for protecting_tag in protecting
+        if resembles(tag, protecting_tag)
+    ]
+    faults = [
+        f"{counts[tag]:,} tagged {tag!r}, which is not {protecting_tag!r}"
+        for tag, protecting_tag in misspelled
+    ]
+    likely_tag = misspelled[0][1] if misspelled else ""
     return _ok_or_warning(
         "tags",
-        sound="no tag looks like a misspelled protecting tag",
+        if_sound="no tag looks like a misspelled protecting tag",
         fault=f"ordinary episodes, which may be deleted: {some_of(faults)}" if faults else "",
         advice=(
-            f"write {meant!r} if that is meant, or add the tag to protected_tags in memlab.toml"
+            f"write {likely_tag!r} if that is meant, or add the tag to protected_tags in "
+            "memlab.toml"
         ),
-        counts={"alike": sum(counts[tag] for tag, _ in alike)},
+        counts={"alike": sum(counts[tag] for tag, _ in misspelled)},
     )
 
 
@@ -410,7 +423,7 @@ def _supersession(source: Source, frame: pd.DataFrame) -> Check:
         sound = f"all {len(links):,} superseded memories lead to one that is there or archived"
     return _ok_or_warning(
         "supersession",
-        sound=sound,
+        if_sound=sound,
         fault="; ".join(faults),
         advice="an agent loads none of them: set superseded_by to NULL for those it should",
         counts={
@@ -429,7 +442,7 @@ def _ids_in_cycles(links: Mapping[str, str]) -> list[str]:
     """
     predecessors = Counter(links.values())
     removed = [memory_id for memory_id in links if memory_id not in predecessors]
-    for memory_id in removed:  # the loop appends to the list
+    for memory_id in removed:  # the loop also visits the ids that it appends
         successor = links[memory_id]
         predecessors[successor] -= 1
         if not predecessors[successor] and successor in links:
@@ -437,7 +450,7 @@ def _ids_in_cycles(links: Mapping[str, str]) -> list[str]:
     return sorted(links.keys() - set(removed))
 
 
-def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:
+def _archived_ids(source: Source, searched_ids: Collection[str]) -> set[str]:
     """Return those of the ids that belong to an archived memory."""
 
     def read(archive: OpenArchive) -> set[str]:
@@ -445,7 +458,7 @@ def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:
         for entry in archive.entries():
             for _, record in archive.records(entry):
                 ids.add(source.facts_of(record).memory_id or "")
-        return ids & set(wanted)
+        return ids & set(searched_ids)
 
     archive = source.archive
     return archive.read(read) if archive.exists else set()
@@ -455,11 +468,11 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
     """Find rows with a creation time before that of a row inserted earlier."""
     created = frame[col.CREATED_AT].dropna()
     late = int((created < created.cummax()).sum())
-    older = f"{late:,} of {len(created):,} rows are older than a row inserted before them"
+    description = f"{late:,} of {len(created):,} rows are older than a row inserted before them"
     return _ok_or_warning(
         "insertion_order",
-        sound="rows were inserted in order of time",
-        fault=older if late else "",
+        if_sound="rows were inserted in order of time",
+        fault=description if late else "",
         advice=(
             "a cap keeps what was inserted last: check which memories a plan keeps before you "
             "apply it"
@@ -498,7 +511,7 @@ def _space(file: Path) -> Check:
     is_worth_it = sizes.free >= max(MIN_RECLAIMABLE, sizes.live)
     return _ok_or_warning(
         "space",
-        sound=summary,
+        if_sound=summary,
         fault=summary if is_worth_it else "",
         advice=f"{command('vacuum', file, '--apply')} gives them back",
         counts={name: size for name, size in sizes.to_dict().items() if isinstance(size, int)},
@@ -520,18 +533,19 @@ def _archive(source: Source) -> Check:
 def _missing_archive(source: Source) -> Check:
     """Check whether a store without an archive was renamed or moved, and its archive was not."""
     archive = source.archive
-    former = archive.former_name()
+    former_archive = archive.former_name()
     of_missing_folders = archive.of_missing_folders() if source.is_folder else []
-    if former is not None:
-        fault = f"{former} is the archive of this store, which had another name"
+    if former_archive is not None:
+        fault = f"{former_archive} is the archive of this store, which had another name"
     elif of_missing_folders:
-        former = of_missing_folders[0]
-        fault = f"{former} is the archive of {noted_store(former)}, which is not there any more"
+        former_archive = of_missing_folders[0]
+        store = noted_store(former_archive)
+        fault = f"{former_archive} is the archive of {store}, which is not there any more"
     else:
         state = "empty" if lexists(archive.path) else "none"
         return Check("archive", Status.OK, f"{state}: memlab has deleted nothing")
-    until = "until then nothing is restored, and no number counts what was deleted"
-    advice = f"rename it to {archive.path}: {until}"
+    consequence = "until then nothing is restored, and no number counts what was deleted"
+    advice = f"rename it to {archive.path}: {consequence}"
     if of_missing_folders:
         advice = f"if that was this folder, {advice}"
     return Check("archive", Status.WARN, fault, advice)
@@ -543,10 +557,10 @@ def _documents(path: SourceLike) -> Iterator[Check]:
     An earlier version of memlab took documents in a folder for memories.
     """
     with suppress(MemlabError, OSError, ValueError), warnings.catch_warnings(action="ignore"):
-        meant = archive_meant(path)
-        if meant is None:
+        intended = archive_meant(path)
+        if intended is None:
             return
-        for archived in archives_of(meant.folder, meant.scheme):
+        for archived in archives_of(intended.folder, intended.scheme):
             folder = archived.folder
             source = open_kind(archived.scheme, str(folder)).putting_back(folder, archived.path)
             deleted = source.archive.read(partial(documents_in, source))
@@ -651,7 +665,7 @@ def _against_store(reader: Reader, source: Source, archive: OpenArchive) -> Chec
     summary = f"{counted(comparison.memories)} of {counted(comparison.plans, 'plans')}"
     return _ok_or_warning(
         "archive",
-        sound=f"{summary}, matching the store",
+        if_sound=f"{summary}, matching the store",
         fault="; ".join(fault for fault, _ in faults),
         advice="; ".join(advice for _, advice in faults),
         counts=counts,

@@ -313,11 +313,13 @@ class _Run:
         fault = self._clock_fault()
         if fault:
             return Step("clock", StepOutcome.FAILED, fault)
-        names: dict[str, str] = {}  # a summary of several checks is named after the first of them
+        # Checks with one summary are listed once, by the name of the first, in the place of the
+        # last one.
+        names: dict[str, str] = {}
         for check in diagnosis.checks:
             if check.status is diagnosis.status:
                 first_name = names.pop(check.summary, check.name)
-                names[check.summary] = first_name  # and listed at the place of the last
+                names[check.summary] = first_name
         worst = "; ".join(f"{name}: {summary}" for summary, name in names.items())
         if diagnosis.status is Status.FAIL:
             words = f"{worst}; nothing was changed: memlab doctor says what to do"
@@ -333,13 +335,14 @@ class _Run:
         now = self._now
         paths = (self._source.permissions_template, self._source.archive_path)
         files = [path for path in paths if path is not None and path.exists()]
-        written = max((path.stat().st_mtime for path in files), default=None)
-        if written is None or now.timestamp() - written < _LONGEST_IDLE.total_seconds():
+        last_written = max((path.stat().st_mtime for path in files), default=None)
+        if last_written is None or now.timestamp() - last_written < _LONGEST_IDLE.total_seconds():
             return ""
-        last = datetime.fromtimestamp(written, now.tzinfo)
+        last_written_at = datetime.fromtimestamp(last_written, now.tzinfo)
         return (
-            f"the clock says {now:%Y-%m-%d} and nothing was written since {last:%Y-%m-%d}; nothing "
-            "was changed: set the clock, or take a store that is used no more out of the schedule"
+            f"the clock says {now:%Y-%m-%d} and nothing was written since "
+            f"{last_written_at:%Y-%m-%d}; nothing was changed: set the clock, or take a store that "
+            "is used no more out of the schedule"
         )
 
     def _compact(self) -> tuple[StepOutcome, str]:
@@ -351,22 +354,22 @@ class _Run:
         if self._replaced:
             return self._compare_replacement(policy, note)
         retires = self._settings.retire
-        outcome, made = self._plan_and_apply("compact", policy, retire=retires)
+        outcome, plan_made = self._plan_and_apply("compact", policy, retire=retires)
         if outcome is StepOutcome.NOTHING and retires:
             words = "nothing to retire and nothing to return"
         elif outcome is StepOutcome.NOTHING:
             words = "the saved policy keeps every memory"
-        elif made.moves:
-            retired = sized(made.labelled(RETIRES))
-            returned = sized(made.labelled(RETURNS))
+        elif plan_made.moves:
+            retired = sized(plan_made.labelled(RETIRES))
+            returned = sized(plan_made.labelled(RETURNS))
             if outcome is StepOutcome.DONE:
                 words = f"retired {retired}, returned {returned}"
             else:
                 words = f"retire {retired}, return {returned}"
         elif outcome is StepOutcome.WOULD:
-            words = f"delete {_deletion_in_words(outcome, made)}"
+            words = f"delete {_deletion_in_words(outcome, plan_made)}"
         else:
-            words = _deletion_in_words(outcome, made)
+            words = _deletion_in_words(outcome, plan_made)
         if self._settings.is_auto:
             words = f"{words}; {note}"
         return outcome, words
@@ -386,15 +389,19 @@ class _Run:
 
         If the run applies, the settings name the new policy afterwards, for the next run.
         """
-        made = plan(self._source, policy, retire=self._settings.retire, now=self._now)
-        self._plans["compact"] = made
-        groups = {"delete": made.memories, "retire": made.retires, "return": made.returns}
-        parts = [
+        plan_made = plan(self._source, policy, retire=self._settings.retire, now=self._now)
+        self._plans["compact"] = plan_made
+        groups = {
+            "delete": plan_made.memories,
+            "retire": plan_made.retires,
+            "return": plan_made.returns,
+        }
+        changes_in_words = [
             f"{action} {some_of([memory.memory_id for memory in memories])}"
             for action, memories in groups.items()
             if memories
         ]
-        changes = ", ".join(parts) or "change nothing"
+        changes = ", ".join(changes_in_words) or "change nothing"
         new_name = REPLACED[self._replaced]
         words = f"{note}: this night changes no memory; by {new_name} it would {changes}"
         if not self._applies:
@@ -418,42 +425,42 @@ class _Run:
         `MAX_PLANS` plans could be applied.
         """
         for attempt in range(1, MAX_PLANS + 1):
-            made = plan(self._source, policy, retire=retire, now=self._now)
-            self._plans[step] = made
-            self._check_limits(made)
-            if made.is_empty:
-                return StepOutcome.NOTHING, made
+            plan_made = plan(self._source, policy, retire=retire, now=self._now)
+            self._plans[step] = plan_made
+            self._check_limits(plan_made)
+            if plan_made.is_empty:
+                return StepOutcome.NOTHING, plan_made
             if not self._applies:
-                return StepOutcome.WOULD, made
+                return StepOutcome.WOULD, plan_made
             try:
                 self._receipts[step] = apply(
-                    made, store=self._source, now=self._now, all_prunable=self._all_prunable
+                    plan_made, store=self._source, now=self._now, all_prunable=self._all_prunable
                 )
             except StalePlanError:
                 if attempt == MAX_PLANS:
                     raise
             else:
-                return StepOutcome.DONE, made
+                return StepOutcome.DONE, plan_made
         raise AssertionError("the last attempt returns or raises")
 
-    def _check_limits(self, made: Plan) -> None:
+    def _check_limits(self, plan_made: Plan) -> None:
         """Raise an error if the run exceeds ``max_per_run``, or removes all prunable memories."""
-        most = self._settings.max_per_run
+        limit = self._settings.max_per_run
         age = self._settings.delete_retired_after
         name = self._source.name
-        if most is not None and age is not None and "delete" not in self._plans:
+        if limit is not None and age is not None and "delete" not in self._plans:
             # the deletion that follows counts too
             self._plans["delete"] = plan(self._source, LongRetired(age), now=self._now)
         plans = self._plans.values()
         removed = sum(len(planned.memories) + len(planned.retires) for planned in plans)
-        if most is not None and removed > most:
-            shows = command("compact", name)
+        if limit is not None and removed > limit:
+            show_command = command("compact", name)
             raise self._settings.error(
                 "max_per_run",
-                f"{counted(removed)} would go, more than max_per_run = {most:,}, so none does: "
-                f"{shows} shows them, and does it once with --apply; or raise the number",
+                f"{counted(removed)} would go, more than max_per_run = {limit:,}, so none does: "
+                f"{show_command} shows them, and does it once with --apply; or raise the number",
             )
-        if made.removes_all_prunable and not (made.asks_for_none or self._all_prunable):
+        if plan_made.removes_all_prunable and not (plan_made.asks_for_none or self._all_prunable):
             raise PlanError(
                 "it would leave no prunable memory loaded, so nothing was done: where that is "
                 f"meant, {command('maintain', name, '--apply', '--all')}"
@@ -465,8 +472,8 @@ class _Run:
         The step runs after `_compact`, which returns those that were needed meanwhile.
         """
         age = self._settings.delete_retired_after or timedelta()
-        outcome, made = self._plan_and_apply("delete", LongRetired(age))
-        deletion = _deletion_in_words(outcome, made)
+        outcome, plan_made = self._plan_and_apply("delete", LongRetired(age))
+        deletion = _deletion_in_words(outcome, plan_made)
         words = f"what was retired and not needed for {age_text(age)}: {deletion}"
         if outcome is StepOutcome.DONE:
             words = f"{words}; undo: {self._receipts['delete'].undo}"
@@ -475,7 +482,7 @@ class _Run:
     def _harvest(self) -> tuple[StepOutcome, str]:
         """Add reads to the access log. The step runs before the policy decides by them."""
         location = str(self._settings.harvest)
-        log, *_ = self._settings.log
+        log = self._settings.log[0]
         if "://" not in location and not is_named_by_scheme(location):
             location = str((self._settings.file or log).parent / Path(location).expanduser())
         if not self._applies:
@@ -528,8 +535,8 @@ class _Run:
         sizes = space(self._source.name)
         free = f"{in_bytes(sizes.free)} of {in_bytes(sizes.file)} are free"
         if not sizes.free or sizes.free < share * sizes.file:
-            when = "" if self._applies else " before compacting"
-            return StepOutcome.NOTHING, f"{free}{when}, less than {share:.0%}"
+            moment = "" if self._applies else " before compacting"
+            return StepOutcome.NOTHING, f"{free}{moment}, less than {share:.0%}"
         if not self._applies:
             checked_for_vacuum(self._source.name)
             return StepOutcome.WOULD, f"rewrite the file: {free}"
@@ -537,10 +544,10 @@ class _Run:
         return StepOutcome.DONE, f"{in_bytes(freed)} given back to the disk"
 
 
-def _deletion_in_words(outcome: StepOutcome, made: Plan) -> str:
+def _deletion_in_words(outcome: StepOutcome, plan_made: Plan) -> str:
     """Return the message of a step that deletes memories by a plan."""
     if outcome is StepOutcome.NOTHING:
         return "none"
     if outcome is StepOutcome.WOULD:
-        return f"{sized(made.deletes)}; they are archived first"
-    return f"deleted and archived {sized(made.deletes)}"
+        return f"{sized(plan_made.deletes)}; they are archived first"
+    return f"deleted and archived {sized(plan_made.deletes)}"
