@@ -5,9 +5,9 @@ from typing import Any, Final
 import pandas as pd
 from matplotlib.axes import Axes
 
-from memlab.charts.figure import Palette, on_its_own
+from memlab.charts.figure import Palette, on_own_figure
 from memlab.charts.hover import ABOVE_AREAS
-from memlab.charts.parts import MarkedCap, Names, Plot, percent_of, shade, share, short
+from memlab.charts.parts import MarkedCap, Plot, PointLabels, percent_of, shade, share, short
 from memlab.sizing import Advice, Verdict
 from memlab.text import counted
 
@@ -22,7 +22,7 @@ _WITH_NUMBERS: Final = (Verdict.OK, Verdict.FROM_OTHER_PROJECTS)
 _NO_PRUNABLE: Final = "No prunable memory yet: nothing that a cap could keep or delete"
 
 
-@on_its_own
+@on_own_figure
 def plot_cap_curve(
     curve: pd.DataFrame,
     *,
@@ -53,31 +53,38 @@ def plot_cap_curve(
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> curve = memlab.sizing.cap_curve(memlab.store_path("two_years"))
+    >>> [line.get_label() for line in plot_cap_curve(curve, bare=True).get_lines()]
+    ['other projects', 'this store', 'lower limit', 'estimated']
     """
     plot = Plot(ax, curve, height=4.5)
     if len(curve) < 2:
         return plot.empty("What each cap serves", _NO_PRUNABLE)
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     caps = curve.index.to_numpy()
     limits = "limits" if advice is None else f"limits of {percent_of(advice.confidence)}"
-    shaded = shade(paint.likely) | {"step": "post", "label": limits}
+    shaded = shade(palette.likely) | {"step": "post", "label": limits}
     key: list[Any] = [ax.fill_between(caps, curve["low"], curve["high"], **shaded)]
     for column, name, colour, width, dashes in (
-        ("served_elsewhere", "other projects", paint.grey, 1.4, ":"),
-        ("served_own", "this store", paint.ink, 1.4, (0, (5, 3))),
-        ("low", "lower limit", paint.safe, 1.4, "-"),
-        ("served", "estimated", paint.likely, 2.4, "-"),
+        ("served_elsewhere", "other projects", palette.grey, 1.4, ":"),
+        ("served_own", "this store", palette.ink, 1.4, (0, (5, 3))),
+        ("low", "lower limit", palette.safe, 1.4, "-"),
+        ("served", "estimated", palette.likely, 2.4, "-"),
     ):
         if curve[column].notna().any():
-            look: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
-            key += ax.step(caps, curve[column], where="post", label=name, **look)
+            options: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
+            key += ax.step(caps, curve[column], where="post", label=name, **options)
     plot.hover_along(caps, lambda place: _row_in_words(curve, place))
     safe_cap = 0 if advice is None else advice.keep_recent or 0
-    most = max(1, int(caps[-1]), cap or 0, safe_cap)
-    ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= most)]
+    largest = max(1, int(caps[-1]), cap or 0, safe_cap)
+    ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= largest)]
     ax.set_xscale("symlog", linthresh=1)
-    ax.set_xlim(0, most)
+    ax.set_xlim(0, largest)
     ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     ax.set_xticks([], minor=True)
     plot.name_axis(ax.xaxis, "keep_recent: how many of the newest prunable memories stay")
@@ -104,28 +111,38 @@ def mark_cap_curve(
         The same curve.
     advice, cap
         As for :func:`plot_cap_curve`.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> curve = memlab.sizing.cap_curve(memlab.store_path("two_years"))
+    >>> ax = plot_cap_curve(curve, bare=True)
+    >>> lines = len(ax.get_lines())
+    >>> mark_cap_curve(ax, curve, cap=100)
+    >>> len(ax.get_lines()) > lines
+    True
     """
     if len(curve) < 2:
         return
     plot = Plot(ax)
-    paint = plot.paint
+    palette = plot.palette
     if advice is not None:
         plot.draw_target(advice.target)
         fits = advice.budget_cap
         if fits is not None and fits < curve.index[-1]:
-            ax.axvspan(fits, ax.get_xlim()[1], **shade(paint.ink, 0.08))
-            plot.draw_upright(fits, f"budget allows {fits:,}", paint.ink, row=3)
+            ax.axvspan(fits, ax.get_xlim()[1], **shade(palette.ink, 0.08))
+            plot.draw_upright(fits, f"budget allows {fits:,}", palette.ink, row=3)
     for row, marked in enumerate(reversed(plot.caps_to_mark(advice, cap))):
         plot.draw_upright(marked.value, marked.name, marked.colour, row=row)
         if marked.value > curve.index[-1]:
             continue  # the curve ends before a cap that is meant for later growth
-        served = _served(_row(curve, marked.value), marked, paint)
-        look: dict[str, Any] = {"label": "_chosen", "zorder": ABOVE_AREAS, "clip_on": False}
-        (mark,) = ax.plot(marked.value, served, "o", color=marked.colour, **look)
+        served = _served(_row(curve, marked.value), marked, palette)
+        options: dict[str, Any] = {"label": "_chosen", "zorder": ABOVE_AREAS, "clip_on": False}
+        (mark,) = ax.plot(marked.value, served, "o", color=marked.colour, **options)
         plot.hover(mark, f"{marked.name}: serves {share(served)} of references")
 
 
-@on_its_own
+@on_own_figure
 def plot_trade_off(
     curve: pd.DataFrame,
     *,
@@ -152,28 +169,37 @@ def plot_trade_off(
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> curve = memlab.sizing.cap_curve(memlab.store_path("two_years"))
+    >>> [line.get_label() for line in plot_trade_off(curve, bare=True).get_lines()]
+    ['estimated', 'lower limit']
     """
     plot = Plot(ax, curve, height=4.6)
     if len(curve) < 2:
         return plot.empty("What references cost", _NO_PRUNABLE)
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     tokens = curve["boot_tokens_p95"]
     key: list[Any] = [
-        *ax.plot(tokens, curve["served"], color=paint.likely, linewidth=1.8, label="estimated"),
-        ax.fill_between(tokens, curve["low"], curve["high"], label="limits", **shade(paint.likely)),
-        *ax.plot(tokens, curve["low"], color=paint.safe, linewidth=1.4, label="lower limit"),
+        *ax.plot(tokens, curve["served"], color=palette.likely, linewidth=1.8, label="estimated"),
+        ax.fill_between(
+            tokens, curve["low"], curve["high"], label="limits", **shade(palette.likely)
+        ),
+        *ax.plot(tokens, curve["low"], color=palette.safe, linewidth=1.4, label="lower limit"),
     ]
     plot.hover_along(tokens, lambda place: _cost_in_words(curve, place))
     budget = None if advice is None else advice.token_budget
-    what = plot.by_start("boot context in tokens", "tokens to recall from")
-    _tokens_across(plot, tokens, budget, f"{what} (only 5% of the moments had more)")
+    axis_name = plot.loaded_or_recalled("boot context in tokens", "tokens to recall from")
+    _tokens_across(plot, tokens, budget, f"{axis_name} (only 5% of the moments had more)")
     if tokens.iloc[0] > ax.get_xlim()[0]:
-        left = ax.get_xlim()[0]
+        left_edge = ax.get_xlim()[0]
         floor = float(tokens.iloc[0])
-        below = shade(paint.load_bearing)
-        below["label"] = "load-bearing: no cap goes below"
-        key.append(ax.axvspan(left, floor, zorder=0, **below))
+        shading = shade(palette.load_bearing)
+        shading["label"] = "load-bearing: no cap goes below"
+        key.append(ax.axvspan(left_edge, floor, zorder=0, **shading))
     plot.percent_axis(ax.yaxis, "share of references served")
     plot.heading(_trade_title(plot, curve, advice, cap), key=key)
     if not bare:
@@ -188,12 +214,21 @@ def mark_trade_off(
     """Mark the target, the budget and the caps on axes of :func:`plot_trade_off`.
 
     The parameters are those of :func:`mark_cap_curve`.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> curve = memlab.sizing.cap_curve(memlab.store_path("two_years"))
+    >>> ax = plot_trade_off(curve, bare=True)
+    >>> mark_trade_off(ax, curve, cap=100)
+    >>> "_cap" in [line.get_label() for line in ax.get_lines()]
+    True
     """
     if len(curve) < 2:
         return
     plot = Plot(ax)
-    paint = plot.paint
-    names = Names(plot)
+    palette = plot.palette
+    labels = PointLabels(plot)
     # A cost of zero is drawn at the edge of a logarithmic axis.
     tokens = curve["boot_tokens_p95"].clip(lower=ax.get_xlim()[0])
     curve = curve.assign(boot_tokens_p95=tokens)
@@ -201,39 +236,39 @@ def mark_trade_off(
         plot.draw_target(advice.target)
         if advice.token_budget is not None:
             plot.draw_upright(
-                advice.token_budget, f"budget {short(advice.token_budget)}", paint.ink
+                advice.token_budget, f"budget {short(advice.token_budget)}", palette.ink
             )
     for marked in plot.caps_to_mark(advice, cap):
         if marked.value > curve.index[-1]:
             continue
         row = _row(curve, marked.value)
         x = float(row["boot_tokens_p95"])
-        y = _served(row, marked, paint)
-        look: dict[str, Any] = {
+        y = _served(row, marked, palette)
+        options: dict[str, Any] = {
             "markersize": 7,
             "label": "_cap",
             "zorder": ABOVE_AREAS,
             "clip_on": False,
         }
-        (mark,) = ax.plot(x, y, "o", color=marked.colour, **look)
+        (mark,) = ax.plot(x, y, "o", color=marked.colour, **options)
         plot.hover(mark, f"{marked.name}: serves {share(y)} for {short(x)} tokens")
-        names.keep_clear(x, y)
-        above = marked.colour == paint.likely
-        label = names.name(x, y, marked.name, marked.colour, above=above)
+        labels.reserve(x, y)
+        above = marked.colour == palette.likely
+        label = labels.write(x, y, marked.name, marked.colour, above=above)
         if label is not None:
             label.set_fontweight("bold")
     for round_cap in curve.index.intersection(_LABELLED_CAPS):
         row = _row(curve, int(round_cap))
         x = float(row["boot_tokens_p95"])
         y = float(row["served"])
-        if names.name(x, y, f"{round_cap:,}", paint.muted) is not None:
-            small: dict[str, Any] = {
+        if labels.write(x, y, f"{round_cap:,}", palette.muted) is not None:
+            options_of_dot: dict[str, Any] = {
                 "markersize": 4,
                 "label": "_named",
                 "zorder": ABOVE_AREAS,
                 "clip_on": False,
             }
-            (mark,) = ax.plot(x, y, "o", color=paint.likely, **small)
+            (mark,) = ax.plot(x, y, "o", color=palette.likely, **options_of_dot)
             plot.hover(mark, f"{round_cap:,}: serves {share(y)} for {short(x)} tokens")
 
 
@@ -261,25 +296,25 @@ def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
     return curve.loc[: max(cap, curve.index[0])].iloc[-1]
 
 
-def _served(row: "pd.Series[float]", marked: MarkedCap, paint: Palette) -> float:
+def _served(row: "pd.Series[float]", marked: MarkedCap, palette: Palette) -> float:
     """Return the share at which a cap is marked: the lower limit for the safe cap."""
-    return float(row["low" if marked.colour == paint.safe else "served"])
+    return float(row["low" if marked.colour == palette.safe else "served"])
 
 
 def _tokens_across(plot: Plot, tokens: "pd.Series[float]", budget: int | None, name: str) -> None:
     """Set the x axis for tokens; it is logarithmic if they range widely."""
     ax = plot.ax
-    most = max(1.0, float(tokens.iloc[-1]), budget or 0)
-    least = float(tokens[tokens > 0].min())  # NaN if all are zero
-    if most >= _WIDE_RANGE * least:
-        left = 0.7 * min(least, budget or least)
-        plot.log_axis(ax.xaxis, f"{name}, log scale", (left, 1.25 * most))
+    largest = max(1.0, float(tokens.iloc[-1]), budget or 0)
+    smallest = float(tokens[tokens > 0].min())  # NaN if all are zero
+    if largest >= _WIDE_RANGE * smallest:
+        left_edge = 0.7 * min(smallest, budget or smallest)
+        plot.log_axis(ax.xaxis, f"{name}, log scale", (left_edge, 1.25 * largest))
         return
-    right = 1.02 * most
-    left = 0.0
-    if least > most / 2:  # a large floor: an axis from zero would leave the caps little room
-        left = least - 0.15 * (right - least)
-    ax.set_xlim(left, right)
+    right_edge = 1.02 * largest
+    left_edge = 0.0
+    if smallest > largest / 2:  # a large floor: an axis from zero would leave the caps little room
+        left_edge = smallest - 0.15 * (right_edge - smallest)
+    ax.set_xlim(left_edge, right_edge)
     plot.count_axis(ax.xaxis, name)
 
 
@@ -291,8 +326,9 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
         served = f"{share(float(row['served']))} of references (limits {low} to {high}%)"
         return f"keep_recent = {cap:,} serves an estimated {served}"
     if advice is None:
-        half, nine = (_cap_serving(curve, part) for part in _TITLE_SHARES)
-        return f"The newest {half:,} serve half of the references, the newest {nine:,} nine in ten"
+        half, nine_tenths = _TITLE_SHARES
+        newest = f"The newest {_cap_serving(curve, half):,} serve half of the references"
+        return f"{newest}, the newest {_cap_serving(curve, nine_tenths):,} nine in ten"
     if advice.verdict not in _WITH_NUMBERS:
         return _meaning(advice)
     serve = f"likely serve {percent_of(advice.target)} of references"
@@ -304,14 +340,14 @@ def _curve_note(advice: Advice | None) -> str:
     """Return the note on how to read the lines and the shade."""
     if advice is None:
         return "A cap is for the growing store: the limits are for its next stretch."
-    ahead = f"The caps are valid until {advice.until:,} episodes are written."
-    own = f"{advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other projects"
-    return f"Estimated: {own}. {ahead}"
+    validity = f"The caps are valid until {advice.until:,} episodes are written."
+    weights = f"{advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other projects"
+    return f"Estimated: {weights}. {validity}"
 
 
-def _cap_serving(curve: pd.DataFrame, part: float) -> int:
+def _cap_serving(curve: pd.DataFrame, portion: float) -> int:
     """Return the smallest cap that is expected to serve a share; the largest if none does."""
-    too_small = int((curve["served"] < part).sum())
+    too_small = int((curve["served"] < portion).sum())
     return int(curve.index[min(too_small, len(curve) - 1)])
 
 
@@ -320,15 +356,15 @@ def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: in
     if cap is not None:
         row = _row(curve, cap)
         at_most = f"at most {counted(row['boot_tokens_p95'], 'tokens')}"
-        price = f"{at_most} at 95% of {plot.by_start('starts', 'moments')}"
+        price = f"{at_most} at 95% of {plot.loaded_or_recalled('starts', 'moments')}"
         return f"{share(float(row['served']))} of references for {price}"
     if advice is None:
         costs = []
         for part in _TITLE_SHARES:
             row = _row(curve, _cap_serving(curve, part))
             costs.append(short(row["boot_tokens_p95"]))
-        half, nine = costs
-        return f"Half the references cost {half} tokens, nine in ten {nine}"
+        cost_of_half, cost_of_nine_tenths = costs
+        return f"Half the references cost {cost_of_half} tokens, nine in ten {cost_of_nine_tenths}"
     if advice.verdict not in _WITH_NUMBERS:
         return _meaning(advice)
     likely = short(_row(curve, advice.likely or 0)["boot_tokens_p95"])

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from memlab import columns as c
 from memlab.charts import parts
-from memlab.charts.figure import Style, on_its_own, style_of
+from memlab.charts.figure import Style, on_own_figure, style_of
 from memlab.evidence.usage import SIZES, TIMES, AgeOrUse, other_stores
 from memlab.text import counted, for_terminal
 
@@ -27,7 +27,7 @@ _MAX_ANNOTATED: Final = 16
 Families = Sequence[tuple[str, pd.DataFrame, Style]]
 
 
-@on_its_own
+@on_own_figure
 def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the share of references that policies serve against their boot tokens.
 
@@ -45,13 +45,23 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> from memlab.policies import KeepRecent
+    >>> policies = [KeepRecent(20), KeepRecent(50)]
+    >>> comparison = memlab.compare(memlab.store_path("looked_up"), policies=policies)
+    >>> ax = plot_comparison(comparison.table)
+    >>> ax.get_ylabel()
+    'share of references served'
     """
     title = "What each policy serves and costs"
     plot = parts.Plot(ax, table, height=5.0)
     if table["served"].isna().all():
         return plot.empty(title, f"{parts.NO_REFERENCES}: only costs can be compared")
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     families: pd.Series[str] = table["family"].astype("str")
     goes_by = table.attrs.get(c.GOES_BY, {})
     drawn = [
@@ -61,13 +71,13 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     _set_limits(plot, table)
     _draw_bound(plot, table)
     for (name, path, style), width in zip(drawn, _widths(len(drawn)), strict=True):
-        look = style.drawn(paint, width)
+        options = style.drawn(palette, width)
         if path["retire"].all():
-            look["markerfacecolor"] = paint.paper
-            look["markeredgecolor"] = look["color"]
-        ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)
+            options["markerfacecolor"] = palette.paper
+            options["markeredgecolor"] = options["color"]
+        ax.plot(path["boot_tokens_mean"], path["served"], label=name, **options)
         text = f"{style.glyph} {name}"
-        plot.end(float(path["served"].iloc[-1]), text, look["color"])
+        plot.label_end(float(path["served"].iloc[-1]), text, options["color"])
         for setting, row in path.iterrows():
             cost = counted(row["boot_tokens_mean"], "tokens")
             serves = f"serves {parts.share(row['served'])} of references"
@@ -75,16 +85,18 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
                 row["boot_tokens_mean"], row["served"], f"{setting}: {serves} for {cost} (mean)"
             )
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
-        ax.axvline(cost, color=paint.muted, linewidth=1, linestyle=":", label="keep all")
-        foot: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
-        plot.write(f"keep all: {parts.short(cost)}", (cost, 0), (-4, 5), **foot)
+        ax.axvline(cost, color=palette.muted, linewidth=1, linestyle=":", label="keep all")
+        label_options: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
+        plot.write(f"keep all: {parts.short(cost)}", (cost, 0), (-4, 5), **label_options)
     plot.heading(
         title,
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
         "Hollow: retired, not deleted" if table["retire"].any() else "",
         key=[
-            Line2D([], [], color=colour, label=f"goes by {by or 'neither'}")
-            for by, colour in sorted({(style.goes_by, style.of(paint)) for *_, style in drawn})
+            Line2D([], [], color=colour, label=f"goes by {goes_by_word or 'neither'}")
+            for goes_by_word, colour in sorted(
+                {(style.goes_by, style.of(palette)) for *_, style in drawn}
+            )
         ],
     )
     plot.figure.draw_without_rendering()  # computes the layout, which the labels need
@@ -100,45 +112,45 @@ def _widths(count: int) -> parts.Numbers:
 def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
     """Set the limits of the axes around the marks; with few marks, shares start at zero."""
     costs = table["boot_tokens_mean"]
-    tokens = plot.by_start("boot tokens", "tokens to recall from")
-    across = max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max())
-    plot.log_axis(plot.ax.xaxis, f"mean {tokens} over the history (log scale)", across)
-    least = float(table["served"].min())
-    bottom = 0.0 if len(table) < 4 else np.floor(10 * (least - 0.03)) / 10
-    up = max(0.0, min(0.8, bottom)), 1.06
-    plot.percent_axis(plot.ax.yaxis, "share of references served", up)
+    tokens = plot.loaded_or_recalled("boot tokens", "tokens to recall from")
+    x_limits = max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max())
+    plot.log_axis(plot.ax.xaxis, f"mean {tokens} over the history (log scale)", x_limits)
+    lowest = float(table["served"].min())
+    bottom = 0.0 if len(table) < 4 else np.floor(10 * (lowest - 0.03)) / 10
+    y_limits = max(0.0, min(0.8, bottom)), 1.06
+    plot.percent_axis(plot.ax.yaxis, "share of references served", y_limits)
 
 
 def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
     """Draw the optimal offline bound, and shade the area above it."""
     ax = plot.ax
-    grey = plot.paint.grey
+    grey = plot.palette.grey
     bound = table[["boot_tokens_mean", "oracle"]].groupby("boot_tokens_mean")["oracle"].max()
     best = np.maximum.accumulate(bound.to_numpy())
-    across = np.append(bound.index.to_numpy(), ax.get_xlim()[1])
-    up = np.append(best, best[-1])
-    ax.fill_between(across, up, ax.get_ylim()[1], step="post", color=grey, alpha=0.18, linewidth=0)
+    x = np.append(bound.index.to_numpy(), ax.get_xlim()[1])
+    y = np.append(best, best[-1])
+    ax.fill_between(x, y, ax.get_ylim()[1], step="post", color=grey, alpha=0.18, linewidth=0)
     ax.step(bound.index, best, where="post", color=grey, linewidth=1, label=BEST)
 
 
 def _name_settings(plot: parts.Plot, drawn: Families) -> None:
     """Label marks with their setting if there is room, first those at the ends of lines."""
-    names = parts.Names(plot)
+    labels = parts.PointLabels(plot)
     marks = []
     for _, path, style in drawn:
-        for place, (label, row) in enumerate(path.iterrows()):
+        for index, (label, row) in enumerate(path.iterrows()):
             x = row["boot_tokens_mean"]
             y = row["served"]
-            names.keep_clear(x, y)
+            labels.reserve(x, y)
             setting = str(label).removeprefix(str(row["policy"])).strip()
-            from_end = min(place, len(path) - 1 - place)
+            from_end = min(index, len(path) - 1 - index)
             marks.append((from_end, x, y, setting, style))
     for _, x, y, setting, style in sorted(marks, key=lambda mark: mark[0]):
         if 0 < len(setting) < 11:
-            names.name(x, y, setting, style.of(plot.paint))
+            labels.write(x, y, setting, style.of(plot.palette))
 
 
-@on_its_own
+@on_own_figure
 def plot_overlap(
     shares: pd.DataFrame, *, of: Literal["deleted", "lost"] = "deleted", ax: Axes | None = None
 ) -> Axes:
@@ -165,27 +177,33 @@ def plot_overlap(
     ------
     ValueError
         If `shares` holds counts.
+
+    Examples
+    --------
+    >>> shares = pd.DataFrame([[1.0, 0.5], [0.25, 1.0]], ["recent 20", "recent 50"])
+    >>> len(plot_overlap(shares).patches)
+    4
     """
     if shares.gt(1).any(axis=None):
         raise ValueError("shares holds counts; make it with memlab.replay.overlap(.., share=True)")
     plot = parts.Plot(ax, shares, height=2.0 + 0.42 * min(len(shares), 14))
     title = "Who deletes what" if of == "deleted" else "Who loses what"
     if shares.empty or shares.isna().all(axis=None):
-        why = "Nothing is deleted" if of == "deleted" else "No reference is lost"
-        return plot.empty(title, why)
+        reason = "Nothing is deleted" if of == "deleted" else "No reference is lost"
+        return plot.empty(title, reason)
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     values = shares.to_numpy(dtype=float)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
-    for (line, column), value in np.ndenumerate(values):
-        cell = Rectangle((column - 0.48, line - 0.46), 0.96, 0.92, linewidth=0)
-        cell.set(facecolor=paint.ink, alpha=0.0 if np.isnan(value) else 0.35 * value)
+    for (row, column), value in np.ndenumerate(values):
+        cell = Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, linewidth=0)
+        cell.set(facecolor=palette.ink, alpha=0.0 if np.isnan(value) else 0.35 * value)
         ax.add_patch(cell)
         if len(shares) <= _MAX_ANNOTATED:
             text = "–" if np.isnan(value) else f"{100 * value:.0f}"
             ax.text(
-                column, line, text, ha="center", va="center", color=paint.ink, fontsize=parts.SMALL
+                column, row, text, ha="center", va="center", color=palette.ink, fontsize=parts.SMALL
             )
     ax.set_xlim(-0.5, len(shares.columns) - 0.5)
     ax.set_ylim(len(shares) - 0.5, -0.5)
@@ -199,15 +217,16 @@ def plot_overlap(
     labelled = ticks[::2] if is_crowded else ticks
     ax.set_xticks(labelled, labels=[str(number) for number in labelled + 1])
     ax.tick_params(length=0, labeltop=False)
-    what = "memories deleted" if of == "deleted" else "references lost"
+    subject = "memories deleted" if of == "deleted" else "references lost"
     plot.heading(
         title,
-        f"In percent: of the {what} under one policy (left), those that go under another (below)",
+        f"In percent: of the {subject} under one policy (left), "
+        "those that go under another (below)",
     )
     return ax
 
 
-@on_its_own
+@on_own_figure
 def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) -> Axes:
     """Draw the number of references to deleted memories over time, one line a policy.
 
@@ -222,33 +241,48 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> from memlab.policies import KeepRecent
+    >>> replay = memlab.replay.replay(memlab.store_path("looked_up"), None, KeepRecent(20))
+    >>> ax = plot_regret({"recent 20": replay.regret_over_time})
+    >>> ax.get_ylabel()
+    'references lost so far'
     """
-    known = {label: regret for label, regret in regrets.items() if len(regret)}
-    plot = parts.Plot(ax, *(known or regrets).values(), height=4.2)
-    if not known:
+    with_references = {label: regret for label, regret in regrets.items() if len(regret)}
+    plot = parts.Plot(ax, *(with_references or regrets).values(), height=4.2)
+    if not with_references:
         return plot.empty("References whose memory was gone", parts.NO_REFERENCES)
     ax = plot.ax
-    paint = plot.paint
-    for (label, regret), width in zip(known.items(), _widths(len(known)), strict=True):
+    palette = plot.palette
+    for (label, regret), width in zip(
+        with_references.items(), _widths(len(with_references)), strict=True
+    ):
         style = style_of(label, regret.attrs.get(c.GOES_BY))
-        when = parts.without_zone(regret[c.AT])
-        look = {**style.drawn(paint, width), "markevery": max(1, len(regret) // 8)}
-        ax.step(when, regret["lost"], where="post", label=label, clip_on=False, **look)
-        lost = int(regret["lost"].iloc[-1])
-        plot.end(lost, f"{style.glyph} {label}: {lost:,}", look["color"])
+        times = parts.without_zone(regret[c.AT])
+        options = {**style.drawn(palette, width), "markevery": max(1, len(regret) // 8)}
+        ax.step(times, regret["lost"], where="post", label=label, clip_on=False, **options)
+        last_lost = int(regret["lost"].iloc[-1])
+        plot.label_end(last_lost, f"{style.glyph} {label}: {last_lost:,}", options["color"])
     ax.margins(x=0.01)
     plot.time_axis()
     ax.set_ylim(bottom=0)
     plot.count_axis(ax.yaxis, "references lost so far")
-    longest = max(known.values(), key=len)
+    longest = max(with_references.values(), key=len)
     moments = parts.without_zone(longest[c.AT])
-    plot.hover_along(moments, _losses_in_words(moments, known))
-    rates = {label: regret["lost"].iloc[-1] / len(regret) for label, regret in known.items()}
-    most = max(rates, key=rates.__getitem__)
-    least = min(rates, key=rates.__getitem__)
-    finding = f"{for_terminal(most)} lost {parts.share(rates[most])} of what was referred to again"
-    if rates[most] > rates[least]:
-        finding += f", {for_terminal(least)} {parts.share(rates[least])}"
+    plot.hover_along(moments, _losses_in_words(moments, with_references))
+    rates = {
+        label: regret["lost"].iloc[-1] / len(regret) for label, regret in with_references.items()
+    }
+    highest = max(rates, key=rates.__getitem__)
+    lowest = min(rates, key=rates.__getitem__)
+    finding = (
+        f"{for_terminal(highest)} lost {parts.share(rates[highest])} of what was referred to again"
+    )
+    if rates[highest] > rates[lowest]:
+        finding += f", {for_terminal(lowest)} {parts.share(rates[lowest])}"
     plot.heading(finding, "References whose memory was gone, so far")
     return ax
 
@@ -283,8 +317,8 @@ _MIN_CHANCE: Final = 0.05
 """Smallest chance on an axis. A chance of zero has limits, and no dot."""
 
 
-@on_its_own
-def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
+@on_own_figure
+def plot_age_or_use(result: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     """Draw the chance that a memory is read next, by the number of its reads and by its age.
 
     Each row of ``chances`` has a dot, ``by use`` or ``by age``, with its limits as a bar. The lines
@@ -292,7 +326,7 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    found : AgeOrUse
+    result : AgeOrUse
         The result of :func:`memlab.evidence.age_or_use`.
     ax : Axes, optional
         The axes to draw on; by default those of a new figure.
@@ -301,61 +335,85 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> store = memlab.store_path("looked_up")
+    >>> log = memlab.read_access_log(store.with_suffix(".reads.jsonl"))
+    >>> history = memlab.StoreHistory(store, log)
+    >>> ax = plot_age_or_use(memlab.evidence.age_or_use(history))
+    >>> {"by use", "by age"} <= {line.get_label() for line in ax.get_lines()}
+    True
     """
-    plot = parts.Plot(ax, found.chances, height=4.6)
-    if not found.reads:
+    plot = parts.Plot(ax, result.chances, height=4.6)
+    if not result.reads:
         return plot.empty("Whether age or use says what is read next", _NO_READS)
     ax = plot.ax
-    paint = plot.paint
-    rows = np.arange(len(found.chances))
+    palette = plot.palette
+    rows = np.arange(len(result.chances))
     places = rows + (rows >= len(TIMES))  # a free row between use and age
-    table = found.chances.assign(row=places)
-    shown = table[["chance", "other_stores"]].to_numpy()
-    least = 0.7 * max(shown[shown > 0].min(), _MIN_CHANCE)
-    across = least, 1.6 * np.nanmax(shown)
-    plot.log_axis(ax.xaxis, "chance to be read next, in times the mean of what is there", across)
+    table = result.chances.assign(row=places)
+    drawn_chances = table[["chance", "other_stores"]].to_numpy()
+    smallest = 0.7 * max(drawn_chances[drawn_chances > 0].min(), _MIN_CHANCE)
+    x_limits = smallest, 1.6 * np.nanmax(drawn_chances)
+    plot.log_axis(ax.xaxis, "chance to be read next, in times the mean of what is there", x_limits)
     use = table.iloc[: len(TIMES)]
     age = table.iloc[len(TIMES) :]
     key: list[Any] = []
-    for group, name, colour in (use, "by use", paint.by_use), (age, "by age", paint.by_age):
-        beside: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.6}
-        look: dict[str, Any] = {"color": paint.grey, "label": "other stores", **beside}
-        ax.plot(group["other_stores"], group["row"], **look)
-        known = group[group["expected"] > 0]
-        limits = known["row"], known["low"].clip(lower=least), known["high"]
+    for group, name, colour in (use, "by use", palette.by_use), (age, "by age", palette.by_age):
+        tick_options: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.6}
+        options: dict[str, Any] = {"color": palette.grey, "label": "other stores", **tick_options}
+        ax.plot(group["other_stores"], group["row"], **options)
+        with_memories = group[group["expected"] > 0]
+        limits = (
+            with_memories["row"],
+            with_memories["low"].clip(lower=smallest),
+            with_memories["high"],
+        )
         ax.hlines(*limits, color=colour, linewidth=4, alpha=0.4, label=f"_limits {name}")
-        key += ax.plot(known["chance"], known["row"], "o", color=colour, markersize=7, label=name)
-        for group_name, row in known.iterrows():
+        key += ax.plot(
+            with_memories["chance"],
+            with_memories["row"],
+            "o",
+            color=colour,
+            markersize=7,
+            label=name,
+        )
+        for group_name, row in with_memories.iterrows():
             limits_in_words = f"{row['low']:.2g} to {row['high']:.2g}"
             text = f"{group_name}: {row['chance']:.2g} times the mean ({limits_in_words})"
             plot.hover_dot(row["chance"], row["row"], text)
     names = [f"read {name}" if name != "never" else "never read" for name in use.index]
     plot.name_rows(places.tolist(), [*names, *map(str, age.index)])
     ax.set_ylim(places[-1] + 0.6, -0.6)
-    ax.axvline(1, color=paint.ink, linewidth=1, linestyle=":", label="_mean")
+    ax.axvline(1, color=palette.ink, linewidth=1, linestyle=":", label="_mean")
     plot.write("mean", (1, len(TIMES)), va="center", ha="center", bbox=plot.on_paper)
     for reads, row in zip(table["reads"], places, strict=True):
-        end: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-        plot.write(counted(reads, "reads"), (1, row), (6, 0), va="center", **end)
+        label_options: dict[str, Any] = {
+            "xycoords": ("axes fraction", "data"),
+            "annotation_clip": False,
+        }
+        plot.write(counted(reads, "reads"), (1, row), (6, 0), va="center", **label_options)
     stores = counted(other_stores()["stores"], "other stores")
     plot.heading(
-        found.answer.partition(":")[0].capitalize(),
-        f"{counted(found.reads, 'reads')} on {counted(found.days, 'days')}",
+        result.answer.partition(":")[0].capitalize(),
+        f"{counted(result.reads, 'reads')} on {counted(result.days, 'days')}",
         f"Bars: limits. Grey: {stores}",
         key=key,
     )
     return plot.footnote("A memory counts once a day, by what was known when the day began.")
 
 
-@on_its_own
-def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
+@on_own_figure
+def plot_reads_served(result: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     """Draw the share of reads that are served against the share of the tokens that is loaded.
 
     The lines are ``by age``, ``by use`` and, for comparison, ``by chance``.
 
     Parameters
     ----------
-    found : AgeOrUse
+    result : AgeOrUse
         The result of :func:`memlab.evidence.age_or_use`.
     ax : Axes, optional
         The axes to draw on; by default those of a new figure.
@@ -364,34 +422,53 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> store = memlab.store_path("looked_up")
+    >>> log = memlab.read_access_log(store.with_suffix(".reads.jsonl"))
+    >>> history = memlab.StoreHistory(store, log)
+    >>> ax = plot_reads_served(memlab.evidence.age_or_use(history))
+    >>> {"by chance", "by use", "by age"} <= {line.get_label() for line in ax.get_lines()}
+    True
     """
-    plot = parts.Plot(ax, found.served, height=4.6)
-    if not found.reads:
+    plot = parts.Plot(ax, result.served, height=4.6)
+    if not result.reads:
         return plot.empty("What loading by age or by use serves", _NO_READS)
     ax = plot.ax
-    paint = plot.paint
-    served = found.served[c.TOKENS]
-    key: list[Any] = ax.plot([0, 1], [0, 1], ":", color=paint.grey, linewidth=1, label="by chance")
+    palette = plot.palette
+    served = result.served[c.TOKENS]
+    key: list[Any] = ax.plot(
+        [0, 1], [0, 1], ":", color=palette.grey, linewidth=1, label="by chance"
+    )
     plot.percent_axis(ax.xaxis, "share of the prunable tokens that is loaded", (0, 1))
     plot.percent_axis(ax.yaxis, "share of reads that find their memory there")
-    names = parts.Names(plot)
+    labels = parts.PointLabels(plot)
     for name, column, colour in (
-        ("by age", "newest", paint.by_age),
-        ("by use", "most active", paint.by_use),
+        ("by age", "newest", palette.by_age),
+        ("by use", "most active", palette.by_use),
     ):
         line = served[column]
         key += ax.step(line.index, line, where="post", color=colour, linewidth=2, label=name)
-        for size, part in line.items():
-            names.keep_clear(size, part)
-        for size, part in line.loc[[*SIZES]].items():
-            ax.plot(size, part, "o", color=colour, markersize=6, label="_size", clip_on=False)
-            is_best = part == served.loc[size].max()
-            names.name(size, part, parts.share(part), paint.muted, above=is_best)
+        for size, served_share in line.items():
+            labels.reserve(size, served_share)
+        for size, served_share in line.loc[[*SIZES]].items():
+            ax.plot(
+                size, served_share, "o", color=colour, markersize=6, label="_size", clip_on=False
+            )
+            is_best = served_share == served.loc[size].max()
+            labels.write(
+                size, served_share, parts.share(served_share), palette.muted, above=is_best
+            )
     plot.hover_along(served.index, lambda place: _served_in_words(served, place))
-    newest, used = (parts.share(served[column].loc[0.25]) for column in ("newest", "most active"))
+    newest, most_active = (
+        parts.share(served[column].loc[0.25]) for column in ("newest", "most active")
+    )
     plot.heading(
-        f"In a quarter of the tokens the most active serve {used} of reads, the newest {newest}",
-        f"{counted(found.reads, 'reads')} on {counted(found.days, 'days')}",
+        f"In a quarter of the tokens the most active serve {most_active} of reads, "
+        f"the newest {newest}",
+        f"{counted(result.reads, 'reads')} on {counted(result.days, 'days')}",
         "By age: the newest first. By use: the most active per length first",
         key=key[::-1],
     )

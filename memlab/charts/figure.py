@@ -48,7 +48,7 @@ class Palette:
     by_age_words: str
     by_use_words: str
 
-    def words(self, colour: str) -> str:
+    def text_colour(self, colour: str) -> str:
         """Return the legible variant of a mark's colour, for text about the mark."""
         if colour == self.grey:
             return self.muted
@@ -60,7 +60,7 @@ class Palette:
 
 HUES: Final = ("load_bearing", "prunable", "likely", "safe", "by_age", "by_use")
 
-_INKS: Final = {
+_COLOURS: Final = {
     "paper": ("#ffffff", "#15181c"),
     "ink": ("#262626", "#e8eaed"),
     "muted": ("#5f6368", "#a8adb4"),
@@ -81,8 +81,10 @@ _INKS: Final = {
 }
 """The meaning of each colour, with its value on a light and on a dark background."""
 
-LIGHT: Final = Palette(**{name: on_light for name, (on_light, _) in _INKS.items()})
-DARK: Final = Palette(**{name: on_dark for name, (_, on_dark) in _INKS.items()})
+_ON_LIGHT: Final = {name: on_light for name, (on_light, _) in _COLOURS.items()}
+_ON_DARK: Final = {name: on_dark for name, (_, on_dark) in _COLOURS.items()}
+LIGHT: Final = Palette(**_ON_LIGHT)
+DARK: Final = Palette(**_ON_DARK)
 
 
 class Style(NamedTuple):
@@ -96,23 +98,23 @@ class Style(NamedTuple):
     dashed: bool = False
     goes_by: str = ""
 
-    def of(self, paint: Palette) -> str:
+    def of(self, palette: Palette) -> str:
         """Return the colour of the policy on a palette."""
         if self.goes_by == "age":
-            return paint.by_age
+            return palette.by_age
         if self.goes_by == "use":
-            return paint.by_use
-        return paint.muted
+            return palette.by_use
+        return palette.muted
 
-    def drawn(self, paint: Palette, width: float) -> dict[str, Any]:
+    def drawn(self, palette: Palette, width: float) -> dict[str, Any]:
         """Return the style of its line and marks, as keyword arguments of matplotlib."""
         return {
-            "color": self.of(paint),
+            "color": self.of(palette),
             "linewidth": width,
             "linestyle": (0, (4, 1.5)) if self.dashed else "-",
             "marker": self.marker,
             "markersize": 4 + width,
-            "markeredgecolor": paint.paper,
+            "markeredgecolor": palette.paper,
             "markeredgewidth": 0.6,
         }
 
@@ -133,14 +135,14 @@ POLICY_STYLES: Final = {
 }
 """Styles of memlab's policies, by their short name."""
 
-_ORDERS: Final = {
+_NAMED_SEQUENCES: Final = {
     "dedup > ttl > recent": "odek",
     "floor > budget": "memforge",
     "ttl > value": "betterdb",
 }
 """Sequences of policies that have a name of their own."""
 
-_OTHERS: Final = tuple(
+_UNKNOWN_STYLES: Final = tuple(
     Style(marker, glyph, dashed=dashed)
     for marker, glyph in (("H", "⬣"), ("x", "×"), ("d", "♦"), ("+", "+"))
     for dashed in (False, True)
@@ -156,11 +158,11 @@ def style_of(policy: str, goes_by: str | None = None) -> Style:
     """
     steps = [step.split(" ", 1)[0].rstrip(",") for step in policy.strip().split(" > ")]
     name = " > ".join(steps)
-    name = _ORDERS.get(name, name)
-    others = _OTHERS[crc32(name.encode("utf-8", "replace")) % len(_OTHERS)]
+    name = _NAMED_SEQUENCES.get(name, name)
+    unknown_style = _UNKNOWN_STYLES[crc32(name.encode("utf-8", "replace")) % len(_UNKNOWN_STYLES)]
     if goes_by is None:
         goes_by = NAMED[name].goes_by if name in NAMED else ""
-    return POLICY_STYLES.get(name, others)._replace(goes_by=goes_by)
+    return POLICY_STYLES.get(name, unknown_style)._replace(goes_by=goes_by)
 
 
 def palette_of(ax: Axes) -> Palette:
@@ -179,15 +181,16 @@ NAMESPACE: Final = 'xmlns="http://www.w3.org/2000/svg"'
 _FONTS: Final = "'DejaVu Sans', Verdana, 'Segoe UI', sans-serif"
 _MIN_DISTANCE: Final = 0.3
 """Distance in points below which two points of a path look the same; a chart is 576 wide."""
-_NAMES: Final = {
+_NAME_OF_COLOUR: Final = {
     colour: name for palette in (DARK, LIGHT) for name, colour in roles(palette).items()
 }
 
 
-def _coloured(palette: Palette, *hosts: str) -> str:
+def _colour_rule(palette: Palette, *hosts: str) -> str:
     """Return the CSS rule that sets a palette's colours.
 
-    It holds for charts inside elements that the selectors `hosts` match; for all without `hosts`.
+    It applies to charts inside elements that the selectors `hosts` match, or to all charts if there
+    are no `hosts`.
     """
     selector = ",".join(f"{host}.memlab-chart" for host in hosts or ("",))
     colours = "".join(f"--chart-{name}:{colour};" for name, colour in roles(palette).items())
@@ -195,14 +198,14 @@ def _coloured(palette: Palette, *hosts: str) -> str:
 
 
 _BY_SYSTEM: Final = (
-    f"{_coloured(LIGHT)}@media screen and (prefers-color-scheme:dark){{{_coloured(DARK)}}}"
+    f"{_colour_rule(LIGHT)}@media screen and (prefers-color-scheme:dark){{{_colour_rule(DARK)}}}"
 )
-_BY_HOST: Final = _coloured(
+_BY_HOST: Final = _colour_rule(
     LIGHT,
     'body[data-jp-theme-light="true"] ',
     "body.vscode-light ",
     '[data-md-color-scheme="default"] ',
-) + _coloured(
+) + _colour_rule(
     DARK,
     'body[data-jp-theme-light="false"] ',
     "body.vscode-dark ",
@@ -227,10 +230,12 @@ def as_svg(chart: "Chart", name: str, style: str = "") -> str:
     of paths, and white space between elements. Marks, and places along the lines, get their text on
     hover as a ``<title>``.
     """
-    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _drawn(chart), flags=re.DOTALL)
+    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _svg_of(chart), flags=re.DOTALL)
     body = with_areas(body, chart.hover_values)
     body = body.partition("<svg")[2].partition(">")[2]
-    body = re.sub(r' d="([ML0-9.\-\s]+z?\s*)"', lambda d: f' d="{_thinned(d[1])}"', body)
+    body = re.sub(
+        r' d="([ML0-9.\-\s]+z?\s*)"', lambda d: f' d="{_without_close_points(d[1])}"', body
+    )
     body = re.sub(
         r'<g id="(mark-\d+)">',
         lambda mark: f"<g><title>{escape(chart.hover_titles[mark[1]])}</title>",
@@ -238,18 +243,18 @@ def as_svg(chart: "Chart", name: str, style: str = "") -> str:
     )
     used_ids = set(re.findall(r'(?:#|href="#)([\w-]+)', body))
     body = re.sub(r' id="([\w-]+)"', lambda match: match[0] if match[1] in used_ids else "", body)
-    body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"#[0-9a-f]{6}\b", _by_name, tag[0]), body)
+    body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"#[0-9a-f]{6}\b", _as_css_variable, tag[0]), body)
     body = body.replace("'DejaVu Sans'", _FONTS).replace("xlink:href", "href")
     body = re.sub(r">\s+<", "><", body)
     wide, high = 72 * chart.get_size_inches()
     size = f'width="{wide:g}pt" height="{high:g}pt" viewBox="0 0 {wide:g} {high:g}"'
     title = escape(chart.title, quote=False)
     alt = escape(chart.alt, quote=False)
-    words = f"<title>{title}</title><desc>{alt}</desc>"
-    return f'<svg {NAMESPACE} class="{name}" role="img" {size}>{words}{style}{body.strip()}'
+    title_and_alt = f"<title>{title}</title><desc>{alt}</desc>"
+    return f'<svg {NAMESPACE} class="{name}" role="img" {size}>{title_and_alt}{style}{body.strip()}'
 
 
-def _drawn(figure: Figure) -> str:
+def _svg_of(figure: Figure) -> str:
     """Return a figure as SVG, drawn once; `Figure.savefig` would draw it twice for its layout."""
     drawn = StringIO()
     canvas = figure.canvas
@@ -265,25 +270,25 @@ def _drawn(figure: Figure) -> str:
     return drawn.getvalue()
 
 
-def _thinned(path: str) -> str:
+def _without_close_points(path: str) -> str:
     """Return a path without points that are too near to the last one to be seen."""
-    kept: list[str] = []
-    last = (0.0, 0.0)
+    commands: list[str] = []
+    last_point = (0.0, 0.0)
     points = re.findall(r"([ML]) (-?[\d.]+) (-?[\d.]+)", path)
     for number, (command, across, down) in enumerate(points):
         x = float(across)
         y = float(down)
-        moved = max(abs(x - last[0]), abs(y - last[1])) > _MIN_DISTANCE
+        moved = max(abs(x - last_point[0]), abs(y - last_point[1])) > _MIN_DISTANCE
         if command == "M" or moved or number == len(points) - 1:
-            kept.append(f"{command}{x:.1f} {y:.1f}")
-            last = (x, y)
-    return "".join(kept) + ("z" if path.rstrip().endswith("z") else "")
+            commands.append(f"{command}{x:.1f} {y:.1f}")
+            last_point = (x, y)
+    return "".join(commands) + ("z" if path.rstrip().endswith("z") else "")
 
 
-def _by_name(match: re.Match[str]) -> str:
+def _as_css_variable(match: re.Match[str]) -> str:
     """Return the CSS variable of a colour, with the colour as its fallback."""
     colour = match[0]
-    name = _NAMES.get(colour)
+    name = _NAME_OF_COLOUR.get(colour)
     return f"var(--chart-{name},{colour})" if name else colour
 
 
@@ -295,7 +300,7 @@ NARROW: Final = 4.0
 """Width in inches of a phone, and of a column."""
 PAD: Final = 0.1
 """Margin in inches around the chart."""
-AROUND: Final[dict[str, Any]] = {"w_pad": PAD, "h_pad": PAD}
+LAYOUT_MARGINS: Final[dict[str, Any]] = {"w_pad": PAD, "h_pad": PAD}
 DPI: Final = 100
 SUBTITLE: Final = "subtitle"
 FOOTNOTE: Final = "footnote"
@@ -309,9 +314,9 @@ class Chart(Figure):
         self, draw: Callable[..., Axes], *, width: float = WIDTH, palette: Palette = LIGHT
     ) -> None:
         super().__init__(figsize=(width, width / 2), dpi=DPI, facecolor=palette.paper)
-        self.set_layout_engine("constrained", **AROUND)
+        self.set_layout_engine("constrained", **LAYOUT_MARGINS)
         FigureCanvasAgg(self)
-        self.again = draw
+        self.redraw = draw
         self.hover_titles: dict[str, str] = {}
         """The text that a mark shows on hover, by the ``gid`` of the mark."""
         self.hover_values: HoverValues | None = None
@@ -322,7 +327,7 @@ class Chart(Figure):
 
     def at(self, *, width: float = WIDTH, palette: Palette = LIGHT) -> "Chart":
         """Return the same chart with another width or palette."""
-        return Chart(self.again, width=width, palette=palette)
+        return Chart(self.redraw, width=width, palette=palette)
 
     @property
     def title(self) -> str:
@@ -340,17 +345,17 @@ class Chart(Figure):
         texts += ax.texts
         words_by_gid: dict[str | None, list[str]] = {}
         for text in texts:
-            words = " ".join(text.get_text().split())
-            words_by_gid.setdefault(text.get_gid(), []).append(words)
+            line = " ".join(text.get_text().split())
+            words_by_gid.setdefault(text.get_gid(), []).append(line)
         axes = [name for name in (ax.get_ylabel(), ax.get_xlabel()) if name]
         labels = dict.fromkeys(label for label in words_by_gid.get(None, []) if label)
-        parts = [self.title, *words_by_gid.get(SUBTITLE, [])]
+        sentences = [self.title, *words_by_gid.get(SUBTITLE, [])]
         if axes:
-            parts.append(f"Axes: {'; '.join(axes)}")
+            sentences.append(f"Axes: {'; '.join(axes)}")
         if labels:
-            parts.append(f"Labels: {'; '.join(labels)}")
-        parts += words_by_gid.get(FOOTNOTE, [])
-        return " ".join(f"{part.rstrip('.')}." for part in parts if part)
+            sentences.append(f"Labels: {'; '.join(labels)}")
+        sentences += words_by_gid.get(FOOTNOTE, [])
+        return " ".join(f"{part.rstrip('.')}." for part in sentences if part)
 
     def svg(self) -> str:
         """Return the chart as an SVG file that follows the reader's theme; text stays text."""
@@ -377,14 +382,14 @@ class Chart(Figure):
         return f'<div class="memlab-chart"><style>{STYLE}</style>{narrow}{wide}</div>'
 
 
-def on_its_own(plot: Callable[P, Axes]) -> Callable[P, Axes]:
+def on_own_figure(plot: Callable[P, Axes]) -> Callable[P, Axes]:
     """Return a plot function that draws on a new :class:`Chart` if it is called without axes."""
 
     @wraps(plot)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Axes:
         if kwargs.get("ax") is not None:
             return plot(*args, **kwargs)
-        rest = {name: value for name, value in kwargs.items() if name != "ax"}
-        return Chart(partial(cast("Callable[..., Axes]", plot), *args, **rest)).axes[0]
+        settings = {name: value for name, value in kwargs.items() if name != "ax"}
+        return Chart(partial(cast("Callable[..., Axes]", plot), *args, **settings)).axes[0]
 
     return drawn

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from memlab.charts import parts
-from memlab.charts.figure import on_its_own
+from memlab.charts.figure import on_own_figure
 from memlab.text import counted
 
 _MAX_DOTS: Final = 800
@@ -16,7 +16,7 @@ _MAX_DOTS: Final = 800
 _NO_STORE: Final = "No store could be read"
 
 
-@on_its_own
+@on_own_figure
 def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the tokens at start of each store, largest first, and their load-bearing part.
 
@@ -33,24 +33,37 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> names = [memlab.store_path("two_years"), memlab.store_path("looked_up")]
+    >>> stores = memlab.fleet.survey(names)
+    >>> [line.get_label() for line in plot_fleet_tokens(stores).get_lines()]
+    ['floor', 'tokens at start']
     """
     plot = parts.Plot(ax, height=4.2)
     readable = stores[stores["error"].isna() & stores["boot_tokens"].gt(0)]
     if readable.empty:
         return plot.empty("Tokens at start, store by store", _NO_STORE)
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     ordered = readable.sort_values("boot_tokens", ascending=False, kind="stable")
     tokens = ordered["boot_tokens"].to_numpy(float)
     count = min(len(ordered), _MAX_DOTS)
-    places = np.linspace(0, len(ordered) - 1, count).round().astype(np.int64)
-    drawn = ordered.iloc[places]
+    drawn_numbers = np.linspace(0, len(ordered) - 1, count).round().astype(np.int64)
+    drawn = ordered.iloc[drawn_numbers]
     size = float(np.clip(40 / np.sqrt(count), 4, 8))  # many dots are smaller
     dots: Any = {"linestyle": "none", "markersize": size, "alpha": 0.75, "markeredgewidth": 0}
     floors = np.maximum(drawn["floor_tokens"].to_numpy(float), 1.0)
-    key = ax.plot(places + 1, floors, "s", color=paint.load_bearing, label="floor", **dots)
+    key = ax.plot(drawn_numbers + 1, floors, "s", color=palette.load_bearing, label="floor", **dots)
     key += ax.plot(
-        places + 1, tokens[places], "o", color=paint.ink, label="tokens at start", **dots
+        drawn_numbers + 1,
+        tokens[drawn_numbers],
+        "o",
+        color=palette.ink,
+        label="tokens at start",
+        **dots,
     )
     plot.log_axis(ax.yaxis, "tokens")
     plot.count_axis(ax.xaxis, "stores, largest first")
@@ -67,7 +80,7 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     return plot.footnote(*notes)
 
 
-@on_its_own
+@on_own_figure
 def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the number of memories of all stores at the end of each week.
 
@@ -84,17 +97,29 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> weeks = pd.DataFrame(
+    ...     {
+    ...         "week": pd.date_range("2026-01-05", periods=3, freq="7D", tz="UTC"),
+    ...         "memories": [5, 8, 2],
+    ...         "load_bearing": [1, 0, 1],
+    ...     }
+    ... )
+    >>> [line.get_label() for line in plot_fleet_growth(weeks).get_lines()]
+    ['all', 'load-bearing']
     """
     plot = parts.Plot(ax, height=3.6)
     if len(weeks) < 2:
         return plot.empty("Growth of the fleet", "All memories were written within a week")
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     memories = weeks["memories"].cumsum().to_numpy(float)
     load_bearing = weeks["load_bearing"].cumsum().to_numpy(float)
     times = parts.without_zone(weeks["week"])
-    ax.plot(times, memories, color=paint.ink, linewidth=2, label="all")
-    ax.plot(times, load_bearing, color=paint.load_bearing, linewidth=2, label="load-bearing")
+    ax.plot(times, memories, color=palette.ink, linewidth=2, label="all")
+    ax.plot(times, load_bearing, color=palette.load_bearing, linewidth=2, label="load-bearing")
     ax.set_ylim(bottom=0)
     plot.count_axis(ax.yaxis, "memories")
     plot.time_axis()
@@ -105,8 +130,8 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             f"{load_bearing[place]:,.0f} load-bearing"
         ),
     )
-    plot.end(memories[-1], f"{memories[-1]:,.0f} memories", paint.ink)
-    plot.end(load_bearing[-1], f"{load_bearing[-1]:,.0f} load-bearing", paint.load_bearing)
+    plot.label_end(memories[-1], f"{memories[-1]:,.0f} memories", palette.ink)
+    plot.label_end(load_bearing[-1], f"{load_bearing[-1]:,.0f} load-bearing", palette.load_bearing)
     plot.heading(
         f"{memories[-1]:,.0f} memories by {weeks['week'].iloc[-1]:%Y-%m}, "
         f"{load_bearing[-1]:,.0f} of them load-bearing",
@@ -115,7 +140,7 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@on_its_own
+@on_own_figure
 def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the prunable tokens of each store against its floor.
 
@@ -134,13 +159,20 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> sizes = memlab.fleet.size(memlab.store_path("two_years"), target=0.5)
+    >>> plot_fleet_caps(sizes).get_ylabel()
+    'tokens of prunable memories'
     """
     plot = parts.Plot(ax, height=4.6)
     sized = sizes[sizes["error"].isna() & sizes["boot_now"].gt(0)]
     if sized.empty:
         return plot.empty("Where a cap helps, and where the floor is the problem", _NO_STORE)
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     floor = sized["floor"].to_numpy(float)
     prunable = sized["boot_now"].to_numpy(float) - floor
     is_mostly_floor = floor > prunable
@@ -150,34 +182,36 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     likely_helps = ~is_mostly_floor & ~safe_helps & likely_saves
     no_cap_helps = ~is_mostly_floor & ~safe_helps & ~likely_helps
     kinds: tuple[tuple[Any, str, str, str], ...] = (
-        (safe_helps, "o", paint.safe, "the safe cap helps"),
-        (likely_helps, "^", paint.likely, "only the likely cap helps"),
-        (is_mostly_floor, "s", paint.load_bearing, "the floor is the problem"),
-        (no_cap_helps, "D", paint.grey, "no cap helps yet"),
+        (safe_helps, "o", palette.safe, "the safe cap helps"),
+        (likely_helps, "^", palette.likely, "only the likely cap helps"),
+        (is_mostly_floor, "s", palette.load_bearing, "the floor is the problem"),
+        (no_cap_helps, "D", palette.grey, "no cap helps yet"),
     )
     points = np.maximum(np.column_stack([floor, prunable]), 1.0)
-    ends = (float(points.min()) / 1.5, max(float(points.max()), 10.0) * 1.5)
-    plot.log_axis(ax.xaxis, "floor: tokens of load-bearing memories", ends)
-    plot.log_axis(ax.yaxis, "tokens of prunable memories", ends)
-    ax.plot(ends, ends, color=paint.grey, linewidth=0.8, zorder=0)
-    most = 1
-    for chosen, mark, colour, name in kinds[::-1]:
+    limits = (float(points.min()) / 1.5, max(float(points.max()), 10.0) * 1.5)
+    plot.log_axis(ax.xaxis, "floor: tokens of load-bearing memories", limits)
+    plot.log_axis(ax.yaxis, "tokens of prunable memories", limits)
+    ax.plot(limits, limits, color=palette.grey, linewidth=0.8, zorder=0)
+    largest_dot = 1
+    for is_of_kind, mark, colour, name in kinds[::-1]:
         dots: dict[str, Any] = {
             "color": colour,
             "marker": mark,
             "label": name,
             "most": _MAX_DOTS // 8,
         }
-        most = max(most, plot.draw_counted(points[chosen], among=len(points), **dots))
+        largest_dot = max(
+            largest_dot, plot.draw_counted(points[is_of_kind], among=len(points), **dots)
+        )
     plot.heading(
         f"The safe cap helps in {int(safe_helps.sum()):,} of {counted(len(sized), 'stores')}, the "
         f"likely one in {int((safe_helps | likely_helps).sum()):,}",
         "Below the line the floor is more than half of what is loaded",
-        f"A larger dot is up to {most:,} stores that coincide" if most > 1 else "",
+        f"A larger dot is up to {largest_dot:,} stores that coincide" if largest_dot > 1 else "",
         key=[
             Line2D([], [], linestyle="none", marker=mark, color=colour, label=name)
-            for chosen, mark, colour, name in kinds
-            if chosen.any()
+            for is_of_kind, mark, colour, name in kinds
+            if is_of_kind.any()
         ],
     )
     return plot.footnote("Zero is drawn as 1." if (points == 1).any() else "")

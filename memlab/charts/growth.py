@@ -11,14 +11,14 @@ from matplotlib.dates import date2num
 
 from memlab import columns as c
 from memlab.charts import parts
-from memlab.charts.figure import on_its_own
+from memlab.charts.figure import on_own_figure
 from memlab.text import counted
 
 _LAST_DAY: Final = np.datetime64("9999-12-31T23:59:59")
 """Latest time that an axis may show."""
 
 
-@on_its_own
+@on_own_figure
 def plot_growth(
     curve: pd.DataFrame,
     *,
@@ -51,6 +51,14 @@ def plot_growth(
     ------
     ValueError
         If `measure` is unknown, or "tokens" with a cap.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> curve = memlab.growth_curve(memlab.store_path("looked_up"))
+    >>> labels = [line.get_label() for line in plot_growth(curve).get_lines()]
+    >>> {"prunable", "load_bearing"} <= set(labels)
+    True
     """
     parts.check_measure(measure)
     if cap is not None and measure != "memories":
@@ -59,10 +67,10 @@ def plot_growth(
     if curve.empty:
         return plot.empty("Growth of the memory", parts.NOTHING_YET)
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     suffix = "" if measure == "memories" else "_tokens"
-    colours = {c.PRUNABLE: paint.prunable, c.LOAD_BEARING: paint.load_bearing}
-    colours |= dict.fromkeys((c.SUPERSEDED, c.RETIRED), paint.grey)
+    colours = {c.PRUNABLE: palette.prunable, c.LOAD_BEARING: palette.load_bearing}
+    colours |= dict.fromkeys((c.SUPERSEDED, c.RETIRED), palette.grey)
     counts = curve[[f"{name}{suffix}" for name in colours]].set_axis([*colours], axis=1)
     last = counts.iloc[-1]
     floor = counted(last[c.LOAD_BEARING], f"load-bearing {measure}")
@@ -78,15 +86,15 @@ def plot_growth(
     for name, colour in colours.items():
         if counts[name].any() or name in {c.PRUNABLE, c.LOAD_BEARING}:
             dashes: Any = (0, (2, 1.5)) if name == c.SUPERSEDED else "-"
-            look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "linestyle": dashes}
-            ax.step(times, counts[name], where="post", label=name, **look)
+            options: dict[str, Any] = {"color": colour, "linewidth": 1.6, "linestyle": dashes}
+            ax.step(times, counts[name], where="post", label=name, **options)
             ax.plot(times[-1], last[name], "o", ms=4, color=colour, label="_now", clip_on=False)
-            plot.end(last[name], f"{last[name]:,.0f} {name.replace('_', '-')}", colour)
+            plot.label_end(last[name], f"{last[name]:,.0f} {name.replace('_', '-')}", colour)
     plot.hover_along(times, _counts_in_words(times, counts, measure))
     if cap is not None:
         above = counts[c.PRUNABLE].clip(lower=cap)
-        beyond = parts.shade(paint.prunable, 0.2)
-        ax.fill_between(times, cap, above, step="post", **beyond)
+        shading = parts.shade(palette.prunable, 0.2)
+        ax.fill_between(times, cap, above, step="post", **shading)
         plot.draw_across(cap, f"keep_recent = {cap:,}")
     ax.margins(x=0.015)  # leaves room for the last point
     end_of_axes = date2num(_LAST_DAY)  # type: ignore[no-untyped-call]
@@ -98,7 +106,7 @@ def plot_growth(
     remark = ""
     if not pd.isna(prunable_share):
         remark = f"; {parts.share(prunable_share)} of that is prunable"
-    loads = plot.by_start(
+    loads = plot.loaded_or_recalled(
         "An agent loads both at every start", "An agent loads neither at start and looks up"
     )
     plot.heading(title, f"{loads}{remark}")
@@ -136,7 +144,7 @@ def _undated_note(count: int) -> str:
     return f"{counted(count, 'memories')} without a usable time {stand} inserted."
 
 
-@on_its_own
+@on_own_figure
 def plot_boot_context(
     context: pd.DataFrame, *, links: Mapping[str, str] | None = None, ax: Axes | None = None
 ) -> Axes:
@@ -158,43 +166,54 @@ def plot_boot_context(
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> context = memlab.growth.boot_context(memlab.store_path("looked_up"))
+    >>> len(plot_boot_context(context).patches) == 2 * int((context["memories"] > 0).sum())
+    True
     """
     totals = context[[c.MEMORIES, c.TOKENS]].sum()
     shown = context[context[c.MEMORIES] > 0]
     plot = parts.Plot(ax, context, height=0.8 * len(shown) + 1.5)
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     if shown.empty:
-        nothing = plot.by_start("an agent would start with nothing", "there is nothing to recall")
+        nothing = plot.loaded_or_recalled(
+            "an agent would start with nothing", "there is nothing to recall"
+        )
         return plot.empty("Boot context", f"No active memories: {nothing}")
     for place, (name, row) in enumerate(shown.iterrows()):
-        colour = paint.load_bearing if row[c.LOAD_BEARING] else paint.prunable
+        colour = palette.load_bearing if row[c.LOAD_BEARING] else palette.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
-            part = row[measure] / totals[measure] if totals[measure] else 0.0
+            portion = row[measure] / totals[measure] if totals[measure] else 0.0
             y = place + offset
-            (bar,) = ax.barh(y, part, height=0.36, color=colour, alpha=alpha)
-            text = f"{counted(row[measure], measure)} · {parts.share(part)}"
+            (bar,) = ax.barh(y, portion, height=0.36, color=colour, alpha=alpha)
+            text = f"{counted(row[measure], measure)} · {parts.share(portion)}"
             plot.hover(bar, f"{name}: {text}")
             if links is not None and str(name) in links:
                 bar.set_url(links[str(name)])
-            plot.write(text, (part, y), (5, 0), va="center", annotation_clip=False)
+            plot.write(text, (portion, y), (5, 0), va="center", annotation_clip=False)
     names = [
-        f"{part}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
-        for part, row in shown.iterrows()
+        f"{portion}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
+        for portion, row in shown.iterrows()
     ]
     plot.name_rows(range(len(shown)), names)
-    _share_across(plot, plot.by_start("share of the boot context", "share of all of them"))
+    _share_across(
+        plot, plot.loaded_or_recalled("share of the boot context", "share of all of them")
+    )
     plot.heading(
-        f"{plot.by_start('An agent starts with', 'An agent recalls from')} "
+        f"{plot.loaded_or_recalled('An agent starts with', 'An agent recalls from')} "
         f"{counted(totals[c.MEMORIES], 'memories')} and {counted(totals[c.TOKENS], c.TOKENS)}",
         "Of each pair the upper bar counts memories, the lower one tokens",
     )
-    empty = [str(part) for part in context.index if part not in shown.index]
+    empty = [str(portion) for portion in context.index if portion not in shown.index]
     empty_note = f"There are no {', no '.join(empty)}." if empty else ""
     return plot.footnote(empty_note, plot.token_note)
 
 
-@on_its_own
+@on_own_figure
 def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the boot context before and after a compaction.
 
@@ -213,6 +232,15 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> frame = memlab.load(memlab.store_path("looked_up"))
+    >>> before = memlab.growth.boot_context(frame)
+    >>> after = memlab.growth.boot_context(frame.tail(100))
+    >>> len(plot_before_after(before, after).patches)
+    8
     """
     totals = before[[c.MEMORIES, c.TOKENS]].sum()
     plot = parts.Plot(ax, before, height=3.4)
@@ -226,12 +254,14 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
             _stack(plot, place, context, measure, total=max(1, totals[measure]))
             names[place] = f"{measure} {moment}"
     plot.name_rows(list(names), list(names.values()))
-    _share_across(plot, plot.by_start("share of the boot context before", "share of all before"))
+    _share_across(
+        plot, plot.loaded_or_recalled("share of the boot context before", "share of all before")
+    )
     now = after[[c.MEMORIES, c.TOKENS]].sum()
     plot.heading(
         f"{totals[c.MEMORIES]:,} → {counted(now[c.MEMORIES], 'memories')}, "
         f"{totals[c.TOKENS]:,} → {counted(now[c.TOKENS], c.TOKENS)}",
-        plot.by_start("What an agent loads at every start", "What an agent recalls from"),
+        plot.loaded_or_recalled("What an agent loads at every start", "What an agent recalls from"),
     )
     return plot.footnote(plot.token_note)
 
@@ -251,18 +281,18 @@ def _stack(
 ) -> None:
     """Draw one stacked bar of the load-bearing and the prunable part, with labels."""
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     protected = int(context.loc[context[c.LOAD_BEARING], measure].sum())
     prunable = int(context.loc[~context[c.LOAD_BEARING], measure].sum())
     height = 0.72
     left = protected / total
-    (bar,) = ax.barh(place, left, height=height, color=paint.load_bearing)
+    (bar,) = ax.barh(place, left, height=height, color=palette.load_bearing)
     plot.hover(bar, f"{protected:,} {measure} load-bearing")
-    (bar,) = ax.barh(place, prunable / total, left=left, height=height, color=paint.prunable)
+    (bar,) = ax.barh(place, prunable / total, left=left, height=height, color=palette.prunable)
     plot.hover(bar, f"{prunable:,} {measure} prunable")
     end = (protected + prunable) / total
-    for words, colour, up, va in (
-        (f"{protected:,} load-bearing", paint.load_bearing, 1, "bottom"),
-        (f"{prunable:,} prunable", paint.prunable, -1, "top"),
+    for text, colour, direction, va in (
+        (f"{protected:,} load-bearing", palette.load_bearing, 1, "bottom"),
+        (f"{prunable:,} prunable", palette.prunable, -1, "top"),
     ):
-        plot.write(words, (end, place), (5, up), colour=colour, va=va, annotation_clip=False)
+        plot.write(text, (end, place), (5, direction), colour=colour, va=va, annotation_clip=False)

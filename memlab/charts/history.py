@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from memlab import columns as c
 from memlab.charts import parts
-from memlab.charts.figure import on_its_own
+from memlab.charts.figure import on_own_figure
 from memlab.sizing import Advice
 from memlab.text import counted
 
@@ -24,7 +24,7 @@ _LAWS: Final = {
 """By kind of evidence: the name of the observed stores, and of their references."""
 
 
-@on_its_own
+@on_own_figure
 def plot_age_ranks(
     ranks: pd.DataFrame,
     *,
@@ -55,14 +55,23 @@ def plot_age_ranks(
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> ranks = memlab.sizing.age_ranks(memlab.store_path("two_years"))
+    >>> plot_age_ranks(ranks).get_yscale()
+    'log'
     """
     to_prunable = ranks[ranks["age_rank"] > 0]
     plot = parts.Plot(ax, ranks, height=4.6)
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     if to_prunable.empty:
-        why = parts.NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
-        return plot.empty("How far back references reach", why)
+        reason = (
+            parts.NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
+        )
+        return plot.empty("How far back references reach", reason)
     if quantiles is not None:
         _draw_quantiles(plot, quantiles)
     caps = plot.caps_to_mark(advice, cap)
@@ -74,15 +83,16 @@ def plot_age_ranks(
     plot.log_axis(ax.yaxis, "age rank of the memory (1 = newest)", (0.7, 1.4 * furthest))
     plot.count_axis(ax.xaxis, "memories written when the reference was made")
     dots = to_prunable[["written", "age_rank"]].to_numpy(dtype=float)
-    most = plot.draw_counted(
-        dots, among=len(dots), color=paint.muted, marker="o", label="references"
+    largest_dot = plot.draw_counted(
+        dots, among=len(dots), color=palette.muted, marker="o", label="references"
     )
-    half, nine = np.quantile(dots[:, 1], [0.5, 0.9], method="inverted_cdf")
+    median, ninetieth = np.quantile(dots[:, 1], [0.5, 0.9], method="inverted_cdf")
     meaning = "A dot is a later reference to a prunable memory"
-    if most > 1:
-        meaning += f", a larger one up to {most:,} that coincide"
+    if largest_dot > 1:
+        meaning += f", a larger one up to {largest_dot:,} that coincide"
     plot.heading(
-        f"Half of the references reach back at most {half:,.0f} memories, nine in ten {nine:,.0f}",
+        f"Half of the references reach back at most {median:,.0f} memories, "
+        f"nine in ten {ninetieth:,.0f}",
         meaning,
         "Bars: median and 90th percentile of each stretch" if quantiles is not None else "",
     )
@@ -95,7 +105,7 @@ def plot_age_ranks(
     )
 
 
-@on_its_own
+@on_own_figure
 def plot_boot_over_time(
     timeline: pd.DataFrame,
     *,
@@ -126,44 +136,55 @@ def plot_boot_over_time(
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> timeline = memlab.sizing.boot_over_time(memlab.load(memlab.store_path("two_years")), [100])
+    >>> [line.get_label() for line in plot_boot_over_time(timeline).get_lines()]
+    ['no cap', 'keep 100']
     """
     parts.check_measure(measure)
     plot = parts.Plot(ax, timeline, height=4.4)
     ax = plot.ax
-    paint = plot.paint
-    title = plot.by_start(
+    palette = plot.palette
+    title = plot.loaded_or_recalled(
         "What an agent would have loaded at every start", "What an agent would have recalled from"
     )
     if timeline[c.AT].nunique() < 2:
-        why = parts.NOTHING_YET if timeline.empty else "One moment only: no course to draw yet"
-        return plot.empty(title, why)
+        reason = parts.NOTHING_YET if timeline.empty else "One moment only: no course to draw yet"
+        return plot.empty(title, reason)
     by_cap = timeline.groupby("keep_recent", sort=False, dropna=False)
     lines: list[tuple[Any, pd.DataFrame]] = list(by_cap)
-    known: dict[Any, parts.MarkedCap] = {}
+    marked_caps: dict[Any, parts.MarkedCap] = {}
     for marked in plot.caps_to_mark(advice, None):
-        known[marked.value] = marked
+        marked_caps[marked.value] = marked
     widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
     courses: list[_Course] = []
     for number, (cap, rows) in enumerate(lines):
         dashes: Any = _DASHES[(number - 1) % len(_DASHES)]
         if pd.isna(cap):
             name = "no cap"
-            colour = paint.grey
+            colour = palette.grey
             dashes = "-"
-        elif cap in known:
-            name = known[cap].name
-            colour = known[cap].colour
+        elif cap in marked_caps:
+            name = marked_caps[cap].name
+            colour = marked_caps[cap].colour
         else:
             name = f"keep {cap:,}"
-            colour = paint.ink
-        when = parts.without_zone(rows[c.AT])
-        look: dict[str, Any] = {"color": colour, "linewidth": widths[number], "linestyle": dashes}
-        ax.step(when, rows[measure], where="post", label=name, **look)
-        last = rows[measure].iloc[-1]
-        most = rows[measure].max()
-        peak = f", at most {parts.short(most)}" if most > 1.1 * last else ""
-        plot.end(last, f"{name}: {parts.short(last)}{peak}", colour)
-        courses.append(_Course(name, when, rows[measure].to_numpy()))
+            colour = palette.ink
+        times = parts.without_zone(rows[c.AT])
+        options: dict[str, Any] = {
+            "color": colour,
+            "linewidth": widths[number],
+            "linestyle": dashes,
+        }
+        ax.step(times, rows[measure], where="post", label=name, **options)
+        last_value = rows[measure].iloc[-1]
+        peak_value = rows[measure].max()
+        peak_note = f", at most {parts.short(peak_value)}" if peak_value > 1.1 * last_value else ""
+        plot.label_end(last_value, f"{name}: {parts.short(last_value)}{peak_note}", colour)
+        courses.append(_Course(name, times, rows[measure].to_numpy()))
     moments = max((course.times for course in courses), key=len)
     plot.hover_along(moments, _courses_in_words(moments, courses, measure))
     if budget is not None:
@@ -205,7 +226,7 @@ def _courses_in_words(
     return text
 
 
-@on_its_own
+@on_own_figure
 def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw a backtest: the caps chosen at cuts of the history, beside the caps needed after them.
 
@@ -222,6 +243,14 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> table = memlab.sizing.backtest_cap(memlab.store_path("two_years"), cuts=[0.5, 0.7])
+    >>> labels = {line.get_label() for line in plot_backtest(table).get_lines()}
+    >>> {"chosen", "needed"} <= labels
+    True
     """
     measured = backtest[backtest["needed"].notna()]
     plot = parts.Plot(ax, backtest, height=0.62 * len(backtest) + 1.9)
@@ -232,9 +261,9 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     places = np.arange(len(backtest))
     plot.name_rows(places.tolist(), [f"first {cut:.0%}" for cut in backtest["cut"]])
     ax.set_ylim(len(backtest) - 0.4, -0.6)
-    both = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
-    low = max(1.0, both.min())
-    high = max(1.0, both.max())
+    chosen_and_needed = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
+    low = max(1.0, chosen_and_needed.min())
+    high = max(1.0, chosen_and_needed.max())
     # leave room for a number on both sides, as a share of the axis
     margin = 0.3 if plot.is_narrow else 0.1
     factor = max(2.3, (high / low) ** (margin / (1 - 2 * margin)))
@@ -243,7 +272,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         _dumbbell(plot, float(place), row)
     reached = int(measured["reached"].sum())
     target = parts.percent_of(measured["target"].iloc[0])
-    waste = np.median(both[:, 0] / np.maximum(both[:, 1], 1))
+    waste = np.median(chosen_and_needed[:, 0] / np.maximum(chosen_and_needed[:, 1], 1))
     plot.heading(
         f"The target of {target} was met at {reached} of {counted(len(measured), 'cuts')}, at "
         f"{waste:.1f} times the need",
@@ -255,7 +284,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     )
 
 
-@on_its_own
+@on_own_figure
 def plot_law(
     lines: pd.DataFrame, *, store: pd.DataFrame | None = None, ax: Axes | None = None
 ) -> Axes:
@@ -277,56 +306,73 @@ def plot_law(
     -------
     Axes
         The axes.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> ax = plot_law(memlab.evidence.law_lines(0.9))
+    >>> {"law", "safe"} <= {line.get_label() for line in ax.get_lines()}
+    True
     """
     plot = parts.Plot(ax, height=5.0)
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     law = lines[lines["project"].isna()]
     served = parts.percent_of(law["share"].iloc[0])
     evidence = law["evidence"].iloc[0]
-    ax.fill_between(law["memories"], law["low"], law["high"], zorder=0, **parts.shade(paint.likely))
+    ax.fill_between(
+        law["memories"], law["low"], law["high"], zorder=0, **parts.shade(palette.likely)
+    )
     projects = lines[lines["project"].notna()].groupby("project", sort=False)
-    for name, course in projects:
-        ax.plot(course["memories"], course["cap"], color=paint.grey, linewidth=0.8, label=str(name))
-    ax.plot(law["memories"], law["cap"], color=paint.likely, linewidth=2.2, label="law")
-    ax.plot(law["memories"], law["high"], color=paint.safe, linewidth=1.4, label="safe")
+    for name, project_path in projects:
+        ax.plot(
+            project_path["memories"],
+            project_path["cap"],
+            color=palette.grey,
+            linewidth=0.8,
+            label=str(name),
+        )
+    ax.plot(law["memories"], law["cap"], color=palette.likely, linewidth=2.2, label="law")
+    ax.plot(law["memories"], law["high"], color=palette.safe, linewidth=1.4, label="safe")
     drawn = [lines] if store is None else [lines, store]
-    sizes = pd.concat([part["memories"] for part in drawn])
-    caps = pd.concat([lines["high"], lines["low"], *(part["cap"] for part in drawn)])
-    across = (0.9 * max(sizes.min(), 1), 1.02 * sizes.max())
-    up = (max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
-    plot.log_axis(ax.xaxis, "memories written", across)
-    plot.log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", up, most=9)
-    for name, words, colour in (
-        ("high", "safe: the upper limit", paint.safe),
-        ("cap", "likely", paint.likely),
-        ("low", "lower limit", paint.muted),
+    sizes = pd.concat([frame["memories"] for frame in drawn])
+    caps = pd.concat([lines["high"], lines["low"], *(frame["cap"] for frame in drawn)])
+    x_limits = (0.9 * max(sizes.min(), 1), 1.02 * sizes.max())
+    y_limits = (max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
+    plot.log_axis(ax.xaxis, "memories written", x_limits)
+    plot.log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", y_limits, most=9)
+    for name, label, colour in (
+        ("high", "safe: the upper limit", palette.safe),
+        ("cap", "likely", palette.likely),
+        ("low", "lower limit", palette.muted),
     ):
-        plot.end(float(law[name].iloc[-1]), words, colour)
+        plot.label_end(float(law[name].iloc[-1]), label, colour)
     if store is not None and len(store):
-        along = store[["memories", "cap"]].clip(lower=1).to_numpy(float)
-        ax.plot(*along.T, color=paint.ink, linewidth=1.6, label="this store")
-        ax.plot(*along[-1], "o", color=paint.ink, markersize=8, label="_now", clip_on=False)
-        third = int(2.99 * plot.in_axes(*along[-1])[0])  # of the axes: the label stays inside
+        path = store[["memories", "cap"]].clip(lower=1).to_numpy(float)
+        ax.plot(*path.T, color=palette.ink, linewidth=1.6, label="this store")
+        ax.plot(*path[-1], "o", color=palette.ink, markersize=8, label="_now", clip_on=False)
+        third = int(2.99 * plot.in_axes(*path[-1])[0])  # of the axes: the label stays inside
         side = ("left", "center", "right")[third]
-        bold: dict[str, Any] = {"colour": paint.ink, "fontweight": "bold", "bbox": plot.on_paper}
+        bold: dict[str, Any] = {"colour": palette.ink, "fontweight": "bold", "bbox": plot.on_paper}
         name = f"this store: {store['cap'].iloc[-1]:,.0f}"
-        plot.write(name, tuple(along[-1]), (0, 8), ha=side, **bold)
+        plot.write(name, tuple(path[-1]), (0, 8), ha=side, **bold)
     ends_of_law = law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)
     plot.hover_along(law["memories"], lambda place: _law_in_words(law.iloc[place], served))
     doublings = np.diff(np.log2(ends_of_law), axis=0)
     factor = 2 ** (doublings[0, 1] / doublings[0, 0])  # of the cap, for a doubling of the store
-    seen, footnote = _LAWS[evidence]
+    observed, footnote = _LAWS[evidence]
     plot.heading(
         f"For {served}, a store twice as large takes a cap {factor:.2g} times as large",
-        f"Thin: {counted(len(projects), seen)}, each from stretch to stretch in which "
+        f"Thin: {counted(len(projects), observed)}, each from stretch to stretch in which "
         "it doubled. Shade: limits for the next stretch of a store of which nothing is known.",
     )
     ends = projects["cap"].last().sort_values(ascending=False)
-    named = f"Projects by their last cap, the largest first: {', '.join(map(str, ends.index))}."
+    names_note = (
+        f"Projects by their last cap, the largest first: {', '.join(map(str, ends.index))}."
+    )
     return plot.footnote(
         f"{footnote}; a small stretch has few, and jumps.",
-        named if evidence == "references" else "",  # the names of stores say nothing
+        names_note if evidence == "references" else "",  # the names of stores say nothing
     )
 
 
@@ -339,13 +385,13 @@ def _law_in_words(row: "pd.Series[float]", served: str) -> str:
 
 def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
     """Draw the median and the 90th percentile of each part, and label the last ones."""
-    for name, words, style in (("p50", "median", "-"), ("p90", "90th percentile", (0, (4, 1)))):
+    for name, label, style in (("p50", "median", "-"), ("p90", "90th percentile", (0, (4, 1)))):
         level = quantiles[name].astype("float64")
-        part = quantiles["first"], quantiles["last"]
-        look: dict[str, Any] = {"color": plot.paint.ink, "linewidth": 3, "linestyle": style}
-        plot.ax.hlines(level, *part, label=name, **look)
+        part_of_history = quantiles["first"], quantiles["last"]
+        options: dict[str, Any] = {"color": plot.palette.ink, "linewidth": 3, "linestyle": style}
+        plot.ax.hlines(level, *part_of_history, label=name, **options)
         if level.notna().any():
-            plot.end(float(level.dropna().iloc[-1]), words, plot.paint.ink)
+            plot.label_end(float(level.dropna().iloc[-1]), label, plot.palette.ink)
     middles = (quantiles["first"] + quantiles["last"]) / 2
     plot.hover_along(middles, lambda place: _quantiles_in_words(quantiles.iloc[place]))
 
@@ -361,27 +407,27 @@ def _quantiles_in_words(part: "pd.Series[float]") -> str:
 def _dumbbell(plot: parts.Plot, place: float, row: Any) -> None:
     """Draw one cut of a backtest: the chosen cap, the needed one, and the share served."""
     ax = plot.ax
-    paint = plot.paint
+    palette = plot.palette
     text = "no references followed"
     if not pd.isna(row.needed):
         served = f"{parts.share(row.achieved)} of {counted(row.references, 'references')}"
         text = served if row.reached else f"missed: {served}"
-        ax.plot([row.keep_recent, row.needed], [place, place], color=paint.hairline, linewidth=3)
-        hollow: dict[str, Any] = {"markerfacecolor": paint.paper, "label": "needed"}
-        (dot,) = ax.plot(row.needed, place, "o", color=paint.ink, markersize=7, **hollow)
+        ax.plot([row.keep_recent, row.needed], [place, place], color=palette.hairline, linewidth=3)
+        hollow: dict[str, Any] = {"markerfacecolor": palette.paper, "label": "needed"}
+        (dot,) = ax.plot(row.needed, place, "o", color=palette.ink, markersize=7, **hollow)
         plot.hover(dot, f"needed: {row.needed:,}")
         mark = "o" if row.reached else "X"
-        colour = paint.safe if row.reached else paint.prunable
+        colour = palette.safe if row.reached else palette.prunable
         (dot,) = ax.plot(row.keep_recent, place, mark, color=colour, markersize=9, label="chosen")
         plot.hover(dot, f"chosen: {row.keep_recent:,}, {text}")
         outer = 1 if row.keep_recent >= row.needed else -1
         for cap, side, ink in (
             (row.keep_recent, outer, colour),
-            (row.needed, -outer, paint.ink),
+            (row.needed, -outer, palette.ink),
         ):
-            ends: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center"}
-            plot.write(f"{cap:,}", (cap, place), (8 * side, 0), colour=ink, **ends)
-    beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
+            text_options: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center"}
+            plot.write(f"{cap:,}", (cap, place), (8 * side, 0), colour=ink, **text_options)
+    note_options: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
     missed = not pd.isna(row.needed) and not row.reached
-    colour = paint.prunable if missed else paint.muted
-    plot.write(text, (1, place), (6, 0), va="center", colour=colour, **beside)
+    colour = palette.prunable if missed else palette.muted
+    plot.write(text, (1, place), (6, 0), va="center", colour=colour, **note_options)

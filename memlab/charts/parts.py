@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from matplotlib.transforms import Bbox, blended_transform_factory
 
 from memlab import columns as c
-from memlab.charts.figure import AROUND, FOOTNOTE, PAD, SUBTITLE, Chart, palette_of
+from memlab.charts.figure import FOOTNOTE, LAYOUT_MARGINS, PAD, SUBTITLE, Chart, palette_of
 from memlab.charts.hover import ABOVE_AREAS, HoverValues, reserve_areas
 from memlab.sizing import Advice
 from memlab.text import counted, for_terminal
@@ -61,7 +61,7 @@ class Plot:
     Parameters
     ----------
     ax : Axes or None
-        The axes; :func:`on_its_own` replaces None.
+        The axes; :func:`on_own_figure` replaces None.
     *frames : DataFrame
         The data, whose ``attrs`` name the source, the token rule and the number of references.
     height : float, optional
@@ -69,20 +69,20 @@ class Plot:
     """
 
     def __init__(self, ax: Axes | None, *frames: pd.DataFrame, height: float | None = None) -> None:
-        self.ax = cast("Axes", ax)  # `on_its_own` replaces None
-        self.paint = palette_of(self.ax)
+        self.ax = cast("Axes", ax)  # `on_own_figure` replaces None
+        self.palette = palette_of(self.ax)
         self.attributes: dict[Any, Any] = {}
         """Attributes of all frames together."""
         for frame in frames:
             self.attributes.update(frame.attrs)
         self.figure = self.ax.figure.get_figure(root=True)
-        self._alone = isinstance(self.figure, Chart)
-        self._left = 0.0
-        self._across = self.ax.transAxes
-        if self._alone:  # text begins at the left edge of the figure
-            self._left = PAD
-            self._across = self.figure.dpi_scale_trans
-        self._ends: list[tuple[float, str, str]] = []
+        self._owns_figure = isinstance(self.figure, Chart)
+        self._left_edge = 0.0
+        self._x_transform = self.ax.transAxes
+        if self._owns_figure:  # text begins at the left edge of the figure
+            self._left_edge = PAD
+            self._x_transform = self.figure.dpi_scale_trans
+        self._end_labels: list[tuple[float, str, str]] = []
         if height is not None:
             self._set_height(height)
             self._tone_down()
@@ -90,19 +90,19 @@ class Plot:
     def _tone_down(self) -> None:
         """Style the axes: no box, grey spines, and horizontal grid lines only."""
         ax = self.ax
-        paint = self.paint
+        palette = self.palette
         ax.set_facecolor("none")
         ax.spines[["top", "right"]].set_visible(False)
-        ax.spines[["left", "bottom"]].set_color(paint.grey)
-        ax.grid(visible=True, axis="y", color=paint.hairline, linewidth=0.8)
+        ax.spines[["left", "bottom"]].set_color(palette.grey)
+        ax.grid(visible=True, axis="y", color=palette.hairline, linewidth=0.8)
         ax.set_axisbelow(True)
-        ax.tick_params(color=paint.grey, labelcolor=paint.muted, labelsize=SMALL, length=3)
+        ax.tick_params(color=palette.grey, labelcolor=palette.muted, labelsize=SMALL, length=3)
         for axis in (ax.xaxis, ax.yaxis):
-            axis.label.set(color=paint.muted, size=SMALL)
+            axis.label.set(color=palette.muted, size=SMALL)
 
     def _set_height(self, inches: float) -> None:
         """Set the height of the chart's own figure; a figure of the caller stays as it is."""
-        if self._alone:
+        if self._owns_figure:
             self.figure.set_figheight(inches)
 
     def _grow(self, points: float) -> None:
@@ -115,23 +115,23 @@ class Plot:
         rule = self.attributes.get(c.TOKEN_RULE) or "counted by a rule that was not stated"
         return f"Tokens: {rule}."
 
-    def by_start(self, loaded: str, recalled: str) -> str:
+    def loaded_or_recalled(self, loaded: str, recalled: str) -> str:
         """Return `recalled` if memories are only searched, else `loaded`."""
         return recalled if self.attributes.get(c.RECALLED) else loaded
 
-    def empty(self, title: str, why: str) -> Axes:
+    def empty(self, title: str, reason: str) -> Axes:
         """Draw a low chart with a title and a sentence on why there is no data, without ticks."""
         ax = self.ax
         if isinstance(self.figure, Chart):
-            self.figure.nothing_to_show = f"{title}: {why[:1].lower()}{why[1:].rstrip('.')}."
+            self.figure.nothing_to_show = f"{title}: {reason[:1].lower()}{reason[1:].rstrip('.')}."
         self._set_height(EMPTY_HEIGHT)
         self.heading(title)
         ax.grid(visible=False)
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
-        words = fill(why, int(0.85 * self.characters_across))
-        style: dict[str, Any] = {"color": self.paint.muted, "fontsize": 10.5, "va": "center"}
-        ax.text(0, 0.5, words, transform=ax.transAxes, **style)
+        wrapped = fill(reason, int(0.85 * self.characters_across))
+        style: dict[str, Any] = {"color": self.palette.muted, "fontsize": 10.5, "va": "center"}
+        ax.text(0, 0.5, wrapped, transform=ax.transAxes, **style)
         return ax
 
     def heading(self, title: str, *subtitle: str, key: Sequence[Artist] = ()) -> None:
@@ -149,15 +149,15 @@ class Plot:
         key : sequence of Artist
             The artists in the legend.
         """
-        self.label_ends()
+        self.draw_end_labels()
         across = self.characters_across
         title = title.replace(" = ", "\u00a0=\u00a0")
-        about = []
+        source_and_references = []
         if self.attributes.get(c.SOURCE):
-            about.append(for_terminal(str(self.attributes[c.SOURCE])))
+            source_and_references.append(for_terminal(str(self.attributes[c.SOURCE])))
         if c.REFERENCES in self.attributes:
-            about.append(counted(self.attributes[c.REFERENCES], "references"))
-        sentences = [text for text in (", ".join(about), *subtitle) if text]
+            source_and_references.append(counted(self.attributes[c.REFERENCES], "references"))
+        sentences = [text for text in (", ".join(source_and_references), *subtitle) if text]
         subtitle_text = fill(" ".join(f"{text.rstrip('.')}." for text in sentences), across)
         title_text = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
         columns = _legend_columns(key, across)
@@ -169,32 +169,34 @@ class Plot:
             + 14 * max(0, key_lines - 1)
         )
         pad = 8 + 13 * len(subtitle_text.splitlines()) + key_height
-        drawn = self.ax.set_title(title_text, loc="left", pad=pad, parse_math=False)
-        drawn.set(color=self.paint.ink, fontsize=LARGE, fontweight="bold")
-        with_x_of_figure = partial(blended_transform_factory, self._across)
-        drawn.set(x=self._left, transform=with_x_of_figure(drawn.get_transform()))
+        title_artist = self.ax.set_title(title_text, loc="left", pad=pad, parse_math=False)
+        title_artist.set(color=self.palette.ink, fontsize=LARGE, fontweight="bold")
+        with_x_of_figure = partial(blended_transform_factory, self._x_transform)
+        title_artist.set(
+            x=self._left_edge, transform=with_x_of_figure(title_artist.get_transform())
+        )
         above_axes = with_x_of_figure(self.ax.transAxes)
         if subtitle_text:
-            style: dict[str, Any] = {"xycoords": above_axes, "in_layout": not self._alone}
-            at = (self._left, 1)
+            style: dict[str, Any] = {"xycoords": above_axes, "in_layout": not self._owns_figure}
+            position = (self._left_edge, 1)
             offset = (0, 6 + key_height)
-            self._write_outside(subtitle_text, at, offset, va="bottom", gid=SUBTITLE, **style)
+            self._write_outside(subtitle_text, position, offset, va="bottom", gid=SUBTITLE, **style)
         if key:
             self.ax.legend(
                 handles=key,
                 loc="lower left",
-                bbox_to_anchor=(self._left, 1),
+                bbox_to_anchor=(self._left_edge, 1),
                 bbox_transform=above_axes,
                 ncols=columns,
                 frameon=False,
                 fontsize=SMALL,
-                labelcolor=self.paint.muted,
+                labelcolor=self.palette.muted,
                 handlelength=1.6,
                 handleheight=1,
                 borderaxespad=0.1,
                 borderpad=0.2,
                 columnspacing=1.4,
-            ).set_in_layout(not self._alone)
+            ).set_in_layout(not self._owns_figure)
 
     def footnote(self, *sentences: str) -> Axes:
         """Write sentences below the axes, wrapped to their width, and return the axes.
@@ -206,12 +208,14 @@ class Plot:
             return self.ax
         lines = fill(text, self.characters_across)
         self._grow(13 * lines.count("\n"))
-        if not self._alone:
+        if not self._owns_figure:
             below = 42 if self.ax.get_xlabel() else 34
             self._write_outside(lines, (0, 0), (0, -below), va="top", gid=FOOTNOTE)
             return self.ax
-        room = (5 + 13 * len(lines.splitlines())) / 72 / self.figure.get_figheight()
-        self.figure.set_layout_engine("constrained", rect=(0, room, 1, 1 - room), **AROUND)
+        share_of_height = (5 + 13 * len(lines.splitlines())) / 72 / self.figure.get_figheight()
+        self.figure.set_layout_engine(
+            "constrained", rect=(0, share_of_height, 1, 1 - share_of_height), **LAYOUT_MARGINS
+        )
         style = {"xycoords": self.figure.dpi_scale_trans, "in_layout": False, "gid": FOOTNOTE}
         self._write_outside(lines, (PAD, PAD), (0, 0), **style)
         return self.ax
@@ -223,7 +227,7 @@ class Plot:
 
         `colour` in `style` is a colour of marks; the text has its darker variant.
         """
-        style["color"] = self.paint.words(style.pop("colour", self.paint.muted))
+        style["color"] = self.palette.text_colour(style.pop("colour", self.palette.muted))
         style = {"fontsize": SMALL, "parse_math": False, **style}
         return self.ax.annotate(text, at, xytext=offset, textcoords="offset points", **style)
 
@@ -237,38 +241,40 @@ class Plot:
     @property
     def on_paper(self) -> dict[str, Any]:
         """Style of the box behind a label that a line may cross."""
-        return {"facecolor": self.paint.paper, "alpha": 0.8, "linewidth": 0, "pad": 0.5}
+        return {"facecolor": self.palette.paper, "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 
-    def end(self, y: float, text: str, colour: str) -> None:
-        """Register a label for :meth:`label_ends`, at the last value `y` of a line."""
-        self._ends.append((y, text, colour))
+    def label_end(self, y: float, text: str, colour: str) -> None:
+        """Register a label for :meth:`draw_end_labels`, at the last value `y` of a line."""
+        self._end_labels.append((y, text, colour))
 
-    def label_ends(self) -> None:
+    def draw_end_labels(self) -> None:
         """Write the registered labels at the right edge, moved apart so that none overlap."""
         right = self.ax.get_xlim()[1]
-        heights = np.array([self.in_axes(right, y)[1] for y, _, _ in self._ends])  # as fractions
+        heights = np.array(
+            [self.in_axes(right, y)[1] for y, _, _ in self._end_labels]
+        )  # as fractions
         texts = [
             fill(for_terminal(text), LONGEST_LABEL, break_on_hyphens=False)
-            for _, text, _ in self._ends
+            for _, text, _ in self._end_labels
         ]
         label_points = 1.25 * SMALL * np.array([1 + text.count("\n") for text in texts])
         # the layout is not computed yet: estimate the points of the axes per inch of the figure
-        points_per_inch = 72 * (0.66 if self._alone else float(self.ax.get_position().height))
+        points_per_inch = 72 * (0.66 if self._owns_figure else float(self.ax.get_position().height))
         axes_points = points_per_inch * self.figure.get_figheight()
         self._grow(1.5 * max(0.0, label_points.sum() - axes_points))
         places = spread(heights, label_points / (points_per_inch * self.figure.get_figheight()))
-        for text, place, (*_, colour) in zip(texts, places, self._ends, strict=True):
+        for text, place, (*_, colour) in zip(texts, places, self._end_labels, strict=True):
             self._write_outside(text, (1, float(place)), (7, 0), va="center", colour=colour)
 
     def caps_to_mark(self, advice: Advice | None, cap: int | None) -> list[MarkedCap]:
         """Return the likely cap, the safe cap and the chosen one, without those that are None."""
         caps: list[tuple[int | None, str, str]] = []
         if advice is not None:
-            caps.append((advice.likely, "likely", self.paint.likely))
+            caps.append((advice.likely, "likely", self.palette.likely))
             safe = advice.trade[0].keep_recent if advice.trade else advice.keep_recent
-            caps.append((safe, "safe", self.paint.safe))
+            caps.append((safe, "safe", self.palette.safe))
         if cap not in {value for value, _, _ in caps}:
-            caps.append((cap, "keep_recent =", self.paint.ink))
+            caps.append((cap, "keep_recent =", self.palette.ink))
         return [
             MarkedCap(value=value, name=f"{name} {value:,}", colour=colour)
             for value, name, colour in caps
@@ -284,13 +290,13 @@ class Plot:
 
     def hover_dot(self, x: float, y: float, text: str) -> None:
         """Let a point in data units show a text on hover, by an invisible dot over it."""
-        look: dict[str, Any] = {
+        options: dict[str, Any] = {
             "markersize": 7,
             "alpha": 0.01,
             "label": "_value",
             "zorder": ABOVE_AREAS,
         }
-        (dot,) = self.ax.plot(x, y, "o", color=self.paint.ink, **look)
+        (dot,) = self.ax.plot(x, y, "o", color=self.palette.ink, **options)
         self.hover(dot, text)
 
     def hover_along(self, across: Any, text: Callable[[int], str]) -> None:
@@ -310,16 +316,18 @@ class Plot:
 
     def draw_across(self, value: float, text: str, colour: str = "") -> None:
         """Draw a cap or a threshold as a dashed horizontal line with a label at its end."""
-        colour = colour or self.paint.ink
+        colour = colour or self.palette.ink
         self.ax.axhline(value, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
-        self.end(value, text, colour)
+        self.label_end(value, text, colour)
 
     def draw_target(self, share: float) -> None:
         """Draw the target as a dashed horizontal line with a label at its start."""
-        self.ax.axhline(share, color=self.paint.ink, linewidth=1.2, linestyle=DASHES, label="_cap")
+        self.ax.axhline(
+            share, color=self.palette.ink, linewidth=1.2, linestyle=DASHES, label="_cap"
+        )
         side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
         text = f"target {percent_of(share)}"
-        colour = self.paint.ink
+        colour = self.palette.ink
         self.write(text, (0, share), (4, 3), colour=colour, bbox=self.on_paper, **side)
 
     def draw_upright(self, x: float, text: str, colour: str, *, row: int = 0) -> None:
@@ -374,7 +382,7 @@ class Plot:
     @property
     def characters_across(self) -> int:
         """Estimated number of small characters that fit across the axes, or the chart's figure."""
-        share_left = 0.96 if self._alone else float(self.ax.get_position().width)
+        share_left = 0.96 if self._owns_figure else float(self.ax.get_position().width)
         inches = share_left * self.figure.get_size_inches()[0]
         return max(24, int(inches * 72 / (0.56 * SMALL)))
 
@@ -398,8 +406,8 @@ class Plot:
                 return f"{value:,.0f}"
             return f"{value / 1e6:,.4g} M" if largest >= 1e6 else f"{value / 1e3:,.4g} k"
 
-        most = 3 if axis is self.ax.xaxis and self.is_narrow else 6
-        axis.set_major_locator(MaxNLocator(nbins=most, steps=STEPS, integer=True))
+        max_ticks = 3 if axis is self.ax.xaxis and self.is_narrow else 6
+        axis.set_major_locator(MaxNLocator(nbins=max_ticks, steps=STEPS, integer=True))
         axis.set_major_formatter(FuncFormatter(label))
         self.name_axis(axis, name)
 
@@ -440,11 +448,11 @@ class Plot:
         locator.intervald[MONTHLY] = [1, 2, 3, 6, 12]
         self.ax.xaxis.set_major_locator(locator)
         self.ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-        self.ax.xaxis.get_offset_text().set(color=self.paint.muted, fontsize=SMALL)
+        self.ax.xaxis.get_offset_text().set(color=self.palette.muted, fontsize=SMALL)
 
     def name_rows(self, places: Sequence[float], names: Sequence[str]) -> None:
         """Label rows on the y axis, without ticks and grid lines."""
-        self.ax.set_yticks(places, names, color=self.paint.ink)
+        self.ax.set_yticks(places, names, color=self.palette.ink)
         self.ax.grid(visible=False, axis="y")
         self.ax.tick_params(axis="y", length=0)
 
@@ -494,34 +502,34 @@ def spread(places: Numbers, sizes: Numbers) -> Numbers:
     order = np.argsort(places, kind="stable")
     sorted_sizes = sizes[order]
     stacked = np.cumsum(sorted_sizes) - sorted_sizes / 2
-    beyond = places[order] - stacked
-    highest_before = np.maximum.accumulate(beyond)
-    lowest_after = np.minimum.accumulate(beyond[::-1])[::-1]
+    offset = places[order] - stacked
+    highest_before = np.maximum.accumulate(offset)
+    lowest_after = np.minimum.accumulate(offset[::-1])[::-1]
     regression = (highest_before + lowest_after) / 2
     result = np.empty(len(places))
     result[order] = np.clip(regression, -stacked[:1], 1 - stacked[-1:]) + stacked
     return result
 
 
-class Names:
+class PointLabels:
     """Labels beside points, each written only if there is room; write the important ones first."""
 
     def __init__(self, plot: Plot) -> None:
         self._plot = plot
-        self._taken: list[Bbox] = []
+        self._reserved: list[Bbox] = []
 
-    def keep_clear(self, x: float, y: float) -> None:
+    def reserve(self, x: float, y: float) -> None:
         """Reserve the place of a point, so that no label covers it."""
-        self._taken.append(Bbox([self._plot.ax.transData.transform((x, y))] * 2).padded(3))
+        self._reserved.append(Bbox([self._plot.ax.transData.transform((x, y))] * 2).padded(3))
 
-    def name(
+    def write(
         self, x: float, y: float, text: str, colour: str, *, above: bool = False
     ) -> Annotation | None:
         """Write a label on the first side of a point that has room; return None if no side has.
 
         Sides are pairs: 1 for right or above, -1 for left or below. The first is below right.
         """
-        inside = self._plot.ax.get_window_extent()
+        axes_extent = self._plot.ax.get_window_extent()
         is_at_right_edge = self._plot.in_axes(x, y)[0] > 0.9
         sides = [(1, -1), (-1, 1), (1, 1), (-1, -1)]
         if is_at_right_edge:
@@ -535,11 +543,11 @@ class Names:
                 "bbox": self._plot.on_paper,
             }
             note = self._plot.write(text, (x, y), (5 * across, 4 * up), colour=colour, **side)
-            room = note.get_window_extent()
-            fits_across = inside.x0 <= room.x0 and room.x1 <= inside.x1
-            fits_up = inside.y0 <= room.y0 and room.y1 <= inside.y1 + 2
-            if fits_across and fits_up and not room.count_overlaps(self._taken):
-                self._taken.append(room)
+            extent = note.get_window_extent()
+            fits_across = axes_extent.x0 <= extent.x0 and extent.x1 <= axes_extent.x1
+            fits_up = axes_extent.y0 <= extent.y0 and extent.y1 <= axes_extent.y1 + 2
+            if fits_across and fits_up and not extent.count_overlaps(self._reserved):
+                self._reserved.append(extent)
                 return note
             note.remove()
         return None
@@ -629,6 +637,6 @@ def _round_numbers(low: float, high: float, most: int) -> Any:
         if len(ticks) <= most:
             break
     if len(ticks) < 2:
-        even: Any = MaxNLocator(nbins=max(3, most - 2), steps=STEPS).tick_values(low, high)
-        return even[(low <= even) & (even <= high)]
+        evenly_spaced: Any = MaxNLocator(nbins=max(3, most - 2), steps=STEPS).tick_values(low, high)
+        return evenly_spaced[(low <= evenly_spaced) & (evenly_spaced <= high)]
     return ticks[:: -(-len(ticks) // most)]

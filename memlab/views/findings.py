@@ -125,14 +125,14 @@ class Findings(Recommendation):
             return self.advice.keep_recent
         return self.advice.budget_cap
 
-    def by_start(self, loaded: str, recalled: str) -> str:
+    def loaded_or_recalled(self, loaded: str, recalled: str) -> str:
         """Return `loaded` if an agent loads memories at start, else `recalled`."""
         return loaded if self.summary.loads_any else recalled
 
     @property
     def tokens(self) -> str:
         """The name of the tokens that a cap limits."""
-        return self.by_start("tokens at start", "tokens to recall from")
+        return self.loaded_or_recalled("tokens at start", "tokens to recall from")
 
     @property
     def other_cap(self) -> int | None:

@@ -387,8 +387,8 @@ def _bridge_of(findings: Findings) -> str:
     """Return why the tokens of the chart differ from those of the answer; empty if they do not."""
     if _proof_of(findings) != "trade-off":
         return ""
-    start = findings.by_start("a start", "the store")
-    starts = findings.by_start("starts", "moments")
+    start = findings.loaded_or_recalled("a start", "the store")
+    starts = findings.loaded_or_recalled("starts", "moments")
     return (
         f"The answer counts the tokens of {start} today. The chart counts the tokens that 95 of "
         f"100 {starts} did not exceed, if the cap had been applied from the first memory on."
@@ -469,7 +469,9 @@ def _memories(findings: Findings) -> Section:
         title = f"{name}: {counted(len(ids))}, the costliest first"
         table = Table(title, tuple(columns.values()), cells, remark, whole=True)
         lists.append((_list_addresses()[name].removeprefix("#"), table))
-    title = findings.by_start("The memories that a start loads", "The memories to recall from")
+    title = findings.loaded_or_recalled(
+        "The memories that a start loads", "The memories to recall from"
+    )
     words = "One list for each part. The bars of the chart above link to the lists."
     return Section("memories", title, [words], lists=lists)
 
@@ -524,7 +526,9 @@ def _loaded(findings: Findings) -> Section:
         "Decisions, skills and rejected paths are load-bearing: they are never deleted, and no cap "
         "goes below them. The other episodes are prunable."
     )
-    title = findings.by_start("What an agent loads at every start", "What an agent recalls from")
+    title = findings.loaded_or_recalled(
+        "What an agent loads at every start", "What an agent recalls from"
+    )
     return Section("loaded", title, [words], tables)
 
 
@@ -580,7 +584,7 @@ def _references(findings: Findings) -> Section:
 def _served(findings: Findings) -> Section:
     """Return the section on what each cap serves and costs."""
     advice = findings.advice
-    starts = findings.by_start("starts", "moments")
+    starts = findings.loaded_or_recalled("starts", "moments")
     words = (
         f"The estimates are valid until {advice.until:,} episodes are written. "
         f"{sentence(advice.evidence)} The charts of tokens assume that the cap was applied from "

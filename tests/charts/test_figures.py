@@ -201,7 +201,7 @@ def test_spread_keeps_order_and_room_and_moves_nothing_in_vain(
 def test_a_figure_grows_until_every_name_at_its_edge_has_room() -> None:
     plot = Plot(bare())
     for number in range(40):
-        plot.end(0, f"line {number}", LIGHT.ink)
+        plot.label_end(0, f"line {number}", LIGHT.ink)
     plot.label_ends()
     assert_within_its_figure(plot.ax)
 
@@ -233,7 +233,7 @@ def test_text_is_never_read_as_mathematics() -> None:
     plot = Plot(ax)
     plot.heading("costs $x_{$ and $5", "from $1 to $y^{$")
     plot.footnote("$\\frac{$")
-    plot.end(0.5, "$z^{$", LIGHT.prunable)
+    plot.label_end(0.5, "$z^{$", LIGHT.prunable)
     plot.label_ends()
     drawn(ax)
     assert title(ax) == "costs $x_{$ and $5"
