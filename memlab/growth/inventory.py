@@ -167,7 +167,9 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     contents: dict[str, dict[str, frozenset[str]]] = {}
     projects: dict[str, Project | None] = {}
     with shared_data_held():
-        stores = tuple(_store_with_size(recognised, contents, projects) for recognised in search.stores)
+        stores = tuple(
+            _store_with_size(recognised, contents, projects) for recognised in search.stores
+        )
     kinships: list[Kinship] = []
     for contents_by_name in contents.values():
         kinships += kinships_among(contents_by_name, projects)

@@ -116,7 +116,7 @@ class MemoryBrowser(DisplayMixin):
         self._groups = _groups_of(present.reset_index(drop=True), history)
         self._written = _days_of(self.memories[c.CREATED_AT])
         self._steps = _steps_between(self._written)
-        self._marked: set[str] = set()
+        self._chosen_groups: set[str] = set()
         self._shown = np.arange(len(self.memories))
         self._bodies: pd.Series[str] | None = None
         self._is_deleted = np.zeros(len(self.memories), dtype=bool)
@@ -138,13 +138,16 @@ class MemoryBrowser(DisplayMixin):
     @property
     def ids(self) -> list[str]:
         """The ids of the selected memories that a plan may delete, for :func:`memlab.plan`."""
-        places = self._shown[list(self.grid.selected_rows)]
-        chosen = self.memories.iloc[places[self._is_prunable[places]]]
+        rows = self._shown[list(self.grid.selected_rows)]
+        chosen = self.memories.iloc[rows[self._is_prunable[rows]]]
         return [str(memory_id) for memory_id in chosen[c.MEMORY_ID]]
 
     @property
     def _now(self) -> datetime:
-        """The moment of the history, and the time since: two plans never have the same moment."""
+        """The moment of the history plus the time since it was opened.
+
+        Two plans therefore never have the same moment.
+        """
         return self._history.now + (now_utc() - self._opened_at)
 
     @property
@@ -178,14 +181,14 @@ class MemoryBrowser(DisplayMixin):
         ValueError
             If a name is unknown.
         """
-        known = [name for marks in self._groups for name in marks]
+        group_names = [name for marks in self._groups for name in marks]
         for name in names:
-            if name not in known:
-                raise ValueError(f"no group {name!r}; there are {', '.join(known)}")
-        self._marked = set(names)
-        for chart, marks in zip(self._mark_charts, self._groups, strict=True):
+            if name not in group_names:
+                raise ValueError(f"no group {name!r}; there are {', '.join(group_names)}")
+        self._chosen_groups = set(names)
+        for chart, marks in zip(self._group_charts, self._groups, strict=True):
             if chart is not None:
-                chart.selected = [name for name in marks if name in self._marked]
+                chart.selected = [name for name in marks if name in self._chosen_groups]
         self._filter()
 
     def show_all(self) -> None:
@@ -256,12 +259,14 @@ class MemoryBrowser(DisplayMixin):
         age_and_use = _chart_of(charts.plot_age_or_use(usage))
         texts = [str(step) for step in self._steps]
         self.period = RangeSlider(name="written", texts=texts, limits=[0, len(texts) - 1])
-        parts, groups = map(list, self._groups)
+        parts = list(self._groups[0])
+        groups = list(self._groups[1])
         self.curve = _brush_of(self._growth)
         self.context = _brush_of(context, parts, range(len(parts)))
-        places = [*range(len(TIMES)), *range(len(TIMES) + 1, len(TIMES) + 1 + len(QUARTERS))]
-        self.usage = _brush_of(age_and_use, groups, places)
-        self._mark_charts = [self.context, self.usage]
+        # The rows of the chart: the groups by use, a free row, and the quarters by age.
+        row_places = [*range(len(TIMES)), *range(len(TIMES) + 1, len(TIMES) + 1 + len(QUARTERS))]
+        self.usage = _brush_of(age_and_use, groups, row_places)
+        self._group_charts = [self.context, self.usage]
         self.grid = itables.ITable(_table_of(self.memories.iloc[:0]), **_GRID_OPTIONS)
         auto = widgets.Layout(width="auto")
         self.all_button = widgets.Button(description="Show all", layout=auto)
@@ -275,13 +280,17 @@ class MemoryBrowser(DisplayMixin):
         self.status = widgets.HTML()
         self.details = widgets.HTML()
         self.planned = widgets.HTML()
-        named = {"when written": self.curve, "parts": self.context, "age or use": self.usage}
-        there = {name: chart for name, chart in named.items() if chart is not None}
-        tabs = widgets.Tab(list(there.values()), titles=list(there))
+        chart_by_title = {
+            "when written": self.curve,
+            "parts": self.context,
+            "age or use": self.usage,
+        }
+        drawn_charts = {name: chart for name, chart in chart_by_title.items() if chart is not None}
+        tabs = widgets.Tab(list(drawn_charts.values()), titles=list(drawn_charts))
         row = widgets.Layout(flex_flow="row wrap", align_items="center")
         self.widget = widgets.VBox(
             [
-                *([tabs] if there else []),
+                *([tabs] if drawn_charts else []),
                 widgets.HBox([self.period, self.all_button, self.status], layout=row),
                 self.grid,
                 self.details,
@@ -293,7 +302,7 @@ class MemoryBrowser(DisplayMixin):
         self.period.observe(self._period_changed, names="limits")
         if self.curve is not None:
             self.curve.observe(self._span_changed, names="span")
-        for chart in self._mark_charts:
+        for chart in self._group_charts:
             if chart is not None:
                 chart.observe(self._marks_changed, names="selected")
         self.grid.observe(self._selection_changed, names="selected_rows")
@@ -314,18 +323,18 @@ class MemoryBrowser(DisplayMixin):
         if not span:
             self.period.limits = [0, len(self._steps) - 1]
         elif span != self._span_of_period():
-            first, last = (self._date_at(fraction) for fraction in span)
-            self.show_period(first, last)
+            start, end = span
+            self.show_period(self._date_at(start), self._date_at(end))
             self.curve.span = self._span_of_period()
 
     def _marks_changed(self, _: Any) -> None:
         """Show the groups that are selected on the charts."""
         marked = set()
-        for chart in self._mark_charts:
+        for chart in self._group_charts:
             if chart is not None:
                 marked.update(chart.selected)
-        if marked != self._marked:
-            self._marked = marked
+        if marked != self._chosen_groups:
+            self._chosen_groups = marked
             self._filter()
 
     def _date_at(self, fraction: float) -> str:
@@ -360,7 +369,7 @@ class MemoryBrowser(DisplayMixin):
             if high + 1 < len(self._steps):
                 is_shown &= self._written < self._steps[high + 1]
         for marks in self._groups:
-            chosen = [flags for name, flags in marks.items() if name in self._marked]
+            chosen = [flags for name, flags in marks.items() if name in self._chosen_groups]
             if chosen:
                 is_shown &= np.any(chosen, axis=0)
         self._shown = np.flatnonzero(is_shown)
@@ -385,10 +394,10 @@ class MemoryBrowser(DisplayMixin):
             words += f"; {deleted:,} deleted here"
         if not self._is_whole_period:
             low, high = self.period.limits
-            last = self._end_of(high) - _DAY
-            words += f"; written {self._steps[low]} to {last}"
-        if self._marked:
-            words += f"; {', '.join(sorted(self._marked))}"
+            last_day = self._end_of(high) - _DAY
+            words += f"; written {self._steps[low]} to {last_day}"
+        if self._chosen_groups:
+            words += f"; {', '.join(sorted(self._chosen_groups))}"
         return words
 
     def _selected_in_words(self) -> str:
@@ -400,9 +409,9 @@ class MemoryBrowser(DisplayMixin):
         if selected[READS].notna().any():
             facts.append(counted(int(selected[READS].sum()), "reads"))
         facts.append(counted(int(selected[c.REFERENCES].sum()), "references"))
-        bearing = int((selected[LABEL] == "load-bearing").sum())
-        if bearing:
-            facts.append(f"{bearing:,} load-bearing, which no plan deletes")
+        load_bearing = int((selected[LABEL] == "load-bearing").sum())
+        if load_bearing:
+            facts.append(f"{load_bearing:,} load-bearing, which no plan deletes")
         return ", ".join(facts)
 
     def _selection_changed(self, _: Any) -> None:
@@ -412,16 +421,16 @@ class MemoryBrowser(DisplayMixin):
     def _show_selected(self) -> None:
         """Show the text of the first selected memories; a plan of other ones is removed."""
         selected = self.selected
-        parts = [f"<p>selected: {html.escape(self._selected_in_words())}</p>"]
+        paragraphs = [f"<p>selected: {html.escape(self._selected_in_words())}</p>"]
         for _, row in selected.iloc[:BODIES].iterrows():
             title = html.escape(for_terminal(str(row[c.TITLE])))
             key = html.escape(for_terminal(str(row[c.MEMORY_ID])))
             body = html.escape(self._body_of(str(row[c.MEMORY_ID])))
-            parts.append(f"<h4>{title}</h4><p>{key}</p><pre tabindex='0'>{body}</pre>")
+            paragraphs.append(f"<h4>{title}</h4><p>{key}</p><pre tabindex='0'>{body}</pre>")
         hidden = len(selected) - BODIES
         if hidden > 0:
-            parts.append(f"<p>and {hidden:,} more</p>")
-        self.details.value = "".join(parts)
+            paragraphs.append(f"<p>and {hidden:,} more</p>")
+        self.details.value = "".join(paragraphs)
         self._show_plan("")
         self.plan_button.disabled = selected.empty or self._history.source is None
 
@@ -447,55 +456,55 @@ class MemoryBrowser(DisplayMixin):
             return
         refusals = self._refusals(source)
         try:
-            made = self.plan() if self.ids else None
-            cost = None if made is None else cost_of(made, log=self._history.log)
+            new_plan = self.plan() if self.ids else None
+            cost = None if new_plan is None else cost_of(new_plan, log=self._history.log)
         except MemlabError as error:
             self._show_refusals([str(error)])
             return
-        if made is None or cost is None or not made.memories:
+        if new_plan is None or cost is None or not new_plan.memories:
             self._show_refusals(refusals)
             return
-        effect = as_text(TextPage(made.effect, cost.facts()))
-        decision = as_text(made.sheet(self._history.name))
+        effect = as_text(TextPage(new_plan.effect, cost.facts()))
+        decision = as_text(new_plan.sheet(self._history.name))
         is_example = _is_bundled(source)
         next_step = _EXAMPLE if is_example else _NEXT
         self._show_plan(
             "\n\n".join([effect, *refusals, next_step, decision]),
-            plan=None if is_example else made,
+            plan=None if is_example else new_plan,
         )
 
     def _refusals(self, source: Source) -> list[str]:
         """Return why selected memories stay, each with what can be done instead."""
-        places = self._shown[list(self.grid.selected_rows)]
-        refused = self.memories.iloc[places[~self._is_prunable[places]]]
-        words = []
+        rows = self._shown[list(self.grid.selected_rows)]
+        refused = self.memories.iloc[rows[~self._is_prunable[rows]]]
+        reasons = []
         for _, memory in refused.iloc[:BODIES].iterrows():
             is_load_bearing = memory[LABEL] == "load-bearing"
-            words.append(
+            reasons.append(
                 reason_to_keep(
                     str(memory[c.MEMORY_ID]), source=source, is_load_bearing=is_load_bearing
                 )
             )
         hidden = len(refused) - BODIES
         if hidden > 0:
-            words.append(f"and {hidden:,} more selected memories stay")
-        return words
+            reasons.append(f"and {hidden:,} more selected memories stay")
+        return reasons
 
     def _deletion_clicked(self, _: Any) -> None:
         """Apply the plan that is shown, and offer to undo it."""
-        made = self._shown_plan
-        if made is None:
+        shown_plan = self._shown_plan
+        if shown_plan is None:
             return
         self.delete_button.disabled = True
         try:
-            receipt = apply(made, store=self._history.source, now=self._now)
+            receipt = apply(shown_plan, store=self._history.source, now=self._now)
         except MemlabError as error:
             self._show_refusals([str(error)])
             return
-        ids = [memory.memory_id for memory in made.memories]
-        is_gone = self.memories[c.MEMORY_ID].isin(ids).to_numpy() & self._is_prunable
-        self._deletions.append((receipt, is_gone))
-        self._is_deleted |= is_gone
+        ids = [memory.memory_id for memory in shown_plan.memories]
+        is_deleted_now = self.memories[c.MEMORY_ID].isin(ids).to_numpy() & self._is_prunable
+        self._deletions.append((receipt, is_deleted_now))
+        self._is_deleted |= is_deleted_now
         self._filter()
         self._show_plan(f"{receipt}\n\n{_DELETED}")
 
@@ -503,14 +512,14 @@ class MemoryBrowser(DisplayMixin):
         """Restore what the last deletion of this browser took out."""
         if not self._deletions:
             return
-        receipt, is_back = self._deletions[-1]
+        receipt, is_restored = self._deletions[-1]
         try:
             restored = restore(receipt, now=self._now)
         except MemlabError as error:
             self._show_refusals([str(error)])
             return
         self._deletions.pop()
-        self._is_deleted &= ~is_back
+        self._is_deleted &= ~is_restored
         self._filter()
         self._show_plan(f"{counted(restored.memories)} restored, each at its place")
 
@@ -590,10 +599,10 @@ def _groups_of(present: pd.DataFrame, history: StoreHistory) -> tuple[dict[str, 
     Each is an array of truth values, one for each memory of `present`, the newest first.
     """
     memories = arrays_of(present)
-    part, loaded = parts_of(memories)
+    part_numbers, loaded = parts_of(memories)
     parts = {}
-    for place, name in enumerate(part_names(present)):
-        members = loaded & (part == place)
+    for number, name in enumerate(part_names(present)):
+        members = loaded & (part_numbers == number)
         if members.any():
             parts[name] = members
     is_log = history.references[c.KIND] == "log"
@@ -619,13 +628,13 @@ def _days_of(times: "pd.Series[Any]") -> npt.NDArray[np.datetime64]:
 
 def _steps_between(days: npt.NDArray[np.datetime64]) -> npt.NDArray[np.datetime64]:
     """Return the first days of the steps from the earliest day to the latest."""
-    known = days[~np.isnat(days)]
-    if not len(known):
+    dated = days[~np.isnat(days)]
+    if not len(dated):
         return np.array(["1970-01-01"], dtype="datetime64[D]")
-    first = known.min()
-    count = int((known.max() - first) / _DAY) + 1
+    first_day = dated.min()
+    count = int((dated.max() - first_day) / _DAY) + 1
     width = -(-count // STEPS)
-    return np.arange(first, first + count * _DAY, width * _DAY)
+    return np.arange(first_day, first_day + count * _DAY, width * _DAY)
 
 
 def _table_of(memories: pd.DataFrame) -> pd.DataFrame:
@@ -669,10 +678,10 @@ def _brush_of(chart: Chart, names: Sequence[str] = (), places: Iterable[float] =
     from memlab.views.controls import Brush
 
     narrow = chart.at(width=NARROW)
-    drawn = as_svg(narrow, "narrow") + as_svg(chart, "wide")
+    svg = as_svg(narrow, "narrow") + as_svg(chart, "wide")
     rows = dict(zip(names, places, strict=True))
     return Brush(
-        html=f'<div class="memlab-chart"><style>{STYLE}</style>{drawn}</div>',
+        html=f'<div class="memlab-chart"><style>{STYLE}</style>{svg}</div>',
         title=chart.title,
         marks=list(names),
         layouts={"narrow": _layout_of(narrow, rows), "wide": _layout_of(chart, rows)},

@@ -39,7 +39,7 @@ NEEDS: Final = "needs-"
 UNANSWERED: Final = "unanswered"
 """Tag of the cell that replaces those that a store cannot answer."""
 
-WHOSE: Final = "store.txt"
+STORE_NAME_FILE: Final = "store.txt"
 """File beside the notebooks with the name of their store."""
 
 
@@ -119,9 +119,9 @@ def folder_for(store: str) -> Path:
     'redis-localhost-6379-0'
     """
     digest = hashlib.sha256(store.encode()).hexdigest()
-    own = store.partition("?")[0] if ":" in store else Path(store).stem
-    named = re.sub(r"[^.\w]+", "-", own)
-    return Path("memlab-notebooks") / f"{named}-{digest[:6]}"
+    readable = store.partition("?")[0] if ":" in store else Path(store).stem
+    slug = re.sub(r"[^.\w]+", "-", readable)
+    return Path("memlab-notebooks") / f"{slug}-{digest[:6]}"
 
 
 def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) -> None:
@@ -144,14 +144,14 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
     from memlab.evidence.past import present_rows
     from memlab.evidence.store_history import StoreHistory
 
-    has = {"copy": source.is_native_format, "folder": source.index is not None}
+    meets = {"copy": source.is_native_format, "folder": source.index is not None}
     try:
         evidence = StoreHistory.of(source, log, call="memlab lab", now=now).with_references()
     except MemlabError:  # a notebook says why a store cannot be read, where it is read
-        has |= dict.fromkeys(("memories", "prunable", "loaded", "references", "reads"), True)
+        meets |= dict.fromkeys(("memories", "prunable", "loaded", "references", "reads"), True)
     else:
         past = evidence.past
-        has |= {
+        meets |= {
             "memories": len(past) > 0,
             "prunable": bool(past[PRUNABLE].any()),
             "loaded": not past.attrs.get(RECALLED),
@@ -161,7 +161,7 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
         prunable = int(present_rows(past)[PRUNABLE].sum())
         if prunable <= EXAMPLE_CAP:
             parameters["keep_recent"] = prunable // 2
-    return StoreFacts(parameters, frozenset(need for need, is_met in has.items() if is_met))
+    return StoreFacts(parameters, frozenset(need for need, is_met in meets.items() if is_met))
 
 
 def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
@@ -189,14 +189,17 @@ def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
     """
     nbformat = import_extra("nbformat", extra="lab")
     store = str(store_path("two_years")) if facts is None else facts.parameters["store"]
-    whose = folder / WHOSE
-    other = whose.read_text(encoding="utf-8").strip() if whose.is_file() else store
-    if other != store:
+    store_file_path = folder / STORE_NAME_FILE
+    store_of_folder = (
+        store_file_path.read_text(encoding="utf-8").strip() if store_file_path.is_file() else store
+    )
+    if store_of_folder != store:
         raise MemlabError(
-            f"the notebooks in {folder} are for {other}; name another folder with --folder"
+            f"the notebooks in {folder} are for {store_of_folder}; "
+            "name another folder with --folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(whose, f"{store}\n".encode())
+    write_whole(store_file_path, f"{store}\n".encode())
     written = []
     for path in notebook_paths():
         copy = folder / path.name
@@ -218,7 +221,7 @@ def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
 def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[NotebookNode]":
     """Return the cells for a store, with one explanation for each need that it does not meet."""
     nbformat = import_extra("nbformat", extra="lab")
-    kept: list[NotebookNode] = []
+    cells_to_write: list[NotebookNode] = []
     explained: set[str] = set()
     for cell in cells:
         tags = cell.metadata.get("tags", ())
@@ -227,14 +230,14 @@ def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[Notebook
         needs = [tag.removeprefix(NEEDS) for tag in tags if tag.startswith(NEEDS)]
         missing = [need for need in needs if need not in facts.has]
         if not missing:
-            kept.append(cell)
+            cells_to_write.append(cell)
         elif missing[0] not in explained:
             explained.add(missing[0])
             code = f'import memlab\n\nprint(memlab.views.unanswered(store, "{missing[0]}"))'
             explanation = nbformat.v4.new_code_cell(code)
             explanation.metadata.tags = [UNANSWERED]
-            kept.append(explanation)
-    return kept
+            cells_to_write.append(explanation)
+    return cells_to_write
 
 
 def _with_values(source: str, parameters: Mapping[str, Any]) -> str:
@@ -244,11 +247,11 @@ def _with_values(source: str, parameters: Mapping[str, Any]) -> str:
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
             continue
         name = node.targets[0].id
-        stated = getattr(node.value, "value", None)
+        value_in_notebook = getattr(node.value, "value", None)
         if name in parameters:
             value = parameters[name]
-        elif isinstance(stated, str) and stated.startswith(DATA):
-            value = str(folder_of("data") / stated.removeprefix(DATA))
+        elif isinstance(value_in_notebook, str) and value_in_notebook.startswith(DATA):
+            value = str(folder_of("data") / value_in_notebook.removeprefix(DATA))
         else:
             continue
         lines[node.lineno - 1 : node.end_lineno] = [f"{name} = {value!r}"]

@@ -50,7 +50,7 @@ def _before_after(charts: Any, findings: "Findings") -> Any:
             "no cap fits the budget, so that there is no after; name one with --keep-recent"
         )
     before = growth.boot_context(findings.present)
-    after = growth.boot_context(findings.left)
+    after = growth.boot_context(findings.kept_memories)
     return charts.plot_before_after(before, after)
 
 
@@ -76,8 +76,8 @@ def _of_caps(name: str) -> "Callable[[Any, Findings], Any]":
 def _boot_over_time(charts: Any, findings: "Findings") -> Any:
     """Draw the boot context along the history under the recommended caps."""
     caps = findings.advice.likely, findings.advice.keep_recent, findings.cap
-    known = sorted({cap for cap in caps if cap is not None})
-    timeline = sizing.boot_over_time(findings.evidence.past, known)
+    distinct_caps = sorted({cap for cap in caps if cap is not None})
+    timeline = sizing.boot_over_time(findings.evidence.past, distinct_caps)
     budget = findings.goal.token_budget
     return charts.plot_boot_over_time(timeline, budget=budget, advice=findings.advice)
 
@@ -113,12 +113,14 @@ def _regret(charts: Any, findings: "Findings") -> Any:
 
 def _replays(findings: "Findings") -> "list[replay.Replay]":
     """Replay the policies that charts compare on the store's history."""
-    compared = (
+    compared_policies = (
         *map(policies.KeepRecent, (50, 200, 500)),
         *(policies.TimeToLive(timedelta(days=days)) for days in (30, 90, 180)),
         *map(policies.ValueCap, (50, 200, 500)),
     )
-    return replay.replay_each(findings.evidence.past, findings.evidence.references, compared)
+    return replay.replay_each(
+        findings.evidence.past, findings.evidence.references, compared_policies
+    )
 
 
 CHARTS: Final = {

@@ -49,8 +49,8 @@ class Findings(Recommendation):
         if self.other_cap is not None:
             (row,) = self.sizing.at([self.other_cap]).to_dict("records")
             served = share_in_words(row["served"], (row["low"], row["high"]))
-            looked_at = f"keep_recent = {self.other_cap:,}, which serves {served}"
-            facts.insert(0, ("figures below", looked_at))
+            chosen_cap = f"keep_recent = {self.other_cap:,}, which serves {served}"
+            facts.insert(0, ("figures below", chosen_cap))
         if effect is None or self.by_use is not None:
             facts.append((self.tokens, f"{self.summary.boot.tokens:,} now"))
         else:
@@ -93,7 +93,7 @@ class Findings(Recommendation):
         evidence = self.evidence
         if evidence.source is None:
             return []
-        look = AlertData(
+        data = AlertData(
             evidence.source,
             arrays_of(evidence.past),
             self.summary,
@@ -101,7 +101,7 @@ class Findings(Recommendation):
             evidence.log,
             evidence.log_option,
         )
-        return alerts_of(look)
+        return alerts_of(data)
 
     @cached_property
     def present(self) -> pd.DataFrame:
@@ -151,23 +151,23 @@ class Findings(Recommendation):
         if self.cap is None:
             return None
         effect = cap_effect(self.present, self.cap)
-        left = arrays_of(self.left)
-        return replace(effect, after=boot_of(left, np.ones(len(self.left), dtype=bool)))
+        kept = arrays_of(self.kept_memories)
+        return replace(effect, after=boot_of(kept, np.ones(len(self.kept_memories), dtype=bool)))
 
     @cached_property
-    def left(self) -> pd.DataFrame:
+    def kept_memories(self) -> pd.DataFrame:
         """The memories that the cap keeps.
 
         Where the index is cut, memories below the cut take the places of deleted ones above it.
         """
-        left = self.present if self.cap is None else survivors(self.present, self.cap)
-        if self.cut is None or LOADED_AT_START not in left:
-            return left
-        loaded = (left[ACTIVE] & left[LOADED_AT_START]).to_numpy(copy=True)
-        below_cut = np.flatnonzero(left[ACTIVE].to_numpy() & ~loaded)
-        free = max(self.cut.files[TODAY] - int(loaded.sum()), 0)
-        loaded[below_cut[:free]] = True
-        return left.assign(**{LOADED_AT_START: loaded})
+        kept = self.present if self.cap is None else survivors(self.present, self.cap)
+        if self.cut is None or LOADED_AT_START not in kept:
+            return kept
+        is_loaded = (kept[ACTIVE] & kept[LOADED_AT_START]).to_numpy(copy=True)
+        below_cut = np.flatnonzero(kept[ACTIVE].to_numpy() & ~is_loaded)
+        free_lines = max(self.cut.files[TODAY] - int(is_loaded.sum()), 0)
+        is_loaded[below_cut[:free_lines]] = True
+        return kept.assign(**{LOADED_AT_START: is_loaded})
 
 
 def examine(

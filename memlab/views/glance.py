@@ -121,8 +121,8 @@ class Overview(DisplayMixin):
         size = command("size", self.store, *self.log_option)
         steps = [f"next: {size}    which keep_recent, with evidence"]
         if self.remembered:
-            would = f"what the saved policy would {self.remembered}"
-            steps.append(f"      {command('compact', self.store)}    {would}")
+            effect = f"what the saved policy would {self.remembered}"
+            steps.append(f"      {command('compact', self.store)}    {effect}")
         if self.summary.boot.is_mostly_floor:
             floor = command("floor", self.store)
             steps.append(f"      {floor}    what no cap brings down, and what could")
@@ -251,7 +251,7 @@ def _show_frame(
         frame = frame.past
     summary = summarize(frame, now=now, threshold=backlog)
     name = str(frame.attrs.get(SOURCE, ""))
-    look = AlertData(
+    data = AlertData(
         None,
         arrays_of(present_rows(frame)),
         summary,
@@ -260,14 +260,14 @@ def _show_frame(
     )
     # only kinds of store other than an agent's own tell what is loaded
     semantic = "facts" if LOADED_AT_START in frame else "decisions"
-    return Overview(name, summary, alerts_of(look), semantic=semantic)
+    return Overview(name, summary, alerts_of(data), semantic=semantic)
 
 
-def _stores_inside(where: object) -> "Inventory | None":
+def _stores_inside(location: object) -> "Inventory | None":
     """Return the stores below a folder that is no store itself; None for anything else."""
-    if not isinstance(where, str | PathLike) or "://" in str(where):
+    if not isinstance(location, str | PathLike) or "://" in str(location):
         return None
-    folder = Path(where)
+    folder = Path(location)
     if not folder.is_dir() or is_store(folder):
         return None
     from memlab.growth.inventory import find
@@ -278,5 +278,5 @@ def _stores_inside(where: object) -> "Inventory | None":
     if could_be(folder):
         return None  # opening the folder raises an error with the possible kinds of store
     has_notes = any(folder.glob("*.md"))
-    named = f"notes by their system, as claude:{folder}" if has_notes else "a store"
-    raise StoreError(f"{folder} is a folder without a store in it; name {named}")
+    suggestion = f"notes by their system, as claude:{folder}" if has_notes else "a store"
+    raise StoreError(f"{folder} is a folder without a store in it; name {suggestion}")

@@ -251,19 +251,19 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
         raise MemlabError("there is no cap to record; name one: keep_recent (--keep-recent)")
     limit = limit_like(source.permissions_template)
     now = findings.evidence.now
-    made = plan(source, KeepRecent(findings.cap), now=now)
+    cap_plan = plan(source, KeepRecent(findings.cap), now=now)
     receipt = None
     plan_file = None
     applied = last_applied(source)
-    if not made.memories and applied is not None and applied[0].policy == made.policy:
-        made, receipt = applied
-    elif made.memories:
+    if not cap_plan.memories and applied is not None and applied[0].policy == cap_plan.policy:
+        cap_plan, receipt = applied
+    elif cap_plan.memories:
         plan_file = record.with_suffix(".plan.json")
-        write_whole(plan_file, made.to_json(), limit=limit)
+        write_whole(plan_file, cap_plan.to_json(), limit=limit)
     advice = findings.advice
     settings = findings.evidence.settings
     text = decision_record(
-        advice, made, now=now, settings=settings, plan_file=plan_file, receipt=receipt
+        advice, cap_plan, now=now, settings=settings, plan_file=plan_file, receipt=receipt
     )
     write_whole(record, text, limit=limit)
     return plan_file
@@ -316,7 +316,7 @@ def page_of(
     is_here = folder is not None and not evidence.is_far_from(folder)
     findings = replace(findings, evidence=evidence.by_folder(folder), lists=_list_addresses())
     answer = findings.sheet()
-    first, *rest = re.split(r"(?<=\.) (?=[A-Z])", answer.title, maxsplit=1)
+    first_sentence, *other_sentences = re.split(r"(?<=\.) (?=[A-Z])", answer.title, maxsplit=1)
 
     def drawn() -> Iterator[tuple[Section, Iterable[Any]]]:
         for section in sections_of(findings):
@@ -331,10 +331,10 @@ def page_of(
         made=now_utc(),
         store=for_terminal(findings.evidence.name),
         answer=answer,
-        first=first,
-        rest=" ".join(rest),
-        picture=draw(_proof_of(findings), findings)._repr_html_(),
-        bridge=_bridge_of(findings),
+        first=first_sentence,
+        rest=" ".join(other_sentences),
+        picture=draw(_main_chart_of(findings), findings)._repr_html_(),
+        bridge=_note_on_tokens_of(findings),
         is_here=is_here,
         steps=[_command_and_words(line) for line in findings.next_steps() if line],
     )
@@ -375,17 +375,17 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
     return text
 
 
-def _proof_of(findings: Findings) -> str:
+def _main_chart_of(findings: Findings) -> str:
     """Return the name of the chart that proves the answer: what caps serve, or what is loaded."""
-    has_caps = findings.effect is not None and len(findings.sizing.curve) >= _FEWEST_CAPS
+    has_caps = findings.effect is not None and len(findings.sizing.curve) >= _MIN_CAPS
     if findings.by_use is not None and findings.by_use.is_better:
         return "reads-served"
     return "trade-off" if has_caps else "boot-context"
 
 
-def _bridge_of(findings: Findings) -> str:
+def _note_on_tokens_of(findings: Findings) -> str:
     """Return why the tokens of the chart differ from those of the answer; empty if they do not."""
-    if _proof_of(findings) != "trade-off":
+    if _main_chart_of(findings) != "trade-off":
         return ""
     start = findings.loaded_or_recalled("a start", "the store")
     starts = findings.loaded_or_recalled("starts", "moments")
@@ -395,7 +395,7 @@ def _bridge_of(findings: Findings) -> str:
     )
 
 
-_FEWEST_CAPS: Final = 2
+_MIN_CAPS: Final = 2
 """Number of caps from which the chart of what they serve and cost has data."""
 
 
@@ -422,13 +422,15 @@ def sections_of(findings: Findings) -> Iterator[Section]:
         tables = [Table("", (), sheet.facts)] if sheet.facts else []
         yield Section("effect", f"What {sheet.title} would do today", tables=tables)
     yield _served(findings)
-    how = (
+    explanation = (
         "At each of these moments a cap is chosen from what came before, and measured on the fifth "
         "of the history that follows. Needed is the smallest cap that would have met the target "
         "there, which is known only afterwards."
     )
     rules = map(sentence, (findings.advice.rule, *findings.advice.would_change))
-    yield Section("record", "How the number was found, and how such numbers did", [*rules, how])
+    yield Section(
+        "record", "How the number was found, and how such numbers did", [*rules, explanation]
+    )
     yield _references(findings)
     if findings.usage.reads:
         sheet = findings.usage.sheet()
@@ -436,8 +438,10 @@ def sections_of(findings: Findings) -> Iterator[Section]:
         words = [sentence(sheet.title)]
         yield Section("usage", "Age or use?", words, tables, is_folded=True)
     yield _loaded(findings)
-    drawn = {"tokens", "prunable share"}
-    facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
+    names_in_chart = {"tokens", "prunable share"}
+    facts = [
+        fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in names_in_chart
+    ]
     words = []
     if len(findings.evidence.past) > len(findings.present):
         words.append("The chart includes the memories that memlab deleted: the archive holds them.")
@@ -452,20 +456,20 @@ def _memories(findings: Findings) -> Section:
     evidence = findings.evidence
     present = findings.present.reset_index(drop=True)
     listed = rows_of(evidence)
-    part, loaded = parts_of(arrays_of(present))
+    part_numbers, loaded = parts_of(arrays_of(present))
     lists = []
-    for place, name in enumerate(part_names(present)):
-        ids = present.loc[loaded & (part == place), MEMORY_ID]
+    for number, name in enumerate(part_names(present)):
+        ids = present.loc[loaded & (part_numbers == number), MEMORY_ID]
         if ids.empty:
             continue
         members = listed[listed[MEMORY_ID].isin(ids)].head(LISTED)
         columns = _LISTED_COLUMNS if members[READS].notna().any() else _LISTED_WITHOUT_READS
-        shown = members[list(columns)].itertuples(index=False)
-        cells = [tuple(map(_cell_of, row)) for row in shown]
+        shown_columns = members[list(columns)].itertuples(index=False)
+        cells = [tuple(map(_cell_of, row)) for row in shown_columns]
         hidden = len(ids) - len(members)
-        where = "prunable" if name == "episodes" else "load-bearing"
-        more = command("rows", evidence.name, "--where", where, "--limit", 0)
-        remark = f"and {hidden:,} more: {more}" if hidden > 0 else ""
+        label = "prunable" if name == "episodes" else "load-bearing"
+        list_all = command("rows", evidence.name, "--where", label, "--limit", 0)
+        remark = f"and {hidden:,} more: {list_all}" if hidden > 0 else ""
         title = f"{name}: {counted(len(ids))}, the costliest first"
         table = Table(title, tuple(columns.values()), cells, remark, whole=True)
         lists.append((_list_addresses()[name].removeprefix("#"), table))
@@ -514,14 +518,14 @@ def _loaded(findings: Findings) -> Section:
     floor = findings.advice.floor
     tables = []
     if floor.largest:
-        after = (
+        remark = (
             f"Load-bearing: {counted(floor.memories)}, {counted(floor.tokens, 'tokens')}. "
             "memlab floor shows those that a newer one repeats."
         )
         _, costliest = floor.tables("")
         title = "The costliest load-bearing memories"
         header = ("memory", *costliest.header[1:])
-        tables = [costliest._replace(heading=title, header=header, remark=after)]
+        tables = [costliest._replace(heading=title, header=header, remark=remark)]
     words = (
         "Decisions, skills and rejected paths are load-bearing: they are never deleted, and no cap "
         "goes below them. The other episodes are prunable."
@@ -542,11 +546,12 @@ def _cut(findings: Findings, cut: CutLosses) -> Section:
             "log of them, and --log LOG shows here what the cut loses."
         )
     if cut.below and findings.effect is not None:
-        left = cut.named - findings.effect.deleted.memories
-        fits = cut.files[TODAY]
-        fit = "all fit" if left <= fits else f"{fits:,} fit"
+        remaining = cut.named - findings.effect.deleted.memories
+        lines_loaded = cut.files[TODAY]
+        fit_in_words = "all fit" if remaining <= lines_loaded else f"{lines_loaded:,} fit"
         words.append(
-            f"keep_recent = {findings.effect.keep_recent:,} leaves {left:,} of them; {fit}."
+            f"keep_recent = {findings.effect.keep_recent:,} leaves {remaining:,} of them; "
+            f"{fit_in_words}."
         )
     facts = Table("", (), sheet.facts if cut.reads else sheet.facts[:1], whole=True)
     return Section("cut", sentence(sheet.title)[:-1], words, [facts, *sheet.tables])

@@ -66,9 +66,9 @@ class Picture:
     def png(self, *, advice: Advice, cap: int) -> bytes:
         """Return the chart with its marks as a PNG file."""
         self._canvas.restore_region(self._drawn)  # type: ignore[no-untyped-call]
-        before = set(self._axes.get_children())
+        earlier_artists = set(self._axes.get_children())
         self._mark(self._axes, self._curve, advice=advice, cap=cap)
-        marks = [artist for artist in self._axes.get_children() if artist not in before]
+        marks = [artist for artist in self._axes.get_children() if artist not in earlier_artists]
         marks.sort(key=lambda artist: artist.get_zorder())
         for artist in marks:
             self._axes.draw_artist(artist)
@@ -159,8 +159,8 @@ class SizingPanel:
         if cap >= self._sizing.present.prunable:
             return "no command: that cap deletes nothing today"
         if budget is not None and cap > (self.advice.budget_cap or 0):
-            when = "" if self._sizing.present.recalled else " at start"
-            return f"no command: that cap takes more than {counted(budget, 'tokens')}{when}"
+            moment = "" if self._sizing.present.recalled else " at start"
+            return f"no command: that cap takes more than {counted(budget, 'tokens')}{moment}"
         return ""
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
@@ -174,14 +174,14 @@ class SizingPanel:
         import_extra("anywidget", extra="lab")
         from memlab.views.controls import CopyButton, NumberBox, Slider
 
-        most = max(1, self._sizing.present.prunable)
-        cap = most
+        largest = max(1, self._sizing.present.prunable)
+        cap = largest
         if self.advice.keep_recent is not None:
-            cap = min(most, self.advice.keep_recent)
-        steps = sorted({*cap_steps(most), cap})
+            cap = min(largest, self.advice.keep_recent)
+        steps = sorted({*cap_steps(largest), cap})
         texts = [f"{step:,}" for step in steps]
         self.slider = Slider(name="keep_recent", values=steps, texts=texts, value=cap)
-        self.keep_recent = NumberBox(name="exactly", most=most, value=cap)
+        self.keep_recent = NumberBox(name="exactly", most=largest, value=cap)
         targets = sorted({round(0.01 * percent, 2) for percent in range(50, 100)} | {target})
         texts = [f"{100 * share:.4g}%" for share in targets]
         self.target = Slider(name="target", values=targets, texts=texts, value=target)
@@ -274,15 +274,15 @@ class SizingPanel:
         self.recommendation.value = "".join(
             f"<p>{html.escape(line)}</p>" for line in self._advice_lines()
         )
-        self.going.value = self._going()
+        self.going.value = self._deleted_table()
         self.saved.value = ""
         self.copy.text = self.command_line
         self.save.disabled = bool(self.against) or self._store == ANY_STORE
-        offered = html.escape(self.command_line)
-        against = html.escape(self.against)
-        self.command.value = f"<pre>{offered}</pre>" if offered else f"<p>{against}</p>"
+        shown_command = html.escape(self.command_line)
+        reason = html.escape(self.against)
+        self.command.value = f"<pre>{shown_command}</pre>" if shown_command else f"<p>{reason}</p>"
 
-    def _going(self) -> str:
+    def _deleted_table(self) -> str:
         """Return an HTML table of the costliest memories that the cap deletes."""
         going = self._prunable.iloc[: max(0, len(self._prunable) - self.cap)]
         if going.empty:
@@ -391,14 +391,14 @@ def explore(
     )
 
 
-def cap_steps(most: int) -> list[int]:
-    """Return round caps from 0 to `most`: all up to 100, then those with two digits.
+def cap_steps(largest: int) -> list[int]:
+    """Return round caps from 0 to `largest`: all up to 100, then those with two digits.
 
     >>> cap_steps(125)[-5:]
     [99, 100, 110, 120, 125]
     """
     caps = {digits * 10**zeros for zeros in range(10) for digits in range(10, 100)}
-    return sorted(cap for cap in caps | set(range(10)) | {most} if cap <= most)
+    return sorted(cap for cap in caps | set(range(10)) | {largest} if cap <= largest)
 
 
 _FACTS: Final = {

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Unit = Literal["memories", "tokens"]
 UNITS: Final = ("memories", "tokens")
 
-_MOST_TEXTS: Final = 20_000
+_MAX_SEARCHED_TEXTS: Final = 20_000
 """Maximum number of memories whose texts are searched for mentions when a page is printed."""
 
 
@@ -74,13 +74,13 @@ class Recommendation(DisplayMixin):
     def curve(self) -> pd.DataFrame:
         """Caps or budgets around the recommended one, with what each serves and costs."""
         source = self.evidence.source
-        in_use = None
+        current_cap = None
         native = None if source is None else source.native_cap
         if native is not None and not isinstance(self.sizing, BudgetSizing):
-            in_use = native.current()
-        if in_use is not None:
-            in_use = min(in_use, self.sizing.most)
-        numbers = self.sizing.around(*self.advice.answers, in_use, self.goal.keep_recent)
+            current_cap = native.current()
+        if current_cap is not None:
+            current_cap = min(current_cap, self.sizing.most)
+        numbers = self.sizing.around(*self.advice.answers, current_cap, self.goal.keep_recent)
         return self.sizing.at(numbers)
 
     @cached_property
@@ -109,7 +109,7 @@ class Recommendation(DisplayMixin):
             return None
         if evidence.source is None or evidence.source.retirement is None:
             return None
-        # imported here because importing policies adds a tenth to the start of a command
+        # Imported here, because importing policies makes the start of a command a tenth slower.
         from memlab.replay.by_use import budget_by_use
 
         goal = self.goal._asdict()
@@ -134,10 +134,8 @@ class Recommendation(DisplayMixin):
         source = self.evidence.source
         if source is None or not (source.is_folder or source.is_native_format):
             return ""
-        if len(self.evidence.past) > _MOST_TEXTS:
-            return (
-                f"not looked for in over {_MOST_TEXTS:,} texts; memlab.evidence.find_mentions does"
-            )
+        if len(self.evidence.past) > _MAX_SEARCHED_TEXTS:
+            return f"not looked for in over {_MAX_SEARCHED_TEXTS:,} texts; memlab.evidence.find_mentions does"
         from memlab.evidence.mentions import find_mentions, mentions_in_words
 
         return mentions_in_words(find_mentions(source))
@@ -162,27 +160,27 @@ class Recommendation(DisplayMixin):
     def sheet(self) -> TextPage:
         """Return the page that is printed. Its title is the answer."""
         advice = self.advice
-        first: list[tuple[str, str]] = []
+        first_facts: list[tuple[str, str]] = []
         page = advice.sheet() if self.explain else advice.brief(self.curve, self.goal.keep_recent)
         tables = list(page.tables)
         evidence = list(self._evidence())
         if self.usage is not None and self.usage.decided:
-            first.append(("age or use", self.usage.answer))
+            first_facts.append(("age or use", self.usage.answer))
         if self.by_use is not None:
             if self.by_use.is_better:
-                first.insert(0, ("by age", advice.answer))
+                first_facts.insert(0, ("by age", advice.answer))
             else:
-                first.append(("by use", self.by_use.answer))
-            first += self.by_use.caveats
+                first_facts.append(("by use", self.by_use.answer))
+            first_facts += self.by_use.caveats
         if self.evidence.name:
-            first.append(("store", self.evidence.name))
+            first_facts.append(("store", self.evidence.name))
         if self.explain and advice.verdict is not Verdict.NOTHING_PRUNABLE:
             tables.append(advice.table(self.curve))
             if self.backtest is not None:
                 tables.append(table_of_backtest(self.backtest))
             if self.by_use is not None:
                 tables += self.by_use.sheet().tables
-        return TextPage(self.answer, [*first, *page.facts, *evidence], tables)
+        return TextPage(self.answer, [*first_facts, *page.facts, *evidence], tables)
 
     def next_steps(self) -> list[str]:
         """Return the next steps: retire by use if that is recommended, then look at the cap."""
@@ -202,12 +200,12 @@ class Recommendation(DisplayMixin):
 
     def _goal_options(self) -> list[Any]:
         """Return the command line options for what the goal changes in the store's settings."""
-        by_settings = SizingGoal.of(self.evidence.settings)._asdict()
-        words: list[Any] = []
+        goal_of_settings = SizingGoal.of(self.evidence.settings)._asdict()
+        options: list[Any] = []
         for name, value in self.goal._asdict().items():
-            if value != by_settings[name]:
-                words += [f"--{name.replace('_', '-')}", value]
-        return words
+            if value != goal_of_settings[name]:
+                options += [f"--{name.replace('_', '-')}", value]
+        return options
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recommendation, its command and its evidence as JSON values."""
@@ -268,13 +266,13 @@ class Recommendation(DisplayMixin):
         sized = Sized(self.evidence.now.replace(microsecond=0), advice.memories, advice.until)
         if settings.is_auto and (settings.policy or {})["name"] == policy["name"]:
             policy = dict(settings.policy or {})
-            until = 'its number stays "auto", found each time'
+            validity = 'its number stays "auto", found each time'
         else:
             policy[SIZED] = sized.to_setting()
-            until = f"until {sized.until:,} memories have been written; {sized.memories:,} have"
+            validity = f"until {sized.until:,} memories have been written; {sized.memories:,} have"
         file = remember(source, {"policy": policy, **self.kept})
-        by_it = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
-        return f"saved in {file}; {by_it} use it, {until}"
+        commands = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
+        return f"saved in {file}; {commands} use it, {validity}"
 
     def _evidence(self) -> Iterator[tuple[str, str]]:
         """Yield the facts about the evidence: references, time zones, the log and the index."""
@@ -291,8 +289,8 @@ class Recommendation(DisplayMixin):
         counts = self.evidence.counts
         kinds = ", ".join(f"{count:,} {name}" for name, _, count in counted_in_words(counts))
         left_out = ", ".join(f"{count:,} {why}" for why, count in not_counted_in_words(counts))
-        no_need = f"; no later need, so not counted: {left_out}" if left_out else ""
-        yield "references", f"{kinds or 'none'}{no_need}"
+        not_counted = f"; no later need, so not counted: {left_out}" if left_out else ""
+        yield "references", f"{kinds or 'none'}{not_counted}"
         if self.mentioned:
             yield "mentions", self.mentioned
 
