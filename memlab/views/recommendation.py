@@ -135,7 +135,8 @@ class Recommendation(DisplayMixin):
         if source is None or not (source.is_folder or source.is_native_format):
             return ""
         if len(self.evidence.past) > _MAX_SEARCHED_TEXTS:
-            return f"not looked for in over {_MAX_SEARCHED_TEXTS:,} texts; memlab.evidence.find_mentions does"
+            searched = f"over {_MAX_SEARCHED_TEXTS:,} texts"
+            return f"not looked for in {searched}; memlab.evidence.find_mentions does"
         from memlab.evidence.mentions import find_mentions, mentions_in_words
 
         return mentions_in_words(find_mentions(source))
