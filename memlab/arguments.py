@@ -88,8 +88,8 @@ def expect(value: object, *kinds: type, call: str, name: str, optional: bool = F
     memlab.errors.WrongArgumentError: TimeToLive takes as ttl an age, such as \
 timedelta(days=30) or '30d', not 30; say of what: timedelta(days=30)
     """
-    is_flag = isinstance(value, bool) and not {bool, object} & {*kinds}
-    if (optional and value is None) or (isinstance(value, kinds) and not is_flag):
+    is_unwanted_bool = isinstance(value, bool) and not {bool, object} & {*kinds}
+    if (optional and value is None) or (isinstance(value, kinds) and not is_unwanted_bool):
         return
     raise refusal(value, *(kind.__name__ for kind in kinds), call=call, name=name)
 
@@ -134,9 +134,9 @@ def whole_number(name: str, value: object, *, least: int | None = 0) -> int:
     ValueError: keep_recent=-1 is not a whole number of 0 or more
     """
     if isinstance(value, Integral) and not isinstance(value, bool):
-        whole = int(value)
-        if least is None or whole >= least:
-            return whole
+        number = int(value)
+        if least is None or number >= least:
+            return number
     bound = "" if least is None else f" of {least} or more"
     raise ValueError(f"{name}={value!r} is not a whole number{bound}")
 
@@ -224,6 +224,10 @@ def _shown(value: object) -> str:
         return f"the class {value.__name__}"
     if isinstance(value, PathLike):
         value = str(value)
-    known = (str, int, float, bool, bytes, type(None))
-    text = repr(value) if isinstance(value, known) or "timedelta" in type(value).__name__ else ""
+    quoted_types = (str, int, float, bool, bytes, type(None))
+    text = (
+        repr(value)
+        if isinstance(value, quoted_types) or "timedelta" in type(value).__name__
+        else ""
+    )
     return text if 0 < len(text) <= SHOWN else f"a {type(value).__name__}"

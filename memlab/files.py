@@ -28,7 +28,8 @@ class FileMode(NamedTuple):
         """Return the permission bits for a file of a group; another group gets those of others."""
         if self.group is None or self.group == group:
             return self.mode
-        return self.mode & ~0o070 | (self.mode & 0o007) << 3
+        bits_of_others = self.mode & 0o007
+        return self.mode & ~0o070 | bits_of_others << 3
 
 
 TEMP_SUFFIX: Final = ".part"
@@ -43,6 +44,7 @@ OWNER_ONLY: Final = FileMode(0o600)
 LARGEST: Final = 2**31
 """Default maximum size in bytes of a file that is read."""
 _READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""Flags for reading a file; a pipe in its place does not block the program."""
 
 
 @contextmanager
@@ -140,13 +142,13 @@ def whole_file(
         target = Path(path).parent.resolve() / Path(path).name
         draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}{TEMP_SUFFIX}")
         _check_target(target, path, replace=replace)
-        _remove_left(target)
+        _remove_stale_drafts(target)
         try:
-            held = _make(draft, target, limit)
+            lock_descriptor = _make(draft, target, limit)
             try:
                 yield draft
             finally:
-                os.close(held)
+                os.close(lock_descriptor)
             sync(draft)
             if replace:
                 draft.replace(target)
@@ -159,8 +161,8 @@ def whole_file(
     except FileExistsError as error:
         raise MemlabError(f"{path} exists already; name a new file") from error
     except OSError as error:
-        what = "was written and the disk may not keep it" if is_named else "cannot be written"
-        raise MemlabError(refused(f"{path} {what}", error)) from error
+        problem = "was written and the disk may not keep it" if is_named else "cannot be written"
+        raise MemlabError(refused(f"{path} {problem}", error)) from error
 
 
 def check_writable(path: Path | str, *, replace: bool = True) -> None:
@@ -200,23 +202,23 @@ def _check_target(target: Path, path: Path | str, *, replace: bool) -> None:
         raise FileExistsError(path)
 
 
-def _remove_left(target: Path) -> None:
+def _remove_stale_drafts(target: Path) -> None:
     """Remove drafts of the same file whose writers were killed: their lock is free."""
-    for left in target.parent.glob(f".{escape(target.name[:200])}.*{TEMP_SUFFIX}"):
+    for stale_draft in target.parent.glob(f".{escape(target.name[:200])}.*{TEMP_SUFFIX}"):
         with suppress(OSError):
-            descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = os.open(stale_draft, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 flock(descriptor, LOCK_EX | LOCK_NB)
-                _discard(left)
+                _discard(stale_draft)
             finally:
                 os.close(descriptor)
 
 
 def _discard(draft: Path) -> None:
     """Remove a draft and its SQLite journal; on failure, the next writer tries again."""
-    for left in (draft, draft.with_name(f"{draft.name}-journal")):
+    for path in (draft, draft.with_name(f"{draft.name}-journal")):
         with suppress(OSError):
-            left.unlink()
+            path.unlink()
 
 
 def _make(draft: Path, target: Path, limit: FileMode) -> int:
@@ -224,9 +226,9 @@ def _make(draft: Path, target: Path, limit: FileMode) -> int:
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
     descriptor = os.open(draft, flags, limit.mode)
     try:
-        made = os.fstat(descriptor)
-        wanted = target.stat().st_mode if target.exists() else made.st_mode
-        os.fchmod(descriptor, wanted & limit.of(made.st_gid))
+        status = os.fstat(descriptor)
+        mode = target.stat().st_mode if target.exists() else status.st_mode
+        os.fchmod(descriptor, mode & limit.of(status.st_gid))
         flock(descriptor, LOCK_EX | LOCK_NB)
     except BaseException:
         os.close(descriptor)

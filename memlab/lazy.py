@@ -73,7 +73,7 @@ def install_command(extra: str) -> str:
         requirements = requires("memlab") or []
     except PackageNotFoundError:
         requirements = []
-    needed = []
+    needed_requirements = []
     for requirement in requirements:
         match = _REQUIREMENT.fullmatch(requirement)
         if match is None or match["extra"] != extra:
@@ -81,7 +81,7 @@ def install_command(extra: str) -> str:
         marker = ""
         if match["where"]:
             marker = f"; {match['where']}".replace("'", '"')
-        needed.append(match["what"] + marker)
-    if not needed:
+        needed_requirements.append(match["what"] + marker)
+    if not needed_requirements:
         return f"pip install '.[{extra}]' in a checkout of memlab"
-    return shlex.join([sys.executable, "-m", "pip", "install", *needed])
+    return shlex.join([sys.executable, "-m", "pip", "install", *needed_requirements])

@@ -36,7 +36,9 @@ FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
 """Format of a settings file; a file without versions has format 1."""
 VERSIONS: Final = "memlab settings: format {}, readable from format {}"
 """Comment with the versions. It is a comment because older versions reject unknown keys."""
-_SAYS_VERSIONS: Final = re.compile(rf"(?m)^# ?{VERSIONS.format('([0-9]{1,9})', '([0-9]{1,9})')} *$")
+_VERSIONS_COMMENT: Final = re.compile(
+    rf"(?m)^# ?{VERSIONS.format('([0-9]{1,9})', '([0-9]{1,9})')} *$"
+)
 AUTO: Final = "auto"
 """Value of a policy's number that is to be sized on each use."""
 NUMBERS: Final[Mapping[str, str]] = {"recent": "keep", "tokens": "max_tokens"}
@@ -50,7 +52,7 @@ Settings and plans may still have the former name. The new policy has the same s
 
 Read = Callable[[str, Any], Any]
 """Function that parses the value of a setting, given the name and the value."""
-_MOST: Final = 2**20
+_MAX_BYTES: Final = 2**20
 """Maximum size of a settings file in bytes."""
 
 
@@ -129,13 +131,13 @@ def _sized(value: Any, policy: str) -> Sized:
 
 def _age(name: str, value: Any) -> timedelta | None:
     """Return an age; None for no limit."""
-    never = "ever" if name == "archive_for" else "never"
-    if value == never:
+    no_limit = "ever" if name == "archive_for" else "never"
+    if value == no_limit:
         return None
     try:
         return age_of(_text(name, value))
     except ValueError as error:
-        words = f'{name}={value!r:.80} is not an age like "365d", or "{never}"'
+        words = f'{name}={value!r:.80} is not an age like "365d", or "{no_limit}"'
         raise ValueError(words) from error
 
 
@@ -163,10 +165,10 @@ def _claude(_name: str, value: Any) -> Mapping[str, Any]:
 
 def _kinds(_name: str, value: Any) -> Mapping[str, str]:
     """Return the kind of memory by type of Claude Code's memories."""
-    known = [kind.value for kind in MemoryKind]
-    if not isinstance(value, dict) or not all(kind in known for kind in value.values()):
+    kinds = [kind.value for kind in MemoryKind]
+    if not isinstance(value, dict) or not all(kind in kinds for kind in value.values()):
         raise ValueError(
-            f"kinds must say of each type which of {', '.join(known)} it is, as in "
+            f"kinds must say of each type which of {', '.join(kinds)} it is, as in "
             '{ project = "semantic" }'
         )
     return MappingProxyType(value)
@@ -357,7 +359,7 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
     file = folder / FILE
     try:
         text = text_of(file, like)
-    except _StrangersError as error:
+    except _UntrustedOwnerError as error:
         return Settings(file=file, name=name, not_obeyed=str(error))
     if text is None:
         return NO_SETTINGS
@@ -367,13 +369,16 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
         raise SettingsError(f"{file} is not TOML: {error}; mend that line") from error
     is_newer = FORMAT.is_newer(_check_versions(text, file))
     stores: Any = content.pop(STORES, {})
-    own = stores.get(name, {}) if isinstance(stores, dict) else None
-    if not isinstance(own, dict):
+    settings_of_store = stores.get(name, {}) if isinstance(stores, dict) else None
+    if not isinstance(settings_of_store, dict):
         line = _line_of(text, STORES, name) or _line_of(text, STORES)
         raise _error(file, line, f'write the settings of one store under [{STORES}."{name}"]')
     settings: dict[str, Any] = {}
     lines: dict[str, int] = {}
-    tables = [((), content), ((STORES, name), own)]  # the store's own settings take precedence
+    tables = [
+        ((), content),
+        ((STORES, name), settings_of_store),
+    ]  # the store's own settings take precedence
     for path, values in tables:
         for key, value in values.items():
             if is_newer and key not in SETTINGS:
@@ -386,7 +391,7 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
 
 def _check_versions(text: str, file: Path) -> Written:
     """Return the versions of a settings file; raise SettingsError if it cannot be read."""
-    versions = _SAYS_VERSIONS.search(text)
+    versions = _VERSIONS_COMMENT.search(text)
     try:
         if versions is None:
             written = written_in(1)
@@ -401,8 +406,8 @@ def _check_versions(text: str, file: Path) -> Written:
 def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
     """Return the parsed value of a setting; raise SettingsError with the line if it is invalid."""
     if key not in SETTINGS:
-        known = ", ".join(SETTINGS)
-        raise _error(file, line, f"there is no setting {shortened(key)}; there are {known}")
+        setting_names = ", ".join(SETTINGS)
+        raise _error(file, line, f"there is no setting {shortened(key)}; there are {setting_names}")
     if any(abs(number) >= 2**63 for number in _whole_numbers_in(value)):
         raise _error(file, line, f"a number of {key} is too large: TOML's have 64 bits")
     try:
@@ -428,7 +433,7 @@ def _whole_numbers_in(value: Any) -> Iterator[int]:
             yield from _whole_numbers_in(item)
 
 
-class _StrangersError(SettingsError):
+class _UntrustedOwnerError(SettingsError):
     """The settings file belongs to an untrusted user."""
 
 
@@ -438,11 +443,11 @@ def text_of(file: Path, like: Path | None) -> str | None:
         status = file.lstat()
     except (OSError, ValueError):  # if the folder is not accessible, opening the store reports it
         return None
-    _check_whose(file, status, like)
+    _check_owner(file, status, like)
     try:
-        with ordinary_file(file, most=_MOST, follow_links=False) as opened:
-            _check_whose(file, os.fstat(opened.fileno()), like)
-            raw = opened.read(_MOST)
+        with ordinary_file(file, most=_MAX_BYTES, follow_links=False) as opened:
+            _check_owner(file, os.fstat(opened.fileno()), like)
+            raw = opened.read(_MAX_BYTES)
     except OSError as error:
         raise SettingsError(refused(f"{file} cannot be read", error, "what it is")) from error
     try:
@@ -452,14 +457,14 @@ def text_of(file: Path, like: Path | None) -> str | None:
         raise _error(file, line, "it is not UTF-8") from error
 
 
-def _check_whose(file: Path, status: os.stat_result, like: Path | None) -> None:
+def _check_owner(file: Path, status: os.stat_result, like: Path | None) -> None:
     """Raise SettingsError unless only the store owner, the caller or root may write a file."""
     trusted = {os.geteuid(), 0}
     if like is not None:
         with suppress(OSError, ValueError):
             trusted.add(like.stat().st_uid)
     if status.st_uid not in trusted:
-        raise _StrangersError(
+        raise _UntrustedOwnerError(
             f"{file} belongs to {_user(status.st_uid)} and is not obeyed: settings count only from "
             "a file of the store's owner, of you or of root"
         )
@@ -484,8 +489,8 @@ def _user(number: int) -> str:
 
 def _error(file: Path, line: int | None, words: str) -> SettingsError:
     """Return the error for a line of a settings file."""
-    where = str(file) if line is None else f"{file}, line {line}"
-    return SettingsError(f"{where}: {words}")
+    place = str(file) if line is None else f"{file}, line {line}"
+    return SettingsError(f"{place}: {words}")
 
 
 def _line_of(text: str, *path: str) -> int | None:
@@ -493,12 +498,12 @@ def _line_of(text: str, *path: str) -> int | None:
 
     `path` has the keys of the tables around it, outermost first, and the key itself.
     """
-    wanted = [rf"(?<![\w-]){re.escape(key)}(?![\w-])" for key in path]
+    remaining = [rf"(?<![\w-]){re.escape(key)}(?![\w-])" for key in path]
     for number, line in enumerate(text.splitlines(), start=1):
         before_equals = _KEY.match(line)
-        while wanted and before_equals and re.search(wanted[0], before_equals[0]):
-            del wanted[0]
-        if not wanted:
+        while remaining and before_equals and re.search(remaining[0], before_equals[0]):
+            del remaining[0]
+        if not remaining:
             return number
     return None
 

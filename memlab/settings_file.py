@@ -100,15 +100,15 @@ def _rewrite(folder: Path, name: str, like: Path | None, change: Callable[[str],
     readers = limit_like(like)
     limit = FileMode(readers.mode & 0o644 | 0o600, readers.group)  # the owner alone may write
     with folder_held(folder):
-        before = text_of(file, like)
-        text = change(before or "")
-        template = like if before is None else file
+        present_text = text_of(file, like)
+        text = change(present_text or "")
+        template = like if present_text is None else file
         with whole_file(file, limit=limit) as draft, draft.open("w", encoding="utf-8") as opened:
             opened.write(text)
             if template is not None and template.exists():
                 status = template.stat()
                 mode = os.fstat(opened.fileno()).st_mode & 0o777
-                if before is None:
+                if present_text is None:
                     mode = limit.mode  # whatever the umask: readers of the store need the settings
                 make_like(opened.fileno(), (status.st_uid, status.st_gid), mode)
     read_settings(folder, name, like)
@@ -127,16 +127,16 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
             table[key] = item(field_value)
         return table
 
-    document, own = _document_of(text, name)
+    document, table_of_store = _document_of(text, name)
     for key, value in chosen.items():
         if value is None:
-            own.pop(key, None)
+            table_of_store.pop(key, None)
             continue
         comment = f"# {SETTINGS[key]['means']}"
-        if key in own:
-            comment = own.item(key).trivia.comment
+        if key in table_of_store:
+            comment = table_of_store.item(key).trivia.comment
         written = item(value)
-        own[key] = written
+        table_of_store[key] = written
         if comment:
             written.comment(comment.removeprefix("#").strip())
     return tomlkit.dumps(document)
@@ -146,11 +146,11 @@ def with_examples(text: str, name: str, examples: Mapping[str, str] = EXAMPLES) 
     """Return the text of a settings file with each example that a store lacks as a comment."""
     import tomlkit  # imported here, because only writing needs it
 
-    document, own = _document_of(text, name)
+    document, table_of_store = _document_of(text, name)
     for key, value in examples.items():
         example = f"{key} = {value}"
-        if key not in own and f"# {example}" not in text:
-            own.add(tomlkit.comment(f"{example}  # {SETTINGS[key]['means']}"))
+        if key not in table_of_store and f"# {example}" not in text:
+            table_of_store.add(tomlkit.comment(f"{example}  # {SETTINGS[key]['means']}"))
     return tomlkit.dumps(document)
 
 

@@ -20,7 +20,8 @@ _CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _JOINER: Final = re.compile(r"(?<=[^\x00-\x7f])([\u200c\u200d])(?=[^\x00-\x7f])")
 """Joiners between characters outside ASCII, as in emoji; beside ASCII they would be invisible."""
 
-_ROOM: Final = "the folder, its permissions and the room on the disk"
+_FOLDER_AND_SPACE: Final = "the folder, its permissions and the room on the disk"
+"""What to check if a file cannot be written, in words."""
 
 _NUMBER: Final = re.compile(r"[-–<>~]?\s?[\d.,%]*( to [\d.,%]+)?")
 
@@ -42,7 +43,7 @@ LONGEST_TITLE: Final = 1_000
 NARROWEST: Final = 14
 """Minimum width of a column of longer texts."""
 _COMMAND: Final = re.compile(r"\s*(next: |undo: )?\s*(memlab|pip|log\s=|log\.)\b")
-_NAMED: Final = re.compile(r"(\s*\S+(?: \S+)*\s{2,})\S")
+_LABEL: Final = re.compile(r"(\s*\S+(?: \S+)*\s{2,})\S")
 """The name at the start of a line, up to the column of its value."""
 _wrap: Final = partial(textwrap.wrap, break_on_hyphens=False)
 """Function that wraps text and breaks a path or an id only if it is longer than a line."""
@@ -159,11 +160,11 @@ def for_terminal(text: str) -> str:
     >>> print(for_terminal("red \x1b[31m alert\u202e"))
     red \x1b[31m alert\u202e
     """
-    shown = []
+    escaped = []
     for number, part in enumerate(_JOINER.split(text)):
         is_joiner = number % 2 == 1
-        shown.append(part if is_joiner else "".join(map(_escaped_control, part)))
-    return "".join(shown)
+        escaped.append(part if is_joiner else "".join(map(_escaped_control, part)))
+    return "".join(escaped)
 
 
 def _escaped_control(char: str) -> str:
@@ -205,7 +206,7 @@ def _in_dollar_quotes(char: str) -> str:
     return char.encode("unicode_escape").decode() if char < "\x80" else f"\\U{ord(char):08x}"
 
 
-def refused(what: str, error: Exception, look_at: str = _ROOM) -> str:
+def refused(what: str, error: Exception, look_at: str = _FOLDER_AND_SPACE) -> str:
     """Return the message for a failed system call: what failed, why, and what to check."""
     reason = getattr(error, "strerror", None) or error
     return f"{what} ({reason}); check {look_at}"
@@ -251,15 +252,19 @@ def fitted_line(line: str, width: int) -> list[str]:
     """
     if len(line) <= width:
         return [line]
-    lead = len(line) - len(line.lstrip())
+    indent = len(line) - len(line.lstrip())
     if _COMMAND.match(line):
-        command, _, remark = line[lead:].partition("    ")
-        return [line[:lead] + command, *_unbroken(f"{'':10}{remark.strip()}", width, 10)]
-    named = _NAMED.match(line)
-    return _unbroken(line, width, min(len(named[1]) if named else lead + 2, width // 2))
+        command, _, remark = line[indent:].partition("    ")
+        return [
+            line[:indent] + command,
+            *_wrapped_whole_words(f"{'':10}{remark.strip()}", width, 10),
+        ]
+    label = _LABEL.match(line)
+    later_indent = len(label[1]) if label else indent + 2
+    return _wrapped_whole_words(line, width, min(later_indent, width // 2))
 
 
-def _unbroken(line: str, width: int, indent: int) -> list[str]:
+def _wrapped_whole_words(line: str, width: int, indent: int) -> list[str]:
     return _wrap(line, width, subsequent_indent=" " * indent, break_long_words=False)
 
 
@@ -287,15 +292,15 @@ def command(name: str, *arguments: object) -> str:
     return f"memlab {name} {in_shell(*words)}"
 
 
-def counted(count: float, things: str = "memories") -> str:
+def counted(count: float, plural: str = "memories") -> str:
     """Return a count with its noun, which is given in the plural.
 
     >>> counted(1, "tokens"), counted(1200, "tokens"), counted(1, "memories")
     ('1 token', '1,200 tokens', '1 memory')
     """
-    noun = things
+    noun = plural
     if count == 1:
-        noun = f"{things[:-3]}y" if things.endswith("ies") else things.removesuffix("s")
+        noun = f"{plural[:-3]}y" if plural.endswith("ies") else plural.removesuffix("s")
     return f"{count:,.0f} {noun}"
 
 
@@ -326,8 +331,8 @@ def or_dash(value: Any, form: str = "{:.1%}") -> str:
     >>> or_dash(0.25), or_dash(None), or_dash(float("nan"))
     ('25.0%', '–', '–')
     """
-    missing = value is None or value != value  # noqa: PLR0124 - not a number
-    return "–" if missing else form.format(value)
+    is_missing = value is None or value != value  # noqa: PLR0124 - not a number
+    return "–" if is_missing else form.format(value)
 
 
 def reads_as_number(cell: Cell) -> bool:
@@ -347,22 +352,22 @@ def numeric_columns(table: Table) -> list[bool]:
 
 def _lines(sheet: TextPage, width: int | None) -> Iterator[str]:
     if sheet.title:
-        yield from _beside("", sheet.title, width)
+        yield from _labelled_lines("", sheet.title, width)
     names = max((len(for_terminal(name)) for name, _ in sheet.facts), default=0)
     for name, value in sheet.facts:
-        yield from _beside(f"  {for_terminal(name):<{names}}  ", value, width)
+        yield from _labelled_lines(f"  {for_terminal(name):<{names}}  ", value, width)
     for number, table in enumerate(sheet.tables):
         is_blank = not (table.heading or table.rows or table.remark)
         if (number or sheet.title or sheet.facts) and not is_blank:
             yield ""
         if table.heading:
-            yield from _beside("", table.heading, width)
+            yield from _labelled_lines("", table.heading, width)
         yield from _aligned(table, width)
         if table.remark:
-            yield from _beside("  ", table.remark, width)
+            yield from _labelled_lines("  ", table.remark, width)
 
 
-def _beside(lead: str, value: str, width: int | None) -> list[str]:
+def _labelled_lines(lead: str, value: str, width: int | None) -> list[str]:
     """Return the lines of a text after its label, wrapped; a command is not wrapped."""
     words = for_terminal(value)
     if width is None or not words or _COMMAND.match(words):
@@ -378,48 +383,51 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
         return
     lines = [*([list(table.header)] if table.header else []), *cells]
     sides = [">" if right else "<" for right in numeric_columns(table)]
-    wanted = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    parts = [list(enumerate(wanted))] if width is None else _parts(table, cells, wanted, width - 2)
-    for number, part in enumerate(parts):
+    full_widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    column_groups = [list(enumerate(full_widths))]
+    if width is not None:
+        column_groups = _parts(table, cells, full_widths, width - 2)
+    for number, group in enumerate(column_groups):
         if number:
             yield ""
         for line in lines:
-            folded = [
-                [line[at]] if len(line[at]) <= room else _wrap(line[at], room) for at, room in part
-            ]
-            for pieces in zip_longest(*folded, fillvalue=""):
-                shown = zip(part, pieces, strict=True)
-                text = "  ".join(f"{piece:{sides[at]}{room}}" for (at, room), piece in shown)
+            wrapped_cells = []
+            for at, room in group:
+                fits = len(line[at]) <= room
+                wrapped_cells.append([line[at]] if fits else _wrap(line[at], room))
+            for line_of_cells in zip_longest(*wrapped_cells, fillvalue=""):
+                shown = zip(group, line_of_cells, strict=True)
+                text = "  ".join(f"{cell:{sides[at]}{room}}" for (at, room), cell in shown)
                 yield f"  {text}".rstrip()
 
 
 def _parts(
-    table: Table, cells: Sequence[Sequence[str]], wanted: Sequence[int], width: int
+    table: Table, cells: Sequence[Sequence[str]], full_widths: Sequence[int], width: int
 ) -> list[list[tuple[int, int]]]:
     """Split a table that is too wide into parts that are printed one below the other.
 
     Return for each part its columns with their widths. Each part begins with the first column.
-    `wanted` has the width at which no cell of a column is wrapped.
+    `full_widths` has the width at which no cell of a column is wrapped.
     """
-    minimum = [_minimum_width(table, cells, at, width // 2) for at in range(len(wanted))]
-    parts: list[list[int]] = [[0]]
-    for at in range(1, len(wanted)):
-        columns = [*parts[-1], at]
+    minimum = [_minimum_width(table, cells, at, width // 2) for at in range(len(full_widths))]
+    groups: list[list[int]] = [[0]]
+    for at in range(1, len(full_widths)):
+        columns = [*groups[-1], at]
         narrowest = sum(minimum[column] for column in columns) + 2 * (len(columns) - 1)
-        if len(parts[-1]) > 1 and narrowest > width:
-            parts.append([0])
-        parts[-1].append(at)
-    return [_fitted_widths(part, minimum, wanted, width) for part in parts]
+        if len(groups[-1]) > 1 and narrowest > width:
+            groups.append([0])
+        groups[-1].append(at)
+    return [_fitted_widths(part, minimum, full_widths, width) for part in groups]
 
 
 def _fitted_widths(
-    part: list[int], minimum: Sequence[int], wanted: Sequence[int], width: int
+    group: list[int], minimum: Sequence[int], full_widths: Sequence[int], width: int
 ) -> list[tuple[int, int]]:
     """Return the columns of a part with their widths, which share the spare room evenly."""
-    widths = {at: minimum[at] for at in part}
-    spare = width - sum(widths.values()) - 2 * (len(part) - 1)
+    widths = {at: minimum[at] for at in group}
+    spare = width - sum(widths.values()) - 2 * (len(group) - 1)
     while spare > 0:
-        wrapped = [at for at in part if widths[at] < wanted[at]][:spare]
+        wrapped = [at for at in group if widths[at] < full_widths[at]][:spare]
         if not wrapped:
             break
         for at in wrapped:
@@ -428,10 +436,13 @@ def _fitted_widths(
     return list(widths.items())
 
 
-def _minimum_width(table: Table, cells: Sequence[Sequence[str]], at: int, whole: int) -> int:
-    """Return the minimum width of a column, for its numbers and for words up to `whole` long."""
+def _minimum_width(table: Table, cells: Sequence[Sequence[str]], at: int, longest_word: int) -> int:
+    """Return the minimum width of a column: that of its numbers, and of words that are not too long.
+
+    Words of more than `longest_word` characters are wrapped.
+    """
     column = [row[at] for row in cells]
-    words = [word for cell in column for word in cell.split() if len(word) <= whole]
+    words = [word for cell in column for word in cell.split() if len(word) <= longest_word]
     header = table.header[at].split() if table.header else []
     widest = max(map(len, column))
     if not numeric_columns(table)[at]:

@@ -55,18 +55,18 @@ class FileFormat(NamedTuple):
 readable from format 4 on, and this memlab reads formats 2 to 3; nothing in it is lost: use a \
 memlab that reads format 4
         """
-        known = f"this memlab reads formats {self.oldest} to {self.number}"
+        supported = f"this memlab reads formats {self.oldest} to {self.number}"
         if self.oldest == self.number:
-            known = f"this memlab reads format {self.number}"
+            supported = f"this memlab reads format {self.number}"
         if written.readable_from > self.number:
             raise error(
                 f"{what} was written by a newer memlab, in format {written.by}, which is readable "
-                f"from format {written.readable_from} on, and {known}; nothing in it is lost: use "
-                f"a memlab that reads format {written.readable_from}"
+                f"from format {written.readable_from} on, and {supported}; nothing in it is lost: "
+                f"use a memlab that reads format {written.readable_from}"
             )
         if written.by < self.oldest:
             raise error(
-                f"{what} was written by an older memlab, in format {written.by}, and {known}; "
+                f"{what} was written by an older memlab, in format {written.by}, and {supported}; "
                 "nothing in it is lost: use the memlab that wrote it"
             )
 
