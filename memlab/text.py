@@ -437,7 +437,7 @@ def _fitted_widths(
 
 
 def _minimum_width(table: Table, cells: Sequence[Sequence[str]], at: int, longest_word: int) -> int:
-    """Return the minimum width of a column: that of its numbers, and of words that are not too long.
+    """Return the minimum width of a column: that of its numbers, and of words that fit.
 
     Words of more than `longest_word` characters are wrapped.
     """

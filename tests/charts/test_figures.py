@@ -202,7 +202,7 @@ def test_a_figure_grows_until_every_name_at_its_edge_has_room() -> None:
     plot = Plot(bare())
     for number in range(40):
         plot.label_end(0, f"line {number}", LIGHT.ink)
-    plot.label_ends()
+    plot.draw_end_labels()
     assert_within_its_figure(plot.ax)
 
 
@@ -234,7 +234,7 @@ def test_text_is_never_read_as_mathematics() -> None:
     plot.heading("costs $x_{$ and $5", "from $1 to $y^{$")
     plot.footnote("$\\frac{$")
     plot.label_end(0.5, "$z^{$", LIGHT.prunable)
-    plot.label_ends()
+    plot.draw_end_labels()
     drawn(ax)
     assert title(ax) == "costs $x_{$ and $5"
 
