@@ -317,8 +317,8 @@ def test_marks_and_words_stand_out_from_their_paper(paint: Palette) -> None:
     for hue in HUES:
         colour = getattr(paint, hue)
         assert contrast(colour, paint.paper) >= 3, hue
-        assert contrast(paint.words(colour), paint.paper) >= 4.5, hue
-    for colour in (paint.ink, paint.muted, paint.words(paint.grey)):
+        assert contrast(paint.text_colour(colour), paint.paper) >= 4.5, hue
+    for colour in (paint.ink, paint.muted, paint.text_colour(paint.grey)):
         assert contrast(colour, paint.paper) >= 4.5
 
 
