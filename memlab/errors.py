@@ -6,7 +6,17 @@ can leave a process pool.
 
 
 class MemlabError(Exception):
-    """Base class of all errors that memlab raises on purpose."""
+    """Base class of all errors that memlab raises on purpose.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> try:
+    ...     memlab.load("/no/such/memory.db")
+    ... except MemlabError as error:
+    ...     print(type(error).__name__)
+    StoreError
+    """
 
 
 class WrongArgumentError(MemlabError, TypeError):

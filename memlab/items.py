@@ -49,7 +49,13 @@ class Size(NamedTuple):
 
 
 class MemoryKind(StrEnum):
-    """Kinds of memory that an agent writes."""
+    """Kinds of memory that an agent writes.
+
+    Examples
+    --------
+    >>> MemoryKind("episodic") is MemoryKind.EPISODIC
+    True
+    """
 
     SEMANTIC = "semantic"
     """A decision."""
@@ -101,6 +107,11 @@ class MemoryProvenance:
     ------
     ValueError
         If a value is invalid; the message names the field.
+
+    Examples
+    --------
+    >>> MemoryProvenance(None, "agent", source_task_ref="issue:#12").confidence
+    1.0
     """
 
     source_event: EventRef | None
@@ -150,6 +161,13 @@ class MemoryItem:
         Labels in the order in which they were written.
     superseded_by : str, optional
         Id of the item that replaced this one.
+
+    Examples
+    --------
+    >>> provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#12")
+    >>> item = MemoryItem("m1", "episodic", "Merged the fix", "Tests pass.", provenance)
+    >>> item.kind, item.is_active
+    (<MemoryKind.EPISODIC: 'episodic'>, True)
     """
 
     memory_id: str

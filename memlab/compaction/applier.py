@@ -125,6 +125,17 @@ def apply(
         If the memories cannot be archived.
     UnsafeDeletionError
         If it is unsafe to delete from a store of this kind.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    ...     left = memlab.load(store)
+    >>> int(left["prunable"].sum())
+    50
     """
     expect(plan, Plan, IndexPlan, call="memlab.apply", name="plan")
     expect(all_prunable, bool, call="memlab.apply", name="all_prunable")

@@ -68,12 +68,34 @@ def archived_plans(store: SourceLike) -> list[Entry]:
     ------
     ArchiveError
         If the store has no archive, or one that cannot be read.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    ...     [entry.digest == receipt.digest for entry in archived_plans(store)]
+    [True]
     """
     return look_into(open_archived(store), lambda archive: archive.entries())
 
 
 def dropped_plans(store: SourceLike) -> list[Dropped]:
-    """Return every deletion whose content was erased, oldest first; their tombstones are kept."""
+    """Return every deletion whose content was erased, oldest first; their tombstones are kept.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    ...     _ = memlab.compaction.drop_archived(store, digest=receipt.digest)
+    ...     len(dropped_plans(store))
+    1
+    """
     return look_into(open_archived(store), OpenArchive.dropped)
 
 
@@ -290,6 +312,16 @@ def archived_rows(
     ------
     ArchiveError
         If the store has no archive, or one that cannot be read.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    ...     len(archived_rows(store, digest=receipt.digest)) == receipt.deleted
+    True
     """
     source = open_archived(store, digest or "")
 
@@ -320,6 +352,16 @@ def export_archived(
     ------
     ValueError
         If `path` has another suffix.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    ...     export_archived(store, Path(folder) / "archived.jsonl") == receipt.deleted
+    True
     """
     target = Path(path)
     if target.suffix not in EXPORTS:

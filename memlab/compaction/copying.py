@@ -84,6 +84,15 @@ def keep_copies(
     ------
     StoreError
         If no copies are kept of stores of this kind.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     [keep_copies(store).counts.copied for _ in range(2)]  # the second time nothing is new
+    [480, 0]
     """
     source = open_source(store)
     moment = moment_or_now(now, call="memlab.compaction.keep_copies")

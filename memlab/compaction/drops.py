@@ -162,6 +162,17 @@ def drop_archived(
     ------
     ArchiveError
         If there is no archive, or no such deletion in it.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    ...     erasure = drop_archived(store, digest=receipt.digest)
+    >>> erasure.memories == receipt.deleted
+    True
     """
     until = _until(before, digest)
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
@@ -204,7 +215,18 @@ def what_drops(
     digest: str | None = None,
     facts_too: bool = False,
 ) -> ArchiveErasure:
-    """Plan the erasure of :func:`drop_archived`, given the same arguments. Read only."""
+    """Plan the erasure of :func:`drop_archived`, given the same arguments. Read only.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    ...     what_drops(store, digest=receipt.digest).memories == receipt.deleted
+    True
+    """
     until = _until(before, digest)
     source = open_archived(store, digest or "")
     erasure = look_into(

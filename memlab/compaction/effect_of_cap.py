@@ -77,6 +77,13 @@ def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
     -------
     CapEffect
         The boot context before and after, and the size of the deleted memories.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> effect = cap_effect(memlab.store_path("looked_up"), 50)
+    >>> effect.after.prunable.memories
+    50
     """
     keep_recent = whole_number("keep_recent", keep_recent)
     frame = present_rows(resolve_history(frame, call="memlab.compaction.cap_effect"))
@@ -95,7 +102,15 @@ def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
 
 
 def survivors(frame: Memories, keep_recent: int) -> pd.DataFrame:
-    """Return the memories that the compaction of :func:`cap_effect` would leave, unchanged."""
+    """Return the memories that the compaction of :func:`cap_effect` would leave, unchanged.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> frame = memlab.load(memlab.store_path("looked_up"))
+    >>> int(survivors(frame, 50)["prunable"].sum())
+    50
+    """
     frame = present_rows(resolve_history(frame, call="memlab.compaction.survivors"))
     return frame[_stays(frame, whole_number("keep_recent", keep_recent))]
 

@@ -89,6 +89,14 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     -------
     Cost
         The estimate, with its limits.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> plan = memlab.plan(memlab.store_path("two_years"), memlab.KeepRecent(50))
+    >>> cost = cost_of(plan)
+    >>> 0 <= cost.to_deleted <= cost.references
+    True
     """
     call = "memlab.compaction.cost_of"
     expect(plan, Plan, call=call, name="plan")

@@ -121,6 +121,13 @@ def plan(  # noqa: PLR0913 - what is asked of a store
         If not just one of a policy, ids and `into` is given.
     UnsafeDeletionError
         If the store is in memory, or if other tables of its file would lose rows.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> plan = memlab.plan(memlab.store_path("looked_up"), memlab.KeepRecent(50))
+    >>> plan.policy
+    {'policy': 'recent', 'keep': 50, 'by': 'position'}
     """
     if into is not None:
         if policy is not None or ids is not None or retire:
@@ -590,6 +597,13 @@ def plan_supersession(
     PlanError
         If an id is not the id of an active load-bearing memory, if a memory would supersede itself,
         or if the store has no field for superseding memories.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> plan = plan_supersession(memlab.store_path("two_years"))
+    >>> len(plan.memories)  # it deletes nothing
+    0
     """
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.compaction.plan_supersession")

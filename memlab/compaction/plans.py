@@ -218,6 +218,15 @@ class Plan(DisplayMixin):
     start_there : MergedStart or None
         If the folder is merged into another one, what a start there would load afterwards. It was
         read when the plan was made and is not stored with it.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> plan = memlab.plan(memlab.store_path("looked_up"), memlab.KeepRecent(50))
+    >>> len(plan.memories) == plan.deletes.memories
+    True
+    >>> memlab.Plan.from_json(plan.to_json()).digest == plan.digest
+    True
     """
 
     store: str
@@ -581,6 +590,17 @@ class Receipt(DisplayMixin):
         The folder that the memories were merged into; empty for another plan.
     copied : int
         The number of memories that were copied there.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     plan = memlab.plan(store, memlab.KeepRecent(50))
+    ...     receipt = memlab.apply(plan)
+    >>> receipt.deleted == len(plan.memories), receipt.digest == plan.digest
+    (True, True)
     """
 
     digest: str

@@ -89,6 +89,13 @@ def space(path: str | Path | Source) -> Space:
     ------
     StoreError
         If the store is on a server.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> sizes = space(memlab.store_path("two_years"))
+    >>> 0 <= sizes.free < sizes.file
+    True
     """
     source = open_source(path)
     place = _on_this_disk(source)
@@ -141,6 +148,16 @@ def vacuum(path: str | Path, *, watch: StepCallback = no_progress) -> Vacuumed:
     StoreError
         If the disk has no room for the copies, if the store is in use, or if this build of SQLite
         would move rows. Nothing is changed.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     _ = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    ...     result = vacuum(store)
+    >>> result.freed > 0, result.after.free
+    (True, 0)
     """
     before = checked_for_vacuum(path)
     file = Path(before.store)

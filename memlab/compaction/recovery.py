@@ -113,6 +113,16 @@ def plan_recovery(
     """Return the memories that :func:`recover` would restore. The store is only read.
 
     The parameters and the errors are those of :func:`recover`.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     _ = memlab.compaction.keep_copies(store)
+    ...     plan_recovery(store).frame.empty  # no other program has deleted a memory
+    True
     """
     source = open_to_restore(store)
     source.read_missing_as_empty()

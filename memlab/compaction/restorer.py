@@ -172,6 +172,17 @@ def restore(
         If more would change than the memories that the plan superseded or retired.
     UnsafeDeletionError
         If it is unsafe to change a store of this kind.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    ...     restored = memlab.restore(receipt)
+    >>> restored.memories == receipt.deleted
+    True
     """
     expect(receipt, Receipt, IndexReceipt, str, call="memlab.restore", name="receipt")
     expect(into, str, PathLike, call="memlab.restore", name="into", optional=True)

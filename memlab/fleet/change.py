@@ -145,6 +145,13 @@ class FleetPlan(DisplayMixin):
         The stores' own plans by store name, compressed; empty if they are in `folder`.
     added : Mapping
         Fields of a newer format that this version does not know, by key. The digest covers them.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> plan = memlab.fleet.plan(memlab.store_path("looked_up"), memlab.KeepRecent(50))
+    >>> FleetPlan.from_json(plan.to_json()).digest == plan.digest
+    True
     """
 
     made_at: datetime
@@ -387,6 +394,13 @@ def plan(
     ------
     MemlabError
         If no store was named, or the folder beside `save` holds other files.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> plan = memlab.fleet.plan(memlab.store_path("looked_up"), memlab.KeepRecent(50))
+    >>> [store.memories for store in plan.stores], plan.refused
+    ([480], ())
     """
     expect(policy, Policy, call="memlab.fleet.plan", name="policy", optional=True)
     moment = moment_or_now(now, call="memlab.fleet.plan")
@@ -591,6 +605,16 @@ def apply(
     ------
     PlanError
         If the file is not a fleet plan, was edited, or the folder of plans beside it is missing.
+
+    Examples
+    --------
+    >>> import memlab.fleet, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     plan = memlab.fleet.plan(store, memlab.KeepRecent(50))
+    ...     table = memlab.fleet.apply(plan)
+    >>> table["status"].tolist()
+    ['applied']
     """
     expect(plan, FleetPlan, str, PathLike, call="memlab.fleet.apply", name="plan")
     reviewed = plan if isinstance(plan, FleetPlan) else FleetPlan.read(plan)
@@ -724,6 +748,17 @@ def maintain(  # noqa: PLR0913 - each parameter is a separate option
     DataFrame
         A row for each store: ``store``, the fields of :class:`MaintainedStore`, and ``error``,
         missing if there is none. A store without settings has an error.
+
+    Examples
+    --------
+    >>> import memlab.fleet, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     settings = 'policy = { name = "recent", keep = 50 }'
+    ...     _ = (Path(folder) / "memlab.toml").write_text(settings)
+    ...     table = memlab.fleet.maintain(store)
+    >>> table["status"].tolist()
+    ['would']
     """
     moment = moment_or_now(now, call="memlab.fleet.maintain")
     task = FleetTask(

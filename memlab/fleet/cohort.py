@@ -78,6 +78,13 @@ class Cohort:
         The estimate of each store in the fit, by name.
     public : ReachPrior
         The prior from public projects alone.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> cohort = memlab.fleet.cohort_of(memlab.store_path("two_years"))
+    >>> cohort.weight_at(0.9)
+    0.0
     """
 
     law: ReachPrior
@@ -149,6 +156,13 @@ def cohort_of(
     ------
     MemlabError
         If no store was named.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> cohort = memlab.fleet.cohort_of(memlab.store_path("two_years"))
+    >>> cohort.stores  # fewer than three stores: the prior is that of public projects
+    0
     """
     members = Members(tuple(sample_of(members_of(sources))))
     task = FleetTask("references", estimate_of, StoreEstimate)

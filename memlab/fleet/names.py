@@ -38,6 +38,11 @@ class Member:
         Size of the store's file in bytes; 0 if this machine has no such file.
     problem : str
         Why the name cannot be a store; empty if it can.
+
+    Examples
+    --------
+    >>> Member.at("/no/such/memory.db").name
+    '/no/such/memory.db'
     """
 
     name: str
@@ -99,6 +104,11 @@ class Members:
         Number of names that match a store named before.
     others : tuple of str
         Databases in the named folders that are no stores.
+
+    Examples
+    --------
+    >>> len(Members((Member.at("a.db"), Member.at("b.db"))).stores)
+    2
     """
 
     stores: tuple[Member, ...]

@@ -116,6 +116,13 @@ def examine_fleet(
     ------
     MemlabError
         If no store was named, or `out` holds other files.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> findings = memlab.fleet.examine_fleet(memlab.store_path("two_years"))
+    >>> len(findings.stores), findings.failed
+    (1, 0)
     """
     folders: list[Path | None] = [None, None]
     if out is not None:
@@ -191,6 +198,15 @@ def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> 
     -------
     Path
         The file.
+
+    Examples
+    --------
+    >>> import memlab.fleet, tempfile
+    >>> findings = memlab.fleet.examine_fleet(memlab.store_path("two_years"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = memlab.fleet.write_fleet_report(Path(folder) / "fleet.html", findings)
+    ...     page.name
+    'fleet.html'
     """
     return write_whole(Path(output), fleet_page(findings).encode(), limit=OWNER_ONLY)
 

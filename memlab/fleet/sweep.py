@@ -488,6 +488,13 @@ def survey(
     ------
     MemlabError
         If no store was named, or `out` holds other files.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> table = memlab.fleet.survey(memlab.store_path("looked_up"))
+    >>> table["memories"].tolist(), table["error"].isna().tolist()
+    ([480], [True])
     """
     task = survey_task(moment_or_now(now, call="memlab.fleet.survey"))
     return table_of(task, sources, runner=runner, progress=progress, out=out)

@@ -80,6 +80,11 @@ class Outcome(Generic[Row]):
     state : str
         :meth:`Member.state` just before the store was read, or just after it was changed; empty if
         unknown.
+
+    Examples
+    --------
+    >>> Outcome("memory.db", error="there is no store memory.db", kind="StoreError").value is None
+    True
     """
 
     name: str
@@ -163,7 +168,15 @@ class FleetTask(Generic[Row]):
 
 @dataclass(frozen=True)
 class Serial:
-    """Runs one store after the other, in this process."""
+    """Runs one store after the other, in this process.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> table = memlab.fleet.survey(memlab.store_path("looked_up"), runner=Serial())
+    >>> len(table)
+    1
+    """
 
     def run(
         self, task: AnyTask, members: Sequence[Member], argument_of: ArgumentOf = no_argument

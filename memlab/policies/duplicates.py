@@ -36,6 +36,11 @@ class NearDuplicate(Policy):
     out words of one ASCII character, which here distinguish texts. A row without words has no
     duplicates. ``trusted`` is True unless a frame says otherwise; it is False for a writer that is
     neither trusted nor approved by a user or automatically.
+
+    Examples
+    --------
+    >>> NearDuplicate(0.95).threshold
+    0.95
     """
 
     threshold: float = field(

@@ -253,6 +253,11 @@ def policy_named(name: str) -> Named:
     The name is one of `NAMED`, a name of an installed package's entry point in the group
     ``memlab.policies``, or a class as ``package.module:Class``. memlab's own names take precedence.
     A module of a class is imported from the working folder first, then from Python's path.
+
+    Examples
+    --------
+    >>> policy_named("recent").origin
+    'forge-loop: the newest N by insertion order'
     """
     if name in NAMED:
         return NAMED[name]

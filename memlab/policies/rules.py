@@ -92,7 +92,13 @@ def value_score(
 
 @dataclass(frozen=True)
 class KeepAll(base.DatedPolicy):
-    """Keep everything: the upper bound on what can be served, and on the cost."""
+    """Keep everything: the upper bound on what can be served, and on the cost.
+
+    Examples
+    --------
+    >>> KeepAll().name
+    'all'
+    """
 
     name: ClassVar[str] = "all"
     origin: ClassVar[str] = "bound: nothing goes"
@@ -108,6 +114,13 @@ class KeepRecent(base.CappedPolicy):
     """Keep the newest prunable rows, as ``SqliteMemoryStore.compact_episodic`` does.
 
     Load-bearing rows come on top: of D load-bearing and M prunable rows, D + min(M, `keep`) stay.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> frame = memlab.load(memlab.store_path("looked_up"))
+    >>> int(memlab.decide(frame, KeepRecent(50))["keep"].sum()) >= 50
+    True
     """
 
     keep: int = field(
@@ -152,6 +165,11 @@ class TokenBudget(base.CappedPolicy):
 
     The boot context exceeds the budget only if the load-bearing rows alone do. Rows go oldest first
     until the rest fits, so a larger budget keeps every row that a smaller one keeps.
+
+    Examples
+    --------
+    >>> TokenBudget(20_000).capacity
+    20000
     """
 
     max_tokens: int = field(
@@ -188,6 +206,11 @@ class TimeToLive(base.DatedPolicy):
     `own_expiry`, ``expires_at`` is ignored, as by odek, which has none. A row goes after its
     deadline, not at it. References do not extend it. A row without either time never expires. The
     age may be a text such as ``"30d"``.
+
+    Examples
+    --------
+    >>> TimeToLive("30d") == TimeToLive(timedelta(days=30))
+    True
     """
 
     ttl: Age | None = field(
@@ -291,6 +314,11 @@ class ValueCap(base.CappedPolicy):
     alone holds all threads of the agent. Case is ignored. A row with none of the fields is never
     capped. A frame without a column for agent, thread and namespace is one scope. A decision brings
     every scope within capacity, while BetterDB looks at the scope that it writes to.
+
+    Examples
+    --------
+    >>> ValueCap(30, half_life="8h").capacity
+    30
     """
 
     max_items: int = field(

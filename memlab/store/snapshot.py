@@ -142,6 +142,14 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
     ------
     MemlabError
         If `target` exists or cannot be written.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     len(memlab.load(store))
+    480
     """
     expect(target, str, PathLike, call="memlab.copy_store", name="target")
     path = database.store_file(source)

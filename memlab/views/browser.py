@@ -103,6 +103,14 @@ class MemoryBrowser(DisplayMixin):
         once there is something to apply or to undo.
     widget
         The widget that contains all others.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> browser = memlab.browse(memlab.store_path("three_hundred_issues"))
+    >>> browser.show_groups("episodes")
+    >>> len(browser.shown) < len(browser.memories)
+    True
     """
 
     def __init__(self, history: StoreHistory) -> None:

@@ -191,6 +191,13 @@ def examine(
     -------
     Findings
         The findings.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> findings = memlab.views.examine(memlab.store_path("two_years"), keep_recent=100)
+    >>> findings.cap
+    100
     """
     evidence = StoreHistory.of(
         memories, log, call="memlab.views.examine", now=now

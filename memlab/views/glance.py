@@ -58,6 +58,13 @@ class Overview(DisplayMixin):
         Whether the path of the project does not exist.
     kinships : sequence of Kinship
         The folders of other projects that may belong together with this one, with the evidence.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> overview = memlab.show(memlab.store_path("looked_up"))
+    >>> overview.summary.rows.memories
+    480
     """
 
     store: str

@@ -115,6 +115,13 @@ def floor(store: SourceLike) -> LoadBearing:
     -------
     LoadBearing
         Their size, and those that a newer memory could supersede.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> store = memlab.store_path("two_years")
+    >>> memlab.floor(store).store == str(store)
+    True
     """
     frame = load(store, with_body=True)
     unseen = ""

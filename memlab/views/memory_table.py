@@ -161,6 +161,13 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
         references and the store's counter, over ``(tokens + 10)^0.4`` (:class:`memlab.Activation`):
         what would be worth loading at start comes first by it.
         ``attrs["facts"]`` says in words what that rests on.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> table = memlab.rows(memlab.store_path("looked_up"), memlab.KeepRecent(50), where="not-kept")
+    >>> bool(table["tokens"].is_monotonic_decreasing)
+    True
     """
     call = "memlab.rows"
     expect(policy, Policy, call=call, name="policy", optional=True)

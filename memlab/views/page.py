@@ -148,6 +148,14 @@ class Report(DisplayMixin):
         The decision record, if one was written.
     plan : Path or None
         The plan beside the record, if one was written.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = memlab.report(memlab.store_path("looked_up"), Path(folder) / "report.html")
+    >>> report.record is None, report.findings.summary.rows.memories
+    (True, 480)
     """
 
     output: Path
@@ -212,6 +220,14 @@ def report(  # noqa: PLR0913 - each parameter is a separate option
     ------
     MemlabError
         If the store or the file cannot be accessed, or `record` is set without a cap.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = memlab.report(memlab.store_path("looked_up"), Path(folder) / "report.html")
+    ...     report.output.stat().st_size > 0
+    True
     """
     call = "memlab.report"
     expect(output, str, PathLike, call=call, name="output")

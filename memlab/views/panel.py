@@ -100,6 +100,13 @@ class SizingPanel:
         The widget that contains all others.
     advice : Advice
         The recommendation for the target and the budget.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> panel = memlab.explore(memlab.store_path("two_years"), target=0.8)
+    >>> panel.advice.target
+    0.8
     """
 
     def __init__(
@@ -369,6 +376,14 @@ def explore(
         If the target is outside its limits.
     MemlabError
         If the store cannot be read, or the extra ``lab`` is not installed.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> panel = memlab.explore(memlab.store_path("two_years"))
+    >>> panel.keep_recent.value = 100
+    >>> panel.cap
+    100
     """
     settings = NO_SETTINGS
     opened = source_of(source)

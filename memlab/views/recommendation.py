@@ -60,6 +60,13 @@ class Recommendation(DisplayMixin):
         Whether to print all caps, the backtest and the reasons.
     limit : StartLimit or None
         The limit of the store's own system, if it is the token budget.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> recommendation = memlab.size(memlab.store_path("two_years"))
+    >>> recommendation.advice.keep_recent in recommendation.curve.index
+    True
     """
 
     evidence: StoreHistory
