@@ -151,9 +151,9 @@ class Report(DisplayMixin):
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report = memlab.report(memlab.store_path("looked_up"), Path(folder) / "report.html")
+    >>> import memlab
+    >>> findings = memlab.views.examine(memlab.store_path("looked_up"))
+    >>> report = Report(output=Path("report.html"), findings=findings)
     >>> report.record is None, report.findings.summary.rows.memories
     (True, 480)
     """
