@@ -1,5 +1,6 @@
 """Fixtures that several test modules share."""
 
+import gc
 import os
 import runpy
 import shutil
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from memlab import clock
+from tests.support.properties import USUAL
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SHARED = CHECKOUT.parent / "shared"
@@ -101,10 +103,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     worker = getattr(config, "workerinput", None)
     by_itself = config.args_source is config.ArgsSource.TESTPATHS
-    config.stash[PARTLY] = worker["partly"] if worker else by_itself and not config.option.all
+    partly = worker["partly"] if worker else by_itself and not config.option.all
+    config.stash[PARTLY] = partly
+    usual = QUICK if partly else USUAL
+    try_properties(int(os.environ.get("MEMLAB_EXAMPLES", usual)))
 
 
 PARTLY = pytest.StashKey[bool]()
+QUICK = 10
+"""Examples of a property in a run that leaves out what takes long."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -136,6 +143,12 @@ def _takes_long(item: pytest.Item) -> bool:
     return not needs.isdisjoint(NEEDED) or item.get_closest_marker("long") is not None
 
 
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of the search for garbage, which it makes slow."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say each reason of a skip once, and what was left out."""
     skipped = Counter(
@@ -149,15 +162,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"left out: {needs} (pytest --all runs everything)")
 
 
-EXAMPLES = int(os.environ.get("MEMLAB_EXAMPLES", "25"))
-"""With how many examples a property is tried, where its test says nothing else."""
+def try_properties(count: int) -> None:
+    """Try each property with so many examples, where its test says nothing else.
 
-# A shared machine is slow now and then, which says nothing about the code. In CI every run tries
-# the same examples, so that a red run is the change's.
-settings.register_profile(
-    "memlab", deadline=None, max_examples=EXAMPLES, derandomize="CI" in os.environ
-)
-settings.load_profile("memlab")
+    A shared machine is slow now and then, which says nothing about the code. In CI every run tries
+    the same examples, so that a red run is the change's.
+    """
+    settings.register_profile(
+        "memlab", deadline=None, max_examples=count, derandomize="CI" in os.environ
+    )
+    settings.load_profile("memlab")
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ from tests.support.claude_store import (
 )
 from tests.support.crashing import crash_everywhere
 from tests.support.index_edits import EDITS, by_hand, edited
+from tests.support.properties import examples
 from tests.support.shell import run, said
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
@@ -229,7 +230,7 @@ def test_undo_brings_no_line_back_that_a_hand_took_out(tmp_path: Path) -> None:
     assert lines == [f"- [M {number}](m{number}.md)" for number in range(210) if number != 205]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(EDITS)
 def test_undo_loses_no_line_of_a_hand(
     tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, int, int, str]]

@@ -36,6 +36,7 @@ from tests.support.claude_store import (
     write_transcript,
 )
 from tests.support.crashing import crash_everywhere
+from tests.support.properties import examples
 from tests.support.repositories import Repository
 from tests.support.shell import said
 from tests.support.stores import episodes, write_rows
@@ -733,7 +734,7 @@ STEMS = st.lists(st.sampled_from("abcdefg"), unique=True, max_size=5)
 TEXTS = st.sampled_from(["one", "two", "three"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.dictionaries(st.sampled_from("abcde"), TEXTS),
     st.dictionaries(st.sampled_from("abcde"), TEXTS),

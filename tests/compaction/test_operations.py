@@ -56,12 +56,14 @@ from tests.support.invariants import (
     rows_of,
 )
 from tests.support.programs import run_program
+from tests.support.properties import examples
 from tests.support.stores import files_in, row, run_sql, write_rows
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.compaction.operations import OPERATIONS
+from tests.support.properties import examples
 name, store, what, step = sys.argv[1:]
 kill = lambda done: done == step and os.kill(os.getpid(), signal.SIGKILL)
 OPERATIONS[name].run(Path(store), what, kill)
@@ -393,4 +395,6 @@ class CompactionUnderStops(RuleBasedStateMachine):
 
 
 TestCompactionUnderStops = CompactionUnderStops.TestCase
-TestCompactionUnderStops.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestCompactionUnderStops.settings = settings(
+    max_examples=examples(25), stateful_step_count=20, deadline=None
+)

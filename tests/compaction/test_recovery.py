@@ -22,6 +22,7 @@ from tests.support.archives import NOON
 from tests.support.claude_store import memory, write_index, write_memory
 from tests.support.crashing import crash_everywhere
 from tests.support.invariants import archive_of, rows_of
+from tests.support.properties import examples
 from tests.support.shell import run
 from tests.support.stores import episodes, row, run_sql, write_rows
 
@@ -106,7 +107,7 @@ contents = st.binary(min_size=1, max_size=200).filter(lambda data: bool(data.str
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), contents, min_size=1), st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_what_was_copied_comes_back_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], data: st.DataObject
 ) -> None:

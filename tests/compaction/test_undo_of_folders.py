@@ -25,6 +25,7 @@ from memlab.upkeep.health import doctor
 from tests.support.claude_store import at, memory, project_folder, write_memory
 from tests.support.index_edits import EDITS, FILES, INDEXES, by_hand, edited
 from tests.support.odek_store import write_odek
+from tests.support.properties import examples
 from tests.support.repositories import NO_CONFIG, Repository
 from tests.support.shell import run as run_command
 from tests.support.shell import said
@@ -552,7 +553,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Path]:
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(INDEXES, EDITS, st.integers(0, 4), st.booleans())
 def test_any_edit_between_apply_and_undo_stays(
     fresh: Callable[[bytes], Path],
@@ -580,7 +581,7 @@ def test_any_edit_between_apply_and_undo_stays(
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     INDEXES, EDITS, st.integers(0, 4), st.booleans(), st.booleans(), st.sampled_from(APPLY_STEPS)
 )

@@ -24,6 +24,7 @@ from memlab.systems.claude_code.reads import (
     SEARCHES,
 )
 from tests.support.claude_store import write_memories
+from tests.support.properties import examples
 from tests.support.stores import files_in
 from tests.support.transcripts import OF_PROJECT, READ, SLUG, WRITE, Session, World, shell
 
@@ -41,7 +42,7 @@ def gathered(world: World) -> Harvest:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([None, f"/home/x/.claude/projects/{SLUG}/memory"]))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_every_read_is_found_and_none_is_made_up(seed: int, called: str | None) -> None:
     """Transcripts from another place call the folder otherwise."""
     with TemporaryDirectory() as home:

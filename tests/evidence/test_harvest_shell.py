@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memlab.systems.claude_code.shell import file_uses
+from tests.support.properties import examples
 
 
 def uses(command: str, verb: str, cwd: str | None = "/w") -> list[str]:
@@ -95,7 +96,7 @@ def test_a_search_names_its_folder() -> None:
 
 
 @given(st.text(max_size=200), st.sampled_from(["cat a.md", "sed -i x a.md", "cd /m", ""]))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_text_is_read_to_its_end(text: str, command: str) -> None:
     list(file_uses(text, "/w"))
     list(file_uses(f"{text}\n{command}", "/w"))

@@ -14,6 +14,7 @@ from memlab import columns as c
 from memlab.evidence import find_mentions, find_references
 from memlab.evidence.mentions import mentions_in_words
 from tests.support.claude_store import memory, write_index
+from tests.support.properties import examples
 from tests.support.repositories import NO_CONFIG, Repository, day
 from tests.support.stores import item, row, write_rows
 
@@ -181,7 +182,7 @@ IDS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(IDS, st.text("ab1-_ `.", max_size=30))
 def test_no_text_names_itself_or_what_it_does_not_hold(ids: list[str], text: str) -> None:
     with memlab.SqliteMemoryStore(":memory:") as store:

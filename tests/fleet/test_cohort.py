@@ -20,6 +20,7 @@ from memlab.fleet.cohort import (
     size_task,
 )
 from memlab.fleet.names import Member, Members
+from tests.support.properties import examples
 from tests.support.stores import row, write_rows
 
 LAW = fitted_law()
@@ -66,7 +67,7 @@ def test_similar_stores_make_the_prior_narrow() -> None:
 
 
 @given(stores=st.integers(0, 30), seed=st.integers(0, 99), references=st.integers(8, 40))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_what_is_fitted_is_a_law(stores: int, seed: int, references: int) -> None:
     law = fit_cohort(simulated(stores, seed=seed, references=references, spread=0.2)).law
     reach = np.array(law.reach)
@@ -77,7 +78,7 @@ def test_what_is_fitted_is_a_law(stores: int, seed: int, references: int) -> Non
 
 
 @given(stores=st.integers(1, 9), seed=st.integers(0, 99))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_without_a_store_a_cohort_is_that_of_the_others(stores: int, seed: int) -> None:
     estimates = simulated(stores, seed=seed, away=0.1)
     whole = fit_cohort(estimates)

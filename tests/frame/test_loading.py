@@ -19,6 +19,7 @@ from memlab.errors import BadRowError, MissingExtraError
 from memlab.store.database import CREATE_TABLE
 from memlab.systems.memory_items import scan
 from tests.support.invariants import rows_of
+from tests.support.properties import examples
 from tests.support.stores import (
     ANY_VALUE,
     episodes,
@@ -98,7 +99,7 @@ def test_labels_the_active_list_and_compaction_agree(rows: list[Any], keep_recen
         assert sorted(rows_of(path)) == [p for p in frame["position"] if p not in surplus]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     stored=st.one_of(
         st.text(alphabet='[]", \n\t{}\\ux019a:-.eE', max_size=10),
@@ -275,7 +276,7 @@ WAYS: list[dict[str, Any]] = [
 """Where rows are too large to be joined, and where values that were joined cannot be told apart."""
 
 
-@settings(max_examples=2 * settings().max_examples)
+@settings(max_examples=examples(50))
 @given(rows=row_lists(max_size=4), data=st.data(), with_body=st.booleans())
 def test_every_way_of_loading_gives_the_same_frame(
     rows: list[dict[str, Any]], data: st.DataObject, with_body: bool

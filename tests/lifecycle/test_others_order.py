@@ -15,6 +15,7 @@ from memlab.policies.text_index import TextIndex
 from tests.lifecycle.memories import HOUR, START, item
 from tests.support.betterdb_store import Betterdb
 from tests.support.owners import SEARCHING_SERVER, needs_search
+from tests.support.properties import examples
 from tests.support.servers import RedisServer, redis_server
 from tests.support.stores import run_sql
 
@@ -93,7 +94,7 @@ def searching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]
 @needs_search
 @pytest.mark.long
 @settings(
-    max_examples=2 * settings().max_examples,  # 200 in CI
+    max_examples=examples(50),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps, st.integers(0, 4))
@@ -182,7 +183,7 @@ written = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(written)
 def test_any_sequence_of_writes_leaves_what_odek_leaves(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[Any]

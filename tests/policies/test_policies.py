@@ -28,6 +28,7 @@ from tests.support.own_policies import (
     NeverReferred,
     ShortBodies,
 )
+from tests.support.properties import examples
 
 PAST = pd.DataFrame({"memory_id": ["m0"] * 4})
 EVERY = SOME_OF_EACH | OF_ONES_OWN
@@ -179,7 +180,7 @@ def some_of(policies: Iterable[Policy]) -> st.SearchStrategy[list[Policy]]:
     return st.lists(st.sampled_from(list(policies)), min_size=4, max_size=4, unique=True)
 
 
-@settings(max_examples=2 * settings().max_examples)
+@settings(max_examples=examples(50))
 @given(rows, st.booleans(), some_of(EVERY.values()))
 def test_every_policy_keeps_the_contract(drawn: Drawn, signals: bool, some: list[Policy]) -> None:
     frame = memories(drawn, signals=signals).set_axis([n % 5 or None for n in range(len(drawn))])
@@ -202,7 +203,7 @@ def test_every_policy_keeps_the_contract(drawn: Drawn, signals: bool, some: list
         assert not set(reasons[~keep]) & {"kept", "load-bearing", "superseded"}
 
 
-@settings(max_examples=2 * settings().max_examples)
+@settings(max_examples=examples(50))
 @given(rows, st.randoms(use_true_random=False), some_of(SOME_OF_EACH.values()))
 def test_order_does_not_matter_and_what_is_left_stays(drawn: Drawn, random: Any, some: Any) -> None:
     frame = memories(drawn)

@@ -16,6 +16,7 @@ from memlab.policies import ImportanceBudget, ImportanceFloor, PurgeSuperseded, 
 from memlab.policies.duplicates import near_duplicates, replace_older
 from memlab.policies.rules import recency_decay, value_score
 from tests.support.decisions import DAY, NOW, memories, went
+from tests.support.properties import examples
 
 WEEK = 7 * DAY
 
@@ -258,7 +259,7 @@ def replaced_by_hand(
     return winner
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=1, max_size=12),
     st.sampled_from([0.5, 0.8, 0.92, 1.0]),

@@ -25,6 +25,7 @@ from tests.support.claude_store import (
     write_memory,
 )
 from tests.support.index_edits import EDITS, FILES, LINES, edited
+from tests.support.properties import examples
 from tests.support.repositories import Repository
 
 
@@ -475,7 +476,7 @@ def has_open_end(text: str) -> bool:
     return has_open_comment or text.count("```") % 2 == 1 or text.count("~~~") % 2 == 1
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @example(text="---\n- [Gone](gone.md)\n---\n", files={"a.md"}, reads={}, lines=1, headings=True)
 @example(
     text="- [A](a.md) - hook\n- [A](a.md) - hook\n* [[a]] by name\n  goes on to [A](a.md)",
@@ -595,7 +596,7 @@ def lines_in(raw: bytes) -> Counter[bytes]:
     return Counter(line.strip() for line in raw.splitlines() if line.strip())
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(EDITS)
 def test_mend_is_taken_back_around_any_edit(edits: list[tuple[str, int, int, str]]) -> None:
     hand = edited(MADE, edits)

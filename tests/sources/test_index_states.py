@@ -25,6 +25,7 @@ from tests.support.claude_store import (
     write_index,
     write_memory,
 )
+from tests.support.properties import examples
 
 KINDS = {"user": "semantic", "feedback": "semantic"}
 
@@ -82,7 +83,7 @@ def test_show_counts_unlisted_files_in_words(folder: Path, unlisted: int, words:
 
 
 @given(st.lists(st.sampled_from(["listed", "unlisted"]), min_size=1, max_size=30))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_law_counts_listed_memories_alone(
     tmp_path_factory: pytest.TempPathFactory, states: list[str]
 ) -> None:

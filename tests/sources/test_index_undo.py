@@ -16,6 +16,7 @@ from memlab.systems.claude_code.index import (
 )
 from memlab.systems.claude_code.markdown import FileNames, unlinked
 from tests.support.index_edits import EDITS, FILES, INDEXES, by_hand, edited
+from tests.support.properties import examples
 
 FOLDER = Path("/home/u/.claude/projects/-w/memory")
 NAMES = FileNames(FOLDER, FILES)
@@ -181,7 +182,7 @@ def readable_names(raw: bytes) -> set[str]:
     return set(MemoryIndex(raw).named(NAMES))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @example(b"- [B](b.md) x\n- [B](b.md) x\n  goes on to [A](a.md)", {"b.md"})
 @given(INDEXES, SOME)
 def test_any_index_comes_back_byte_for_byte(raw: bytes, gone: set[str]) -> None:
@@ -191,7 +192,7 @@ def test_any_index_comes_back_byte_for_byte(raw: bytes, gone: set[str]) -> None:
     assert is_as_said(raw, {file: said(raw).get(file, []) for file in gone}, NAMES)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @example(
     b"- [A](a.md), [B](b.md)\r\n| [A](a.md) | [[c]] |\r\n<!-- [A](a.md)\r\n- [A](a.md) - hook",
     {"a.md", "b.md"},
@@ -217,7 +218,7 @@ def bare(line: bytes) -> str:
     return unlinked(text, set(FILES), NAMES) or text
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(INDEXES, SOME, EDITS)
 def test_step_that_is_taken_back_leaves_what_a_hand_did(
     raw: bytes, gone: set[str], edits: list[tuple[str, int, int, str]]

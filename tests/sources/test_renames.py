@@ -19,6 +19,7 @@ from memlab.sources.folder.renames import Contents, File, find_renames
 from memlab.sources.opening import open_source
 from tests.support.claude_store import write_index
 from tests.support.openclaw_store import recall, write_events
+from tests.support.properties import examples
 from tests.support.repositories import NO_CONFIG, Repository, day
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -341,7 +342,7 @@ def test_a_link_where_notes_are_moved_to_is_passed_over(tmp_path: Path) -> None:
 WORDS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=0, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.dictionaries(st.sampled_from([f"o{n}.md" for n in range(6)]), WORDS, max_size=5),
     st.dictionaries(st.sampled_from([f"n{n}.md" for n in range(6)]), WORDS, max_size=5),
