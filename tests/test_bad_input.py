@@ -194,7 +194,9 @@ def test_a_bad_row_is_named_and_the_store_left_alone(
     error = refused(path, with_body=with_body)
     wrong = f"{column} {wrong}"
     assert str(error) == cannot_be_read(path, "40 (memory_id 'bad')", wrong)
-    assert (error.position, error.memory_id, error.column) == (40, "bad", column)
+    assert error.position == 40
+    assert error.memory_id == "bad"
+    assert error.column == column
     kept = memlab.load(path, on_bad_row="keep")
     assert list(kept["position"]) == [1, 40, 41]
     assert kept["problem"][1] == wrong

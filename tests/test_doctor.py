@@ -76,7 +76,8 @@ def test_without_a_cap_the_threshold_of_forge_loop_is_named(store: Path) -> None
 def test_a_tag_that_looks_like_one_that_protects_is_a_warning(store: Path, tag: str) -> None:
     write_rows(store, [row("a", "episodic", tag), row("b", "episodic", tag, "failed")])
     tags = check(store, "tags")
-    assert (tags.status, tags.counts) == (Status.WARN, {"alike": 2})
+    assert tags.status == Status.WARN
+    assert tags.counts == {"alike": 2}
     assert f"2 tagged {tag!r}, which is not 'rejected-path'" in tags.summary
     (store.parent / FILE).write_text(f"protected_tags = [{json.dumps(tag)}]\n")
     assert check(store, "tags").status is Status.OK
@@ -103,7 +104,8 @@ def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
     late = row("late", created_at="yesterday")
     write_rows(store, [odd, row("worse", tags_json="[1]"), raw, late])
     rows = check(store, "rows")
-    assert (rows.status, rows.counts) == (Status.FAIL, {"unreadable": 4})
+    assert rows.status == Status.FAIL
+    assert rows.counts == {"unreadable": 4}
     assert rows.details[0].startswith("row 14 ('odd'): ")
     assert all(name in str(rows.details) for name in ("worse", "worst", "late"))
     run_sql(store, "UPDATE memory_items SET kind = 'other'")
@@ -168,7 +170,8 @@ def test_rows_inserted_out_of_order_are_counted(store: Path) -> None:
     days = ("2026-02-01", "2026-04-01", "2026-03-15")
     write_rows(store, [row(day, created_at=f"{day}T00:00:00Z") for day in days])
     order = check(store, "insertion_order")
-    assert (order.status, order.counts) == (Status.WARN, {"out_of_order": 2})
+    assert order.status == Status.WARN
+    assert order.counts == {"out_of_order": 2}
 
 
 def test_mostly_free_pages_are_a_warning_with_its_command(store: Path) -> None:
@@ -276,13 +279,12 @@ def test_a_diagnosis_is_json_and_a_line_per_check(
     diagnosis = doctor(store, backlog=3)
     read = json.loads(diagnosis.to_json())
     first = read["checks"][0]
-    assert (read["status"], first["name"], first["counts"]["prunable"]) == (
-        "WARN",
-        "memory_integrity",
-        10,
-    )
+    assert read["status"] == "WARN"
+    assert first["name"] == "memory_integrity"
+    assert first["counts"]["prunable"] == 10
     head, line, advice, *rest = str(diagnosis).splitlines()
-    assert (head, len(rest)) == (f"WARN: {store}", 7)
+    assert head == f"WARN: {store}"
+    assert len(rest) == 7
     assert line.startswith("  WARN memory_integrity  1 decision, 1 skill")
     assert advice.strip().startswith("-> more than 3 prunable: memlab compact")
     assert pickle.loads(pickle.dumps(diagnosis)) == diagnosis

@@ -45,7 +45,9 @@ def test_a_look_changes_nothing_and_says_what_would_be_done(store: Path) -> None
     assert files_in(store.parent) == before
     assert in_a_line(result) == "doctor done, compact would, drop nothing, vacuum nothing"
     assert "80 memories" in said(result, "compact")
-    assert (result.applied, result.has_work, result.failed) == (False, True, False)
+    assert result.applied is False
+    assert result.has_work is True
+    assert result.failed is False
 
 
 def test_maintenance_compacts_and_vacuums(store: Path) -> None:
@@ -57,12 +59,15 @@ def test_maintenance_compacts_and_vacuums(store: Path) -> None:
     assert memlab.load(store)["prunable"].sum() == 20
     assert store.stat().st_size < size / 2
     twin = pickle.loads(pickle.dumps(result))
-    assert (twin.to_dict(), str(twin)) == (result.to_dict(), str(result))
+    assert twin.to_dict() == result.to_dict()
+    assert str(twin) == str(result)
     assert result.to_dict()["deleted"] == 81
     before = files_in(store.parent)
     again = maintain(store, apply=True, now=NOW)
     assert set(outcomes(again).values()) == {"done", "nothing"}
-    assert (again.has_work, again.failed, again.receipt) == (False, False, None)
+    assert again.has_work is False
+    assert again.failed is False
+    assert again.receipt is None
     assert files_in(store.parent) == before
     assert result.receipt is not None
     assert memlab.restore(result.receipt, now=NOW).memories == 81
@@ -183,7 +188,8 @@ def test_where_the_health_fails_nothing_is_done(store: Path) -> None:
     store.write_bytes(data)
     before = files_in(store.parent)
     result = maintain(store, apply=True, now=NOW)
-    assert (outcomes(result), result.failed) == ({"doctor": "FAILED"}, True)
+    assert outcomes(result) == {"doctor": "FAILED"}
+    assert result.failed is True
     assert files_in(store.parent) == before
 
 
@@ -245,7 +251,8 @@ def test_with_retire_memories_leave_return_and_expire(store: Path) -> None:
     assert "retire 80 memories" in said(maintain(store, now=NOW), "compact")
     assert files_in(store.parent) == before
     done = maintain(store, apply=True, now=NOW)
-    assert (done.to_dict()["retired"], done.deleted) == (80, 0)
+    assert done.to_dict()["retired"] == 80
+    assert done.deleted == 0
     assert done.undo is not None
     again = maintain(store, apply=True, now=NOW)
     assert said(again, "compact") == "nothing to retire and nothing to return"
@@ -314,7 +321,8 @@ def test_the_first_night_of_a_replaced_policy_is_dry(store: Path, retire: bool) 
     words = said(first, "compact")
     assert "memlab.toml names learned, which activation has replaced" in words
     assert f"it would {does} e1, e2, e3, e4, e5" in words
-    assert (first.deleted, first.receipt) == (0, None)
+    assert first.deleted == 0
+    assert first.receipt is None
     assert memlab.load(store)["prunable"].sum() == 100
     assert 'name = "activation"' in settings.read_text()
     second = maintain(store, apply=True, now=NOW + timedelta(days=1))

@@ -36,14 +36,21 @@ def test_settings_of_a_store_precede_those_of_its_folder(
     tmp_path: Path,
 ) -> None:
     settings = settings_in(tmp_path, WHOLE)
-    assert (settings.policy, settings.keep_recent) == ({"name": "recent", "keep": 546}, 546)
-    assert (settings.target, settings.confidence, settings.token_budget) == (0.95, 0.8, 20_000)
+    assert settings.policy == {"name": "recent", "keep": 546}
+    assert settings.keep_recent == 546
+    assert settings.target == 0.95
+    assert settings.confidence == 0.8
+    assert settings.token_budget == 20_000
     assert settings.log == (tmp_path / "reads.log", tmp_path / "other.csv")
     assert settings.protected_tags == {"pinned"}
-    assert (settings.archive_for, settings.vacuum_free) == (timedelta(days=365), 0.25)
+    assert settings.archive_for == timedelta(days=365)
+    assert settings.vacuum_free == 0.25
     other, third = (settings_in(tmp_path, WHOLE, name) for name in ("other.db", "third.db"))
-    assert (other.target, other.keep_recent, other.policy is None) == (0.8, None, False)
-    assert (third.target, third.policy) == (0.8, None)
+    assert other.target == 0.8
+    assert other.keep_recent is None
+    assert other.policy is not None
+    assert third.target == 0.8
+    assert third.policy is None
     assert read_settings(tmp_path / "nowhere", "memory.db") is NO_SETTINGS
 
 
@@ -60,7 +67,8 @@ def test_a_saved_number_has_its_time_size_and_horizon(tmp_path: Path) -> None:
 def test_an_automatic_number_needs_a_value_to_be_a_policy(tmp_path: Path) -> None:
     for name, setting in (("recent", "keep"), ("tokens", "max_tokens")):
         settings = settings_in(tmp_path, f'policy = {{ name = "{name}", {setting} = "auto" }}\n')
-        assert (settings.is_auto, settings.keep_recent) == (True, None)
+        assert settings.is_auto is True
+        assert settings.keep_recent is None
         assert 45 in vars(policy_in(settings, 45)).values()
         with pytest.raises(SettingsError, match="line 1: policy: "):
             policy_in(settings)
@@ -262,7 +270,8 @@ def test_what_a_person_wrote_stays(store: Path) -> None:
     remember(open_source(store), {"policy": {"name": "recent", "keep": 7}, "target": None})
     assert file.read_text().startswith(own)
     settings = read_settings(store.parent, "memory.db")
-    assert (settings.keep_recent, settings.target) == (7, 0.8)
+    assert settings.keep_recent == 7
+    assert settings.target == 0.8
     assert read_settings(store.parent, "other.db").policy == {"name": "all"}
 
 

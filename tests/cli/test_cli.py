@@ -140,7 +140,9 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
         f"{MEMLAB} compact {store} --keep-recent 3 --json | head -n 1; exit ${{PIPESTATUS[0]}}"
     )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
+    assert done.returncode == 0
+    assert done.stdout == "{\n"
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
@@ -169,7 +171,8 @@ def test_a_diff_says_what_only_one_of_two_plans_deletes(small: Path, tmp_path: P
     assert "only the second deletes: 2" in printed
     difference = json.loads(said(*against, 25, "--json", code=1))
     assert [memory["memory_id"] for memory in difference["added"]] == ["e4", "e5"]
-    assert (difference["removed"], difference["rewritten"]) == ([], [])
+    assert difference["removed"] == []
+    assert difference["rewritten"] == []
     assert len(json.loads(said(*against, 30, "--json", code=1))["removed"]) == 3
     before = small.read_bytes()
     refused = said(*against, 25, "--apply", code=2)

@@ -96,7 +96,8 @@ def test_what_is_set_and_written_stays_and_twice_adds_nothing(store: Path) -> No
     said("init", store, "--apply")
     assert file.read_text() == once
     settings = read_settings(store.parent, "memory.db")
-    assert (settings.target, settings.max_per_run) == (0.8, 7)
+    assert settings.target == 0.8
+    assert settings.max_per_run == 7
 
 
 def test_a_file_of_somebody_or_a_broken_one_is_left(store: Path) -> None:

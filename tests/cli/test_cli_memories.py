@@ -47,7 +47,8 @@ def test_filters_order_and_limit_mean_the_same_in_every_form(store: Path) -> Non
 
 
 def test_the_options_are_what_the_function_takes() -> None:
-    assert (set(questions._WHERE), set(questions._BY)) == (set(WHERE), set(BY))
+    assert set(questions._WHERE) == set(WHERE)
+    assert set(questions._BY) == set(BY)
 
 
 def test_control_characters_of_memories_are_escaped(store: Path) -> None:
@@ -56,7 +57,8 @@ def test_control_characters_of_memories_are_escaped(store: Path) -> None:
     (mine,) = csv.DictReader(StringIO(as_csv))
     assert mine["title"] == r"\x1b[31m=loud\u202e\n<b>"
     (record,) = json.loads(as_json)
-    assert (record["title"], record["tags"]) == (LOUD, ["pinned", LOUD])
+    assert record["title"] == LOUD
+    assert record["tags"] == ["pinned", LOUD]
 
 
 @pytest.mark.parametrize(

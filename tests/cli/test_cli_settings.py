@@ -40,7 +40,8 @@ def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) 
     assert f"saved in {two_years.parent / FILE}" in said("size", two_years, *words, "--save")
     advice = memlab.recommend_cap(memlab.load(two_years), **asked)
     settings = remembered(two_years)
-    assert (settings.keep_recent, settings.target) == (advice.keep_recent, 0.85)
+    assert settings.keep_recent == advice.keep_recent
+    assert settings.target == 0.85
     assert settings.sized is not None
     assert settings.sized[1:] == (advice.memories, advice.until)
     assert abs(datetime.now(UTC) - settings.sized.at) < timedelta(minutes=5)
@@ -104,7 +105,8 @@ def test_a_given_policy_precedes_the_remembered_one(store: Path) -> None:
         assert run("compact", store, *words).exit_code == 2
     assert not (store.parent / FILE).exists()
     shown = run("compact", store, "--policy", "ttl", "--ttl", "30d", "--save")
-    assert (shown.exit_code, shown.stderr) == (0, f"saved in {store.parent / FILE}\n\n")
+    assert shown.exit_code == 0
+    assert shown.stderr == f"saved in {store.parent / FILE}\n\n"
     given = json.loads(run("compact", store, "--keep-recent", 7, "--json").output)
     assert given["policy"]["keep"] == 7
     assert remembered(store).policy == {"name": "ttl", "ttl": "30d"}
@@ -187,7 +189,9 @@ def test_the_cron_line_of_the_guide_runs(store: Path) -> None:
     command = command.replace("/srv/agent", str(store.parent))
     assert "/srv" not in command
     quiet = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    assert quiet.returncode == 0
+    assert quiet.stdout == ""
+    assert quiet.stderr == ""
     assert len(memlab.load(store)) == 5
     assert "deleted and archived 75 memories" in (store.parent / "maintain.log").read_text()
     (store.parent / FILE).write_text("keep = 5\n")

@@ -88,7 +88,8 @@ def test_an_interrupted_command_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert f"next: memlab archive {store}    says what plan" in stopped.output
     monkeypatch.setattr("memlab.frame.labelling.read_memories", interrupted)
     stopped = run("show")
-    assert (stopped.exit_code, stopped.output) == (130, "memlab: interrupted\n")
+    assert stopped.exit_code == 130
+    assert stopped.output == "memlab: interrupted\n"
 
 
 @pytest.mark.parametrize("words", ["show", "size", "floor", "report -o {out}/page.html"])

@@ -143,7 +143,8 @@ def test_of_a_store_that_is_searched_need_says_what_to_load() -> None:
 def test_a_table_fits_its_width_and_shows_shared_values_once(store: Path) -> None:
     policy = memlab.KeepRecent(2)
     table = table_of(memlab.rows(store, policy, where="not-kept"), most=3, width=80)
-    assert (table.heading, table.remark) == ("all prunable, none kept", "and 3 more")
+    assert table.heading == "all prunable, none kept"
+    assert table.remark == "and 3 more"
     assert table.header == ("id", "tokens", "days", "refs", "title")
     page = memlab.text.as_text(memlab.text.TextPage("", [], [table]))
     assert max(map(len, page.splitlines())) <= 80
@@ -163,15 +164,20 @@ def test_a_cap_deletes_the_oldest_and_says_where_it_cuts() -> None:
     effect = cap_effect(frame, 2)
     created = list(frame[c.CREATED_AT])
     assert effect.deleted == Size(2, 20)
-    assert (effect.before.memories, effect.after.memories) == (5, 3)
+    assert effect.before.memories == 5
+    assert effect.after.memories == 3
     assert effect.after.load_bearing == Size(1, 10)
     assert effect.after.prunable_by_memories == 2 / 3
     assert effect.newest_deleted == created[2]
-    assert (effect.oldest_kept, effect.newest_kept) == (created[3], created[4])
+    assert effect.oldest_kept == created[3]
+    assert effect.newest_kept == created[4]
     none = cap_effect(frame, 0)
     every = cap_effect(frame, 10)
-    assert (none.after.prunable_by_memories, none.oldest_kept, none.newest_kept) == (0, None, None)
-    assert (every.deleted, every.newest_deleted) == (Size(0, 0), None)
+    assert none.after.prunable_by_memories == 0
+    assert none.oldest_kept is None
+    assert none.newest_kept is None
+    assert every.deleted == Size(0, 0)
+    assert every.newest_deleted is None
 
 
 @given(rows=ROWS_OF_ANY_KIND, keep_recent=st.integers(0, 12))
@@ -200,7 +206,8 @@ def test_the_cost_of_a_cap_equals_what_sizing_leaves_unserved(issues: Path) -> N
     cost = cost_of(memlab.plan(issues, memlab.KeepRecent(50), now=NOW))
     assert cost.lost == pytest.approx(1 - served["served"])
     assert cost.lost_limits == pytest.approx((1 - served["high"], 1 - served["low"]))
-    assert (cost.safe, cost.likely) == (advice.keep_recent, advice.likely)
+    assert cost.safe == advice.keep_recent
+    assert cost.likely == advice.likely
     assert cost.references == advice.references
     at_safe = cost_of(memlab.plan(issues, memlab.KeepRecent(advice.keep_recent), now=NOW))
     assert at_safe.lost < 0.1 < cost.lost
@@ -209,7 +216,8 @@ def test_the_cost_of_a_cap_equals_what_sizing_leaves_unserved(issues: Path) -> N
     served = sized.sizing.at([3_000]).loc[3_000]
     cost = cost_of(memlab.plan(issues, memlab.TokenBudget(3_000), now=NOW))
     assert cost.lost == pytest.approx(1 - served["served"])
-    assert (cost.safe, cost.likely) == (advice.max_tokens, advice.likely)
+    assert cost.safe == advice.max_tokens
+    assert cost.likely == advice.likely
 
 
 @pytest.mark.parametrize(

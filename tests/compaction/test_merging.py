@@ -107,7 +107,9 @@ def test_missing_memories_are_copied_and_equal_ones_archived(
     before = texts(source)
     there = texts(other)
     receipt = merged(source, other)
-    assert (receipt.copied, receipt.deleted, receipt.into) == (2, 3, str(other))
+    assert receipt.copied == 2
+    assert receipt.deleted == 3
+    assert receipt.into == str(other)
     assert texts(source) == {"same.md": before["same.md"]}
     assert texts(other) == {**there, "a.md": before["a.md"], "b.md": before["b.md"]}
     assert index_lines(source) == ["- [Same](same.md) — the first"]
@@ -142,7 +144,8 @@ def test_both_sides_come_back_byte_for_byte(folders: tuple[Path, Path], asked: i
     assert f"3 memories restored into {folders[0]}" in printed
     assert f"2 memories taken out of {folders[1]} again" in printed
     again = memlab.restore(receipt)
-    assert (again.memories, again.taken_out) == (0, 0)
+    assert again.memories == 0
+    assert again.taken_out == 0
     assert state(*folders) == before
 
 
@@ -200,7 +203,8 @@ def test_equal_contents_under_another_name_are_not_copied(home: Path) -> None:
     (other / "z.md").write_bytes((source / "a.md").read_bytes())
     before = state(other)
     receipt = merged(source, other)
-    assert (receipt.copied, receipt.deleted) == (0, 1)
+    assert receipt.copied == 0
+    assert receipt.deleted == 1
     assert state(other) == before
     memlab.restore(receipt)
     assert (source / "a.md").exists()
@@ -343,7 +347,8 @@ def test_a_plan_is_saved_reviewed_and_applied(folders: tuple[Path, Path], tmp_pa
     file = tmp_path / "plan.json"
     said("compact", source, "--into", other, "--save-plan", file)
     plan = memlab.Plan.from_json(file.read_text())
-    assert (plan.into, plan.copied.memories) == (str(other), 2)
+    assert plan.into == str(other)
+    assert plan.copied.memories == 2
     said("apply", file)
     assert (other / "a.md").exists()
     with pytest.raises(AlreadyAppliedError):
@@ -353,7 +358,8 @@ def test_a_plan_is_saved_reviewed_and_applied(folders: tuple[Path, Path], tmp_pa
 def test_the_receipt_is_json_both_ways(folders: tuple[Path, Path]) -> None:
     printed = said("compact", folders[0], "--into", folders[1], "--apply", "--json")
     receipt = memlab.Receipt.from_json(printed)
-    assert (receipt.into, receipt.copied) == (str(folders[1]), 2)
+    assert receipt.into == str(folders[1])
+    assert receipt.copied == 2
     fields = json.loads(said("restore", "--json", folders[0], "latest"))
     assert fields["taken_out"] == {"folder": str(folders[1]), "memories": 2, "stay": []}
 
@@ -471,7 +477,8 @@ def test_a_copy_that_was_edited_stays_and_is_named(folders: tuple[Path, Path]) -
         file.write("A later word.\n")
     restored = memlab.restore(receipt)
     assert texts(source) == before
-    assert (restored.taken_out, restored.stay_there) == (1, ("a.md",))
+    assert restored.taken_out == 1
+    assert restored.stay_there == ("a.md",)
     assert (other / "a.md").read_text().endswith("A later word.\n")
     assert "1 memory stays" in restored.stay_in_words()
 
@@ -482,7 +489,8 @@ def test_a_copy_that_another_merge_relies_on_stays(home: Path) -> None:
     other = write_folder(home, INTO, {"x": "project"})
     receipt = merged(first, other)
     later = merged(second, other)
-    assert (later.copied, later.deleted) == (0, 1)
+    assert later.copied == 0
+    assert later.deleted == 1
     restored = memlab.restore(receipt)
     assert restored.stay_there == ("a.md",)
     assert (other / "a.md").exists()
@@ -494,7 +502,8 @@ def test_one_memory_is_taken_back_alone(folders: tuple[Path, Path]) -> None:
     before = state(*folders)
     receipt = merged(source, other)
     restored = memlab.restore(receipt, ids=["a.md"])
-    assert (restored.memories, restored.taken_out) == (1, 1)
+    assert restored.memories == 1
+    assert restored.taken_out == 1
     assert (source / "a.md").exists()
     assert not (other / "a.md").exists()
     assert (other / "b.md").exists()
@@ -524,7 +533,8 @@ def test_a_folder_that_moved_since_is_asked_for_the_undo(folders: tuple[Path, Pa
     restored = memlab.restore(
         memlab.compaction.archived_plans(source)[-1].digest, store=moved / "memory"
     )
-    assert (restored.memories, restored.taken_out) == (3, 2)
+    assert restored.memories == 3
+    assert restored.taken_out == 2
     assert (texts(source), texts(moved / "memory")) == before
 
 

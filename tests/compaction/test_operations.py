@@ -200,7 +200,8 @@ def test_a_missing_archive_note_is_added_by_repeating(
     assert rows_of(store) != before
     operation.run(store, what, no_progress)
     (entry,) = archived_plans(store)
-    assert (entry.finished_at is not None, entry.restored) == (True, 6 * (name == "restore"))
+    assert entry.finished_at is not None
+    assert entry.restored == 6 * (name == "restore")
 
 
 def compact_at_runtime(store: Path) -> None:
@@ -232,7 +233,8 @@ def test_a_store_that_somebody_writes_to_is_refused_in_words(
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked by another process"):
             run(store, what, no_progress)
-    assert (rows_of(store), copies_of(store)) == (before, copies)
+    assert rows_of(store) == before
+    assert copies_of(store) == copies
 
 
 FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -269,7 +271,8 @@ def test_what_lies_in_an_archives_place_is_refused(store: Path, name: str, what:
         with pytest.raises(ArchiveError, match=words):
             use()
     assert rows_of(store) == before
-    assert (files_in(store.parent), archive.lstat()) == (there, mode)
+    assert files_in(store.parent) == there
+    assert archive.lstat() == mode
 
 
 ASK_AN_ARCHIVE: dict[str, Callable[[Path], object]] = {

@@ -138,7 +138,8 @@ def test_a_content_is_kept_once_whatever_it_is_called(folder: Path) -> None:
     (folder / "b.md").rename(folder / "other.md")
     assert lost(folder) == []
     assert keep_copies(folder, now=NOON + 2 * DAY).counts == (3, 0, 0)
-    assert (count_copies(folder), lost(folder)) == (3, [])
+    assert count_copies(folder) == 3
+    assert lost(folder) == []
     (folder / "other.md").unlink()
     assert lost(folder) == ["other.md"]
 
@@ -161,7 +162,9 @@ def test_deletions_by_memlab_are_no_losses(tmp_path: Path) -> None:
     receipt = memlab.apply(made, now=NOON + DAY)
     keep_copies(store, now=NOON + 2 * DAY)
     losses = losses_of(store, now=NOON + 3 * DAY)
-    assert (len(losses.frame), losses.own, losses.own_asked) == (0, 5, 0)
+    assert len(losses.frame) == 0
+    assert losses.own == 5
+    assert losses.own_asked == 0
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'd'")
     keep_copies(store, now=NOON + 4 * DAY)
     assert lost(store) == ["d"]
@@ -172,7 +175,8 @@ def test_deletions_by_memlab_are_no_losses(tmp_path: Path) -> None:
     assert count_copies(store) == 5
     assert lost(store) == ["d"]
     assert drop_archived(store, before=NOON + 6 * DAY, now=NOON + 6 * DAY).copies == 1
-    assert (count_copies(store), lost(store)) == (4, [])
+    assert count_copies(store) == 4
+    assert lost(store) == []
 
 
 def test_later_reads_and_references_rank_losses(tmp_path: Path) -> None:
@@ -283,5 +287,6 @@ def test_load_bearing_memories_come_back_and_stay(tmp_path: Path) -> None:
     assert rows_of(store) == before
     assert memlab.compaction.archived_rows(store).empty  # nothing was taken out
     back = memlab.restore(done.digest, store=store)
-    assert (back.memories, back.stay) == (2, 2)
+    assert back.memories == 2
+    assert back.stay == 2
     assert lost(store) == ["e1", "e2"]

@@ -66,11 +66,15 @@ def superseded(store: Path) -> dict[str, str]:
 def test_retired_memories_stay_stored_and_are_not_loaded(store: Path) -> None:
     plan = retiring(store)
     assert ids(plan.retires) == [f"e{n}" for n in range(1, 7)]
-    assert (plan.returns, plan.memories, plan.deletes.memories) == ((), (), 0)
+    assert plan.returns == ()
+    assert plan.memories == ()
+    assert plan.deletes.memories == 0
     assert "retires       6 of 12 memories" in str(plan)
     receipt = memlab.apply(plan)
     assert memlab.Receipt.from_json(receipt.to_json()) == receipt
-    assert (receipt.retired, receipt.returned, receipt.deleted) == (6, 0, 0)
+    assert receipt.retired == 6
+    assert receipt.returned == 0
+    assert receipt.deleted == 0
     assert retired(store) == ids(plan.retires)
     with SqliteMemoryStore(store) as agent:
         active = [item.memory_id for item in agent.list_active()]
@@ -101,7 +105,8 @@ def test_memories_needed_since_retirement_return(store: Path) -> None:
     assert by_log.returns == plan.returns
     assert cost_of(by_log, log=log).references == 2 + cost_of(by_log).references
     receipt = memlab.apply(plan)
-    assert (receipt.retired, receipt.returned) == (0, 3)
+    assert receipt.retired == 0
+    assert receipt.returned == 3
     assert retired(store) == ["e1", "e3", "e5"]
     assert memlab.restore(receipt, ids=["e4"]).memories == 1
     assert memlab.restore(receipt).memories == 2
@@ -115,7 +120,8 @@ def test_one_plan_holds_both_ways_and_is_compared(store: Path) -> None:
     night(store, at=START)
     note_reads(store, [("e2", START + DAY)])
     plan = retiring(store, 3, at=START + 2 * DAY)
-    assert (ids(plan.retires), ids(plan.returns)) == (["e7", "e8"], ["e2"])
+    assert ids(plan.retires) == ["e7", "e8"]
+    assert ids(plan.returns) == ["e2"]
     other = retiring(store, 4, at=START + 2 * DAY)
     difference = difference_of(other, plan).to_dict()
     assert [memory["memory_id"] for memory in difference["retires"]["added"]] == ["e8"]
@@ -164,7 +170,8 @@ def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
     assert checks["memory_integrity"].counts["retired"] == 6
     summary = memlab.growth.summarize(store, now=START)
     frame = memlab.load(store)
-    assert (summary.retired.memories, summary.superseded.memories) == (6, 1)
+    assert summary.retired.memories == 6
+    assert summary.superseded.memories == 1
     assert summary.boot.tokens == frame.tokens[frame.active].sum()
     assert ids(memlab.rows(store, where="retired").itertuples()) == retired(store)
     counts = memlab.growth_curve(store)[["prunable", "retired", "superseded"]]
@@ -177,7 +184,8 @@ def test_a_recommendation_does_not_become_smaller_by_retiring(tmp_path: Path) ->
     before = memlab.recommend_cap(store)
     night(store, 10, at=START)
     after = memlab.recommend_cap(store)
-    assert (after.keep_recent, after.likely) == (before.keep_recent, before.likely)
+    assert after.keep_recent == before.keep_recent
+    assert after.likely == before.likely
 
 
 def test_load_bearing_memories_are_not_retired(store: Path) -> None:
@@ -205,7 +213,8 @@ def test_changes_by_the_agent_to_retired_memories_are_kept(store: Path) -> None:
     at = START + DAY
     note_reads(store, [(f"e{n}", at) for n in (1, 2, 3, 10)])
     again = retiring(store, 10, at=at + DAY)
-    assert (ids(again.retires), ids(again.returns)) == ([], ["e4", "e5", "e6"])
+    assert ids(again.retires) == []
+    assert ids(again.returns) == ["e4", "e5", "e6"]
     with pytest.raises(ArchiveError, match=r"gone or superseded by others since \(e1, e3\)"):
         memlab.restore(plan.digest, store=store)
     with pytest.raises(ArchiveError, match="retired or returned no memory zz"):
@@ -274,11 +283,10 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
         for before, was_retired, receipt in reversed(done):
             if receipt.archive:
                 count = receipt.superseded + receipt.retired + receipt.returned
-                assert (memlab.restore(receipt).memories, memlab.restore(receipt).memories) == (
-                    count,
-                    0,
-                )
-            assert (rows_of(store), retired(store)) == (before, was_retired)
+                assert memlab.restore(receipt).memories == count
+                assert memlab.restore(receipt).memories == 0
+            assert rows_of(store) == before
+            assert retired(store) == was_retired
 
 
 @pytest.mark.long

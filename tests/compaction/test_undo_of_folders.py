@@ -241,7 +241,8 @@ def test_receipt_says_which_entries_were_there_already(tmp_path: Path) -> None:
     assert "4 memories restored" in words
     assert "index: it has an entry of 1 of them already, which stays as it is: a.md" in words
     again = memlab.restore(receipt)
-    assert (again.memories, again.entries_left) == (0, ())
+    assert again.memories == 0
+    assert again.entries_left == ()
 
 
 def test_file_that_was_put_back_by_hand_is_no_hindrance(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ class TestMcpMemory:
     def test_the_last_queries_of_each_memory_are_its_reads(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(0, 2), b=self.queries(1), c={"x": 1})
         harvested = harvest(f"mcp-memory:{source}")  # as show takes it
-        assert (harvested.way, harvested.source) == ("mcp-memory-service", str(source))
+        assert harvested.way == "mcp-memory-service"
+        assert harvested.source == str(source)
         moments = [NOON + timedelta(hours=hour) for hour in range(3)]
         assert logged(harvested.log) == list(zip("aba", moments, strict=True))
         assert not any("last 10" in note for note in harvested.notes)
@@ -117,7 +118,8 @@ class TestMcpMemory:
         run_sql(source, f"UPDATE memories SET metadata = '{ten}' WHERE content_hash = 'a'")
         again = harvest(source)
         assert again.notes[0].startswith("of 1 memory the last 10 queries are shown")
-        assert (again.new, again.kept) == (10, 2)
+        assert again.new == 10
+        assert again.kept == 2
 
     def test_what_cannot_be_read_is_counted(self, tmp_path: Path) -> None:
         source = self.make(
@@ -161,7 +163,9 @@ class TestLangGraph:
         assert harvested.left_out == dict.fromkeys(not_read, 1)
         run_sql(source, "UPDATE store SET expires_at = '2026-08-01 17:00:00' WHERE key = 'read'")
         again = harvest(source)
-        assert (again.new, again.kept, len(logged(harvested.log))) == (1, 1, 2)
+        assert again.new == 1
+        assert again.kept == 1
+        assert len(logged(harvested.log)) == 2
         assert harvest(source).new == 0
 
     def test_a_store_that_its_own_code_wrote(self, tmp_path: Path) -> None:

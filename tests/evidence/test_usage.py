@@ -100,7 +100,8 @@ def test_limits_are_those_of_a_poisson_count() -> None:
     single = looked_at(frame, *((f"m{1 + day % 4}", day) for day in range(2, 10))).chances
     oldest = single.loc["oldest quarter"]
     newest = single.loc["newest quarter"]
-    assert (oldest["reads"], oldest["expected"]) == (8, 2)
+    assert oldest["reads"] == 8
+    assert oldest["expected"] == 2
     # Exact limits of 8 (chi-squared): 4.66 and 12.99, of 0: 0 and 2.30.
     assert [oldest["low"] * 2, oldest["high"] * 2] == pytest.approx([4.66, 12.99], abs=0.05)
     assert [newest["low"], newest["high"] * 2] == pytest.approx([0, 2.30], abs=0.1)
@@ -150,7 +151,9 @@ def test_a_memory_counts_once_a_day_while_it_is_loadable() -> None:
     others = row("old", superseded_by="new"), "new", row("retired", superseded_by="retired")
     frame = make_frame(row("rule", kind="semantic"), *others, minutes=1440)
     twice_a_day = looked_at(frame, ("rule", 9), ("old", 9), ("new", 9), ("new", 9.1), ("new", 10))
-    assert (twice_a_day.reads, twice_a_day.days, twice_a_day.left_out) == (2, 2, 3)
+    assert twice_a_day.reads == 2
+    assert twice_a_day.days == 2
+    assert twice_a_day.left_out == 3
     assert looked_at(frame, ("old", 1.9)).reads == 0
     assert looked_at(frame, ("old", 2)).reads == 1
     assert looked_at(frame, ("retired", 9)).reads == 1
@@ -164,7 +167,9 @@ def test_a_memory_counts_once_a_day_while_it_is_loadable() -> None:
 @pytest.mark.parametrize("reads", [[], [("other", 5.0)] * 30, [("m3", -1.0)], [("m3", 0.5)]])
 def test_a_log_that_says_nothing_of_a_store_gives_too_few_reads(reads: Any) -> None:
     usage = looked_at(make_episodes(30), *reads)
-    assert (usage.verdict, usage.reads, usage.memories) == ("too-few-reads", 0, 0)
+    assert usage.verdict == "too-few-reads"
+    assert usage.reads == 0
+    assert usage.memories == 0
     assert usage.answer == "too few reads to tell age from use: 0 reads on 0 days"
     assert "other stores" in str(usage)
 

@@ -55,8 +55,10 @@ def test_a_plan_says_of_every_store_what_its_own_plan_says(tmp_path: Path) -> No
     assert [Path(refused.store).name for refused in made.refused] == ["text.db", "gone.db"]
     for planned in made.stores:
         own = memlab.plan(planned.store, KEEP, now=NOW)
-        assert (planned.digest, planned.deleted) == (own.digest, len(own.memories))
-        assert (planned.boot_after, planned.floor) == (own.boot_after.tokens, own.floor.tokens)
+        assert planned.digest == own.digest
+        assert planned.deleted == len(own.memories)
+        assert planned.boot_after == own.boot_after.tokens
+        assert planned.floor == own.floor.tokens
     assert made.totals["deleted"] == sum(max(0, 3 * n - 4) for n in range(12))
     assert made.largest[0].deleted == 29
     assert "10 of 12 stores change" in str(made)
@@ -69,7 +71,9 @@ def test_the_file_is_read_back_whole_and_diffs_by_line(tmp_path: Path) -> None:
     written = [file, *file.with_name("plan.json.plans").iterdir()]
     assert {path.stat().st_mode & 0o077 for path in written} == {0}  # for their owner alone
     read = FleetPlan.read(file)
-    assert (read.digest, read.stores, read.refused) == (made.digest, made.stores, made.refused)
+    assert read.digest == made.digest
+    assert read.stores == made.stores
+    assert read.refused == made.refused
     write_rows(names[5], episodes(1, start=900))
     again = plan(names, KEEP, now=NOW, save=tmp_path / "again.json")
     changed = set(made.to_json().splitlines()) ^ set(again.to_json().splitlines())
@@ -191,7 +195,8 @@ def test_each_store_is_maintained_by_what_it_remembers(four: list[Path]) -> None
     remember(names[1], 20)
     remember(four[3], 2, "max_per_run = 1\nkeep_copies = true\n")
     stopped = maintain(four[3], now=NOW).iloc[0]
-    assert (stopped["status"], stopped["deleted"]) == ("FAILED", 0)
+    assert stopped["status"] == "FAILED"
+    assert stopped["deleted"] == 0
     assert "max_per_run" in stopped["failed"]
     for do_it, status, left in ((False, "would", 10), (True, "done", 3)):
         results = maintain(names, apply=do_it, now=NOW)

@@ -54,9 +54,14 @@ def test_a_frame_shows_what_was_put(open_store: Open, path: Path) -> None:
     )  # fmt: skip
     (row,) = memlab.load(path).to_dict("records")
     assert row["importance"] == -3.0  # no capacity goes by it
-    assert (row["expires_at"], row["last_accessed_at"]) == (START + timedelta(seconds=60), START)
-    assert (row["access_count"], row["trusted"], row["graduated"]) == (0, False, False)
-    assert (row["agent_id"], row["thread_id"], row["namespace"]) == ("g", "t", "n")
+    assert row["expires_at"] == START + timedelta(seconds=60)
+    assert row["last_accessed_at"] == START
+    assert row["access_count"] == 0
+    assert row["trusted"] is False
+    assert row["graduated"] is False
+    assert row["agent_id"] == "g"
+    assert row["thread_id"] == "t"
+    assert row["namespace"] == "n"
 
 
 def test_another_scope_regroups_the_rows_that_are_there(open_store: Open) -> None:
@@ -76,7 +81,8 @@ def test_an_expired_row_is_gone_at_once_and_deleted_later(open_store: Open, cloc
     clock.now = START + HOUR
     assert ids(store) == ["a", "b"]
     clock.now += TICK
-    assert (store.get("a"), read) == (None, [])
+    assert store.get("a") is None
+    assert read == []
     assert ids(store) == [memory.memory_id for memory in store.search("a b")] == ["b"]
     assert store.touch(["a"], now=clock.now) == 0  # which brings nothing back
     assert store.touch(["b"], now=clock.now) == 1
@@ -294,7 +300,8 @@ def test_an_untrusted_duplicate_of_a_trusted_one_is_not_stored(open_store: Open)
     store.put(item("m1", "something else entirely"), trust="untrusted")
     store.put(item("m1", SAME), trust="untrusted")
     assert [memory.title for memory in store.list_active()] == [SAME, "something else entirely"]
-    assert (store.stats().not_stored, store.stats().evicted) == (1, {})
+    assert store.stats().not_stored == 1
+    assert store.stats().evicted == {}
     store.put(item("m2", "something else entirely"), trust="trusted")
     assert ids(store) == ["m0", "m2"]
 

@@ -77,7 +77,9 @@ def test_answers_without_a_budget_say_why() -> None:
 def test_a_past_without_reads_gives_no_budget() -> None:
     past, references = searched()
     budget = budget_by_use(past, references[:0])
-    assert (budget.reads, budget.likely, budget.safe) == (0, None, None)
+    assert budget.reads == 0
+    assert budget.likely is None
+    assert budget.safe is None
     assert "too few reads" in str(budget_by_use(past[:0], references[:0]))
 
 

@@ -50,8 +50,11 @@ def test_without_references_other_projects_give_the_number() -> None:
     advice = recommend_cap(make_episodes(1000))
     asked = memlab.law(1000, 0.9)
     assert advice.verdict is Verdict.FROM_OTHER_PROJECTS
-    assert (advice.keep_recent, advice.interval) == (asked.high, (asked.low, asked.high))
-    assert (advice.weight, advice.references, advice.projects) == (0, 0, 9)
+    assert advice.keep_recent == asked.high
+    assert advice.interval == (asked.low, asked.high)
+    assert advice.weight == 0
+    assert advice.references == 0
+    assert advice.projects == 9
     assert advice.boot_tokens == 10 * advice.keep_recent
     assert "evidence      the data of nine other projects; no later need was seen" in str(advice)
     assert advice.command("memory.db") is not None
@@ -181,7 +184,8 @@ def test_load_bearing_rows_over_the_budget_are_a_floor() -> None:
     frame, references = two_kinds()
     sizing = prepare_sizing(frame, references)
     budget = advise(in_tokens(sizing), token_budget=199)
-    assert (budget.verdict, budget.max_tokens) == (Verdict.FLOOR_EXCEEDS_BUDGET, None)
+    assert budget.verdict == Verdict.FLOOR_EXCEEDS_BUDGET
+    assert budget.max_tokens is None
     advice = advise(sizing, token_budget=199)
     assert advice.verdict is Verdict.FLOOR_EXCEEDS_BUDGET
     assert advice.keep_recent is advice.within_budget is advice.budget_cap is None
@@ -197,11 +201,13 @@ def test_a_budget_below_the_target_gives_both_ends_of_the_trade() -> None:
     free = recommend_cap(frame, references)
     advice = recommend_cap(frame, references, token_budget=250)
     assert advice.verdict is Verdict.TARGET_EXCEEDS_BUDGET
-    assert (advice.keep_recent, advice.likely) == (None, free.likely)
+    assert advice.keep_recent is None
+    assert advice.likely == free.likely
     meets_target, fits_budget = advice.trade
     assert meets_target.keep_recent == free.keep_recent
     assert fits_budget == advice.within_budget
-    assert (fits_budget.keep_recent, fits_budget.boot_tokens_p95) == (advice.budget_cap, 250)
+    assert fits_budget.keep_recent == advice.budget_cap
+    assert fits_budget.boot_tokens_p95 == 250
     assert fits_budget.served < 0.9 <= meets_target.served_limits[0]
     steps = advice.next_steps("memory.db")
     for end, what, line in zip(advice.trade, ("target", "budget"), steps, strict=False):
@@ -211,7 +217,8 @@ def test_a_budget_below_the_target_gives_both_ends_of_the_trade() -> None:
     words = f"caps up to 5 fit, which serves {row['served']:.1%} of references, limits"
     assert f"{words} {row['low']:.1%} to {row['high']:.1%}" in str(advice)
     above = recommend_cap(frame, references, token_budget=2000)
-    assert (above.verdict, above.keep_recent) == (Verdict.OK, free.keep_recent)
+    assert above.verdict == Verdict.OK
+    assert above.keep_recent == free.keep_recent
 
 
 @pytest.mark.parametrize("late", [[], [400] * 20], ids=["alike", "longer of late"])
@@ -228,7 +235,8 @@ def test_the_budget_cap_is_the_largest_that_fits(late: list[int]) -> None:
 )
 def test_a_store_of_one_memory_gets_a_harmless_number(recommend) -> None:
     advice = recommend(make_episodes(1))
-    assert (advice.verdict, advice.memories) == (Verdict.FROM_OTHER_PROJECTS, 1)
+    assert advice.verdict == Verdict.FROM_OTHER_PROJECTS
+    assert advice.memories == 1
     assert advice.number >= advice.likely >= 1
     assert advice.command("memory.db") is None
     assert "the likely number" not in "".join(advice.next_steps())
@@ -249,7 +257,8 @@ def test_a_result_says_what_to_run_next_by_the_name_of_its_store(recommend) -> N
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
 def test_a_longer_horizon_needs_more_memories(recommend) -> None:
     near_ahead, far = (recommend(*near(references=60), until=until) for until in (1.2, 3.0))
-    assert (near_ahead.until, far.until) == (1_200, 3_000)
+    assert near_ahead.until == 1_200
+    assert far.until == 3_000
     assert near_ahead.likely < far.likely
     assert near_ahead.number < far.number
     assert "until 3,000 episodes are written" in str(far)
@@ -277,7 +286,8 @@ def test_memories_of_one_length_are_sized_as_by_number(tmp_path: Path, after: in
     assert budget.max_tokens == budget.floor.tokens + 10 * (cap.keep_recent + over)
     assert budget.likely == budget.floor.tokens + 10 * (cap.likely + over)
     assert budget.served == pytest.approx(cap.served, abs=0.01 * over)
-    assert (budget.weight, budget.track_record) == (cap.weight, cap.track_record)
+    assert budget.weight == cap.weight
+    assert budget.track_record == cap.track_record
     deletions = [note for note in budget.would_change if " were deleted without an archive" in note]
     assert [note.split()[0] for note in deletions] == ["700"] * (not whole)
 

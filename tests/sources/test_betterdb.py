@@ -76,7 +76,8 @@ def test_a_vector_is_recalled_after_it_was_put_back(lab: BetterdbLab) -> None:
     assert lab.betterdb.run(recall(content, tags=["parser"], reinforce=False)) == []
     put_back(lab, records)
     (hit,) = lab.betterdb.run(recall(content, tags=["parser"], reinforce=False))
-    assert (hit.item.content, hit.similarity) == (content, pytest.approx(0, abs=1e-6))
+    assert hit.item.content == content
+    assert hit.similarity == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("is_watched", [False, True], ids=["before the look", "within the step"])
@@ -147,7 +148,8 @@ def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed(lab: BetterdbLab) 
         memlab.apply(made)
     later = made.made_at + timedelta(minutes=2)
     receipt = memlab.apply(made, now=later)
-    assert (receipt.deleted, receipt.expired) == (len(made.memories) - 1, 1)
+    assert receipt.deleted == len(made.memories) - 1
+    assert receipt.expired == 1
     assert "1 memory since the plan was made" in str(receipt)
     assert set(lab.exactly()) == {keys[0], *keys[-3:-1]}
     assert memlab.restore(receipt).memories == receipt.deleted
@@ -156,7 +158,9 @@ def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed(lab: BetterdbLab) 
     made = memlab.plan(lab.name, memlab.KeepRecent(COUNT - 4))  # of it alone
     lab.client.delete(keys[1])
     receipt = memlab.apply(made, now=made.made_at + timedelta(minutes=2))
-    assert (receipt.deleted, receipt.expired, receipt.archive) == (0, 1, None)
+    assert receipt.deleted == 0
+    assert receipt.expired == 1
+    assert receipt.archive is None
 
 
 def test_what_has_ended_is_not_put_back(lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,10 +170,12 @@ def test_what_has_ended_is_not_put_back(lab: BetterdbLab, monkeypatch: pytest.Mo
     assert keys[3] not in lab.exactly()
     monkeypatch.setattr(betterdb, "_LEAST_REMAINING_TIME", 61_000)  # as a minute later
     restored = memlab.restore(receipt)
-    assert (restored.memories, restored.left_out) == (receipt.deleted - 1, 1)
+    assert restored.memories == receipt.deleted - 1
+    assert restored.left_out == 1
     assert set(lab.exactly()) == set(keys) - {keys[3]}
     again = memlab.restore(receipt)
-    assert (again.memories, again.left_out) == (0, 1)
+    assert again.memories == 0
+    assert again.left_out == 1
 
 
 @pytest.mark.parametrize(

@@ -404,7 +404,9 @@ def test_the_room_of_a_folder_is_its_files(folder: Path) -> None:
     write_memories(folder, "a")
     measured = space(folder)
     assert measured.file == measured.after_vacuum == sum(map(len, files_in(folder).values()))
-    assert (measured.wal, measured.free, measured.archive) == (0, 0, 0)
+    assert measured.wal == 0
+    assert measured.free == 0
+    assert measured.archive == 0
 
 
 @pytest.fixture
@@ -428,7 +430,9 @@ def test_what_the_cut_loses_is_what_was_read_of_lines_below_it(long_index: Path)
     reads = [0] * 4 + [150] * 2 + [250] * 3 + [298] * 5 + [299] * 6 + [999]
     log = written_log(long_index, [(n, at(4_000 + s / 3_600)) for s, n in enumerate(reads)])
     losses = reads_missed_by_index_cut(long_index, memlab.read_access_log(log))
-    assert (losses.reads, losses.unnamed, losses.lost) == (20, 6, 8)
+    assert losses.reads == 20
+    assert losses.unnamed == 6
+    assert losses.lost == 8
     assert losses.loaded == {
         "as it stands": 6,
         "newest first": 10,

@@ -77,7 +77,9 @@ def test_lines_move_to_a_file_that_no_start_loads_and_files_stay(tmp_path: Path)
     assert "RETIRED.md" not in set(frame.memory_id)
     assert (frame.tokens > 0).all()  # what a line would cost again
     about = ClaudeCode(folder).extra_report().to_dict()
-    assert (about["retired"], about["unnamed"], about["dangling"]) == (ids(plan.retires), [], [])
+    assert about["retired"] == ids(plan.retires)
+    assert about["unnamed"] == []
+    assert about["dangling"] == []
     assert memlab.plan(folder, memlab.KeepRecent(4), now=NOW).is_empty
     budget = memlab.plan(folder, TokenBudget(1), retire=True, now=NOW)
     assert budget.returns == ()
@@ -93,7 +95,8 @@ def test_what_was_read_returns_to_the_top(tmp_path: Path) -> None:
         plan = retiring(folder, keep, now=NOW + day * DAY)
         memlab.apply(plan, now=NOW + day * DAY)
         if day == 2:
-            assert (ids(plan.retires), ids(plan.returns)) == (["t_4.md"], ["t_2.md"])
+            assert ids(plan.retires) == ["t_4.md"]
+            assert ids(plan.returns) == ["t_2.md"]
             assert index_lines(folder)[3] == "- [T2](t_2.md) — hook 2"
     assert not (folder / "RETIRED.md").exists()
     assert not any("RETIRED" in line for line in index_lines(folder))

@@ -294,7 +294,8 @@ def test_of_a_partial_clone_nothing_is_fetched(repo: Repository, tmp_path: Path)
     clone = repo.clone(tmp_path / "clone" / PLACE, "--filter=blob:none")
     before = files_in(clone.root)
     times = lives(clone.folder)
-    assert (times["a.md"], times["d.md"]) == ((day(0), day(1)), (day(0), None))
+    assert times["a.md"] == (day(0), day(1))
+    assert times["d.md"] == (day(0), None)
     assert "renames may be taken" in open_source(clone.folder).external_history.note()
     assert files_in(clone.root) == before
 
@@ -335,7 +336,8 @@ def test_what_is_no_repository_of_the_folder_has_nothing_to_say(tmp_path: Path) 
     empty.git("init", "-q", "--bare", str(bare))
     for folder in (empty.folder, bare, bare / "refs", empty.folder / ".git"):
         history = history_of(folder, ClaudeCode)
-        assert (history.lives, history.missing) == ((), "")
+        assert history.lives == ()
+        assert history.missing == ""
 
 
 def test_names_may_be_any_bytes_and_a_link_is_no_file(repo: Repository) -> None:

@@ -315,7 +315,8 @@ def test_what_has_none_has_none(text: str) -> None:
 def test_front_matter_without_an_end_keeps_type_and_text(text: str) -> None:
     head = read_front_matter(f"---\nname: a\ntype: feedback\n{text}")
     assert head.fields["type"] == "feedback"
-    assert (head.text_at, head.problem) == (0, "it does not end")
+    assert head.text_at == 0
+    assert head.problem == "it does not end"
 
 
 @pytest.mark.parametrize(

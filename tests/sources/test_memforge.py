@@ -125,7 +125,8 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: Memforge
     memory = empty.add()
     memforge_store.add_history(empty.connection, [memory])
     whole = memlab.restore(memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0))))
-    assert (whole.memories, whole.rows_left_out) == (1, {})
+    assert whole.memories == 1
+    assert whole.rows_left_out == {}
     receipt = memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0)))
     empty.connection.execute("DELETE FROM entities")
     first, second = said("restore", empty.name, receipt.digest).splitlines()
@@ -134,7 +135,8 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: Memforge
     assert empty.rows("warm_tier_entities") == []
     assert len(empty.rows("retrieval_log")) == 1
     again = memlab.restore(receipt)
-    assert (again.memories, again.rows_left_out) == (0, {})
+    assert again.memories == 0
+    assert again.rows_left_out == {}
 
 
 def test_a_shared_memory_that_now_points_elsewhere_is_kept(empty: MemforgeLab) -> None:
@@ -158,7 +160,8 @@ def test_an_expired_memory_counts_and_is_deletable(empty: MemforgeLab) -> None:
     memlab.apply(memlab.plan(url, ImportanceBudget(40)))
     left = empty.rows("warm_tier", "agent_id, content")
     ours, theirs = ({text for who, text in left if who == agent} for agent in ("ours", "theirs"))
-    assert (len(ours), ours) == (40, theirs)
+    assert len(ours) == 40
+    assert ours == theirs
     frame = memlab.load(url)
     assert frame["active"].all()
     assert set(frame["expires_at"].dropna().dt.year) == {2026, 2099}

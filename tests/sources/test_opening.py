@@ -177,7 +177,8 @@ def test_a_busy_store_is_not_mistaken(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ChangedWhileReadError, match="sqlite_vec"):
         open_source(str(path))
     ((store,), *_) = find_below([tmp_path])
-    assert (store.path, store.what) == (path, "named like a store")
+    assert store.path == path
+    assert store.what == "named like a store"
 
 
 TIMES = st.integers(0, 2**43 - 1)

@@ -90,11 +90,9 @@ def test_clones_of_one_remote_are_named_with_it(home: Path) -> None:
     second = remember(home, home / "work" / "again", "c")
     remember(home, home / "work" / "other", "d")
     (pair,) = pairs(home)
-    assert (pair.where, pair.other, pair.remote) == (
-        str(first),
-        str(second),
-        "example.org/team/app",
-    )
+    assert pair.where == str(first)
+    assert pair.other == str(second)
+    assert pair.remote == "example.org/team/app"
     printed = said("find", home)
     assert "two clones can be meant" in printed
     assert "secret" not in printed + said("find", "--json", home)
@@ -131,10 +129,12 @@ def test_a_removed_worktree_is_orphaned_with_its_repository(home: Path) -> None:
     one = remember(home, home / "work" / "one", "b", "c")
     (home / "work" / "one").rename(home / "elsewhere")
     (pair,) = pairs(home)
-    assert (pair.where, pair.other) == (str(main), str(one))
+    assert pair.where == str(main)
+    assert pair.other == str(one)
     assert pair.repository == str(app.root / ".git")
     (orphan,) = [store for store in memlab.find(home).stores if store.is_orphaned]
-    assert (orphan.where, orphan.project) == (str(one), str(home / "work" / "one"))
+    assert orphan.where == str(one)
+    assert orphan.project == str(home / "work" / "one")
 
 
 def test_a_moved_project_is_orphaned_and_suggested_by_its_name(home: Path) -> None:
@@ -143,7 +143,9 @@ def test_a_moved_project_is_orphaned_and_suggested_by_its_name(home: Path) -> No
     old = remember(home, home / "work" / "app", "a", "b")
     other = remember(home, new, "c")
     (pair,) = pairs(home)
-    assert (pair.where, pair.other, pair.name) == (str(other), str(old), "app")
+    assert pair.where == str(other)
+    assert pair.other == str(old)
+    assert pair.name == "app"
     assert "orphaned" in said("find", home)
 
 
@@ -174,7 +176,9 @@ def test_show_names_the_other_folders(home: Path) -> None:
     assert str(unrelated) not in printed
     fields = json.loads(said("show", "--json", one))
     (pair,) = fields["kinships"]
-    assert (pair["where"], pair["other"], pair["equal"]) == (str(main), str(one), 2)
+    assert pair["where"] == str(main)
+    assert pair["other"] == str(one)
+    assert pair["equal"] == 2
     assert fields["project"] == str(home / "work" / "one")
     assert pair == json.loads(said("find", "--json", home))["kinships"][0]
 
@@ -191,7 +195,8 @@ def test_a_project_is_found_by_the_name_of_its_folder(home: Path) -> None:
     folder = remember(home, project, "a", transcript=False)
     found = project_of(folder)
     assert found is not None
-    assert (found.path, found.is_missing) == (str(project), False)
+    assert found.path == str(project)
+    assert found.is_missing is False
     (home / "work" / "my-app").mkdir()
     assert project_of(folder) is None, "two paths have this name"
 
@@ -200,7 +205,8 @@ def test_a_name_without_a_path_is_orphaned(home: Path) -> None:
     folder = remember(home, home / "work" / "gone", "a", transcript=False)
     found = project_of(folder)
     assert found is not None
-    assert (found.path, found.is_missing) == ("", True)
+    assert found.path == ""
+    assert found.is_missing is True
     assert "no folder has a path of that name" in said("find", home)
 
 

@@ -93,8 +93,10 @@ def test_whatever_is_called_gitignore_is_left_alone(
     assert "WARN archive_file" in said("doctor", store)
     said("restore", store, undo_in(receipt))
     after = ignore.lstat()
-    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
-    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert after.st_ino == before.st_ino
+    assert after.st_mode == before.st_mode
+    assert after.st_size == before.st_size
+    assert after.st_mtime_ns == before.st_mtime_ns
 
 
 def test_no_file_is_made_where_it_is_ignored_already(repository: Repository, store: Path) -> None:

@@ -220,7 +220,8 @@ def test_converted_archive_says_and_undoes_all_that_it_did(
     assert "nothing was converted" in said("archive", store, "--upgrade")
     assert files_in(tmp_path) == files
     done = upgrade_archive(store)
-    assert (done.newest, done.is_empty) == (3, False)
+    assert done.newest == 3
+    assert done.is_empty is False
     after = seen_of(store)
     times = ("seen_at", "deleted_at")
     if before["lost"]:
@@ -371,10 +372,8 @@ def test_record_comes_back_byte_for_byte_from_its_list(records: list[bytes]) -> 
             written = made._plain_values(record)
             number, fields = made._as_stored(record)
             if written is not None:
-                assert (written[0], f"[{formats._SEPARATOR.join(written[2]).decode()}]") == (
-                    number,
-                    fields,
-                )
+                assert written[0] == number
+                assert f"[{formats._SEPARATOR.join(written[2]).decode()}]" == fields
             raw = bytearray(fields.encode())
             assert bytes(made.record_in(number, raw)) == record
             assert bytes(formats.Format3(connection).record_in(number, raw)) == record

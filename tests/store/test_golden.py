@@ -158,12 +158,16 @@ def test_golden_settings_mean_what_they_meant(items: Path) -> None:
     settings = settings_of(open_source(items))
     assert settings.keep_recent == 16
     assert settings.sized is not None
-    assert (settings.sized.memories, settings.sized.until) == (30, 60)
-    assert (settings.target, settings.confidence, settings.token_budget) == (0.9, 0.8, 2000)
+    assert settings.sized.memories == 30
+    assert settings.sized.until == 60
+    assert settings.target == 0.9
+    assert settings.confidence == 0.8
+    assert settings.token_budget == 2000
     assert settings.archive_for == timedelta(days=365)
     assert settings.delete_retired_after == timedelta(days=90)
     assert settings.protected_tags == {"keep"}
-    assert (settings.keep_copies, settings.retire) == (True, True)
+    assert settings.keep_copies is True
+    assert settings.retire is True
     assert settings.log == (items.with_name("reads.jsonl"),)
 
 

@@ -57,8 +57,11 @@ def test_the_bundled_memory_matches_its_readme(tmp_path: Path) -> None:
     memory = DATA / "claude" / "projects" / "-home-mara-harbor" / "memory"
     frame = memlab.load(memory)
     facts = ClaudeCode(memory).extra_report().said
-    assert (len(frame), len(list(memory.parent.glob("*.jsonl")))) == (280, 140)
-    assert (len(facts["unnamed"]), len(facts["dangling"]), facts["loaded_lines"]) == (5, 2, 200)
+    assert len(frame) == 280
+    assert len(list(memory.parent.glob("*.jsonl"))) == 140
+    assert len(facts["unnamed"]) == 5
+    assert len(facts["dangling"]) == 2
+    assert facts["loaded_lines"] == 200
     assert facts["dated"] == {"front matter": 120, "transcripts": 160}
     assert frame["memory_id"].tolist() == sorted(frame["memory_id"], key=lambda n: n.split("_")[1])
     log = memlab.read_access_log(memlab.harvest(memory, tmp_path / "reads.jsonl").log)
@@ -71,7 +74,9 @@ def test_the_bundled_memory_matches_its_readme(tmp_path: Path) -> None:
 def test_the_folder_of_episodes_is_what_its_readme_says() -> None:
     frame = memlab.load(f"odek:{DATA / 'odek'}", with_body=True)
     log = memlab.read_access_log(DATA / "odek.reads.jsonl")
-    assert (len(frame), len(log), int((~frame["trusted"]).sum())) == (160, 143, 9)
+    assert len(frame) == 160
+    assert len(log) == 143
+    assert int((~frame["trusted"]).sum()) == 9
     assert set(log["memory_id"]) <= set(frame["memory_id"])
     assert 0.05 <= len(near_duplicates(frame, NearDuplicate())) / len(frame) <= 0.15
 
@@ -151,7 +156,9 @@ def test_parameters_take_the_place_of_those_the_notebook_states() -> None:
     fill_in_parameters(notebook, {"store": "it's.db", "target": 0.9, "caps": (5,)})
     names: dict[str, object] = {}
     exec(notebook.cells[0].source, names)
-    assert (names["store"], names["caps"], names["keep"]) == ("it's.db", (5,), 50)
+    assert names["store"] == "it's.db"
+    assert names["caps"] == (5,)
+    assert names["keep"] == 50
     assert "target" not in names
     assert notebook.cells[0].source.splitlines()[0] == "# whose"
     assert notebook.cells[1].source == "store = 'mine'"

@@ -105,7 +105,8 @@ def test_slider_and_box_move_together_and_update_the_panel(panel: SizingPanel) -
         )
         assert "target 90%" in description
     panel.keep_recent.value = 253
-    assert (panel.slider.value, panel.keep_recent.value) == (253, 253)
+    assert panel.slider.value == 253
+    assert panel.keep_recent.value == 253
     texts = dict(zip(panel.slider.values, panel.slider.texts, strict=True))
     assert texts[253] == "253"
     assert list(texts) == sorted(texts)
@@ -140,8 +141,10 @@ def test_it_opens_at_the_settings_and_the_recommended_cap(tmp_path: Path) -> Non
         log.add(f"e{n}", datetime(2026 if n % 3 else 2100, 6, 1, n % 24, tzinfo=UTC), f"s{n}")
     (line,) = size(path, runner=Serial()).to_dict("records")
     advice = explore(path).advice
-    assert (advice.references, advice.keep_recent) == (line["references"], line["keep_recent"])
-    assert (advice.target, advice.token_budget) == (0.8, 40_000)
+    assert advice.references == line["references"]
+    assert advice.keep_recent == line["keep_recent"]
+    assert advice.target == 0.8
+    assert advice.token_budget == 40_000
     settings.write_text("target = 0.3\n")
     assert explore(path).advice.target == 0.5
 
@@ -247,7 +250,8 @@ def test_the_choice_is_remembered_where_the_commands_look(tmp_path: Path) -> Non
     panel = explore(path, token_budget=60_000)
     panel.save.click()
     settings = settings_of(open_source(path))
-    assert (settings.keep_recent, settings.target) == (panel.advice.keep_recent, 0.9)
+    assert settings.keep_recent == panel.advice.keep_recent
+    assert settings.target == 0.9
     assert settings.token_budget == 60_000
     assert settings.sized is not None
     assert settings.sized.until == panel.advice.until
@@ -267,7 +271,8 @@ def test_exploring_writes_nothing_and_takes_a_target_of_ones_own(tmp_path: Path)
     path = memlab.copy_store(STORE, tmp_path / "memory.db")
     before = path.read_bytes()
     panel = explore(path, target=0.925)
-    assert (panel.target.value, panel.advice.target) == (0.925, 0.925)
+    assert panel.target.value == 0.925
+    assert panel.advice.target == 0.925
     assert "92.5% of later needs are served" in panel.text
     panel.slider.value = 100
     assert path.read_bytes() == before
@@ -279,7 +284,8 @@ def test_exploring_writes_nothing_and_takes_a_target_of_ones_own(tmp_path: Path)
 @given(most=st.integers(1, 2_000_000))
 def test_steps_go_from_nothing_to_everything_in_small_strides(most: int) -> None:
     steps = cap_steps(most)
-    assert (steps[0], steps[-1]) == (0, most)
+    assert steps[0] == 0
+    assert steps[-1] == most
     assert (np.diff(steps) > 0).all()
     strides = np.diff(steps)[10:] / steps[10:-1]
     assert (strides <= 0.1).all()
