@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -36,6 +34,7 @@ from tests.support.claude_store import (
     write_transcript,
 )
 from tests.support.crashing import crash_everywhere
+from tests.support.programs import run_program
 from tests.support.properties import examples
 from tests.support.repositories import Repository
 from tests.support.shell import said
@@ -637,7 +636,7 @@ memlab.restore(digest, store=source, watch=watch)
 
 def killed(program: str, *words: object) -> None:
     """Run a program that kills itself."""
-    ran = subprocess.run([sys.executable, "-c", program, *map(str, words)], check=False)
+    ran = run_program(program, *words)
     assert ran.returncode == -signal.SIGKILL
 
 
