@@ -20,6 +20,10 @@ NBVAL_OPTIONS = {
 """The options that nbval's plugin adds, which is not loaded."""
 WORKERS = 2
 
+# Else every process would compile memlab anew and rewrite the assertions of every test, where
+# PYTHONDONTWRITEBYTECODE is set. Git ignores what is written.
+sys.dont_write_bytecode = False
+
 # jsonschema, which nbformat imports, builds a grammar of addresses for 1.6 seconds if it finds this
 # module. No notebook has an address that it checks.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
