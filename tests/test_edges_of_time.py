@@ -25,7 +25,9 @@ EDGES = (
     "9999-12-31T23:59:59.9999999Z",
     "9999-12-31T23:59:59-14:00",
 )
-COMMANDS = ("show {}", "find {out}", "rows {}", "size {}", "report {} -o {out}/page.html")
+ON_A_PAGE = ("0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-14:00")
+"""Edges beyond which a moment in UTC lies; with ``--all`` each edge stands on a page."""
+COMMANDS = ("show {}", "find {out}", "rows {}", "size {}")
 
 
 def assert_words_for(store: Path, out: Path) -> None:
@@ -33,27 +35,52 @@ def assert_words_for(store: Path, out: Path) -> None:
         assert said(*(word.format(store, out=out) for word in words.split()))
 
 
+def date_rows(store: Path, edge: str, which: str) -> None:
+    """Date one row of a store at an edge, or all."""
+    where = "WHERE memory_id = 'e5'" if which == "one" else ""
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(f"UPDATE memory_items SET created_at = ? {where}", (edge,))
+
+
+@pytest.mark.parametrize(
+    "edge",
+    [edge if edge in ON_A_PAGE else pytest.param(edge, marks=pytest.mark.long) for edge in EDGES],
+)
+@pytest.mark.parametrize("which", ["one", "all", "files"])
+def test_page_on_dates_at_the_edge_is_written(tmp_path: Path, edge: str, which: str) -> None:
+    if which == "files":
+        store = write_files(tmp_path, edge)
+    else:
+        store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
+        date_rows(store, edge, which)
+    assert said("report", store, "-o", tmp_path / "page.html")
+
+
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("which", ["one", "all"])
 def test_rows_dated_at_the_edge_are_read(tmp_path: Path, edge: str, which: str) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
-    where = "WHERE memory_id = 'e5'" if which == "one" else ""
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute(f"UPDATE memory_items SET created_at = ? {where}", (edge,))
+    date_rows(store, edge, which)
     assert_words_for(store, tmp_path)
     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
     assert receipt.deleted == 7
     assert memlab.restore(receipt).memories == 7
 
 
-@pytest.mark.parametrize("edge", EDGES)
-def test_files_dated_at_the_edge_are_read(tmp_path: Path, edge: str) -> None:
+def write_files(tmp_path: Path, edge: str) -> Path:
+    """Write a folder of Claude Code whose files say that they were changed at an edge."""
     folder = tmp_path / ".claude" / "projects" / "-w" / "memory"
     names = [f"note_{number}.md" for number in range(6)]
     for name in names:
         head = f"---\nname: {name}\nmetadata:\n  type: project\n  modified: {edge}\n---\n"
         write_memory(folder, name, f"{head}{name}\n")
     write_index(folder, [f"- [{name}]({name})" for name in names])
+    return folder
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_files_dated_at_the_edge_are_read(tmp_path: Path, edge: str) -> None:
+    folder = write_files(tmp_path, edge)
     assert_words_for(folder, tmp_path)
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(3)))
     assert memlab.restore(receipt).memories == 3

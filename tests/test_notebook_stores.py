@@ -11,7 +11,7 @@ from memlab.views.bundled import NEEDS, UNANSWERED, folder_of, notebook_paths
 from memlab.views.needs import NEEDS as WORDS
 from tests.support.notebook_stores import STORES, run_here, written_for
 
-SMALL = ("empty", "sixty", "odek")
+SMALL = ("empty", "sixty")
 """Stores that the suite tries by itself; ``--all`` tries the others too."""
 
 ANSWERED = {

@@ -77,11 +77,17 @@ def test_finds_parallel_assignment(source: str, lines: list[int]) -> None:
     assert parallel_assignments(ast.parse(source)) == lines
 
 
-def test_no_literal_is_unpacked_in_place() -> None:
-    lines_by_file = {str(path): starred_literals(ast.parse(path.read_text())) for path in FILES}
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.AST]:
+    """The syntax tree of each file, by its path."""
+    return {str(path): ast.parse(path.read_text()) for path in FILES}
+
+
+def test_no_literal_is_unpacked_in_place(trees: dict[str, ast.AST]) -> None:
+    lines_by_file = {path: starred_literals(tree) for path, tree in trees.items()}
     assert {path: lines for path, lines in lines_by_file.items() if lines} == {}
 
 
-def test_unrelated_values_are_assigned_one_a_line() -> None:
-    lines_by_file = {str(path): parallel_assignments(ast.parse(path.read_text())) for path in FILES}
+def test_unrelated_values_are_assigned_one_a_line(trees: dict[str, ast.AST]) -> None:
+    lines_by_file = {path: parallel_assignments(tree) for path, tree in trees.items()}
     assert {path: lines for path, lines in lines_by_file.items() if lines} == {}

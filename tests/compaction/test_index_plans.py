@@ -26,7 +26,7 @@ from tests.support.claude_store import (
 )
 from tests.support.crashing import crash_everywhere
 from tests.support.index_edits import EDITS, by_hand, edited
-from tests.support.properties import examples
+from tests.support.properties import examples, one_in
 from tests.support.shell import run, said
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
@@ -329,7 +329,7 @@ def test_crash_while_applying_leaves_the_old_or_the_new_index(folder: Path, tmp_
     def do() -> None:
         memlab.apply(replace_store(plan, crashed[0]), store=crashed[0])
 
-    for number in crash_everywhere(do):
+    for number in crash_everywhere(do, every=one_in(3)):
         there = crashed[0]
         assert index_of(there) in (before, plan.text.encode())
         assert memlab.load(there)["memory_id"].tolist() == memlab.load(folder)["memory_id"].tolist()
@@ -365,7 +365,7 @@ def test_crash_while_undoing_leaves_the_new_or_the_old_index(
     def do() -> None:
         memlab.restore(receipt.digest, store=crashed[0])
 
-    for number in crash_everywhere(do):
+    for number in crash_everywhere(do, every=one_in(3)):
         there = crashed[0]
         index = there / "MEMORY.md"
         found = index.read_bytes() if index.exists() else None

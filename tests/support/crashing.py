@@ -50,8 +50,11 @@ def crashing(at: int | None = None) -> Iterator[Calls]:
         yield calls
 
 
-def crash_everywhere(do: Callable[[], object]) -> Iterator[int]:
-    """Yield after each crash of `do`, at its first call, its second and so on to its last."""
+def crash_everywhere(do: Callable[[], object], *, every: int = 1) -> Iterator[int]:
+    """Yield after each crash of `do`, at its first call, its second and so on to its last.
+
+    With `every` it crashes at one in so many calls. What is yielded is the number of the call.
+    """
     number = 1
     while True:
         try:
@@ -59,6 +62,6 @@ def crash_everywhere(do: Callable[[], object]) -> Iterator[int]:
                 do()
         except Crashed:
             yield number
-            number += 1
+            number += every
         else:
             return

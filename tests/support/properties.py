@@ -1,4 +1,4 @@
-"""With how many examples a property is tried."""
+"""With how many examples a property is tried, and of how many cases one is."""
 
 from hypothesis import settings
 
@@ -12,3 +12,8 @@ def examples(count: int) -> int:
     ``pytest`` by itself tries two fifths, and ``MEMLAB_EXAMPLES`` multiplies.
     """
     return max(count * settings().max_examples // USUAL, 1)
+
+
+def one_in(count: int) -> int:
+    """Return of how many cases one is tried: of `count` by default, and each with ``--all``."""
+    return 1 if settings().max_examples >= USUAL else count

@@ -21,9 +21,17 @@ LOG = STORE.with_suffix(".searches.jsonl")
 NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
 
 
-@pytest.fixture
-def browser() -> MemoryBrowser:
+@pytest.fixture(scope="module")
+def opened() -> MemoryBrowser:
     return memlab.browse(STORE, log=LOG, now=NOW)
+
+
+@pytest.fixture
+def browser(opened: MemoryBrowser) -> MemoryBrowser:
+    """A browser that shows all memories and selects none; its charts are drawn once."""
+    opened.select([])
+    opened.show_all()
+    return opened
 
 
 @pytest.fixture(scope="module")
