@@ -663,7 +663,8 @@ class Receipt(DisplayMixin):
             facts.append(("expired", f"{counted(self.expired)} since the plan was made"))
         facts.append((start_words(self.store), wire.change(self.boot_before, self.boot_after)))
         if self.into:
-            facts.append(("into", f"{self.into}; the archive beside it has the copies"))
+            copies = "; the archive beside it has the copies" if self.copied else ""
+            facts.append(("into", f"{self.into}{copies}"))
         facts.append(("archive", self.archive or "none: there was nothing to delete"))
         if self.archive:
             words, _ = git_words(Path(self.archive))

@@ -16,7 +16,7 @@ from memlab.growth.context import largest_start
 from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.checkouts import Project
 from memlab.sources.held import shared_data_held
-from memlab.sources.kinship import Kinship, contents_of, kinships_among
+from memlab.sources.kinship import Kinship, contents_of, kinships_among, merge_step
 from memlab.sources.kinship import table_of as kinship_table
 from memlab.sources.opening import Recognised, find_below, made_by, usual_places
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
@@ -99,9 +99,7 @@ class Inventory(DisplayMixin):
         name = max(readable, key=_cost).where
         steps = [f"next: {command('show', name)}"]
         if self.kinships:
-            first = self.kinships[0]
-            merge = command("compact", first.other, "--into", first.where)
-            steps.append(f"      {merge}    if both are one project: what would be copied")
+            steps.append(f"      {merge_step(self.kinships[0])}")
         return steps
 
     def sheet(self) -> TextPage:

@@ -20,7 +20,7 @@ from memlab.sources.folder.files import opened_folder
 from memlab.sources.folder.source import FolderSource
 from memlab.sources.readers import Reader, keys_in
 from memlab.store.archive.content_copies import digest_of
-from memlab.text import Table
+from memlab.text import Table, command
 
 LEAST_EQUAL: Final = 2
 """Minimum number of equal memories."""
@@ -135,13 +135,26 @@ def kinships_among(
         kinship = _kinship(first, second, contents, known, names)
         if kinship is not None:
             kinships.append(kinship)
-    return sorted(kinships, key=_rank)
+    return sorted(kinships, key=lambda kinship: _rank(kinship, known))
 
 
-def _rank(kinship: Kinship) -> tuple[bool, int, str, str]:
-    """Return the sort key of a pair: a missing project's name alone is the weakest evidence."""
+def _rank(
+    kinship: Kinship, projects: Mapping[str, Project | None]
+) -> tuple[bool, int, bool, str, str]:
+    """Return the sort key of a pair.
+
+    A missing project's name alone is the weakest evidence. Of pairs with as many equal memories,
+    those with the main checkout come first: its folder is the one that stays.
+    """
     is_weak = not (kinship.equal or kinship.path or kinship.repository or kinship.remote)
-    return is_weak, -kinship.equal, kinship.where, kinship.other
+    is_main = _is_main(projects.get(kinship.where))
+    return is_weak, -kinship.equal, not is_main, kinship.where, kinship.other
+
+
+def _is_main(project: Project | None) -> bool:
+    """Return whether a project is the main checkout of its repository."""
+    checkout = None if project is None else project.checkout
+    return checkout is not None and checkout.is_main
 
 
 def _order(
@@ -149,10 +162,8 @@ def _order(
 ) -> tuple[bool, bool, int, str]:
     """Return the sort key of a folder in a pair, see :attr:`Kinship.where`."""
     project = projects.get(name)
-    checkout = None if project is None else project.checkout
     is_missing = project is not None and project.is_missing
-    is_main = checkout is not None and checkout.is_main
-    return is_missing, not is_main, -len(contents[name]), name
+    return is_missing, not _is_main(project), -len(contents[name]), name
 
 
 def _kinship(
@@ -286,6 +297,12 @@ def _equal_files(sibling: Source, sizes: Mapping[str, int]) -> set[str]:
     return equal & sizes.keys()
 
 
+def merge_step(kinship: Kinship) -> str:
+    """Return the command that shows what a merge of two folders would do."""
+    merge = command("compact", kinship.other, "--into", kinship.where)
+    return f"{merge}    if both are one project: what would be copied"
+
+
 def table_of(kinships: Sequence[Kinship]) -> Table:
     """Return the table of the folders that may belong to one project."""
     rows = [
@@ -294,7 +311,7 @@ def table_of(kinships: Sequence[Kinship]) -> Table:
     ]
     table = Table(
         "may be one project; two clones can be meant, and nothing merges by itself",
-        ("evidence", "folder", "and"),
+        ("evidence", "folder", "into"),
         rows,
         whole=True,
     )

@@ -18,7 +18,7 @@ from memlab.growth.alerts import Alert, AlertData, alerts_of, facts_of
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
 from memlab.sources.base import Source, losses_unknown
 from memlab.sources.held import shared_data_held
-from memlab.sources.kinship import Kinship, kinships_of, table_of
+from memlab.sources.kinship import Kinship, kinships_of, merge_step, table_of
 from memlab.sources.opening import could_be, is_store, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.text import DisplayMixin, Table, TextPage, command
@@ -133,6 +133,8 @@ class Overview(DisplayMixin):
         if self.summary.boot.is_mostly_floor:
             floor = command("floor", self.store)
             steps.append(f"      {floor}    what no cap brings down, and what could")
+        if self.kinships:
+            steps.append(f"      {merge_step(self.kinships[0])}")
         return steps
 
 

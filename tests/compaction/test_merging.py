@@ -331,6 +331,14 @@ def test_a_saved_plan_does_not_hold_the_start(folders: tuple[Path, Path]) -> Non
     assert all(name != "start there" for name, _ in read.sheet().facts)
 
 
+def test_a_merge_without_copies_does_not_speak_of_them(home: Path) -> None:
+    source = write_folder(home, FROM, {"a": "project"})
+    other = write_folder(home, INTO, {"a": "project"})
+    printed = said("compact", source, "--into", other, "--apply")
+    assert "1 memory" in printed
+    assert "has the copies" not in printed
+
+
 def test_an_undone_merge_leaves_nothing_to_undo_there(folders: tuple[Path, Path]) -> None:
     source, other = folders
     receipt = merged(source, other)
@@ -719,6 +727,7 @@ def test_a_workspace_of_three_worktrees_becomes_one_index(home: Path) -> None:
         words = [step.strip().split("    ")[0].split() for step in steps if "--into" in step]
         if not words:
             break
+        assert words[0][-1] == str(folders[0])
         said(*words[0][1:], "--apply")
         merges += 1
     assert merges == 2

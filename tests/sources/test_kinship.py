@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memlab
+from memlab.sources.checkouts import Project
 from memlab.sources.kinship import LEAST_EQUAL, LEAST_SHARE, Kinship, kinships_among
 from tests.support.claude_store import at, memory, project_folder, write_index, write_memory
 from tests.support.shell import said
@@ -64,6 +65,33 @@ def test_three_clones_are_three_pairs(home: Path) -> None:
     for name in ("-a", "-b", "-c"):
         write_project(home, name, facts(0, 4))
     assert [kinship.equal for kinship in memlab.find(home).kinships] == [4, 4, 4]
+
+
+def test_show_ends_with_the_merge_that_find_suggests(home: Path) -> None:
+    old = write_project(home, "-srv-app", facts(0, 5))
+    new = write_project(home, "-srv-work-app", facts(2, 9))
+    merge = f"memlab compact {old} --into {new}"
+    for folder in (old, new):
+        assert merge in said("show", folder)
+    assert merge in said("find", home)
+
+
+def test_worktrees_are_merged_into_the_main_checkout_first(tmp_path: Path) -> None:
+    (tmp_path / "app" / ".git" / "worktrees").mkdir(parents=True)
+    projects = {}
+    for name in ("app", "docs", "fix"):
+        root = tmp_path / name
+        root.mkdir(exist_ok=True)
+        if name != "app":
+            own = tmp_path / "app" / ".git" / "worktrees" / name
+            own.mkdir()
+            (own / "commondir").write_text("../..\n")
+            (own / "gitdir").write_text(f"{root}/.git\n")
+            (root / ".git").write_text(f"gitdir: {own}\n")
+        projects[name] = Project.at(root)
+    contents = {"app": frozenset("1"), "docs": frozenset("234"), "fix": frozenset("56")}
+    pairs = [(each.other, each.where) for each in kinships_among(contents, projects)]
+    assert pairs == [("docs", "app"), ("fix", "app"), ("fix", "docs")]
 
 
 def test_find_writes_nothing(home: Path) -> None:
