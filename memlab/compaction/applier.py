@@ -16,7 +16,7 @@ from memlab.columns import UNLISTED
 from memlab.compaction import plans
 from memlab.compaction.index_change import apply_index_plan
 from memlab.compaction.index_plans import IndexPlan, IndexReceipt
-from memlab.compaction.merging import copy_into_other, taking_back
+from memlab.compaction.merging import copies_removed_on_error, copy_into_other
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.store_change import (
     LinkingChange,
@@ -42,7 +42,7 @@ from memlab.text import counted
 
 Planned = PlannedMemory | PlannedLink
 _KEEPS: Final = "keeps"
-_STANDS: Final = "lets stand"
+_SUPERSEDING: Final = "lets stand"
 Named = TypeVar("Named", bound=PlannedMemory | PlannedLink | KeptMemory)
 
 
@@ -157,19 +157,22 @@ def apply(
         source.check_sound()
 
     def carry_out() -> Receipt:
-        with taking_back(plan, source), archive.changing(opened_for(plan, source)) as both:
-            kind: type[PlannedChange] = LinkingChange if plan.links else PlannedChange
-            change = kind(
+        with (
+            copies_removed_on_error(plan, source),
+            archive.changing(opened_for(plan, source)) as opened,
+        ):
+            change_type: type[PlannedChange] = LinkingChange if plan.links else PlannedChange
+            change = change_type(
                 source=source,
-                writer=both.writer,
-                archive=both.archive,
+                writer=opened.writer,
+                archive=opened.archive,
                 now=moment,
                 watch=watch,
                 plan=plan,
             )
             watch("locked")
             receipt = _apply_locked(change)
-            both.after_commit = lambda: _mark_applied(change, receipt)
+            opened.after_commit = lambda: _mark_applied(change, receipt)
         return receipt
 
     return retry_if_changed(carry_out)
@@ -198,12 +201,12 @@ def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
 
 def _planned_scheme(plan: Plan) -> str:
     """Return the scheme of the folder that a plan was made from; empty for other stores."""
-    scheme, colon, _ = plan.store.partition(":")
-    if colon:
+    scheme, has_colon, _ = plan.store.partition(":")
+    if has_colon:
         system = system_named(scheme)
         return scheme if system is not None and system.kind.is_folder else ""
-    # Only folders have text as keys, and only the folders of Claude Code are named without a
-    # scheme.
+    # The name of such a store has no scheme. If its keys are texts, it is a folder, and only the
+    # folders of Claude Code are named without a scheme.
     keys = chain((memory.key for memory in plan.memories), plan.links)
     has_text_keys = any(isinstance(key, str) for key in keys)
     return "claude" if has_text_keys else ""
@@ -369,14 +372,15 @@ def _with_records(
     reader: Reader, memories: Sequence[Named]
 ) -> Iterator[tuple[Named, bytes | None]]:
     """Yield memories with their records; the record is None if the store does not have it."""
+    # The reader yields the records that exist, in the order of the memories.
     records = reader.records(memory.key for memory in memories)
-    key, record = next(records, (None, None))
+    next_key, next_record = next(records, (None, None))
     for memory in memories:
-        if key != memory.key:
+        if memory.key != next_key:
             yield memory, None
             continue
-        yield memory, record
-        key, record = next(records, (None, None))
+        yield memory, next_record
+        next_key, next_record = next(records, (None, None))
 
 
 def _nothing_done(plan: Plan) -> str:
@@ -401,8 +405,8 @@ def _check_readable(plan: Plan) -> None:
         )
     named: Iterator[Planned | KeptMemory] = chain(*plan.memories_by_action.values(), plan.kept)
     keys = [memory.key for memory in named]
-    ends = {link.by_key for link in plan.supersedes}
-    if len(set(keys)) != len(keys) or not ends.isdisjoint(keys):
+    superseding_keys = {link.by_key for link in plan.supersedes}
+    if len(set(keys)) != len(keys) or not superseding_keys.isdisjoint(keys):
         raise errors.PlanError(
             f"plan {plan.digest[:12]} names a memory twice; {_nothing_done(plan)}"
         )
@@ -419,22 +423,24 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
     retired = retired_in(change.archive) if plan.returns else RetiredMemories()
     absent: list[tuple[str, Planned | KeptMemory]] = []
     changed: list[str] = []
-    for fate, memories in _named_memories(plan).items():
-        compared = source.without_usage if fate == _KEEPS else change.archive.location.compared
+    for action, memories in _memories_by_action(plan).items():
+        comparable_part = (
+            source.without_usage if action == _KEEPS else change.archive.location.compared
+        )
         for memory, record in _with_records(writer, memories):
             if record is None:
-                absent.append((fate, memory))
+                absent.append((action, memory))
                 continue
-            if fingerprint_of(compared(record)) != memory.fingerprint:
+            if fingerprint_of(comparable_part(record)) != memory.fingerprint:
                 changed.append(memory.memory_id)
                 continue
-            may_be_load_bearing = fate == plans.DELETES and plan.merges
-            wrong = _wrong_of(
-                fate, memory, record, source, retired, may_be_load_bearing=may_be_load_bearing
+            may_be_load_bearing = action == plans.DELETES and plan.merges
+            fault = _fault_of(
+                action, memory, record, source, retired, may_be_load_bearing=may_be_load_bearing
             )
-            if wrong:
+            if fault:
                 raise errors.CompactionError(
-                    f"plan {plan.digest[:12]} {wrong}; {_nothing_done(plan)}"
+                    f"plan {plan.digest[:12]} {fault}; {_nothing_done(plan)}"
                 )
     expired = plan.expired(change.now)
     missing = [memory.memory_id for _, memory in absent if memory.key not in expired]
@@ -446,16 +452,16 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
         raise errors.StalePlanError(
             f"the index does not say what plan {plan.digest[:12]} says; {_nothing_done(plan)}"
         )
-    return frozenset(memory.key for fate, memory in absent if fate in plan.memories_by_action)
+    return frozenset(memory.key for action, memory in absent if action in plan.memories_by_action)
 
 
-def _named_memories(plan: Plan) -> dict[str, Sequence[Planned | KeptMemory]]:
+def _memories_by_action(plan: Plan) -> dict[str, Sequence[Planned | KeptMemory]]:
     """Return every memory that a plan names, by what the plan does with it."""
     superseding = [
         KeptMemory(key=link.by_key, memory_id=link.by_memory_id, fingerprint=link.by_fingerprint)
         for link in plan.supersedes
     ]
-    return {**plan.memories_by_action, _KEEPS: plan.kept, _STANDS: superseding}
+    return {**plan.memories_by_action, _KEEPS: plan.kept, _SUPERSEDING: superseding}
 
 
 def _check_fresh(plan: Plan, missing: list[str], changed: list[str]) -> None:
@@ -503,9 +509,9 @@ def entries_of(
     return tuple(planned)
 
 
-def _wrong_of(
-    fate: str,
-    named: Planned | KeptMemory,
+def _fault_of(
+    action: str,
+    memory: Planned | KeptMemory,
     record: bytes,
     source: Source,
     retired: RetiredMemories,
@@ -519,38 +525,38 @@ def _wrong_of(
     Return an empty text if the memory is as the plan says and the action is allowed.
     """
     facts = source.facts_of(record)
-    name = named.memory_id
-    if fate in (plans.DELETES, plans.RETIRES):
+    name = memory.memory_id
+    if action in (plans.DELETES, plans.RETIRES):
         if not may_be_load_bearing and source.is_load_bearing(facts, if_invalid=True):
             return f"names {facts.memory_id!r}, which is load-bearing"
-    elif fate == plans.SUPERSEDES and not source.is_load_bearing(facts, if_invalid=False):
+    elif action == plans.SUPERSEDES and not source.is_load_bearing(facts, if_invalid=False):
         return f"names {facts.memory_id!r}, which is not load-bearing"
     if facts.memory_id != name:
         return f"calls {facts.memory_id!r} by the name of {name!r}"
-    if fate in (plans.RETIRES, plans.SUPERSEDES, _STANDS):
+    if action in (plans.RETIRES, plans.SUPERSEDES, _SUPERSEDING):
         if superseding_id(source, record) is not None:
-            return f"{fate} {name!r}, which is not loaded"
-    elif fate == plans.RETURNS:
-        by = superseding_id(source, record)
-        if by != name or not retired.at(named.key, by):
+            return f"{action} {name!r}, which is not loaded"
+    elif action == plans.RETURNS:
+        superseding = superseding_id(source, record)
+        if superseding != name or not retired.at(memory.key, superseding):
             return f"returns {name!r}, which no plan retired"
-    return "" if isinstance(named, KeptMemory) else _misnamed(named, facts, source)
+    return "" if isinstance(memory, KeptMemory) else _misnamed(memory, facts, source)
 
 
-def _misnamed(named: Planned, facts: Facts, source: Source) -> str:
+def _misnamed(memory: Planned, facts: Facts, source: Source) -> str:
     """Return as a clause which displayed field of a memory is wrong in a plan; empty if none is.
 
     These are the kind, the title and, in the agent's own format, the position.
     """
-    if facts.kind != named.kind:
-        name = repr(named.memory_id)
-        return f"calls {name}, {facts.kind} by the name of {name}, {named.kind}"
-    title = named.title if facts.title is None else facts.title[: plans.TITLE]
-    if title != named.title:
-        return f"calls {named.memory_id!r} {named.title!r}, and its title is {title!r}"
-    if source.is_native_format and named.key != named.position:
-        place = f"position {named.position}, and it is at {named.key}"
-        return f"says that {named.memory_id!r} is at {place}"
+    if facts.kind != memory.kind:
+        name = repr(memory.memory_id)
+        return f"calls {name}, {facts.kind} by the name of {name}, {memory.kind}"
+    title = memory.title if facts.title is None else facts.title[: plans.TITLE]
+    if title != memory.title:
+        return f"calls {memory.memory_id!r} {memory.title!r}, and its title is {title!r}"
+    if source.is_native_format and memory.key != memory.position:
+        place = f"position {memory.position}, and it is at {memory.key}"
+        return f"says that {memory.memory_id!r} is at {place}"
     return ""
 
 
@@ -562,21 +568,21 @@ def _check_groups(plan: Plan) -> None:
         if group.fate != "keeps":
             memories[group.fate, group.kind, group.reason] += group.memories
             tokens[group.fate, group.kind, group.reason] += group.tokens
-    for fate, listed in plan.memories_by_action.items():
+    for action, listed in plan.memories_by_action.items():
         for memory in listed:
-            memories[fate, memory.kind, memory.reason] -= 1
-            tokens[fate, memory.kind, memory.reason] -= memory.tokens
+            memories[action, memory.kind, memory.reason] -= 1
+            tokens[action, memory.kind, memory.reason] -= memory.tokens
     kept = sum(
         group.memories
         for group in plan.groups
         if not group.deleted and group.label == plans.PRUNABLE
     )
-    differs = any(memories.values()) or any(tokens.values()) or kept != len(plan.kept)
+    is_different = any(memories.values()) or any(tokens.values()) or kept != len(plan.kept)
     deleted_labels = {group.label for group in plan.groups if group.deleted}
     deletable_labels = {plans.PRUNABLE, plans.SUPERSEDED, plans.RETIRED}
     if plan.merges:
         deletable_labels |= {plans.LOAD_BEARING, UNLISTED}
-    if differs or not deleted_labels <= deletable_labels:
+    if is_different or not deleted_labels <= deletable_labels:
         raise errors.PlanError(
             f"the groups of plan {plan.digest[:12]} do not add up to the memories that it lists; "
             f"{_nothing_done(plan)}"

@@ -53,7 +53,7 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
     unfinished = 0
     if archive.faults:
         advice = "restore a backup of the archive; the rest can be restored"
-        faults.append((archive.told(), advice))
+        faults.append((archive.faults_in_words(), advice))
     for entry in deletions:
         cut_short = _cut_short(reader, source, archive, entry)
         if cut_short is not None:

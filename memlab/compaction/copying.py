@@ -105,10 +105,10 @@ def keep_copies(
     archive.check()
     if not keeps_copies(archive):
         with (
-            archive.changing(source.changing()) as both,  # made under the store's lock
-            both.archive.changing(),
+            archive.changing(source.changing()) as opened_change,  # this locks the store
+            opened_change.archive.changing(),
         ):
-            both.archive.format.make_table("copies")
+            opened_change.archive.format.make_table("copies")
         watch("begun")
 
     def copy() -> Counts:

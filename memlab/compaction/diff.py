@@ -23,7 +23,7 @@ _FACTS: Final[dict[str, Callable[[Plan], str]]] = {
     "keeps": lambda plan: sized(plan.keeps),
 }
 """Facts of a plan that are printed if they differ."""
-_OF_A_LINK: Final = ("by_key", "by_memory_id", "by_fingerprint")
+_LINK_FIELDS: Final = ("by_key", "by_memory_id", "by_fingerprint")
 
 
 class Changes(NamedTuple):
@@ -140,7 +140,7 @@ def difference_of(before: Plan, after: Plan) -> Difference:
     """Return the difference of a second plan from a first; memories are compared by key and id."""
     changes = {}
     for action, memories in before.memories_by_action.items():
-        link_fields = _OF_A_LINK if action == plans.SUPERSEDES else ()
+        link_fields = _LINK_FIELDS if action == plans.SUPERSEDES else ()
         compared = attrgetter("fingerprint", "reason", *link_fields)
         first = {(memory.key, memory.memory_id): memory for memory in memories}
         second = {

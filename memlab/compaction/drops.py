@@ -102,26 +102,26 @@ class ArchiveErasure(DisplayMixin):
         never_restored = "none"
         if self.never_restored:
             never_restored = f"{self.never_restored:,}: nothing brings these back"
-        facts = [("never restored", never_restored)]
+        lines = [("never restored", never_restored)]
         for entry in self.entries:
             archived = f"archived {minute(entry.archived_at)}"
-            facts.append((entry.digest[:12], f"{counted(entry.left)}, {archived}"))
-        facts += [
+            lines.append((entry.digest[:12], f"{counted(entry.left)}, {archived}"))
+        lines += [
             (dropped.digest[:12], f"the facts of {counted(dropped.memories)}")
             for dropped in self.facts
         ]
         if self.copies:
-            facts.append(("copies", f"{self.copies:,} that memlab kept of what was in the store"))
+            lines.append(("copies", f"{self.copies:,} that memlab kept of what was in the store"))
         if self.facts_too:
             lost = f"{counted(self.references, 'references')} to them count no more"
             history = "the history is incomplete for good"
             cap = "a recommended cap stays above all written since"
-            facts.append(("cost", f"{lost}; {history}, and {cap}"))
+            lines.append(("cost", f"{lost}; {history}, and {cap}"))
         else:
             kept = "position, time, kind, label, size, hashed names: references to them count on"
-            facts.append(("facts kept", kept))
-        facts += [("not by date", reason) for reason in self.passed_over]
-        return TextPage(title, facts)
+            lines.append(("facts kept", kept))
+        lines += [("not by date", reason) for reason in self.passed_over]
+        return TextPage(title, lines)
 
 
 def drop_archived(
@@ -174,30 +174,34 @@ def drop_archived(
     >>> erasure.memories == receipt.deleted
     True
     """
-    until = _until(before, digest)
+    before_time = _end_of_period(before, digest)
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
     source = open_archived(store, digest or "")
     # Finding references takes long, so it is done before anything is locked.
-    taken_by = _taken_by(source) if facts_too else None
+    deletion_numbers = _deletion_of_each_reference(source) if facts_too else None
     with source.archive.writing() as archive:
         # Under the store's lock, no apply is between its copies and its deletion.
         with nullcontext() if _is_lost(source) else source.changing():
-            erasure = _chosen(source, archive, until, digest, facts_too=facts_too)
-            _erase(source, archive, erasure, until, moment)
+            erasure = _chosen(source, archive, before_time, digest, facts_too=facts_too)
+            _erase(source, archive, erasure, before_time, moment)
         if not erasure.is_empty:
             # If the disk has no room for VACUUM, the free pages stay and are used again.
             with suppress(ArchiveError), archive_errors(archive.path):
                 archive.connection.execute("VACUUM")
-    if taken_by is None:
+    if deletion_numbers is None:
         return erasure
-    return _with_cost(erasure, taken_by)
+    return _with_cost(erasure, deletion_numbers)
 
 
 def _erase(
-    source: Source, archive: OpenArchive, erasure: ArchiveErasure, until: datetime, now: datetime
+    source: Source,
+    archive: OpenArchive,
+    erasure: ArchiveErasure,
+    before_time: datetime,
+    now: datetime,
 ) -> None:
     """Erase the content of deletions, and their tombstones if the erasure includes them."""
-    erase_copies(archive, _names(source, archive, erasure.entries), until)
+    erase_copies(archive, _names(source, archive, erasure.entries), before_time)
     key = b"" if erasure.facts_too else make_key(archive)
     for entry in erasure.entries:
         facts: Iterable[str] = ()
@@ -227,17 +231,17 @@ def what_drops(
     ...     what_drops(store, digest=receipt.digest).memories == receipt.deleted
     True
     """
-    until = _until(before, digest)
+    before_time = _end_of_period(before, digest)
     source = open_archived(store, digest or "")
     erasure = look_into(
-        source, lambda archive: _chosen(source, archive, until, digest, facts_too=facts_too)
+        source, lambda archive: _chosen(source, archive, before_time, digest, facts_too=facts_too)
     )
     if not facts_too:
         return erasure
-    return _with_cost(erasure, _taken_by(source))
+    return _with_cost(erasure, _deletion_of_each_reference(source))
 
 
-def _until(before: datetime | None, digest: str | None) -> datetime:
+def _end_of_period(before: datetime | None, digest: str | None) -> datetime:
     """Return the time before which deletions are erased; the earliest time if one is named.
 
     Raise ValueError unless exactly one of the two arguments is given.
@@ -248,26 +252,31 @@ def _until(before: datetime | None, digest: str | None) -> datetime:
 
 
 def _chosen(
-    source: Source, archive: OpenArchive, until: datetime, digest: str | None, *, facts_too: bool
+    source: Source,
+    archive: OpenArchive,
+    before_time: datetime,
+    digest: str | None,
+    *,
+    facts_too: bool,
 ) -> ArchiveErasure:
     """Return the erasure of one deletion, or of all before a time."""
     dropped = archive.dropped() if facts_too else []
     entries = list[Entry]()
     skipped = list[str]()
     if digest is not None:
-        facts = [erasure for erasure in dropped if digest and erasure.digest.startswith(digest)]
-        if len(facts) > 1:
-            raise archive.ambiguous(digest, facts)
-        if not facts:
+        erasures = [erasure for erasure in dropped if digest and erasure.digest.startswith(digest)]
+        if len(erasures) > 1:
+            raise archive.ambiguous(digest, erasures)
+        if not erasures:
             entries.append(archive.entry(digest))
     else:
-        facts = [erasure for erasure in dropped if erasure.deleted_at < until]
+        erasures = [erasure for erasure in dropped if erasure.deleted_at < before_time]
         latest = _NEVER
         for entry in archive.entries():
-            if entry.archived_at < until:
-                doubt = _doubt(source, archive, entry, latest)
-                if doubt:
-                    skipped.append(doubt)
+            if entry.archived_at < before_time:
+                reason = _reason_to_doubt(source, archive, entry, latest)
+                if reason:
+                    skipped.append(reason)
                 else:
                     entries.append(entry)
             latest = max(latest, entry.archived_at)
@@ -275,9 +284,9 @@ def _chosen(
         store=source.name,
         entries=tuple(entries),
         facts_too=facts_too,
-        facts=tuple(facts),
+        facts=tuple(erasures),
         passed_over=tuple(skipped),
-        copies=count_copies(archive, _names(source, archive, entries), until),
+        copies=count_copies(archive, _names(source, archive, entries), before_time),
     )
 
 
@@ -294,7 +303,9 @@ def _names(source: Source, archive: OpenArchive, entries: Iterable[Entry]) -> se
     return names
 
 
-def _doubt(source: Source, archive: OpenArchive, entry: Entry, latest_before: datetime) -> str:
+def _reason_to_doubt(
+    source: Source, archive: OpenArchive, entry: Entry, latest_before: datetime
+) -> str:
     """Return why the time of an entry cannot be right; empty if it can be."""
     at = entry.archived_at
     if at < NO_ARCHIVE_BEFORE:
@@ -312,8 +323,8 @@ def _doubt(source: Source, archive: OpenArchive, entry: Entry, latest_before: da
     )
 
 
-def _taken_by(source: Source) -> "pd.Series[int]":
-    """Return, for each reference so far, the number of the deletion of its target."""
+def _deletion_of_each_reference(source: Source) -> "pd.Series[int]":
+    """Return for each reference the number of the deletion of its target; NaN for none."""
     if _is_lost(source):
         return pd.Series(dtype="int64")
     past = with_deletions(load(source, on_bad_row="keep"), deletions_of(source))
@@ -321,11 +332,11 @@ def _taken_by(source: Source) -> "pd.Series[int]":
     return find_references(past)[c.TARGET_POSITION].map(deletion_at)
 
 
-def _with_cost(erasure: ArchiveErasure, taken_by: "pd.Series[int]") -> ArchiveErasure:
+def _with_cost(erasure: ArchiveErasure, deletion_numbers: "pd.Series[int]") -> ArchiveErasure:
     """Return an erasure with the number of references that no longer count."""
     erased = [entry.apply for entry in erasure.entries]
     erased += [dropped.apply for dropped in erasure.facts]
-    return replace(erasure, references=int(taken_by.isin(erased).sum()))
+    return replace(erasure, references=int(deletion_numbers.isin(erased).sum()))
 
 
 def _is_lost(source: Source) -> bool:

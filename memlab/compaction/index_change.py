@@ -50,13 +50,13 @@ def apply_index_plan(
         return receipt_of_index(plan, None, moment)
 
     def carry_out() -> IndexReceipt:
-        with source.archive.changing(mending.changing()) as both:
+        with source.archive.changing(mending.changing()) as opened:
             change = IndexChange(
-                source=source, writer=both.writer, archive=both.archive, now=moment, watch=watch
+                source=source, writer=opened.writer, archive=opened.archive, now=moment, watch=watch
             )
             watch("locked")
             _apply_locked(change, plan)
-            both.after_commit = lambda: _mark_applied(change, plan)
+            opened.after_commit = lambda: _mark_applied(change, plan)
         return receipt_of_index(plan, str(source.archive_path), moment)
 
     return retry_if_changed(carry_out)
@@ -193,15 +193,15 @@ def _restore_locked(
     writer: IndexWriter, mending: IndexMending, plan: IndexPlan, earlier: IndexVersion
 ) -> IndexRestored:
     """Restore the earlier index while the lock of its folder is held."""
-    now = writer.index_now().data
-    digest = digest_of(now)
-    if now == earlier.data:
+    current = writer.index_now().data
+    digest = digest_of(current)
+    if current == earlier.data:
         return IndexRestored(index=plan.index, is_exact=True)
     is_as_left = digest == plan.digest_after
-    if now is None or is_as_left:
+    if current is None or is_as_left:
         writer.rewrite_index(earlier.data, digest=digest, written=earlier.written)
         return IndexRestored(index=plan.index, is_exact=True)
-    undone = mending.taken_back(earlier.data, plan.text.encode(), now)
-    if undone.data != now:
+    undone = mending.taken_back(earlier.data, plan.text.encode(), current)
+    if undone.data != current:
         writer.rewrite_index(undone.data, digest=digest)
     return IndexRestored(index=plan.index, is_exact=undone.data == earlier.data, stays=undone.stays)

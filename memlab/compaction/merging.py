@@ -159,7 +159,7 @@ def copy_into_other(change: PlannedChange, keys: Collection[Key]) -> None:
 
 
 @contextmanager
-def taking_back(plan: Plan, source: Source) -> Iterator[None]:
+def copies_removed_on_error(plan: Plan, source: Source) -> Iterator[None]:
     """Take the copies of a merge out of the other folder again if the block raises."""
     try:
         yield
@@ -177,22 +177,22 @@ def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -
     narrowest = location._replace(
         narrowest=lambda: change.source.narrowest_mode() & other.narrowest_mode()
     )
-    with Archive(narrowest).changing(other.changing()) as both:
-        there = StoreChange(
+    with Archive(narrowest).changing(other.changing()) as opened:
+        other_change = StoreChange(
             source=other,
-            writer=both.writer,
-            archive=both.archive,
+            writer=opened.writer,
+            archive=opened.archive,
             now=change.now,
             watch=change.watch,
         )
-        there.archive.check_entries()
-        there.reconcile()
+        other_change.archive.check_entries()
+        other_change.reconcile()
         change.watch("locked there")
-        missing = _records_to_copy(change, there, copies)
-        earlier = _earlier_copies(change, there, {copy.other_key for copy in copies})
-        inserted = there.writer.as_put_back(missing)
-        noted = {**earlier.records, **dict(inserted)}
-        _check_not_private(there, noted)
+        missing = _records_to_copy(change, other_change, copies)
+        earlier = _earlier_copies(change, other_change, {copy.other_key for copy in copies})
+        inserted = other_change.writer.as_put_back(missing)
+        records_to_note = {**earlier.records, **dict(inserted)}
+        _check_not_private(other_change, records_to_note)
         text = json.dumps(
             {
                 _MARKER: 1,
@@ -204,41 +204,41 @@ def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -
             digest=digest,
             policy=RECOVERS,
             made_at=change.plan.made_at,
-            memories=len(noted),
+            memories=len(records_to_note),
             plan=PlanText(lambda: [text]),
         )
-        archived = (Archived(key, record, COPIED) for key, record in noted.items())
-        with there.archive.deleting(merge, archived, at=change.now):
-            there.archive.mark_applied(digest, change.now)
+        archived = (Archived(key, record, COPIED) for key, record in records_to_note.items())
+        with other_change.archive.deleting(merge, archived, at=change.now):
+            other_change.archive.mark_applied(digest, change.now)
             change.watch("noted there")
             if inserted:
-                there.writer.insert(inserted)
-            versions = _joined(earlier.version, there.writer.index_versions())
-            note_index_versions(there.archive, digest, versions)
+                other_change.writer.insert(inserted)
+            versions = _joined(earlier.version, other_change.writer.index_versions())
+            note_index_versions(other_change.archive, digest, versions)
             for earlier_digest in earlier.digests:
-                there.archive.discard_pending(earlier_digest)
+                other_change.archive.discard_pending(earlier_digest)
             change.watch("inserted there")
 
 
 def _records_to_copy(
-    change: PlannedChange, there: StoreChange, copies: Sequence[PlannedCopy]
+    change: PlannedChange, other_change: StoreChange, copies: Sequence[PlannedCopy]
 ) -> list[tuple[Key, bytes]]:
     """Return the records of the memories to insert into the other folder.
 
     Raise StalePlanError if that folder is not as the plan saw it.
     """
     intake = require(change.source, "intake")
-    current = dict(there.writer.records([copy.other_key for copy in copies]))
+    current = dict(other_change.writer.records([copy.other_key for copy in copies]))
     lacking = [copy for copy in copies if copy.is_copied and copy.other_key not in current]
     records = dict(change.writer.records([copy.key for copy in lacking]))
     missing = [(copy.other_key, intake.record_for(records[copy.key])) for copy in lacking]
     keys_lacking = {copy.key for copy in lacking}
     standing = [copy for copy in copies if copy.key not in keys_lacking]
-    _check_standing(change.plan.digest, there.source, there.writer, standing)
-    conflicts = there.writer.conflicts(missing)
+    _check_standing(change.plan.digest, other_change.source, other_change.writer, standing)
+    conflicts = other_change.writer.conflicts(missing)
     if conflicts:
         raise errors.StalePlanError(
-            f"{there.source.name} is not as plan {change.plan.digest[:12]} saw it: "
+            f"{other_change.source.name} is not as plan {change.plan.digest[:12]} saw it: "
             f"{some_of(conflicts)} was written there; nothing was changed: make a new plan"
         )
     return missing
@@ -269,7 +269,9 @@ class _Earlier(NamedTuple):
     version: IndexVersion | None
 
 
-def _earlier_copies(change: PlannedChange, there: StoreChange, keys: Collection[Key]) -> _Earlier:
+def _earlier_copies(
+    change: PlannedChange, other_change: StoreChange, keys: Collection[Key]
+) -> _Earlier:
     """Return the copies of interrupted merges, which this merge takes over.
 
     A merge was interrupted if the archive of the first folder does not have it as applied.
@@ -278,19 +280,19 @@ def _earlier_copies(change: PlannedChange, there: StoreChange, keys: Collection[
     found: dict[Key, bytes] = {}
     digests: list[str] = []
     version: IndexVersion | None = None
-    for entry in there.archive.entries():
-        merge = merge_in(there.archive, entry)
+    for entry in other_change.archive.entries():
+        merge = merge_in(other_change.archive, entry)
         if merge is None or merge.origin != change.source.name or entry.digest in applied:
             continue
-        records = dict(there.archive.records(entry))
-        current = dict(there.writer.records([key for key in records if key in keys]))
+        records = dict(other_change.archive.records(entry))
+        current = dict(other_change.writer.records([key for key in records if key in keys]))
         for key, record in current.items():
-            if there.writer.is_as_put_back(record, records[key]):
+            if other_change.writer.is_as_put_back(record, records[key]):
                 found[key] = records[key]
         if entry.digest != change.plan.digest:
             digests.append(entry.digest)
         if found:
-            versions = index_versions_in(there.archive, entry.digest)
+            versions = index_versions_in(other_change.archive, entry.digest)
             version = next(iter(versions.values()), version)
     return _Earlier(found, digests, version)
 
@@ -310,14 +312,16 @@ def _joined(earlier: IndexVersion | None, made: Sequence[IndexVersion]) -> Seque
     return [earlier._replace(digest_after=new.digest_after)]
 
 
-def _check_not_private(there: StoreChange, records: Mapping[Key, bytes]) -> None:
+def _check_not_private(other_change: StoreChange, records: Mapping[Key, bytes]) -> None:
     """Raise ArchiveError if more people may read the other archive than a memory."""
-    mode = there.archive.path.stat().st_mode
-    private = [key for key, record in records.items() if there.source.is_private(record, mode)]
+    mode = other_change.archive.path.stat().st_mode
+    private = [
+        key for key, record in records.items() if other_change.source.is_private(record, mode)
+    ]
     if private:
         raise errors.ArchiveError(
-            f"fewer people may read {some_of(private)} than {there.archive.path}, which keeps a "
-            "copy; nothing was changed: make the archive narrower first, as with chmod 600"
+            f"fewer people may read {some_of(private)} than {other_change.archive.path}, which "
+            "keeps a copy; nothing was changed: make the archive narrower first, as with chmod 600"
         )
 
 

@@ -42,8 +42,9 @@ Places = npt.NDArray[np.intp]
 """Row numbers in a frame, from 0."""
 
 Columns = Mapping[str, Any]
-"""Columns of a frame as arrays, by name. Taking a column out of a frame is slow, so it is done
-once."""
+"""Columns of a frame as arrays, by name.
+
+They are taken out of the frame once, because that is slow."""
 
 _LABELS: Final = (
     plans.PRUNABLE,
@@ -211,8 +212,8 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         returns = planned(label == _LABELS.index(plans.RETURNS)) if retire else ()
     memories = () if retire else leaving
     is_deleted = leaves & (not retire)
-    keys = _taken(columns[col.KEY], kept)
-    ids = _taken(columns[col.MEMORY_ID], kept)
+    keys = _values_at(columns[col.KEY], kept)
+    ids = _values_at(columns[col.MEMORY_ID], kept)
     fingerprints = _fingerprints(reader, source, keys, source.without_usage)
     return Plan(
         store=source.name,
@@ -236,14 +237,14 @@ def _plan_merge(store: SourceLike, into: SourceLike, now: datetime, watch: StepC
     source = open_source(store)
     other = open_other(source, into)
     _ = source.archive
-    seen = read_other(other)
+    other_content = read_other(other)
 
     def planned(reader: Reader) -> Plan:
         frame = _frame_of(reader, source, with_body=False)
         watch("read")
         columns = _columns_of(frame)
-        keys = _taken(columns[col.KEY], np.arange(len(frame)))
-        outcomes = list(outcomes_of(source, reader.records(keys), seen))
+        keys = _values_at(columns[col.KEY], np.arange(len(frame)))
+        outcomes = list(outcomes_of(source, reader.records(keys), other_content))
         if len(outcomes) < len(keys):
             raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
         leaves = np.array([outcome.copy is not None for outcome in outcomes], dtype=bool)
@@ -252,9 +253,9 @@ def _plan_merge(store: SourceLike, into: SourceLike, now: datetime, watch: StepC
         decision = Decision(~leaves, codes, reasons)
         watch("decided")
         kept = np.flatnonzero(~leaves & columns[col.PRUNABLE])
-        kept_keys = _taken(columns[col.KEY], kept)
+        kept_keys = _values_at(columns[col.KEY], kept)
         fingerprints = _fingerprints(reader, source, kept_keys, source.without_usage)
-        kept_ids = _taken(columns[col.MEMORY_ID], kept)
+        kept_ids = _values_at(columns[col.MEMORY_ID], kept)
         return Plan(
             store=source.name,
             made_at=now,
@@ -280,11 +281,11 @@ def _check_ids(frame: pd.DataFrame, source: Source, ids: Collection[str]) -> Non
     known = frame.drop_duplicates(col.MEMORY_ID).set_index(col.MEMORY_ID)
     for memory_id in ids:
         if memory_id not in known.index:
-            lists = command("rows", source.name, "--json")
+            listing = command("rows", source.name, "--json")
             similar = get_close_matches(memory_id, map(str, known.index), n=1)
-            meant = f"; {similar[0]!r} is one" if similar else ""
+            suggestion = f"; {similar[0]!r} is one" if similar else ""
             raise PlanError(
-                f"{memory_id!r} is no memory of this store{meant}; {lists} lists their ids"
+                f"{memory_id!r} is no memory of this store{suggestion}; {listing} lists their ids"
             )
         memory = known.loc[memory_id]
         if not memory[col.PRUNABLE]:
@@ -302,8 +303,8 @@ def reason_to_keep(memory_id: str, *, source: Source, is_load_bearing: bool) -> 
         )
     words = f"{memory_id!r} is load-bearing, and is never deleted or retired"
     if source.supersession is not None:
-        replaces = command("floor", source.name, "--supersede", f"{memory_id}=NEWER")
-        words += f"; {replaces} supersedes it by a newer memory, so that it is not loaded"
+        replacing = command("floor", source.name, "--supersede", f"{memory_id}=NEWER")
+        words += f"; {replacing} supersedes it by a newer memory, so that it is not loaded"
     else:
         words += "; only a person changes or deletes it, by hand"
     return words
@@ -342,14 +343,14 @@ def _decide_retirement(frame: pd.DataFrame, source: Source, request: _Request) -
     candidates = frame.drop(columns=col.RETIRED_AT, errors="ignore").assign(
         **{col.ACTIVE: active | retired, col.PRUNABLE: (active | retired) & ~load_bearing}
     )
-    held = needed & ~load_bearing
+    is_held = needed & ~load_bearing
     if any(step.goes_by == "use" for step in policy.steps):
-        held = np.zeros_like(needed)
-    latest = np.argsort(needed_at.astype(np.int64))[::-1]
+        is_held = np.zeros_like(needed)
+    latest_first = np.argsort(needed_at.astype(np.int64))[::-1]
     for step in policy.steps:
-        if isinstance(step, CappedPolicy) and (room := step.capacity) is not None:
-            _release_beyond_capacity(held, latest, step, room, candidates)
-    pinned = candidates.assign(**{PINNED: held})
+        if isinstance(step, CappedPolicy) and step.capacity is not None:
+            _release_beyond_capacity(is_held, latest_first, step, step.capacity, candidates)
+    pinned = candidates.assign(**{PINNED: is_held})
     decision = decision_of(pinned, policy, now=request.now)
     keep = decision.keep.copy()
     reason = decision.reason.copy()
@@ -359,17 +360,17 @@ def _decide_retirement(frame: pd.DataFrame, source: Source, request: _Request) -
 
 
 def _release_beyond_capacity(
-    held: Flags, latest: Places, policy: CappedPolicy, capacity: int, rows: pd.DataFrame
+    is_held: Flags, latest_first: Places, policy: CappedPolicy, capacity: int, rows: pd.DataFrame
 ) -> None:
-    """Clear the flag `held` of memories that do not fit into the capacity of a policy.
+    """Clear the flag `is_held` of memories that do not fit into the capacity of a policy.
 
     The memories that were needed latest are held first. The policy decides about the others.
 
     Parameters
     ----------
-    held : array of bool, one for each row
+    is_held : array of bool, one for each row
         Whether a memory is held. It is changed in place.
-    latest : array of int
+    latest_first : array of int
         The row numbers, from the latest use to the earliest.
     policy : CappedPolicy
         The policy, which gives the size of each row and the scopes with a capacity of their own.
@@ -381,16 +382,16 @@ def _release_beyond_capacity(
     size = policy.sizes(rows)
     load_bearing = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
     for scope in policy.scopes(rows):
-        in_scope = np.zeros_like(held)
+        in_scope = np.zeros_like(is_held)
         in_scope[scope.members] = True
-        room = capacity
+        left = capacity
         if policy.counts_load_bearing:
-            room -= int(size[in_scope & load_bearing].sum())
-        is_candidate = held & in_scope
-        for place in latest[is_candidate[latest]].tolist():
-            held[place] = size[place] <= room
-            if held[place]:
-                room -= int(size[place])
+            left -= int(size[in_scope & load_bearing].sum())
+        is_candidate = is_held & in_scope
+        for place in latest_first[is_candidate[latest_first]].tolist():
+            is_held[place] = size[place] <= left
+            if is_held[place]:
+                left -= int(size[place])
 
 
 def _labels_of(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
@@ -438,8 +439,10 @@ def _expiring(
     ends = np.asarray(frame[col.EXPIRES_AT].array, dtype="datetime64[us]")
     # A memory that has expired already and is still stored must stay stored until the plan is
     # applied.
-    later = decided[ends[decided] > as_instant(now)]
-    return tuple(map(plans.Expiring, _taken(keys, later), _iso_texts(ends[later])))
+    expiring_later = decided[ends[decided] > as_instant(now)]
+    return tuple(
+        map(plans.Expiring, _values_at(keys, expiring_later), _iso_texts(ends[expiring_later]))
+    )
 
 
 def _columns_of(frame: pd.DataFrame) -> Columns:
@@ -458,17 +461,17 @@ def _array(column: "pd.Series[Any]") -> Any:
     return column.to_numpy() if isinstance(column.dtype, np.dtype) else column.array
 
 
-def _taken(values: Any, places: Places) -> list[Any]:
+def _values_at(values: Any, places: Places) -> list[Any]:
     """Return the values at some row numbers as Python objects, in rising order.
 
     Equal texts of a categorical column share one object.
     """
     if isinstance(values, pd.Categorical):
         return list(np.array(values.categories, dtype=object)[values.codes[places]])
-    return list(_part_of(values, places).tolist())
+    return list(_array_at(values, places).tolist())
 
 
-def _part_of(values: Any, places: Places, dtype: str | None = None) -> npt.NDArray[Any]:
+def _array_at(values: Any, places: Places, dtype: str | None = None) -> npt.NDArray[Any]:
     """Return the values at rising row numbers.
 
     Slice the column first, because Arrow would search all chunks of a whole column.
@@ -495,22 +498,22 @@ def _planned(
     reader: Reader, source: Source, columns: Columns, places: Places, decision: Decision
 ) -> Iterator[PlannedMemory]:
     """Yield the memories at some row numbers as a plan lists them."""
-    keys = _taken(columns[col.KEY], places)
+    keys = _values_at(columns[col.KEY], places)
     positions = keys
     if columns[col.KEY] is not columns[col.POSITION]:
-        positions = _taken(columns[col.POSITION], places)
-    titles = _taken(columns[col.TITLE], places)
+        positions = _values_at(columns[col.POSITION], places)
+    titles = _values_at(columns[col.TITLE], places)
     reasons = np.array(decision.reasons, dtype=object)[decision.reason[places]]
-    created = _part_of(columns[col.CREATED_AT], places, "datetime64[us]")
+    created = _array_at(columns[col.CREATED_AT], places, "datetime64[us]")
     # The columns are in the order of the fields of PlannedMemory.
     rows = zip(
         keys,
         positions,
-        _taken(columns[col.MEMORY_ID], places),
-        _taken(columns[col.KIND], places),
+        _values_at(columns[col.MEMORY_ID], places),
+        _values_at(columns[col.KIND], places),
         [title[: plans.TITLE] for title in titles],
         reasons.tolist(),
-        _deduplicated(_taken(columns[col.TOKENS], places)),
+        _deduplicated(_values_at(columns[col.TOKENS], places)),
         _deduplicated(_iso_texts(created)),
         _fingerprints(reader, source, keys, source.archive.location.compared),
         strict=True,

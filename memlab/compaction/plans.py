@@ -32,7 +32,7 @@ DELETES: Final = "deletes"
 SUPERSEDES: Final = "supersedes"
 RETIRES: Final = "retires"
 RETURNS: Final = "returns"
-_NOT_LOADED: Final = {SUPERSEDED, RETIRED, RETURNS, REACHED, UNLISTED}
+_LABELS_NOT_LOADED: Final = {SUPERSEDED, RETIRED, RETURNS, REACHED, UNLISTED}
 
 MERGES: Final = "merge"
 """Name of the policy of a plan that merges a folder into another one."""
@@ -139,15 +139,16 @@ class Group(NamedTuple):
 
 
 RowsOf = Callable[[Mapping[str, Any]], list[dict[str, Any]] | None]
-"""Callback that takes the parsed JSON of a plan and returns the memories that the plan deletes, if
-they are stored elsewhere; else None."""
+"""Function that returns the memories that a plan deletes if an archive keeps them apart from it.
+
+It takes the parsed JSON of the plan. It returns None if the JSON itself has the memories."""
 
 
-def _no_rows(text: Mapping[str, Any]) -> None:
+def _no_archived_rows(text: Mapping[str, Any]) -> None:
     """Return None: the text of the plan is complete."""
 
 
-_LOADED: Final = "boot context"
+_LOADED_AT_START: Final = "boot context"
 """What ``start_words`` returns for a store that an agent loads at start."""
 
 LISTED: Final = 10
@@ -163,7 +164,7 @@ _COLUMNS: Final = {
     "title": "title",
 }
 
-_LAST_GOES: Final = (
+_NEWEST_IS_DELETED: Final = (
     "exact until the agent writes again: the newest memory goes, and the next one written takes "
     "its position"
 )
@@ -296,7 +297,7 @@ class Plan(DisplayMixin):
     @property
     def boot_before(self) -> Size:
         """Size of the active memories before the plan: those loaded at start, or recalled from."""
-        return _total(group for group in self.groups if group.label not in _NOT_LOADED)
+        return _total(group for group in self.groups if group.label not in _LABELS_NOT_LOADED)
 
     @property
     def boot_after(self) -> Size:
@@ -413,7 +414,7 @@ class Plan(DisplayMixin):
         return wire.iter_json(dict(sorted(content.items())), KEYS, in_lines=False)
 
     @classmethod
-    def from_json(cls, text: str | bytes, *, rows_of: RowsOf = _no_rows) -> Self:
+    def from_json(cls, text: str | bytes, *, rows_of: RowsOf = _no_archived_rows) -> Self:
         """Load a plan from the text of :meth:`to_json`.
 
         Parameters
@@ -438,15 +439,17 @@ class Plan(DisplayMixin):
             known = wire.fields_in(content, cls, KEYS)
             added = wire.added_fields(content, MARKER, KEYS[cls].values())
             plan = cls(**known, added=added)
-            wire.field_of(plan.total._asdict(), "tokens", int)  # the sum must fit a receipt
-            plan.expired(plan.made_at)  # the expiry times must be valid
+            # Both raise an error if a value is not valid: the sum of tokens must fit into a
+            # receipt, and the expiry times must be times.
+            wire.field_of(plan.total._asdict(), "tokens", int)
+            plan.expired(plan.made_at)
         wire.check_digest(content, plan.digest)
         return plan
 
     @property
     def effect(self) -> str:
         """Effect of the plan, in a sentence."""
-        subject = "a start" if start_words(self.store) == _LOADED else "the store"
+        subject = "a start" if start_words(self.store) == _LOADED_AT_START else "the store"
         before = f"{self.boot_before.tokens:,}"
         cut = f"{subject} goes from {before} to {counted(self.boot_after.tokens, 'tokens')}"
         if self.moves:
@@ -473,7 +476,7 @@ class Plan(DisplayMixin):
         if not self.merges:
             facts += _out_of_reach(self)
         if self.last_goes:
-            facts.append(("restore", _LAST_GOES))
+            facts.append(("restore", _NEWEST_IS_DELETED))
         if self.supersedes:
             costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
             heading = "what it supersedes, the costliest first"

@@ -19,7 +19,7 @@ from memlab.store.records import quoted
 from memlab.store.snapshot import read_snapshot
 from memlab.text import DisplayMixin, TextPage, in_bytes
 
-_TEMPORARY: Final = "/var/tmp"  # noqa: S108 - it is only looked at
+_DEFAULT_TEMPORARY_FOLDER: Final = "/var/tmp"  # noqa: S108 - it is only looked at
 """Folder of SQLite's temporary copy if no variable names one (sqlite.org/tempfiles.html, 5)."""
 
 
@@ -98,12 +98,12 @@ def space(path: str | Path | Source) -> Space:
     True
     """
     source = open_source(path)
-    place = _on_this_disk(source)
-    if place.is_dir() or not source.tables:
+    path_of_store = _on_this_disk(source)
+    if path_of_store.is_dir() or not source.tables:
         # A deleted file leaves no free pages.
         size = sum(map(_size, source.files()))
         return Space(
-            store=str(place),
+            store=str(path_of_store),
             file=size,
             wal=0,
             live=size,
@@ -111,7 +111,7 @@ def space(path: str | Path | Source) -> Space:
             archive=_size(source.archive_path),
             after_vacuum=size,
         )
-    file = store_file(place).resolve()
+    file = store_file(path_of_store).resolve()
     check = check_table if source.is_native_format else lambda *_: None
     page, pages, free = read_snapshot(file, _pages_of, check=check)
     return Space(
@@ -173,7 +173,7 @@ def vacuum(path: str | Path, *, watch: StepCallback = no_progress) -> Vacuumed:
 def checked_for_vacuum(path: str | Path) -> Space:
     """Check that :func:`vacuum` is safe and return the disk space of the store. Reads only."""
     source = open_source(path)
-    _check_is_ours(source)
+    _check_is_native(source)
     source.check_sound()
     before = space(path)
     _check_room(before)
@@ -202,11 +202,13 @@ def _on_this_disk(source: Source) -> Path:
     return source.permissions_template
 
 
-def _check_is_ours(source: Source) -> None:
+def _check_is_native(source: Source) -> None:
     """Raise StoreError unless a store is an agent's own SQLite file."""
-    place = _on_this_disk(source)
-    if place.is_dir() or not source.tables:
-        what = "a folder of files, and a file" if place.is_dir() else "no database, and a line"
+    path_of_store = _on_this_disk(source)
+    if path_of_store.is_dir() or not source.tables:
+        what = (
+            "a folder of files, and a file" if path_of_store.is_dir() else "no database, and a line"
+        )
         raise StoreError(
             f"{source.name} is {what} that goes gives its room back at once: there is nothing to "
             "vacuum"
@@ -227,7 +229,11 @@ def _check_room(before: Space) -> None:
     """Raise StoreError if the disk has no room for SQLite's temporary copy and the log."""
     store_folder = Path(before.store).parent
     temporary = store_folder
-    for named in (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), _TEMPORARY):
+    for named in (
+        os.environ.get("SQLITE_TMPDIR"),
+        os.environ.get("TMPDIR"),
+        _DEFAULT_TEMPORARY_FOLDER,
+    ):
         if named and Path(named).is_dir():
             temporary = Path(named)
             break

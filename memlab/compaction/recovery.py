@@ -27,7 +27,7 @@ from memlab.store.archive.schema import RECOVERS, Apply, Archived, PlanText
 from memlab.store.records import fingerprint_of
 from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted
 
-_LISTED: Final = 20
+_MOST_LISTED: Final = 20
 _REASON: Final = "deleted by somebody else"
 
 
@@ -104,7 +104,9 @@ class Recovery(DisplayMixin):
             facts.append(("index", entries_left_in_words(self.entries_left)))
         columns = [c.TOKENS, c.MEMORY_ID, c.TITLE]
         rows: list[tuple[Cell, ...]] = [*self.frame[columns].itertuples(index=False)]
-        return TextPage(title, facts, [Table("", ("tokens", "id", "title"), rows).first(_LISTED)])
+        return TextPage(
+            title, facts, [Table("", ("tokens", "id", "title"), rows).first(_MOST_LISTED)]
+        )
 
 
 def plan_recovery(
@@ -136,10 +138,12 @@ def plan_recovery(
         )
     kept = {name: loss for name, loss in losses.kept.items() if name in wanted}
     absent_keys = [loss.key for loss in kept.values() if not _is_present(loss)]
-    taken = read_consistent(source, lambda reader: [key for key, _ in reader.records(absent_keys)])
+    taken_keys = read_consistent(
+        source, lambda reader: [key for key, _ in reader.records(absent_keys)]
+    )
     key_counts = Counter(loss.key for loss in kept.values())
-    shared = [key for key, count in key_counts.items() if count > 1]
-    _check_free(source, taken + shared)
+    shared_keys = [key for key, count in key_counts.items() if count > 1]
+    _check_free(source, taken_keys + shared_keys)
     is_wanted = losses.frame[c.MEMORY_ID].isin(wanted)
     frame = losses.frame[is_wanted].reset_index(drop=True)
     return Recovery(store=source.name, frame=frame, kept=kept)
@@ -190,9 +194,9 @@ def recover(
     if not recovery.kept:
         return Recovery(store=source.name, frame=recovery.frame, applied=True)
     check_deletable(source)
-    with source.made_again(), source.archive.changing(source.changing()) as both:
+    with source.made_again(), source.archive.changing(source.changing()) as opened:
         change = StoreChange(
-            source=source, writer=both.writer, archive=both.archive, now=moment, watch=watch
+            source=source, writer=opened.writer, archive=opened.archive, now=moment, watch=watch
         )
         entries_left = _recover_locked(change, recovery)
     watch("committed")
@@ -269,8 +273,8 @@ def _write(
             replacing.append((key, record))
         else:
             inserted.append((key, record))
-    taken: list[object] = [key for key, _ in writer.records([key for key, _ in inserted])]
-    _check_free(change.source, taken + writer.conflicts(inserted))
+    taken_places: list[object] = [key for key, _ in writer.records([key for key, _ in inserted])]
+    _check_free(change.source, taken_places + writer.conflicts(inserted))
     if replaced:
         expected = {
             key: fingerprint_of(writer.comparable_record(record))

@@ -186,10 +186,12 @@ def restore(
     """
     expect(receipt, Receipt, IndexReceipt, str, call="memlab.restore", name="receipt")
     expect(into, str, PathLike, call="memlab.restore", name="into", optional=True)
-    wanted = None if ids is None else frozenset(texts(ids, call="memlab.restore", name="ids"))
+    requested_ids = (
+        None if ids is None else frozenset(texts(ids, call="memlab.restore", name="ids"))
+    )
     moment = moment_or_now(now, call="memlab.restore")
     if not isinstance(receipt, str):
-        if _did_nothing(receipt) and wanted is None and into is None:
+        if _did_nothing(receipt) and requested_ids is None and into is None:
             return Restored()
         store = receipt.store if store is None else store
         receipt = receipt.digest
@@ -200,7 +202,12 @@ def restore(
         source.archive.check()
     with source.archive.writing() as archive:
         request = _Request(
-            source=source, archive=archive, digest=receipt, ids=wanted, now=moment, watch=watch
+            source=source,
+            archive=archive,
+            digest=receipt,
+            ids=requested_ids,
+            now=moment,
+            watch=watch,
         )
         entry = archive.entry(receipt)
         merge = merge_in(archive, entry)
@@ -236,8 +243,10 @@ def _undo_merge_from_other(request: "_Request", digest: str, merge: Merge) -> Re
     if has_plan:
         origin.archive.check()
         with origin.archive.writing() as archive:
-            own = request._replace(source=origin, archive=archive, digest=digest, other=other)
-            restored = _restore_deleted(own)
+            own_request = request._replace(
+                source=origin, archive=archive, digest=digest, other=other
+            )
+            restored = _restore_deleted(own_request)
         return replace(restored, origin=merge.origin)
     taken = take_out_copies(origin, other, digest, keys=request.ids, watch=request.watch)
     return Restored(
@@ -284,12 +293,12 @@ class _Request(NamedTuple):
             plan=plan,
         )
 
-    def check_known(self, ids: Iterable[str | None], does: str) -> None:
+    def check_known(self, ids: Iterable[str | None], action_words: str) -> None:
         """Raise ArchiveError if a requested id is not among the ids of the plan."""
         unknown = sorted(set(self.ids or ()).difference(ids))
         if unknown:
             raise ArchiveError(
-                f"plan {self.digest[:12]} {does} no memory {some_of(unknown)}; nothing was "
+                f"plan {self.digest[:12]} {action_words} no memory {some_of(unknown)}; nothing was "
                 f"restored: memlab archive {self.archive.location.store} lists what it did"
             )
 
@@ -328,7 +337,8 @@ def _restore_deleted(request: _Request) -> Restored:
         except MemlabError as error:
             words = finish_words(source, entry.digest, inserted, error)
             raise ArchiveError(words) from error
-    # Some memories of an interrupted plan may never have been deleted.
+    # A plan that was interrupted may not have deleted all memories whose copies the archive has.
+    # Only those that were missing from the store were certainly deleted.
     is_interrupted = entry.finished_at is None
     deleted = set(missing.known_keys) if is_interrupted else {copy.key for copy in copies}
     restored_keys = deleted - expired
@@ -408,24 +418,24 @@ def _undo_recovery(request: _Request, entry: Entry) -> Restored:
             is_removed = writer.is_unchanged(current[key], replaced[key])
             if is_removed:
                 del current[key]
-        put_back = {
+        restored = {
             key: record
             for key, record in archive.records(entry, current)
             if writer.is_as_put_back(current[key], record)
         }
-        expected = {key: fingerprint_of(writer.comparable_record(current[key])) for key in put_back}
-        written = sorted(current.keys() - expected.keys(), key=str)
-        if written:
+        expected = {key: fingerprint_of(writer.comparable_record(current[key])) for key in restored}
+        changed_keys = sorted(current.keys() - expected.keys(), key=str)
+        if changed_keys:
             raise ArchiveError(
-                f"{counted(len(written))} written since ({some_of(written)}); nothing was changed: "
-                "take others out by id"
+                f"{counted(len(changed_keys))} written since ({some_of(changed_keys)}); nothing "
+                "was changed: take others out by id"
             )
         if expected:
-            writer.take_out_again(expected, put_back.items())
+            writer.take_out_again(expected, restored.items())
             watch("deleted")
-            earlier = [(key, replaced[key]) for key in expected if key in replaced]
-            if earlier:
-                writer.insert(earlier)
+            earlier_records = [(key, replaced[key]) for key in expected if key in replaced]
+            if earlier_records:
+                writer.insert(earlier_records)
         watch("verified")
     watch("committed")
     return Restored(memories=len(expected), stay=len(load_bearing))
@@ -456,29 +466,30 @@ def _links_before(request: _Request, change: LinkingChange) -> dict[Key, str | N
     that have the link already are left out.
     """
     plan = change.plan
-    does = "retired or returned" if plan.moves else "superseded"
+    action_words = "retired or returned" if plan.moves else "superseded"
     memories: Iterator[PlannedLink | PlannedMemory] = chain(plan.supersedes, plan.moves)
     keys = {memory.memory_id: memory.key for memory in memories}
-    request.check_known(keys, does)
-    wanted = keys
+    request.check_known(keys, action_words)
+    requested = keys
     if request.ids is not None:
-        wanted = {name: key for name, key in keys.items() if name in request.ids}
-    wanted_keys = set(wanted.values())
+        requested = {name: key for name, key in keys.items() if name in request.ids}
+    requested_keys = set(requested.values())
     planned = plan.links
-    current = change.links(wanted.values())
+    current = change.links(requested.values())
     before = _retired_before(change)
-    others = [
+    conflicting = [
         name
-        for name, key in wanted.items()
+        for name, key in requested.items()
         if key not in current or current[key] not in (planned[key], before.get(key))
     ]
-    if others:
+    if conflicting:
         raise ArchiveError(
-            f"{len(others):,} memories that plan {plan.digest[:12]} {does} are gone or superseded "
-            f"by others since ({some_of(others)}); nothing was restored: restore some ids"
+            f"{len(conflicting):,} memories that plan {plan.digest[:12]} {action_words} are gone "
+            f"or superseded by others since ({some_of(conflicting)}); nothing was restored: "
+            "restore some ids"
         )
-    links = {key: before.get(key) for key in wanted.values() if current[key] != before.get(key)}
-    retired = {memory.key for memory in plan.retires if memory.key in wanted_keys}
+    links = {key: before.get(key) for key in requested.values() if current[key] != before.get(key)}
+    retired = {memory.key for memory in plan.retires if memory.key in requested_keys}
     loaded = retired - links.keys()
     entries = {entry.key: entry.said for entry in plan.entries if entry.key in loaded}
     for key in change.writer.unlisted(entries):
@@ -531,8 +542,8 @@ class _Records(KeyedRecords):
 def _damaged(archive: OpenArchive) -> ArchiveError:
     """Return the error to raise if the archive is damaged."""
     return ArchiveError(
-        f"{archive.told()}; nothing was restored: restore the others by id, or a backup of the "
-        "archive"
+        f"{archive.faults_in_words()}; nothing was restored: restore the others by id, or a backup "
+        "of the archive"
     )
 
 
@@ -569,7 +580,7 @@ def _missing(change: StoreChange, entry: Entry, copies: list[Copy]) -> _Records:
         elif writer.lacks_file(current[key], record):
             changed.discard(key)
             fileless.add(key)
-    taken = [
+    taken_places = [
         f"position {copy.key}" if isinstance(copy.key, int) else f"key {copy.key}"
         for copy in copies
         if copy.key in state.taken or copy.key in changed
@@ -577,13 +588,13 @@ def _missing(change: StoreChange, entry: Entry, copies: list[Copy]) -> _Records:
     absent = state.absent | fileless
     missing = _Records(archive, entry, [copy for copy in copies if copy.key in absent])
     checked = missing.checked()
-    taken += writer.conflicts(checked)
+    taken_places += writer.conflicts(checked)
     missing.check(checked)
-    if taken:
+    if taken_places:
         raise ArchiveError(
-            f"{counted(len(taken), 'places')} of plan {entry.digest[:12]} taken since "
-            f"({some_of(taken)}); nothing was restored: restore the other "
-            f"{max(len(copies) - len(taken), 0):,} by id, or {_all_elsewhere(change.source)}"
+            f"{counted(len(taken_places), 'places')} of plan {entry.digest[:12]} taken since "
+            f"({some_of(taken_places)}); nothing was restored: restore the other "
+            f"{max(len(copies) - len(taken_places), 0):,} by id, or {_all_elsewhere(change.source)}"
         )
     return missing
 

@@ -36,11 +36,12 @@ StoredKeys = Mapping[type, Mapping[str, str]]
 _INTEGER_LIMIT: Final = 2**63
 _MAX_DEPTH: Final = 32
 """Maximum nesting of lists and objects. A pipeline of policies needs five levels."""
-_MIN_VALUE_LIMIT: Final = 2**20
+_ALWAYS_ALLOWED_VALUES: Final = 2**20
 """Number of values that a file of any size may contain."""
 _BYTES_PER_VALUE: Final = 12
-"""Minimum length of text per value, in bytes, in a file with more than :data:`_MIN_VALUE_LIMIT`
-values. A value of a plan takes 17 bytes of text and up to 64 bytes of memory."""
+"""Minimum length of text per value, in bytes, in a file with more values than are always allowed.
+
+A value of a plan takes 17 bytes of text and up to 64 bytes of memory."""
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
@@ -299,7 +300,7 @@ def _check_value_count(text: str) -> None:
 
     An example is a list of millions of empty lists.
     """
-    limit = max(_MIN_VALUE_LIMIT, len(text) // _BYTES_PER_VALUE)
+    limit = max(_ALWAYS_ALLOWED_VALUES, len(text) // _BYTES_PER_VALUE)
     count = _count_separators(text)
     if count > limit:
         # In a plan these characters are inside strings, mostly titles. Those do not count.
@@ -428,7 +429,7 @@ def _as_options(name: str, policy: Mapping[str, Any]) -> str:
     return " ".join(options)
 
 
-def _once(option: str, value: Any) -> str:
+def _single_option(option: str, value: Any) -> str:
     """Return an option with a setting, or with a list of names separated by commas."""
     values = value if isinstance(value, list) else [value]
     return in_shell(option, ",".join(map(_option_value, values)) or "none")
@@ -443,7 +444,7 @@ _MOST_IDS: Final = 20
 """Number of ids that are shown as options; a plan lists all memories below."""
 
 
-def _for_each(option: str, ids: Sequence[Any]) -> str:
+def _option_for_each(option: str, ids: Sequence[Any]) -> str:
     """Return an option for each of the first ids, and the number of the others."""
     shown = " ".join(_as_text(option, memory_id) for memory_id in ids[:_MOST_IDS])
     hidden = len(ids) - _MOST_IDS
@@ -486,7 +487,7 @@ class Option(NamedTuple):
 
     name: str
     default: Any = None
-    written: Callable[[str, Any], str] = _once
+    written: Callable[[str, Any], str] = _single_option
 
 
 _SCOPE: Final = ["agent_id", "thread_id", "namespace", "tags"]
@@ -505,7 +506,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "floor": {"threshold": Option("--threshold", 0.1)},
     "activation": {"max_items": Option("--max-items"), "max_tokens": Option("--max-tokens")},
     "purge-superseded": {"older_than": Option("--older-than")},
-    "ids": {"ids": Option("--id", written=_for_each)},
+    "ids": {"ids": Option("--id", written=_option_for_each)},
     "merge": {"into": Option("--into", written=_as_text)},
 }
 """The option of each setting, by policy, for the policies that ``compact`` takes."""

@@ -40,7 +40,9 @@ def make_key(archive: OpenArchive) -> bytes:
         )
     key = key_of(archive)
     if not key:
-        raise ArchiveError(f"{archive.told()}; nothing was dropped: restore a backup of it")
+        raise ArchiveError(
+            f"{archive.faults_in_words()}; nothing was dropped: restore a backup of it"
+        )
     return key
 
 

@@ -170,11 +170,11 @@ class OpenArchive:
         ((count,),) = self.rows("SELECT count(*) FROM applies")
         if len(self.entries()) != count:
             raise ArchiveError(
-                f"{self.told()}; nothing was changed: restore a backup of it, or move it away and "
-                "keep it"
+                f"{self.faults_in_words()}; nothing was changed: restore a backup of it, or move "
+                "it away and keep it"
             )
 
-    def told(self) -> str:
+    def faults_in_words(self) -> str:
         """Return a message that names the faults."""
         faults = [f"{part} ({reason})" for part, reason in self.faults.items()]
         named = "; ".join(faults[:MOST_NAMED_FAULTS])

@@ -151,8 +151,10 @@ def read_archive(location: ArchiveLocation, read: Callable[[OpenArchive], Result
             raise archive_error(cause, path) from cause
         raise errors.ArchiveError(f"archive: {error}") from error
     if archive.faults:
-        words = f"{archive.told()}; that was left out: restore a backup of it to have it again"
-        warnings.warn(words, errors.DamagedArchiveWarning, stacklevel=2)
+        advice = "that was left out: restore a backup of it to have it again"
+        warnings.warn(
+            f"{archive.faults_in_words()}; {advice}", errors.DamagedArchiveWarning, stacklevel=2
+        )
     return result
 
 
