@@ -307,6 +307,15 @@ def test_index_of_sub_folders_alone_is_not_prose(home: Path) -> None:
     assert "sections" not in said("show", folder)
 
 
+def test_index_of_hubs_in_sub_folders_is_not_prose(home: Path) -> None:
+    folder = project_folder(home)
+    for number in range(2):
+        write_memory(folder, f"deploy/{number}.md", memory(str(number)), at(number))
+    write_memory(folder, "deploy/INDEX.md", "- [0](0.md)\n- [1](1.md)\n", at(2))
+    write_index(folder, ["- [Deploying](deploy/INDEX.md) — all of it"])
+    assert "sections" not in said("show", folder)
+
+
 # Taken out and back
 
 

@@ -334,17 +334,17 @@ class FolderView:
         return indexes.sections_of(self.index)
 
     def _lists_subfolders(self) -> bool:
-        """Return whether most of the index names memories in subfolders."""
+        """Return whether most of the index names files in subfolders, such as hubs."""
         chars = 0
-        chars_of_memories = 0
-        for block, files in self.index.blocks_with_files(self.names):
+        chars_with_file = 0
+        for block, files in self.index.blocks_with_files(self.all_names):
             if block.state is State.UNSEEN or indexes.is_heading(block.text):
                 continue
             length = len(block.text.strip())
             chars += length
             if files:
-                chars_of_memories += length
-        return chars <= 2 * chars_of_memories
+                chars_with_file += length
+        return chars <= 2 * chars_with_file
 
     def diagnostics(self, retired: Collection[str] = ()) -> list[Trouble]:
         """Return the problems that a person can fix: front matter, dangling links, cut lines.
