@@ -234,6 +234,22 @@ def finish(
     -------
     Receipt or IndexReceipt
         As for :func:`apply`, which lists the errors as well.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from contextlib import suppress
+    >>> from pathlib import Path
+    >>> def interrupt(step):
+    ...     if step == "archived":
+    ...         raise KeyboardInterrupt
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     plan = memlab.plan(store, memlab.KeepRecent(50))
+    ...     with suppress(KeyboardInterrupt):
+    ...         apply(plan, watch=interrupt)
+    ...     finish(store, plan.digest).deleted
+    384
     """
     source = open_source(store)
     source.archive.check()

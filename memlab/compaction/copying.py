@@ -28,6 +28,15 @@ class Copies(DisplayMixin):
     counts : Counts
         The numbers of memories in the store, of new or changed ones, and of copies of memories
         that have changed or are missing since.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> copies = Copies(
+    ...     "notes.db", "notes.db.archive", datetime(2026, 1, 1, tzinfo=UTC), Counts(40, 3, 1)
+    ... )
+    >>> copies.to_dict()["copied"]
+    3
     """
 
     store: str

@@ -57,6 +57,11 @@ class ArchiveErasure(DisplayMixin):
         The deletions that a date does not erase, each with the reason.
     copies : int
         The number of copies of these memories, and of earlier contents of others, that are erased.
+
+    Examples
+    --------
+    >>> ArchiveErasure("notes.db", ()).is_empty
+    True
     """
 
     store: str

@@ -145,6 +145,11 @@ class IndexRestored:
         Whether it has the bytes from before the change again.
     stays : tuple of str
         Lines of the change that somebody edited since, and that stay.
+
+    Examples
+    --------
+    >>> IndexRestored("MEMORY.md", is_exact=False, stays=("- [Release](release.md)",)).is_exact
+    False
     """
 
     index: str

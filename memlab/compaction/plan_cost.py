@@ -34,6 +34,16 @@ class Cost(DisplayMixin):
     missed : int or None
         The number of references so far that would have found their memory gone, had the cap or
         budget been kept from the start. None for other policies.
+
+    Examples
+    --------
+    >>> estimate = {"lost": 0.04, "lost_limits": (0.02, 0.07), "safe": 120, "likely": 90}
+    >>> cost = Cost(**estimate, target=0.95, references=80, to_deleted=0)
+    >>> print(cost)
+    what that costs
+      of later needs  about 4.0% would not find their memory, limits 2.0% to 7.0%
+      in the past     0 of 80 references and reads named a memory that it deletes
+      to serve 95%    120 is safe, 90 is likely
     """
 
     lost: float | None

@@ -38,6 +38,13 @@ class Space(DisplayMixin):
         pages before the file grows.
     after_vacuum : int
         The maximum size of the file after :func:`vacuum`.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> sizes = space(memlab.store_path("two_years"))
+    >>> sizes.file >= sizes.live
+    True
     """
 
     store: str
@@ -57,7 +64,16 @@ class Space(DisplayMixin):
 
 @dataclass(frozen=True, repr=False)
 class Vacuumed(DisplayMixin):
-    """Result of :func:`vacuum`: the disk space before and after."""
+    """Result of :func:`vacuum`: the disk space before and after.
+
+    Examples
+    --------
+    >>> unchanged = {"wal": 0, "live": 6000, "archive": 0, "after_vacuum": 6000}
+    >>> before = Space("notes.db", file=9000, free=3000, **unchanged)
+    >>> after = Space("notes.db", file=6000, free=0, **unchanged)
+    >>> Vacuumed(before, after).freed
+    3000
+    """
 
     before: Space
     after: Space

@@ -186,6 +186,19 @@ def recover(
         If an emptied or unlisted memory was changed meanwhile. Nothing is changed.
     UnsafeDeletionError
         If it is unsafe to change a store of this kind.
+
+    Examples
+    --------
+    >>> import memlab, sqlite3, tempfile
+    >>> from contextlib import closing
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     _ = memlab.compaction.keep_copies(store)
+    ...     with closing(sqlite3.connect(store)) as database, database:
+    ...         _ = database.execute("DELETE FROM memory_items WHERE rowid = 3")
+    ...     len(recover(store).frame)
+    1
     """
     source = open_to_restore(store)
     source.read_missing_as_empty()

@@ -36,6 +36,21 @@ class ArchiveUpgrade(DisplayMixin):
         The size of the file before and after, in bytes; 0 after if nothing was converted.
     meanwhile, free : int
         The space that the conversion needs beside the file at most, and the free space, in bytes.
+
+    Examples
+    --------
+    >>> upgrade = ArchiveUpgrade(
+    ...     store="notes.db",
+    ...     archive="notes.db.archive",
+    ...     format=2,
+    ...     newest=3,
+    ...     memories=40,
+    ...     size=9000,
+    ...     meanwhile=18000,
+    ...     free=10**9,
+    ... )
+    >>> upgrade.is_empty
+    False
     """
 
     store: str
@@ -100,6 +115,16 @@ def what_upgrades(store: SourceLike) -> ArchiveUpgrade:
     ------
     ArchiveError
         If there is no archive, or one that cannot be read.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     _ = memlab.compaction.keep_copies(store)
+    ...     what_upgrades(store).is_empty  # a new archive has the newest format
+    True
     """
     source = open_source(store)
     return look_into(source, lambda archive: _upgrade_of(source, archive))
@@ -126,6 +151,16 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
     ------
     ArchiveError
         If there is no archive, or if a copy in it is damaged. Nothing is changed.
+
+    Examples
+    --------
+    >>> import memlab, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
+    ...     _ = memlab.compaction.keep_copies(store)
+    ...     upgrade_archive(store).size_after  # 0, as it has the newest format already
+    0
     """
     source = open_source(store)
     is_lost = source.permissions_template is not None and not source.permissions_template.exists()

@@ -117,6 +117,11 @@ class Refused:
         Name of the error's class.
     error : str
         The error's message.
+
+    Examples
+    --------
+    >>> Refused("/srv/a.db", "StoreError", "there is no such file").kind
+    'StoreError'
     """
 
     store: str

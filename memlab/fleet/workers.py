@@ -100,7 +100,18 @@ def no_argument(member: Member) -> None:
 
 @runtime_checkable
 class Runner(Protocol):
-    """Runs a task on the stores of a fleet."""
+    """Runs a task on the stores of a fleet.
+
+    Examples
+    --------
+    A runner that works on one store after the other and prints each outcome:
+
+    >>> class Printing:
+    ...     def run(self, task, members, argument_of=no_argument):
+    ...         for outcome in Serial().run(task, members, argument_of):
+    ...             print(outcome)
+    ...             yield outcome
+    """
 
     def run(
         self, task: AnyTask, members: Sequence[Member], argument_of: ArgumentOf = no_argument

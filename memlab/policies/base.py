@@ -101,6 +101,27 @@ class Policy(ABC):
         The runner that replays it.
     goes_by : {"age", "use", ""}
         Whether it keeps memories by age, by use, or by neither. Charts colour it by this.
+
+    Examples
+    --------
+    A policy that drops every other memory:
+
+    >>> from dataclasses import dataclass
+    >>> from datetime import UTC, datetime
+    >>> import pandas as pd
+    >>> @dataclass(frozen=True)
+    ... class EveryOther(Policy):
+    ...     def evict(self, rows, *, now):
+    ...         evicted = rows.index[rows["position"] % 2 == 1]
+    ...         return pd.Series("every other", index=evicted)
+    >>> policy = EveryOther()
+    >>> policy.name
+    'every-other'
+    >>> rows = pd.DataFrame({"position": [1, 2, 3]})
+    >>> policy.evict(rows, now=datetime(2026, 1, 1, tzinfo=UTC))
+    0    every other
+    2    every other
+    dtype: str
     """
 
     name: ClassVar[str]
@@ -183,6 +204,28 @@ class CappedPolicy(Policy):
     Policies of this kind differ in the ranking; by default the oldest position goes first. A class
     whose keys, sizes and scopes of a row do not depend on the other rows may name the runner
     ``"capped"``, and ``"ranked"`` if its keys depend on neither time nor references.
+
+    Examples
+    --------
+    A policy that keeps the `most` longest titles:
+
+    >>> from dataclasses import dataclass
+    >>> from datetime import UTC, datetime
+    >>> import pandas as pd
+    >>> @dataclass(frozen=True)
+    ... class LongTitles(CappedPolicy):
+    ...     most: int
+    ...
+    ...     @property
+    ...     def capacity(self):
+    ...         return self.most
+    ...
+    ...     def eviction_keys(self, rows, *, now):
+    ...         return (rows["title"].str.len().to_numpy(),)
+    >>> rows = pd.DataFrame({"title": ["plan", "a longer one"], "load_bearing": False})
+    >>> LongTitles(1).evict(rows, now=datetime(2026, 1, 1, tzinfo=UTC))
+    0    over-capacity
+    dtype: str
     """
 
     reason: ClassVar[str] = "over-capacity"
@@ -247,6 +290,23 @@ class DatedPolicy(Policy):
 
     A class that defines only :meth:`deadlines`, and the same deadline at any moment, may name the
     runner ``"dated"``.
+
+    Examples
+    --------
+    A policy that drops memories a week after they were written:
+
+    >>> from dataclasses import dataclass
+    >>> from datetime import UTC, datetime
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> @dataclass(frozen=True)
+    ... class AWeek(DatedPolicy):
+    ...     def deadlines(self, rows):
+    ...         return rows["created_at"].to_numpy(dtype="M8[us]") + np.timedelta64(7, "D")
+    >>> rows = pd.DataFrame({"created_at": pd.to_datetime(["2026-01-01", "2026-01-09"])})
+    >>> AWeek().evict(rows, now=datetime(2026, 1, 10, tzinfo=UTC))
+    0    expired
+    dtype: str
     """
 
     reason: ClassVar[str] = "expired"

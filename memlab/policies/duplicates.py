@@ -92,6 +92,23 @@ def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
     DataFrame
         One row for each replaced row, with its label in `rows`: ``memory_id``, ``replaced_by`` (the
         id of the newer row) and ``similarity`` (their cosine).
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame(
+    ...     {
+    ...         "memory_id": ["a", "b", "c"],
+    ...         "position": [1, 2, 3],
+    ...         "created_at": pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"], utc=True),
+    ...         "title": ["the parser is slow", "release notes", "the parser is slow"],
+    ...         "active": True,
+    ...         "load_bearing": False,
+    ...     }
+    ... )
+    >>> near_duplicates(rows, NearDuplicate(0.95)).round(2)
+      memory_id replaced_by  similarity
+    0         a           c         1.0
     """
     prunable = rows[rows[col.ACTIVE] & ~rows[col.LOAD_BEARING]]
     prunable = prunable.iloc[oldest_first(prunable)]

@@ -245,6 +245,12 @@ class PurgeSuperseded(base.DatedPolicy):
     """Drop superseded rows above an age, which no compaction reclaims.
 
     Load-bearing ones stay: a decision that was replaced remains on record.
+
+    Examples
+    --------
+    >>> policy = PurgeSuperseded("90d")
+    >>> policy.population, policy.older_than.days
+    ('superseded', 90)
     """
 
     older_than: Age = field(
@@ -383,6 +389,17 @@ class ImportanceBudget(base.CappedPolicy):
     The count covers all namespaces. Graduated rows are not exempt. Importance is compared in single
     precision, as MemForge stores it; NaN goes last, and ties go oldest first. Load-bearing rows
     take up room and never go.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"position": [1, 2, 3], "importance": [0.9, 0.2, 0.5]})
+    >>> rows["agent_id"] = "a"
+    >>> rows["load_bearing"] = False
+    >>> ImportanceBudget(2).evict(rows, now=datetime(2026, 1, 1, tzinfo=UTC))
+    1    over-budget
+    dtype: str
     """
 
     max_items: int | None = field(
@@ -423,6 +440,15 @@ class ImportanceFloor(base.DatedPolicy):
     """Drop rows below an importance threshold, except graduated ones.
 
     Both are compared in single precision. A row whose importance is NaN is not below it.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"importance": [0.05, 0.05, 0.5], "graduated": [False, True, False]})
+    >>> ImportanceFloor(0.1).evict(rows, now=datetime(2026, 1, 1, tzinfo=UTC))
+    0    below-floor
+    dtype: str
     """
 
     threshold: float = field(default=0.1, metadata={"help": "importance below which a memory goes"})
