@@ -13,10 +13,10 @@ from memlab.errors import PlanError
 from memlab.evidence.losses import losses_of
 from memlab.evidence.reads import Log, reads_in
 from memlab.sources.base import Source
-from memlab.sources.capabilities import REMOVES, IndexLine, IndexMending, require
+from memlab.sources.capabilities import REMOVES, IndexLine, IndexLoad, IndexMending, require
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store.archive.index_versions import digest_of
-from memlab.text import command
+from memlab.text import command, counted
 
 _CALL: Final = "memlab.plan_index"
 
@@ -85,8 +85,9 @@ def plan_index(
     reads, _ = reads_in(log, settings_of(source), call=_CALL, source=source)
     losses = losses_of(source, with_own=False, now=moment)
     unlisted = {name: loss.record for name, loss in losses.kept.items() if loss.is_unlisted}
+    counts = Counter[str]() if reads is None else Counter(reads[c.MEMORY_ID])
     mend = mending.planned(
-        {} if reads is None else Counter(reads[c.MEMORY_ID]),
+        counts,
         unlisted,
         empty_headings=empty_headings,
         reorder=reorder,
@@ -100,6 +101,23 @@ def plan_index(
         text=(mend.after or b"").decode(),
         lines=tuple(_with_remedy(mend.lines, gone, source)),
         loads=(mend.load_before, mend.load_after),
+        order_note=_order_note(mend.load_after, source, reorder=reorder, has_reads=bool(counts)),
+    )
+
+
+def _order_note(load: IndexLoad, source: Source, *, reorder: bool, has_reads: bool) -> str:
+    """Return why the order of the lines is left alone although a start does not load all."""
+    cut = load.named - load.loaded
+    if not cut or has_reads:
+        return ""
+    lines = f"a start does not load the lines of {counted(cut)}"
+    if not reorder:
+        return f"left alone, as asked; {lines}"
+    harvest = command("harvest", source.name, "-o", "LOG")
+    again = command("index", source.name, "--log", "LOG")
+    return (
+        f"left alone, for no log says what is read most; {lines}: {harvest} writes a log of "
+        f"what agents read, and {again} puts first what is read most"
     )
 
 

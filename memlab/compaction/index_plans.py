@@ -61,6 +61,9 @@ class IndexPlan(DisplayMixin):
         What a start loads: before the change, and after it. Always two.
     added_fields : dict
         The fields of a newer format, by key. The digest covers them.
+    order_note : str
+        Why lines are not loaded although their order could help, and what to do; empty if a start
+        loads all of them. It is known when the plan is made and is not stored with it.
 
     Examples
     --------
@@ -87,6 +90,7 @@ class IndexPlan(DisplayMixin):
     lines: tuple[IndexLine, ...]
     loads: tuple[IndexLoad, ...]
     added_fields: Mapping[str, Any] = field(default_factory=dict)
+    order_note: str = field(default="", compare=False)
 
     @property
     def is_empty(self) -> bool:
@@ -162,6 +166,8 @@ class IndexPlan(DisplayMixin):
         title = f"index plan {self.digest[:12]} for {name or self.store}"
         facts = [("made", wire.minute(self.made_at)), ("index", self.effect)]
         facts += _load_facts(self.loads)
+        if self.order_note:
+            facts.append(("order", self.order_note))
         tables = []
         for action, heading in _HEADINGS.items():
             lines = self.with_action(action)

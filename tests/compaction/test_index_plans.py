@@ -411,6 +411,60 @@ def test_command_shows_then_mends_then_undoes(folder: Path) -> None:
     assert "no plan is left to undo" in run("restore", folder, "latest").output
 
 
+@pytest.fixture
+def long_folder(tmp_path: Path) -> Path:
+    """A folder with 210 lines, of which a start loads 200."""
+    folder = project_folder(tmp_path, "-long")
+    for number in range(210):
+        write_memory(folder, f"m{number}.md", memory(f"m {number}"), at(number))
+    write_index(folder, [f"- [M {number}](m{number}.md)" for number in range(210)])
+    return folder
+
+
+def test_without_a_log_the_plan_says_why_the_order_stays(long_folder: Path) -> None:
+    printed = " ".join(said("index", long_folder).split())
+    assert "order left alone, for no log says what is read most" in printed
+    assert "a start does not load the lines of 10 memories" in printed
+    assert f"memlab harvest {long_folder} -o LOG" in printed
+    assert f"memlab index {long_folder} --log LOG puts first what is read most" in printed
+    asked = " ".join(said("index", long_folder, "--keep-order").split())
+    assert "order left alone, as asked" in asked
+
+
+def test_with_reads_or_with_all_loaded_nothing_is_said_of_the_order(
+    long_folder: Path, folder: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "reads.csv"
+    log.write_text("memory_id,at\nm205.md,2026-03-20T10:00:00Z\n")
+    plan = memlab.plan_index(long_folder, log=log)
+    assert (plan.order_note, plan.counts["moves"]) == ("", 2)
+    assert memlab.plan_index(folder).order_note == ""
+    noted = memlab.plan_index(long_folder)
+    assert noted.order_note
+    read = memlab.IndexPlan.from_json(noted.to_json())
+    assert (read == noted, read.order_note) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (["# Index", "<!-- for people", "- [M 0](m0.md)"], 2),
+        (["<!-- a --> <!-- b", "- [M 0](m0.md)"], 1),
+        (["<!-- a -->", "- [M 0](m0.md)"], 0),
+        (["```", "<!-- code", "```", "- [M 0](m0.md)"], 0),
+    ],
+)
+def test_a_comment_that_never_ends_is_named(tmp_path: Path, lines: list[str], line: int) -> None:
+    folder = project_folder(tmp_path)
+    write_memory(folder, "m0.md", memory("m 0"), at(0))
+    write_index(folder, lines)
+    plan = memlab.plan_index(folder)
+    stays = plan.with_action("stays")
+    after = plan.text.splitlines()
+    assert [after[kept.number - 1] for kept in stays] == ([lines[line - 1]] if line else [])
+    assert all("never ends: add -->" in kept.reason for kept in stays)
+
+
 def test_command_saves_a_plan_that_apply_carries_out(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "index.json"
     assert f"memlab apply {file}" in said("index", folder, "--save-plan", file)

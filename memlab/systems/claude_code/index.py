@@ -447,6 +447,26 @@ def units_of(text: str) -> int:
 
 def without_comments(lines: Sequence[str]) -> Iterator[str]:
     """Yield each line at its own length, with front matter and comments masked by `HIDDEN`."""
+    return (masked for masked, _ in _masked_lines(lines))
+
+
+def line_of_open_comment(lines: Sequence[str]) -> int:
+    r"""Return the number of the line whose comment never ends; 0 for none.
+
+    >>> line_of_open_comment(["# Index\n", "<!-- for people\n", "- [A](a.md)\n"])
+    2
+    """
+    opened_at = 0
+    for number, (_, is_open) in enumerate(_masked_lines(lines), start=1):
+        if not is_open:
+            opened_at = 0
+        elif not opened_at:
+            opened_at = number
+    return opened_at
+
+
+def _masked_lines(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield each line with front matter and comments masked, and whether a comment goes on."""
     head = markdown.read_front_matter("".join(lines)).text_at
     at = 0
     in_comment = False
@@ -455,15 +475,16 @@ def without_comments(lines: Sequence[str]) -> Iterator[str]:
         at += len(line)
         fence = _CODE.match(line)
         if at <= head:
-            yield HIDDEN * len(line)
+            yield HIDDEN * len(line), in_comment
         elif fence and not in_comment:
             open_fence = _open_fence_after(open_fence, fence[1])
-            yield line
+            yield line, in_comment
         elif in_comment or (not open_fence and _COMMENT.match(line)):
             masked, in_comment = _masked(line, in_comment=in_comment)
-            yield masked if masked.replace(HIDDEN, "").strip() else HIDDEN * len(line)
+            has_text = bool(masked.replace(HIDDEN, "").strip())
+            yield masked if has_text else HIDDEN * len(line), in_comment
         else:
-            yield line
+            yield line, in_comment
 
 
 def _open_fence_after(open_fence: str, fence: str) -> str:

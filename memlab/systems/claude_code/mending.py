@@ -41,6 +41,7 @@ from memlab.systems.claude_code.index import (
     insert_entries,
     is_heading,
     joined,
+    line_of_open_comment,
     lines_of,
 )
 from memlab.systems.claude_code.line_style import (
@@ -53,6 +54,7 @@ from memlab.systems.claude_code.line_style import (
 from memlab.systems.claude_code.markdown import FileNames
 from memlab.systems.claude_code.view import FolderView
 
+_ENDLESS: Final = "this comment never ends: add --> (no start loads the rest)"
 _LONGEST_SHOWN: Final = 200
 """Maximum number of characters of a line in a plan."""
 _LONGEST_UNCERTAIN: Final = 20
@@ -130,7 +132,17 @@ def mended(
     steps = (restored, removed, added, cleared, moved)
     lines = tuple(line for step in steps for line in step.lines)
     _check_mended(view, after, lines)
-    return Mended(after.index, _numbered(lines, after.index), load_of(view), load_of(after))
+    lines = (*_numbered(lines, after.index), *_open_comment(after.index))
+    return Mended(after.index, lines, load_of(view), load_of(after))
+
+
+def _open_comment(index: MemoryIndex) -> Iterator[IndexLine]:
+    """Yield the line whose comment never ends, which hides the lines below it from a start."""
+    lines = lines_of(index.raw)
+    number = line_of_open_comment(lines)
+    if number:
+        text = lines[number - 1].strip()[:_LONGEST_SHOWN].strip()
+        yield IndexLine(STAYS, number, text, "", _ENDLESS)
 
 
 def load_of(view: FolderView) -> IndexLoad:
