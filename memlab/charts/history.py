@@ -159,6 +159,7 @@ def plot_boot_over_time(
     marked_caps: dict[Any, parts.MarkedCap] = {}
     for marked in plot.caps_to_mark(advice, None):
         marked_caps[marked.value] = marked
+    # Lines may coincide, so an earlier one is wider than those drawn over it.
     widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
     courses: list[_Course] = []
     for number, (cap, rows) in enumerate(lines):
@@ -351,13 +352,14 @@ def plot_law(
         path = store[["memories", "cap"]].clip(lower=1).to_numpy(float)
         ax.plot(*path.T, color=palette.ink, linewidth=1.6, label="this store")
         ax.plot(*path[-1], "o", color=palette.ink, markersize=8, label="_now", clip_on=False)
-        third = int(2.99 * plot.in_axes(*path[-1])[0])  # of the axes: the label stays inside
+        # The label is aligned by the third of the x axis that its point is in, to stay inside.
+        third = int(2.99 * plot.in_axes(*path[-1])[0])
         side = ("left", "center", "right")[third]
         bold: dict[str, Any] = {"colour": palette.ink, "fontweight": "bold", "bbox": plot.on_paper}
         name = f"this store: {store['cap'].iloc[-1]:,.0f}"
         plot.write(name, tuple(path[-1]), (0, 8), ha=side, **bold)
-    ends_of_law = law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)
     plot.hover_along(law["memories"], lambda place: _law_in_words(law.iloc[place], served))
+    ends_of_law = law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)
     doublings = np.diff(np.log2(ends_of_law), axis=0)
     factor = 2 ** (doublings[0, 1] / doublings[0, 0])  # of the cap, for a doubling of the store
     observed, footnote = _LAWS[evidence]

@@ -29,6 +29,7 @@ _REPEATABLE: Final = (
     "SELECT memory_id, title, body, created_at, rowid FROM memory_items "
     "WHERE superseded_by IS NULL AND NOT load_bearing(kind, tags_json)"
 )
+"""Selects the rows that a new item may repeat, with their texts and their order."""
 
 
 def _may_repeat(item: MemoryItem) -> bool:

@@ -37,7 +37,7 @@ from memlab.sources.opening import harvestable
 APPLICATIONS: Final = 10_000
 """Approximate number of applications of each policy along a long history."""
 APPLICATIONS_BY_DEFAULT: Final = 500
-"""The same if no policies are given: sizes of the default rules are large beside an interval."""
+"""The same if no policies are given: an interval is then short beside the sizes of the rules."""
 
 
 def compare(  # noqa: PLR0913 - what is compared, how, and by how many

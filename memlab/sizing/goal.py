@@ -219,7 +219,7 @@ def _verdict_under_budget(
     if fits is None:
         return Verdict.FLOOR_EXCEEDS_BUDGET
     number = needed.number
-    if not isinstance(sizing, BudgetSizing):  # a cap above all memories costs no more than all
+    if not isinstance(sizing, BudgetSizing):  # a larger cap costs no more than keeping all
         number = min(number, sizing.most)
     return Verdict.TARGET_EXCEEDS_BUDGET if number > fits.number else verdict
 

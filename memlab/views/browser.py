@@ -189,14 +189,14 @@ class MemoryBrowser(DisplayMixin):
         ValueError
             If a name is unknown.
         """
-        group_names = [name for marks in self._groups for name in marks]
+        group_names = [name for members in self._groups for name in members]
         for name in names:
             if name not in group_names:
                 raise ValueError(f"no group {name!r}; there are {', '.join(group_names)}")
         self._chosen_groups = set(names)
-        for chart, marks in zip(self._group_charts, self._groups, strict=True):
+        for chart, members in zip(self._group_charts, self._groups, strict=True):
             if chart is not None:
-                chart.selected = [name for name in marks if name in self._chosen_groups]
+                chart.selected = [name for name in members if name in self._chosen_groups]
         self._filter()
 
     def show_all(self) -> None:
@@ -376,8 +376,8 @@ class MemoryBrowser(DisplayMixin):
             is_shown &= self._written >= self._steps[low]  # a memory without a date is left out
             if high + 1 < len(self._steps):
                 is_shown &= self._written < self._steps[high + 1]
-        for marks in self._groups:
-            chosen = [flags for name, flags in marks.items() if name in self._chosen_groups]
+        for members in self._groups:
+            chosen = [flags for name, flags in members.items() if name in self._chosen_groups]
             if chosen:
                 is_shown &= np.any(chosen, axis=0)
         self._shown = np.flatnonzero(is_shown)
@@ -620,11 +620,11 @@ def _groups_of(present: pd.DataFrame, history: StoreHistory) -> tuple[dict[str, 
     times = present[c.MEMORY_ID].map(days_read.value_counts()).fillna(0).to_numpy()
     group = times_group(times.astype(np.int64))
     prunable = np.asarray(memories.prunable)
-    groups = {f"read {name}": prunable & (group == at) for at, name in enumerate(TIMES)}
+    groups = {f"read {name}": prunable & (group == number) for number, name in enumerate(TIMES)}
     rank = np.cumsum(prunable) - 1
     quarter = len(QUARTERS) * rank // max(int(prunable.sum()), 1)
-    for at, name in enumerate(QUARTERS):
-        groups[name] = prunable & (quarter == at)
+    for number, name in enumerate(QUARTERS):
+        groups[name] = prunable & (quarter == number)
     return parts, groups
 
 
@@ -641,7 +641,7 @@ def _steps_between(days: npt.NDArray[np.datetime64]) -> npt.NDArray[np.datetime6
         return np.array(["1970-01-01"], dtype="datetime64[D]")
     first_day = dated.min()
     count = int((dated.max() - first_day) / _DAY) + 1
-    width = -(-count // STEPS)
+    width = -(-count // STEPS)  # rounded up
     return np.arange(first_day, first_day + count * _DAY, width * _DAY)
 
 

@@ -53,7 +53,7 @@ class StoreFacts(NamedTuple):
 
 
 EXAMPLE_CAP: Final = 50
-"""The cap of the bundled notebooks. Those of a store that it would not touch have a smaller one."""
+"""The cap in notebooks; half the number of prunable memories if a store has no more than this."""
 
 
 def store_names() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 _LISTED: Final = 10
 """Maximum number of supersedable memories on the page; JSON and a plan have all of them."""
-_NEWER: Final = {
+_OLDER: Final = {
     c.MEMORY_ID: "memory_id",
     c.TOKENS: "tokens",
     c.SUPERSEDED_BY: "newer one",
@@ -63,11 +63,11 @@ class LoadBearing(DisplayMixin):
     def sheet(self) -> TextPage:
         """Return the printed page."""
         floor = self.floor
-        newer = self.supersedable
+        older = self.supersedable
         start = start_words(open_source(self.store).name)
         loaded = counted(self.loaded, "tokens")
         if floor.memories:
-            size = Size(len(newer), int(newer[c.TOKENS].sum()))
+            size = Size(len(older), int(older[c.TOKENS].sum()))
             facts = [
                 ("load-bearing", sized(Size(floor.memories, floor.tokens))),
                 (start, f"{loaded}, which no cap reduces below the load-bearing ones"),
@@ -80,10 +80,10 @@ class LoadBearing(DisplayMixin):
             ]
         if self.unseen:
             facts.append(("not looked for", self.unseen))
-        pairs = newer[list(_NEWER)].itertuples(index=False, name=None)
-        reasons = newer[c.REASON].astype(str) + ": " + newer[WHY].astype(str)
+        pairs = older[list(_OLDER)].itertuples(index=False, name=None)
+        reasons = older[c.REASON].astype(str) + ": " + older[WHY].astype(str)
         rows = [(*pair, reason) for pair, reason in zip(pairs, reasons, strict=True)]
-        header = (*_NEWER.values(), "why")
+        header = (*_OLDER.values(), "why")
         listed = Table("Could be superseded by a newer memory", header, rows)
         tables = [*floor.tables("By kind"), listed.first(_LISTED, "; --json has all")]
         return TextPage(self.store, facts, [table for table in tables if table.rows])
@@ -126,16 +126,16 @@ def floor(store: SourceLike) -> LoadBearing:
     frame = load(store, with_body=True)
     unseen = ""
     try:
-        newer = supersedable(frame)
+        older = supersedable(frame)
     except MissingExtraError as error:
-        newer = supersedable(frame, by_likeness=False)
+        older = supersedable(frame, by_likeness=False)
         unseen = f"near-duplicates: {error}"
     loaded = int(frame.loc[frame[c.ACTIVE], c.TOKENS].sum())
     name = store if isinstance(store, str | PathLike) else open_source(store).name
     return LoadBearing(
         store=str(name),
         floor=floor_of(frame),
-        supersedable=newer,
+        supersedable=older,
         loaded=loaded,
         unseen=unseen,
     )
