@@ -185,8 +185,9 @@ def drop_archived(
     # Finding references takes long, so it is done before anything is locked.
     deletion_numbers = _deletion_of_each_reference(source) if facts_too else None
     with source.archive.writing() as archive:
-        # Under the store's lock, no apply is between its copies and its deletion.
-        with nullcontext() if _is_lost(source) else source.changing():
+        # While the store is locked, no plan is between its copies and its deletion.
+        store_lock = nullcontext() if _is_lost(source) else source.changing()
+        with store_lock:
             erasure = _chosen(source, archive, before_time, digest, facts_too=facts_too)
             _erase(source, archive, erasure, before_time, moment)
         if not erasure.is_empty:

@@ -384,7 +384,7 @@ def _undo_links(request: _Request, entry: Entry, into: str | Path | None) -> Res
     with opened_to_supersede(plan, request.source) as writer:
         watch("locked")
         links = _links_before(request, request.linking_change(writer, plan))
-        entries = {entry.key: entry.said for entry in plan.entries if entry.key in links}
+        entries = {planned.key: planned.said for planned in plan.entries if planned.key in links}
         if len(links) == len(plan.links):
             writer.index_before = index_versions_in(request.archive, plan.digest)
         count = writer.supersede(LinkChange(links, before=entries)) if links else 0
@@ -415,8 +415,8 @@ def _undo_recovery(request: _Request, entry: Entry) -> Restored:
             else:
                 current[key] = record
         for key in current.keys() & replaced.keys():
-            is_removed = writer.is_unchanged(current[key], replaced[key])
-            if is_removed:
+            # Such a memory is as it was before the recovery: that is undone already.
+            if writer.is_unchanged(current[key], replaced[key]):
                 del current[key]
         restored = {
             key: record

@@ -161,18 +161,18 @@ class Likeness:
             return Pairs(rows[:0], rows[:0], np.empty(0))
         newer, older, cosine = self._products(rows, others)
         cosine = np.minimum(cosine.astype(np.float64).round(self.decimals), 1.0)
-        alike = (cosine >= self.least) & (older < newer)
-        return Pairs(newer, older, cosine).where(alike)
+        is_alike = (cosine >= self.least) & (older < newer)
+        return Pairs(newer, older, cosine).where(is_alike)
 
     def _products(self, rows: Ints, others: Ints) -> tuple[Ints, Ints, Floats]:
         """Return candidate pairs and their cosines."""
         if self._rare is not None:
-            shared = (self._rare[rows] @ self._rare[others].T).tocsr()
-            if shared.nnz < len(rows) * len(others) // _DENSE_DIVISOR:
-                shared.sort_indices()
-                row_places = np.repeat(np.arange(len(rows)), np.diff(shared.indptr))
+            shared_counts = (self._rare[rows] @ self._rare[others].T).tocsr()
+            if shared_counts.nnz < len(rows) * len(others) // _DENSE_DIVISOR:
+                shared_counts.sort_indices()
+                row_places = np.repeat(np.arange(len(rows)), np.diff(shared_counts.indptr))
                 newer = rows[row_places]
-                older = others[shared.indices]
+                older = others[shared_counts.indices]
                 product = self.unit[newer].multiply(self.unit[older]).sum(axis=1)
                 return newer, older, np.asarray(product).ravel()
         product = cosines(self.unit[rows], self.unit[others])

@@ -96,7 +96,7 @@ def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
 
 
 @contextmanager
-def understood() -> Iterator[None]:
+def value_errors_in_words() -> Iterator[None]:
     """Raise StoreError for answers of the server that have unexpected types."""
     try:
         yield
@@ -106,18 +106,20 @@ def understood() -> Iterator[None]:
         raise StoreError(f"{words}; {check}") from error
 
 
-@understood()
-def selected(connection: Any, query: str, parameters: Sequence[Any], *types: Any) -> Selected:
-    """Return the rows of a query; raise StoreError if a value has another type than in `types`."""
+@value_errors_in_words()
+def selected(
+    connection: Any, query: str, parameters: Sequence[Any], *expected_types: Any
+) -> Selected:
+    """Return the rows of a query; raise StoreError if a value has another type."""
     rows: Selected = connection.execute(query, parameters).fetchall()
     for row in rows:
-        for value, type_ in zip(row, types, strict=True):
-            if not isinstance(value, type_):
-                raise TypeError(f"{value!r:.40} is none of {type_}")
+        for value, expected in zip(row, expected_types, strict=True):
+            if not isinstance(value, expected):
+                raise TypeError(f"{value!r:.40} is none of {expected}")
     return rows
 
 
-@understood()
+@value_errors_in_words()
 def single_value(connection: Any, query: str, parameters: Sequence[Any], kind: Any) -> Any:
     """Return the single value of a query."""
     ((value,),) = selected(connection, query, parameters, kind)
@@ -140,7 +142,7 @@ def streamed(connection: Any, query: str, values: Any) -> Iterator[Selected]:
     with connection.cursor(name="memlab") as cursor:
         cursor.itersize = _ROWS_PER_BATCH
         cursor.execute(query, values)
-        fetch = understood()(cursor.fetchmany)
+        fetch = value_errors_in_words()(cursor.fetchmany)
         while batch := fetch(_ROWS_PER_BATCH):
             yield batch
 
@@ -278,7 +280,7 @@ def quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-@understood()
+@value_errors_in_words()
 def rows_where(
     connection: Any, table: Table, column: str, values: Sequence[str]
 ) -> list[tuple[str, Row]]:

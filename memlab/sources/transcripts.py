@@ -159,7 +159,7 @@ def uses_in(
     if scan.waiting:  # a copied transcript may begin with the result of a call in a later file
         second_pass = LineReader(lines.files)
         for file in second_pass.files:
-            for line in second_pass.objects(file, scan.has_waited_result):
+            for line in second_pass.objects(file, scan.has_awaited_result):
                 scan.take_results(line)
     if not found.files:
         found.notes.append(f"there are no transcripts in {root}; name their folder: --transcripts")
@@ -224,10 +224,10 @@ class _Scan:
     def may_have_call(self, line: bytes) -> bool:
         """Return whether a line may have a relevant call or its result."""
         has_use = b'"tool_use"' in line or b'"attachment"' in line
-        return self.has_waited_result(line) or (has_use and self._look.may_concern(line))
+        return self.has_awaited_result(line) or (has_use and self._look.may_concern(line))
 
-    def has_waited_result(self, line: bytes) -> bool:
-        """Return whether a line has the result of a waiting call."""
+    def has_awaited_result(self, line: bytes) -> bool:
+        """Return whether a line has a result that was not found yet."""
         if not self.waiting or b"tool_use_id" not in line:
             return False
         return not self.waiting.isdisjoint(_RESULT_OF.findall(line))

@@ -101,14 +101,14 @@ class Memforge(ServerSource):
         """Return the URL of the store, completed from the environment variables of PostgreSQL."""
         address = self.address
 
-        def first_of(given: str | None, option: str, variable: str, otherwise: str) -> str:
+        def first_given(given: str | None, option: str, variable: str, otherwise: str) -> str:
             return given or address.options.get(option) or environ.get(variable) or otherwise
 
         user = address.user or environ.get("PGUSER") or ""
-        host = first_of(address.where, "host", "PGHOST", "localhost")
-        database = first_of(address.path.strip("/"), "dbname", "PGDATABASE", user)
+        host = first_given(address.where, "host", "PGHOST", "localhost")
+        database = first_given(address.path.strip("/"), "dbname", "PGDATABASE", user)
         if ":" not in host:
-            host += f":{first_of(None, 'port', 'PGPORT', '5432')}"
+            host += f":{first_given(None, 'port', 'PGPORT', '5432')}"
         agent = f"?agent={self.agent}" if self.agent else ""
         return f"postgresql://{host}/{database}{agent}"
 
@@ -130,7 +130,7 @@ class Memforge(ServerSource):
         """Return a memory as a row, from the PostgreSQL text of its columns."""
         title, _, body = parsed["content"].partition("\n")
         position = int(parsed["id"])
-        written = _moment(parsed.get("consolidated_at"))
+        created_at = _moment(parsed.get("consolidated_at"))
         count = parsed.get("access_count")
         outcome = parsed.get("outcome_type")
         return {
@@ -140,7 +140,7 @@ class Memforge(ServerSource):
             "kind": "episodic",  # the outcome is a tag
             "title": title,
             "body": body,
-            "created_at": written,
+            "created_at": created_at,
             "tags_json": json.dumps([] if outcome is None else [outcome], ensure_ascii=False),
             "source_task_ref": parsed.get("session_id"),
             "confidence": _number(parsed.get("confidence")),
@@ -152,7 +152,7 @@ class Memforge(ServerSource):
             "namespace": parsed.get("namespace"),
             "graduated": parsed.get("graduated") == "true",
             "loaded_at_start": False,
-            "faults": () if written else ((position, "consolidated_at", _NO_TIME),),
+            "faults": () if created_at else ((position, "consolidated_at", _NO_TIME),),
         }
 
     @property
@@ -199,9 +199,9 @@ class ColdTier(ExternalHistory):
         with self.source.transaction(write=False) as connection:
             reader = MemoryReader(connection, self.source)
             if reader.catalogue.table(COLD).types:
-                at = (DELETED_AT,)
+                requested = (DELETED_AT,)
                 yield from reader.read(
-                    _SELECT_MOVED, _COLUMNS_OF_MOVED, with_body=with_body, columns=at
+                    _SELECT_MOVED, _COLUMNS_OF_MOVED, with_body=with_body, columns=requested
                 )
 
 
@@ -237,17 +237,23 @@ class MemoryReader(readers.Reader):
         self, table: str, existing: Collection[str], *, with_body: bool, columns: Sequence[str]
     ) -> Iterator[readers.Rows]:
         """Yield the rows of a table or subquery in batches, ordered by id."""
-        chosen = {name: f"t.{name}::text" for name in _COLUMNS_OF_ROW if name in existing}
-        texts = ", ".join([*chosen.values(), *(f"t.{quoted(name)}" for name in columns)])
-        query = f"SELECT {texts} FROM {table} AS t {self.source.agent_condition} ORDER BY t.id"
+        text_of_column = {name: f"t.{name}::text" for name in _COLUMNS_OF_ROW if name in existing}
+        selected_columns = ", ".join(
+            [*text_of_column.values(), *(f"t.{quoted(name)}" for name in columns)]
+        )
+        query = (
+            f"SELECT {selected_columns} FROM {table} AS t"
+            f" {self.source.agent_condition} ORDER BY t.id"
+        )
         for batch in postgres.streamed(self.connection, query, {"agent": self.source.agent}):
-            with postgres.understood():
+            with postgres.value_errors_in_words():
                 memories = [
-                    self.source.row_in(dict(zip(chosen, row, strict=False))) for row in batch
+                    self.source.row_in(dict(zip(text_of_column, row, strict=False)))
+                    for row in batch
                 ]
                 requested = {
                     name: [row[place] for row in batch]
-                    for place, name in enumerate(columns, len(chosen))
+                    for place, name in enumerate(columns, len(text_of_column))
                 }
                 rows = readers.rows_of_each(memories, with_body=with_body, others=requested)
             yield rows
@@ -276,17 +282,18 @@ class MemoryReader(readers.Reader):
                     if value:
                         owners_by_value = owners.setdefault(table.name, {})
                         owners_by_value.setdefault(value, set()).update(memory_ids)
-                key = ROWS
+                # A deleted row is kept whole, once. Of an unlinked row, each link is kept.
+                section = ROWS
                 kept = row
+                identity: tuple[Any, ...] = (table.name, table.key_of(row))
                 if not is_deleted:
-                    key = LINKS
+                    section = LINKS
                     kept = {name: row.get(name) for name in (*table.key, column)}
+                    identity = (*identity, column)
                 for memory_id in memory_ids:
-                    unlinked_column = None if is_deleted else column
-                    identity = (memory_id, table.name, table.key_of(row), unlinked_column)
-                    if identity not in added:
-                        added.add(identity)
-                        rows_by_table = memories[memory_id].setdefault(key, {})
+                    if (memory_id, identity) not in added:
+                        added.add((memory_id, identity))
+                        rows_by_table = memories[memory_id].setdefault(section, {})
                         rows_by_table.setdefault(table.name, []).append(kept)
         for memory in memories.values():
             for rows in (*memory.get(ROWS, {}).values(), *memory.get(LINKS, {}).values()):
@@ -314,20 +321,20 @@ class MemforgeWriter(MemoryReader, readers.Writer):
     def check_safe(self) -> None:
         """Raise UnsafeDeletionError if row-level security or triggers interfere with a deletion."""
         name = self.source.name
-        linked = self.catalogue.foreign_keys_changed_with(TABLE)
-        touched = {reference.table: _DELETE | _INSERT for reference in linked}
-        for reference in linked:
+        references = self.catalogue.foreign_keys_changed_with(TABLE)
+        events_by_table = {reference.table: _DELETE | _INSERT for reference in references}
+        for reference in references:
             if reference.on_delete == SET_NULL:
-                touched[reference.table] = _UPDATE
-        touched[TABLE] = _DELETE | _INSERT
-        touched[COLD] = _DELETE | _INSERT
-        hidden = [table for table in touched if postgres.hides_rows(self.connection, table)]
+                events_by_table[reference.table] = _UPDATE
+        events_by_table[TABLE] = _DELETE | _INSERT
+        events_by_table[COLD] = _DELETE | _INSERT
+        hidden = [table for table in events_by_table if postgres.hides_rows(self.connection, table)]
         if hidden:
             raise UnsafeDeletionError(
                 f"row-level security may hide rows of {', '.join(hidden)} from the user of {name}; "
                 "connect as the owner of the tables, or as a role with BYPASSRLS"
             )
-        triggers = postgres.triggers_on(self.connection, touched)
+        triggers = postgres.triggers_on(self.connection, events_by_table)
         if triggers:
             raise UnsafeDeletionError(
                 f"a deletion in {name} would set off {', '.join(triggers)}; take ALTER TABLE ... "
@@ -377,9 +384,13 @@ class MemforgeWriter(MemoryReader, readers.Writer):
         """Copy memories into ``cold_tier`` and delete them."""
         from psycopg.errors import IntegrityError
 
-        warm = self.catalogue.table(TABLE).types
-        cold = self.catalogue.table(COLD).types
-        copied = {old: new for old, new in _COLD_COLUMN.items() if old in warm and new in cold}
+        warm_columns = self.catalogue.table(TABLE).types
+        cold_columns = self.catalogue.table(COLD).types
+        copied = {
+            old: new
+            for old, new in _COLD_COLUMN.items()
+            if old in warm_columns and new in cold_columns
+        }
         try:
             for ids in batched(sorted(map(int, expected))):
                 self.connection.execute(
@@ -449,10 +460,12 @@ class MemforgeWriter(MemoryReader, readers.Writer):
                 )
             (column,) = other_columns
             value = row[column]
-            has_key = " AND ".join(f"{quoted(n)} = %s::text::{table.types[n]}" for n in table.key)
+            same_key_sql = " AND ".join(
+                f"{quoted(n)} = %s::text::{table.types[n]}" for n in table.key
+            )
             self.connection.execute(
                 f"UPDATE {table.name} SET {quoted(column)} = %s::text::{table.types[column]} "
-                f"WHERE {has_key} AND {quoted(column)} IS NULL",
+                f"WHERE {same_key_sql} AND {quoted(column)} IS NULL",
                 [value, *table.key_of(row)],
             )
 
@@ -519,7 +532,7 @@ def find(asked: Asked) -> Found:
     )
     with source.transaction(write=False) as connection:
         for batch in postgres.streamed(connection, query, {"agent": source.agent}):
-            with postgres.understood():
+            with postgres.value_errors_in_words():
                 found.reads += [
                     Read(
                         str(memory_id),

@@ -255,9 +255,11 @@ class OpenArchive:
                     copies.append(self._copy_of(*row))
         return copies
 
-    def _copy_of(self, key: object, fingerprint: object, reason: object, at: object) -> Copy:
-        """Return the copy of these stored values; `at` is the time of its restoration."""
-        return schema.copy_of(key, self.format.fingerprint_in(fingerprint), reason, at)
+    def _copy_of(
+        self, key: object, fingerprint: object, reason: object, restored_at: object
+    ) -> Copy:
+        """Return the copy of these stored values; `restored_at` is the time of its restoration."""
+        return schema.copy_of(key, self.format.fingerprint_in(fingerprint), reason, restored_at)
 
     def batches(self, entry: Entry) -> Iterator[list[tuple[Copy, bytes]]]:
         """Yield the copies of an entry with their records in batches, in order."""
@@ -337,9 +339,9 @@ class OpenArchive:
         for key, copied_record in copied_records:
             record = differing[key]
             changed.discard(key)
-            if fingerprint_of(comparable_record(copied_record)) == fingerprint_of(
-                comparable_record(record)
-            ):
+            copied_fingerprint = fingerprint_of(comparable_record(copied_record))
+            current_fingerprint = fingerprint_of(comparable_record(record))
+            if copied_fingerprint == current_fingerprint:
                 same.add(key)
             elif id_of(copied_record) == id_of(record):
                 changed.add(key)
@@ -431,7 +433,7 @@ class OpenArchive:
         """
         with self.changing() as connection:
             self.erase(apply.digest)
-            ((number,),) = connection.execute(
+            ((apply_number,),) = connection.execute(
                 "INSERT INTO applies (digest, policy, made_at, memories, archived_at) "
                 "VALUES (?, ?, ?, ?, ?) RETURNING apply",
                 (
@@ -443,11 +445,11 @@ class OpenArchive:
                 ),
             )
             storable = _storable(memories, self.as_kept)
-            packed = self.format.insert_copies(number, storable, apply.plan)
+            packed = self.format.insert_copies(apply_number, storable, apply.plan)
             connection.execute(
-                "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed, number)
+                "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed, apply_number)
             )
-            self._check_copies(number, apply.memories)
+            self._check_copies(apply_number, apply.memories)
             if staying is not None:
                 self.note_identity_sample(staying)
             watch("copied")
@@ -573,9 +575,9 @@ class OpenArchive:
         except ValueError as error:
             self.faults[what] = str(error)
 
-    def _check_copies(self, number: int, memories: int) -> None:
+    def _check_copies(self, apply: int, memories: int) -> None:
         """Read every copy again; raise ArchiveError if not all are what was archived."""
-        sound = self.format.count_sound(number)
+        sound = self.format.count_sound(apply)
         if sound != memories:
             raise ArchiveError(
                 f"{self.path} did not keep every memory as it is ({sound:,} of {memories:,}); "
