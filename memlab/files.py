@@ -161,7 +161,9 @@ def whole_file(
     except FileExistsError as error:
         raise MemlabError(f"{path} exists already; name a new file") from error
     except OSError as error:
-        problem = "was written and the disk may not keep it" if is_named else "cannot be written"
+        problem = (
+            "was written, but perhaps not stored on the disk" if is_named else "cannot be written"
+        )
         raise MemlabError(refused(f"{path} {problem}", error)) from error
 
 

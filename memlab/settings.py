@@ -224,16 +224,16 @@ class Settings:
         _count, "tokens of the model's context window, 200000 where nothing is set"
     )
     log: tuple[Path, ...] = _setting(
-        _paths, "access logs of what the agent read; paths from this folder", tuple
+        _paths, "access logs of the agent's reads; paths from this folder", tuple
     )
     protected_tags: frozenset[str] = _setting(
         lambda _, value: frozenset(_texts(value)),
         "memories with one of these are never deleted",
         frozenset,
     )
-    archive_for: timedelta | None = _setting(_age, "how long the archive keeps what was deleted")
+    archive_for: timedelta | None = _setting(_age, "how long the archive keeps deleted memories")
     keep_copies: bool = _setting(
-        _truth, "memlab maintain copies what is new into the archive", bool
+        _truth, "memlab maintain copies new and changed memories into the archive", bool
     )
     retire: bool = _setting(_truth, "what the policy does not keep is retired, not deleted", bool)
     delete_retired_after: timedelta | None = _setting(

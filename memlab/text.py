@@ -201,7 +201,7 @@ def _in_dollar_quotes(char: str) -> str:
         return f"\\{char}"
     if unicodedata.category(char) not in _CONTROL:
         return char
-    if "\udc80" <= char <= "\udcff":  # a byte that is no UTF-8
+    if "\udc80" <= char <= "\udcff":  # a byte that is not UTF-8
         return f"\\x{ord(char) & 255:x}"
     return char.encode("unicode_escape").decode() if char < "\x80" else f"\\U{ord(char):08x}"
 

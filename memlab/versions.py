@@ -92,7 +92,7 @@ def written_in(by: object, readable_from: object | None = None) -> Written:
         readable_from = by
     for number in (by, readable_from):
         if type(number) is not int or number < 0:
-            raise ValueError(f"{number!r:.20} is no number of a format")
+            raise ValueError(f"{number!r:.20} is not the number of a format")
     if readable_from > by:  # type: ignore[operator]
         raise ValueError(f"format {by} cannot be readable from format {readable_from} on")
     return Written(by, readable_from)  # type: ignore[arg-type]

@@ -64,10 +64,10 @@ NOT_A_STORE: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "{}-journal cannot be looked at (File name too long), where SQLite keeps a part of {}",
         "give the store a shorter name",
     ),
-    "a folder for a log": (beside("-wal", Path.mkdir), "{}-wal is no ordinary file", MOVE),
+    "a folder for a log": (beside("-wal", Path.mkdir), "{}-wal is not an ordinary file", MOVE),
     "a device for a journal": (
         beside("-journal", lambda path: path.symlink_to("/dev/zero")),
-        "{}-journal is no ordinary file",
+        "{}-journal is not an ordinary file",
         MOVE,
     ),
     "a folder": (Path.mkdir, "{} is a folder", "lists those inside"),

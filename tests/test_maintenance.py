@@ -110,7 +110,7 @@ def test_what_is_not_remembered_is_not_done(store: Path) -> None:
     [
         ("", SettingsError, "no settings for"),
         ('[store."absent.db"]\narchive_for = "9d"\n', StoreError, "there is no store"),
-        ('policy = { name = "newest" }\n', SettingsError, "'newest' is no policy"),
+        ('policy = { name = "newest" }\n', SettingsError, "'newest' is not a policy"),
         ('archive_for = "9d"\ndelete_retired_after = "9d"\n', SettingsError, "2: .* goes with"),
         ('archive_for = "9d"\nharvest = "x"\n', SettingsError, "line 2: harvest goes with a log"),
     ],

@@ -191,9 +191,9 @@ def test_what_is_written_of_a_policy_is_read_as_it_was(policy: memlab.Policy) ->
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ('{ name = "newest" }', "'newest' is no policy"),
+        ('{ name = "newest" }', "'newest' is not a policy"),
         ('{ name = "recent" }', "the policy 'recent' needs keep"),
-        ('{ name = "recent", keep = 3, cap = 4 }', "cap is no setting of the policy 'recent'"),
+        ('{ name = "recent", keep = 3, cap = 4 }', "cap is not a setting of the policy 'recent'"),
         ('{ name = "recent", keep = -3 }', "keep=-3 is not a whole number"),
         ('{ name = "ttl", ttl = 30 }', "ttl"),
     ],

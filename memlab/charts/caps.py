@@ -364,13 +364,16 @@ def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: in
             row = _row(curve, _cap_serving(curve, part))
             costs.append(short(row["boot_tokens_p95"]))
         cost_of_half, cost_of_nine_tenths = costs
-        return f"Half the references cost {cost_of_half} tokens, nine in ten {cost_of_nine_tenths}"
+        return (
+            f"Serving half of the references takes {cost_of_half} tokens, "
+            f"nine in ten {cost_of_nine_tenths}"
+        )
     if advice.verdict not in _WITH_NUMBERS:
         return _meaning(advice)
     likely = short(_row(curve, advice.likely or 0)["boot_tokens_p95"])
     safe = short(advice.boot_tokens_p95 or 0)  # the curve need not list the safe cap itself
     target = percent_of(advice.target)
-    return f"{target} of references likely cost {likely} tokens, {safe} safely"
+    return f"Serving {target} of references likely takes {likely} tokens, safely {safe}"
 
 
 def _meaning(advice: Advice) -> str:

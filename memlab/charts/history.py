@@ -275,13 +275,13 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     target = parts.percent_of(measured["target"].iloc[0])
     waste = np.median(chosen_and_needed[:, 0] / np.maximum(chosen_and_needed[:, 1], 1))
     plot.heading(
-        f"The target of {target} was met at {reached} of {counted(len(measured), 'cuts')}, at "
-        f"{waste:.1f} times the need",
-        "Filled: the safe cap before the cut (● met the target, ✖ missed it). "
-        "Hollow: the cap it took. Times the need: their median",
+        f"The target of {target} was met at {reached} of {counted(len(measured), 'moments')}, with "
+        f"{waste:.1f} times the cap needed",
+        "Filled: the safe cap chosen then (● met the target, ✖ missed it). "
+        "Hollow: the cap needed afterwards. The factor is the median",
     )
     return plot.footnote(
-        "Chosen on the history before the cut, measured on the fifth that follows it."
+        "Chosen from the history before the moment, measured on the fifth of the history after it."
     )
 
 

@@ -319,7 +319,7 @@ def _cost(
     source: "Source", plan: "memlab.Plan", log: Path | None
 ) -> "memlab.compaction.Cost | str":
     """Return the cost of a plan in later references, or a sentence on why it is unknown."""
-    output.show_progress("looking at what was referred to later")
+    output.show_progress("reading the later references")
     try:
         return memlab.compaction.cost_of(plan, store=source, log=log)
     except MemlabError as error:
@@ -381,7 +381,7 @@ def floor(
     links = dict(map(_pair, pairs)) if pairs else None
     plan = memlab.compaction.plan_supersession(path, links, only=ids or None, now=now_utc())
     plans.save_plan(plan, save_plan, open_source(path))
-    nothing = "no newer memory is found that could stand for another"
+    nothing = "no newer memory repeats an older one"
     if against is not None:
         _compare(against, plan, do_it=do_it)
     elif do_it:

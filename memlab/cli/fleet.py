@@ -404,10 +404,10 @@ def size_fleet(
 def _shared(cohort: "memlab.fleet.Cohort") -> str:
     """Return a sentence on the evidence that the stores of a fleet share."""
     if not cohort.stores:
-        return "nothing yet: too few stores have references; other projects stand in"
+        return "nothing yet: too few stores have references; other projects' data is used"
     return (
         f"{counted(cohort.references, 'references')} of {counted(cohort.stores, 'stores')}; "
-        f"{cohort.weight_at(0.9):.0%} of what a store without its own is sized by"
+        f"{cohort.weight_at(0.9):.0%} of the weight for a store without references"
     )
 
 

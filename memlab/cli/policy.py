@@ -124,8 +124,8 @@ class SettingsCommand(PolicyCommand):
                 typed[setting] = value
             if name == "ttl" and "ttl" not in typed:
                 raise click.UsageError(
-                    "the policy 'ttl' needs --ttl, such as 30d; with 0d goes what has run out by "
-                    "an expiry of its own"
+                    "the policy 'ttl' needs --ttl, such as 30d; 0d deletes only memories whose "
+                    "own expiry has passed"
                 )
             ctx.params["policy"] = None
             if name or typed:

@@ -254,7 +254,7 @@ _POLICY_OF_SIZE: Final = {"count": "recent", "age": "ttl", "tokens": "tokens"}
     "--keep-recent",
     "count",
     multiple=True,
-    help="A cap to try; policies with other settings get as many slots.",
+    help="A cap to compare; policies with other settings keep as many memories.",
 )
 @click.option("--ttl", "age", metavar="AGE", multiple=True, help="An age to try, like 30d.")
 @options.number_option("--max-tokens", "tokens", multiple=True, help="A budget to try.")

@@ -49,7 +49,10 @@ def maintain(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
 @click.option("--search", metavar="TEXT", help="Only memories with TEXT in id, title, body, tags.")
 @options.file_option("--export", help="Write the memories to a .jsonl or .parquet file.")
 @click.option(
-    "--drop-before", type=DAY, metavar="DAY", help="Erase what was archived before this day."
+    "--drop-before",
+    type=DAY,
+    metavar="DAY",
+    help="Erase memories that were archived before this day.",
 )
 @options.digest_option("--drop", metavar="DIGEST", help="Erase the copies of one plan.")
 @options.flag_option("--copy", help="Copy new and changed memories of STORE to the archive.")
@@ -91,7 +94,7 @@ def archive(
     chosen = (rows, digest, search, export, drop_before, drop, facts_too)
     if copy:
         if upgrade or do_it or any(chosen):
-            raise click.UsageError("--copy stands alone: it does what it says")
+            raise click.UsageError("--copy takes no other option of this command")
         output.show_progress("copying what is new")
         output.print_result(memlab.compaction.keep_copies(store, now=now_utc()))
         return

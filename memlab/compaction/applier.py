@@ -360,8 +360,8 @@ def _private_keys(change: PlannedChange) -> frozenset[Key]:
     if private:
         names = [memory.memory_id for memory in memories if memory.key in private]
         warnings.warn(
-            f"{counted(len(private))} kept ({some_of(names)}): fewer people may read that than "
-            f"{change.archive.path}, which is not yours to make narrower",
+            f"{counted(len(private))} kept ({some_of(names)}): fewer people may read them than "
+            f"{change.archive.path}, whose permissions only its owner can change",
             errors.ArchivePermissionsWarning,
             stacklevel=2,
         )
@@ -569,7 +569,7 @@ def _misnamed(memory: Planned, facts: Facts, source: Source) -> str:
         return f"calls {name}, {facts.kind} by the name of {name}, {memory.kind}"
     title = memory.title if facts.title is None else facts.title[: plans.TITLE]
     if title != memory.title:
-        return f"calls {memory.memory_id!r} {memory.title!r}, and its title is {title!r}"
+        return f"gives {memory.memory_id!r} the title {memory.title!r}, but its title is {title!r}"
     if source.is_native_format and memory.key != memory.position:
         place = f"position {memory.position}, and it is at {memory.key}"
         return f"says that {memory.memory_id!r} is at {place}"

@@ -152,7 +152,7 @@ class ArchiveListing(DisplayMixin):
         title = ""
         if self.copied is not None:
             at = f"{self.copied:%Y-%m-%d %H:%M} UTC"
-            title = f"copies of what was in {self.store}, last made {at}"
+            title = f"copies of memories in {self.store}, last made {at}"
         elif not rows:
             title = f"nothing to undo in {self.store}: memlab deleted nothing, or it was undone"
         tables = [Table("", (), rows, whole=True)] if rows else []

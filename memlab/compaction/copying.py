@@ -58,7 +58,10 @@ class Copies(DisplayMixin):
         memories, copied, outdated = self.counts
         facts = [
             ("copied", f"{counted(copied)}, new or changed, of {memories:,} in the store"),
-            ("of before", f"{counted(outdated, 'copies')} of what was changed or has gone since"),
+            (
+                "of before",
+                f"{counted(outdated, 'copies')} of memories that have changed or gone since",
+            ),
             ("archive", self.archive),
         ]
         return TextPage(f"copies of {self.store}, {minute(self.at)}", facts)

@@ -118,7 +118,7 @@ class ArchiveErasure(DisplayMixin):
         if self.copies:
             lines.append(("copies", f"{self.copies:,} that memlab kept of what was in the store"))
         if self.facts_too:
-            lost = f"{counted(self.references, 'references')} to them count no more"
+            lost = f"{counted(self.references, 'references')} to them no longer count"
             history = "the history is incomplete for good"
             cap = "a recommended cap stays above all written since"
             lines.append(("cost", f"{lost}; {history}, and {cap}"))

@@ -285,7 +285,7 @@ def _check_ids(frame: pd.DataFrame, source: Source, ids: Collection[str]) -> Non
             similar = get_close_matches(memory_id, map(str, known.index), n=1)
             suggestion = f"; {similar[0]!r} is one" if similar else ""
             raise PlanError(
-                f"{memory_id!r} is no memory of this store{suggestion}; {listing} lists their ids"
+                f"{memory_id!r} is not a memory of this store{suggestion}; {listing} lists their ids"
             )
         memory = known.loc[memory_id]
         if not memory[col.PRUNABLE]:
@@ -655,7 +655,7 @@ def _supersedable(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str
     unknown = sorted(set(only) - chosen.keys())
     if unknown:
         raise PlanError(
-            f"nothing is found to stand for {some_of(unknown)}; memlab floor lists for what there "
+            f"no newer memory repeats {some_of(unknown)}; memlab floor lists for what there "
             "is, and --supersede OLDER=NEWER names a pair by hand"
         )
     return {older: chosen[older] for older in chosen if older in set(only)}
@@ -672,8 +672,8 @@ def _by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, tuple[s
     for older, newer in links.items():
         if older not in known:
             raise PlanError(
-                f"{older!r} is no active load-bearing memory of this store: memlab compact deletes "
-                "prunable ones, and one that is superseded is not loaded"
+                f"{older!r} is not an active load-bearing memory of this store: memlab compact "
+                "deletes prunable ones, and one that is superseded is not loaded"
             )
         if newer not in active or newer == older or newer in links:
             raise PlanError(

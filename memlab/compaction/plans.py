@@ -512,7 +512,7 @@ class Plan(DisplayMixin):
         if not self.removes_all_prunable or self.asks_for_none:
             return []
         verb = "be retired" if self.retires else "go"
-        lines = [f"every prunable memory would {verb}; --apply asks for --all"]
+        lines = [f"every prunable memory would {verb}; --apply needs --all, too"]
         if any(step.get("max_items") or step.get("max_tokens") for step in _steps_of(self.policy)):
             stay = "load-bearing ones take up room under this policy and stay"
             lines.append(f"{self.floor.memories:,} {stay}; a larger number keeps more")

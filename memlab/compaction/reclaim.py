@@ -231,8 +231,8 @@ def _check_is_native(source: Source) -> None:
         )
     if not source.is_native_format:
         raise StoreError(
-            f"{source.name} is another system's database, and memlab rewrites none: end that "
-            f"system, then sqlite3 {source.permissions_template} VACUUM"
+            f"{source.name} is another system's database, which memlab does not rewrite: "
+            f"stop that system, then run sqlite3 {source.permissions_template} VACUUM"
         )
 
 
@@ -297,7 +297,7 @@ def _check_other_tables(file: Path) -> None:
     names = read_snapshot(file, renumbered)
     if names:
         raise StoreError(
-            f"vacuum would number the rows of {', '.join(names)} anew, for they have no key; "
+            f"vacuum would number the rows of {', '.join(names)} anew, because they have no key; "
             "nothing was changed: where nobody keeps these rowids, give each table an index or an "
             "INTEGER PRIMARY KEY, then vacuum"
         )

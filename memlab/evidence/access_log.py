@@ -244,7 +244,7 @@ def _fault_of(descriptor: int) -> str:
         return "has another name too (a hard link)"
     first = os.pread(descriptor, _MAX_FIRST_LINE, 0).lstrip(b"\n")
     if not first.startswith(_FIRST_BYTES) and not _FIRST_BYTES.startswith(first):
-        return "is no access log that memlab wrote"
+        return "is not an access log that memlab wrote"
     return ""
 
 

@@ -274,7 +274,7 @@ def _system_of(request: Asked) -> System:
     if could_be(request.path):
         open_source(request.path)  # says by which schemes it may be named
     kinds = ", ".join(system.what for system in harvestable())
-    raise MemlabError(f"{shown_name} is none of what can be harvested: {kinds}")
+    raise MemlabError(f"{shown_name} cannot be harvested; these can: {kinds}")
 
 
 def default_log(source: str) -> Path:

@@ -44,7 +44,7 @@ _EXAMPLES: Final = 3
 """Number of names that a message lists."""
 _MIN_POLLED_READS: Final = 100
 """Smallest number of reads of one memory at which polling is suspected."""
-_NO_FILE: Final = "part that is no ordinary file"
+_NO_FILE: Final = "part that is not an ordinary file"
 
 
 def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> pd.DataFrame:
@@ -587,7 +587,7 @@ class CutLosses(DisplayMixin):
             ("lost", f"{self.lost:,} of memories whose line was cut"),
             ("unnamed", f"{self.unnamed:,} of files that no line names"),
         ]
-        return TextPage("what the cut of the index loses", facts, [self.table()])
+        return TextPage("reads that the cut of the index loses", facts, [self.table()])
 
 
 def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses:

@@ -188,7 +188,7 @@ def _lines_of(file: str) -> Iterator[str]:
     try:
         lines = read_whole(Path(file).expanduser()).decode().splitlines()
     except UnicodeDecodeError as error:
-        message = f"{file} is no file of names: it is not text ({error.reason})"
+        message = f"{file} is not a file of names: it is not text ({error.reason})"
         raise MemlabError(message) from error
     for line in lines:
         name = line.strip()

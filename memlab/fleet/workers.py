@@ -285,7 +285,8 @@ def _result(pool: WorkerPool, future: ChunkFuture) -> list[Outcome[Any]] | None:
         return None
     except CancelledError as error:
         raise MemlabError(
-            "whoever hands out the work went away; what is done is done: run the same command again"
+            "the process that hands out the work has ended; finished stores are kept: run the "
+            "same command again"
         ) from error
 
 
@@ -487,7 +488,7 @@ class _DaskPool(WorkerPool):
         """Wait for a worker; raise a MemlabError if none connects."""
         if self._client.status != "running":
             raise MemlabError(
-                f"the scheduler at {self._where} went away; what is done is done: run the same "
+                f"the scheduler at {self._where} has ended; finished stores are kept: run the same "
                 "command again"
             )
         self._wait_for_worker()
@@ -499,8 +500,8 @@ class _DaskPool(WorkerPool):
         except TimeoutError as error:
             raise MemlabError(
                 f"there is no worker at {self._where}, and none came in {self._patience:.0f} "
-                f"seconds; what is done is done: start one with memlab {memlab.__version__} (dask "
-                f"worker {self._where}) and run the same command again"
+                f"seconds; finished stores are kept: start one with memlab {memlab.__version__} "
+                f"(dask worker {self._where}) and run the same command again"
             ) from error
 
 

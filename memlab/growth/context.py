@@ -388,4 +388,4 @@ def _step(freq: str) -> Any:
     try:
         return to_offset(freq)
     except ValueError as error:
-        raise ValueError(f"freq={freq!r} is no pandas frequency, such as 'D' or 'W'") from error
+        raise ValueError(f"freq={freq!r} is not a pandas frequency, such as 'D' or 'W'") from error

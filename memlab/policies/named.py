@@ -272,7 +272,7 @@ def policy_named(name: str) -> Named:
     if kind is None:
         known = [*NAMED, *sorted(plugin_names().keys() - NAMED.keys())]
         raise PolicyError(
-            f"{name!r} is no policy: name one of {', '.join(known)}, or a class of your own as "
+            f"{name!r} is not a policy: name one of {', '.join(known)}, or a class of your own as "
             "package.module:Class"
         )
     return _entry_of_class(name, kind)
@@ -388,7 +388,7 @@ def check_known(names: Iterable[str], policies: Sequence[Named]) -> None:
         f"{named.name!r}, which takes {_settings_in_words(named, named.settings)}"
         for named in policies
     ]
-    words = f"{', '.join(unknown)} is no setting of the policy {'; '.join(known)}"
+    words = f"{', '.join(unknown)} is not a setting of the policy {'; '.join(known)}"
     takers = [name for name, named in NAMED.items() if set(unknown) <= named.settings.keys()]
     if takers:
         words += f"; --policy {' or '.join(takers)} takes it"

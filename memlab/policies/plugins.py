@@ -33,7 +33,7 @@ def plugin_policy(name: str) -> type[Policy] | None:
     Raises
     ------
     PolicyError
-        If the class cannot be imported or is no policy, or if two packages offer the name.
+        If the class cannot be imported or is not a policy, or if two packages offer the name.
     """
     point = offer_named(POLICIES, name, "policy", PolicyError)
     if point is None:
@@ -42,7 +42,7 @@ def plugin_policy(name: str) -> type[Policy] | None:
     if not is_policy_class(value):
         raise PolicyError(
             f"{point.value}, which the package {package_of(point)} offers as the policy {name!r}, "
-            "is no policy: a policy is a class with memlab.Policy as its base, "
+            "is not a policy: a policy is a class with memlab.Policy as its base, "
             "@dataclass(frozen=True) above it and an evict"
         )
     kind: type[Policy] = value

@@ -216,7 +216,10 @@ class TimeToLive(base.DatedPolicy):
     ttl: Age | None = field(
         default=None,
         metadata={
-            "help": "age beyond which a memory goes; none or 0 keeps what has no expiry of its own",
+            "help": (
+                "age beyond which a memory is deleted; none or 0 deletes only by a memory's own "
+                "expiry"
+            ),
             "size": True,
         },
     )

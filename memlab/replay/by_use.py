@@ -157,7 +157,9 @@ class BudgetByUse(DisplayMixin):
         if not self.is_better:
             return []
         options = ("--policy", Activation.name, "--max-tokens", self.budget, "--retire", *self.log)
-        return [f"next: {command('compact', self.store, *options)}    what is read comes back"]
+        return [
+            f"next: {command('compact', self.store, *options)}    memories that are read come back"
+        ]
 
 
 def budget_by_use(

@@ -137,7 +137,7 @@ BETTERDB: Final = Rule(
     "BetterDB",
     policy=_betterdb,
     size=_cap_of_all,
-    off="BetterDB (a memory goes by an expiry of its own alone)",
+    off="BetterDB (a memory is deleted only by its own expiry)",
 )
 ODEK: Final = Rule("odek", policy=_odek, size=_cap, default=Pipeline.odek())
 ODEK_WITHOUT_DUPLICATES: Final = Rule(

@@ -176,12 +176,12 @@ class Comparison(DisplayMixin):
         if self.memories and self.prunable == 0:
             return f"Every memory is load-bearing ({self.memories:,}): no rule removes any."
         if not self.references:
-            return "Nothing says what was needed of this store: rules differ by their cost alone."
+            return (
+                "No later need is known of this store, so rules can be compared by their cost only."
+            )
         counted_references = counted(self.references, "references")
         if self.references < FEW_REFERENCES:
-            return (
-                f"Too few references to tell rules apart by what they serve: {counted_references}."
-            )
+            return f"Too few references to tell which rule serves more: {counted_references}."
         if self.judged.empty:
             return self._answer_unjudged(counted_references)
         return (
@@ -210,7 +210,7 @@ class Comparison(DisplayMixin):
             return f"{statement}; nothing else was tried at that cost."
         if not chosen["newest"] and chosen["gain_low"] > 0:
             as_good = others[~(others["behind_low"] > 0) & (others["rule"] != chosen["rule"])]
-            remark = f"; {as_good.index[0]} is no more than noise behind" if len(as_good) else ""
+            remark = f"; {as_good.index[0]} is as good, within noise" if len(as_good) else ""
             gain = f"{_points(chosen, 'gain')} more than the newest"
             return f"{statement}, {gain}: more than noise{remark}."
         other = others.iloc[0]
@@ -395,7 +395,7 @@ class Comparison(DisplayMixin):
             retire = ("--retire",) if advised["retire"] and self.retires else ()
             options = in_shell(*retire, *self.log)
             line = f"{command('compact', self.store)} {advised['options']} {options}".rstrip()
-            effect = "would retire; what is read comes back" if retire else "would delete"
+            effect = "would retire; memories that are read come back" if retire else "would delete"
             steps.append(f"{line}    shows what it {effect}")
         has_size_line = self.references < FEW_REFERENCES and not self.harvests
         if not self.searched and not has_size_line:
@@ -406,7 +406,7 @@ class Comparison(DisplayMixin):
         """Return the command that adds references."""
         if self.harvests:
             return f"{command('harvest', self.store)}    reads in what agents already write"
-        purpose = "says how to log what is read"
+        purpose = "says how to log reads"
         return f"{command('size', self.store, *self.log)}    {purpose}"
 
     def _share(self, share: Any) -> str:

@@ -255,7 +255,8 @@ class Advice(DisplayMixin):
         row_numbers = [index.index(number) for number in numbers]
         listed = {len(rows) - 1, *row_numbers}
         if len(row_numbers) < 3:  # few enough to list also the row before each number
-            listed.update(row - 1 for row in row_numbers if row > 0)
+            before = {row - 1 for row in row_numbers if row > 0}
+            listed.update(row for row in before if not _is_near_any(index[row], numbers))
         table = self.table(rows.iloc[sorted(listed)])
         columns = [
             column for column, name in enumerate(table.header) if column < 3 or name in _BRIEF_FACTS
@@ -372,7 +373,7 @@ class Advice(DisplayMixin):
             )
             reason = "why"
             if needs_evidence:
-                reason = "the reasons, and how to get a number of its own"
+                reason = "why, and how to get more evidence"
             commands.append(f"{explain}    {reason}")
             evidence_lines = []
         next_lines: list[str] = []
@@ -406,14 +407,14 @@ class Advice(DisplayMixin):
             return
         dry_run = self._compact(name, self.number, log_option)
         if self.number >= self.keeps_all:
-            yield f"{dry_run}    deletes nothing yet; safe to repeat as the store grows"
+            yield f"{dry_run}    deletes nothing yet"
         else:
             yield f"{dry_run}    shows what would go"
             if not brief:
                 yield f"{dry_run} --apply    does it"
         likely = self.likely or 0
         if likely < min(self.number, self.keeps_all):
-            serves = f"the likely cap: even odds that it serves {self.target:.0%}"
+            serves = f"the likely {self.number_kind.noun} (even odds)"
             yield f"{self._compact(name, likely, log_option)}    {serves}"
 
     def _lines_on_evidence(
@@ -565,6 +566,11 @@ class BudgetAdvice(Advice):
 
     def _in_settings(self, source: Source | None) -> list[str]:  # noqa: ARG002
         return []  # no system has a setting for a budget in tokens
+
+
+def _is_near_any(number: int, others: Sequence[int]) -> bool:
+    """Return whether a number differs from one of the others by a tenth of that at most."""
+    return any(abs(number - other) <= 0.1 * other for other in others)
 
 
 def share_in_words(share: float, limits: tuple[float, float]) -> str:

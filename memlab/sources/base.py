@@ -73,7 +73,7 @@ def check_table(where: object, system: str, table: str, needed: Iterable[str], f
     """
     if not found:
         raise errors.StoreError(
-            f"{where} has no table {table}, so it is no database of {system}'s; check its name"
+            f"{where} has no table {table}, so it is not a database of {system}'s; check its name"
         )
     missing = [name for name in needed if name not in found]
     if missing:

@@ -104,8 +104,8 @@ def _system_of(point: EntryPoint) -> System:
     subject = f"{point.value}, which the package {package_of(point)} offers as {point.name!r},"
     if not isinstance(value, System) or point.name not in value.schemes:
         raise MemlabError(
-            f"{subject} is no system: a system is a memlab.sources.system.System with that scheme; "
-            "update or uninstall the package"
+            f"{subject} is not a system: a system is a memlab.sources.system.System with that "
+            "scheme; update or uninstall the package"
         )
     try:
         kind = value.kind
@@ -117,7 +117,7 @@ def _system_of(point: EntryPoint) -> System:
     is_source = isinstance(kind, type) and issubclass(kind, Source)  # type: ignore[redundant-expr]
     if not is_source or kind.scheme not in value.schemes:
         raise MemlabError(
-            f"{subject} names {value.source}, which is no source with that scheme; update or "
+            f"{subject} names {value.source}, which is not a source with that scheme; update or "
             "uninstall the package"
         )
     return value

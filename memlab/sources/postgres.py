@@ -46,7 +46,7 @@ _AGENT: Final = "app.current_agent_id"
 _ADVICE_AFTER_REFUSAL: Final = {
     "InvalidPassword": "give the password in PGPASSWORD or in a file ~/.pgpass",
     "InsufficientPrivilege": "grant it, or connect as the owner of the tables",
-    "LockNotAvailable": "somebody holds a memory locked for long; try again when it is done",
+    "LockNotAvailable": "another program keeps a memory locked; try again when it has finished",
     "DeadlockDetected": "somebody changes the same memories; try again",
     "ReadOnlySqlTransaction": "it is a standby or set read-only; name its primary",
     "QueryCanceled": "somebody or a setting of the server cancelled it; try again",

@@ -145,7 +145,7 @@ _MARK: Final = b"\xef\xbb\xbf"
 BROKEN: Final = "lines that are broken or cut short"
 TOO_LONG: Final = f"lines of over {LONGEST // 2**20} MiB"
 UNREADABLE: Final = "files that cannot be read"
-ANOTHER_FORMAT: Final = "files in a format that is not known"
+ANOTHER_FORMAT: Final = "files in an unknown format"
 
 Wanted = Callable[[bytes], bool]
 """Function that returns whether a line has to be parsed."""

@@ -130,8 +130,8 @@ def check_side_files(path: Path) -> None:
         try:
             if not S_ISREG(side.lstat().st_mode):
                 raise StoreError(
-                    f"{side} is no ordinary file, and SQLite would take it for a part of {path}; "
-                    "nothing was changed: move it away"
+                    f"{side} is not an ordinary file, and SQLite would take it for a part of "
+                    f"{path}; nothing was changed: move it away"
                 )
         except FileNotFoundError:
             continue
@@ -168,7 +168,7 @@ def wal_fault(path: Path) -> str:
             break
     if _is_sound_head(head):
         return ""
-    return f"the header of {log} is damaged, so that what was written last cannot be seen"
+    return f"the header of {log} is damaged, so the latest changes cannot be read"
 
 
 def _wal_head(log: Path) -> bytes:
@@ -219,7 +219,7 @@ def keep_damaged_log(path: Path) -> Path | None:
             "beside it; nothing was changed: move them away"
         )
     warnings.warn(
-        f"the header of {log} is damaged, so that what was written last cannot be seen, and "
+        f"the header of {log} is damaged, so the latest changes cannot be read, and "
         f"opening the store for writing empties it; a copy is kept as {kept}",
         DamagedLogWarning,
         stacklevel=3,

@@ -227,7 +227,7 @@ def check_any_row(key: int | str, record: bytes, fields: dict[str, Any]) -> None
     for name in fields.keys() - _KNOWN_FIELDS:
         text(name)
         if name.lower() in HIDING or "\0" in name:
-            raise ValueError(f"{shown(name)} is no column of memory_items")
+            raise ValueError(f"{shown(name)} is not a column of memory_items")
     texts = fields.keys() - non_texts.keys()
     if not texts >= {"kind", "tags_json"}:
         raise ValueError("it is of no kind, or has no tags")

@@ -80,9 +80,9 @@ def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[Trigger
         if rows:
             plural = "" if rows == 1 else "s"
             raise UnsafeDeletionError(
-                f"{rows:,} row{plural} of the table {table} would refer to nothing, for "
-                "a foreign key ties them to memories that would go; nothing was deleted: take them "
-                "out with the program that wrote them"
+                f"{rows:,} row{plural} of the table {table} would refer to nothing, "
+                "because a foreign key ties them to memories that would be deleted; nothing was "
+                "deleted: remove these rows with the program that wrote them"
             )
     return _check_reversible(connection, _DELETED, _INSERTED)
 

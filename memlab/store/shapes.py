@@ -55,7 +55,7 @@ def digits(value: Any) -> None:
     try:
         bytes.fromhex(value)
     except ValueError:
-        raise ValueError(f"{shown(value)} is no bytes in hexadecimal digits") from None
+        raise ValueError(f"{shown(value)} is not bytes in hexadecimal digits") from None
 
 
 def stored(value: Any) -> None:
@@ -72,7 +72,7 @@ def stored(value: Any) -> None:
         (hexadecimal,) = value.values()
         digits(hexadecimal)
     elif value is not None and value not in ({"real": "inf"}, {"real": "-inf"}):
-        raise ValueError(f"{shown(value)} is no value of SQLite's")
+        raise ValueError(f"{shown(value)} is not a value of SQLite")
 
 
 def text_or(text_shape: Shape, other_shape: Shape) -> Shape:

@@ -181,7 +181,7 @@ class SqliteMemoryStore:
         self.last_compaction: ArchivedCompaction | None = None
         if archive and self.path is None:
             raise UnsafeDeletionError(
-                "a store in memory has no file to keep an archive beside: name a file, as "
+                "a store in memory has no file, so it can have no archive: name a file, as "
                 "in SqliteMemoryStore(path, archive=True)"
             )
         if self.path is not None:

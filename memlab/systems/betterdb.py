@@ -123,7 +123,7 @@ def _database_of(address: Address) -> int:
     text = address.options.get("db") if address.scheme == "unix" else address.path.strip("/")
     if text and not text.isdigit():
         raise errors.MemlabError(
-            f"{address.without_password()}: {text!r} is no number of a database; write "
+            f"{address.without_password()}: {text!r} is not the number of a database; write "
             f"{address.scheme}://HOST:PORT/0?name={DEFAULT_NAME}"
         )
     return int(text or 0)
@@ -487,7 +487,7 @@ def _hashes_in_answers(
 ) -> Iterator[tuple[bytes, Hash]]:
     """Yield the hashes that are memories.
 
-    A hash with usage fields alone is none: a recall of a deleted memory leaves it behind.
+    A hash with usage fields only is not a memory: a recall of a deleted memory leaves it behind.
     """
     for key, answer, ends in zip(keys, answers[::2], answers[1::2], strict=True):
         if not isinstance(answer, list) or not isinstance(ends, int) or ends < FOREVER:

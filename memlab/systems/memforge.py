@@ -455,8 +455,8 @@ class MemforgeWriter(MemoryReader, readers.Writer):
             other_columns = row.keys() - set(table.key)
             if len(other_columns) != 1 or not row.keys() <= table.types.keys():
                 raise ArchiveError(
-                    f"what the archive has of {table.name} is no link to a memory there; nothing "
-                    "was restored: restore the others by their ids"
+                    f"what the archive has of {table.name} is not a link to a memory there; "
+                    "nothing was restored: restore the others by their ids"
                 )
             (column,) = other_columns
             value = row[column]

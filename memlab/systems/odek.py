@@ -280,7 +280,7 @@ def _odek_held(folder: Path) -> Iterator[None]:
         raise StoreError(refused(what, error, "the path and its permissions")) from error
     try:
         if not S_ISREG(os.fstat(descriptor).st_mode):
-            raise StoreError(f"{lock} is no ordinary file; nothing was changed: move it away")
+            raise StoreError(f"{lock} is not an ordinary file; nothing was changed: move it away")
         _wait_for(descriptor, lock)
         yield
     finally:

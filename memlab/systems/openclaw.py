@@ -34,7 +34,7 @@ SWEEPS: Final = "recalls by background sweeps"
 AGAIN: Final = "further hits on a note on the same day"
 OTHER_EVENTS: Final = "events of recalls of another kind"
 WITHOUT_TIME: Final = "recalls without a time"
-NO_NOTE: Final = "hits on MEMORY.md, which every start loads, and on what is no note"
+NO_NOTE: Final = "hits on MEMORY.md, which every start loads, and on files that are not notes"
 _SWEEP: Final = "__dreaming"
 """Prefix of the queries of background sweeps."""
 
@@ -172,7 +172,7 @@ class OpenClaw(NotesSource):
         """
         if NOTES in moment.listing.others:
             raise StoreError(
-                f"{self.path / NOTES} is no folder, and memlab follows no link in a workspace: "
+                f"{self.path / NOTES} is not a folder, and memlab follows no link in a workspace: "
                 "name the workspace that the notes lie in"
             )
         now = today()
@@ -207,7 +207,7 @@ class OpenClaw(NotesSource):
         facts = {}
         notes = [note for note in self.memories(moment) if note.name != INDEX]
         if INDEX in moment.listing.others:
-            facts[INDEX] = "not read, for it is a link or no file"
+            facts[INDEX] = "not read, because it is a link or not a file"
         if INDEX in moment.names:
             length = _length_of_index(moment)
             facts[INDEX] = (
@@ -217,9 +217,9 @@ class OpenClaw(NotesSource):
         facts["loaded"] = f"{loaded} of {now - _DAY} and {now}, today by this machine's clock"
         undated = sum(_day_of(note.name) is None for note in notes)
         if undated:
-            treatment = "judged like the others, for OpenClaw records hits on them"
+            treatment = "judged like the others, because OpenClaw records hits on them"
             if not self._logs_all_hits():
-                treatment = f"kept, for no hit on them is recorded: there is no {SKIPPED}"
+                treatment = f"kept, because no hit on them is recorded: there is no {SKIPPED}"
             many = counted(undated, "notes")
             facts["undated"] = f"{many} without a date in the name, {treatment}"
         return facts | super().facts(moment)
@@ -231,7 +231,7 @@ class OpenClaw(NotesSource):
             f"{INDEX} is shorter than the {_MOST_LOADED_CHARS:,} characters that a start loads"
         )
         if cut:
-            summary = f"{cut:,} characters of {INDEX} stand below what is loaded"
+            summary = f"{cut:,} characters of {INDEX} are below the part that is loaded"
         advice = f"shorten {INDEX}, or move what is below into notes, which are searched"
         return [
             Trouble(

@@ -41,7 +41,7 @@ def _is_memories(folder: Path) -> bool:
 EVIDENCE: Final = (
     Evidence(
         Strength.PLACE,
-        "is memories of a folder .serena, or of the one of SERENA_HOME",
+        "is the memories folder in .serena, or in the folder that SERENA_HOME names",
         _is_memories,
     ),
 )

@@ -380,8 +380,8 @@ class _Run:
         history = self._source.external_history
         if needs_history and not history.is_read():
             raise StoreError(
-                f"{history.note()}; nothing was changed, for the number in force goes by "
-                "all that was ever written"
+                f"{history.note()}; nothing was changed, because the number in force "
+                "depends on every memory that was ever written"
             )
 
     def _compare_replacement(self, policy: Policy, note: str) -> tuple[StepOutcome, str]:

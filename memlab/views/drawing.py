@@ -47,7 +47,7 @@ def _before_after(charts: Any, findings: "Findings") -> Any:
     """Draw the boot context before and after the cap; raise a MemlabError if none fits."""
     if findings.cap is None and findings.goal.token_budget is not None:
         raise MemlabError(
-            "no cap fits the budget, so that there is no after; name one with --keep-recent"
+            "no cap fits the budget, so there is nothing to draw; name a cap with --keep-recent"
         )
     before = growth.boot_context(findings.present)
     after = growth.boot_context(findings.kept_memories)
@@ -142,7 +142,7 @@ CHARTS: Final = {
     "before-after": Drawing("what a cap would change today", _before_after, "effect"),
     "age-ranks": Drawing("how far back references reach", _age_ranks, "references"),
     "age-or-use": Drawing(
-        "whether what was read often, or is new, is read next",
+        "whether age or use predicts the next reads",
         lambda charts, findings: charts.plot_age_or_use(findings.usage),
         "usage",
     ),
@@ -164,8 +164,10 @@ CHARTS: Final = {
         "record",
     ),
     "law": Drawing("how the cap grows, in public projects and in this store", _law),
-    "comparison": Drawing("what policies serve and cost", _comparison),
-    "overlap": Drawing("how much of what one deletes another does too", _overlap),
-    "regret": Drawing("what they lose as time goes by", _regret),
+    "comparison": Drawing(
+        "the share of references that policies serve, and their cost", _comparison
+    ),
+    "overlap": Drawing("how far the deletions of two policies overlap", _overlap),
+    "regret": Drawing("how many references policies lose over time", _regret),
 }
 """The charts by name, in the order of the help."""

@@ -277,7 +277,7 @@ def _odd_facts(
 ) -> Iterator[tuple[str, str]]:
     """Yield as facts the limits of a list: no log to sort by, or memories that date from later."""
     if by == READS and not has_log:
-        yield "order", "of writing, for there is no log to order by"
+        yield "order", "of writing, because there is no log to order by"
     later = int((past[c.CREATED_AT] > now).sum())
     if later:
         yield AGE_DAYS, f"{counted(later)} dated after now: their age is 0"

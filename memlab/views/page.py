@@ -439,9 +439,9 @@ def sections_of(findings: Findings) -> Iterator[Section]:
         yield Section("effect", f"What {sheet.title} would do today", tables=tables)
     yield _served(findings)
     explanation = (
-        "At each of these moments a cap is chosen from what came before, and measured on the fifth "
-        "of the history that follows. Needed is the smallest cap that would have met the target "
-        "there, which is known only afterwards."
+        "At each of these moments a cap is chosen from the history before it, and measured on the "
+        "next fifth of the history. The needed cap is the smallest that would have met the target "
+        "there; it is known only afterwards."
     )
     rules = map(sentence, (findings.advice.rule, *findings.advice.would_change))
     yield Section(

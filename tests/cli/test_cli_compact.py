@@ -107,8 +107,8 @@ def test_a_second_retirement_by_name_leaves_the_first(store: Path) -> None:
     [
         ("d1", "memlab floor"),
         ("r1", "--supersede r1=NEWER supersedes it by a newer memory"),
-        ("nobody", "is no memory of this store; memlab rows"),
-        ("e33", "is no memory of this store; 'e3' is one; memlab rows"),
+        ("nobody", "is not a memory of this store; memlab rows"),
+        ("e33", "is not a memory of this store; 'e3' is one; memlab rows"),
     ],
 )
 @pytest.mark.parametrize("how", ["--delete", "--retire"])

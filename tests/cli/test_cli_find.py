@@ -97,7 +97,7 @@ def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> Non
         "alone.md",
         "lines whose file is not there: 1",
         "gone.md",
-        "front matter that is no YAML: 1",
+        "front matter that is not YAML: 1",
         "206 by file time",
     ):
         assert words in shown, words

@@ -190,7 +190,7 @@ def test_what_memories_say_of_each_other_is_found(tmp_path: Path) -> None:
         (("--supersede", "d1"), "is not OLDER=NEWER"),
         (("--supersede", "d1=nobody"), "'nobody' cannot stand for 'd1'"),
         (("--supersede", "d1=d2", "--id", "d1"), "either --id or --supersede"),
-        (("--id", "d4"), "nothing is found to stand for d4"),
+        (("--id", "d4"), "no newer memory repeats d4"),
     ],
 )
 def test_a_mistake_is_said(twins: Path, words: tuple[str, ...], fault: str) -> None:

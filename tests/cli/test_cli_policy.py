@@ -132,7 +132,7 @@ def test_its_settings_are_read_by_their_types(
 
 
 WRONG = {
-    "newest": "'newest' is no policy: name one of recent, tokens,",
+    "newest": "'newest' is not a policy: name one of recent, tokens,",
     "typo_rules:Modulo": "the module 'typo_rules' cannot be imported: SyntaxError",
     "house_rules:Module": "no policy 'Module', only: Modulo, Breaks; a policy is a class",
     "house_rules:timedelta": "house_rules has no policy 'timedelta'",
@@ -142,7 +142,7 @@ WRONG = {
     "house_rules:Modulo": "needs every (--set every=VALUE)",
     "house_rules:Modulo --set every": "--set every has no value; write --set every=VALUE",
     "house_rules:Modulo --set every=many": "every='many' is not a whole number",
-    "house_rules:Modulo --set every=1 --set days=3": "days is no setting of the policy",
+    "house_rules:Modulo --set every=1 --set days=3": "days is not a setting of the policy",
     "house_rules:Modulo --set every=1 --set quietly=perhaps": "'perhaps' is not yes or no",
     "house_rules:Modulo --set every=1 --set order=odd": "order='odd' is not 'old' or 'new'",
     "house_rules:Modulo --set every=1 --set extra=1": "extra cannot be given as text",

@@ -213,10 +213,10 @@ def test_slow_commands_say_what_they_do(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(output, "show_progress", at.append)
     said("compact", store, "--keep-recent", 9)
     planned = ["planning", "planning: read", "planning: decided"]
-    assert at == [*planned, "looking at what was referred to later"]
+    assert at == [*planned, "reading the later references"]
     at.clear()
     said("compact", store, "--keep-recent", 9, "--apply")
-    assert at[:5] == [*planned, "looking at what was referred to later", "applying"]
+    assert at[:5] == [*planned, "reading the later references", "applying"]
     assert "applying: archived" in at
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import memlab.policies
 from memlab.policies import KeepRecent
-from memlab.policies.named import NAMED, _of_class
+from memlab.policies.named import NAMED, _entry_of_class
 from tests.support.shell import run, said
 from tests.support.stores import episodes, write_rows
 
@@ -27,10 +27,10 @@ def test_a_policy_gets_the_field_that_its_own_option_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(8))
-    monkeypatch.setitem(NAMED, "weeks", _of_class("weeks", KeepWeeks))
+    monkeypatch.setitem(NAMED, "weeks", _entry_of_class("weeks", KeepWeeks))
     assert ":KeepWeeks(keep=3" in said("compact", store, "--policy", "weeks", "--keep-weeks", 3)
     assert "  --keep-recent 2\n" in said("compact", store, "--keep-recent", 2)
     wrong = run("compact", store, "--policy", "weeks", "--ttl", "3d")
     assert wrong.exit_code == 2
-    assert "ttl is no setting of the policy 'weeks'" in wrong.output
+    assert "ttl is not a setting of the policy 'weeks'" in wrong.output
     assert memlab.policies.policy_named("weeks").make(keep=3) == KeepWeeks(3)

@@ -117,8 +117,8 @@ def test_of_many_stores_the_one_is_stopped(store: Path, tmp_path: Path) -> None:
 def test_the_shell_asks_for_all_and_says_so_before(store: Path) -> None:
     made = str(store.parent / "plan.json")
     compact = ("compact", str(store), "--policy", "ttl", "--ttl", "30d")
-    assert "every prunable memory would go; --apply asks for --all" in said(*compact)
-    assert "would be retired; --apply asks for --all" in said(*compact, "--retire")
+    assert "every prunable memory would go; --apply needs --all, too" in said(*compact)
+    assert "would be retired; --apply needs --all, too" in said(*compact, "--retire")
     assert "--all" in said(*compact, "--apply", code=2)
     said(*compact, "--save-plan", made)
     said("apply", made, code=2)

@@ -211,7 +211,7 @@ class TestDropping:
             (0, [7]) if dropped_before else (7, [])
         )
         assert drop.references == lost > 0
-        assert f"{lost} references to them count no more" in str(drop)
+        assert f"{lost} references to them no longer count" in str(drop)
         assert dropped_plans(secrets) == []
         assert len(references(secrets)) < expected
         with closing(sqlite3.connect(archive_path(secrets))) as connection:

@@ -241,7 +241,7 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
     "notes": (lambda path: path.write_bytes(b"somebody's"), r"not an archive.*move it away"),
     "another database": (
         lambda path: run_sql(path, "CREATE TABLE applies (x)"),
-        "is no archive that memlab made.*move it away",
+        "is not an archive that memlab made.*move it away",
     ),
     "a later format": (
         lambda path: run_sql(path, "CREATE TABLE applies (x)", "PRAGMA user_version = 4"),

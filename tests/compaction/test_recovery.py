@@ -131,7 +131,7 @@ def test_what_was_copied_comes_back_byte_for_byte(
 
 def test_a_content_is_kept_once_whatever_it_is_called(folder: Path) -> None:
     assert keep_copies(folder, now=NOON).counts == (3, 3, 0)
-    assert run("archive", folder).output.startswith(f"copies of what was in {folder}, last made")
+    assert run("archive", folder).output.startswith(f"copies of memories in {folder}, last made")
     os.utime(folder / "a.md")
     assert keep_copies(folder, now=NOON + DAY).counts == (3, 0, 0)
     (folder / "a.md").rename(folder / "A.md")

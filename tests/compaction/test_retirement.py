@@ -319,8 +319,8 @@ def test_a_year_by_activation_returns_what_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("links", "fault"),
     [
-        ({"e1": "s1"}, "'e1' is no active load-bearing memory"),
-        ({"zz": "s1"}, "'zz' is no active load-bearing memory"),
+        ({"e1": "s1"}, "'e1' is not an active load-bearing memory"),
+        ({"zz": "s1"}, "'zz' is not an active load-bearing memory"),
         ({"d1": "d1"}, "'d1' cannot stand for 'd1'"),
         ({"d1": "zz"}, "'zz' cannot stand for 'd1'"),
         ({"d1": "s1", "s1": "d1"}, "cannot stand for"),

@@ -77,7 +77,7 @@ def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -
         (lambda folder: folder / "nothing", "there is no .*nothing; check the path"),
         (
             lambda folder: write_whole(folder / "notes.txt", "dear diary"),
-            "is none of what can be harvested: claude-mem, mcp-memory-service, Codex, ",
+            "cannot be harvested; these can: claude-mem, mcp-memory-service, Codex, ",
         ),
         (lambda folder: (folder / "empty").mkdir() or folder / "empty", "is none of what can be"),
         (

@@ -135,7 +135,7 @@ def test_a_number_says_until_when_it_holds() -> None:
     assert "holds until  2,400 memories have been written" in str(memlab.law(2_000))
     assert np.log(MIDDLE) == pytest.approx(np.log(np.linspace(1, 1.2, 100_001)).mean(), abs=1e-6)
     for until in (1.0, 0, float("inf"), True, "2"):
-        with pytest.raises(ValueError, match="is no horizon: how many times what is written now"):
+        with pytest.raises(ValueError, match="is not a horizon: give the number of memories"):
             memlab.law(2_000, until=until)  # type: ignore[arg-type]
 
 

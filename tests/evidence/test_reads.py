@@ -124,7 +124,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, put: Callable[[Path],
     (tmp_path / "other.log").write_text(JSON_LINES)
     log = read_access_log(tmp_path / "other.log")
     assert log["memory_id"].tolist() == ["a", "b"]
-    assert describe_log(log)[0].endswith("passed over: 1 part that is no ordinary file")
+    assert describe_log(log)[0].endswith("passed over: 1 part that is not an ordinary file")
 
 
 def test_a_line_without_end_is_passed_over_piece_by_piece(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_url_is_shown_without_password_and_counted_once(agents: Path) -> None:
     [
         ("@{}/empty.txt", "no store was named"),
         ("{}/*.none", r"nothing matches .*check the pattern"),
-        ("@{}/bytes", "is no file of names"),
+        ("@{}/bytes", "is not a file of names"),
         ("@{}/missing", "cannot be read"),
     ],
 )

@@ -103,7 +103,7 @@ def test_name_of_memlab_takes_precedence(installed: Path) -> None:
 BROKEN = {
     "a missing module": ("nowhere:EveryNth", "package nth cannot be imported: ModuleNotFoundError"),
     "a missing class": ("nth_rules:Missing", "package nth cannot be imported: AttributeError"),
-    "no policy": ("nth_rules:no_policy", "is no policy: a policy is a class with memlab.Policy"),
+    "no policy": ("nth_rules:no_policy", "is not a policy: a policy is a class with memlab.Policy"),
 }
 
 
@@ -126,5 +126,5 @@ def test_name_that_two_packages_offer_is_refused(installed: Path) -> None:
 
 def test_unknown_name_lists_the_installed_ones(installed: Path) -> None:
     install(installed, "nth", nth="nth_rules:EveryNth")
-    with pytest.raises(PolicyError, match=r"'mth' is no policy: name one of recent.*, nth, or"):
+    with pytest.raises(PolicyError, match=r"'mth' is not a policy: name one of recent.*, nth, or"):
         policy_named("mth")

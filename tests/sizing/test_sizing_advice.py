@@ -157,7 +157,7 @@ def test_a_verdict_comes_with_what_would_change_it(
     if verdict is Verdict.CAP_HAS_NO_EFFECT:
         assert advice.keep_recent >= advice.prunable
         assert advice.command("memory.db") is None
-        assert "deletes nothing yet; safe to repeat as the store grows" in advice.next_steps()[0]
+        assert "deletes nothing yet" in advice.next_steps()[0]
 
 
 def test_references_served_by_every_cap_lower_the_cap() -> None:
@@ -319,3 +319,14 @@ def test_a_budget_is_held_against_the_tokens_that_may_be_spent(spare: int) -> No
     assert [end.max_tokens for end in advice.trade] == ([takes, takes - 1] if spare else [])
     for end, what, line in zip(advice.trade, ("target", "budget"), advice.next_steps()):  # noqa: B905
         assert line.endswith(f" --max-tokens {end.number}    for the {what}")
+
+
+def test_a_short_page_lists_no_number_beside_a_recommended_one() -> None:
+    sized = memlab.size(memlab.store_path("two_years"))
+    advice = sized.advice
+    rows = sized.curve
+    near = [round(0.95 * advice.keep_recent), round(1.05 * advice.likely)]
+    shown = rows[rows.index.isin([*near, 200, advice.likely, advice.keep_recent, rows.index[-1]])]
+    listed = [row[0] for row in advice.brief(shown).tables[0].rows]
+    assert f"> {advice.keep_recent:,}" in listed
+    assert not {f"{number:,}" for number in near} & set(listed)

@@ -220,13 +220,13 @@ def test_an_unknown_store_is_refused_with_the_known_ones(redis: RedisServer) -> 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("content", b"\xff", "content .* is no UTF-8"),
+        ("content", b"\xff", "content .* is not UTF-8"),
         ("content", None, "content is missing"),
         ("created_at", b"soon", "created_at b.soon. is no time"),
         ("created_at", b"99999999999999999", "created_at .* is no time"),
         ("importance", b"high", "importance b.high. is no number"),
         ("access_count", b"9" * 30, "access_count .* is no whole number"),
-        ("tags", b"\xff", "tags .* is no UTF-8"),
+        ("tags", b"\xff", "tags .* is not UTF-8"),
     ],
 )
 def test_a_memory_with_an_unreadable_field_is_never_pruned(

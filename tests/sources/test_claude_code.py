@@ -272,7 +272,9 @@ def test_a_link_to_the_folder_is_followed_and_none_in_it(folder: Path, tmp_path:
 def test_an_index_that_is_no_file_is_refused(folder: Path, put: Callable[[Path], Any]) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     put(folder / "MEMORY.md")
-    with pytest.raises(StoreError, match=r"MEMORY\.md is no ordinary file .* put the file itself"):
+    with pytest.raises(
+        StoreError, match=r"MEMORY\.md is not an ordinary file .* put the file itself"
+    ):
         memlab.load(ClaudeCode(folder))
 
 

@@ -217,6 +217,8 @@ def test_its_file_is_measured_and_vacuum_leaves_it_be(file: Path) -> None:
     measured = space(file)
     before = file.read_bytes()
     assert measured.live + measured.free == measured.file == len(before)
-    with pytest.raises(StoreError, match="another system's database, and memlab rewrites none"):
+    with pytest.raises(
+        StoreError, match="another system's database, which memlab does not rewrite"
+    ):
         vacuum(file)
     assert file.read_bytes() == before

@@ -199,7 +199,7 @@ def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path)
     (workspace / "memory").rename(tmp_path / "moved")
     (workspace / "memory").symlink_to(tmp_path / "moved")
     for look in (lambda: memlab.load(workspace), lambda: memlab.apply(made)):
-        with pytest.raises(StoreError, match="memory is no folder, and memlab follows no link"):
+        with pytest.raises(StoreError, match="memory is not a folder, and memlab follows no link"):
             look()
     assert len(list((tmp_path / "moved").glob("2026*"))) == 60
 

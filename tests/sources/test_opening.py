@@ -234,7 +234,7 @@ def test_a_password_is_known_and_never_shown(url: str) -> None:
         ("redis://:secret@h/0?name", "cannot be taken apart"),
         ("redis:/me:secret@h/0", "cannot be taken apart"),
         ("redis://:secret/@h/0", "cannot be taken apart"),
-        ("redis://:secret@h/zero", "'zero' is no number of a database"),
+        ("redis://:secret@h/zero", "'zero' is not the number of a database"),
         ("redis://:secret@h/0?agent=a", "no option 'agent'; there are archive, db, name"),
     ],
 )

@@ -192,7 +192,7 @@ def test_archive_without_version_is_not_taken_for_half_made(store: Path, table: 
     run_sql(archive_of(store), "PRAGMA user_version = 0")
     before = archive_of(store).read_bytes()
     assert Archive.beside(store).exists
-    with pytest.raises(ArchiveError, match="is no archive that memlab made"):
+    with pytest.raises(ArchiveError, match="is not an archive that memlab made"):
         compacted(store, 2)
     assert archive_of(store).read_bytes() == before
     assert len(rows_of(store)) == 5
@@ -203,7 +203,7 @@ def test_archive_without_version_is_not_taken_for_half_made(store: Path, table: 
 
 def test_file_of_another_kind_is_not_taken_for_half_made(store: Path) -> None:
     run_sql(archive_of(store), "CREATE TABLE invoices (number)")
-    with pytest.raises(ArchiveError, match="is no archive that memlab made"):
+    with pytest.raises(ArchiveError, match="is not an archive that memlab made"):
         compacted(store, 4)
     assert len(rows_of(store)) == 11
 
@@ -225,7 +225,7 @@ def test_empty_table_of_the_same_name_is_not_taken_for_half_made(store: Path, wh
     with closing(sqlite3.connect(archive_of(store))) as connection:
         connection.executescript(FOREIGN[what])
     before = archive_of(store).read_bytes()
-    with pytest.raises(ArchiveError, match="is no archive that memlab made"):
+    with pytest.raises(ArchiveError, match="is not an archive that memlab made"):
         compacted(store, 4)
     assert archive_of(store).read_bytes() == before
     assert len(rows_of(store)) == 11

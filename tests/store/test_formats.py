@@ -352,7 +352,7 @@ VALUES = st.recursive(
 LONE = st.dictionaries(
     NAMES | st.just("\udc8e"), VALUES | st.just("a\udc8e"), min_size=1, max_size=3
 )
-"""With lone surrogates, as a name of a file that is no UTF-8 has, which JSON writes as escapes."""
+"""With lone surrogates, as a name of a file that is not UTF-8 has, which JSON writes as escapes."""
 RECORDS = st.builds(
     lambda fields, place: with_place(encoded(fields), place) if place else encoded(fields),
     st.dictionaries(NAMES, VALUES, min_size=1, max_size=6).filter(

@@ -303,7 +303,7 @@ def test_a_small_store_is_described_truly(tmp_path: Path) -> None:
 
 def test_an_index_that_is_whole_has_no_section_on_its_cut(tmp_path: Path) -> None:
     whole = page_of(examine(memlab.load_past(str(as_found(tmp_path / "memory"))), now=NOW))
-    assert "What the cut of the index loses" not in whole
+    assert "Reads that the cut of the index loses" not in whole
 
 
 @pytest.mark.parametrize("count", [0, 1, 12])

@@ -168,7 +168,7 @@ def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
                 journal.take_back(folder, index)
             elif isinstance(error, OSError):
                 raise StoreError(
-                    f"{folder.path} was changed and the disk may not keep that "
+                    f"{folder.path} was changed, but perhaps not stored on the disk "
                     f"({error.strerror or error}): check the disk and run the same command again"
                 ) from error
             raise
@@ -196,6 +196,6 @@ def _in_words(folder: Folder) -> Iterator[None]:
     except OSError as error:
         outcome = "nothing was changed"
         if folder.inode_of(PENDING) is not None:
-            outcome = "what was begun is taken back by the next command"
+            outcome = "the next command undoes the interrupted change"
         what = f"{folder.path} cannot be changed, {outcome}"
         raise StoreError(refused(what, error)) from error

@@ -189,7 +189,7 @@ class Folder:
         with os.fdopen(handle, "rb") as file:
             before = os.fstat(handle)
             if not stat.S_ISREG(before.st_mode):
-                raise FileNotFoundError(f"{path} is no ordinary file")
+                raise FileNotFoundError(f"{path} is not an ordinary file")
             if before.st_size > LARGEST:
                 raise StoreError(f"{path} has more than {LARGEST // 2**20} MiB; move it elsewhere")
             data = file.read(before.st_size)  # without a size, a buffer of LARGEST is allocated

@@ -449,7 +449,7 @@ def _operations(folder: Folder) -> list[Operation]:
     inside = folder.names_in(PENDING) - {_PART}
     names = [str(number) for number in range(1, len(inside) + 1)]
     if others := inside - {*names}:
-        raise ValueError(f"{min(others)!r} is no operation of it")
+        raise ValueError(f"{min(others)!r} is not an operation of it")
     operations = []
     for name in names:
         own = f"{PENDING}/{name}"
@@ -471,7 +471,7 @@ def _file_name(value: Any) -> None:
     """Check the path of a file in a journal; it is empty for a memory without a file."""
     text(value)
     if value and not is_file_path(value):
-        raise ValueError(f"{value!r:.80} is no file of the folder")
+        raise ValueError(f"{value!r:.80} is not a file of the folder")
 
 
 _ENTRY: Final = fields({"key": text, "name": _file_name, "written": integer(), "said": anything})
@@ -577,7 +577,7 @@ def moment_now(folder: Folder, index: Index) -> FolderMoment:
     name = index.index_name
     if name in listing.others:
         raise StoreError(
-            f"{folder.path / name} is no ordinary file of a size that an index has, and "
+            f"{folder.path / name} is not an ordinary file of a size that an index has, and "
             "memlab follows no link: put the file itself there"
         )
     places = {name: Place(name, stamp) for name, stamp in listing.files.items()}

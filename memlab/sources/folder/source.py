@@ -684,7 +684,7 @@ class NotesSource(FolderSource):
             count = counted(len(unread), "names")
             facts["not read"] = f"{count} of links or of what is no file, {unread[0]} first"
         if moment.is_pending:
-            facts["pending"] = "a change was cut short; the next one takes it back first"
+            facts["pending"] = "a change was interrupted; the next change undoes it first"
         return facts
 
     def extra_report(self) -> base.About | None:

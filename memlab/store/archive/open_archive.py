@@ -632,7 +632,7 @@ def archive_error(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -
             f"{path} is not an archive, though it has an archive's name; move it away"
         )
     if str(error).startswith("Could not decode to UTF-8"):
-        return ArchiveError(f"{path} is damaged (text that is no UTF-8); move it away and keep it")
+        return ArchiveError(f"{path} is damaged (text that is not UTF-8); move it away and keep it")
     return ArchiveError(f"archive: {error_in_words(error, path)}")
 
 

@@ -164,13 +164,13 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == 0 or not formats.has_entries(connection):
         raise errors.ArchiveError(
-            f"{path} is no archive that memlab made; nothing in it is lost: move it away and keep "
-            "it, and the next deletion begins a new archive"
+            f"{path} is not an archive that memlab made; nothing in it is lost: move it away and "
+            "keep it, and the next deletion begins a new archive"
         )
     formats.FORMAT.check(str(path), formats.written(connection), errors.ArchiveError)
     fault = formats.wrong_table(connection)
     if fault:
         raise errors.ArchiveError(
-            f"{path} {fault}, so that it is no archive as memlab makes them; nothing in it is "
+            f"{path} {fault}, so that it is not an archive that memlab made; nothing in it is "
             "lost: restore a backup of it, or move it away and keep it"
         )

@@ -199,7 +199,7 @@ def text_in(value: object, what: str, *, most: int = 2**16) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"{what} is no UTF-8") from None
+        raise ValueError(f"{what} is not UTF-8") from None
 
 
 def raw_text_in(value: object, what: str) -> bytearray:

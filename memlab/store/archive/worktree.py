@@ -68,7 +68,7 @@ def git_words(archive: Path) -> tuple[str, bool]:
     if _is_tracked(archive):
         untrack = in_shell("git", "-C", str(root), "rm", "--cached", str(archive))
         words = (
-            f"git tracks it in {root}, so that the next commit takes in what was deleted: "
+            f"git tracks it in {root}, so that the next commit includes the deleted memories: "
             f"{untrack} ends that, and what is committed stays in the history"
         )
         return words, False
@@ -76,8 +76,8 @@ def git_words(archive: Path) -> tuple[str, bool]:
         return f"git ignores it in {root}, and git clean -x deletes it there", True
     line = f"/{archive.name}*"
     words = (
-        f"git does not ignore it in {root}, so that git add -A takes in what was deleted: add the "
-        f"line {line} to {archive.with_name(IGNORE)}"
+        f"git does not ignore it in {root}, so that git add -A includes the deleted memories: add "
+        f"the line {line} to {archive.with_name(IGNORE)}"
     )
     return words, False
 

@@ -175,7 +175,7 @@ def _check_text(raw: bytes, folder: str) -> None:
         raw.decode()
     except UnicodeDecodeError as error:
         raise PlanError(
-            f"{INDEX} in {folder} is no UTF-8 (byte {error.start:,}); nothing was planned: write "
+            f"{INDEX} in {folder} is not UTF-8 (byte {error.start:,}); nothing was planned: write "
             "it as UTF-8 first"
         ) from error
 

@@ -27,7 +27,7 @@ _HOME: Final = "~"
 IS_INDEX: Final = f"uses of {INDEX}, which every start loads"
 NO_MEMORY: Final = "files that are no memories"
 SEARCHES: Final = "searches over several files, or that show names alone"
-NOT_FOLLOWED: Final = "shell commands that name a memory in a way that is not followed"
+NOT_FOLLOWED: Final = "shell commands that name a memory in a way that memlab cannot resolve"
 NO_FILE_NAMED: Final = "shell commands that name the folder and no memory in it"
 OTHER_TOOLS: Final = "calls of other tools that name a memory"
 

@@ -365,7 +365,9 @@ class FolderView:
         if cut_files:
             cut_words = f"of {named} named files are below the loaded part of the index"
         else:
-            cut_words = f"of {self.said['lines']:,} lines of {INDEX} stand below what is loaded"
+            cut_words = (
+                f"of {self.said['lines']:,} lines of {INDEX} are below the part that is loaded"
+            )
         cut_lines = [
             f"line {block.number}"
             for block in index.blocks
@@ -375,7 +377,7 @@ class FolderView:
             _trouble(
                 "front_matter",
                 broken,
-                f"of {files} files have front matter that is no YAML and was read line by line",
+                f"of {files} files have front matter that is not YAML and was read line by line",
                 f"all {files} files have YAML front matter, or none",
                 "quote values that contain a colon or a bracket",
             ),
@@ -499,13 +501,13 @@ class FolderView:
                 words = "in sub-folders without a name and a type, which are no memories there"
             facts.append(("others", f"{len(untyped):,} {words}: {_first_of(untyped)}"))
         if said["pending"]:
-            facts.append(("pending", "a change was cut short; the next one takes it back first"))
+            facts.append(("pending", "a change was interrupted; the next change undoes it first"))
         tables = [
             _table("lines that are cut", ("line", "text"), said["cut"]),
             _table("files that no line names", ("file",), [(name,) for name in said["unnamed"]]),
             _table("types in doubt", ("file", "why"), [*said["doubtful"].items()]),
             _table("lines whose file is not there", ("line", "link"), said["dangling"]),
-            _table("front matter that is no YAML", ("file", "why"), [*said["broken"].items()]),
+            _table("front matter that is not YAML", ("file", "why"), [*said["broken"].items()]),
             Table(
                 f"sections of {INDEX}",
                 ("line", "section", "tokens", "cut"),

@@ -172,7 +172,7 @@ class MemoryItems(base.Source):
         """Raise UnsafeDeletionError for a store in memory, which cannot have an archive."""
         if self._open is not None or self._where == ":memory:":
             raise UnsafeDeletionError(
-                "a store in memory has no file to keep an archive beside: make it with "
+                "a store in memory has no file, so it can have no archive: make the store with "
                 "SqliteMemoryStore(path), then plan"
             )
 
