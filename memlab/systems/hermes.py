@@ -62,7 +62,8 @@ def _has_entries(folder: Path) -> bool:
 EVIDENCE: Final = (
     Evidence(
         Strength.PLACE,
-        "is memories of a folder .hermes or of a profile in it, or of the one of HERMES_HOME",
+        "is the memories folder in .hermes or in a profile of it, or in the folder that HERMES_HOME "
+        "names",
         _is_of_home,
     ),
     Evidence(

@@ -148,7 +148,7 @@ def test_a_plan_by_ids_is_read_again_and_applied_by_the_library(store: Path) -> 
     receipt = memlab.apply(again)
     assert receipt.deleted == 1
     assert memlab.restore(receipt).memories == 1
-    with pytest.raises(PlanError, match="no memory of this store"):
+    with pytest.raises(PlanError, match="not a memory of this store"):
         memlab.plan(store, ids=[""])
 
 

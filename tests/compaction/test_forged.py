@@ -73,7 +73,7 @@ def deleting(store: Path) -> list[tuple[str, Plan]]:
     def counting(*groups: Group) -> Plan:
         return replace(made, groups=(*stay, *groups))
 
-    harmless = "calls 'e1' 'harmless', and its title is 'title of e1'"
+    harmless = "gives 'e1' the title 'harmless', but its title is 'title of e1'"
     somebody = kept._replace(memory_id="somebody")
     more_kept = Group(False, "prunable", "episodic", "kept", 3, 3)
     groups = ((goes._replace(memories=1),), (goes._replace(tokens=1),), (), (goes, more_kept))

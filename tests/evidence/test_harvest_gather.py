@@ -79,7 +79,10 @@ def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -
             lambda folder: write_whole(folder / "notes.txt", "dear diary"),
             "cannot be harvested; these can: claude-mem, mcp-memory-service, Codex, ",
         ),
-        (lambda folder: (folder / "empty").mkdir() or folder / "empty", "is none of what can be"),
+        (
+            lambda folder: (folder / "empty").mkdir() or folder / "empty",
+            "cannot be harvested; these can",
+        ),
         (
             lambda folder: write_rows(folder / "memory.db", episodes(1)),
             "holds no record of reads. Let the agent's runtime write one: SqliteMemoryStore",

@@ -144,7 +144,7 @@ def searched(*, rows: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
 NOTHING_TO_REMOVE = {
     "empty": (0, "episodic", "There are no memories to compare rules on."),
     "load-bearing": (12, "semantic", "Every memory is load-bearing (12): no rule removes any."),
-    "one prunable": (1, "episodic", "Nothing says what was needed of this store"),
+    "one prunable": (1, "episodic", "No later need is known of this store"),
 }
 
 

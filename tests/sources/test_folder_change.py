@@ -305,7 +305,7 @@ def test_what_somebody_else_has_put_there_is_refused(notes: Notes, tmp_path: Pat
     for path in (pending, pending / "1"):
         path.chmod(0o700)
     for opened in (notes.changing, notes.moment):
-        with pytest.raises(StoreError, match="no file of the folder"), opened():
+        with pytest.raises(StoreError, match="not a file of the folder"), opened():
             pass
 
 

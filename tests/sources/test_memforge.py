@@ -361,7 +361,7 @@ def test_who_changes_one_meanwhile_wins(own: TwoAgents, monkeypatch: pytest.Monk
     change = "UPDATE warm_tier SET importance = 1 WHERE id = 2"
     with own.connection.transaction():
         own.connection.execute(change)
-        with pytest.raises(errors.StoreError, match="locked for long; try again"):
+        with pytest.raises(errors.StoreError, match="memory locked; try again"):
             delete_all(own, records)
     raced = pytest.raises(errors.ChangedWhileReadError, match="same time; nothing was changed")
     with raced, open_source(own.name).changing() as writer:

@@ -142,7 +142,7 @@ def test_notes_without_a_date_are_judged_if_hits_are_logged(tmp_path: Path, skip
     prunable = memlab.load(path).set_index("memory_id")["prunable"]
     assert prunable[[f"memory/{name}.md" for name in undated]].tolist() == [skipped] * 2
     assert prunable.sum() == 9 + 2 * skipped
-    expected = "records hits on them" if skipped else "kept, for no hit on them is recorded"
+    expected = "records hits on them" if skipped else "kept, because no hit on them is recorded"
     assert expected in about(path)["undated"]
     harvested = harvest(path)
     reads = set(memlab.read_access_log(harvested.log)["memory_id"])
