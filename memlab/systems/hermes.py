@@ -62,8 +62,8 @@ def _has_entries(folder: Path) -> bool:
 EVIDENCE: Final = (
     Evidence(
         Strength.PLACE,
-        "is the memories folder in .hermes or in a profile of it, or in the folder that HERMES_HOME "
-        "names",
+        "is the memories folder in .hermes or in a profile of it, or in the folder that "
+        "HERMES_HOME names",
         _is_of_home,
     ),
     Evidence(
