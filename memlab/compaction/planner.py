@@ -285,7 +285,8 @@ def _check_ids(frame: pd.DataFrame, source: Source, ids: Collection[str]) -> Non
             similar = get_close_matches(memory_id, map(str, known.index), n=1)
             suggestion = f"; {similar[0]!r} is one" if similar else ""
             raise PlanError(
-                f"{memory_id!r} is not a memory of this store{suggestion}; {listing} lists their ids"
+                f"{memory_id!r} is not a memory of this store{suggestion}; "
+                f"{listing} lists their ids"
             )
         memory = known.loc[memory_id]
         if not memory[col.PRUNABLE]:

@@ -171,9 +171,20 @@ class SizingPanel:
         return ""
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        """Return the widget, and its text for pages that cannot show widgets."""
+        """Return the widget, and its text and tables for pages that cannot show widgets."""
         bundle: dict[str, Any] = self.widget._repr_mimebundle_(**options)
-        return {**bundle, "text/plain": self.text}
+        return {**bundle, "text/plain": self.text, "text/html": self._page()}
+
+    def _page(self) -> str:
+        """Return the content of the panel as HTML without scripts and pictures."""
+        offered = html.escape(self.command_line)
+        command_line = f"<pre>{offered}</pre>" if offered else f"<p>{html.escape(self.against)}</p>"
+        numbers = _table(self._facts().items())
+        return f"<div>{numbers}{self._advice_in_html()}{command_line}{self._deleted_table()}</div>"
+
+    def _advice_in_html(self) -> str:
+        """Return the recommendation as HTML, a paragraph a line."""
+        return "".join(f"<p>{html.escape(line)}</p>" for line in self._advice_lines())
 
     def _make_widgets(self, target: float, token_budget: int | None) -> None:
         """Create the controls and the widgets for the output."""
@@ -278,9 +289,7 @@ class SizingPanel:
             widget.value = f'<img alt="{alt}" src="data:image/png;base64,{png}">'
         self.use_recommended.disabled = self.advice.keep_recent is None
         self.numbers.value = _table(self._facts().items())
-        self.recommendation.value = "".join(
-            f"<p>{html.escape(line)}</p>" for line in self._advice_lines()
-        )
+        self.recommendation.value = self._advice_in_html()
         self.going.value = self._deleted_table()
         self.saved.value = ""
         self.copy.text = self.command_line

@@ -1,5 +1,6 @@
 """The sizing panel without a browser: every control changes what is shown, and it is what is so."""
 
+import html
 import re
 import shlex
 import sys
@@ -231,6 +232,14 @@ def test_a_notebook_stores_its_words_and_no_picture(panel: SizingPanel) -> None:
     assert bundle["text/plain"] == panel.text
     assert "application/vnd.jupyter.widget-view+json" in bundle
     assert panel.text.splitlines()[-1] == panel.command_line
+
+
+def test_a_page_without_scripts_shows_its_tables(panel: SizingPanel) -> None:
+    page = panel._repr_mimebundle_()["text/html"]
+    assert f"<td>{panel.cap:,}</td>" in page
+    assert html.escape(panel.command_line) in page
+    assert panel.going.value in page
+    assert not re.search("<script|<img", page)
 
 
 def test_the_costliest_that_would_go_are_listed(panel: SizingPanel, frame: pd.DataFrame) -> None:
