@@ -141,6 +141,7 @@ def test_selected_rows_show_their_text_and_a_plan(
 def test_a_deletion_takes_two_clicks_and_a_third_undoes_it(
     page: Page, lab: Lab, all_shown: Locator, artifacts: Path
 ) -> None:
+    page.set_viewport_size({"width": 1360, "height": 2400})  # a screenshot of all of it
     store = lab.folder / "data" / "looked_up.db"
     before = memlab.load(store)
     all_shown.locator("tbody tr").first.click()
