@@ -107,7 +107,7 @@ def superseding(store: Path) -> list[tuple[str, Plan]]:
             s1,
         ],
         "by the name of 'e3'": [d1._replace(by_memory_id="e3")],
-        "calls 'd1' 'harmless'": [d1._replace(title="harmless"), s1],
+        "gives 'd1' the title 'harmless'": [d1._replace(title="harmless"), s1],
         "lets stand 'e3', which is not loaded": [
             d1._replace(by_key=away.key, by_memory_id="e3", by_fingerprint=away.fingerprint)
         ],
