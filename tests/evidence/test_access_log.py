@@ -176,7 +176,7 @@ def test_a_new_log_is_its_owners_or_as_its_store_is(tmp_path: Path, mode: int | 
         (lambda path: path.symlink_to("precious"), "is a link"),
         (lambda path: path.symlink_to("nowhere"), "is a link"),
         (lambda path: path.hardlink_to(path.parent / "precious"), "has another name too"),
-        (lambda path: path.write_text("dear diary\n"), "is no access log"),
+        (lambda path: path.write_text("dear diary\n"), "is not an access log"),
         (Path.mkdir, r"reads\.log cannot be written \(Is a directory\)"),
         (os.mkfifo, "is not an ordinary file"),
     ],

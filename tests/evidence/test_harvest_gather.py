@@ -66,7 +66,7 @@ def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -
     source = workspace(tmp_path / "w")
     log = tmp_path / "reads.log"
     log.write_text("memory_id,at\n")
-    with pytest.raises(MemlabError, match="is no access log"):
+    with pytest.raises(MemlabError, match="is not an access log"):
         harvest(source, log)
     assert log.read_text() == "memory_id,at\n"
 
