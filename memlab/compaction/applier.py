@@ -332,7 +332,7 @@ def _planned_entries(plan: Plan, links: Collection[Key]) -> dict[Key, str] | Non
     """Return by key the index entries that a plan saw; None if the plan supersedes."""
     if not plan.moves:
         return None
-    return {entry.key: entry.said for entry in plan.entries if entry.key in links}
+    return {entry.key: entry.index_entries for entry in plan.entries if entry.key in links}
 
 
 def _mark_applied(change: PlannedChange, receipt: Receipt) -> None:

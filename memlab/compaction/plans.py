@@ -89,7 +89,7 @@ class PlannedEntries(NamedTuple):
     """Index entries of a memory that a plan retires or returns, in the form of its source."""
 
     key: int | str
-    said: str
+    index_entries: str
 
 
 class PlannedCopy(NamedTuple):
@@ -766,7 +766,7 @@ KEYS: Final[wire.StoredKeys] = {
         "by_memory_id": "by_memory_id",
         "by_fingerprint": "by_fingerprint",
     },
-    PlannedEntries: {"key": "key", "said": "said"},
+    PlannedEntries: {"key": "key", "index_entries": "said"},
     Group: {
         "deleted": "deleted",
         "label": "label",

@@ -384,7 +384,9 @@ def _undo_links(request: _Request, entry: Entry, into: str | Path | None) -> Res
     with opened_to_supersede(plan, request.source) as writer:
         watch("locked")
         links = _links_before(request, request.linking_change(writer, plan))
-        entries = {planned.key: planned.said for planned in plan.entries if planned.key in links}
+        entries = {
+            planned.key: planned.index_entries for planned in plan.entries if planned.key in links
+        }
         if len(links) == len(plan.links):
             writer.index_before = index_versions_in(request.archive, plan.digest)
         count = writer.supersede(LinkChange(links, before=entries)) if links else 0
@@ -491,7 +493,7 @@ def _links_before(request: _Request, change: LinkingChange) -> dict[Key, str | N
     links = {key: before.get(key) for key in requested.values() if current[key] != before.get(key)}
     retired = {memory.key for memory in plan.retires if memory.key in requested_keys}
     loaded = retired - links.keys()
-    entries = {entry.key: entry.said for entry in plan.entries if entry.key in loaded}
+    entries = {entry.key: entry.index_entries for entry in plan.entries if entry.key in loaded}
     for key in change.writer.unlisted(entries):
         links[key] = None
     return links

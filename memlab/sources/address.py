@@ -68,7 +68,7 @@ def errors_in_words(
         else:
             exception, message = entry
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        text = message.format(said=address.hidden(first_line))
+        text = message.format(answer=address.hidden(first_line))
         raise exception(f"{name} {text}") from error
 
 

@@ -88,11 +88,11 @@ class About(DisplayMixin):
     """Additional report on a store: a page for people and the same fields for scripts."""
 
     page: TextPage
-    said: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields of the report."""
-        return dict(self.said)
+        return dict(self.fields)
 
     def sheet(self) -> TextPage:
         """Return the page."""

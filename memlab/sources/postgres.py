@@ -54,18 +54,18 @@ _ADVICE_AFTER_REFUSAL: Final = {
     "UndefinedTable": "check the database's name and its search_path",
 }
 _MESSAGES: Final[Words] = {
-    **{name: "refuses ({said}); " + advice for name, advice in _ADVICE_AFTER_REFUSAL.items()},
+    **{name: "refuses ({answer}); " + advice for name, advice in _ADVICE_AFTER_REFUSAL.items()},
     "SerializationFailure": (
         ChangedWhileReadError,
         "was changed at the same time; nothing was changed: try again",
     ),
     "IntegrityError": (
         ArchiveError,
-        "refuses: {said}; nothing was changed: look at the table that it names",
+        "refuses: {answer}; nothing was changed: look at the table that it names",
     ),
-    "OperationalError": "does not answer ({said}); check the address, the login and that the "
+    "OperationalError": "does not answer ({answer}); check the address, the login and that the "
     "server runs, then try again",
-    "Error": "refuses: {said}",
+    "Error": "refuses: {answer}",
     "UnicodeDecodeError": "holds text that is not UTF-8; mend its encoding",
 }
 

@@ -168,7 +168,7 @@ def _check_number(value: Any) -> None:
     """Check for a number in decimal digits."""
     _check_bytes(value)
     if not re.fullmatch(rb"\d{1,20}", value):  # int() takes signs, spaces and underscores, too
-        raise ValueError(f"{shapes.shown(value)} is no number")
+        raise ValueError(f"{shapes.shown(value)} is not a number")
 
 
 def _check_pairs(value: Any) -> None:
@@ -212,15 +212,15 @@ def host_and_port(address: Address) -> tuple[str, int]:
 _MESSAGES: Final[Words] = {
     "AuthenticationError": "refuses the login; name the user in the URL and give the password in "
     f"the variable {PASSWORDS[0]}",
-    "NoPermissionError": "does not allow this user what is needed ({said}); grant it, or name "
+    "NoPermissionError": "does not allow this user what is needed ({answer}); grant it, or name "
     "another user",
     "ReadOnlyError": "is a replica, which takes no writes; name its primary",
     "OutOfMemoryError": "has no memory left; raise its maxmemory, then try again",
     **dict.fromkeys(
         ("ConnectionError", "TimeoutError", "OSError"),
-        "does not answer ({said}); check the address and that the server runs, then try again",
+        "does not answer ({answer}); check the address and that the server runs, then try again",
     ),
-    "_WrongAnswerError": "does not answer as a Valkey or Redis server does ({said}); check the "
+    "_WrongAnswerError": "does not answer as a Valkey or Redis server does ({answer}); check the "
     "address",
-    "ValkeyError": "refuses: {said}",
+    "ValkeyError": "refuses: {answer}",
 }

@@ -67,7 +67,7 @@ def stored(value: Any) -> None:
         check_integer(value)
     elif kind is float:
         if not math.isfinite(value):
-            raise ValueError(f"{value} is no number")
+            raise ValueError(f"{value} is not a number")
     elif kind is dict and value.keys() in ({"blob"}, {"text"}):
         (hexadecimal,) = value.values()
         digits(hexadecimal)

@@ -537,11 +537,11 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
         try:
             return parse(raw)
         except ValueError:
-            wrong[name] = f"{raw[:20]!r} is no {what}"
+            wrong[name] = f"{raw[:20]!r} is not {what}"
             return None
 
     content = read("content")
-    written = read("created_at", _moment, "time")
+    written = read("created_at", _moment, "a time")
     for name in ("content", "created_at"):
         if name.encode() not in stored.fields:
             wrong[name] = "is missing"
@@ -558,9 +558,9 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
         "created_at": written,
         "tags_json": read("tags", _tags_json) or "[]",
         "source_task_ref": thread,
-        "importance": read("importance", float, "number"),
-        "last_accessed_at": read("last_accessed_at", _moment, "time"),
-        "access_count": read("access_count", _whole, "whole number"),
+        "importance": read("importance", float, "a number"),
+        "last_accessed_at": read("last_accessed_at", _moment, "a time"),
+        "access_count": read("access_count", _whole, "a whole number"),
         "expires_at": stored.ends * 1000 if 0 <= stored.ends <= _LAST_TIME else None,
         "agent_id": read("agentId"),
         "namespace": read("namespace"),

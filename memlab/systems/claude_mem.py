@@ -90,7 +90,7 @@ class Start(NamedTuple):
     ----------
     newest : int
         Maximum number of observations of a project.
-    said : str
+    origin : str
         Where that number was read, in words.
     file : Path
         The settings file.
@@ -101,7 +101,7 @@ class Start(NamedTuple):
     """
 
     newest: int
-    said: str
+    origin: str
     file: Path
     mode: str
     lists: Mapping[str, str]
@@ -168,7 +168,7 @@ class ClaudeMem(TableSource):
         project = parsed.get("merged_into_project") or parsed.get("project")
         position = _position(key, epoch)
         at = reads.moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
-        fault = (position, "created_at", f"created_at_epoch {epoch!r:.80} is no time")
+        fault = (position, "created_at", f"created_at_epoch {epoch!r:.80} is not a time")
         return {
             "position": position,
             "key": key,
@@ -210,7 +210,7 @@ class ObservationCap(NativeCap):
         source = self.source
         projects = []
         if source.project is None:
-            projects = source.extra_report().said["projects"]
+            projects = source.extra_report().fields["projects"]
         if len(projects) > 1:
             counts = (
                 f"{SETTING} counts the observations of one project, and these are of "
@@ -219,7 +219,7 @@ class ObservationCap(NativeCap):
             first = in_shell(source.name_of(projects[0][0]))
             return [f"next: memlab size {first}", f"      {counts}"]
         start = source.start
-        today = f"today {start.newest}, {start.said}; it counts at the next start"
+        today = f"today {start.newest}, {start.origin}; it counts at the next start"
         return [
             f'next: write "{SETTING}": "{keep}" into {start.file} ({today})',
             f"      {self.setting_for(keep)}",
@@ -291,7 +291,7 @@ class ObservationReader(TableReader):
         schema = None
         if "schema_versions" in self.tables:
             schema = self._one("SELECT max(version) FROM schema_versions")
-        setting = f"{SETTING}={start.newest}, {start.said}"
+        setting = f"{SETTING}={start.newest}, {start.origin}"
         facts = [
             ("loaded", f"the newest observations of one project, at most {start.newest:,}; fewer"),
             ("", "where their lines come to more than 10,000 characters"),
@@ -350,7 +350,7 @@ def start_of(folder: Path) -> Start:
             value = str(settings.get(f"CLAUDE_MEM_CONTEXT_OBSERVATION_{name.upper()}", ""))
             chosen = [word for word in map(str.strip, value.split(",")) if word in known]
             lists[name] = json.dumps(chosen or known)
-    return Start(newest=newest, said=origin, file=file, mode=mode, lists=lists)
+    return Start(newest=newest, origin=origin, file=file, mode=mode, lists=lists)
 
 
 def _settings_in(file: Path) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Codex(TableSource):
         updated = parsed.get("source_updated_at")
         position = _position(updated, thread)
         at = reads.moment_of_seconds(updated if isinstance(updated, int) else None)
-        fault = (position, "created_at", f"source_updated_at {updated!r:.80} is no time")
+        fault = (position, "created_at", f"source_updated_at {updated!r:.80} is not a time")
         uses = parsed.get("usage_count")
         last_use = parsed.get("last_usage")
         is_selected = bool(parsed.get("selected_for_phase2"))

@@ -125,7 +125,7 @@ class McpMemory(TableSource):
         count = _number(metadata.get("access_count"))
         faults: list[Fault] = []
         if at is None:
-            faults.append((position, "created_at", f"created_at {created!r:.80} is no time"))
+            faults.append((position, "created_at", f"created_at {created!r:.80} is not a time"))
         if not isinstance(parsed.get("content_hash"), str):
             faults.append((position, "content_hash", "content_hash is no text"))
         return {

@@ -63,7 +63,7 @@ _ENTRY_SHAPE: Final = fields(
     },
     absent={*_OBSOLETE_FIELDS},
 )
-"""Shape of an entry of :meth:`EpisodeIndex.said` in an archive, which may be untrusted."""
+"""Shape of an entry of :meth:`EpisodeIndex.entries_by_key` in an archive, which is untrusted."""
 _PLACE: Final = fields({"position": integer(), "said": non_empty(list_of(_ENTRY_SHAPE))})
 
 
@@ -115,7 +115,7 @@ class Odek(FolderSource):
         raw = b"" if moment.index is None else moment.index.data
         file_names = set(moment.names)
         episodes = []
-        for key, entries in EpisodeIndex.read(raw).said().items():
+        for key, entries in EpisodeIndex.read(raw).entries_by_key().items():
             name = self.file_of(key)
             if name not in file_names:
                 name = ""
@@ -125,7 +125,7 @@ class Odek(FolderSource):
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
         """Return an episode as a row; the first line of its text is the title."""
-        fields = json.loads(found.said[-1]["text"], strict=False)
+        fields = json.loads(found.index_entries[-1]["text"], strict=False)
         provenance = fields.get("provenance")
         flags = provenance if isinstance(provenance, dict) else {}
         if file is None:
@@ -161,7 +161,7 @@ class Odek(FolderSource):
     def check_place(self, found: Found) -> None:
         """Check that an archived record has list entries of its own episode only."""
         super().check_place(found)
-        for entry in found.said:
+        for entry in found.index_entries:
             try:
                 entries = _parsed(f"[{entry['text']}]").entries
             except RecursionError:
@@ -200,20 +200,24 @@ class Odek(FolderSource):
             Trouble(name="entries", found=len(fileless), summary=summary, advice=advice),
         ]
 
-    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - an entry has the session id
-        """Return the list without the episodes in `said`."""
+    def remove_entries(
+        self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> bytes:
+        """Return the list without the episodes in `index_entries`."""
         index = EpisodeIndex.read(raw)
-        kept = tuple(entry for entry in index.entries if entry.session_id not in said)
+        kept = tuple(entry for entry in index.entries if entry.session_id not in index_entries)
         if len(kept) == len(index.entries):
             return raw
         return EpisodeIndex(kept, index.end).to_bytes()
 
-    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - an entry has the session id
-        """Return the list with the missing entries in `said`, each after its former predecessor."""
+    def insert_entries(
+        self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> bytes:
+        """Return the list with the missing entries, each after its former predecessor."""
         index = EpisodeIndex.read(raw)
         listed = {entry.session_id for entry in index.entries}
         missing: list[tuple[str, Mapping[str, Any]]] = []
-        for key, entries_of_key in said.items():
+        for key, entries_of_key in index_entries.items():
             if key not in listed:
                 missing += [(key, entry) for entry in entries_of_key]
         if not missing:
@@ -373,7 +377,7 @@ class EpisodeIndex:
         text = f"[\n  {entries}\n]" if entries else "[]"
         return f"{text}{self.end}".encode("utf-8", "surrogateescape")
 
-    def said(self) -> dict[str, list[dict[str, Any]]]:
+    def entries_by_key(self) -> dict[str, list[dict[str, Any]]]:
         """Return the entries and places of each episode in the list, as JSON values."""
         entries: dict[str, list[dict[str, Any]]] = {}
         above: str | None = None

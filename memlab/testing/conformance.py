@@ -172,12 +172,12 @@ class ReadingSuite:
     def test_a_record_is_held_to_how_records_are_written(self, lab: Lab) -> None:
         source = open_source(lab.name)
         ((key, record),) = records_of(lab, keys_of(lab)[1:2])
-        said = json.loads(record)
-        source.check_record(key, record, said)
+        parsed = json.loads(record)
+        source.check_record(key, record, parsed)
         with pytest.raises(ValueError, match=r"."):
-            source.check_record(key, record.replace(b":", b": ", 1), said)
+            source.check_record(key, record.replace(b":", b": ", 1), parsed)
         with pytest.raises(ValueError, match=r"."):
-            source.check_record("nobody of that name", record, said)
+            source.check_record("nobody of that name", record, parsed)
 
     def test_what_is_not_there_is_said_and_nothing_is_made(self, lab: Lab, tmp_path: Path) -> None:
         source = open_source(lab.name)

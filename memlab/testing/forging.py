@@ -230,21 +230,21 @@ def forge_records(connection: sqlite3.Connection, rng: random.Random) -> None:
     """Let records say something else; their fingerprints say so too, most of the time."""
     rows = [(rowid, record) for rowid, _, record in _records(connection)]
     for rowid, record in rng.sample(rows, min(len(rows), rng.choice((1, 1, 2, 8)))):
-        said = json.loads(record)
+        parsed = json.loads(record)
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
-            said = changed(said, rng)
-        _keep(connection, rowid, written(said, rng), sound=rng.random() < 0.9)
+            parsed = changed(parsed, rng)
+        _keep(connection, rowid, written(parsed, rng), sound=rng.random() < 0.9)
 
 
 def swap_values(connection: sqlite3.Connection, rng: random.Random) -> None:
     rows = _records(connection)
     rowid, _, record = rng.choice(rows)
     _, other, donor = rng.choice(rows)
-    said = json.loads(record)
+    parsed = json.loads(record)
     given = json.loads(donor)
     for name in rng.sample(list(given), rng.randrange(1, len(given) + 1)):
-        said[name] = given[name]
-    _keep(connection, rowid, canonical(said))
+        parsed[name] = given[name]
+    _keep(connection, rowid, canonical(parsed))
     if rng.random() < 0.3:
         connection.execute("UPDATE archived SET key = ? WHERE rowid = ?", (f"{other}x", rowid))
 
@@ -279,8 +279,8 @@ def forge_columns(connection: sqlite3.Connection, rng: random.Random) -> None:
 def forge_facts(connection: sqlite3.Connection, rng: random.Random) -> None:
     rows = connection.execute("SELECT rowid, facts FROM dropped").fetchall()
     for rowid, facts in rng.sample(rows, min(len(rows), 2)):
-        said = changed(json.loads(facts), rng)
-        connection.execute("UPDATE dropped SET facts = ? WHERE rowid = ?", (dumped(said), rowid))
+        parsed = changed(json.loads(facts), rng)
+        connection.execute("UPDATE dropped SET facts = ? WHERE rowid = ?", (dumped(parsed), rowid))
 
 
 def delete_rows(connection: sqlite3.Connection, rng: random.Random) -> None:
@@ -292,10 +292,10 @@ def delete_rows(connection: sqlite3.Connection, rng: random.Random) -> None:
 def forge_plans(connection: sqlite3.Connection, rng: random.Random) -> None:
     """Keep another plan, or a bomb."""
     (packed,) = connection.execute("SELECT plan_json_zlib FROM applies LIMIT 1").fetchone()
-    said = json.loads(zlib.decompress(packed)) if packed else {}
+    parsed = json.loads(zlib.decompress(packed)) if packed else {}
     made = rng.choice(
         (
-            lambda: zlib.compress(dumped(changed(said, rng)).encode(errors="replace")),
+            lambda: zlib.compress(dumped(changed(parsed, rng)).encode(errors="replace")),
             lambda: zlib.compress(b" " * 50_000_000),
             lambda: zlib.compress(b"[" * 100_000),
             lambda: (packed or b"")[: rng.randrange(1, 400)],
@@ -362,29 +362,29 @@ def changed(value: Any, rng: random.Random) -> Any:
     return made
 
 
-def written(said: Any, rng: random.Random) -> bytes:
+def written(parsed: Any, rng: random.Random) -> bytes:
     choice = rng.random()
     if choice < 0.05:
-        return dumped(said).encode(errors="surrogatepass")
+        return dumped(parsed).encode(errors="surrogatepass")
     if choice < 0.1:
-        made = dumped(said).encode(errors="surrogatepass")
+        made = dumped(parsed).encode(errors="surrogatepass")
         return made.replace(b"1", b"[" * 5000, 1) if choice < 0.075 else made[: len(made) // 2]
     try:
-        return canonical(said)
+        return canonical(parsed)
     except (ValueError, AttributeError, TypeError):
-        return dumped(said).encode(errors="surrogatepass")
+        return dumped(parsed).encode(errors="surrogatepass")
 
 
-def canonical(said: dict[str, Any]) -> bytes:
+def canonical(parsed: dict[str, Any]) -> bytes:
     """A record as memlab writes it."""
-    if "place" not in said:
-        return encoded(said)
-    own = {name: value for name, value in said.items() if name != "place"}
-    return with_place(encoded(own), said["place"])
+    if "place" not in parsed:
+        return encoded(parsed)
+    own = {name: value for name, value in parsed.items() if name != "place"}
+    return with_place(encoded(own), parsed["place"])
 
 
-def dumped(said: Any) -> str:
-    return json.dumps(said, ensure_ascii=False)
+def dumped(parsed: Any) -> str:
+    return json.dumps(parsed, ensure_ascii=False)
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -222,10 +222,10 @@ def test_an_unknown_store_is_refused_with_the_known_ones(redis: RedisServer) -> 
     [
         ("content", b"\xff", "content .* is not UTF-8"),
         ("content", None, "content is missing"),
-        ("created_at", b"soon", "created_at b.soon. is no time"),
-        ("created_at", b"99999999999999999", "created_at .* is no time"),
-        ("importance", b"high", "importance b.high. is no number"),
-        ("access_count", b"9" * 30, "access_count .* is no whole number"),
+        ("created_at", b"soon", "created_at b.soon. is not a time"),
+        ("created_at", b"99999999999999999", "created_at .* is not a time"),
+        ("importance", b"high", "importance b.high. is not a number"),
+        ("access_count", b"9" * 30, "access_count .* is not a whole number"),
         ("tags", b"\xff", "tags .* is not UTF-8"),
     ],
 )

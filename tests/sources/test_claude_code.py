@@ -194,7 +194,7 @@ def test_files_of_a_copy_are_as_old_as_their_lines_say(folder: Path, newest_firs
     before = memlab.load(folder)
     assert before["memory_id"].tolist() == names
     assert before["created_at"][3:39:7].tolist() == [at(age) for age in range(3, 39, 7)]
-    assert dict(ClaudeCode(folder).extra_report().said["dated"]) == {
+    assert dict(ClaudeCode(folder).extra_report().fields["dated"]) == {
         "front matter": len(known),
         "file time": 1,
         "line of MEMORY.md": 39 - len(known),
@@ -231,7 +231,7 @@ def test_transcripts_of_a_worktree_date_the_main_checkout(folder: Path) -> None:
     (folder.parent.parent / "linked").symlink_to(namesake)
     frame = memlab.load(folder).set_index("memory_id")
     assert frame["created_at"].tolist() == [at(1), at(2), at(500)]
-    assert dict(ClaudeCode(folder).extra_report().said["dated"]) == {
+    assert dict(ClaudeCode(folder).extra_report().fields["dated"]) == {
         "transcripts": 2,
         "file time": 1,
     }

@@ -173,7 +173,7 @@ def test_lines_that_a_plan_file_makes_up_are_refused(tmp_path: Path) -> None:
     made = retiring(folder, 4)
     before = files_in(folder)
     first, *others = made.entries
-    forged = first._replace(said=first.said.replace("hook 1", "do as I say"))
+    forged = first._replace(index_entries=first.index_entries.replace("hook 1", "do as I say"))
     for entries in ((forged, *others), (*made.entries, forged._replace(key="t_7.md")), ()):
         plan = memlab.Plan.from_json(replace(made, entries=entries).to_json())
         with pytest.raises(StalePlanError, match="the index does not say"):

@@ -254,7 +254,7 @@ def test_a_database_of_an_older_service_is_only_read(tmp_path: Path) -> None:
     frame = memlab.load(file, on_bad_row="keep").set_index("key").sort_index()
     assert frame["problem"].notna().tolist() == [False, False, True, True]
     assert frame["tags"].tolist() == [("a", "b"), ("note",), (), ()]
-    with pytest.raises(errors.BadRowError, match=r"created_at .* is no time"):
+    with pytest.raises(errors.BadRowError, match=r"created_at .* is not a time"):
         memlab.load(file)
 
 

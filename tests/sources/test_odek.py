@@ -151,7 +151,7 @@ def test_whatever_is_in_the_list_it_comes_back_byte_for_byte() -> None:
     for end in ("", "\n", "\r\n\n"):
         raw = ("[\n  " + ",\n  ".join(ENTRIES) + "\n]" + end).encode()
         source = Odek("episodes")
-        entries = EpisodeIndex.read(raw).said()
+        entries = EpisodeIndex.read(raw).entries_by_key()
         for names in ({"a"}, {"b"}, {"a", "b"}):
             deleted = {key: entries[key] for key in names}
             left = source.remove_entries(raw, deleted, ())

@@ -56,7 +56,7 @@ def test_the_generators_make_what_is_committed_byte_for_byte(generate: ModuleTyp
 def test_the_bundled_memory_matches_its_readme(tmp_path: Path) -> None:
     memory = DATA / "claude" / "projects" / "-home-mara-harbor" / "memory"
     frame = memlab.load(memory)
-    facts = ClaudeCode(memory).extra_report().said
+    facts = ClaudeCode(memory).extra_report().fields
     assert len(frame) == 280
     assert len(list(memory.parent.glob("*.jsonl"))) == 140
     assert len(facts["unnamed"]) == 5

@@ -40,7 +40,7 @@ class Parts(NamedTuple):
     """The file of a memory, None for none, and its index entries."""
 
     file: FileCopy | None
-    said: Any
+    index_entries: Any
 
 
 class FolderChange:
@@ -139,10 +139,10 @@ class FolderChange:
         """Write the journal of an operation, so that it can be rolled back after a crash."""
         self._count += 1
         entries = []
-        for key, (file, said) in memories.items():
+        for key, (file, index_entries) in memories.items():
             name = file.name if file else ""
             written = file.written if file else 0
-            entries.append(Entry(key=key, name=name, written=written, said=said))
+            entries.append(Entry(key=key, name=name, written=written, index_entries=index_entries))
         operation = Operation(
             folder=self.folder,
             own=f"{PENDING}/{self._count}",

@@ -167,7 +167,7 @@ class GitHistory:
     """Hash of the index in the newest commit."""
     missing: str = ""
     """Which part of the history is missing, and how to get it; empty for nothing."""
-    there: Mapping[str, FileLifetime] = field(default_factory=dict)
+    present: Mapping[str, FileLifetime] = field(default_factory=dict)
     """The files of the newest commit, by name."""
     is_read: bool = True
     """Whether git answered in time; if not, the history is empty."""
@@ -267,8 +267,8 @@ def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> Gi
     missing = ""
     if faults:
         missing = f"git does not have all of its history: {'; '.join(faults)}"
-    there = {name: life for name, life in entries.items() if walk.has(name)}
-    return GitHistory(lives=lives, index=index, missing=missing, there=there)
+    present = {name: life for name, life in entries.items() if walk.has(name)}
+    return GitHistory(lives=lives, index=index, missing=missing, present=present)
 
 
 class _Walk:
@@ -278,7 +278,7 @@ class _Walk:
         self,
         folder: Path,
         kind: type[Index],
-        there: Mapping[str, FileLifetime],
+        present: Mapping[str, FileLifetime],
         index: str,
         empty: frozenset[str],
         content: Contents,
@@ -289,12 +289,12 @@ class _Walk:
         self._content = content
         self._index = index
         self._empty = empty
-        self._lives = [*there.values()]
-        self._of = {**there}
+        self._lives = [*present.values()]
+        self._of = {**present}
         """Lifetimes by their path in the commits that are still to be walked."""
-        self._other_stores = _other_stores(there, kind)
+        self._other_stores = _other_stores(present, kind)
         """The subfolders that are stores of their own in the commits that were walked."""
-        self._in_store = {id(life) for name, life in there.items() if self.has(name)}
+        self._in_store = {id(life) for name, life in present.items() if self.has(name)}
         """Identities of the lifetimes that had a path in the store so far."""
 
     def of_store(self) -> list[FileLifetime]:
@@ -612,13 +612,13 @@ def _removed(moment: FolderMoment, history: GitHistory) -> list[FileLifetime]:
     """Return the committed files that no longer exist, uncommitted deletions at the end."""
     names = {*moment.names, *moment.listing.others}
     others = _folders_left_out(moment)
-    there = {name: life for name, life in history.there.items() if not _is_in(name, others)}
+    present = {name: life for name, life in history.present.items() if not _is_in(name, others)}
     deleted = [life for life in history.lives if not life.is_there and life.name not in names]
     removed = [life for life in deleted if not _is_in(life.name, others)]
-    missing = [life for name, life in there.items() if name not in names]
+    missing = [life for name, life in present.items() if name not in names]
     if not missing:
         return removed
-    uncommitted = [name for name in moment.names if name not in history.there]
+    uncommitted = [name for name in moment.names if name not in history.present]
     hash_like = missing[0].blob
     renamed_blobs = set(_names_by_blob(moment, uncommitted, hash_like))
     missing = [life for life in missing if life.blob not in renamed_blobs]
@@ -671,7 +671,7 @@ def _emptied(moment: FolderMoment, history: GitHistory) -> list[FileLifetime]:
     """Return the files that were emptied, whether that is committed or not."""
     emptied = []
     for name in moment.names:
-        life = history.there.get(name)
+        life = history.present.get(name)
         stamp = moment.stamp_of(name)
         if life is None or stamp.size > 1 or moment.read(name).data.strip():
             continue

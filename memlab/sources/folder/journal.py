@@ -62,8 +62,8 @@ _FAULTS: Final = (
 class Index(Protocol):
     """Rules of a kind of folder: the names of its files, and the changes of its index.
 
-    In the methods, `raw` is the content of the index, `said` has the entries of memories by key,
-    and `there` has the names of the files in the folder.
+    In the methods, `raw` is the content of the index, `index_entries` has the entries of
+    memories by key, and `file_names` has the names of the files in the folder.
     """
 
     index_name: ClassVar[str] = ""
@@ -76,7 +76,7 @@ class Index(Protocol):
         """Return whether the files of a subfolder belong to the folder, by its relative path."""
         return False
 
-    def is_part(self, path: str, around: Folder) -> bool:  # noqa: ARG002 - a kind may look inside
+    def is_part(self, path: str, around: Folder) -> bool:
         """Return whether the files of a subfolder that exists belong to the folder.
 
         Parameters
@@ -93,23 +93,31 @@ class Index(Protocol):
         """Return the title of each file in an index."""
         return {}
 
-    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002
+    def remove_entries(
+        self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> bytes:
         """Return the index without the entries of memories."""
         return raw
 
-    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002
+    def insert_entries(
+        self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> bytes:
         """Return the index with the missing entries of memories in their former place."""
         return raw
 
-    def is_as_said(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bool:  # noqa: ARG002
+    def are_entries_unchanged(
+        self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> bool:
         """Return whether the entries of memories are unchanged since they were read."""
         return True
 
-    def entered(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> set[str]:  # noqa: ARG002
+    def entered(
+        self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> set[str]:
         """Return the keys of memories that already have an entry."""
         return set()
 
-    def taken_back(self, before: bytes, made: bytes, now: bytes) -> bytes | None:  # noqa: ARG002
+    def taken_back(self, before: bytes, made: bytes, now: bytes) -> bytes | None:
         """Return the current index without the change from `before` to `made`; None if unknown."""
         return None
 
@@ -153,17 +161,17 @@ class Entry(NamedTuple):
         Its key, and the path of its file; the path is empty if it has no file.
     written : int
         Time of last modification of its file, in nanoseconds.
-    said : object
+    index_entries : object
         Its entries in the index, as JSON values.
     """
 
     key: str
     name: str
     written: int
-    said: Any
+    index_entries: Any
 
 
-_ENTRY_KEYS: Final = {"key": "key", "name": "name", "written": "written", "said": "said"}
+_ENTRY_KEYS: Final = {"key": "key", "name": "name", "written": "written", "index_entries": "said"}
 """Key in a journal of each field of :class:`Entry`. The keys never change."""
 
 
@@ -262,7 +270,11 @@ class Operation:
 
         An error means that the journal is damaged.
         """
-        entries = {entry.key: entry.said for entry in self.entries if entry.said is not None}
+        entries = {
+            entry.key: entry.index_entries
+            for entry in self.entries
+            if entry.index_entries is not None
+        }
         names = {*self.folder.listing().files, *self.names}
         try:
             return ask(raw, entries, names)
@@ -290,7 +302,7 @@ class Operation:
         before = b"" if now is None else now.data
         if not name:
             return None
-        is_planned = undo or not self.taking_out or self._asked(index.is_as_said, before)
+        is_planned = undo or not self.taking_out or self._asked(index.are_entries_unchanged, before)
         if not is_planned or (are_new and self._asked(index.entered, before)):
             raise changed(folder.path / name)
         written = file_clock()
@@ -366,10 +378,10 @@ class Operation:
         """Give the files that were moved out their names again."""
         for place, entry in self.placed:
             moved = self.folder.inode_of(place)
-            there = self.folder.inode_of(entry.name) if moved is not None else None
-            if moved is not None and there is None:
+            file_names = self.folder.inode_of(entry.name) if moved is not None else None
+            if moved is not None and file_names is None:
                 self.folder.link(place, entry.name)
-            elif there != moved:  # another file was written under the name: both are kept
+            elif file_names != moved:  # another file was written under the name: both are kept
                 with suppress(FileExistsError):
                     self.folder.link(place, f"{entry.name}.before-{moved:x}")
         self.folder.sync(*self.names)

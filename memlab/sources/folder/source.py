@@ -78,7 +78,7 @@ class Found(NamedTuple):
         Its key.
     name : str
         Path of its file in the folder; empty if it has none.
-    said : sequence
+    index_entries : sequence
         Its entries in the index, as JSON values.
     place : dict
         Its position and other fields that do not belong to its content.
@@ -86,7 +86,7 @@ class Found(NamedTuple):
 
     key: str
     name: str
-    said: Sequence[Any]
+    index_entries: Sequence[Any]
     place: dict[str, Any]
 
 
@@ -386,7 +386,7 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         self._leaving = self._derived()
         for key in existing:
             memory, file = memory_in(records[key])
-            entries = None if memory.key in self._entries_stay else memory.said
+            entries = None if memory.key in self._entries_stay else memory.index_entries
             self._leaving[memory.key] = Parts(file, entries)
         self._stay = records.keys() - expected.keys()
         fingerprints = {key: stored.fingerprint_of(records[key]) for key in existing}
@@ -445,8 +445,8 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
             memory, file = memory_in(record)
             if file is not None:
                 file = self._change.folder.with_owner_here(file)
-            parts[str(key)] = Parts(file, memory.said)
-        entries = {key: part.said for key, part in parts.items() if part.said}
+            parts[str(key)] = Parts(file, memory.index_entries)
+        entries = {key: part.index_entries for key, part in parts.items() if part.index_entries}
         self.entries_left = self._entered(entries)
         derived = self._derived()
         if derived:
@@ -538,15 +538,15 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         entries = {}
         for key, record in records:
             memory, _ = memory_in(record)
-            if memory.said:
-                entries[str(key)] = memory.said
+            if memory.index_entries:
+                entries[str(key)] = memory.index_entries
         self.entries_left = self._entered(entries)
         keys_with_entry = set(self.entries_left)
         restored = []
         for key, record in records:
             if str(key) in keys_with_entry:
                 memory, file = memory_in(record)
-                restored.append((key, record_of(memory._replace(said=()), file)))
+                restored.append((key, record_of(memory._replace(index_entries=()), file)))
             else:
                 restored.append((key, record))
         return restored
@@ -563,7 +563,9 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
             return self._take_out_with_index(expected, index, earlier)
         if self.source.is_file_alone:
             self._entries_stay = {
-                key for key, record in records if key in expected and not memory_in(record)[0].said
+                key
+                for key, record in records
+                if key in expected and not memory_in(record)[0].index_entries
             }
         try:
             return self.delete(expected)
@@ -603,7 +605,7 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
 
 def record_of(found: Found, file: FileCopy | None) -> bytes:
     """Return the record of a memory: everything that deleting it removes."""
-    entries = list(found.said)
+    entries = list(found.index_entries)
     texts = [str(entry["text"]).encode("utf-8", "surrogateescape") for entry in entries]
     content: dict[str, Any] = {
         "memory_id": found.key,
@@ -623,7 +625,7 @@ def memory_in(record: bytes) -> tuple[Found, FileCopy | None]:
     memory = Found(
         key=content["memory_id"],
         name="" if file is None else file["name"],
-        said=place["said"],
+        index_entries=place["said"],
         place=place,
     )
     if file is None:
@@ -739,4 +741,4 @@ def note_of(name: str, born: datetime, *, loaded: bool, judged: bool) -> Found:
         "loaded": loaded,
         "judged": judged,
     }
-    return Found(key=name, name=name, said=(), place=place)
+    return Found(key=name, name=name, index_entries=(), place=place)

@@ -594,7 +594,10 @@ def _entry_of(index: MemoryIndex, names: markdown.FileNames, block: Block) -> di
 
 
 def names_of(
-    entries: Entries, there: Iterable[str], folder: Path, aliases: Mapping[str, str] = NO_ALIASES
+    entries: Entries,
+    file_names: Iterable[str],
+    folder: Path,
+    aliases: Mapping[str, str] = NO_ALIASES,
 ) -> markdown.FileNames:
     """Return the names by which links may refer to the files of a folder and of `entries`."""
     known_aliases = dict(aliases)
@@ -602,13 +605,13 @@ def names_of(
         for entry in of_file:
             if "also" in entry:
                 known_aliases[str(entry["also"])] = file
-    return markdown.FileNames(folder, {*there, *entries}, known_aliases)
+    return markdown.FileNames(folder, {*file_names, *entries}, known_aliases)
 
 
-def is_as_said(raw: bytes, said: Entries, names: markdown.FileNames) -> bool:
-    """Return whether the index entries of the files in `said` have the same texts, in any place."""
+def are_entries_unchanged(raw: bytes, expected: Entries, names: markdown.FileNames) -> bool:
+    """Return whether the index entries of files have the same texts as `expected`, in any place."""
     blocks_by_file = MemoryIndex(raw).named(names)
-    for file, entries in said.items():
+    for file, entries in expected.items():
         now = sorted(block.text for block in blocks_by_file.get(file, ()))
         before = sorted(str(entry["text"]) for entry in entries)
         if now != before:

@@ -317,7 +317,7 @@ class ClaudeCode(FolderSource):
         stem = _stem_of(found.key)
         kind, doubt = _type_of(found.key, text, head, self._kinds)
         hubs = found.place.get("hubs")
-        if hubs and found.said and not doubt:
+        if hubs and found.index_entries and not doubt:
             doubt = f"{hubs[0]} names it too: a link there would lead to no file"
         name = head.fields.get("name", "").strip()
         description = head.fields.get("description", "").strip()
@@ -335,7 +335,7 @@ class ClaudeCode(FolderSource):
             "thread_id": head.fields.get("originSessionId") or None,
             "authored_by": "claude-code",
             "created_at": found.place["created_at"],
-            "active": bool(found.said),
+            "active": bool(found.index_entries),
             "index_state": None if "retired_at" in found.place else state_in(found),
             "doubt": doubt or None,
             "at_start": found.place["at_start"],
@@ -430,30 +430,49 @@ class ClaudeCode(FolderSource):
                 labels.setdefault(name, mention.label)
         return labels
 
-    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
-        """Return the index without the entries and links of the files in `said`."""
-        return indexes.remove_entries(raw, said.keys(), self.names_with(said, there))
+    def remove_entries(
+        self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> bytes:
+        """Return the index without the entries and links of the files in `index_entries`."""
+        return indexes.remove_entries(
+            raw, index_entries.keys(), self.names_with(index_entries, file_names)
+        )
 
-    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
-        """Return the index with the entries in `said` restored."""
-        return indexes.insert_entries(raw, said, self.names_with(said, there))
+    def insert_entries(
+        self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> bytes:
+        """Return the index with the entries in `index_entries` restored."""
+        return indexes.insert_entries(
+            raw, index_entries, self.names_with(index_entries, file_names)
+        )
 
-    def is_as_said(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bool:
-        """Return whether the entries of the files in `said` are unchanged."""
-        return indexes.is_as_said(raw, said, self.names_with(said, there))
+    def are_entries_unchanged(
+        self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> bool:
+        """Return whether the entries of the files in `index_entries` are unchanged."""
+        return indexes.are_entries_unchanged(
+            raw, index_entries, self.names_with(index_entries, file_names)
+        )
 
-    def entered(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> set[str]:
-        """Return the files in `said` that already have an entry of their own."""
-        return MemoryIndex(raw).entered(self.names_with(said, there)) & said.keys()
+    def entered(
+        self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> set[str]:
+        """Return the files in `index_entries` that already have an entry of their own."""
+        return (
+            MemoryIndex(raw).entered(self.names_with(index_entries, file_names))
+            & index_entries.keys()
+        )
 
     def taken_back(self, before: bytes, made: bytes, now: bytes) -> bytes:
         """Return the current index without the change from `before` to `made`."""
         return indexes.take_back(before, made, now)
 
-    def names_with(self, said: Mapping[str, Any], there: Collection[str]) -> FileNames:
-        """Return the names by which links may refer to the memories and the files in `said`."""
-        memories = (name for name in there if is_memory(name) and name not in self._others)
-        return indexes.names_of(said, memories, self.path, self._aliases)
+    def names_with(
+        self, index_entries: Mapping[str, Any], file_names: Collection[str]
+    ) -> FileNames:
+        """Return the names by which links may refer to memories and files with entries."""
+        memories = (name for name in file_names if is_memory(name) and name not in self._others)
+        return indexes.names_of(index_entries, memories, self.path, self._aliases)
 
     def extra_report(self) -> About:
         """Return the report on the index."""
@@ -699,7 +718,7 @@ class FileIntake(Intake):
         place = {name: memory.place[name] for name in ("position", "created_at", "dated", "links")}
         place["loaded"] = False
         place["at_start"] = ""
-        entries = [_new_entry(memory.key, memory.said)] if memory.said else []
+        entries = [_new_entry(memory.key, memory.index_entries)] if memory.index_entries else []
         return record_of(Found(memory.key, memory.name, entries, place), file)
 
     def reason_to_stay(self, record: bytes) -> str:
@@ -714,20 +733,20 @@ class FileIntake(Intake):
         entries = {}
         for record in records:
             memory, _ = memory_in(record)
-            if memory.said:
-                entries[str(memory.key)] = memory.said
+            if memory.index_entries:
+                entries[str(memory.key)] = memory.index_entries
 
         def look(moment: FolderMoment) -> MergedStart:
             view = self.source.view(moment)
-            there = [*view.notes, *entries]
-            raw = self.source.insert_entries(view.index.raw, entries, there)
+            file_names = [*view.notes, *entries]
+            raw = self.source.insert_entries(view.index.raw, entries, file_names)
             merged = MemoryIndex(raw, view.index.rule)
             return MergedStart(
                 lines=len(merged.states) - merged.states.count(indexes.State.UNSEEN),
                 loaded_lines=merged.states.count(indexes.State.LOADED),
                 tokens=-(-len(merged.loaded) // CHARS_PER_TOKEN),
-                cut_now=len(view.said["cut_files"]),
-                cut=len(_files_below_the_cut(merged, self.source.names_with(entries, there))),
+                cut_now=len(view.report["cut_files"]),
+                cut=len(_files_below_the_cut(merged, self.source.names_with(entries, file_names))),
             )
 
         return self.source.seen(look)
@@ -810,13 +829,13 @@ def _listed_by(memory: Found, entries: Sequence[Any]) -> Found:
     """Return a memory with other index entries, marked as listed by the index."""
     place = dict(memory.place)
     place["index_state"] = LISTED
-    return memory._replace(said=entries, place=place)
+    return memory._replace(index_entries=entries, place=place)
 
 
 def state_in(found: Found) -> str | None:
     """Return the index state of a memory; derive it if an older archive did not store it."""
     state = found.place.get("index_state")
-    return LISTED if state is None and found.said else state
+    return LISTED if state is None and found.index_entries else state
 
 
 def _has_memory_file(folder: Path) -> bool:

@@ -276,7 +276,7 @@ class FolderView:
         return texts
 
     @cached_property
-    def said(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """The facts of the report, as JSON values."""
         index = self.index
         named = self.named
@@ -352,21 +352,21 @@ class FolderView:
         Also check that ``MEMORY.md`` or ``RETIRED.md`` names each memory in `retired`.
         """
         index = self.index
-        files = f"{self.said['files']:,}"
-        named = f"{self.said['named']:,}"
-        broken = [f"{name} ({why})" for name, why in sorted(self.said["broken"].items())]
-        doubtful = [f"{name} ({why})" for name, why in self.said["doubtful"].items()]
-        dangling = [f"line {number}: {target}" for number, target in self.said["dangling"]]
+        files = f"{self.report['files']:,}"
+        named = f"{self.report['named']:,}"
+        broken = [f"{name} ({why})" for name, why in sorted(self.report["broken"].items())]
+        doubtful = [f"{name} ({why})" for name, why in self.report["doubtful"].items()]
+        dangling = [f"line {number}: {target}" for number, target in self.report["dangling"]]
         headings = [
             index.blocks[number].text.strip() for number in indexes.find_empty_headings(index)
         ]
         cut_chars = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs.values())
-        cut_files = self.said["cut_files"]
+        cut_files = self.report["cut_files"]
         if cut_files:
             cut_words = f"of {named} named files are below the loaded part of the index"
         else:
             cut_words = (
-                f"of {self.said['lines']:,} lines of {INDEX} are below the part that is loaded"
+                f"of {self.report['lines']:,} lines of {INDEX} are below the part that is loaded"
             )
         cut_lines = [
             f"line {block.number}"
@@ -398,7 +398,7 @@ class FolderView:
             ),
             _trouble(
                 "unlisted",
-                self.said["unnamed"],
+                self.report["unnamed"],
                 f"of {files} files are named by nothing that a start loads",
                 f"{INDEX} or a hub leads to all {files} files",
                 f"{command('index', self.folder)} shows a line for each",
@@ -448,7 +448,7 @@ class FolderView:
         if not self.hubs:
             return []
         hubs = counted(len(self.hubs), "hubs")
-        reached = counted(len(self.said["reached"]))
+        reached = counted(len(self.report["reached"]))
         verb = "names" if len(self.hubs) == 1 else "name"
         summary = f"{hubs} {verb} {reached} that {INDEX} does not: {_first_of([*self.hubs])}"
         return [Trouble("hubs", 0, summary, "")]
@@ -474,48 +474,48 @@ class FolderView:
 
     def extra_report(self) -> About:
         """Return the facts about the index, as JSON values and as a page."""
-        said = self.said
+        report = self.report
         most = self.index.rule.units
-        units = said["units"]
-        loaded = said["loaded_units"]
+        units = report["units"]
+        loaded = report["loaded_units"]
         size = f"{loaded:,} of {units:,}"
         if loaded == units:
             size = f"{units:,} of at most {most:,}"
-        dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(said["dated"].items()))
-        lines = f"{said['loaded_lines']:,} of {said['lines']:,} lines"
+        dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(report["dated"].items()))
+        lines = f"{report['loaded_lines']:,} of {report['lines']:,} lines"
         facts = [
             ("index", f"{lines} are loaded, {size} characters"),
-            ("memories", f"{said['named']:,} of {said['files']:,} files are named by a line"),
+            ("memories", f"{report['named']:,} of {report['files']:,} files are named by a line"),
             ("dated", dated or "none"),
         ]
         for name, key, forms in _COUNTED_FILES:
-            count = said[key] if isinstance(said[key], int) else len(said[key])
+            count = report[key] if isinstance(report[key], int) else len(report[key])
             if count:
                 facts.append((name, f"{count:,} {forms.one if count == 1 else forms.several}"))
         if self.kept:
             facts.append(("kept", f"{len(self.kept):,} kept by name: {_first_of(self.kept)}"))
-        untyped = said["without_type"]
+        untyped = report["without_type"]
         if untyped:
             words = "without a type of Claude Code's, which are no memories in such a folder"
             if self.is_placed:
                 words = "in sub-folders without a name and a type, which are no memories there"
             facts.append(("others", f"{len(untyped):,} {words}: {_first_of(untyped)}"))
-        if said["pending"]:
+        if report["pending"]:
             facts.append(("pending", "a change was interrupted; the next change undoes it first"))
         tables = [
-            _table("lines that are cut", ("line", "text"), said["cut"]),
-            _table("files that no line names", ("file",), [(name,) for name in said["unnamed"]]),
-            _table("types in doubt", ("file", "why"), [*said["doubtful"].items()]),
-            _table("lines whose file is not there", ("line", "link"), said["dangling"]),
-            _table("front matter that is not YAML", ("file", "why"), [*said["broken"].items()]),
+            _table("lines that are cut", ("line", "text"), report["cut"]),
+            _table("files that no line names", ("file",), [(name,) for name in report["unnamed"]]),
+            _table("types in doubt", ("file", "why"), [*report["doubtful"].items()]),
+            _table("lines whose file is not there", ("line", "link"), report["dangling"]),
+            _table("front matter that is not YAML", ("file", "why"), [*report["broken"].items()]),
             Table(
                 f"sections of {INDEX}",
                 ("line", "section", "tokens", "cut"),
-                [_section_row(section) for section in said["sections"]],
+                [_section_row(section) for section in report["sections"]],
             ),
         ]
         shown = [table for table in tables if table.rows]
-        return About(TextPage(f"{INDEX} in {self.folder}", facts, shown), said)
+        return About(TextPage(f"{INDEX} in {self.folder}", facts, shown), report)
 
     def orders(self, reads: Mapping[str, int]) -> IndexOrderings:
         """Return which files the index would load with its entries in each order."""
@@ -695,7 +695,7 @@ _COUNTED_FILES: Final = (
         ),
     ),
 )
-"""Facts about counted files: name of the fact, key in :attr:`FolderView.said`, and words."""
+"""Facts about counted files: name of the fact, key in :attr:`FolderView.report`, and words."""
 
 
 def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]]) -> Table:
