@@ -425,7 +425,7 @@ def test_store_without_an_index_is_refused_in_words() -> None:
 def test_index_that_is_no_text_is_refused(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"))
     (folder / "MEMORY.md").write_bytes(b"\xff- [A](a.md)\n")
-    with pytest.raises(PlanError, match=r"no UTF-8 \(byte 0\)"):
+    with pytest.raises(PlanError, match=r"not UTF-8 \(byte 0\)"):
         memlab.plan_index(folder)
 
 

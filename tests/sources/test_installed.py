@@ -135,7 +135,7 @@ BROKEN = {
         "nowhere:LINES",
         "package memlab-lines cannot be imported: ModuleNotFound",
     ),
-    "no system": ("memlab_lines:MEMORY", r"memlab-lines offers as 'lines', is no system"),
+    "no system": ("memlab_lines:MEMORY", r"memlab-lines offers as 'lines', is not a system"),
 }
 
 

@@ -145,7 +145,7 @@ def test_what_plain_sql_wrote_goes_from_show_to_restore(written: Path) -> None:
     """Its times are SQLite's own, without a zone."""
     before = rows_of(written)
     taken = "5 dates have no time zone; read as UTC"
-    assert "5 memories, 2026-03-01 to 2026-03-01" in said("show", written)
+    assert "5 memories, all of 2026-03-01" in said("show", written)
     assert taken in said("doctor", "--strict", written)
     assert taken in said("size", written)
     done = said("compact", written, "--keep-recent=1", "--apply")

@@ -576,7 +576,7 @@ def test_reads_in_sub_folders_are_found(home: Path) -> None:
     counts = {words: count for words, count in harvested.left_out.items() if count}
     assert counts == {
         "files that are no memories": 2,
-        "shell commands that name a memory in a way that is not followed": 1,
+        "shell commands that name a memory in a way that memlab cannot resolve": 1,
         "searches over several files, or that show names alone": 1,
     }
 
