@@ -203,7 +203,9 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_read(file: Path) -> None:
         "UPDATE observations SET title = CAST(x'fffe41' AS TEXT) WHERE id = 4",
         "UPDATE observations SET created_at_epoch = 9223372036854775807 WHERE id = 5",
     )
-    with pytest.raises(memlab.errors.BadRowError, match="created_at_epoch 'yesterday' is not a time"):
+    with pytest.raises(
+        memlab.errors.BadRowError, match="created_at_epoch 'yesterday' is not a time"
+    ):
         memlab.load(file)
     frame = memlab.load(file, on_bad_row="keep").set_index("memory_id")
     assert frame["problem"].notna().tolist().count(True) == 2
