@@ -21,7 +21,7 @@ from memlab.systems.claude_code.index import MemoryIndex
 from memlab.systems.claude_code.markdown import FileNames
 from memlab.systems.claude_code.source import ClaudeCode
 from memlab.testing.conformance import MODES, DeletingSuite
-from memlab.upkeep.health import doctor
+from memlab.upkeep.health import Check, doctor
 from tests.sources.test_claude_code import ClaudeCodeLab
 from tests.support.claude_store import (
     at,
@@ -259,6 +259,63 @@ def test_sub_folders_change_neither_prose_nor_dead_links(targets: list[str]) -> 
     local = [target for target in targets if "/" not in target]
     assert [target for _, target in index.dangling(FileNames(Path("/m"), set()))] == local
     assert index.is_prose == (len(targets) > 2 * len(local))
+
+
+def links_check(folder: Path) -> Check:
+    """Return the check of the index's links."""
+    checks = {check.name: check for check in doctor(folder).checks}
+    return checks["index_links"]
+
+
+def test_dead_link_into_a_sub_folder_is_seen_and_removed(folder: Path) -> None:
+    lines = index_lines(folder)
+    gone = "- [gone two](deploy/gone_two.md) — hook"
+    write_index(folder, [*lines, gone])
+    assert links_check(folder).counts == {"found": 1}
+    assert f"line {len(lines) + 1}: deploy/gone_two.md" in links_check(folder).summary
+    assert "deploy/gone_two.md" in said("show", folder)
+    memlab.apply(memlab.plan_index(folder))
+    assert gone not in index_lines(folder)
+    assert links_check(folder).counts == {"found": 0}
+
+
+def test_link_to_a_missing_sub_folder_is_named_and_stays(folder: Path) -> None:
+    line = "- [A document](docs/gone.md) — hook"
+    write_index(folder, [*index_lines(folder), line])
+    check = links_check(folder)
+    assert check.status == "OK"
+    assert "1 link not found below the folder" in check.summary
+    assert "docs/gone.md" in check.summary
+    assert "docs/gone.md" in said("show", folder)
+    memlab.apply(memlab.plan_index(folder))
+    assert line in index_lines(folder)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "../deploy/x.md",
+        "/deploy/x.md",
+        "~/deploy/x.md",
+        "https://host/deploy/x.md",
+        "other/x.md",  # in a store of its own
+        "archive/x.md",  # in a folder that is not entered
+        "deploy/x.py",
+        "deploy/deploy_0.md",
+    ],
+)
+def test_link_out_of_the_memories_is_not_dead(folder: Path, target: str) -> None:
+    write_index(folder, [*index_lines(folder), f"- [T]({target}) — hook"])
+    check = links_check(folder)
+    assert check.summary == "no link of MEMORY.md leads to a missing file of the folder"
+
+
+def test_link_to_a_file_that_moved_out_of_a_sub_folder_stays(folder: Path) -> None:
+    line = "- [moved](deploy/topic_1.md) — hook"
+    write_index(folder, [*index_lines(folder), line])
+    plan = memlab.plan_index(folder)
+    assert any("a file of that name is topic_1.md" in row.reason for row in plan.lines)
+    assert line in plan.text.splitlines()
 
 
 def test_links_of_a_hub_lead_from_its_folder(folder: Path) -> None:

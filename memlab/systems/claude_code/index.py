@@ -240,12 +240,17 @@ class MemoryIndex:
     @cached_property
     def _local_links(self) -> list[tuple[int, str]]:
         """Line number and target of every Markdown link to a file, outside of code blocks."""
+        return [(number, target) for number, target in self.links if markdown.is_local(target)]
+
+    @cached_property
+    def links(self) -> list[tuple[int, str]]:
+        """Line number and target of every Markdown link, outside of code blocks."""
         links = []
         for block in self.blocks:
             if self._is_code[block.number - 1]:
                 continue
-            targets = [link.target for link in markdown.inline_links(block.text, block.mentions)]
-            links += [(block.number, target) for target in targets if markdown.is_local(target)]
+            found = markdown.inline_links(block.text, block.mentions)
+            links += [(block.number, link.target) for link in found]
         return links
 
     @cached_property

@@ -326,6 +326,20 @@ def is_local(target: str) -> bool:
     return bool(path) and not _SCHEME.match(path) and path[0] != "#" and "/" not in path
 
 
+def path_below(target: str) -> str | None:
+    """Return the path of a Markdown file in a subfolder that a link names; None for all else.
+
+    >>> targets = ("infra/a.md#b", "./infra/a%20b.md", "a.md", "../docs/a.md", "/a/b.md", "a/b.py")
+    >>> [path_below(target) for target in targets]
+    ['infra/a.md', 'infra/a b.md', None, None, None, None]
+    """
+    if not is_inside(target):
+        return None
+    path = normpath(unquote(re.split(r"[#?]", path_in_target(target), maxsplit=1)[0]))
+    is_below = "/" in path and not path.startswith(("../", "/", "~"))
+    return path if is_below and path.endswith(_SUFFIX) else None
+
+
 def is_inside(target: str) -> bool:
     """Return whether a target looks like the path of a file in the same folder or beside it."""
     path = target.strip().strip("<>")

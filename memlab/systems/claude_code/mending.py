@@ -239,16 +239,16 @@ def _without_dead(view: FolderView) -> _Step:
     # Without a limit no entry is divided, so that a second mend finds the same entries.
     index = MemoryIndex(view.index.raw, _NO_LIMIT)
     names = view.all_names
-    inside = [path for path in (*view.notes, *view.untyped) if "/" in path]
-    below = {PurePosixPath(path).name: path for path in (*view.below, *inside)}
+    files = (*view.below, *view.notes, *view.untyped)
+    path_of = {PurePosixPath(path).name: path for path in files}
     removed: dict[int, IndexLine] = {}
     lines = []
     for number in reversed(range(len(index.blocks))):
         block = index.blocks[number]
-        dead = _dead_links(index, block, names)
+        dead = _dead_links(view, index, block)
         if not dead:
             continue
-        reason = _reason_to_keep(index, number, dead, names, below, removed)
+        reason = _reason_to_keep(index, number, dead, names, path_of, removed)
         if reason:
             lines.append(_line(STAYS, block, dead[0], reason))
         else:
@@ -260,7 +260,7 @@ def _without_dead(view: FolderView) -> _Step:
     return _Step(_without_new_head(kept, index), lines)
 
 
-def _dead_links(index: MemoryIndex, block: Block, names: FileNames) -> list[str]:
+def _dead_links(view: FolderView, index: MemoryIndex, block: Block) -> list[str]:
     """Return the Markdown files that a visible block links and that are not in the folder."""
     if block.state is State.UNSEEN or index.is_code(block.number):
         return []
@@ -269,7 +269,7 @@ def _dead_links(index: MemoryIndex, block: Block, names: FileNames) -> list[str]
         path = markdown.path_in_target(link.target)
         name = markdown.name_in_link(path)
         is_file = name is not None and re.split(r"[#?]", path, maxsplit=1)[0].endswith(".md")
-        if is_file and markdown.is_local(link.target) and names.file_of(link.target) is None:
+        if is_file and view.is_dead(link.target):
             dead.append(str(name))
     return [name for name in dead if name not in (INDEX, RETIRED)]
 
@@ -279,18 +279,21 @@ def _reason_to_keep(
     number: int,
     dead: Sequence[str],
     names: FileNames,
-    below: Mapping[str, str],
+    path_of: Mapping[str, str],
     removed: Collection[int],
 ) -> str:
     """Return why a line with dead links stays; empty if it is an entry of missing files alone."""
     block = index.blocks[number]
-    moved = [below[name] for name in dead if name in below]
+    last_names = [PurePosixPath(name).name for name in dead]
+    moved = [path_of[name] for name in last_names if name in path_of]
     others = block.files(names)
     following = index.blocks[number + 1 : number + 2]
     is_above_rule = bool(following) and _TABLE_RULE.match(following[0].text) is not None
     reason = ""
     if moved:
-        reason = f"a file of that name is {moved[0]}: link that, or move it up"
+        reason = f"a file of that name is {moved[0]}: link that"
+        if "/" in moved[0]:
+            reason += ", or move it up"
     elif not block.is_item:
         reason = "it is a sentence or a heading: take the link out by hand"
     elif others:

@@ -41,7 +41,7 @@ from memlab.systems.claude_code.index import (
     Section,
     State,
 )
-from memlab.systems.claude_code.markdown import FileNames, FrontMatter
+from memlab.systems.claude_code.markdown import FileNames, FrontMatter, path_below
 from memlab.systems.claude_code.types import SETTLE, MemoryType
 from memlab.text import Table, TextPage, command, counted
 
@@ -233,6 +233,54 @@ class FolderView:
         folders = {str(parent) for file in files for parent in PurePosixPath(file).parents[:-1]}
         return replace(self.names, names={*self.names.names, *files, *others, *folders})
 
+    @cached_property
+    def dead_links(self) -> list[tuple[int, str]]:
+        """Line number and target of each link of the index to a missing file of the folder."""
+        below = [link for link in self._links_below if self._is_in_known_subfolder(link[1])]
+        return sorted([*self.index.dangling(self.all_names), *below], key=lambda link: link[0])
+
+    @cached_property
+    def unsure_links(self) -> list[tuple[int, str]]:
+        """Line number and target of each link to a file in a subfolder without memories.
+
+        There is no such file in the folder. The link may lead to a document of the project.
+        """
+        return [link for link in self._links_below if not self._is_in_known_subfolder(link[1])]
+
+    def is_dead(self, target: str) -> bool:
+        """Return whether a link of the index leads to a missing file of the folder."""
+        return target in self._dead_targets
+
+    @cached_property
+    def _dead_targets(self) -> set[str]:
+        """The targets of the links to missing files of the folder."""
+        return {target for _, target in self.dead_links}
+
+    @cached_property
+    def _links_below(self) -> list[tuple[int, str]]:
+        """Line number and target of each link to a missing file in a subfolder.
+
+        There is none if subfolders are not read. Links into a subfolder that is not entered are
+        left out.
+        """
+        if not self.is_placed:
+            return []
+        names = self.all_names
+        links = []
+        for number, target in self.index.links:
+            path = path_below(target)
+            if path is None or names.file_of(target) is not None:
+                continue
+            parents = {str(parent) for parent in PurePosixPath(path).parents}
+            if parents.isdisjoint(self.moment.listing.others):
+                links.append((number, target))
+        return links
+
+    def _is_in_known_subfolder(self, target: str) -> bool:
+        """Return whether a link leads into a subfolder that contains memories."""
+        first = str(path_below(target)).partition("/")[0]
+        return any(name.startswith(f"{first}/") for name in self.notes)
+
     def _earliest(self, name: str) -> Dated:
         """Return the earliest known time of a file: front matter, transcripts, git, file time."""
         known = []
@@ -292,7 +340,6 @@ class FolderView:
             if {block.state for block in blocks} == {State.CUT}
         ]
         doubts = {name: self.notes[name].type.doubt for name in sorted(memories)}
-        dangling = index.dangling(self.all_names)
         problems = {name: note.head.problem for name, note in self.notes.items()}
         others = self.moment.listing.others
         return {
@@ -316,7 +363,8 @@ class FolderView:
             "apart": self.apart,
             "doubtful": {name: doubt for name, doubt in doubts.items() if doubt},
             "retired": retired,
-            "dangling": [(number, readable(target)) for number, target in dangling],
+            "dangling": [(number, readable(target)) for number, target in self.dead_links],
+            "unsure_links": [(number, readable(target)) for number, target in self.unsure_links],
             "kept_by_name": list(self.kept),
             "without_type": self.without_type,
             "dated": dict(Counter(date.how for date in self.dates.values())),
@@ -392,7 +440,7 @@ class FolderView:
                 "index_links",
                 dangling,
                 f"links of {INDEX} lead to no file",
-                f"every link of {INDEX} leads to a file",
+                self._sound_links_words(),
                 f"restore the files, or run {command('index', self.folder)}: it removes lines that "
                 "name no other file",
             ),
@@ -422,6 +470,15 @@ class FolderView:
             *self._hub_troubles(),
             *self._retired_troubles(retired),
         ]
+
+    def _sound_links_words(self) -> str:
+        """Return that no link is dead, and which links lead to no file below the folder."""
+        sound = f"no link of {INDEX} leads to a missing file of the folder"
+        unsure = [f"line {number}: {target}" for number, target in self.report["unsure_links"]]
+        if not unsure:
+            return sound
+        found = f"{counted(len(unsure), 'links')} not found below the folder"
+        return f"{sound}; {found}, perhaps documents of the project: {_first_of(unsure)}"
 
     def _sub_folders_trouble(self) -> Trouble:
         """Return the diagnostic for Markdown files in subfolders that are no memories."""
@@ -507,6 +564,11 @@ class FolderView:
             _table("files that no line names", ("file",), [(name,) for name in report["unnamed"]]),
             _table("types in doubt", ("file", "why"), [*report["doubtful"].items()]),
             _table("lines whose file is not there", ("line", "link"), report["dangling"]),
+            _table(
+                "lines whose file is not below the folder: a document of the project, or gone",
+                ("line", "link"),
+                report["unsure_links"],
+            ),
             _table("front matter that is not YAML", ("file", "why"), [*report["broken"].items()]),
             Table(
                 f"sections of {INDEX}",
