@@ -219,6 +219,16 @@ def an_older_store(store: Path) -> None:
     store.write_bytes(older)
 
 
+def id_taken_since(store: Path) -> None:
+    compacted(store)
+    write_rows(store, [row("e2", rowid=77)])
+
+
+def position_taken_since(store: Path) -> None:
+    compacted(store)
+    write_rows(store, [row("new", rowid=4)])
+
+
 ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = {
     "matching": (compacted, Status.OK, ("6 memories of 1 plan, matching the store",)),
     "restored": (lambda store: restore(compacted(store)), Status.OK, ()),
@@ -240,6 +250,22 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = 
         restored_and_gone,
         Status.WARN,
         ("2 memories", "are called restored and are not in the store", "memlab restore {} "),
+    ),
+    "whose id another memory took": (
+        id_taken_since,
+        Status.WARN,
+        (
+            "other memories took 1 id of the 6 that plan",
+            "cannot be restored as a whole",
+            "memlab restore {} ",
+            "--id ID",
+            "--into NEW.db",
+        ),
+    ),
+    "whose position another memory took": (
+        position_taken_since,
+        Status.WARN,
+        ("other memories took 1 id of the 6 that plan",),
     ),
     "beside an older store": (an_older_store, Status.WARN, ("the store is an older copy",)),
     "that is none": (

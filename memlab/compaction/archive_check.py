@@ -11,7 +11,7 @@ from memlab.store.archive.hashed_names import key_of
 from memlab.store.archive.open_archive import EntryState, OpenArchive
 from memlab.store.archive.schema import Entry
 from memlab.store.archive.tombstones import facts_in
-from memlab.text import command
+from memlab.text import command, counted
 
 Fault = tuple[str, str]
 """A difference, and the advice on what to do about it."""
@@ -51,6 +51,7 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
     key_of(archive)
     faults = list[Fault]()
     unfinished = 0
+    ids_in_use = _ids_in_use(reader, source)
     if archive.faults:
         advice = "restore a backup of the archive; the rest can be restored"
         faults.append((archive.faults_in_words(), advice))
@@ -61,6 +62,7 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
             faults.append(cut_short)
         else:
             faults += _standing(reader, archive, entry, last_deletion)
+            faults += _taken(reader, source, archive, entry, ids_in_use)
     archive.faults.clear()  # they are among the faults of the result
     return Comparison(
         plans=len(entries),
@@ -124,3 +126,44 @@ def _standing(
     if missing:
         advice = f"{restore} brings them back, unless something else deleted them since"
         yield f"{missing:,} {deleted} called restored and are not in the store", advice
+
+
+def _ids_in_use(reader: Reader, source: Source) -> set[str]:
+    """Return the ids of a store whose ids are unique besides its keys; nothing for other stores."""
+    ids = set[str]()
+    if source.is_native_format:
+        for rows in reader.batches(with_body=False):
+            ids.update(rows.table["memory_id"].to_pylist())
+    return ids
+
+
+def _taken(
+    reader: Reader, source: Source, archive: OpenArchive, entry: Entry, ids_in_use: set[str]
+) -> Iterator[Fault]:
+    """Yield the fault of a finished deletion whose keys or ids other memories took since."""
+    copies = [copy for copy in archive.copies(entry) if copy.restored_at is None]
+    if not copies:
+        return
+    state = archive.state_of(reader.records, entry, copies)
+    taken_keys = set(state.taken)
+    if ids_in_use:
+        for key, record in archive.records(entry, state.absent):
+            if source.facts_of(record).memory_id in ids_in_use:
+                taken_keys.add(key)
+    if not taken_keys:
+        return
+    digest = entry.digest[:12]
+    others = command("restore", source.name, digest, "--id", "ID")
+    fault = (
+        f"other memories took {counted(len(taken_keys), 'ids')} of the {len(copies):,} that plan "
+        f"{digest} deleted, so it cannot be restored as a whole"
+    )
+    yield fault, f"{others} restores one of the others; {all_elsewhere(source, digest)}"
+
+
+def all_elsewhere(source: Source, digest: str) -> str:
+    """Return the advice for restoring a whole plan somewhere else than into its store."""
+    if source.is_native_format:
+        new = command("restore", source.name, digest, "--into", "NEW.db")
+        return f"restore all into a new file with {new}"
+    return f"write all to a file: {command('archive', source.name, '--export', 'memories.jsonl')}"

@@ -9,10 +9,11 @@ from itertools import chain
 from os import PathLike
 from os.path import lexists
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
+from memlab.compaction.archive_check import all_elsewhere
 from memlab.compaction.index_change import IndexRestored, restore_index
 from memlab.compaction.index_plans import IndexReceipt
 from memlab.compaction.merging import (
@@ -55,6 +56,9 @@ from memlab.store.database import SIDE_FILES
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import read_snapshot
 from memlab.text import command, counted
+
+_MAX_IDS_SHOWN: Final = 50
+"""Number of ids up to which a message has the whole command that restores them."""
 
 
 @dataclass(frozen=True)
@@ -593,19 +597,32 @@ def _missing(change: StoreChange, entry: Entry, copies: list[Copy]) -> _Records:
     taken_places += writer.conflicts(checked)
     missing.check(checked)
     if taken_places:
+        free_ids = []
+        for key, record in missing:
+            memory_id = change.source.facts_of(record).memory_id
+            if memory_id is not None and not writer.conflicts([(key, record)]):
+                free_ids.append(memory_id)
         raise ArchiveError(
             f"{counted(len(taken_places), 'places')} of plan {entry.digest[:12]} taken since "
-            f"({some_of(taken_places)}); nothing was restored: restore the other "
-            f"{max(len(copies) - len(taken_places), 0):,} by id, or {_all_elsewhere(change.source)}"
+            f"({some_of(taken_places)}); nothing was restored: "
+            f"{_ways_around(change.source, entry, free_ids)}"
         )
     return missing
 
 
-def _all_elsewhere(source: Source) -> str:
-    """Return the advice for restoring a whole plan somewhere else than into its store."""
-    if source.is_native_format:
-        return "all into a new file"
-    return f"write all to a file: {command('archive', source.name, '--export', 'memories.jsonl')}"
+def _ways_around(source: Source, entry: Entry, free_ids: Sequence[str]) -> str:
+    """Return the commands that restore a plan although some of its places are taken."""
+    digest = entry.digest[:12]
+    elsewhere = all_elsewhere(source, digest)
+    if not free_ids:
+        return elsewhere
+    others = f"restore the other {len(free_ids):,} with"
+    if len(free_ids) > _MAX_IDS_SHOWN:
+        listed = command("archive", source.name, "--rows", "--digest", digest)
+        first = command("restore", source.name, digest, "--id", free_ids[0])
+        return f"{others} {first} and so on ({listed} lists the ids), or {elsewhere}"
+    options = [word for memory_id in free_ids for word in ("--id", memory_id)]
+    return f"{others} {command('restore', source.name, digest, *options)}, or {elsewhere}"
 
 
 def _restore_into(request: _Request, into: Path) -> int:

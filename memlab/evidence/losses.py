@@ -405,7 +405,9 @@ def losses_of(
     requested_names = {name for name, _, _ in needs}
     ranked = _with_needs(frame, needs)
     kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
-    names = set(by_memlab[c.MEMORY_ID])
+    is_deleted = past[c.DELETED_AT].notna() & ~past[c.MEMORY_ID].isin({*frame[c.MEMORY_ID], *moved})
+    # The id of a deleted memory may belong to another memory now; the deleted one counts, too.
+    names = {*by_memlab[c.MEMORY_ID], *past.loc[is_deleted, c.MEMORY_ID]}
     return Losses(
         store=opened.name,
         frame=ranked,

@@ -19,6 +19,7 @@ from memlab.errors import (
     MemlabError,
     StalePlanError,
 )
+from memlab.evidence.losses import losses_of
 from memlab.sources.readers import no_progress
 from tests.compaction.operations import OPERATIONS, StoppedError, retirement, stop_at, supersession
 from tests.support.archives import NOON, compact_at_runtime, compacted, leave_unfinished, planned
@@ -316,6 +317,29 @@ def test_what_stands_in_the_way_is_named(store: Path, rows: list[Row], taken: st
     assert rows_of(store) == before
 
 
+def test_a_refusal_prints_commands_that_restore_the_rest(store: Path) -> None:
+    made = planned(store)
+    receipt = apply(made)
+    write_rows(store, [row("e2", rowid=77)])
+    with pytest.raises(ArchiveError) as refusal:
+        restore(receipt)
+    digest = receipt.digest[:12]
+    ids = [memory.memory_id for memory in made.memories if memory.memory_id != "e2"]
+    options = " ".join(f"--id {name}" for name in ids)
+    others = f"restore the other {len(ids)} with memlab restore {store} {digest} {options}"
+    assert others in str(refusal.value)
+    assert f"memlab restore {store} {digest} --into NEW.db" in str(refusal.value)
+    assert restore(receipt, ids=ids).memories == len(ids)
+    assert restore(receipt, into=store.with_name("NEW.db")).memories == receipt.deleted
+
+
+def test_an_id_that_was_taken_since_still_counts_as_deleted(store: Path) -> None:
+    receipt = compacted(store)
+    restore(receipt, ids=["e1"])
+    write_rows(store, [row("e2", rowid=77)])
+    assert losses_of(store).own == receipt.deleted - 1
+
+
 def test_a_plan_that_frees_the_last_position_restores_by_id(store: Path) -> None:
     assert "takes its position" not in str(planned(store))
     made = planned(store, 0)
@@ -323,7 +347,8 @@ def test_a_plan_that_frees_the_last_position_restores_by_id(store: Path) -> None
     assert Plan.from_json(made.to_json()) == made
     receipt = apply(made)
     write_rows(store, [row("next", rowid=13)])
-    with pytest.raises(ArchiveError, match=r"1 place .*position 13.*the other 9 by id"):
+    taken = r"1 place .*position 13.*the other 9 with memlab restore"
+    with pytest.raises(ArchiveError, match=taken):
         restore(receipt)
     assert restore(receipt, ids=[f"e{n}" for n in range(1, 10)]).memories == 9
 
