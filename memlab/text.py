@@ -304,13 +304,35 @@ def counted(count: float, plural: str = "memories") -> str:
     return f"{count:,.0f} {noun}"
 
 
+def all_of(count: int, plural: str) -> str:
+    """Return the noun with its number for all things of a kind, which is given in the plural.
+
+    >>> all_of(1, "files"), all_of(1200, "files"), all_of(0, "files")
+    ('the only file', 'all 1,200 files', 'all 0 files')
+    """
+    if count == 1:
+        return f"the only {counted(1, plural).removeprefix('1 ')}"
+    return f"all {counted(count, plural)}"
+
+
+def verb_for(count: int, plural: str) -> str:
+    """Return the form of a verb for a count; the verb is given in the plural.
+
+    >>> verb_for(1, "are"), verb_for(1, "have"), verb_for(1, "lead"), verb_for(2, "are")
+    ('is', 'has', 'leads', 'are')
+    """
+    if count != 1:
+        return plural
+    return {"are": "is", "have": "has"}.get(plural, f"{plural}s")
+
+
 def zoneless_in_words(count: int) -> str:
     """Return how many dates have no time zone, in words.
 
     >>> zoneless_in_words(1), zoneless_in_words(300)
     ('1 date has no time zone; read as UTC', '300 dates have no time zone; read as UTC')
     """
-    return f"{counted(count, 'dates')} {'has' if count == 1 else 'have'} no time zone; read as UTC"
+    return f"{counted(count, 'dates')} {verb_for(count, 'have')} no time zone; read as UTC"
 
 
 def in_bytes(size: int) -> str:

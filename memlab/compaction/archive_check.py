@@ -11,7 +11,7 @@ from memlab.store.archive.hashed_names import key_of
 from memlab.store.archive.open_archive import EntryState, OpenArchive
 from memlab.store.archive.schema import Entry
 from memlab.store.archive.tombstones import facts_in
-from memlab.text import command, counted
+from memlab.text import command, counted, verb_for
 
 Fault = tuple[str, str]
 """A difference, and the advice on what to do about it."""
@@ -119,13 +119,18 @@ def _standing(
         elif copy.restored_at is not None and copy.key in deleted_keys:
             missing += 1
     restore = command("restore", archive.location.store, entry.digest[:12])
-    deleted = f"memories that plan {entry.digest[:12]} deleted are"
+    by_plan = f"that plan {entry.digest[:12]} deleted"
     if present:
         advice = f"if restored, {restore} records it; else the store is an older copy: compact it"
-        yield f"{present:,} {deleted} in the store again", advice
+        verb = verb_for(present, "are")
+        yield f"{counted(present)} {by_plan} {verb} in the store again", advice
     if missing:
         advice = f"{restore} brings them back, unless something else deleted them since"
-        yield f"{missing:,} {deleted} called restored and are not in the store", advice
+        verb = verb_for(missing, "are")
+        yield (
+            f"{counted(missing)} {by_plan} {verb} called restored and {verb} not in the store",
+            advice,
+        )
 
 
 def _ids_in_use(reader: Reader, source: Source) -> set[str]:

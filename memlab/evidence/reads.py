@@ -27,7 +27,7 @@ from memlab.sources.base import Source
 from memlab.sources.capabilities import MOST_READ, TODAY, FormerName, IndexOrderings, require
 from memlab.sources.opening import SourceLike, is_searched, open_source
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
-from memlab.text import DisplayMixin, Table, TextPage, counted, refused, zoneless_in_words
+from memlab.text import DisplayMixin, Table, TextPage, counted, refused, verb_for, zoneless_in_words
 
 PASSED_OVER: Final = "passed_over"
 """Key of a log's ``attrs``: reason -> number of lines that are not reads."""
@@ -281,7 +281,8 @@ def describe_unknown(log: pd.DataFrame, past: pd.DataFrame) -> str:
     names = ", ".join(map(str, unknown.index[:_EXAMPLES]))
     unlisted = len(unknown) - _EXAMPLES
     remark = f" and {unlisted:,} more" if unlisted > 0 else ""
-    lines = f"{unknown.sum():,} of {len(log):,} lines name no memory of this store"
+    verb = verb_for(int(unknown.sum()), "name")
+    lines = f"{unknown.sum():,} of {counted(len(log), 'lines')} {verb} no memory of this store"
     return f"{lines}: {names}{remark}"
 
 
@@ -580,7 +581,9 @@ class CutLosses(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
-        below = f"{self.below:,} of {self.named:,} named files have their line below the cut"
+        named = counted(self.named, "named files")
+        has_line = "has its line" if self.below == 1 else "have their line"
+        below = f"{self.below:,} of {named} {has_line} below the cut"
         facts = [
             ("below", below),
             ("reads", f"{self.reads:,} of files that are there"),

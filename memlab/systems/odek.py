@@ -29,7 +29,7 @@ from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.schema import check_depth
 from memlab.store.shapes import fields, integer, list_of, non_empty, optional, raw_text, text
-from memlab.text import command, counted, refused
+from memlab.text import all_of, command, counted, refused, verb_for
 
 INDEX: Final = "index.json"
 EPISODES: Final = "episodes"
@@ -188,7 +188,7 @@ class Odek(FolderSource):
             return len(episodes), [episode.key for episode in episodes if not episode.name]
 
         count, fileless = self.seen(look)
-        summary = f"all {count:,} entries have a file"
+        summary = f"{all_of(count, 'entries')} {verb_for(count, 'have')} a file"
         if fileless:
             many = counted(len(fileless), "entries")
             summary = f"{many} of {INDEX} without a file ({fileless[0]} first)"

@@ -46,10 +46,12 @@ from memlab.store.snapshot import read_snapshot
 from memlab.text import (
     DisplayMixin,
     TextPage,
+    all_of,
     command,
     counted,
     in_bytes,
     in_shell,
+    verb_for,
     zoneless_in_words,
 )
 from memlab.views.glance import semantic_name
@@ -420,7 +422,8 @@ def _supersession(source: Source, frame: pd.DataFrame) -> Check:
         faults.append(f"{len(cyclic):,} supersede each other in a circle ({some_of(cyclic)})")
     sound = "no memory is superseded"
     if links:
-        sound = f"all {len(links):,} superseded memories lead to one that is there or archived"
+        superseded = all_of(len(links), "superseded memories")
+        sound = f"{superseded} {verb_for(len(links), 'lead')} to one that is there or archived"
     return _ok_or_warning(
         "supersession",
         if_sound=sound,
@@ -468,7 +471,11 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
     """Find rows with a creation time before that of a row inserted earlier."""
     created = frame[col.CREATED_AT].dropna()
     late = int((created < created.cummax()).sum())
-    description = f"{late:,} of {len(created):,} rows are older than a row inserted before them"
+    rows = counted(len(created), "rows")
+    after = "it" if late == 1 else "them"
+    description = (
+        f"{late:,} of {rows} {verb_for(late, 'are')} older than a row inserted before {after}"
+    )
     return _ok_or_warning(
         "insertion_order",
         if_sound="rows were inserted in order of time",
@@ -584,8 +591,9 @@ def _documents_checks(
         What the plans did with them, as a participle.
     """
     for entry, names in documents.items():
+        kind = "that is no memory was" if len(names) == 1 else "that are no memories were"
         summary = (
-            f"{counted(len(names), 'files')} that are no memories were {what_happened} on "
+            f"{counted(len(names), 'files')} {kind} {what_happened} on "
             f"{entry.archived_at:%Y-%m-%d}: {some_of(names)}"
         )
         undo = command("restore", folder, entry.digest[:12])

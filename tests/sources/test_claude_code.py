@@ -385,6 +385,25 @@ def test_sessions_that_ran_side_by_side_are_no_later_needs(folder: Path) -> None
     assert count_references(frame)["counted"].sum() == 0
 
 
+def test_doctor_uses_the_singular_for_one(folder: Path) -> None:
+    write_memory(folder, "a.md", memory("a", style="broken"))
+    write_memory(folder, "b.md", memory("b", "no such type"))
+    write_index(folder, ["- [a](a.md)", "- [gone](gone.md)", "## Empty"])
+    summaries = {check.name: check.summary for check in doctor(folder).checks}
+    assert summaries["front_matter"].startswith("1 of 2 files has front matter")
+    assert summaries["types"].startswith("1 of 2 files has an unclear type, and counts as")
+    assert summaries["index_links"].startswith("1 link of MEMORY.md leads to no file")
+    assert summaries["unlisted"].startswith("1 of 2 files is named by nothing")
+    assert summaries["empty_headings"].startswith("1 heading of MEMORY.md has nothing below")
+
+
+def test_doctor_uses_the_plural_for_several(folder: Path) -> None:
+    write_index(folder, ["- [one](one.md)", "- [two](two.md)", "## Empty", "## Empty too"])
+    summaries = {check.name: check.summary for check in doctor(folder).checks}
+    assert summaries["index_links"].startswith("2 links of MEMORY.md lead to no file")
+    assert summaries["empty_headings"].startswith("2 headings of MEMORY.md have nothing below")
+
+
 def test_doctor_names_broken_front_matter_links_and_lines(folder: Path) -> None:
     for name, style in (("a", "broken"), ("b", "origin"), ("c", "origin")):
         write_memory(folder, f"{name}.md", memory(name, style=style))
@@ -393,7 +412,7 @@ def test_doctor_names_broken_front_matter_links_and_lines(folder: Path) -> None:
     warnings = {check.name: check for check in doctor(folder).checks if check.status is Status.WARN}
     assert {*warnings} == {"front_matter", "index_links", "index_cut", "unlisted"}
     assert all(check.advice for check in warnings.values())
-    assert warnings["front_matter"].summary.startswith("1 of 3 files have front matter that is no")
+    assert warnings["front_matter"].summary.startswith("1 of 3 files has front matter that is no")
     assert "a.md" in warnings["front_matter"].summary
     assert warnings["index_links"].summary.endswith("line 2: gone.md")
     assert warnings["index_cut"].counts == {"found": 1}

@@ -184,7 +184,7 @@ def test_folder_that_is_not_placed_has_no_sub_folders(tmp_path: Path) -> None:
     folder = with_subfolders(tmp_path / "notes")
     assert ids(folder) == {f"topic_{number}.md" for number in range(6)}
     (check,) = [check for check in doctor(folder).checks if check.name == "sub_folders"]
-    assert "they are neither read nor counted" in check.summary
+    assert "not read, not counted" in check.summary
 
 
 def test_linked_sub_folder_is_not_entered(home: Path, folder: Path) -> None:

@@ -43,7 +43,7 @@ from memlab.systems.claude_code.index import (
 )
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter, path_below
 from memlab.systems.claude_code.types import SETTLE, MemoryType
-from memlab.text import Table, TextPage, command, counted
+from memlab.text import Table, TextPage, all_of, command, counted, verb_for
 
 LISTED: Final = 10
 """Maximum number of rows shown of a table."""
@@ -400,8 +400,11 @@ class FolderView:
         Also check that ``MEMORY.md`` or ``RETIRED.md`` names each memory in `retired`.
         """
         index = self.index
-        files = f"{self.report['files']:,}"
-        named = f"{self.report['named']:,}"
+        file_count = self.report["files"]
+        named_count = self.report["named"]
+        files = counted(file_count, "files")
+        all_files = all_of(file_count, "files")
+        named = counted(named_count, "named files")
         broken = [f"{name} ({why})" for name, why in sorted(self.report["broken"].items())]
         doubtful = [f"{name} ({why})" for name, why in self.report["doubtful"].items()]
         dangling = [f"line {number}: {target}" for number, target in self.report["dangling"]]
@@ -409,52 +412,58 @@ class FolderView:
             index.blocks[number].text.strip() for number in indexes.find_empty_headings(index)
         ]
         cut_chars = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs.values())
+        unnamed = self.report["unnamed"]
         cut_files = self.report["cut_files"]
-        if cut_files:
-            cut_words = f"of {named} named files are below the loaded part of the index"
-        else:
-            cut_words = (
-                f"of {self.report['lines']:,} lines of {INDEX} are below the part that is loaded"
-            )
         cut_lines = [
             f"line {block.number}"
             for block in index.blocks
             if block.state is State.CUT and block.text.strip()
         ]
+        if cut_files:
+            cut_verb = verb_for(len(cut_files), "are")
+            cut_words = f"of {named} {cut_verb} below the loaded part of the index"
+        else:
+            cut_verb = verb_for(len(cut_lines), "are")
+            lines = counted(self.report["lines"], "lines")
+            cut_words = f"of {lines} of {INDEX} {cut_verb} below the part that is loaded"
         return [
             _trouble(
                 "front_matter",
                 broken,
-                f"of {files} files have front matter that is not YAML and was read line by line",
-                f"all {files} files have YAML front matter, or none",
+                f"of {files} {verb_for(len(broken), 'have')} front matter that is not YAML and was "
+                "read line by line",
+                f"{all_files} {verb_for(file_count, 'have')} YAML front matter, or none",
                 "quote values that contain a colon or a bracket",
             ),
             _trouble(
                 "types",
                 doubtful,
-                f"of {files} files have an unclear type, and count as load-bearing",
-                f"all {files} files have a known type, or none",
+                f"of {files} {verb_for(len(doubtful), 'have')} an unclear type, and "
+                f"{verb_for(len(doubtful), 'count')} as load-bearing",
+                f"{all_files} {verb_for(file_count, 'have')} a known type, or none",
                 SETTLE,
             ),
             _trouble(
                 "index_links",
                 dangling,
-                f"links of {INDEX} lead to no file",
+                f"{_noun(dangling, 'links')} of {INDEX} "
+                f"{verb_for(len(dangling), 'lead')} to no file",
                 self._sound_links_words(),
                 f"restore the files, or run {command('index', self.folder)}: it removes lines that "
                 "name no other file",
             ),
             _trouble(
                 "unlisted",
-                self.report["unnamed"],
-                f"of {files} files are named by nothing that a start loads",
-                f"{INDEX} or a hub leads to all {files} files",
+                unnamed,
+                f"of {files} {verb_for(len(unnamed), 'are')} named by nothing that a start loads",
+                f"{INDEX} or a hub leads to {all_files}",
                 f"{command('index', self.folder)} shows a line for each",
             ),
             _trouble(
                 "empty_headings",
                 headings,
-                f"headings of {INDEX} have nothing below them",
+                f"{_noun(headings, 'headings')} of {INDEX} "
+                f"{verb_for(len(headings), 'have')} nothing below",
                 f"no heading of {INDEX} is empty",
                 f"{command('index', self.folder, '--empty-headings')} shows {INDEX} without them",
             ),
@@ -462,7 +471,7 @@ class FolderView:
                 "index_cut",
                 cut_files or cut_lines,
                 cut_words,
-                f"the lines of all {named} named files are loaded",
+                f"the lines of {all_of(named_count, 'named files')} are loaded",
                 f"{command('index', self.folder)} moves up the lines that were read most; "
                 f"{command('show', self.folder)} lists those to remove by hand",
             )._replace(chars_cut=cut_chars or len(index.text) - len(index.loaded)),
@@ -486,15 +495,17 @@ class FolderView:
             return _trouble(
                 "sub_folders",
                 self.below,
-                "Markdown files are in sub-folders; they are neither read nor counted",
+                f"{_noun(self.below, 'Markdown files')} in sub-folders: not read, not counted",
                 "no Markdown file is in a sub-folder",
                 "move them up beside the index, and change their links, to have them counted, "
                 "sized and kept copies of",
             )
+        without_type = [name for name in self.without_type if "/" in name]
         return _trouble(
             "sub_folders",
-            [name for name in self.without_type if "/" in name],
-            "Markdown files in sub-folders lack a name or a type, and are neither read nor counted",
+            without_type,
+            f"{_noun(without_type, 'Markdown files')} in sub-folders without a name or a type: not "
+            "read, not counted",
             "no Markdown file in a sub-folder lacks a name or a type",
             "write name: NAME and type: project, or another type, into the front matter of those "
             "that are memories",
@@ -506,7 +517,7 @@ class FolderView:
             return []
         hubs = counted(len(self.hubs), "hubs")
         reached = counted(len(self.report["reached"]))
-        verb = "names" if len(self.hubs) == 1 else "name"
+        verb = verb_for(len(self.hubs), "name")
         summary = f"{hubs} {verb} {reached} that {INDEX} does not: {_first_of([*self.hubs])}"
         return [Trouble("hubs", 0, summary, "")]
 
@@ -516,14 +527,16 @@ class FolderView:
         if not there:
             return []
         named = self.named.keys() | self.aside.named(self.names).keys()
+        missing = [name for name in there if name not in named]
         is_other = RETIRED in self.moment.listing.others
         why = f", and {RETIRED} is a link or no ordinary file" if is_other else ""
         return [
             _trouble(
                 "retired_lines",
-                [name for name in there if name not in named],
-                f"retired memories are named neither by {INDEX} nor by {RETIRED}{why}",
-                f"{INDEX} or {RETIRED} names all {len(there):,} retired memories",
+                missing,
+                f"{_noun(missing, 'retired memories')} {verb_for(len(missing), 'are')} named "
+                f"neither by {INDEX} nor by {RETIRED}{why}",
+                f"{INDEX} or {RETIRED} names {all_of(len(there), 'retired memories')}",
                 f"{command('archive', self.folder)} lists the plans: memlab restore of the one "
                 "that retired them brings their lines back",
             )
@@ -539,10 +552,13 @@ class FolderView:
         if loaded == units:
             size = f"{units:,} of at most {most:,}"
         dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(report["dated"].items()))
-        lines = f"{report['loaded_lines']:,} of {report['lines']:,} lines"
+        lines = f"{report['loaded_lines']:,} of {counted(report['lines'], 'lines')}"
+        files = counted(report["files"], "files")
+        is_named = verb_for(report["named"], "are")
+        is_loaded = verb_for(report["loaded_lines"], "are")
         facts = [
-            ("index", f"{lines} are loaded, {size} characters"),
-            ("memories", f"{report['named']:,} of {report['files']:,} files are named by a line"),
+            ("index", f"{lines} {is_loaded} loaded, {size} characters"),
+            ("memories", f"{report['named']:,} of {files} {is_named} named by a line"),
             ("dated", dated or "none"),
         ]
         for name, key, forms in _COUNTED_FILES:
@@ -660,6 +676,11 @@ def _trouble(
     if affected:
         summary = f"{len(affected):,} {words}: {_first_of(affected)}"
     return Trouble(name, len(affected), summary, advice)
+
+
+def _noun(things: Sequence[str], plural: str) -> str:
+    """Return a noun, which is given in the plural, as it stands after the number of things."""
+    return counted(len(things), plural).partition(" ")[2]
 
 
 def _first_of(names: Sequence[str]) -> str:
