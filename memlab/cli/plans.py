@@ -101,5 +101,5 @@ def after_planning(plan: AnyPlan, file: Path | None, *, nothing: str, name: str)
 
 def participle_of(plan: AnyPlan) -> str:
     """Return "deleted" or "changed": the change that a plan makes, as a participle."""
-    deletes = isinstance(plan, memlab.Plan) and not plan.links
+    deletes = isinstance(plan, memlab.Plan) and not plan.links and not plan.merges
     return "deleted" if deletes else "changed"

@@ -224,6 +224,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         memories=memories,
         kept=tuple(map(KeptMemory, keys, ids, fingerprints)),
         retires=leaving if retire else (),
+        is_retirement=retire,
         returns=returns,
         entries=entries_of(reader, source, (*leaving, *returns)) if retire else (),
         written=reader.side_effects([memory.key for memory in memories]) if memories else (),

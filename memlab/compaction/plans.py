@@ -148,8 +148,11 @@ def _no_archived_rows(text: Mapping[str, Any]) -> None:
     """Return None: the text of the plan is complete."""
 
 
-_LOADED_AT_START: Final = "boot context"
-"""What ``start_words`` returns for a store that an agent loads at start."""
+_SUBJECTS: Final = {
+    "boot context": "a start goes",
+    "in the index": "the memories in the index go",
+}
+"""Subject and verb of the sentence on the tokens before and after, by ``start_words``."""
 
 LISTED: Final = 10
 """Maximum number of memories that a printed plan lists; the others are counted."""
@@ -219,6 +222,9 @@ class Plan(DisplayMixin):
     start_there : MergedStart or None
         If the folder is merged into another one, what a start there would load afterwards. It was
         read when the plan was made and is not stored with it.
+    is_retirement : bool
+        Whether the plan was made to retire memories, even if it retires none. It is not stored with
+        the plan.
 
     Examples
     --------
@@ -248,6 +254,7 @@ class Plan(DisplayMixin):
     left: tuple[LeftMemory, ...] = ()
     added: Mapping[str, Any] = field(default_factory=dict)
     start_there: MergedStart | None = field(default=None, compare=False)
+    is_retirement: bool = field(default=False, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -449,9 +456,9 @@ class Plan(DisplayMixin):
     @property
     def effect(self) -> str:
         """Effect of the plan, in a sentence."""
-        subject = "a start" if start_words(self.store) == _LOADED_AT_START else "the store"
+        subject = _SUBJECTS.get(start_words(self.store), "the active memories go")
         before = f"{self.boot_before.tokens:,}"
-        cut = f"{subject} goes from {before} to {counted(self.boot_after.tokens, 'tokens')}"
+        cut = f"{subject} from {before} to {counted(self.boot_after.tokens, 'tokens')}"
         if self.moves:
             retired = counted(len(self.retires))
             return f"Retires {retired} and loads {counted(len(self.returns))} again: {cut}."
@@ -482,7 +489,9 @@ class Plan(DisplayMixin):
             heading = "what it supersedes, the costliest first"
             remark = "; --save-plan FILE lists them all"
             return TextPage(title, facts, [table_of(heading, costliest).first(LISTED, remark)])
-        actions = [RETIRES, RETURNS, "keeps"] if self.moves else [DELETES, "keeps"]
+        actions = [DELETES, "keeps"]
+        if self.moves or self.is_retirement:
+            actions = [RETIRES, RETURNS, "keeps"]
         tables = [_group_table(action, self.groups) for action in actions]
         if self.merges:
             tables = [
@@ -492,7 +501,8 @@ class Plan(DisplayMixin):
         listed = {DELETES: self.memories, RETIRES: self.retires, RETURNS: self.returns}
         for action, memories in listed.items():
             if memories:
-                tables.append(_listing(action, memories))
+                verb = "archives" if self.merges else action
+                tables.append(_listing(verb, memories))
         if self.left:
             table = Table("what stays here, and why", ("id", "reason"), list(self.left))
             tables.append(table.first(LISTED, "; --save-plan FILE lists them all"))
@@ -520,7 +530,7 @@ class Plan(DisplayMixin):
 
     def _action_facts(self) -> list[tuple[str, str]]:
         """Return as facts how much the plan deletes, supersedes, retires and returns."""
-        if self.moves:
+        if self.moves or self.is_retirement:
             retires = wire.share(self.labelled(RETIRES), self.boot_before)
             returns = wire.sized(self.labelled(RETURNS))
             return [(RETIRES, retires), (RETURNS, f"{returns}; it deletes nothing")]
@@ -637,7 +647,7 @@ class Receipt(DisplayMixin):
         if self.superseded:
             return [("superseded", self.superseded)]
         if self.into:
-            return [("copied", self.copied), ("deleted", self.deleted)]
+            return [("copied", self.copied), ("archived", self.deleted)]
         return [("deleted", self.deleted)]
 
     def to_json(self) -> str:

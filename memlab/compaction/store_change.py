@@ -265,6 +265,6 @@ def changes_in_words(receipt: Receipt) -> str:
         if count:
             verb = "is" if count == 1 else "are"
             clauses.append(f"{counted(count)} {verb} {participle}")
-    if receipt.deleted:
+    if receipt.deleted and not receipt.into:
         clauses[-1] += " and archived"
     return " and ".join(clauses)

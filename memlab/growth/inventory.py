@@ -104,7 +104,10 @@ class Inventory(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the inventory as a page; paths are not shortened, so that they can be copied."""
-        facts = [("searched", ", ".join(self.searched) or "nothing: none of the places is there")]
+        searched = ", ".join(self.searched)
+        if not searched:
+            searched = f"nothing: none of these is there: {', '.join(map(str, usual_places()))}"
+        facts = [("searched", searched)]
         if self.shut:
             facts.append(("not entered", ", ".join(self.shut)))
         if self.others:

@@ -389,8 +389,6 @@ def _passed_at(memories: Arrays, threshold: int) -> datetime:
 
 def _shares(part: Size, boot: Boot) -> str:
     """Return the share of a part in the boot context, in words."""
-    if not boot.memories:
-        return "no memory is loaded"
     memories = f"{part.memories / boot.memories:.1%} of {counted(boot.memories, 'memories')}"
     tokens = f"{part.tokens / boot.tokens:.1%}" if boot.tokens else "none"
     return f"{memories}, {tokens} of {counted(boot.tokens, 'tokens')}"
@@ -399,7 +397,10 @@ def _shares(part: Size, boot: Boot) -> str:
 def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
     """Yield the facts of the page."""
     boot = summary.boot
-    yield "prunable share", f"{_shares(boot.prunable, boot)}: what a cap could take away"
+    prunable = "no memory is loaded, so no cap can take anything away"
+    if boot.memories:
+        prunable = f"{_shares(boot.prunable, boot)}: what a cap could take away"
+    yield "prunable share", prunable
     floor = "no load-bearing memories"
     if boot.load_bearing.memories:
         floor = f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"

@@ -79,6 +79,13 @@ def test_latest_takes_back_a_retirement(store: Path) -> None:
     assert rows_of(store) == before
 
 
+def test_second_retirement_retires_none(store: Path) -> None:
+    said("compact", store, "--keep-recent", 4, "--retire", "--apply")
+    again = " ".join(said("compact", store, "--keep-recent", 4, "--retire").split())
+    assert " retires 0 of 7 memories (0.0%)" in again
+    assert "deletes 0 of" not in again
+
+
 # One memory by name
 
 

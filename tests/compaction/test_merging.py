@@ -269,6 +269,23 @@ def about_index(folder: Path) -> dict[str, object]:
     return about
 
 
+def test_merge_says_archive_from_plan_to_receipt(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    shown = said("compact", source, "--into", other)
+    assert "that it archives" in shown or "what it archives" in shown
+    assert "nothing was changed" in shown
+    assert "delete" not in shown
+    receipt = said("compact", source, "--into", other, "--apply")
+    assert "  archived  " in receipt
+    assert "deleted" not in receipt
+
+
+def test_headline_of_a_folder_names_what_gets_smaller(folders: tuple[Path, Path]) -> None:
+    effect = memlab.plan(folders[0], into=folders[1]).effect
+    assert ": the memories in the index go from " in effect
+    assert "the store" not in effect
+
+
 @pytest.mark.parametrize(
     ("there", "here", "cut"),
     [(5, 5, 0), (150, 60, 10), (200, 10, 10), (230, 3, 33)],

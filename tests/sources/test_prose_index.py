@@ -100,4 +100,4 @@ def test_compact_says_that_only_a_person_shortens_prose(folder: Path) -> None:
     write_index(folder, PROSE)
     printed = said("compact", folder, "--keep-recent", "3")
     assert "a start loads the text of the index itself" in printed
-    assert "no memory is loaded" in said("show", folder)
+    assert "no memory is loaded, so no cap can take anything away" in said("show", folder)
