@@ -66,7 +66,8 @@ def test_without_a_cap_the_threshold_of_forge_loop_is_named(store: Path) -> None
     integrity = check(store, "memory_integrity")
     assert integrity.status is Status.OK
     assert "no cap is set" in integrity.advice
-    assert "warns above 50, as forge-loop does" in integrity.advice
+    limit = f"memlab doctor {store} --backlog 50 warns above 50 (the limit of the agent forge-loop)"
+    assert limit in integrity.advice
     assert doctor(store, backlog=60).checks[0].advice == ""
     (store.parent / FILE).write_text('policy = { name = "activation", max_tokens = 9000 }\n')
     assert check(store, "memory_integrity").advice == ""

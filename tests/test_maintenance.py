@@ -141,7 +141,7 @@ def test_a_number_that_was_found_rules_until_its_horizon(young: Path) -> None:
     before = files_in(young.parent)
     for result in (maintain(young, now=NOW), maintain(young, apply=True, now=NOW)):
         assert outcomes(result) == {"doctor": "done", "compact": "FAILED"}
-        assert "valid up to 48 memories, and there are 480" in said(result, "compact")
+        assert "valid until 48 episodes were written, and 480 were" in said(result, "compact")
         assert f"memlab size {young} --unit tokens --save" in said(result, "compact")
         assert "number: " in said(result, "doctor")
     assert files_in(young.parent) == before

@@ -34,6 +34,8 @@ class Cost(DisplayMixin):
     missed : int or None
         The number of references so far that would have found their memory gone, had the cap or
         budget been kept from the start. None for other policies.
+    reads : int
+        How many of the references are reads in a log.
 
     Examples
     --------
@@ -42,7 +44,7 @@ class Cost(DisplayMixin):
     >>> print(cost)
     what that costs
       of later needs  about 4.0% would not find their memory, limits 2.0% to 7.0%
-      in the past     0 of 80 references and reads named a memory that it deletes
+      in the past     0 of 80 references named a memory that it deletes
       to serve 95%    120 is safe, 90 is likely
     """
 
@@ -54,6 +56,7 @@ class Cost(DisplayMixin):
     references: int
     to_deleted: int
     missed: int | None = None
+    reads: int = 0
 
     def sheet(self) -> TextPage:
         """Return the printed page."""
@@ -76,11 +79,22 @@ class Cost(DisplayMixin):
         """Return how many past references and reads would have found their memory gone."""
         if not self.references:
             return "no reference or read is known"
-        known = counted(self.references, "references and reads")
+        noun = "references and reads"
+        if not self.reads:
+            noun = "references"
+        elif self.reads == self.references:
+            noun = "reads"
+        known = counted(self.references, noun)
         if self.missed is None:
             return f"{self.to_deleted:,} of {known} named a memory that it deletes"
         share = self.missed / self.references
-        return f"{self.missed:,} of {known} ({share:.1%}), if applied from the start"
+        words = f"{self.missed:,} of {known} ({share:.1%}), if applied from the start"
+        if self.lost_limits is None or self.lost_limits[0] <= share <= self.lost_limits[1]:
+            return words
+        return (
+            f"{words}; the estimate for later needs differs, because they reach back further in a "
+            "larger store and other projects count, too"
+        )
 
 
 def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> Cost:
@@ -144,4 +158,5 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
         references=len(references),
         to_deleted=to_deleted,
         missed=missed,
+        reads=int((references[c.KIND] == "log").sum()),
     )

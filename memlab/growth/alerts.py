@@ -126,7 +126,9 @@ def _never_compacted(data: AlertData) -> _Findings:
     pace = data.summary.pace
     if not data.start or prunable.tokens < NO_ALERT_BELOW or _is_compacted(data):
         return
-    description = f"{counted(prunable.memories)} that a cap could take away"
+    description = (
+        f"{counted(prunable.memories, 'prunable memories')} alone, which a cap could take away"
+    )
     if pace and pace.per_day:
         description += f", {7 * pace.per_day:,.0f} more a week"
     if data.source is not None:

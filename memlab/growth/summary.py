@@ -440,8 +440,9 @@ def _pace_in_words(pace: Pace) -> str:
         rate = f"{_rate(pace.while_active)} episodes a day while it was active"
         return f"{rate}, {last_day}; none since"
     if not pace.median:
-        bursts = f"none in most, up to {_rate(pace.high)} a day"
-        return f"{_rate(pace.mean)} episodes a day in {span} ({bursts}), {last_day}"
+        written = counted(round(pace.mean * pace.windows * pace.window_days), "episodes")
+        periods = "weeks" if pace.window_days == 7 else counted(pace.windows, "periods")
+        return f"{written} in the last {days}, none in most {periods}, {last_day}"
     spread = f"{_rate(pace.low)} to {_rate(pace.high)}"
     return f"{_rate(pace.median)} episodes a day ({spread} in {span}), {last_day}"
 

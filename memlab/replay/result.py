@@ -215,8 +215,7 @@ class Comparison(DisplayMixin):
             return f"{statement}, {gain}: more than noise{remark}."
         other = others.iloc[0]
         if other["served"] > chosen["served"]:
-            statement = f"{statement}, and no rule serves more beyond noise"
-            return f"{statement}: {other.name} serves {_points(other, 'gain')} more."
+            return f"{statement}{_none_better(others)}"
         if other["served"] == chosen["served"]:
             return f"{statement}, the most; {other.name} serves as many."
         comparison = "more than noise" if other["behind_low"] > 0 else "no more than noise"
@@ -391,23 +390,25 @@ class Comparison(DisplayMixin):
         if self.searched:
             need = command("rows", self.store, "--by", "need", *self.log)
             steps.append(f"{need}    what would be worth loading at start")
+        has_size_line = self.references < FEW_REFERENCES and not self.harvests
+        if not self.searched and not has_size_line and self.memories != 0:
+            steps.append(f"{command('size', self.store, *self.log)}    which cap is safe")
         if advised is not None and advised["options"]:
             retire = ("--retire",) if advised["retire"] and self.retires else ()
             options = in_shell(*retire, *self.log)
             line = f"{command('compact', self.store)} {advised['options']} {options}".rstrip()
             effect = "would retire; memories that are read come back" if retire else "would delete"
             steps.append(f"{line}    shows what it {effect}")
-        has_size_line = self.references < FEW_REFERENCES and not self.harvests
-        if not self.searched and not has_size_line:
-            steps.append(f"{command('size', self.store, *self.log)}    which cap, with evidence")
         return steps
 
     def _more_references(self) -> str:
         """Return the command that adds references."""
         if self.harvests:
             return f"{command('harvest', self.store)}    reads in what agents already write"
-        purpose = "says how to log reads"
-        return f"{command('size', self.store, *self.log)}    {purpose}"
+        if not self.memories:
+            return f"{command('doctor', self.store)}    checks the store, which has no memories"
+        explain = command("size", self.store, *self.log, "--explain")
+        return f"{explain}    says how to log reads"
 
     def _share(self, share: Any) -> str:
         """Return a share as text: a percentage, or a count if there are few references."""
@@ -416,6 +417,17 @@ class Comparison(DisplayMixin):
         if self.references < FEW_REFERENCES:
             return f"{round(share * self.references)} of {self.references}"
         return f"{share:.1%}" if self.references >= 10 * FEW_REFERENCES else f"{share:.0%}"
+
+
+def _none_better(others: pd.DataFrame) -> str:
+    """Return the end of an answer if a rule serves more than the chosen one, but within noise."""
+    if not (others["behind_low"] > 0).any():
+        return "; all rules are equal within noise."
+    words = ", and no rule serves more beyond noise"
+    best = others.iloc[0]
+    if not round(100 * best["gain"]):
+        return f"{words}."
+    return f"{words}: {best.name} serves {_points(best, 'gain')} more."
 
 
 def _points(line: pd.Series, name: str, *, unit: bool = True) -> str:

@@ -402,8 +402,7 @@ class Advice(DisplayMixin):
             for diagnostic in diagnostics:
                 if diagnostic.name == "sub_folders" and diagnostic.found:
                     yield f"{command('doctor', name)}    {diagnostic.summary}"
-            size_again = command("size", name, *self.number_kind.size_options)
-            yield f"{size_again}    again, once it holds episodes"
+            yield f"{command('doctor', name)}    checks the store, which has no episodes yet"
             return
         dry_run = self._compact(name, self.number, log_option)
         if self.number >= self.keeps_all:
@@ -488,8 +487,9 @@ class Advice(DisplayMixin):
         if self.served is not None and self.served_limits is not None:
             yield "served", share_in_words(self.served, self.served_limits)
         if self.boot_tokens is not None:
-            under_safe = f"{self.boot_tokens:,} tokens under the safe {self.number_kind.noun}"
-            boot = f"{under_safe}, {self.loaded:,} now; {self._starts} ({self.token_rule})"
+            noun = self.number_kind.noun
+            today = f"today {self.loaded:,} tokens, and {self.boot_tokens:,} under the safe {noun}"
+            boot = f"{today}; {self._starts} ({self.token_rule})"
             yield opening.start_words(self.source), boot
             if self.days is not None and not isnan(self.days):
                 yield "memory kept", f"{self.days:,.1f} days"
@@ -515,7 +515,7 @@ class Advice(DisplayMixin):
     @property
     def _starts(self) -> str:
         """Note on the tokens at start under the safe number."""
-        return f"at most {self.boot_tokens_p95:,} in 95% of starts held to it"
+        return f"95% of all past starts would have taken at most {self.boot_tokens_p95:,} under it"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

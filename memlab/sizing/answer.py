@@ -230,6 +230,7 @@ def answer_of(advice: Recommended) -> str:
     answer = TEMPLATES[case].format_map(_words_of(advice))
     if case not in _WITH_REMARKS:
         return answer
+    answer += _above_window(advice)
     remark = REMARKS.get(advice.verdict, "")
     answer += remark.format(projects=in_words(advice.projects), own=_own_needs(advice))
     if TrackRecord(advice.measured, advice.missed).poor:
@@ -463,6 +464,24 @@ def _assurance(advice: Recommended) -> str:
     chances = chances_in_words(advice.confidence)
     target = share_in_words(advice.target)
     return f"There are {chances} that {target} later needs are still served."
+
+
+def _above_window(advice: Recommended) -> str:
+    """Return the sentence for a safe number that leaves more than the context window, else ""."""
+    window = advice.context_window
+    left = advice.loaded if advice.boot_tokens is None else advice.boot_tokens
+    if not advice.loads_at_start or left <= window:
+        return ""
+    noun = advice.number_kind.noun
+    sentence = (
+        f" The safe {noun} still leaves {left:,} tokens, more than the context window of {window:,}"
+    )
+    likely = advice.likely
+    tokens = advice.likely_boot_tokens
+    if likely is None or tokens is None or tokens >= left:
+        return f"{sentence}."
+    fits = "fits" if tokens <= window else "does not fit either"
+    return f"{sentence}; the likely {noun} of {likely:,} leaves {tokens:,}, which {fits}."
 
 
 def _saved(advice: Recommended) -> int:

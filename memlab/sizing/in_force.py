@@ -71,14 +71,15 @@ def policy_in_force(source: Source) -> EffectivePolicy:
     past = rows_in_reach(fill_missing_rows(load_past(source)))
     written = int((~past[LOAD_BEARING]).sum())
     line = _setting_line(settings)
-    origin = f"found at {sized.memories:,} memories on {sized.at:%Y-%m-%d}"
+    origin = f"found at {sized.memories:,} episodes on {sized.at:%Y-%m-%d}"
     if written < sized.until:
-        validity = f"valid until {sized.until:,} are written; there are {written:,}"
+        validity = f"valid until {sized.until:,} episodes are written; {written:,} were so far"
         return EffectivePolicy(policy, f"{line} was {origin}, and is {validity}")
     raise settings.error(
         "policy",
-        f"{line} was {origin} and has expired: it was valid up to {sized.until:,} memories, and "
-        f"there are {written:,}; {_size_command(source, settings)} finds it again, and "
+        f"{line} was {origin} and has expired: it was valid until {sized.until:,} "
+        f"episodes were written, and {written:,} were; "
+        f"{_size_command(source, settings)} finds it again, and "
         '"auto" in its place has it found each time',
     )
 

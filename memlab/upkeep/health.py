@@ -61,9 +61,8 @@ MIN_RECLAIMABLE: Final = 1_000_000
 FORGE_LOOP_BACKLOG: Final = 50
 """Prunable memories above which forge-loop's own health check warns."""
 _NO_CAP: Final = (
-    "no cap is set, so the number of prunable memories is not checked. --backlog "
-    f"{FORGE_LOOP_BACKLOG} warns above {FORGE_LOOP_BACKLOG}, as forge-loop does: an agent with "
-    "such stores"
+    "no cap is set, so the number of prunable memories is not checked. {with_backlog} warns above "
+    f"{FORGE_LOOP_BACKLOG} (the limit of the agent forge-loop)"
 )
 
 
@@ -273,7 +272,8 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
         forge_loop_warns = source.is_native_format and counts["prunable"] > FORGE_LOOP_BACKLOG
         advice = ""
         if threshold is None and forge_loop_warns and is_uncapped(source):
-            advice = _NO_CAP
+            with_backlog = command("doctor", source.name, "--backlog", FORGE_LOOP_BACKLOG)
+            advice = _NO_CAP.format(with_backlog=with_backlog)
         return Check("memory_integrity", Status.OK, summary, advice, counts)
     shown = command("compact", source.name, "--keep-recent", threshold)
     advice = f"more than {threshold:,} prunable: {shown} shows what would go"

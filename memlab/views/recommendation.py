@@ -277,7 +277,7 @@ class Recommendation(DisplayMixin):
             validity = 'its number stays "auto", found each time'
         else:
             policy[SIZED] = sized.to_setting()
-            validity = f"until {sized.until:,} memories have been written; {sized.memories:,} have"
+            validity = f"until {sized.until:,} episodes are written; {sized.memories:,} were so far"
         file = remember(source, {"policy": policy, **self.kept})
         commands = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
         return f"saved in {file}; {commands} use it, {validity}"
@@ -309,8 +309,10 @@ class Recommendation(DisplayMixin):
         words = f"{counted(len(log), 'lines')} in the log, {needs:,} of them later needs"
         if self.usage is None or not self.usage.reads:
             return words
-        compared = f"{self.usage.reads:,} of these, at most one a day for each memory"
-        return f"{words}; {compared}, tell whether age or use says more"
+        kept = self.usage.reads
+        left = "1 is left" if kept == 1 else f"{kept:,} are left"
+        verb = "compares" if kept == 1 else "compare"
+        return f"{words}; {left} if each memory counts once a day: {verb} age with use"
 
     def _log_facts(self) -> Iterator[tuple[str, str]]:
         """Yield the facts about the access log, if there is one."""

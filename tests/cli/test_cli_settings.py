@@ -57,9 +57,9 @@ def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) 
 def test_a_number_past_its_horizon_is_told_and_not_gone_by(store: Path) -> None:
     said("size", store, "--save")
     for verb in ("show", "doctor", "compact"):
-        assert "found at 80 memories on" in said(verb, store)
+        assert "found at 80 episodes on" in said(verb, store)
     write_rows(store, episodes(16, start=81))
-    past = "valid up to 96 memories, and there are 96"
+    past = "valid until 96 episodes were written, and 96 were"
     for words in (("compact", store), ("compact", store, "--apply")):
         refused = said(*words, code=2)
         assert past in refused

@@ -116,7 +116,7 @@ def test_without_prunable_memories_size_gives_no_number(
     assert "nothing-prunable: " in sized.output
     assert "= 0" not in sized.output
     assert "served " not in sized.stdout.replace("references served", "")
-    assert "next: memlab size" in sized.stdout
+    assert "next: memlab doctor" in sized.stdout
     assert "nothing was saved" in sized.stderr
     assert not (tmp_path / "memlab.toml").exists()
 

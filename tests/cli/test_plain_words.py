@@ -1,6 +1,7 @@
 """Phrases that readers stumbled over are said plainly, on stores that once produced them."""
 
 import ast
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -231,13 +232,29 @@ def test_a_pace_says_its_days() -> None:
     )
 
 
+def test_a_pace_of_a_few_memories_is_a_count() -> None:
+    last = datetime(2026, 3, 1, tzinfo=UTC)
+    few = Pace(
+        median=0.0,
+        low=0.0,
+        high=0.3,
+        mean=2 / 56,
+        while_active=0.1,
+        windows=8,
+        window_days=7,
+        last_at=last,
+    )
+    words = "2 episodes in the last 56 days, none in most weeks, the last on 2026-03-01"
+    assert _pace_in_words(few) == words
+
+
 def test_size_explains_how_log_lines_become_needs() -> None:
     store = memlab.store_path("looked_up")
     printed = said("size", store, "--log", store.with_suffix(".reads.jsonl"))
     (line,) = [line for line in printed.splitlines() if line.startswith("  reads ")]
     assert "lines in the log, " in line
     assert "of them later needs" in line
-    assert "at most one a day for each memory, tell whether age or use says more" in line
+    assert re.search(r"; \d+ are left if each memory counts once a day: compare age with use", line)
 
 
 def test_a_deletion_between_copies_of_a_minute_has_one_time() -> None:

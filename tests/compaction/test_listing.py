@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import memlab
 from memlab import columns as c
 from memlab.base_activation import base_level_of_days, per_length
-from memlab.compaction import cap_effect, cost_of, survivors
+from memlab.compaction import Cost, cap_effect, cost_of, survivors
 from memlab.errors import MemlabError
 from memlab.items import Size
 from memlab.settings import FILE
@@ -232,11 +233,21 @@ def test_a_plan_counts_the_references_to_what_goes(issues: Path, policy: memlab.
     deleted = {memory.memory_id for memory in plan.memories}
     cost = cost_of(plan)
     assert cost.to_deleted == sum(target in deleted for target in targets) > 0
-    in_words = f"{cost.to_deleted} of {len(targets)} references and reads named a memory that it"
+    in_words = f"{cost.to_deleted} of {len(targets)} references named a memory that it"
     if cost.missed is not None:
-        in_words = f"{cost.missed} of {len(targets)} references and reads ("
+        in_words = f"{cost.missed} of {len(targets)} references ("
     assert in_words in str(cost)
     assert (cost.lost is None) == (not isinstance(policy, memlab.KeepRecent))
+
+
+def test_a_past_outside_the_limits_is_explained() -> None:
+    estimate: Any = {"lost": 0.068, "lost_limits": (0.045, 0.1), "safe": 9, "likely": 5}
+    cost = Cost(**estimate, target=0.9, references=100, to_deleted=0, missed=4)
+    assert "4 of 100 references (4.0%), if applied from the start; the estimate" in str(cost)
+    inside = replace(cost, missed=6)
+    assert "the estimate for later needs" not in str(inside)
+    assert "6 of 100 references and reads" in str(replace(inside, reads=30))
+    assert "6 of 100 reads" in str(replace(inside, reads=100))
 
 
 def test_the_dry_run_says_it_in_words_and_in_json(issues: Path) -> None:

@@ -11,6 +11,7 @@ from memlab.policies import ImportanceBudget, ImportanceFloor, ValueCap
 from memlab.replay import Comparison, compare, replay
 from memlab.replay.candidates import COST_TOLERANCE
 from memlab.replay.noise import difference_with_limits
+from memlab.replay.result import _none_better
 from tests.support.frames import START, make_episodes, make_frame, make_references, row
 
 LOOKED_UP = memlab.store_path("looked_up")
@@ -90,21 +91,24 @@ def test_the_answer_is_the_rule_that_serves_more_than_noise(by_default: Comparis
     assert advised["served"] >= 0.9
     assert by_default.answer.startswith("By use ")
     assert ": more than noise" in by_default.answer
-    assert str(advised["options"]) in by_default.next_steps()[2]
+    assert str(advised["options"]) in by_default.next_steps()[3]
 
 
 def test_a_page_ends_with_the_answer_and_its_command(by_default: Comparison) -> None:
     answer, blank, command, *_ = by_default.next_steps()
     assert answer == by_default.answer
     assert blank == ""
-    assert command.startswith("next: memlab compact ")
+    assert command.startswith("next: memlab size ")
 
 
 def test_within_noise_the_newest_are_advised() -> None:
     comparison = compare(memlab.store_path("two_years"), workers=1)
     assert comparison.advised is not None
     assert comparison.advised["newest"]
-    assert "--keep-recent" in comparison.next_steps()[2]
+    _, _, first, second = comparison.next_steps()
+    assert "memlab size" in first
+    assert "which cap is safe" in first
+    assert "--keep-recent" in second
 
 
 def test_missing_signals_are_named(by_default: Comparison) -> None:
@@ -156,11 +160,34 @@ def test_a_store_with_nothing_to_remove_is_told_so(case: str) -> None:
     assert comparison.answer.startswith(words)
     commands = [step.partition("    ")[0].split("memlab ")[-1] for step in comparison._steps()]
     assert len(set(commands)) == len(commands)
+    assert commands
+
+
+def test_an_empty_store_is_not_sent_to_size() -> None:
+    steps = compare(make_frame(), workers=1).next_steps()
+    assert not [step for step in steps if "memlab size" in step]
+    assert "memlab doctor" in steps[2]
 
 
 def test_rules_that_serve_alike_are_said_to_serve_as_many() -> None:
     comparison = compare(memlab.store_path("two_years"), workers=1)
     assert comparison.answer.endswith("the most; odek 286 serves as many.")
+
+
+@pytest.mark.parametrize(
+    ("gain", "behind_low", "words"),
+    [
+        ((0.0, -0.001), (0, 0), "; all rules are equal within noise."),
+        ((0.0, -0.2), (0, 0.1), ", and no rule serves more beyond noise."),
+        ((0.02, -0.2), (0, 0.1), ", and no rule serves more beyond noise: A serves 2 points "),
+    ],
+    ids=["equal", "rounded to nothing", "more"],
+)
+def test_a_gain_within_noise_is_not_zero_points(
+    gain: tuple[float, float], behind_low: tuple[float, float], words: str
+) -> None:
+    columns = {"gain": gain, "gain_low": -0.01, "gain_high": 0.05, "behind_low": behind_low}
+    assert _none_better(pd.DataFrame(columns, index=["A", "B"])).startswith(words)
 
 
 def test_a_searched_store_gets_no_cap_at_start() -> None:

@@ -267,3 +267,20 @@ def test_the_answer_for_many_stores_is_a_sentence() -> None:
     assert answer_of_fleet(**figures | {"sized": 0, "left": 90_000}) == (
         "No store has a cap: 3 stores looked at, 90,000 tokens at start together."
     )
+
+
+WINDOWS = {
+    "likely fits": (40_000, "; the likely cap of 356 leaves 25,719, which fits."),
+    "neither fits": (20_000, "; the likely cap of 356 leaves 25,719, which does not fit either."),
+}
+
+
+@pytest.mark.parametrize(("window", "ending"), WINDOWS.values(), ids=WINDOWS)
+def test_a_safe_cap_above_the_window_is_said(advice: Advice, window: int, ending: str) -> None:
+    answer = answer_of(replace(advice, context_window=window))
+    words = f"The safe cap still leaves 43,978 tokens, more than the context window of {window:,}"
+    assert f"{words}{ending}" in answer
+
+
+def test_a_safe_cap_within_the_window_is_not_remarked(advice: Advice) -> None:
+    assert "still leaves" not in answer_of(advice)
