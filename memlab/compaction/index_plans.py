@@ -299,7 +299,7 @@ def _load_facts(loads: Sequence[IndexLoad]) -> list[tuple[str, str]]:
     if after != before:
         named += f" -> {after.named:,} of {after.files:,}"
         loaded += f" -> {after.loaded:,}, {counted(after.tokens, 'tokens')}"
-    return [("named", named), ("loaded", loaded)]
+    return [("named", named), ("loaded", f"{loaded} as one text")]
 
 
 def _table(heading: str, lines: Sequence[IndexLine]) -> Table:

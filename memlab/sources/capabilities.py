@@ -437,17 +437,17 @@ class MergedStart(NamedTuple):
         """The lines and tokens of a start, and what is cut, in words.
 
         >>> MergedStart(56, 56, 812, 0, 0).words
-        'all 56 lines of the index, 812 tokens'
+        'all 56 lines of the index, 812 tokens as one text'
         >>> MergedStart(230, 200, 6012, 0, 30).words
-        '200 of 230 lines of the index, 6,012 tokens: the rest is cut, with 30 memories (now 0)'
+        '200 of 230 lines of the index, 6,012 tokens as one text: 30 memories are cut (now 0)'
         """
-        tokens = counted(self.tokens, "tokens")
+        tokens = f"{counted(self.tokens, 'tokens')} as one text"
         if self.loaded_lines == self.lines:
             return f"all {counted(self.lines, 'lines')} of the index, {tokens}"
-        cut = f"{counted(self.cut, 'memories')} (now {self.cut_now:,})"
+        verb = "is" if self.cut == 1 else "are"
         return (
             f"{self.loaded_lines:,} of {counted(self.lines, 'lines')} of the index, {tokens}: "
-            f"the rest is cut, with {cut}"
+            f"{counted(self.cut)} {verb} cut (now {self.cut_now:,})"
         )
 
 

@@ -335,7 +335,7 @@ def test_a_cut_index_is_warned_of_with_what_mends_it(home: Path) -> None:
     other = write_folder(home, INTO, {f"a{number}": "project" for number in range(199)})
     printed = " ".join(said("compact", source, "--into", other).split())
     assert "200 of 201 lines of the index" in printed
-    assert "the rest is cut, with 1 memory (now 0)" in printed
+    assert "1 memory is cut (now 0)" in printed
     assert "would not load the lines of 1 more memory" in printed
     assert "--log LOG puts first what is read most" in printed
     assert "--keep-recent N makes the index shorter" in printed
