@@ -50,7 +50,7 @@ def test_one_figure_tells_the_past_as_if_the_cap_had_been_held(tmp_path: Path) -
     assert cost["missed"] == round(cost["references"] * (1 - served))
     done = said("compact", two_years, "--keep-recent", 675)
     share = f"{cost['missed'] / cost['references']:.1%}"
-    assert f"{cost['missed']} of {cost['references']} references and reads ({share})" in done
+    assert f"{cost['missed']} of {cost['references']} references ({share})" in done
     assert "led to" not in done
 
 

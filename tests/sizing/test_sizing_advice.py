@@ -95,7 +95,7 @@ def test_its_own_references_weigh_more_the_more_there_are() -> None:
     assert many.boot_tokens == many.boot_tokens_p95 == 10 * many.keep_recent
     assert 0.9 <= many.served_limits[0] <= many.served <= many.served_limits[1]
     assert many.days == pytest.approx((many.keep_recent - 1) / 24)
-    boot = f"{many.boot_tokens:,} tokens under the safe cap, 10,000 now"
+    boot = f"today 10,000 tokens, and {many.boot_tokens:,} under the safe cap"
     for part in (boot, "900 later needs", "1,000 of 1,000 written", "with 90% confidence"):
         assert part in str(many)
 
