@@ -11,7 +11,7 @@ from memlab.views.bundled import NEEDS, UNANSWERED, folder_of, notebook_paths
 from memlab.views.needs import NEEDS as WORDS
 from tests.support.notebook_stores import STORES, run_here, written_for
 
-SMALL = ("empty", "sixty")
+SMALL = ("empty", "all deleted", "decision left", "sixty")
 """Stores that the suite tries by itself; ``--all`` tries the others too."""
 
 ANSWERED = {
@@ -19,6 +19,8 @@ ANSWERED = {
     "one row": {"00", "06"},
     "eleven": {"00", "01", "02", "03", "06", "08"},
     "sixty": {"00", "01", "02", "03", "06", "08"},
+    "all deleted": {"00", "06"},
+    "decision left": {"00", "06"},
     "thousand": {"00", "01", "02", "03", "06", "08"},
     "logged": {"00", "01", "02", "03", "04", "06", "07", "08"},
     "claude": {"00", "01", "03", "05", "06", "08"},

@@ -39,6 +39,17 @@ NEEDS: Final = "needs-"
 UNANSWERED: Final = "unanswered"
 """Tag of the cell that replaces those that a store cannot answer."""
 
+_NEEDS_OF_MEMORIES: Final = (
+    "memories",
+    "present",
+    "prunable",
+    "present-prunable",
+    "loaded",
+    "references",
+    "reads",
+)
+"""Needs that only reading the memories of a store can tell."""
+
 STORE_NAME_FILE: Final = "store.txt"
 """File beside the notebooks with the name of their store."""
 
@@ -148,17 +159,20 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
     try:
         evidence = StoreHistory.of(source, log, call="memlab lab", now=now).with_references()
     except MemlabError:  # a notebook says why a store cannot be read, where it is read
-        meets |= dict.fromkeys(("memories", "prunable", "loaded", "references", "reads"), True)
+        meets |= dict.fromkeys(_NEEDS_OF_MEMORIES, True)
     else:
         past = evidence.past
+        present = present_rows(past)
+        prunable = int(present[PRUNABLE].sum())
         meets |= {
             "memories": len(past) > 0,
+            "present": len(present) > 0,
+            "present-prunable": prunable > 0,
             "prunable": bool(past[PRUNABLE].any()),
             "loaded": not past.attrs.get(RECALLED),
             "references": len(evidence.references) > 0,
             "reads": bool((evidence.references[KIND] == "log").any()),
         }
-        prunable = int(present_rows(past)[PRUNABLE].sum())
         if prunable <= EXAMPLE_CAP:
             parameters["keep_recent"] = prunable // 2
     return StoreFacts(parameters, frozenset(need for need, is_met in meets.items() if is_met))

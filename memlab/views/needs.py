@@ -46,6 +46,15 @@ def _memories(source: Source) -> str:
     return f"0 memories are in this store yet: {command('show', source.name)} shows it again."
 
 
+def _present(source: Source) -> str:
+    """Explain a store of which all memories were deleted."""
+    archive = command("archive", source.name)
+    return (
+        f"0 memories are in this store now, all were deleted: {archive} lists the plans that "
+        f"did, and their undo; {command('show', source.name)} shows the store again."
+    )
+
+
 def _prunable(source: Source) -> str:
     """Explain a store without prunable memories."""
     rows = command("rows", source.name)
@@ -111,6 +120,8 @@ def _loaded(source: Source) -> str:
 
 NEEDS: Final[dict[str, Callable[[Source], str]]] = {
     "memories": _memories,
+    "present": _present,
+    "present-prunable": _prunable,
     "prunable": _prunable,
     "references": _references,
     "reads": _reads,

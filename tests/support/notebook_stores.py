@@ -2,8 +2,9 @@
 
 import ast
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +51,17 @@ def write_episodes(path: Path, count: int) -> str:
 @contextmanager
 def episodes_of(folder: Path, count: int) -> Iterator[str]:
     yield write_episodes(folder / "memory.db", count)
+
+
+@contextmanager
+def compacted(folder: Path, *, load_bearing: bool) -> Iterator[str]:
+    """A store whose prunable memories were all deleted, with or without a decision that stays."""
+    path = Path(write_episodes(folder / "memory.db", 60))
+    if not load_bearing:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DELETE FROM memory_items WHERE kind = 'semantic'")
+    memlab.apply(memlab.plan(path, memlab.KeepRecent(0)))
+    yield str(path)
 
 
 @contextmanager
@@ -124,6 +136,8 @@ STORES: Final[dict[str, Callable[[Path], Any]]] = {
     "one row": lambda folder: episodes_of(folder, 1),
     "eleven": lambda folder: episodes_of(folder, 11),
     "sixty": lambda folder: episodes_of(folder, 60),
+    "all deleted": lambda folder: compacted(folder, load_bearing=False),
+    "decision left": lambda folder: compacted(folder, load_bearing=True),
     "thousand": lambda folder: episodes_of(folder, 1000),
     "logged": logged,
     "claude": claude,
