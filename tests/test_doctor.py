@@ -315,3 +315,39 @@ def test_a_diagnosis_is_json_and_a_line_per_check(
     assert line.startswith("  WARN memory_integrity  1 decision, 1 skill")
     assert advice.strip().startswith("-> more than 3 prunable: memlab compact")
     assert pickle.loads(pickle.dumps(diagnosis)) == diagnosis
+
+
+@pytest.mark.parametrize(
+    "times", [("", "2026-02-01T00:00:00Z"), ("soon", "x", "2026-02-01T00:00:00Z")]
+)
+def test_a_first_row_takes_the_time_of_a_later_one(tmp_path: Path, times: tuple[str, ...]) -> None:
+    rows = [row(f"m{number}", created_at=time) for number, time in enumerate(times)]
+    store = write_rows(tmp_path / "bad.db", rows)
+    details = check(store, "rows").details
+    updates = [shlex.split(line) for line in details if line.startswith("sqlite3 ")]
+    run_sql(store, *(update for _, _, update in updates))
+    assert check(store, "rows").status is Status.OK
+    assert memlab.load(store)["created_at"].nunique() == 1
+
+
+def test_without_a_valid_time_a_date_is_asked_for(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "bad.db", [row("only", created_at="")])
+    (_, advice) = check(store, "rows").details
+    assert advice.startswith("-> set created_at of row 1 to when it was written, such as '2026-")
+
+
+def test_a_row_dated_in_the_future_is_named(store: Path) -> None:
+    write_rows(store, [row("later", created_at="2099-01-01T00:00:00Z"), *episodes(9, start=50)])
+    future = check(store, "future")
+    assert future.status is Status.WARN
+    assert future.summary == "1 row is dated in the future: later"
+    assert "set created_at" in future.advice
+    assert check(store, "insertion_order").status is Status.OK
+    shown = memlab.show(store)
+    assert "1 row is dated in the future: later; memlab doctor" in str(shown)
+    assert "future" in shown.to_dict()
+
+
+def test_many_rows_dated_in_the_future_are_a_wrong_clock(store: Path) -> None:
+    write_rows(store, [row(f"f{n}", created_at="2099-01-01T00:00:00Z") for n in range(9)])
+    assert "future" not in {named.name for named in doctor(store).checks}

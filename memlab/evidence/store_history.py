@@ -6,7 +6,7 @@ from functools import cached_property
 from os import PathLike
 from os.path import relpath
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pandas as pd
 
@@ -33,10 +33,10 @@ from memlab.sources.base import Source, file_states
 from memlab.sources.capabilities import NO_HISTORY
 from memlab.sources.opening import open_source, settings_of
 from memlab.store.snapshot import FileStates
-from memlab.text import counted
+from memlab.text import DisplayMixin, TextPage, counted
 
 
-class StoreHistory(LoadedHistory):
+class StoreHistory(DisplayMixin, LoadedHistory):
     """A snapshot of a store's rows, and the stages that are derived from it.
 
     Each stage is computed when it is first needed, once, and speaks of the moment at which the rows
@@ -204,6 +204,32 @@ class StoreHistory(LoadedHistory):
     def source(self) -> Source | None:
         """The store; None for a frame without one."""
         return self._snapshot.source
+
+    def sheet(self) -> TextPage:
+        """Return the page that is printed; nothing is read for it."""
+        rows = self._snapshot.loaded
+        log = "none"
+        if isinstance(self._given_log, str | PathLike):
+            log = str(self._given_log)
+        elif self._given_log is not None:
+            log = f"a frame of {counted(len(self._given_log), 'reads')}"
+        elif self.settings.log:
+            log = f"{', '.join(map(str, self.settings.log))}, by its memlab.toml"
+        facts = [
+            ("memories", "not read yet" if rows is None else f"{counted(len(rows))}"),
+            ("log", log),
+            ("moment", f"{self.now:%Y-%m-%d %H:%M} UTC"),
+        ]
+        return TextPage(f"the history of {self.name or 'a frame'}", facts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the memories and the moment."""
+        return {"store": self.name, "now": self.now, "memories": self.rows.to_dict("records")}
+
+    @property
+    def is_of_frame(self) -> bool:
+        """Whether the history is that of a given frame, which may lack memories of its store."""
+        return self._snapshot.is_given
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -378,6 +404,16 @@ class _Snapshot:
         """When the rows were read."""
         self._files: FileStates | None = None
         """The states of the store's files when the rows were read."""
+
+    @property
+    def loaded(self) -> pd.DataFrame | None:
+        """The present memories if they are read already; None if not."""
+        return self.rows if self.is_given or "rows" in vars(self) else None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the rows are those of a given frame."""
+        return self._frame is not None
 
     @property
     def has_body(self) -> bool:

@@ -71,6 +71,8 @@ class AlertData(NamedTuple):
     log_option: Sequence[str] = ()
     has_archive: bool = False
     """Whether the store of a frame has an archive. It is not used if there is a source."""
+    rows: "pd.DataFrame | None" = None
+    """The present memories, if they are loaded already."""
 
     @property
     def start(self) -> int:
@@ -177,9 +179,7 @@ def _ten_largest(data: AlertData) -> _Findings:
 def _never_read(data: AlertData) -> _Findings:
     """Find loaded memories that no read of the access log names."""
     log = data.log
-    if data.source is None:
-        return
-    if log is None:
+    if log is None and data.source is not None:
         settings = settings_of(data.source)
         if settings.log:  # pandas is imported only if there is a log
             from memlab.evidence.reads import remembered_reads
@@ -192,7 +192,11 @@ def _never_read(data: AlertData) -> _Findings:
     from memlab.evidence.usage import MIN_DAYS, MIN_READS
     from memlab.frame import load
 
-    frame = load(data.source, on_bad_row="keep")
+    frame = data.rows
+    if frame is None:
+        if data.source is None:
+            return
+        frame = load(data.source, on_bad_row="keep")
     chance = reading_chances(frame, log)
     loaded = frame[c.ACTIVE] & frame.get(c.LOADED_AT_START, default=True)
     reads = log[log[c.MEMORY_ID].isin(frame.loc[loaded, c.MEMORY_ID])]

@@ -1,15 +1,18 @@
 """The boot context: the memories that an agent loads at start, now and over a store's history."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from memlab import columns as c
 from memlab.arguments import expect
-from memlab.frame.fields import KINDS, Arrays, Flags, Ints, arrays_of, passed_on
+from memlab.frame.fields import KINDS, Arrays, Flags, Ints, Times, arrays_of, passed_on
 from memlab.items import Size
 from memlab.sources.tables import as_numbers, of_numbers
+from memlab.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -389,3 +392,29 @@ def _step(freq: str) -> Any:
         return to_offset(freq)
     except ValueError as error:
         raise ValueError(f"freq={freq!r} is not a pandas frequency, such as 'D' or 'W'") from error
+
+
+_LISTED_FUTURE: Final = 5
+"""Number of memories dated in the future that a message names."""
+
+
+def future_rows(created_at: Times, now: datetime) -> Flags:
+    """Return which creation times are in the future: more than a day after `now`.
+
+    If they are more than a tenth, and more than three, the clock is thought wrong, and none is.
+    """
+    in_utc = now.astimezone(UTC).replace(tzinfo=None)
+    latest = np.datetime64(in_utc, "us") + np.timedelta64(1, "D")
+    is_future: Flags = created_at > latest
+    if is_future.sum() > max(3, len(created_at) // 10):
+        return np.zeros(len(created_at), dtype=bool)
+    return is_future
+
+
+def future_in_words(ids: Sequence[str]) -> str:
+    """Return how many memories are dated in the future, and which, in words."""
+    verb = "is" if len(ids) == 1 else "are"
+    more = len(ids) - _LISTED_FUTURE
+    hidden = f" and {more:,} more" if more > 0 else ""
+    listed = ", ".join(ids[:_LISTED_FUTURE])
+    return f"{counted(len(ids), 'rows')} {verb} dated in the future: {listed}{hidden}"

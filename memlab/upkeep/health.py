@@ -18,14 +18,17 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect, whole_number
+from memlab.clock import now_utc
 from memlab.compaction.archive_check import compared
 from memlab.compaction.reclaim import space
 from memlab.compaction.wire import some_of
-from memlab.errors import MemlabError, SettingsError, StoreError
+from memlab.errors import MemlabError, SettingsError, StoreError, WrongArgumentError
 from memlab.evidence.losses import losses_of
+from memlab.evidence.past import LoadedHistory
 from memlab.frame.fields import retired_rows, rows_in_state
 from memlab.frame.loading import load
 from memlab.growth.alerts import is_uncapped
+from memlab.growth.context import future_in_words, future_rows
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sizing.in_force import effective_policy
 from memlab.sources.archived import archive_meant, archives_of
@@ -158,6 +161,11 @@ def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:
     <Status.OK: 'OK'>
     """
     backlog = None if backlog is None else whole_number("backlog", backlog)
+    if isinstance(path, LoadedHistory):
+        raise WrongArgumentError(
+            "memlab.doctor checks the store as it is now, not a history of it: "
+            "pass the store itself, such as memlab.doctor(history.name)"
+        )
     if isinstance(path, SqliteMemoryStore):
         expect(path, PathLike, call="memlab.doctor", name="path")
     try:
@@ -208,6 +216,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     if file is not None:
         yield _guarded("supersession", lambda: _supersession(source, frame))
     yield _insertion_order(frame)
+    yield from _future(frame)
     for diagnostic in source.diagnostics():
         yield _ok_or_warning(
             diagnostic.name,
@@ -311,6 +320,7 @@ def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check
     described_rows = zip(
         unreadable[col.POSITION], unreadable[col.MEMORY_ID], unreadable[col.PROBLEM], strict=True
     )
+    created = frame.set_index(col.POSITION)[col.CREATED_AT].dropna()
     details: list[str] = []
     for position, memory_id, problem in described_rows:
         if len(details) >= 2 * _MAX_LISTED_ROWS:
@@ -320,7 +330,7 @@ def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check
             break
         details.append(f"row {position} ({memory_id!r}): {problem}")
         if file is not None:
-            details.append(_mending_command(store, int(position), str(problem)))
+            details.append(_mending_command(store, int(position), str(problem), created))
     means = "as the lines above do" if file else "with the tools of the system that wrote them"
     return Check(
         name="rows",
@@ -352,10 +362,13 @@ _DEFAULTS: Final = {
 """SQL of a valid value for each column. A memory of the default kind is load-bearing."""
 
 
-def _mending_command(store: str, position: int, problem: str) -> str:
+def _mending_command(
+    store: str, position: int, problem: str, created: "pd.Series[pd.Timestamp]"
+) -> str:
     """Return the command that sets the faulty columns of a row to valid values.
 
-    A creation time becomes that of the row before.
+    A creation time becomes that of the nearest row before with a valid one, else of the nearest
+    row after. `created` has the valid creation times by row number.
     """
     values = []
     for fault in problem.split("; "):
@@ -363,8 +376,11 @@ def _mending_command(store: str, position: int, problem: str) -> str:
         if reason == "is not UTF-8" and column in _DEFAULTS:
             value = f"hex({column})"  # the bytes stay readable
         elif column == col.CREATED_AT:
-            earlier = f"rowid < {position} AND typeof(created_at) = 'text' ORDER BY rowid DESC"
-            value = f"(SELECT created_at FROM memory_items WHERE {earlier} LIMIT 1)"
+            neighbour = _nearest(created.index, position)
+            if neighbour is None:
+                advice = "such as '2026-01-31T12:00:00+00:00', and run memlab doctor again"
+                return f"-> set created_at of row {position} to when it was written, {advice}"
+            value = f"(SELECT created_at FROM memory_items WHERE rowid = {neighbour})"
         elif column in _DEFAULTS:
             value = _DEFAULTS[column]
         else:
@@ -374,6 +390,15 @@ def _mending_command(store: str, position: int, problem: str) -> str:
         return "-> set what is wrong in it with the sqlite3 shell"
     update = f"UPDATE memory_items SET {', '.join(values)} WHERE rowid = {position}"
     return f'sqlite3 {in_shell(store)} "{update}"'
+
+
+def _nearest(positions: "pd.Index[int]", position: int) -> int | None:
+    """Return the largest of the positions before one, else the smallest after it; None for none."""
+    before = positions[positions < position]
+    after = positions[positions > position]
+    if len(before):
+        return int(before.max())
+    return int(after.min()) if len(after) else None
 
 
 def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
@@ -469,7 +494,8 @@ def _archived_ids(source: Source, searched_ids: Collection[str]) -> set[str]:
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
     """Find rows with a creation time before that of a row inserted earlier."""
-    created = frame[col.CREATED_AT].dropna()
+    is_future = future_rows(frame[col.CREATED_AT].to_numpy("datetime64[us]"), now_utc())
+    created = frame.loc[~is_future, col.CREATED_AT].dropna()
     late = int((created < created.cummax()).sum())
     rows = counted(len(created), "rows")
     after = "it" if late == 1 else "them"
@@ -485,6 +511,24 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
             "apply it"
         ),
         counts={"out_of_order": late},
+    )
+
+
+def _future(frame: pd.DataFrame) -> Iterator[Check]:
+    """Yield a check if rows are dated in the future."""
+    is_future = future_rows(frame[col.CREATED_AT].to_numpy("datetime64[us]"), now_utc())
+    ids = [str(memory_id) for memory_id in frame.loc[is_future, col.MEMORY_ID]]
+    if not ids:
+        return
+    yield Check(
+        name="future",
+        status=Status.WARN,
+        summary=future_in_words(ids),
+        advice=(
+            "set created_at to when each was written: until then the span of the store and the "
+            "days that a cap keeps are wrong"
+        ),
+        counts={"future": len(ids)},
     )
 
 

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from memlab.arguments import whole_number
 from memlab.clock import moment_or_now
-from memlab.columns import HAS_PAST, LOADED_AT_START, SOURCE
+from memlab.columns import HAS_PAST, LOADED_AT_START
 from memlab.errors import StoreError
 from memlab.growth.alerts import Alert, AlertData, alerts_of, facts_of
+from memlab.growth.context import future_in_words, future_rows
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
 from memlab.sources.base import Source, losses_unknown
 from memlab.sources.held import shared_data_held
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
     from memlab.evidence.past import LoadedHistory, Memories
     from memlab.evidence.reads import Log
+    from memlab.frame.fields import Arrays
     from memlab.growth.inventory import Inventory
 
 
@@ -173,10 +177,11 @@ def show(
     True
     """
     call = "memlab.show"
+    given_now = now
     now = moment_or_now(now, call=call)
     backlog = None if backlog is None else whole_number("backlog", backlog)
     if not isinstance(frame, str | PathLike | SqliteMemoryStore | Source):
-        return _show_frame(frame, now=now, backlog=backlog)
+        return _show_history(frame, now=given_now, backlog=backlog, log=log)
     inventory = _stores_inside(frame)
     if inventory is not None:
         return inventory
@@ -193,8 +198,38 @@ def _show_store(
 ) -> Overview:
     """Return the overview of a store; see :func:`show`."""
     source = open_source(frame)
-    settings = settings_of(source)
+    name = str(frame) if isinstance(frame, str | PathLike) else source.name
     arrays, problem = past_arrays(source)
+    reads = None
+    option = tuple[str, ...]()
+    if log is not None:
+        from memlab.evidence.reads import log_option, reads_in
+
+        settings = settings_of(source)
+        reads, file = reads_in(log, settings, call="memlab.show", source=source)
+        option = log_option(reads, file, settings)
+    data = _StoreData(source, name, arrays, reads, option, problem=problem)
+    return _overview_of(data, backlog=backlog, now=now)
+
+
+class _StoreData(NamedTuple):
+    """A store with its memories, and the reads of an access log if one was given."""
+
+    source: Source
+    name: str
+    memories: "Arrays"
+    reads: "pd.DataFrame | None"
+    log_option: Sequence[str]
+    problem: str = ""
+    """What is wrong with the archive."""
+    rows: "pd.DataFrame | None" = None
+    """The present memories, if they are loaded already."""
+
+
+def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Overview:
+    """Return the overview of a store whose memories are read."""
+    source = store.source
+    settings = settings_of(source)
     keep = settings.keep_recent
     number = ""
     if settings.sized is not None or settings.is_auto:
@@ -204,24 +239,19 @@ def _show_store(
         keep = effective.keep(settings)
         number = effective.words
     more: dict[str, Any] = {}
-    more["archive"] = f"left out: {problem}" if problem else ""
+    more["archive"] = f"left out: {store.problem}" if store.problem else ""
     more["about"] = source.extra_report()
-    reads = None
-    option = tuple[str, ...]()
-    if log is not None:
-        from memlab.evidence.reads import log_option, reads_in, reads_missed_by_index_cut
+    if store.reads is not None and source.index is not None:
+        from memlab.evidence.reads import reads_missed_by_index_cut
 
-        reads, file = reads_in(log, settings, call="memlab.show", source=source)
-        option = log_option(reads, file, settings)
-        if source.index is not None:
-            more["cut"] = reads_missed_by_index_cut(source, reads)
+        more["cut"] = reads_missed_by_index_cut(source, store.reads)
     more["lost"] = losses_unknown(source)
     more["past"] = source.external_history.note()
     more["number"] = number
     more["settings"] = settings.not_obeyed
-    name = str(frame) if isinstance(frame, str | PathLike) else source.name
+    more["future"] = _future_in_words(store.memories, store.name, now)
     summary = summary_of(
-        arrays,
+        store.memories,
         now=now,
         threshold=keep if backlog is None else backlog,
         chars_apart=0 if source.index is None else source.index.chars_of_no_memory(),
@@ -230,13 +260,22 @@ def _show_store(
     if settings.policy is not None:
         remembered = "retire" if settings.retire else "delete"
     project = source.find_project()
+    data = AlertData(
+        source,
+        store.memories,
+        summary,
+        store.name,
+        store.reads,
+        store.log_option,
+        rows=store.rows,
+    )
     return Overview(
-        store=name,
+        store=store.name,
         summary=summary,
-        alerts=alerts_of(AlertData(source, arrays, summary, name, reads, option)),
+        alerts=alerts_of(data),
         more={key: part for key, part in more.items() if part},
         remembered=remembered,
-        log_option=option,
+        log_option=store.log_option,
         semantic=semantic_name(source),
         project="" if project is None else project.path,
         is_orphaned=project is not None and project.is_missing,
@@ -249,27 +288,67 @@ def semantic_name(source: Source) -> str:
     return "decisions" if source.is_native_format else "facts"
 
 
-def _show_frame(
-    frame: "pd.DataFrame | LoadedHistory", *, now: datetime, backlog: int | None
+def _show_history(
+    memories: "pd.DataFrame | LoadedHistory",
+    *,
+    now: datetime | None,
+    backlog: int | None,
+    log: "Log",
 ) -> Overview:
-    """Return the overview of a frame, with the alerts that need nothing but its memories."""
-    from memlab.evidence.past import LoadedHistory, present_rows
+    """Return the overview of a frame or a history.
+
+    The history of a store is shown as the store is, with the history's log and moment. Of a frame
+    there are the alerts that need nothing but its memories and the log.
+    """
+    from memlab.evidence.past import present_rows
+    from memlab.evidence.store_history import StoreHistory
     from memlab.frame.fields import arrays_of
 
-    if isinstance(frame, LoadedHistory):
-        frame = frame.past
-    summary = summarize(frame, now=now, threshold=backlog)
-    name = str(frame.attrs.get(SOURCE, ""))
+    history = StoreHistory.of(memories, log, now=now, call="memlab.show")
+    frame = history.past
+    source = history.source
+    if source is not None and not history.is_of_frame:
+        store = _StoreData(
+            source,
+            history.name,
+            arrays_of(frame),
+            history.log,
+            history.log_option,
+            rows=history.rows,
+        )
+        return _overview_of(store, backlog=backlog, now=history.now)
+    summary = summarize(frame, now=history.now, threshold=backlog)
+    rows = present_rows(frame)
     data = AlertData(
         None,
-        arrays_of(present_rows(frame)),
+        arrays_of(rows),
         summary,
-        name or "STORE",
+        history.name or "STORE",
+        history.log,
+        history.log_option,
         has_archive=bool(frame.attrs.get(HAS_PAST)),
+        rows=rows,
     )
     # only kinds of store other than an agent's own tell what is loaded
     semantic = "facts" if LOADED_AT_START in frame else "decisions"
-    return Overview(name, summary, alerts_of(data), semantic=semantic)
+    return Overview(
+        history.name,
+        summary,
+        alerts_of(data),
+        log_option=history.log_option,
+        semantic=semantic,
+    )
+
+
+def _future_in_words(memories: "Arrays", store: str, now: datetime) -> str:
+    """Return a sentence about the memories that are dated in the future; empty for none."""
+    is_future = future_rows(memories.created_at, now)
+    if memories.deleted_at is not None:
+        is_future &= np.isnat(memories.deleted_at)
+    ids = [str(memories.memory_id[row]) for row in np.flatnonzero(is_future)]
+    if not ids:
+        return ""
+    return f"{future_in_words(ids)}; {command('doctor', store)} says what to do"
 
 
 def _stores_inside(location: object) -> "Inventory | None":

@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -278,3 +279,61 @@ def test_a_file_that_is_renamed_later_keeps_its_name(tmp_path: Path) -> None:
     assert history.references[c.TARGET_ID].tolist() == ["a.md"]
     afresh = StoreHistory(repository.folder, log).references
     assert afresh[c.TARGET_ID].tolist() == ["b.md"]
+
+
+def test_a_history_displays_what_it_is_without_reading(loads: list[str]) -> None:
+    history = StoreHistory(LOOKED_UP, READS, now=NOW)
+    assert "not read yet" in repr(history)
+    assert str(READS) in repr(history)
+    assert loads == []
+    history.rows  # noqa: B018 - reads them
+    assert "480 memories" in repr(history)
+
+
+@pytest.mark.parametrize("log", [None, READS], ids=["no log", "log"])
+def test_a_history_is_shown_as_its_store_is(store: Path, log: Path | None) -> None:
+    shown = memlab.show(store, log=log, now=NOW)
+    of_history = memlab.show(StoreHistory(store, log, now=NOW))
+    assert of_history.to_json() == shown.to_json()
+    assert of_history.next_steps() == shown.next_steps()
+
+
+def test_show_takes_the_log_of_a_history(store: Path, loads: list[str]) -> None:
+    shown = memlab.show(StoreHistory(store, READS, now=NOW))
+    (never_read,) = [alert for alert in shown.alerts if alert.name == "never read"]
+    assert never_read.next.endswith(f"--log {READS}")
+    assert f"--log {READS}" in shown.next_steps()[0]
+    assert loads.count("load") == 1
+
+
+def test_show_takes_a_log_with_a_frame() -> None:
+    shown = memlab.show(memlab.load(LOOKED_UP), log=READS, now=NOW)
+    assert "never read" in {alert.name for alert in shown.alerts}
+
+
+def _report_of(memories: Any, log: Any) -> str:
+    """Return the page of a report, which is written to a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = memlab.report(memories, Path(folder) / "report.html", log=log, now=NOW)
+        return report.output.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda memories, log: str(memlab.size(memories, log=log, now=NOW)),
+        lambda memories, log: memlab.rows(memories, log=log, now=NOW).to_csv(),
+        lambda memories, log: memlab.compare(
+            memories, log=log, policies=[KeepRecent(50)]
+        ).to_json(),
+        _report_of,
+    ],
+    ids=["size", "rows", "compare", "report"],
+)
+def test_the_log_of_a_history_counts(store: Path, question: Callable[[Any, Any], str]) -> None:
+    assert question(StoreHistory(store, READS, now=NOW), None) == question(store, READS)
+
+
+def test_the_doctor_refuses_a_history(store: Path) -> None:
+    with pytest.raises(WrongArgumentError, match="checks the store as it is now"):
+        memlab.doctor(StoreHistory(store))  # type: ignore[arg-type]
