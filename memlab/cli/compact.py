@@ -1,6 +1,7 @@
 """Commands that plan a change to a store, apply it, and undo it."""
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from memlab.clock import now_utc
 from memlab.compaction.index_plans import MARKER as INDEX_MARKER
 from memlab.errors import MemlabError, PlanError
 from memlab.files import check_writable, read_whole
-from memlab.text import TextPage, command, counted, for_terminal
+from memlab.text import TextPage, command, for_terminal
 from memlab.views.bundled import store_path
 
 if TYPE_CHECKING:
@@ -416,6 +417,8 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     plan was interrupted, and how to finish it.
     """
     output.show_progress("reading the plan")
+    if digest is not None and _is_plan_file(digest):
+        raise click.UsageError(f"{digest} is a plan file: {command('apply', digest)}")
     if digest is None:
         plan = _reviewed_plan(place)
         receipt = plans.apply_plan(plan, store or plan.store, all_prunable=all_prunable)
@@ -425,6 +428,11 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     else:
         raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
     output.print_result(receipt)
+
+
+def _is_plan_file(name: str) -> bool:
+    """Return whether a name that stands for a digest is that of a file, which no digest names."""
+    return Path(name).is_file() and not re.fullmatch("[0-9a-f]+", name)
 
 
 def _compare(saved: Path, plan: "memlab.Plan", *, do_it: bool) -> None:
@@ -494,6 +502,10 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     """  # noqa: D301 - \b keeps the lines below it apart
     if digest is None and str(store) == plans.LATEST and not store.exists():
         raise click.UsageError(f"name the store, too: memlab restore STORE {plans.LATEST}")
+    if digest is not None and _is_plan_file(digest):
+        own_digest = _reviewed_plan(Path(digest)).digest[:12]
+        undo = command("restore", store, own_digest)
+        raise click.UsageError(f"{digest} is a plan file, and its digest is what undoes it: {undo}")
     if digest is None or digest == plans.LATEST:
         digest = _undoable(store, only_one=digest is None)
     watch = output.progress_callback("restoring")
@@ -504,7 +516,7 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     elif output.wants_json():
         output.print_json(_restored_fields(restored, target))
     else:
-        output.print_lines(*_restored_lines(restored, target))
+        output.print_lines(*restored.in_words(target))
 
 
 def _restored_fields(restored: "Restored", target: str) -> dict[str, Any]:
@@ -526,35 +538,6 @@ def _restored_fields(restored: "Restored", target: str) -> dict[str, Any]:
         }
     fields["into"] = target
     return fields
-
-
-def _restored_lines(restored: "Restored", target: str) -> list[str]:
-    """Return the lines that say what an undo did."""
-    if restored.stay is None:
-        lines = [f"{counted(restored.memories)} restored into {target}"]
-        if not (restored.memories or restored.left_out or restored.taken_out):
-            lines.append("that plan is undone already: every memory is at its place")
-    else:
-        removed = counted(restored.memories)
-        lines = [f"{removed} taken out of {target} again, which memlab lost had put back"]
-        if restored.stay:
-            verb = "stays" if restored.stay == 1 else "stay"
-            lines.append(f"{counted(restored.stay)} {verb}: memlab deletes nothing load-bearing")
-    if restored.other:
-        lines.append(f"{counted(restored.taken_out)} taken out of {restored.other} again")
-        if restored.stay_there:
-            lines.append(restored.stay_in_words())
-    if restored.index_note:
-        lines.append(f"index: {restored.index_note}")
-    if restored.left_out:
-        left_out = counted(restored.left_out)
-        lines.append(f"{left_out} left in the archive, whose own time has passed since")
-    for table, rows in restored.rows_left_out.items():
-        lines.append(
-            f"{counted(rows, 'rows')} of {table} left in the archive, since something else "
-            "referred to is not there"
-        )
-    return lines
 
 
 def _print_restored_index(restored: "memlab.compaction.IndexRestored", digest: str) -> None:

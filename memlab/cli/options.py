@@ -131,7 +131,11 @@ digest_argument: Final = partial(
 )
 
 YES = flag_option("--yes", help="Allow an archive_for of less than a day.")
-ALL = flag_option("--all", "all_prunable", help="Allow a plan that keeps no prunable memory.")
+ALL = flag_option(
+    "--all",
+    "all_prunable",
+    help="Allow a plan that keeps no prunable memory. A cap of 0 needs no --all.",
+)
 json_option = flag_option(
     "--json",
     expose_value=False,

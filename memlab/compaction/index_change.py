@@ -22,7 +22,7 @@ from memlab.store.archive.index_versions import (
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import MENDS, Apply, Entry, PlanText
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import command
+from memlab.text import DisplayMixin, TextPage, command
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ def _mark_applied(change: StoreChange, plan: IndexPlan) -> None:
     change.watch("recorded")
 
 
-@dataclass(frozen=True)
-class IndexRestored:
+@dataclass(frozen=True, repr=False)
+class IndexRestored(DisplayMixin):
     """Result of undoing a change of an index.
 
     Attributes
@@ -155,6 +155,14 @@ class IndexRestored:
     index: str
     is_exact: bool
     stays: tuple[str, ...] = ()
+
+    def sheet(self) -> TextPage:
+        """Return the page that is printed."""
+        if self.is_exact:
+            return TextPage(f"{self.index} is again as it was before the plan", [])
+        edited = f"{self.index} was edited since the plan: the edit stays"
+        rest = "what the plan changed is taken back around it"
+        return TextPage(f"{edited}, and {rest}", [("stays", line) for line in self.stays])
 
 
 def restore_index(

@@ -511,7 +511,7 @@ class Plan(DisplayMixin):
         return TextPage(title, facts, tables)
 
     def warnings(self) -> list[str]:
-        """Return warnings: every prunable memory is removed unasked, or an index is cut."""
+        """Return warnings: every prunable memory is removed, or an index is cut."""
         if self.start_there is not None and self.start_there.cut > self.start_there.cut_now:
             more = counted(self.start_there.cut - self.start_there.cut_now, "more memories")
             shorter = command("compact", self.into, "--keep-recent", "N")
@@ -519,9 +519,11 @@ class Plan(DisplayMixin):
             cut = f"a start of {self.into} would not load the lines of {more}"
             mend = f"{order} puts first what is read most, and {shorter} makes the index shorter"
             return [f"{cut}; after the merge, {mend}"]
-        if not self.removes_all_prunable or self.asks_for_none:
+        if not self.removes_all_prunable or self.merges:
             return []
         verb = "be retired" if self.retires else "go"
+        if self.asks_for_none:
+            return [f"every prunable memory would {verb}: a cap of 0 asks for it, without --all"]
         lines = [f"every prunable memory would {verb}; --apply needs --all, too"]
         if any(step.get("max_items") or step.get("max_tokens") for step in _steps_of(self.policy)):
             stay = "load-bearing ones take up room under this policy and stay"

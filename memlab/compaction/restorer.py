@@ -55,14 +55,17 @@ from memlab.store.archive.schema import Copy, Entry, check_size
 from memlab.store.database import SIDE_FILES
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import read_snapshot
-from memlab.text import command, counted
+from memlab.text import DisplayMixin, TextPage, command, counted
+
+LATEST: Final = "latest"
+"""Name of the last plan that can be undone, in place of its digest."""
 
 _MAX_IDS_SHOWN: Final = 50
 """Number of ids up to which a message has the whole command that restores them."""
 
 
-@dataclass(frozen=True)
-class Restored:
+@dataclass(frozen=True, repr=False)
+class Restored(DisplayMixin):
     """Result of :func:`restore`.
 
     Attributes
@@ -107,6 +110,42 @@ class Restored:
         """Return the number of memories."""
         return self.memories
 
+    def sheet(self) -> TextPage:
+        """Return the page that is printed."""
+        if self.index is not None:
+            return self.index.sheet()
+        title, *others = self.in_words(self.origin)
+        return TextPage(title, [("", line) for line in others])
+
+    def in_words(self, target: str = "") -> list[str]:
+        """Return the lines that say what was undone; `target` names the store, if it is given."""
+        restored = counted(self.memories)
+        if self.stay is None:
+            lines = [f"{restored} restored into {target}" if target else f"{restored} restored"]
+            if not (self.memories or self.left_out or self.taken_out):
+                lines.append("that plan is undone already: every memory is at its place")
+        else:
+            place = f" of {target}" if target else ""
+            lines = [f"{restored} taken out{place} again, which memlab lost had put back"]
+            if self.stay:
+                verb = "stays" if self.stay == 1 else "stay"
+                lines.append(f"{counted(self.stay)} {verb}: memlab deletes nothing load-bearing")
+        if self.other:
+            lines.append(f"{counted(self.taken_out)} taken out of {self.other} again")
+            if self.stay_there:
+                lines.append(self.stay_in_words())
+        if self.index_note:
+            lines.append(f"index: {self.index_note}")
+        if self.left_out:
+            left_out = counted(self.left_out)
+            lines.append(f"{left_out} left in the archive, whose own time has passed since")
+        for table, rows in self.rows_left_out.items():
+            lines.append(
+                f"{counted(rows, 'rows')} of {table} left in the archive, since something else "
+                "referred to is not there"
+            )
+        return lines
+
     def stay_in_words(self) -> str:
         """Return a sentence about copies that stay in the other folder; empty for none."""
         if not self.stay_there:
@@ -145,9 +184,10 @@ def restore(
     Parameters
     ----------
     receipt : Receipt, IndexReceipt or str
-        The result of :func:`apply`, or the digest of a plan, or its first characters.
+        The result of :func:`apply`, or the digest of a plan, or its first characters, or
+        ``"latest"`` for the last plan that is not undone yet.
     store : str, Path or Source, optional
-        The store. It is needed if `receipt` is a digest or if the store has moved.
+        The store. It is needed if `receipt` is a text or if the store has moved.
     ids : collection of str, optional
         Restore only the memories with these ids.
     into : str or Path, optional
@@ -169,9 +209,9 @@ def restore(
     Raises
     ------
     ArchiveError
-        If the archive has no such plan, if the plan has no memory with a given id, if a position or
-        an id is in use again, or if a superseded or retired memory is missing or superseded by
-        another one.
+        If the archive has no such plan or nothing to undo, if the plan has no memory with a given
+        id, if a position or an id is in use again, or if a superseded or retired memory is missing
+        or superseded by another one.
     CompactionError
         If more would change than the memories that the plan superseded or retired.
     UnsafeDeletionError
@@ -201,6 +241,8 @@ def restore(
         receipt = receipt.digest
     if store is None:
         raise ValueError(f"store must be given with a digest such as {receipt!r}")
+    if receipt == LATEST:
+        receipt = _latest_undoable(store)
     source = open_to_restore(store, receipt)
     if into is None:
         source.archive.check()
@@ -218,6 +260,18 @@ def restore(
         if merge is None:
             return _undo(request, entry, into)
     return _undo_merge_from_other(request, entry.digest, merge)
+
+
+def _latest_undoable(store: SourceLike) -> str:
+    """Return the digest of the last plan that is not undone yet; raise ArchiveError for none."""
+    # Imported here, because the views of an archive are needed for this one name only.
+    from memlab.compaction.archive_views import archive_listing
+
+    listing = archive_listing(store)
+    if not listing.undoable:
+        archive = command("archive", listing.store)
+        raise ArchiveError(f"no plan is left to undo; {archive} lists all plans")
+    return listing.undoable[-1].digest
 
 
 def _undo(request: "_Request", entry: Entry, into: str | Path | None) -> Restored:

@@ -13,6 +13,7 @@ from matplotlib.dates import num2date
 
 from memlab import charts
 from memlab import columns as c
+from memlab.arguments import texts
 from memlab.charts.figure import NARROW, STYLE, Chart, as_svg
 from memlab.clock import now_utc
 from memlab.compaction.applier import apply
@@ -20,6 +21,7 @@ from memlab.compaction.plan_cost import cost_of
 from memlab.compaction.planner import plan, reason_to_keep
 from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.restorer import restore
+from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import Log
@@ -210,9 +212,28 @@ class MemoryBrowser(DisplayMixin):
         Parameters
         ----------
         memory_ids : iterable of str
-            The ids; those that are not shown are left out.
+            The ids of memories that are shown.
+
+        Raises
+        ------
+        MemlabError
+            If one of the ids is unknown, or its memory is not shown. The selection stays as it was.
         """
-        is_selected = self.shown[c.MEMORY_ID].isin(list(memory_ids)).to_numpy()[:GRID]
+        requested = texts(memory_ids, call="MemoryBrowser.select", name="memory_ids")
+        in_grid = self.shown[c.MEMORY_ID].iloc[:GRID]
+        hidden = sorted(set(requested).difference(in_grid))
+        unknown = sorted(set(hidden).difference(self.memories[c.MEMORY_ID]))
+        if unknown:
+            raise MemlabError(
+                f"{for_terminal(self._history.name)} has no memory {some_of(unknown)}; "
+                'browser.memories["memory_id"] has the ids'
+            )
+        if hidden:
+            raise MemlabError(
+                f"not shown, so not selectable: {some_of(hidden)}; browser.show_all() shows the "
+                f"newest {GRID:,}, and browser.show_period(first, last) those of a period"
+            )
+        is_selected = in_grid.isin(requested).to_numpy()
         self.grid.selected_rows = np.flatnonzero(is_selected).tolist()
 
     def plan(self) -> Plan:
@@ -223,11 +244,21 @@ class MemoryBrowser(DisplayMixin):
         Raises
         ------
         MemlabError
-            If the browser was opened on a frame, or the store cannot be read.
+            If the browser was opened on a frame, if nothing is selected that a plan may delete, or
+            if the store cannot be read.
         """
         source = self._history.source
         if source is None:
             raise MemlabError("a frame has nothing to delete: open the browser on the store itself")
+        if self.selected.empty:
+            raise MemlabError(
+                "nothing is selected: click on rows of the grid, or call browser.select(ids)"
+            )
+        if not self.ids:
+            raise MemlabError(
+                f"{counted(len(self.selected))} selected, none of them prunable: no plan deletes "
+                'them; browser.shown["label"] says which memories are'
+            )
         return plan(source, ids=self.ids, now=self._now)
 
     def sheet(self) -> TextPage:

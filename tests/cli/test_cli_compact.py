@@ -190,3 +190,20 @@ def test_the_options_of_a_policy_can_be_typed_back(name: str) -> None:
 
 def test_every_policy_of_one_rule_has_options() -> None:
     assert set(NAMED) - set(OPTIONS) == {"dedup", "odek", "memforge", "betterdb"}
+
+
+def test_a_plan_file_is_no_digest(store: Path) -> None:
+    said("compact", store, "--keep-recent", 4, "--save-plan", "plan.json")
+    words = said("apply", store, "plan.json", code=2)
+    assert "plan.json is a plan file: memlab apply plan.json" in words
+    said("apply", "plan.json")
+    digest = memlab.Plan.from_json(Path("plan.json").read_bytes()).digest
+    refusal = said("restore", store, "plan.json", code=2)
+    assert f"memlab restore memory.db {digest[:12]}" in " ".join(refusal.split())
+
+
+def test_a_cap_of_zero_says_that_it_asks_for_all(store: Path) -> None:
+    dry_run = said("compact", store, "--keep-recent", 0)
+    assert "every prunable memory would go: a cap of 0 asks for it, without --all" in dry_run
+    assert "A cap of 0 needs no --all" in " ".join(said("compact", "--help").split())
+    assert "10 memories" in said("compact", store, "--keep-recent", 0, "--apply")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from memlab import files
 from memlab.compaction import Plan, Receipt, apply, archived_plans, drop_archived, restore
 from memlab.compaction.archive_views import last_applied
+from memlab.compaction.restorer import Restored
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
@@ -398,3 +399,23 @@ class TestIntoANewFile:
         monkeypatch.setattr(files, "sync", syncing)
         with pytest.raises(ArchiveError, match="made of 6 memories and 5 are in it"):
             restore(compacted(store), into=tmp_path / "back.db")
+
+
+def test_latest_names_the_last_plan_in_python(store: Path) -> None:
+    before = rows_of(store)
+    compacted(store, 6)
+    between = rows_of(store)
+    compacted(store, 4)
+    assert restore("latest", store=store).memories == 2
+    assert rows_of(store) == between
+    assert restore("latest", store=store).memories == 4
+    assert rows_of(store) == before
+    with pytest.raises(ArchiveError, match="no plan is left to undo"):
+        restore("latest", store=store)
+
+
+def test_an_undo_displays_as_a_sentence(store: Path) -> None:
+    receipt = compacted(store)
+    assert str(restore(receipt)) == "6 memories restored"
+    assert "that plan is undone already" in str(restore(receipt))
+    assert "6 memories restored" in Restored(6)._repr_html_()

@@ -159,7 +159,27 @@ def test_no_plan_deletes_a_load_bearing_memory(browser: MemoryBrowser) -> None:
     bearing = browser.shown.loc[browser.shown["label"] == "load-bearing", "memory_id"]
     browser.select(bearing)
     assert len(browser.selected) == len(bearing)
-    assert browser.plan().memories == ()
+    with pytest.raises(MemlabError, match="none of them prunable"):
+        browser.plan()
+
+
+def test_an_unknown_id_is_not_selected(browser: MemoryBrowser) -> None:
+    browser.grid.selected_rows = [0]
+    with pytest.raises(MemlabError, match="has no memory zzz"):
+        browser.select(["zzz"])
+    assert len(browser.selected) == 1
+
+
+def test_a_memory_that_is_not_shown_is_not_selected(browser: MemoryBrowser) -> None:
+    newest = str(browser.shown["memory_id"].iloc[0])
+    browser.show_period("2025-10-01", "2025-10-31")
+    with pytest.raises(MemlabError, match=rf"not shown, so not selectable: {newest}"):
+        browser.select([newest])
+
+
+def test_nothing_selected_has_no_plan(browser: MemoryBrowser) -> None:
+    with pytest.raises(MemlabError, match="nothing is selected"):
+        browser.plan()
 
 
 def test_the_plan_leaves_out_what_is_not_prunable(browser: MemoryBrowser) -> None:
@@ -329,7 +349,7 @@ def test_small_stores_can_be_browsed(tmp_path: Path, count: int) -> None:
     assert browser.usage is None
     assert str(browser.sheet().title).endswith(f"{count} {'memory' if count == 1 else 'memories'}")
     browser.show_all()
-    browser.select(["m0"])
+    browser.select(browser.shown["memory_id"].head(1))
 
 
 def test_memories_without_a_date_are_outside_of_every_period(tmp_path: Path) -> None:
