@@ -177,7 +177,7 @@ def test_missed_and_unfollowed_backtest_cuts_are_named() -> None:
     backtest = backtest_cap(frame, make_references(frame, [85], [3]), cuts=(0.1, 0.8))
     ax = charts.plot_backtest(backtest)
     assert "no references followed" in written(ax)
-    assert "at 1 of 1 cut, " in title(ax)
+    assert "at 1 of 1 moment, " in title(ax)
     missed = charts.plot_backtest(backtest.assign(reached=False))
     assert [line.get_marker() for line in lines_named(missed, "chosen")] == ["X"]
     assert sum(text.startswith("missed: ") for text in written(missed)) == 1
