@@ -265,8 +265,8 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = 
     ),
     "whose position another memory took": (
         position_taken_since,
-        Status.WARN,
-        ("other memories took 1 id of the 6 that plan",),
+        Status.OK,
+        (),
     ),
     "beside an older store": (an_older_store, Status.WARN, ("the store is an older copy",)),
     "that is none": (

@@ -145,16 +145,21 @@ def _ids_in_use(reader: Reader, source: Source) -> set[str]:
 def _taken(
     reader: Reader, source: Source, archive: OpenArchive, entry: Entry, ids_in_use: set[str]
 ) -> Iterator[Fault]:
-    """Yield the fault of a finished deletion whose keys or ids other memories took since."""
+    """Yield the fault of a finished deletion whose ids other memories took since.
+
+    Positions that were taken are no fault: a store that evicts on write uses them again and again.
+    """
     copies = [copy for copy in archive.copies(entry) if copy.restored_at is None]
     if not copies:
         return
     state = archive.state_of(reader.records, entry, copies)
-    taken_keys = set(state.taken)
-    if ids_in_use:
-        for key, record in archive.records(entry, state.absent):
+    taken_keys = set[Key]()
+    if source.is_native_format:
+        for key, record in archive.records(entry, [*state.absent, *state.taken]):
             if source.facts_of(record).memory_id in ids_in_use:
                 taken_keys.add(key)
+    else:
+        taken_keys.update(state.taken)
     if not taken_keys:
         return
     digest = entry.digest[:12]

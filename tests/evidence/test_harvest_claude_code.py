@@ -361,5 +361,5 @@ def test_reads_of_what_was_never_there_are_named(desk: Desk) -> None:
     session = desk.session("s1", "m1.md")
     session.call("Read", {"file_path": str(desk.world.folder / "nowhere.md")})
     harvested = desk.save(session)
-    assert harvested.unknown == "1 of 2 lines name no memory of this store: nowhere.md"
+    assert harvested.unknown == "1 of 2 lines names no memory of this store: nowhere.md"
     assert harvested.unknown in str(harvested)
