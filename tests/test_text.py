@@ -26,9 +26,9 @@ SHOWN = {shown for shown in below(DisplayMixin) if shown.__module__.startswith("
 ANSWERS = """
 About Advice AgeOrUse ArchiveErasure ArchiveListing ArchiveUpgrade BudgetAdvice BudgetByUse
 CapEffect Comparison Copies Cost CutLosses Diagnosis Difference Findings FleetPlan Harvest IndexPlan
-IndexReceipt Inventory
+IndexReceipt IndexRestored Inventory
 LoadBearing Losses Maintenance MemoryBrowser Overview Plan PriorCap Receipt Recommendation Recovery
-Replay Report Space StoreSummary Vacuumed
+Replay Report Restored Space StoreHistory StoreSummary Vacuumed
 """
 
 
