@@ -103,9 +103,7 @@ def write_whole(
 ) -> Path:
     """Write `content` to `path` atomically.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder) / "note.txt", "kept").read_text()
+    >>> write_whole("note.txt", "kept").read_text()
     'kept'
     """
     with whole_file(path, limit=limit, replace=replace) as draft:

@@ -219,9 +219,18 @@ def test_what_is_not_needed_is_not_loaded(
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
-def test_the_examples_of_docstrings_hold(path: Path) -> None:
+def test_the_examples_of_docstrings_hold(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each docstring's examples run in an empty folder of their own."""
     name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    assert doctest.testmod(import_module(name.removesuffix(".__init__"))).failed == 0
+    module = import_module(name.removesuffix(".__init__"))
+    runner = doctest.DocTestRunner()
+    for number, examples in enumerate(doctest.DocTestFinder(exclude_empty=True).find(module)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        assert runner.run(examples).failed == 0, examples.name
 
 
 @pytest.mark.parametrize("name", LAZY)

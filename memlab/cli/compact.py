@@ -17,6 +17,7 @@ from memlab.clock import now_utc
 from memlab.compaction.index_plans import MARKER as INDEX_MARKER
 from memlab.errors import MemlabError, PlanError
 from memlab.files import check_writable, read_whole
+from memlab.store.archive.schema import LATEST
 from memlab.text import TextPage, command, for_terminal
 from memlab.views.bundled import store_path
 
@@ -500,13 +501,13 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     memlab restore memory.db latest
     memlab restore memory.db 3fa1c0de9b21 --id episodic-12
     """  # noqa: D301 - \b keeps the lines below it apart
-    if digest is None and str(store) == plans.LATEST and not store.exists():
-        raise click.UsageError(f"name the store, too: memlab restore STORE {plans.LATEST}")
+    if digest is None and str(store) == LATEST and not store.exists():
+        raise click.UsageError(f"name the store, too: memlab restore STORE {LATEST}")
     if digest is not None and _is_plan_file(digest):
         own_digest = _reviewed_plan(Path(digest)).digest[:12]
         undo = command("restore", store, own_digest)
         raise click.UsageError(f"{digest} is a plan file, and its digest is what undoes it: {undo}")
-    if digest is None or digest == plans.LATEST:
+    if digest is None or digest == LATEST:
         digest = _undoable(store, only_one=digest is None)
     watch = output.progress_callback("restoring")
     restored = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
@@ -545,31 +546,26 @@ def _print_restored_index(restored: "memlab.compaction.IndexRestored", digest: s
     if output.wants_json():
         output.print_json(asdict(restored))
         return
-    if restored.is_exact:
-        output.print_lines(f"{restored.index} is again as it was before plan {digest[:12]}")
-        return
-    output.print_lines(
-        f"{restored.index} was edited since plan {digest[:12]}: the edit stays, and what the plan "
-        "changed is taken back around it"
-    )
+    output.print_lines(restored.in_words(f"plan {digest[:12]}"))
     output.print_unchanged(f"stays: {line}" for line in restored.stays)
 
 
 def _undoable(store: Path, *, only_one: bool) -> str:
     """Return the digest of the last plan that is not undone yet.
 
-    Raise a UsageError if there is none, or if `only_one` is set and there are several.
+    Raise an ArchiveError if there is none, and a UsageError if `only_one` is set and there are
+    several.
     """
     from memlab.compaction.archive_views import archive_listing
 
-    undoable = archive_listing(store).undoable
-    lists = f"{command('archive', store)} lists all plans"
-    if not undoable:
-        raise click.UsageError(f"no plan is left to undo; {lists}")
+    listing = archive_listing(store)
+    last = listing.last_undoable()
+    undoable = listing.undoable
     if only_one and len(undoable) > 1:
         listed = "; ".join(
             f"{plan.digest[:12]} of {plan.archived_at:%Y-%m-%d %H:%M}" for plan in undoable[-5:]
         )
-        latest = command("restore", store, plans.LATEST)
+        latest = command("restore", store, LATEST)
+        lists = f"{command('archive', store)} lists all plans"
         raise click.UsageError(f"which plan? {listed}. {latest} takes the last one; {lists}")
-    return undoable[-1].digest
+    return last.digest

@@ -3,19 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import memlab
 from memlab.cli import output
 from memlab.clock import now_utc
 from memlab.files import limit_like, write_whole
+from memlab.store.archive.schema import LATEST
 from memlab.text import command
 
 if TYPE_CHECKING:
     from memlab.sources.base import Source
-
-LATEST: Final = "latest"
-"""Name of the last plan that can be undone, in place of its digest."""
 
 AnyPlan: TypeAlias = "memlab.Plan | memlab.IndexPlan"
 AnyReceipt: TypeAlias = "memlab.Receipt | memlab.IndexReceipt"

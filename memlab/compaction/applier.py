@@ -128,12 +128,10 @@ def apply(
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
-    ...     left = memlab.load(store)
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    >>> left = memlab.load(store)
     >>> int(left["prunable"].sum())
     50
     """
@@ -237,18 +235,16 @@ def finish(
 
     Examples
     --------
-    >>> import memlab, tempfile
+    >>> import memlab
     >>> from contextlib import suppress
-    >>> from pathlib import Path
     >>> def interrupt(step):
     ...     if step == "archived":
     ...         raise KeyboardInterrupt
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     plan = memlab.plan(store, memlab.KeepRecent(50))
-    ...     with suppress(KeyboardInterrupt):
-    ...         apply(plan, watch=interrupt)
-    ...     finish(store, plan.digest).deleted
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> plan = memlab.plan(store, memlab.KeepRecent(50))
+    >>> with suppress(KeyboardInterrupt):
+    ...     apply(plan, watch=interrupt)
+    >>> finish(store, plan.digest).deleted
     384
     """
     source = open_source(store)

@@ -1,7 +1,7 @@
 """Check of an archive against its store: interrupted deletions, restored and missing memories."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from memlab.compaction.store_change import is_in_effect
@@ -9,7 +9,7 @@ from memlab.sources.base import Source
 from memlab.sources.readers import Key, Reader
 from memlab.store.archive.hashed_names import key_of
 from memlab.store.archive.open_archive import EntryState, OpenArchive
-from memlab.store.archive.schema import Entry
+from memlab.store.archive.schema import Copy, Entry
 from memlab.store.archive.tombstones import facts_in
 from memlab.text import command, counted, verb_for
 
@@ -61,8 +61,11 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
             unfinished += 1
             faults.append(cut_short)
         else:
-            faults += _standing(reader, archive, entry, last_deletion)
-            faults += _taken(reader, source, archive, entry, ids_in_use)
+            copies = archive.copies(entry)
+            state = archive.state_of(reader.records, entry, copies)
+            deletion = _FinishedDeletion(entry, copies, state)
+            faults += _standing(archive, deletion, last_deletion)
+            faults += _taken(source, archive, deletion, ids_in_use)
     archive.faults.clear()  # they are among the faults of the result
     return Comparison(
         plans=len(entries),
@@ -104,12 +107,19 @@ def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> Fault:
     return fault, f"finish it with {finish}, or drop the copies with {drop}"
 
 
+class _FinishedDeletion(NamedTuple):
+    """A finished deletion, its copies, and what the store has in their places."""
+
+    entry: Entry
+    copies: Sequence[Copy]
+    state: EntryState
+
+
 def _standing(
-    reader: Reader, archive: OpenArchive, entry: Entry, last_deletion: Mapping[Key, int]
+    archive: OpenArchive, deletion: _FinishedDeletion, last_deletion: Mapping[Key, int]
 ) -> Iterator[Fault]:
     """Yield the faults of a finished deletion that concern restored memories."""
-    copies = archive.copies(entry)
-    state = archive.state_of(reader.records, entry, copies)
+    entry, copies, state = deletion
     deleted_keys = {key for key in state.absent | state.taken if last_deletion[key] == entry.apply}
     present = 0
     missing = 0
@@ -143,30 +153,30 @@ def _ids_in_use(reader: Reader, source: Source) -> set[str]:
 
 
 def _taken(
-    reader: Reader, source: Source, archive: OpenArchive, entry: Entry, ids_in_use: set[str]
+    source: Source, archive: OpenArchive, deletion: _FinishedDeletion, ids_in_use: Collection[str]
 ) -> Iterator[Fault]:
     """Yield the fault of a finished deletion whose ids other memories took since.
 
     Positions that were taken are no fault: a store that evicts on write uses them again and again.
     """
-    copies = [copy for copy in archive.copies(entry) if copy.restored_at is None]
-    if not copies:
-        return
-    state = archive.state_of(reader.records, entry, copies)
-    taken_keys = set[Key]()
+    entry, copies, state = deletion
+    not_restored = {copy.key for copy in copies if copy.restored_at is None}
+    taken_keys = state.taken & not_restored
     if source.is_native_format:
-        for key, record in archive.records(entry, [*state.absent, *state.taken]):
-            if source.facts_of(record).memory_id in ids_in_use:
-                taken_keys.add(key)
-    else:
-        taken_keys.update(state.taken)
+        deleted = (state.absent | state.taken) & not_restored
+        taken_keys = {
+            key
+            for key, record in archive.records(entry, deleted)
+            if source.facts_of(record).memory_id in ids_in_use
+        }
     if not taken_keys:
         return
     digest = entry.digest[:12]
     others = command("restore", source.name, digest, "--id", "ID")
+    taken = counted(len(taken_keys), "ids")
     fault = (
-        f"other memories took {counted(len(taken_keys), 'ids')} of the {len(copies):,} that plan "
-        f"{digest} deleted, so it cannot be restored as a whole"
+        f"other memories took {taken} of the {len(not_restored):,} that plan {digest} deleted, so "
+        "it cannot be restored as a whole"
     )
     yield fault, f"{others} restores one of the others; {all_elsewhere(source, digest)}"
 

@@ -71,12 +71,10 @@ def archived_plans(store: SourceLike) -> list[Entry]:
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
-    ...     [entry.digest == receipt.digest for entry in archived_plans(store)]
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    >>> [entry.digest == receipt.digest for entry in archived_plans(store)]
     [True]
     """
     return look_into(open_archived(store), lambda archive: archive.entries())
@@ -87,13 +85,11 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
-    ...     _ = memlab.compaction.drop_archived(store, digest=receipt.digest)
-    ...     len(dropped_plans(store))
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    >>> _ = memlab.compaction.drop_archived(store, digest=receipt.digest)
+    >>> len(dropped_plans(store))
     1
     """
     return look_into(open_archived(store), OpenArchive.dropped)
@@ -117,6 +113,8 @@ class ArchiveListing(DisplayMixin):
         The commands that finish an interrupted plan and undo the last one.
     copied : datetime or None
         When the contents of the store were copied last.
+    undoable : tuple of Entry
+        The plans that are not undone yet, oldest first.
     """
 
     store: str
@@ -126,6 +124,13 @@ class ArchiveListing(DisplayMixin):
     steps: tuple[str, ...] = ()
     copied: datetime | None = None
     undoable: tuple[Entry, ...] = ()
+
+    def last_undoable(self) -> Entry:
+        """Return the last plan that is not undone yet; raise ArchiveError if there is none."""
+        if not self.undoable:
+            archive = command("archive", self.store)
+            raise ArchiveError(f"no plan is left to undo; {archive} lists all plans")
+        return self.undoable[-1]
 
     def to_json(self) -> str:
         """Return the deletions as a JSON list of objects."""
@@ -315,12 +320,10 @@ def archived_rows(
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
-    ...     len(archived_rows(store, digest=receipt.digest)) == receipt.deleted
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    >>> len(archived_rows(store, digest=receipt.digest)) == receipt.deleted
     True
     """
     source = open_archived(store, digest or "")
@@ -355,12 +358,10 @@ def export_archived(
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
-    ...     export_archived(store, Path(folder) / "archived.jsonl") == receipt.deleted
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    >>> export_archived(store, "archived.jsonl") == receipt.deleted
     True
     """
     target = Path(path)

@@ -99,11 +99,9 @@ def keep_copies(
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     [keep_copies(store).counts.copied for _ in range(2)]  # the second time nothing is new
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> [keep_copies(store).counts.copied for _ in range(2)]  # the second time nothing is new
     [480, 0]
     """
     source = open_source(store)

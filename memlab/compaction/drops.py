@@ -170,12 +170,10 @@ def drop_archived(
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
-    ...     erasure = drop_archived(store, digest=receipt.digest)
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    >>> erasure = drop_archived(store, digest=receipt.digest)
     >>> erasure.memories == receipt.deleted
     True
     """
@@ -229,12 +227,10 @@ def what_drops(
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
-    ...     what_drops(store, digest=receipt.digest).memories == receipt.deleted
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    >>> what_drops(store, digest=receipt.digest).memories == receipt.deleted
     True
     """
     before_time = _end_of_period(before, digest)

@@ -158,11 +158,14 @@ class IndexRestored(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
+        return TextPage(self.in_words(), [("stays", line) for line in self.stays])
+
+    def in_words(self, plan: str = "the plan") -> str:
+        """Return what became of the index, in a sentence that calls the plan `plan`."""
         if self.is_exact:
-            return TextPage(f"{self.index} is again as it was before the plan", [])
-        edited = f"{self.index} was edited since the plan: the edit stays"
-        rest = "what the plan changed is taken back around it"
-        return TextPage(f"{edited}, and {rest}", [("stays", line) for line in self.stays])
+            return f"{self.index} is again as it was before {plan}"
+        edited = f"{self.index} was edited since {plan}: the edit stays"
+        return f"{edited}, and what the plan changed is taken back around it"
 
 
 def restore_index(

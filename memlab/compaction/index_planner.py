@@ -65,13 +65,11 @@ def plan_index(
 
     Examples
     --------
-    >>> import tempfile
     >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "MEMORY.md").write_text("- [Build](build.md)\n- [Old](old.md)\n")
-    ...     _ = Path(folder, "build.md").write_text("Use make.\n")
-    ...     _ = Path(folder, "tests.md").write_text("Use pytest.\n")
-    ...     plan = plan_index(f"claude:{folder}")
+    >>> _ = Path("MEMORY.md").write_text("- [Build](build.md)\n- [Old](old.md)\n")
+    >>> _ = Path("build.md").write_text("Use make.\n")
+    >>> _ = Path("tests.md").write_text("Use pytest.\n")
+    >>> plan = plan_index("claude:.")
     >>> plan.effect
     'Changes MEMORY.md: removes 1 line, adds 1 line.'
     >>> plan.text.splitlines()

@@ -608,12 +608,10 @@ class Receipt(DisplayMixin):
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     plan = memlab.plan(store, memlab.KeepRecent(50))
-    ...     receipt = memlab.apply(plan)
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> plan = memlab.plan(store, memlab.KeepRecent(50))
+    >>> receipt = memlab.apply(plan)
     >>> receipt.deleted == len(plan.memories), receipt.digest == plan.digest
     (True, True)
     """

@@ -167,11 +167,10 @@ def vacuum(path: str | Path, *, watch: StepCallback = no_progress) -> Vacuumed:
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     _ = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
-    ...     result = vacuum(store)
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> _ = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    >>> result = vacuum(store)
     >>> result.freed > 0, result.after.free
     (True, 0)
     """

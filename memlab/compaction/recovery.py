@@ -118,12 +118,10 @@ def plan_recovery(
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     _ = memlab.compaction.keep_copies(store)
-    ...     plan_recovery(store).frame.empty  # no other program has deleted a memory
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> _ = memlab.compaction.keep_copies(store)
+    >>> plan_recovery(store).frame.empty  # no other program has deleted a memory
     True
     """
     source = open_to_restore(store)
@@ -189,15 +187,13 @@ def recover(
 
     Examples
     --------
-    >>> import memlab, sqlite3, tempfile
+    >>> import memlab, sqlite3
     >>> from contextlib import closing
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     _ = memlab.compaction.keep_copies(store)
-    ...     with closing(sqlite3.connect(store)) as database, database:
-    ...         _ = database.execute("DELETE FROM memory_items WHERE rowid = 3")
-    ...     len(recover(store).frame)
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> _ = memlab.compaction.keep_copies(store)
+    >>> with closing(sqlite3.connect(store)) as database, database:
+    ...     _ = database.execute("DELETE FROM memory_items WHERE rowid = 3")
+    >>> len(recover(store).frame)
     1
     """
     source = open_to_restore(store)

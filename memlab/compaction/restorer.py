@@ -51,14 +51,11 @@ from memlab.sources.readers import (
 from memlab.store.archive.index_versions import index_versions_in
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.retired import forget_retired
-from memlab.store.archive.schema import Copy, Entry, check_size
+from memlab.store.archive.schema import LATEST, Copy, Entry, check_size
 from memlab.store.database import SIDE_FILES
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import read_snapshot
 from memlab.text import DisplayMixin, TextPage, command, counted
-
-LATEST: Final = "latest"
-"""Name of the last plan that can be undone, in place of its digest."""
 
 _MAX_IDS_SHOWN: Final = 50
 """Number of ids up to which a message has the whole command that restores them."""
@@ -219,12 +216,10 @@ def restore(
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
-    ...     restored = memlab.restore(receipt)
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
+    >>> restored = memlab.restore(receipt)
     >>> restored.memories == receipt.deleted
     True
     """
@@ -242,7 +237,10 @@ def restore(
     if store is None:
         raise ValueError(f"store must be given with a digest such as {receipt!r}")
     if receipt == LATEST:
-        receipt = _latest_undoable(store)
+        # Imported here, because only this name needs the views of an archive.
+        from memlab.compaction.archive_views import archive_listing
+
+        receipt = archive_listing(store).last_undoable().digest
     source = open_to_restore(store, receipt)
     if into is None:
         source.archive.check()
@@ -260,18 +258,6 @@ def restore(
         if merge is None:
             return _undo(request, entry, into)
     return _undo_merge_from_other(request, entry.digest, merge)
-
-
-def _latest_undoable(store: SourceLike) -> str:
-    """Return the digest of the last plan that is not undone yet; raise ArchiveError for none."""
-    # Imported here, because the views of an archive are needed for this one name only.
-    from memlab.compaction.archive_views import archive_listing
-
-    listing = archive_listing(store)
-    if not listing.undoable:
-        archive = command("archive", listing.store)
-        raise ArchiveError(f"no plan is left to undo; {archive} lists all plans")
-    return listing.undoable[-1].digest
 
 
 def _undo(request: "_Request", entry: Entry, into: str | Path | None) -> Restored:

@@ -118,12 +118,10 @@ def what_upgrades(store: SourceLike) -> ArchiveUpgrade:
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     _ = memlab.compaction.keep_copies(store)
-    ...     what_upgrades(store).is_empty  # a new archive has the newest format
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> _ = memlab.compaction.keep_copies(store)
+    >>> what_upgrades(store).is_empty  # a new archive has the newest format
     True
     """
     source = open_source(store)
@@ -154,12 +152,10 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     _ = memlab.compaction.keep_copies(store)
-    ...     upgrade_archive(store).size_after  # 0, as it has the newest format already
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> _ = memlab.compaction.keep_copies(store)
+    >>> upgrade_archive(store).size_after  # 0, as it has the newest format already
     0
     """
     source = open_source(store)

@@ -51,11 +51,9 @@ class AccessLog(AbstractContextManager["AccessLog"]):
 
     Examples
     --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with AccessLog(Path(folder) / "reads.jsonl") as log:
-    ...         log.add("m1", datetime(2026, 6, 30, 18, tzinfo=UTC), "session-7")
-    ...     print((Path(folder) / "reads.jsonl").read_text(), end="")
+    >>> with AccessLog("reads.jsonl") as log:
+    ...     log.add("m1", datetime(2026, 6, 30, 18, tzinfo=UTC), "session-7")
+    >>> print(Path("reads.jsonl").read_text(), end="")
     {"memory_id":"m1","at":"2026-06-30T18:00:00+00:00","session":"session-7"}
     """
 

@@ -174,13 +174,11 @@ def harvest(
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     memory = Path(folder) / "memory"
-    ...     memory.mkdir()
-    ...     _ = (memory / "MEMORY.md").write_text("- [Build](build.md): how")
-    ...     _ = (memory / "build.md").write_text("make")
-    ...     harvest = memlab.harvest(f"claude:{memory}", transcripts=folder)
+    >>> import memlab
+    >>> Path("memory").mkdir()
+    >>> _ = Path("memory", "MEMORY.md").write_text("- [Build](build.md): how")
+    >>> _ = Path("memory", "build.md").write_text("make")
+    >>> harvest = memlab.harvest("claude:memory", transcripts=".")
     >>> harvest.way, harvest.reads
     ('Claude Code memory', 0)
     """

@@ -617,11 +617,9 @@ def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = Non
 
     Examples
     --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = (Path(folder) / "MEMORY.md").write_text("- [Build](build.md): how")
-    ...     _ = (Path(folder) / "build.md").write_text("make")
-    ...     losses = reads_missed_by_index_cut(f"claude:{folder}")
+    >>> _ = Path("MEMORY.md").write_text("- [Build](build.md): how")
+    >>> _ = Path("build.md").write_text("make")
+    >>> losses = reads_missed_by_index_cut("claude:.")
     >>> losses.named, losses.below
     (1, 0)
     """

@@ -480,7 +480,7 @@ class _Snapshot:
         if is_later:
             self._check_none_returned()
         else:
-            self.rows  # noqa: B018 - read first
+            _ = self.rows  # the rows are read before the deletions
         return deletions_of(source, with_body=self._with_body), is_later
 
     def _check_none_returned(self) -> None:

@@ -613,11 +613,10 @@ def apply(
 
     Examples
     --------
-    >>> import memlab.fleet, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     plan = memlab.fleet.plan(store, memlab.KeepRecent(50))
-    ...     table = memlab.fleet.apply(plan)
+    >>> import memlab.fleet
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> plan = memlab.fleet.plan(store, memlab.KeepRecent(50))
+    >>> table = memlab.fleet.apply(plan)
     >>> table["status"].tolist()
     ['applied']
     """
@@ -756,12 +755,11 @@ def maintain(  # noqa: PLR0913 - each parameter is a separate option
 
     Examples
     --------
-    >>> import memlab.fleet, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     settings = 'policy = { name = "recent", keep = 50 }'
-    ...     _ = (Path(folder) / "memlab.toml").write_text(settings)
-    ...     table = memlab.fleet.maintain(store)
+    >>> import memlab.fleet
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> settings = 'policy = { name = "recent", keep = 50 }'
+    >>> _ = Path("memlab.toml").write_text(settings)
+    >>> table = memlab.fleet.maintain(store)
     >>> table["status"].tolist()
     ['would']
     """

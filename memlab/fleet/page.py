@@ -201,11 +201,10 @@ def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> 
 
     Examples
     --------
-    >>> import memlab.fleet, tempfile
+    >>> import memlab.fleet
     >>> findings = memlab.fleet.examine_fleet(memlab.store_path("two_years"))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     page = memlab.fleet.write_fleet_report(Path(folder) / "fleet.html", findings)
-    ...     page.name
+    >>> page = memlab.fleet.write_fleet_report("fleet.html", findings)
+    >>> page.name
     'fleet.html'
     """
     return write_whole(Path(output), fleet_page(findings).encode(), limit=OWNER_ONLY)

@@ -151,10 +151,9 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = memlab.copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     inventory = memlab.find(folder)
+    >>> import memlab
+    >>> _ = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> inventory = memlab.find(".")
     >>> [store.memories for store in inventory.stores]
     [480]
     """

@@ -35,7 +35,6 @@ class LockedLines(FileSource):
 
     Examples
     --------
-    >>> import tempfile
     >>> class Notes(LockedLines):
     ...     scheme = "notes"
     ...     endings = (".jsonl",)
@@ -45,10 +44,9 @@ class LockedLines(FileSource):
     ...         memory = json.loads(line)
     ...         fields({"id": text, "title": text})(memory)
     ...         return memory
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "notes.jsonl")
-    ...     _ = path.write_text('{"id": "m1", "title": "Use make"}\n')
-    ...     Notes.recognise(path, {}) == path
+    >>> path = Path("notes.jsonl")
+    >>> _ = path.write_text('{"id": "m1", "title": "Use make"}\n')
+    >>> Notes.recognise(path, {}) == path
     True
     """
 

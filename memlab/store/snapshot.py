@@ -145,10 +145,9 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = copy_store(memlab.store_path("looked_up"), Path(folder) / "memory.db")
-    ...     len(memlab.load(store))
+    >>> import memlab
+    >>> store = copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> len(memlab.load(store))
     480
     """
     expect(target, str, PathLike, call="memlab.copy_store", name="target")

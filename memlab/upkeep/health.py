@@ -215,8 +215,9 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     yield _tags(frame, source.protected)
     if file is not None:
         yield _guarded("supersession", lambda: _supersession(source, frame))
-    yield _insertion_order(frame)
-    yield from _future(frame)
+    is_future = future_rows(frame[col.CREATED_AT].to_numpy("datetime64[us]"), now_utc())
+    yield _insertion_order(frame[~is_future])
+    yield from _future(frame[is_future])
     for diagnostic in source.diagnostics():
         yield _ok_or_warning(
             diagnostic.name,
@@ -494,8 +495,7 @@ def _archived_ids(source: Source, searched_ids: Collection[str]) -> set[str]:
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
     """Find rows with a creation time before that of a row inserted earlier."""
-    is_future = future_rows(frame[col.CREATED_AT].to_numpy("datetime64[us]"), now_utc())
-    created = frame.loc[~is_future, col.CREATED_AT].dropna()
+    created = frame[col.CREATED_AT].dropna()
     late = int((created < created.cummax()).sum())
     rows = counted(len(created), "rows")
     after = "it" if late == 1 else "them"
@@ -514,10 +514,9 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
     )
 
 
-def _future(frame: pd.DataFrame) -> Iterator[Check]:
-    """Yield a check if rows are dated in the future."""
-    is_future = future_rows(frame[col.CREATED_AT].to_numpy("datetime64[us]"), now_utc())
-    ids = [str(memory_id) for memory_id in frame.loc[is_future, col.MEMORY_ID]]
+def _future(in_future: pd.DataFrame) -> Iterator[Check]:
+    """Yield a check if there are rows dated in the future, which are given."""
+    ids = [str(memory_id) for memory_id in in_future[col.MEMORY_ID]]
     if not ids:
         return
     yield Check(

@@ -197,13 +197,12 @@ def maintain(
 
     Examples
     --------
-    >>> import memlab, shutil, tempfile
+    >>> import memlab
     >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = shutil.copy(memlab.store_path("looked_up"), folder)
-    ...     settings = 'policy = { name = "recent", keep = 50 }'
-    ...     _ = Path(folder, "memlab.toml").write_text(settings)
-    ...     [step.name for step in memlab.maintain(store).steps]
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> settings = 'policy = { name = "recent", keep = 50 }'
+    >>> _ = Path("memlab.toml").write_text(settings)
+    >>> [step.name for step in memlab.maintain(store).steps]
     ['doctor', 'compact', 'drop', 'vacuum']
     """
     for name, flag in (("apply", apply), ("yes", yes), ("all_prunable", all_prunable)):

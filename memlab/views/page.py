@@ -223,10 +223,9 @@ def report(  # noqa: PLR0913 - each parameter is a separate option
 
     Examples
     --------
-    >>> import memlab, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report = memlab.report(memlab.store_path("looked_up"), Path(folder) / "report.html")
-    ...     report.output.stat().st_size > 0
+    >>> import memlab
+    >>> report = memlab.report(memlab.store_path("looked_up"), "report.html")
+    >>> report.output.stat().st_size > 0
     True
     """
     call = "memlab.report"

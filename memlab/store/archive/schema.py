@@ -23,6 +23,9 @@ SampleRow = tuple[int, str]
 
 SHORTENED: Final = "archived_memories"
 """Key in a shortened plan. It stands for the list of deleted memories, whose copies have it."""
+LATEST: Final = "latest"
+"""Name of the last plan that can be undone, in place of its digest."""
+
 RECOVERS: Final = {"policy": "lost"}
 """Policy of an entry that inserted memories and deleted none: a recovery, or a merge.
 
