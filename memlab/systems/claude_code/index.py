@@ -215,6 +215,14 @@ class MemoryIndex:
                 blocks_by_file.setdefault(file, []).append(block)
         return blocks_by_file
 
+    def cut_files(self, names: markdown.FileNames) -> list[str]:
+        """Return the files that are named in lines alone that a start does not load."""
+        return [
+            name
+            for name, blocks in self.named(names).items()
+            if {block.state for block in blocks} == {State.CUT}
+        ]
+
     def blocks_with_files(self, names: markdown.FileNames) -> list[tuple[Block, list[str]]]:
         """Return each block with the files that it names.
 

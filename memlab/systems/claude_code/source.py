@@ -746,19 +746,10 @@ class FileIntake(Intake):
                 loaded_lines=merged.states.count(indexes.State.LOADED),
                 tokens=-(-len(merged.loaded) // CHARS_PER_TOKEN),
                 cut_now=len(view.report["cut_files"]),
-                cut=len(_files_below_the_cut(merged, self.source.names_with(entries, file_names))),
+                cut=len(merged.cut_files(self.source.names_with(entries, file_names))),
             )
 
         return self.source.seen(look)
-
-
-def _files_below_the_cut(index: MemoryIndex, names: FileNames) -> list[str]:
-    """Return the files that the index names in lines alone that a start does not load."""
-    return [
-        name
-        for name, blocks in index.named(names).items()
-        if {block.state for block in blocks} == {indexes.State.CUT}
-    ]
 
 
 def _new_entry(name: str, entries: Sequence[IndexEntry]) -> IndexEntry:

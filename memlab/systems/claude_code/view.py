@@ -334,11 +334,7 @@ class FolderView:
         cut = [
             block for block in index.blocks if block.state is State.CUT and block.files(self.names)
         ]
-        cut_files = [
-            name
-            for name, blocks in named.items()
-            if {block.state for block in blocks} == {State.CUT}
-        ]
+        cut_files = index.cut_files(self.names)
         doubts = {name: self.notes[name].type.doubt for name in sorted(memories)}
         problems = {name: note.head.problem for name, note in self.notes.items()}
         others = self.moment.listing.others
