@@ -1,4 +1,4 @@
-"""What a runtime writes down: whole lines from many processes, through kills and rotation."""
+"""Writing the access log: whole lines from concurrent processes, kills, rotation."""
 
 import itertools
 import json
@@ -44,7 +44,7 @@ def keep_writing(path: Path, writer: str, begun: Any) -> None:
         begun.set()
 
 
-def test_a_read_is_a_line_with_its_time_in_utc_or_now(tmp_path: Path) -> None:
+def test_add_writes_a_line_with_utc_time_defaulting_to_now(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
     before = datetime.now(UTC)
     with AccessLog(path) as log:
@@ -57,7 +57,7 @@ def test_a_read_is_a_line_with_its_time_in_utc_or_now(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("memory_id", ["a\nb", "\u2028", "ü", "\ud800", '"}', "x" * 100_000])
-def test_any_id_is_one_line(tmp_path: Path, memory_id: str) -> None:
+def test_any_memory_id_is_written_as_one_line(tmp_path: Path, memory_id: str) -> None:
     path = tmp_path / "reads.log"
     with AccessLog(path) as log:
         log.add(memory_id, NOON)
@@ -65,7 +65,7 @@ def test_any_id_is_one_line(tmp_path: Path, memory_id: str) -> None:
     assert [line["memory_id"] for line in lines_of(path)] == [memory_id, "after"]
 
 
-def test_sixteen_processes_write_whole_lines_into_parts_in_order(tmp_path: Path) -> None:
+def test_concurrent_processes_write_whole_lines_across_rotation(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
 
     def write(writer: int) -> None:
@@ -86,7 +86,7 @@ def test_sixteen_processes_write_whole_lines_into_parts_in_order(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", [FORK.Process, threading.Thread])
-def test_a_log_that_is_open_is_shared_by_children_and_threads(tmp_path: Path, kind: Any) -> None:
+def test_open_log_can_be_used_by_forked_children_and_threads(tmp_path: Path, kind: Any) -> None:
     log = AccessLog(tmp_path / "reads.log", max_bytes=4096)
     log.add("before", NOON)
     writers = [kind(target=write_on, args=(log, n, 100)) for n in range(4)]
@@ -99,7 +99,7 @@ def test_a_log_that_is_open_is_shared_by_children_and_threads(tmp_path: Path, ki
 
 
 @pytest.mark.parametrize("cut", [1, 2, 20, 50])
-def test_a_line_cut_short_costs_that_line_and_no_other(tmp_path: Path, cut: int) -> None:
+def test_truncated_line_loses_only_that_line(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "reads.log"
     with AccessLog(path) as log:
         log.add("a", NOON)
@@ -114,7 +114,7 @@ def test_a_line_cut_short_costs_that_line_and_no_other(tmp_path: Path, cut: int)
     assert logged.attrs[PASSED_OVER] == ({} if whole else {"cut short, or no JSON object": 1})
 
 
-def test_killed_writers_cost_at_most_the_line_each_was_writing(tmp_path: Path) -> None:
+def test_killed_writer_loses_at_most_one_line(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
     for turn in range(3):
         begun = {f"{turn}.{number}": FORK.Event() for number in range(3)}
@@ -140,7 +140,7 @@ def test_killed_writers_cost_at_most_the_line_each_was_writing(tmp_path: Path) -
         assert numbers.tolist() == list(range(len(numbers)))
 
 
-def test_a_log_that_somebody_moved_away_is_begun_anew(tmp_path: Path) -> None:
+def test_log_moved_away_while_open_is_recreated(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
     with AccessLog(path) as log:
         log.add("a", NOON)
@@ -150,7 +150,9 @@ def test_a_log_that_somebody_moved_away_is_begun_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [None, 0o600, 0o640, 0o664, 0o755])
-def test_a_new_log_is_its_owners_or_as_its_store_is(tmp_path: Path, mode: int | None) -> None:
+def test_new_log_is_owner_only_or_has_permissions_of_store(
+    tmp_path: Path, mode: int | None
+) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(1))
     path = tmp_path / "reads.log"
     store.chmod(mode or 0o666)
@@ -181,7 +183,9 @@ def test_a_new_log_is_its_owners_or_as_its_store_is(tmp_path: Path, mode: int | 
         (os.mkfifo, "is not an ordinary file"),
     ],
 )
-def test_another_file_is_refused_and_left_alone(tmp_path: Path, make: Any, fault: str) -> None:
+def test_file_that_is_no_access_log_is_rejected_and_unchanged(
+    tmp_path: Path, make: Any, fault: str
+) -> None:
     def seen() -> dict[str, Any]:
         return {e.name: (*e.lstat()[:7], e.lstat().st_mtime_ns) for e in tmp_path.iterdir()}
 
@@ -193,7 +197,7 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, make: Any, fault
     assert seen() == before
 
 
-def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+def test_full_disk_leaves_log_unchanged(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with AccessLog(tmp_path / "reads.log") as log:
         log.add("a")
@@ -208,7 +212,7 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [SqliteMemoryStore, LifecycleStore])
-def test_get_logs_what_it_returns_and_warns_where_it_cannot(tmp_path: Path, kind: Any) -> None:
+def test_store_get_logs_reads_and_warns_if_log_fails(tmp_path: Path, kind: Any) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(3))
     with AccessLog(tmp_path / "logs" / "reads.log") as log, kind(path, access_log=log) as store:
         store.get("e2")
@@ -234,7 +238,7 @@ def test_get_logs_what_it_returns_and_warns_where_it_cannot(tmp_path: Path, kind
     ],
     ids=["missing", "datetime", "no time", "no zone", "no id", "no JSON"],
 )
-def test_an_unreadable_entry_is_refused_in_words(tmp_path: Path, entry: Any, message: str) -> None:
+def test_invalid_entry_is_rejected_with_reason(tmp_path: Path, entry: Any, message: str) -> None:
     good = {"memory_id": "b", "at": "2026-06-30T18:00:00+00:00"}
     with AccessLog(tmp_path / "reads.log") as log, pytest.raises(ValueError, match=message):
         log.extend([good, {"memory_id": "a", **entry}])

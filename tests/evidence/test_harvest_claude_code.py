@@ -1,4 +1,4 @@
-"""Reads of a Claude Code memory folder: every one is found, and none is made up."""
+"""Harvest of reads from Claude Code transcripts."""
 
 import os
 import tracemalloc
@@ -43,7 +43,7 @@ def gathered(world: World) -> Harvest:
 
 @given(st.integers(0, 2**32), st.sampled_from([None, f"/home/x/.claude/projects/{SLUG}/memory"]))
 @settings(max_examples=examples(30))
-def test_every_read_is_found_and_none_is_made_up(seed: int, called: str | None) -> None:
+def test_harvest_finds_exactly_the_simulated_reads(seed: int, called: str | None) -> None:
     """Transcripts from another place call the folder otherwise."""
     with TemporaryDirectory() as home:
         world = World(Path(home), seed, called=called)
@@ -104,7 +104,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def test_a_session_that_goes_on_and_edits_takes_its_read_back(desk: Desk) -> None:
+def test_later_edit_turns_read_of_session_into_maintenance(desk: Desk) -> None:
     session = desk.session("s1", "m1.md", "m2.md")
     desk.save(session)
     assert desk.logged == ["m1.md", "m2.md"]
@@ -118,7 +118,7 @@ def test_a_session_that_goes_on_and_edits_takes_its_read_back(desk: Desk) -> Non
     assert sorted(log[c.MEMORY_ID]) == ["m1.md", "m2.md"]
 
 
-def test_a_read_counts_once_its_answer_is_there(desk: Desk) -> None:
+def test_read_counts_only_once_its_result_is_recorded(desk: Desk) -> None:
     session = desk.session("s1", "m1.md")
     answer = session.lines.pop()
     harvested = desk.save(session)
@@ -128,7 +128,7 @@ def test_a_read_counts_once_its_answer_is_there(desk: Desk) -> None:
     assert desk.save(session).new == 1
 
 
-def test_a_result_may_stand_in_an_earlier_file(desk: Desk) -> None:
+def test_tool_result_in_earlier_file_is_matched_to_its_call(desk: Desk) -> None:
     session = desk.session("s2", "m1.md")
     other = desk.session("s1")
     other.lines = [session.lines.pop()]
@@ -139,7 +139,7 @@ def test_a_result_may_stand_in_an_earlier_file(desk: Desk) -> None:
     assert harvested.left_out == {FAILED: 1}
 
 
-def test_the_oldest_of_copies_is_known_by_its_lines(desk: Desk) -> None:
+def test_copied_lines_belong_to_the_original_session(desk: Desk) -> None:
     """One session wrote m1, and one that branched off it, and ended before it, read m1."""
     first = desk.session("s2")
     second = desk.session("s1")
@@ -154,7 +154,7 @@ def test_the_oldest_of_copies_is_known_by_its_lines(desk: Desk) -> None:
     assert harvested.left_out[COPIES] == 1
 
 
-def test_a_log_knows_writers_of_deleted_transcripts(desk: Desk) -> None:
+def test_own_session_is_known_from_log_without_transcript(desk: Desk) -> None:
     session = desk.session("s1")
     WRITE(session, "m1.md")
     desk.save(session)
@@ -164,7 +164,7 @@ def test_a_log_knows_writers_of_deleted_transcripts(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("by_agent", [False, True])
-def test_a_line_without_a_session_is_its_files_or_senders(desk: Desk, by_agent: bool) -> None:
+def test_line_without_session_id_takes_session_of_its_file(desk: Desk, by_agent: bool) -> None:
     session = desk.session()
     WRITE(session, "m1.md")
     sent = desk.session("s1", "m1.md", "m2.md")
@@ -176,7 +176,7 @@ def test_a_line_without_a_session_is_its_files_or_senders(desk: Desk, by_agent: 
     assert desk.logged == ["m2.md"]
 
 
-def test_several_results_in_one_line_are_told_apart(desk: Desk) -> None:
+def test_several_results_in_one_line_are_matched_separately(desk: Desk) -> None:
     session = desk.session("s1", "m1.md", "m2.md")
     calls = session.lines[::2]
     answers = session.lines[1::2]
@@ -189,7 +189,7 @@ def test_several_results_in_one_line_are_told_apart(desk: Desk) -> None:
     assert harvested.left_out == {FAILED: 1}
 
 
-def test_calls_without_time_or_id_are_said(desk: Desk) -> None:
+def test_calls_without_time_or_id_are_counted_as_left_out(desk: Desk) -> None:
     session = desk.session("s1", "m1.md", "m2.md", "m3.md")
     session.lines[0]["timestamp"] = "yesterday"
     shell("cat {path} /srv/" + OF_PROJECT)(session, "RETIRED.md")
@@ -202,7 +202,7 @@ def test_calls_without_time_or_id_are_said(desk: Desk) -> None:
     assert harvested.notes[0] == "1 date has no time zone; read as UTC"
 
 
-def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
+def test_foreign_files_do_not_affect_other_transcripts(desk: Desk) -> None:
     session = desk.session("s1", "m1.md")
     folder = desk.world.projects / SLUG
     (folder / "noise.jsonl").write_bytes(os.urandom(2**20))
@@ -218,7 +218,9 @@ def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
 
 
 @pytest.mark.long
-def test_an_endless_line_is_not_held_in_memory(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlong_line_is_skipped_with_bounded_memory(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     longest = LONGEST // 16
     monkeypatch.setattr("memlab.sources.reads.LONGEST", longest)
     session = desk.session("s1", "m1.md")
@@ -238,7 +240,7 @@ def test_an_endless_line_is_not_held_in_memory(desk: Desk, monkeypatch: pytest.M
     assert most < 5 * longest
 
 
-def test_a_project_or_all_of_them_mean_their_one_memory_folder(desk: Desk) -> None:
+def test_project_or_root_folder_resolves_to_its_memory_folder(desk: Desk) -> None:
     desk.world._save(desk.session("s1", "m1.md"))
     log = desk.world.home / "other.log"
     assert harvest(desk.world.projects / SLUG, log).new == 1
@@ -249,7 +251,7 @@ def test_a_project_or_all_of_them_mean_their_one_memory_folder(desk: Desk) -> No
     assert harvest(desk.world.home / ".claude", log).new == 0
 
 
-def test_one_elsewhere_is_looked_for_in_the_transcripts_named(tmp_path: Path) -> None:
+def test_memory_folder_elsewhere_uses_named_transcripts(tmp_path: Path) -> None:
     world = World(tmp_path / "home", 3, called=str(tmp_path / "notes"))
     world.run(6)
     world.folder.rename(tmp_path / "notes")
@@ -261,7 +263,9 @@ def test_one_elsewhere_is_looked_for_in_the_transcripts_named(tmp_path: Path) ->
     assert len(every - by_path) < len(by_path)  # those by way of ~, where it does not lie
 
 
-def test_one_at_home_is_found_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_folder_elsewhere_uses_transcripts_in_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -274,7 +278,7 @@ def test_one_at_home_is_found_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert harvested.log == tmp_path / "notes.reads.jsonl"
 
 
-def test_no_transcripts_are_said(tmp_path: Path) -> None:
+def test_missing_transcripts_are_an_error_naming_the_option(tmp_path: Path) -> None:
     write_memories(tmp_path / "notes", "m1")
     with pytest.raises(MemlabError, match="name their folder with --transcripts"):
         harvest(tmp_path / "notes", transcripts=tmp_path / "nothing")
@@ -283,7 +287,9 @@ def test_no_transcripts_are_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["wörk ❤", 'q"uote'])
 @pytest.mark.parametrize("as_ascii", [True, False])
-def test_any_name_is_found_however_it_is_written(tmp_path: Path, name: str, as_ascii: bool) -> None:
+def test_unusual_file_names_are_found_in_any_json_escaping(
+    tmp_path: Path, name: str, as_ascii: bool
+) -> None:
     desk = Desk(tmp_path / "home", str(tmp_path / name))
     desk.world._as_ascii = as_ascii
     desk.world._save(desk.session("s1", "ä b.md"))
@@ -318,7 +324,7 @@ WAYS: list[tuple[str, dict[str, Any], list[str], dict[str, int]]] = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way[0]} {[*way[1].values()][-1]}")
-def test_every_way_of_reading_is_read_or_counted(
+def test_each_tool_call_is_a_read_or_counted_as_left_out(
     desk: Desk, way: tuple[str, dict[str, Any], list[str], dict[str, int]]
 ) -> None:
     tool, given, expected, left_out = way
@@ -340,7 +346,7 @@ def test_every_way_of_reading_is_read_or_counted(
 REASONS = (SEARCHES, NOT_FOLLOWED, NO_FILE_NAMED, OTHER_TOOLS, NO_MEMORY)
 
 
-def test_a_path_with_backslashes_is_the_same_file(tmp_path: Path) -> None:
+def test_path_with_backslashes_names_the_same_file(tmp_path: Path) -> None:
     called = f"C:/Users/x/.claude/projects/{SLUG}/memory"
     desk = Desk(tmp_path, called=called)
     session = desk.session()
@@ -349,7 +355,7 @@ def test_a_path_with_backslashes_is_the_same_file(tmp_path: Path) -> None:
     assert desk.logged == ["m1.md"]
 
 
-def test_a_search_of_one_file_that_found_nothing_is_no_read(desk: Desk) -> None:
+def test_search_of_one_file_without_match_is_no_read(desk: Desk) -> None:
     session = desk.session()
     given = {"pattern": "x", "path": str(desk.world.folder / "m1.md"), "output_mode": "content"}
     session.call("Grep", given, content="No matches found")
@@ -357,7 +363,7 @@ def test_a_search_of_one_file_that_found_nothing_is_no_read(desk: Desk) -> None:
     assert desk.logged == []
 
 
-def test_reads_of_what_was_never_there_are_named(desk: Desk) -> None:
+def test_reads_of_unknown_files_are_named(desk: Desk) -> None:
     session = desk.session("s1", "m1.md")
     session.call("Read", {"file_path": str(desk.world.folder / "nowhere.md")})
     harvested = desk.save(session)

@@ -1,4 +1,4 @@
-"""Reads that other systems keep in SQLite files and on PostgreSQL.
+"""Harvest of reads from SQLite files and PostgreSQL.
 
 The tables are made after the systems' own statements; LangGraph's own code writes its store where
 it is installed. Databases that claude-mem and mcp-memory-service wrote are read in
@@ -64,7 +64,7 @@ class TestClaudeMem:
             world._save(session)
         return harvest(source, source.parents[1] / "reads.log")
 
-    def test_a_fetch_reads_all_it_asked_for_but_where_it_was_written(self, source: Path) -> None:
+    def test_fetch_reads_all_requested_ids_except_own_session(self, source: Path) -> None:
         """claude-mem takes ids as one text, too, and answers."""
         before = files_in(source.parent)
         asked = ([5, "6", 5], "[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
@@ -77,7 +77,7 @@ class TestClaudeMem:
         assert harvest(source.parent, harvested.log).new == 0
 
     @pytest.mark.parametrize("tool", [TOOL, "mcp__x__timeline", "my_get_observations"])
-    def test_other_calls_are_none(self, source: Path, tool: str) -> None:
+    def test_malformed_ids_and_other_tools_give_no_reads(self, source: Path, tool: str) -> None:
         ids = [None, {}, "x", -1, 2.5, "9" * 5_000]
         odd: tuple[Any, ...] = (None, "five,-5,,5.5", ids, "[" * 9_000)
         harvested = self.harvested(source, *(("s1", ids) for ids in odd), tool=tool)
@@ -106,7 +106,7 @@ class TestMcpMemory:
         asked = [{"query": "q", "timestamp": second} for second in seconds]
         return {"access_count": 99, "access_queries": asked}
 
-    def test_the_last_queries_of_each_memory_are_its_reads(self, tmp_path: Path) -> None:
+    def test_stored_access_queries_are_reads(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(0, 2), b=self.queries(1), c={"x": 1})
         harvested = harvest(f"mcp-memory:{source}")  # as show takes it
         assert harvested.way == "mcp-memory-service"
@@ -121,7 +121,7 @@ class TestMcpMemory:
         assert again.new == 10
         assert again.kept == 2
 
-    def test_what_cannot_be_read_is_counted(self, tmp_path: Path) -> None:
+    def test_unreadable_access_queries_are_counted(self, tmp_path: Path) -> None:
         source = self.make(
             tmp_path,
             a='{"access_queries": [',
@@ -152,7 +152,7 @@ class TestLangGraph:
         "'for good', '{}', NULL, NULL",
     )
 
-    def test_an_expiry_that_was_put_off_is_a_read_each_time(self, tmp_path: Path) -> None:
+    def test_each_extended_expiry_is_one_read(self, tmp_path: Path) -> None:
         source = tmp_path / "store.db"
         odd = self.INSERT.format("'odd', '{}', 'soon', 60")
         run_sql(source, self.CREATE, *map(self.INSERT.format, self.ROWS), odd)
@@ -168,7 +168,7 @@ class TestLangGraph:
         assert len(logged(harvested.log)) == 2
         assert harvest(source).new == 0
 
-    def test_a_store_that_its_own_code_wrote(self, tmp_path: Path) -> None:
+    def test_store_written_by_langgraph_is_harvested(self, tmp_path: Path) -> None:
         sqlite = pytest.importorskip("langgraph.store.sqlite")
         path = tmp_path / "store.db"
         with closing(connect(path, check_same_thread=False, isolation_level=None)) as connection:
@@ -189,7 +189,9 @@ def server() -> Iterator[PostgresServer]:
         yield started
 
 
-def test_memforges_retrievals_are_reads_of_agents(server: PostgresServer, tmp_path: Path) -> None:
+def test_memforge_retrievals_are_reads_filtered_by_agent(
+    server: PostgresServer, tmp_path: Path
+) -> None:
     name = server.new_database()
     with server.connect(name) as connection:
         create_tables(connection)
@@ -209,7 +211,7 @@ def test_memforges_retrievals_are_reads_of_agents(server: PostgresServer, tmp_pa
     assert harvested.chances.startswith("1 memory: 1 read")
 
 
-def test_langgraphs_store_may_be_on_postgresql(server: PostgresServer, tmp_path: Path) -> None:
+def test_langgraph_store_on_postgresql_is_harvested(server: PostgresServer, tmp_path: Path) -> None:
     name = server.new_database()
     with server.connect(name) as connection:
         with pytest.raises(MemlabError, match="neither MemForge's retrieval_log nor LangGraph's"):

@@ -1,4 +1,4 @@
-"""A harvest: what it recognises, what it writes, what it says."""
+"""Harvest in general: recognised sources, the written log, the result."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def workspace(folder: Path, events: int = 3) -> Path:
     return folder
 
 
-def test_what_the_source_forgot_is_kept_and_said(tmp_path: Path) -> None:
+def test_reads_no_longer_in_the_source_stay_in_the_log(tmp_path: Path) -> None:
     source = workspace(tmp_path / "w", events=5)
     harvest(source)
     harvested = harvest(workspace(source, events=2))
@@ -43,7 +43,7 @@ def test_what_the_source_forgot_is_kept_and_said(tmp_path: Path) -> None:
     ],
     ids=["rotated", "half a line", "others' reads"],
 )
-def test_whatever_became_of_the_log_costs_nothing_else(
+def test_second_harvest_copes_with_a_changed_log(
     tmp_path: Path, change: Callable[[Path], object], new: int, lines: int
 ) -> None:
     source = workspace(tmp_path / "w")
@@ -55,14 +55,14 @@ def test_whatever_became_of_the_log_costs_nothing_else(
     assert len(read_access_log(log)) == lines
 
 
-def test_the_log_lies_beside_its_source(tmp_path: Path) -> None:
+def test_default_log_lies_beside_its_source(tmp_path: Path) -> None:
     assert default_log(str(tmp_path / "w")) == tmp_path / "w.reads.jsonl"
     with pytest.raises(MemlabError, match=r"host/db is a server; name a file") as caught:
         default_log("postgresql://me:secret@host/db")
     assert "secret" not in str(caught.value)
 
 
-def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+def test_file_that_is_no_access_log_is_rejected_and_unchanged(tmp_path: Path) -> None:
     source = workspace(tmp_path / "w")
     log = tmp_path / "reads.log"
     log.write_text("memory_id,at\n")
@@ -91,7 +91,7 @@ def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -
     ],
     ids=["nothing", "text", "empty folder", "own store", "a server"],
 )
-def test_what_cannot_be_harvested_leaves_no_file(tmp_path: Path, make: Any, fault: str) -> None:
+def test_failed_harvest_leaves_no_file(tmp_path: Path, make: Any, fault: str) -> None:
     source = make(tmp_path)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(MemlabError, match=fault):
@@ -99,7 +99,7 @@ def test_what_cannot_be_harvested_leaves_no_file(tmp_path: Path, make: Any, faul
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_workspace_without_recalls_makes_an_empty_log(tmp_path: Path) -> None:
+def test_workspace_without_recalls_gives_an_empty_log(tmp_path: Path) -> None:
     (tmp_path / "w" / "memory").mkdir(parents=True)
     for note in ("MEMORY.md", "memory/2026-08-01.md"):
         (tmp_path / "w" / note).write_text("# a note\n")

@@ -1,4 +1,4 @@
-"""What other agents write down: Codex's citations, and OpenClaw's recalls."""
+"""Harvest of Codex citations and OpenClaw recalls."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def ids(log: Path) -> list[str]:
     return read_access_log(log)[c.MEMORY_ID].tolist()
 
 
-def test_a_citation_reads_the_threads_it_names(home: Path) -> None:
+def test_citation_is_a_read_of_each_thread_it_names(home: Path) -> None:
     write(
         home,
         THREADS[0],
@@ -69,7 +69,7 @@ def test_a_citation_reads_the_threads_it_names(home: Path) -> None:
     assert set(read_access_log(harvested.log)[c.SESSION]) == {THREADS[0]}
 
 
-def test_what_is_no_citation_of_another_thread_is_counted(home: Path) -> None:
+def test_invalid_and_own_citations_are_no_reads(home: Path) -> None:
     block = citation(THREADS[1])
     message = {"type": "agent_message", "message": block}
     write(
@@ -89,7 +89,7 @@ def test_what_is_no_citation_of_another_thread_is_counted(home: Path) -> None:
     assert harvested.apart == {"own session": 1}
 
 
-def test_a_fork_repeats_what_its_parent_said(home: Path) -> None:
+def test_citations_copied_into_a_fork_count_once(home: Path) -> None:
     before = [said("One." + citation(THREADS[5])), said("One." + citation(THREADS[5]))]
     write(home, THREADS[0], *before)
     later = [{**line, "timestamp": "2026-08-02T09:00:00Z"} for line in before]
@@ -103,13 +103,13 @@ def test_a_fork_repeats_what_its_parent_said(home: Path) -> None:
     assert harvest(home).new == 0
 
 
-def test_parents_in_a_circle_end(home: Path) -> None:
+def test_cyclic_forks_are_harvested_once_each(home: Path) -> None:
     for thread, other in (THREADS[:2], THREADS[1::-1]):
         write(home, thread, said(thread + citation(THREADS[5])), forked_from=other)
     assert harvest(home).reads == 2
 
 
-def test_the_database_of_memories_means_the_sessions_beside_it(home: Path) -> None:
+def test_codex_database_resolves_to_sessions_beside_it(home: Path) -> None:
     write(home, THREADS[0], said("Done." + citation(THREADS[1])))
     run_sql(home / "memories_1.sqlite", "CREATE TABLE stage1_outputs (thread_id TEXT PRIMARY KEY)")
     assert harvest(home / "memories_1.sqlite").reads == 1
@@ -127,7 +127,7 @@ def old_log(tmp_path: Path) -> Path:
     return tmp_path / "memory" / ".dreams" / "events.jsonl"
 
 
-def test_a_hit_is_a_read_once_a_day_whatever_was_asked(tmp_path: Path, old_log: Path) -> None:
+def test_recall_hit_counts_once_a_day_and_no_query_is_stored(tmp_path: Path, old_log: Path) -> None:
     day = "memory/2026-04-05.md"
     other = "memory/2026-04-06.md"
     write_events(
@@ -148,7 +148,7 @@ def test_a_hit_is_a_read_once_a_day_whatever_was_asked(tmp_path: Path, old_log: 
     assert not any(word in text for word in ("where", "something", "query"))
 
 
-def test_what_is_no_read_is_counted(tmp_path: Path, old_log: Path) -> None:
+def test_events_that_are_no_reads_are_counted(tmp_path: Path, old_log: Path) -> None:
     note = "memory/a.md"
     write_events(
         old_log,
@@ -169,7 +169,7 @@ def test_what_is_no_read_is_counted(tmp_path: Path, old_log: Path) -> None:
     assert harvested.notes[0] == "1 date has no time zone; read as UTC"
 
 
-def test_an_event_that_was_exported_is_the_same_read(tmp_path: Path, old_log: Path) -> None:
+def test_exported_event_is_not_counted_twice(tmp_path: Path, old_log: Path) -> None:
     a, b, c = (f"memory/{name}.md" for name in "abc")
     write_events(old_log, recall(at(1), a), recall(at(2), b))
     new_log = tmp_path / "memory" / "events" / "0af3" / "memory-host-events.jsonl"

@@ -1,4 +1,4 @@
-"""What a shell command shows of the files it names."""
+"""Files that a shell command reads, writes or searches."""
 
 import pytest
 from hypothesis import given, settings
@@ -83,21 +83,21 @@ CHANGED = [
         *(("write", *case) for case in CHANGED),
     ],
 )
-def test_what_a_command_does_with_files_it_names(verb: str, command: str, files: list[str]) -> None:
+def test_command_uses_the_expected_files(verb: str, command: str, files: list[str]) -> None:
     assert uses(command, verb) == files
 
 
-def test_without_a_folder_to_start_in_only_whole_paths_are_known() -> None:
+def test_without_working_folder_only_absolute_paths_are_known() -> None:
     assert uses("cat a.md /m/b.md; cd /m; cat c.md", "read", None) == ["/m/b.md", "/m/c.md"]
 
 
-def test_a_search_names_its_folder() -> None:
+def test_search_is_reported_with_its_folder() -> None:
     assert uses("cat /m/*.md; grep x /m/a.md /m/b.md", "search") == ["/m", "/m/a.md", "/m/b.md"]
 
 
 @given(st.text(max_size=200), st.sampled_from(["cat a.md", "sed -i x a.md", "cd /m", ""]))
 @settings(max_examples=examples(300))
-def test_any_text_is_read_to_its_end(text: str, command: str) -> None:
+def test_arbitrary_text_is_parsed_without_error(text: str, command: str) -> None:
     list(file_uses(text, "/w"))
     list(file_uses(f"{text}\n{command}", "/w"))
     list(file_uses(f"{command} {text}", None))
@@ -117,5 +117,5 @@ def test_any_text_is_read_to_its_end(text: str, command: str) -> None:
         "\x13RO{\U000def9f",  # at which the grammar itself crashes
     ],
 )
-def test_a_hostile_script_is_read_to_its_end(text: str) -> None:
+def test_deeply_nested_script_is_parsed_without_error(text: str) -> None:
     assert uses(f"{text}\ncat a.md", "read") in ([], ["/w/a.md"])

@@ -1,4 +1,4 @@
-"""What ships is the fitted law; ``memlab.law`` is a cap with limits where nothing is known."""
+"""The fitted prior and ``memlab.law``, the cap for a store without references."""
 
 import importlib
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def fitting() -> Iterator[ModuleType]:
 
 
 @pytest.mark.long
-def test_the_numbers_that_ship_are_what_the_histories_give(fitting: ModuleType) -> None:
+def test_shipped_prior_equals_fit_of_recorded_histories(fitting: ModuleType) -> None:
     if not any(HISTORIES.glob("history-*")):
         pytest.skip("no recorded histories (shared/data) beside the checkout")
     for evidence in prior.EVIDENCE:
@@ -41,7 +41,7 @@ def test_the_numbers_that_ship_are_what_the_histories_give(fitting: ModuleType) 
     assert fitting.measure_usage(HISTORIES) == other_stores()
 
 
-def test_the_fit_recovers_the_law_and_spread_of_projects(fitting: ModuleType) -> None:
+def test_fit_recovers_reach_and_spread_of_simulated_projects(fitting: ModuleType) -> None:
     """Each has references that reach uniformly far, all of them farther by a shift."""
     rng = np.random.default_rng(1)
     shifts = rng.normal(0.1, 0.05, 12)
@@ -59,7 +59,7 @@ def test_the_fit_recovers_the_law_and_spread_of_projects(fitting: ModuleType) ->
     assert max(law.within[place] for place in places) < 0.02
 
 
-def test_beyond_the_observed_range_doublings_are_counted() -> None:
+def test_doublings_beyond_the_observed_range_are_counted() -> None:
     fewest, most = prior.fitted_law().seen
     sizes = (fewest, most, fewest / 4, most * 2, 0)
     counted = [0, 0, 2, 1, np.log2(fewest)]
@@ -77,7 +77,7 @@ def test_reads_reach_farther_back_than_references() -> None:
 
 
 @given(share=st.floats(0, 1), level=st.floats(0.02, 0.98))
-def test_a_law_of_both_kinds_lies_between_by_how_many(share: float, level: float) -> None:
+def test_mixture_prior_lies_between_its_two_parts(share: float, level: float) -> None:
     near, joined, far = (prior.mixture_prior(reads) for reads in (0.0, share, 1.0))
     reach = [float(law.reach_at(np.array([level]))[0]) for law in (near, joined, far)]
     assert reach[0] - 0.01 <= reach[1] <= reach[2] + 0.01
@@ -90,7 +90,7 @@ SIZES = (0, 1, 10, 100, 250, 500, 1_000, 4_000, 16_000, 64_000, 1_000_000)
 
 
 @given(spread=st.floats(0, 0.3), references=st.floats(5, 1e5), quantile=st.floats(0.01, 3))
-def test_limits_enclose_the_law_and_widen_with_few_references(
+def test_limits_enclose_the_prior_and_widen_with_few_references(
     spread: float, references: float, quantile: float
 ) -> None:
     reach = prior.fitted_law().reach_at(LEVELS)
@@ -122,7 +122,7 @@ def test_larger_arguments_never_give_a_smaller_cap(**asked: Any) -> None:
         assert 0 <= less.low <= less.cap <= less.high <= np.ceil(less.until * max(less.memories, 1))
 
 
-def test_it_says_where_it_was_not_seen_and_is_wider_there() -> None:
+def test_limits_are_wider_and_marked_beyond_the_observed_range() -> None:
     assert [memlab.law(size).seen for size in SIZES] == [250 <= size <= 16_000 for size in SIZES]
     within = memlab.law(16_000)
     beyond = memlab.law(128_000)
@@ -131,7 +131,7 @@ def test_it_says_where_it_was_not_seen_and_is_wider_there() -> None:
     assert "not seen" not in str(within)
 
 
-def test_a_number_says_until_when_it_holds() -> None:
+def test_result_states_its_horizon() -> None:
     assert "holds until  2,400 memories have been written" in str(memlab.law(2_000))
     assert np.log(MIDDLE) == pytest.approx(np.log(np.linspace(1, 1.2, 100_001)).mean(), abs=1e-6)
     for until in (1.0, 0, float("inf"), True, "2"):
@@ -139,7 +139,7 @@ def test_a_number_says_until_when_it_holds() -> None:
             memlab.law(2_000, until=until)  # type: ignore[arg-type]
 
 
-def test_the_lines_of_the_chart_are_the_law_and_every_project() -> None:
+def test_law_lines_hold_the_prior_and_each_project() -> None:
     lines = memlab.evidence.law_lines(0.9)
     law = lines[lines["project"].isna()]
     for row in law.iloc[::20].itertuples():
@@ -157,7 +157,7 @@ def test_the_lines_of_the_chart_are_the_law_and_every_project() -> None:
     assert drawn["cap"].tolist() == pytest.approx(expected)
 
 
-def test_most_stretches_of_the_projects_lie_within_the_limits() -> None:
+def test_most_project_caps_lie_within_the_limits() -> None:
     for share in (0.5, 0.75, 0.9, 0.95):
         projects = memlab.evidence.law_lines(share, until=prior.STRETCH).dropna(subset="project")
         asked = [memlab.law(int(size), share, until=prior.STRETCH) for size in projects["memories"]]
@@ -171,7 +171,7 @@ def known(reach: list[float], *, memories: int = 1_000, always: float = 0.0) -> 
     return Posterior(PosteriorSettings(), memories, np.sort(reach), same, len(reach), always)
 
 
-def test_own_references_reduce_the_weight_of_the_law() -> None:
+def test_own_references_reduce_the_weight_of_the_prior() -> None:
     weights = [known([0.5] * count).weight for count in (0, 10, 97, 1_000)]
     assert weights == sorted(weights)
     assert weights[2] == pytest.approx(0.5, abs=0.01)
@@ -188,7 +188,7 @@ def test_own_references_reduce_the_weight_of_the_law() -> None:
     always=st.floats(0, 0.9),
     share=st.one_of(st.floats(0.01, 0.99), st.floats(0.99, 0.99999)),
 )
-def test_cap_and_share_are_one_curve_seen_from_two_sides(
+def test_cap_for_and_share_at_are_inverse_functions(
     reach: list[float], memories: int, always: float, share: float
 ) -> None:
     store = known(reach, memories=memories, always=always)
@@ -203,7 +203,7 @@ def test_cap_and_share_are_one_curve_seen_from_two_sides(
 
 
 @pytest.mark.parametrize("share", [0.9991, 0.99999])
-def test_beyond_the_last_level_the_cap_is_all_that_there_will_be(share: float) -> None:
+def test_share_above_last_level_gives_the_largest_cap(share: float) -> None:
     asked = memlab.law(1_000, share)
     assert asked.cap == 1_200
     assert asked.high == 1_200

@@ -1,4 +1,4 @@
-"""Where texts name memories: which names are found, how dated, and what is said of them."""
+"""Mentions of memories in texts: which names are found and how they are dated."""
 
 import os
 import shutil
@@ -59,7 +59,7 @@ def folders(tmp_path: Path, name: str, words: str) -> dict[str, tuple[str, str]]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_way_of_naming_is_found_in_every_folder_store(tmp_path: Path, way: str) -> None:
+def test_each_form_of_mention_is_found_in_every_folder_store(tmp_path: Path, way: str) -> None:
     words, form = WAYS[way]
     name = "deploy_notes_3"
     for store, (earlier, _) in folders(tmp_path, name, words.format(name=name, stem=name)).items():
@@ -67,7 +67,7 @@ def test_each_way_of_naming_is_found_in_every_folder_store(tmp_path: Path, way: 
         assert pairs(find_mentions(store)) == expected, store
 
 
-def test_a_day_is_a_name_only_with_suffix_or_backticks(tmp_path: Path) -> None:
+def test_date_is_a_mention_only_with_suffix_or_backticks(tmp_path: Path) -> None:
     for place, (words, form) in enumerate(
         [
             ("On 2026-01-05 it rained.", ""),
@@ -81,7 +81,7 @@ def test_a_day_is_a_name_only_with_suffix_or_backticks(tmp_path: Path) -> None:
         )
 
 
-def test_later_texts_name_ids_of_memory_items(tmp_path: Path) -> None:
+def test_ids_in_later_memory_items_are_mentions(tmp_path: Path) -> None:
     texts = {
         "ep-1": "names ep-3 before it is there",
         "ep-2": "alone",
@@ -98,13 +98,13 @@ def test_later_texts_name_ids_of_memory_items(tmp_path: Path) -> None:
     assert {*mentions["dated"]} == {"written"}
 
 
-def test_a_word_in_many_texts_is_no_name(tmp_path: Path) -> None:
+def test_word_in_many_texts_is_no_mention(tmp_path: Path) -> None:
     items = [row("v-2"), *(row(f"m{n}", body="in v-2 too") for n in range(39))]
     path = write_rows(tmp_path / "memory.db", items)
     assert find_mentions(path).empty
 
 
-def test_mentions_are_shown_and_not_counted(tmp_path: Path) -> None:
+def test_mentions_are_reported_but_not_counted_as_references(tmp_path: Path) -> None:
     items = [row("ep-1"), row("x"), row("ep-2", body="see ep-1")]
     path = write_rows(tmp_path / "memory.db", items)
     assert len(find_references(path)) == 0
@@ -113,7 +113,7 @@ def test_mentions_are_shown_and_not_counted(tmp_path: Path) -> None:
     assert len(memlab.size(path).evidence.references) == 0
 
 
-def test_a_frame_needs_its_texts(tmp_path: Path) -> None:
+def test_frame_without_bodies_is_rejected(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", [row("a")])
     with pytest.raises(ValueError, match="with_body=True"):
         find_mentions(memlab.load(path))
@@ -147,7 +147,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     return made
 
 
-def test_mentions_are_dated_by_the_commit_that_first_holds_them(repo: Repository) -> None:
+def test_mentions_are_dated_by_the_commit_that_added_them(repo: Repository) -> None:
     file = repo.folder / "c_3.md"
     file.write_text("# C\n\nthird, see a_1.md\n")
     repo.commit(3)
@@ -184,7 +184,7 @@ IDS = st.lists(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(IDS, st.text("ab1-_ `.", max_size=30))
-def test_no_text_names_itself_or_what_it_does_not_hold(ids: list[str], text: str) -> None:
+def test_mentions_are_never_of_self_or_absent_names(ids: list[str], text: str) -> None:
     with memlab.SqliteMemoryStore(":memory:") as store:
         for name in ids:
             store.put(item(name, title="t", body=text))

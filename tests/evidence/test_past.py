@@ -1,4 +1,4 @@
-"""What a store has held, gone rows among them: as one frame, and as a past to learn from."""
+"""The past of a store: present and deleted rows in one frame."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,14 +30,14 @@ def compact(store: Path, keep: int) -> str:
     return apply(plan(store, KeepRecent(keep), now=NOON), now=NOON).digest
 
 
-def test_a_store_that_was_never_compacted_is_its_own_past(tmp_path: Path) -> None:
+def test_past_of_uncompacted_store_equals_its_rows(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     pd.testing.assert_frame_equal(load_past(store).drop(columns=c.DELETED_AT), load(store))
     archive_path(store).touch()
     assert load_past(store)[c.DELETED_AT].tolist() == [pd.NaT] * 3
 
 
-def test_archived_rows_stand_where_they_stood(tmp_path: Path) -> None:
+def test_archived_rows_keep_their_place_in_the_past(tmp_path: Path) -> None:
     rows = [row("d", "semantic"), *episodes(4), row("s", superseded_by="e4")]
     store = write_rows(tmp_path / "memory.db", rows)
     whole = load(store)
@@ -54,7 +54,7 @@ def test_archived_rows_stand_where_they_stood(tmp_path: Path) -> None:
     assert deleted == ["e1", "e2", "e3", "e4"]
 
 
-def test_a_position_or_an_id_that_comes_again_is_another_memory(tmp_path: Path) -> None:
+def test_reused_position_or_id_is_a_new_memory(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(4))
     compact(store, 0)
     later = "2026-04-01T00:00:00+00:00"
@@ -64,7 +64,7 @@ def test_a_position_or_an_id_that_comes_again_is_another_memory(tmp_path: Path) 
     assert past[c.POSITION].tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_copy_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+def test_unreadable_archived_row_is_left_out_with_warning(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     compact(store, 1)
     change = "UPDATE archived SET fields = replace(fields, '2026-03-01', 'once') WHERE key = 1"
@@ -74,7 +74,7 @@ def test_a_copy_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(-4, 6) | st.sets(st.integers(0, 30), max_size=8), max_size=12))
-def test_a_past_is_in_the_order_of_writing_whatever_was_deleted(steps: list[Any]) -> None:
+def test_past_is_in_writing_order_after_any_deletions(steps: list[Any]) -> None:
     """So many are written, so many of the newest deleted, or some; numbered as SQLite does."""
     positions: list[int] = []
     there: list[int] = []
@@ -103,7 +103,7 @@ def test_a_past_is_in_the_order_of_writing_whatever_was_deleted(steps: list[Any]
     assert not past.loc[past[c.DELETED_AT].notna(), [c.ACTIVE, c.PRUNABLE]].any(axis=None)
 
 
-def test_a_memory_deleted_twice_has_the_later_moment() -> None:
+def test_memory_deleted_twice_has_the_later_time() -> None:
     frame = make_episodes(3)
     later = NOON + timedelta(days=1)
     twice = [Deletion(at, frame.iloc[:1], number) for number, at in enumerate((NOON, later))]
@@ -120,7 +120,7 @@ def test_position_tie_orders_deleted_first() -> None:
     assert past[c.POSITION].tolist() == [1, 2]
 
 
-def test_a_store_that_does_not_number_one_by_one_shows_no_gaps() -> None:
+def test_store_with_large_position_jumps_has_no_gaps() -> None:
     assert gaps_of(make_episodes(2).assign(position=[5, 10**15])) == (0, 0, None)
 
 

@@ -1,4 +1,4 @@
-"""Access logs: what counts as one, and what is said about a file that is none."""
+"""Reading access logs: formats, invalid lines, remarks."""
 
 import os
 from collections.abc import Callable
@@ -43,7 +43,9 @@ UTC_TAKEN = ["the log: 2 dates have no time zone; read as UTC"]
         (JSON_LINES.replace("Z", ""), UTC_TAKEN),
     ],
 )
-def test_both_forms_are_read_without_a_zone_as_utc(tmp_path: Path, content: str, said: Any) -> None:
+def test_csv_and_json_logs_are_read_with_utc_default(
+    tmp_path: Path, content: str, said: Any
+) -> None:
     log = read_access_log(written(tmp_path, content))
     assert describe_log(log) == said
     assert log[c.MEMORY_ID].tolist() == ["a", "b"]
@@ -74,7 +76,7 @@ NO_READS = {
 
 @pytest.mark.parametrize("reason", NO_READS)
 @pytest.mark.parametrize("order", [1, -1], ids=["after", "before"])
-def test_a_line_that_is_no_read_is_counted(tmp_path: Path, reason: str, order: int) -> None:
+def test_invalid_line_is_skipped_and_counted(tmp_path: Path, reason: str, order: int) -> None:
     for line in NO_READS[reason]:
         content = "\n".join([GOOD, line][::order])
         log = read_access_log(written(tmp_path, content.encode("latin-1")))
@@ -83,7 +85,7 @@ def test_a_line_that_is_no_read_is_counted(tmp_path: Path, reason: str, order: i
         assert describe_log(log) == [f"the log: lines passed over: 1 {reason}"]
 
 
-def test_the_last_line_of_an_id_counts(tmp_path: Path) -> None:
+def test_last_line_with_an_entry_id_counts(tmp_path: Path) -> None:
     entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "session": "", "id": "x"}
     path = written(tmp_path, "")
     with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
@@ -97,7 +99,7 @@ def test_the_last_line_of_an_id_counts(tmp_path: Path) -> None:
     assert len(read_access_log(path, maintenance=True)) == 6
 
 
-def test_a_log_nobody_has_written_to_is_empty(tmp_path: Path) -> None:
+def test_log_without_lines_is_empty(tmp_path: Path) -> None:
     AccessLog(tmp_path / "reads.log").close()
     for path in (tmp_path / "reads.log", written(tmp_path, "memory_id,at\n")):
         log = read_access_log(path)
@@ -106,7 +108,7 @@ def test_a_log_nobody_has_written_to_is_empty(tmp_path: Path) -> None:
         assert find_references(make_frame("a", "b"), log).empty
 
 
-def test_parts_are_read_where_the_log_was_just_closed(tmp_path: Path) -> None:
+def test_rotated_part_is_read_without_a_current_file(tmp_path: Path) -> None:
     with AccessLog(tmp_path / "reads.log") as log:
         log.add("a")
     log.path.rename(tmp_path / "reads.log.1")
@@ -114,7 +116,9 @@ def test_parts_are_read_where_the_log_was_just_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path, put: Callable[[Path], None]) -> None:
+def test_special_file_in_place_of_log_is_rejected(
+    tmp_path: Path, put: Callable[[Path], None]
+) -> None:
     with pytest.raises(MemlabError, match=r"reads\.log cannot be read \(No such file"):
         read_access_log(tmp_path / "reads.log")
     put(tmp_path / "reads.log")
@@ -127,7 +131,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, put: Callable[[Path],
     assert describe_log(log)[0].endswith("passed over: 1 part that is not an ordinary file")
 
 
-def test_a_line_without_end_is_passed_over_piece_by_piece(tmp_path: Path) -> None:
+def test_huge_line_is_skipped_and_huge_file_is_rejected(tmp_path: Path) -> None:
     path = written(tmp_path, JSON_LINES + '{"memory_id": "')
     os.truncate(path, 2**27)
     assert read_access_log(path)["memory_id"].tolist() == ["a", "b"]
@@ -136,7 +140,7 @@ def test_a_line_without_end_is_passed_over_piece_by_piece(tmp_path: Path) -> Non
         read_access_log(path)
 
 
-def test_thousands_of_reads_of_one_memory_are_said(tmp_path: Path) -> None:
+def test_log_dominated_by_one_memory_is_remarked(tmp_path: Path) -> None:
     line = '{"memory_id":"a","at":"2025-01-01T02:30:00.%06dZ"}\n'
     lines = "".join(line % number for number in range(2_000))
     path = written(tmp_path, lines + '{"memory_id":"b","at":"2025-01-01T02:31:00Z"}')
@@ -159,7 +163,7 @@ def test_thousands_of_reads_of_one_memory_are_said(tmp_path: Path) -> None:
         ('{"memory_id": "a", "at": 1767225600000}', "at must be a text, not 1767225600000"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: Any, fault: str) -> None:
+def test_invalid_log_is_rejected_with_line_number(tmp_path: Path, content: Any, fault: str) -> None:
     path = written(tmp_path, content)
     with pytest.raises(MemlabError) as caught:
         read_access_log(path)
@@ -185,7 +189,7 @@ LATE = make_log(("a", 2.5))
         (LATE, "b", "openclaw:workspace", ["read", "unread", "unread", "too new"]),
     ],
 )
-def test_who_was_never_read_had_a_chance_or_none(
+def test_reading_chances_label_unread_and_too_new_memories(
     log: pd.DataFrame, loaded: str, source: str, chances: list[str]
 ) -> None:
     frame = make_frame("a", "b", "c", "d")
@@ -195,7 +199,7 @@ def test_who_was_never_read_had_a_chance_or_none(
     assert reading_chances(frame.iloc[:0], log).empty
 
 
-def test_lines_that_name_no_memory_are_counted_with_examples() -> None:
+def test_lines_of_unknown_memories_are_counted_with_examples() -> None:
     past = make_frame(*({c.MEMORY_ID: name} for name in "abcd"))
     log = make_log(("a", 1), ("x.md", 2), ("b", 3), ("y.md", 4), ("x.md", 5))
     (note,) = describe_log(log, past)

@@ -1,3 +1,5 @@
+"""References found in a frame and in an access log."""
+
 from datetime import datetime
 from typing import Any
 
@@ -54,18 +56,18 @@ NEEDS: dict[str, tuple[list[Any], list[tuple[str, int, str]]]] = {
 
 
 @pytest.mark.parametrize("name", NEEDS)
-def test_a_later_need_is_found(name: str) -> None:
+def test_find_references_finds_later_needs(name: str) -> None:
     rows, needs = NEEDS[name]
     assert found(make_frame(*rows)) == needs
 
 
-def test_a_repeated_id_means_the_newest_before_the_reference() -> None:
+def test_repeated_id_refers_to_the_newest_earlier_memory() -> None:
     frame = make_frame("a", row("b", evidence_refs=("a",)), "a", row("d", evidence_refs=("a",)))
     positions = find_references(frame)[[c.TARGET_POSITION, c.AT_POSITION]]
     assert positions.to_numpy().tolist() == [[1, 2], [3, 4]]
 
 
-def test_a_replacement_named_by_both_rows_is_one_need() -> None:
+def test_supersession_named_by_both_rows_is_one_reference() -> None:
     frame = make_frame(
         row("a", superseded_by="b", source_task_ref="T"),
         row("b", supersedes=("a",)),
@@ -95,7 +97,7 @@ def test_forward_self_and_dangling_mentions_are_counted() -> None:
     }
 
 
-def test_a_store_that_says_nothing_has_no_references() -> None:
+def test_store_without_mentions_has_no_references() -> None:
     references = find_references(make_frame("a", "b"))
     assert len(references) == 0
     dtypes = {name: str(dtype) for name, dtype in c.REFERENCE_DTYPES.items()}
@@ -103,7 +105,7 @@ def test_a_store_that_says_nothing_has_no_references() -> None:
     assert len(find_references(make_frame())) == 0
 
 
-def test_a_read_falls_after_the_rows_created_by_then() -> None:
+def test_read_is_placed_after_rows_created_before_it() -> None:
     frame = make_frame("a", "b", "c")
     reads = found(frame, make_log(("a", 0.0), ("a", 1.5), ("b", 90.0)))
     assert reads == [("a", 2, "log"), ("a", 3, "log"), ("b", 4, "log")]
@@ -111,7 +113,7 @@ def test_a_read_falls_after_the_rows_created_by_then() -> None:
     assert found(make_frame("a", late, "c", "d"), make_log(("a", 2.5))) == [("a", 3, "log")]
 
 
-def test_reads_of_nothing_too_early_twice_or_undated_are_counted() -> None:
+def test_unusable_reads_are_counted_by_reason() -> None:
     log = make_log(("a", -1.0), ("nothing", 1.0), ("b", 5.0), ("b", 5.0), ("a", 5.0))
     log.loc[4, c.AT] = pd.NaT
     frame = make_frame("a", "b")
@@ -120,7 +122,7 @@ def test_reads_of_nothing_too_early_twice_or_undated_are_counted() -> None:
     assert left_out(frame, log) == {("log", reason): 1 for reason in reasons}
 
 
-def test_one_session_needs_a_memory_once() -> None:
+def test_repeated_read_in_one_session_counts_once() -> None:
     moments = (("a", 1.5, "s"), ("a", 1.6, "s"), ("a", 1.7), ("b", 1.7, "s"), ("a", 90, "t"))
     log = make_log(*moments, ("a", 91))
     frame = make_frame("a", "b", "c")
@@ -128,7 +130,7 @@ def test_one_session_needs_a_memory_once() -> None:
     assert left_out(frame, log) == {("log", "repeated"): 1}
 
 
-def test_a_read_later_than_now_is_counted_apart() -> None:
+def test_read_after_now_is_counted_as_future() -> None:
     frame = make_frame("a", "b", "c")
     log = make_log(("a", 1.5), ("a", 99.0))
     now = START + pd.Timedelta(hours=3)
@@ -138,13 +140,13 @@ def test_a_read_later_than_now_is_counted_apart() -> None:
         find_references(frame, log, now=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
 
 
-def test_a_log_of_times_without_a_zone_is_refused() -> None:
+def test_log_without_time_zone_is_rejected() -> None:
     naive = pd.DataFrame({c.MEMORY_ID: ["a"], c.AT: [pd.Timestamp("2025-01-01")]})
     with pytest.raises(ValueError, match="must hold times with a zone"):
         find_references(make_frame("a"), naive)
 
 
-def test_positions_with_gaps_are_kept_when_a_log_is_added() -> None:
+def test_log_references_keep_positions_with_gaps() -> None:
     frame = make_frame(row("a", position=7), row("b", position=90, evidence_refs=("a",)))
     log = make_log(("a", 0.5), ("b", 5.0))
     assert found(frame, log) == [("a", 90, "evidence"), ("a", 90, "log"), ("b", 91, "log")]

@@ -1,4 +1,4 @@
-"""The history of a store: its stages are computed once, and speak of one moment."""
+"""The history of a store: stages computed once, from one snapshot."""
 
 import contextlib
 import re
@@ -53,7 +53,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return computed
 
 
-def test_nothing_is_computed_before_it_is_needed(loads: list[str]) -> None:
+def test_stages_are_computed_on_demand(loads: list[str]) -> None:
     history = StoreHistory(LOOKED_UP)
     assert loads == []
     assert len(history.rows) == 480
@@ -67,7 +67,7 @@ def test_each_stage_is_computed_once(loads: list[str]) -> None:
     assert loads == ["load", "deletions_of", "references_and_counts"]
 
 
-def test_several_questions_cost_one_load(loads: list[str]) -> None:
+def test_several_results_share_one_load(loads: list[str]) -> None:
     history = StoreHistory(LOOKED_UP)
     memlab.size(history)
     memlab.rows(history)
@@ -77,7 +77,7 @@ def test_several_questions_cost_one_load(loads: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["size", "report"])
-def test_a_command_finds_references_once(command: str, store: Path, loads: list[str]) -> None:
+def test_command_computes_references_once(command: str, store: Path, loads: list[str]) -> None:
     options = ["-o", str(store.with_name("report.html"))] if command == "report" else []
     with contextlib.suppress(SystemExit):
         main([command, str(store), *options])
@@ -96,11 +96,11 @@ def test_a_command_finds_references_once(command: str, store: Path, loads: list[
     ],
     ids=["size", "rows", "growth_curve", "find_references", "compare", "replay"],
 )
-def test_a_history_answers_as_its_store_does(question: Callable[[Any], str]) -> None:
+def test_history_gives_the_same_result_as_its_store(question: Callable[[Any], str]) -> None:
     assert question(StoreHistory(LOOKED_UP)) == question(LOOKED_UP)
 
 
-def test_reads_of_a_log_are_references() -> None:
+def test_with_reads_adds_references_of_the_log() -> None:
     history = StoreHistory(LOOKED_UP)
     with_reads = history.with_reads(READS)
     expected = memlab.find_references(LOOKED_UP, memlab.read_access_log(READS))
@@ -114,7 +114,7 @@ def test_with_reads_raises_for_a_missing_log(tmp_path: Path) -> None:
         StoreHistory(LOOKED_UP).with_reads(tmp_path / "none.jsonl")
 
 
-def test_a_deletion_after_the_snapshot_is_not_seen(store: Path) -> None:
+def test_deletion_after_the_snapshot_is_ignored(store: Path) -> None:
     history = StoreHistory(store)
     before = history.rows
     plan = memlab.plan(store, policy=KeepRecent(20))
@@ -124,14 +124,14 @@ def test_a_deletion_after_the_snapshot_is_not_seen(store: Path) -> None:
     assert StoreHistory(store).past[c.DELETED_AT].notna().any()
 
 
-def test_a_filtered_frame_says_what_it_lacks() -> None:
+def test_filtered_frame_reports_missing_positions() -> None:
     past = memlab.load_past(LOOKED_UP)
     history = StoreHistory.from_frame(past[past[c.POSITION] > 200])
     (sentence,) = history.lost_by_filter
     assert sentence.startswith("200 memories at lower positions")
 
 
-def test_a_filtered_frame_of_a_store_counts_lost_references() -> None:
+def test_filtered_frame_with_source_reports_lost_references() -> None:
     past = memlab.load_past(LOOKED_UP)
     source = StoreHistory(LOOKED_UP).source
     history = StoreHistory.from_frame(past[past[c.POSITION] > 200], source)
@@ -140,11 +140,11 @@ def test_a_filtered_frame_of_a_store_counts_lost_references() -> None:
     assert "references" in sentence
 
 
-def test_a_whole_frame_lacks_nothing() -> None:
+def test_complete_frame_reports_nothing_missing() -> None:
     assert StoreHistory.from_frame(memlab.load_past(LOOKED_UP)).lost_by_filter == ()
 
 
-def test_texts_are_loaded_on_request() -> None:
+def test_bodies_are_loaded_on_request() -> None:
     history = StoreHistory(LOOKED_UP)
     assert c.BODY not in history.rows
     assert c.BODY in history.with_body().rows
@@ -164,7 +164,7 @@ def test_lost_takes_a_history(store: Path) -> None:
     pd.testing.assert_frame_equal(found, afresh.assign(**{c.DELETED_AT: found[c.DELETED_AT]}))
 
 
-def test_lost_refuses_the_history_of_a_frame() -> None:
+def test_lost_rejects_the_history_of_a_frame() -> None:
     history = StoreHistory.from_frame(memlab.load(LOOKED_UP))
     with pytest.raises(WrongArgumentError, match=r"memlab\.lost takes as source a store"):
         memlab.lost(history)
@@ -187,7 +187,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("statement", CHANGES.values(), ids=CHANGES)
-def test_texts_of_another_moment_are_refused(store: Path, statement: str) -> None:
+def test_bodies_of_a_changed_store_are_rejected(store: Path, statement: str) -> None:
     history = StoreHistory(store)
     before = history.rows
     write_now(store, statement)
@@ -197,7 +197,7 @@ def test_texts_of_another_moment_are_refused(store: Path, statement: str) -> Non
     assert history.rows is before
 
 
-def test_texts_are_read_if_only_the_files_were_touched(store: Path) -> None:
+def test_bodies_are_loaded_if_only_unrelated_tables_changed(store: Path) -> None:
     history = StoreHistory(store)
     before = history.rows
     write_now(store, "CREATE TABLE another (x)")
@@ -205,7 +205,7 @@ def test_texts_are_read_if_only_the_files_were_touched(store: Path) -> None:
     pd.testing.assert_frame_equal(history.with_body().rows.drop(columns=c.BODY), before)
 
 
-def test_use_of_a_memory_is_no_change(store: Path) -> None:
+def test_memory_access_is_not_a_change(store: Path) -> None:
     history = StoreHistory(store)
     assert len(history.rows) == 480
     with LifecycleStore(store) as agent:
@@ -215,14 +215,14 @@ def test_use_of_a_memory_is_no_change(store: Path) -> None:
     assert c.BODY in history.with_body().rows
 
 
-def test_nothing_has_changed_before_the_rows_are_read(store: Path) -> None:
+def test_store_change_before_first_load_is_not_a_change(store: Path) -> None:
     history = StoreHistory(store)
     write_now(store, CHANGES["deleted"])
     assert not history.has_changed()
     assert len(history.with_body().rows) == 479
 
 
-def test_a_history_with_texts_shares_the_references(loads: list[str]) -> None:
+def test_history_with_bodies_shares_the_references(loads: list[str]) -> None:
     history = StoreHistory(LOOKED_UP, READS).with_references()
     with_texts = history.with_body()
     assert with_texts.references is history.references
@@ -230,7 +230,7 @@ def test_a_history_with_texts_shares_the_references(loads: list[str]) -> None:
     assert loads == ["load", "deletions_of", "references_and_counts", "load", "deletions_of"]
 
 
-def test_a_memory_that_is_restored_later_stays_deleted(store: Path) -> None:
+def test_memory_restored_after_the_snapshot_stays_deleted(store: Path) -> None:
     receipt = memlab.apply(memlab.plan(store, policy=KeepRecent(400)))
     history = StoreHistory(store)
     present = len(history.rows)
@@ -240,7 +240,7 @@ def test_a_memory_that_is_restored_later_stays_deleted(store: Path) -> None:
     assert StoreHistory(store).past[c.DELETED_AT].isna().all()
 
 
-def test_a_memory_that_is_written_later_is_left_out(tmp_path: Path) -> None:
+def test_memory_written_after_the_snapshot_is_left_out(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "project/.serena/memories", root=tmp_path / "project")
     (repository.folder / "a.md").write_text("One.\n")
     repository.commit(0)
@@ -251,7 +251,7 @@ def test_a_memory_that_is_written_later_is_left_out(tmp_path: Path) -> None:
     assert history.past[c.MEMORY_ID].tolist() == ["a.md"]
 
 
-def test_a_file_that_comes_back_later_is_told(tmp_path: Path) -> None:
+def test_file_restored_after_the_snapshot_is_an_error(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "project/.serena/memories", root=tmp_path / "project")
     for name in ("a.md", "b.md"):
         (repository.folder / name).write_text(f"{name}\n")
@@ -266,7 +266,7 @@ def test_a_file_that_comes_back_later_is_told(tmp_path: Path) -> None:
     assert StoreHistory(repository.folder).past[c.DELETED_AT].isna().all()
 
 
-def test_a_file_that_is_renamed_later_keeps_its_name(tmp_path: Path) -> None:
+def test_file_renamed_after_the_snapshot_keeps_its_name(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "project/.serena/memories", root=tmp_path / "project")
     (repository.folder / "a.md").write_text("One.\n")
     repository.commit(0)
@@ -282,7 +282,7 @@ def test_a_file_that_is_renamed_later_keeps_its_name(tmp_path: Path) -> None:
     assert afresh[c.TARGET_ID].tolist() == ["b.md"]
 
 
-def test_a_history_displays_what_it_is_without_reading(loads: list[str]) -> None:
+def test_repr_of_history_does_not_load_the_store(loads: list[str]) -> None:
     history = StoreHistory(LOOKED_UP, READS, now=NOW)
     assert "not read yet" in repr(history)
     assert str(READS) in repr(history)
@@ -292,7 +292,7 @@ def test_a_history_displays_what_it_is_without_reading(loads: list[str]) -> None
 
 
 @pytest.mark.parametrize("log", [None, READS], ids=["no log", "log"])
-def test_a_history_is_shown_as_its_store_is(store: Path, log: Path | None) -> None:
+def test_show_of_history_equals_show_of_store(store: Path, log: Path | None) -> None:
     shown = memlab.show(store, log=log, now=NOW)
     of_history = memlab.show(StoreHistory(store, log, now=NOW))
     assert of_history.to_json() == shown.to_json()
@@ -332,10 +332,12 @@ def _report_of(memories: Any, log: Any) -> str:
     ],
     ids=["size", "rows", "compare", "report"],
 )
-def test_the_log_of_a_history_counts(store: Path, question: Callable[[Any, Any], str]) -> None:
+def test_log_of_history_is_used_like_the_log_argument(
+    store: Path, question: Callable[[Any, Any], str]
+) -> None:
     assert question(StoreHistory(store, READS, now=NOW), None) == question(store, READS)
 
 
-def test_the_doctor_refuses_a_history(store: Path) -> None:
+def test_doctor_rejects_a_history(store: Path) -> None:
     with pytest.raises(WrongArgumentError, match="checks the store as it is now"):
         memlab.doctor(StoreHistory(store))  # type: ignore[arg-type]

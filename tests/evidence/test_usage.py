@@ -1,4 +1,4 @@
-"""Age or use: what the pass over a log counts, what a verdict rests on, what breaks neither."""
+"""Recency against use: reach of reads, chances, and the verdict."""
 
 import json
 from typing import Any
@@ -68,7 +68,7 @@ def reaches(history: History) -> list[list[float]]:
 
 
 @given(histories())
-def test_a_read_reaches_to_the_rank_of_its_memory(history: Any) -> None:
+def test_reach_equals_brute_force_ranks(history: Any) -> None:
     written, left, tokens, reads = history
     day, target = np.array(reads, np.int64).reshape(-1, 2).T
     born = np.array(written, np.float64)
@@ -82,7 +82,7 @@ def test_a_read_reaches_to_the_rank_of_its_memory(history: Any) -> None:
     assert back.times.sum() == len(back.day)
 
 
-def test_a_chance_divides_the_reads_of_a_group_by_equal_reads() -> None:
+def test_chance_is_reads_of_group_over_expected_reads() -> None:
     frame = make_frame("a", "b", "c", "d")
     usage = looked_at(frame, ("a", 2), ("a", 3), ("a", 4), ("d", 4))
     table = usage.chances
@@ -126,7 +126,7 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
-def test_a_verdict_says_what_the_limits_of_the_gain_leave(verdict: str) -> None:
+def test_verdict_follows_from_the_limits_of_the_gain(verdict: str) -> None:
     usage = looked_at(make_episodes(100).assign(created_at=START), *VERDICTS[verdict])
     assert usage.verdict == verdict
     newest, used = usage.served[c.MEMORIES].loc[0.25]
@@ -137,7 +137,7 @@ def test_a_verdict_says_what_the_limits_of_the_gain_leave(verdict: str) -> None:
     assert usage.decided == (verdict != "too-few-reads")
 
 
-def test_reads_by_lot_are_hardly_ever_taken_for_use() -> None:
+def test_random_reads_rarely_give_the_use_verdict() -> None:
     frame = make_episodes(60).assign(created_at=START)
     verdicts = []
     for seed in range(40):
@@ -147,7 +147,7 @@ def test_reads_by_lot_are_hardly_ever_taken_for_use() -> None:
     assert verdicts.count("use") <= 6
 
 
-def test_a_memory_counts_once_a_day_while_it_is_loadable() -> None:
+def test_memory_counts_once_a_day_while_it_is_loadable() -> None:
     others = row("old", superseded_by="new"), "new", row("retired", superseded_by="retired")
     frame = make_frame(row("rule", kind="semantic"), *others, minutes=1440)
     twice_a_day = looked_at(frame, ("rule", 9), ("old", 9), ("new", 9), ("new", 9.1), ("new", 10))
@@ -165,7 +165,7 @@ def test_a_memory_counts_once_a_day_while_it_is_loadable() -> None:
 
 # none, another store's, one before the memory was written, and one on its day
 @pytest.mark.parametrize("reads", [[], [("other", 5.0)] * 30, [("m3", -1.0)], [("m3", 0.5)]])
-def test_a_log_that_says_nothing_of_a_store_gives_too_few_reads(reads: Any) -> None:
+def test_log_without_matching_reads_gives_too_few_reads(reads: Any) -> None:
     usage = looked_at(make_episodes(30), *reads)
     assert usage.verdict == "too-few-reads"
     assert usage.reads == 0
@@ -174,7 +174,7 @@ def test_a_log_that_says_nothing_of_a_store_gives_too_few_reads(reads: Any) -> N
     assert "other stores" in str(usage)
 
 
-def test_the_bundled_searches_match_public_stores() -> None:
+def test_bundled_searches_match_public_stores() -> None:
     log = memlab.read_access_log(STORE.with_suffix(".searches.jsonl"))
     usage = age_or_use(past := memlab.load_past(STORE), find_references(past, log))
     assert usage.again == pytest.approx(BEST_HITS_AGAIN, abs=0.03)

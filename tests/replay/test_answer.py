@@ -1,4 +1,4 @@
-"""What a comparison answers: which rule serves most at equal tokens, and what it may rest on."""
+"""The answer of a comparison: which rule serves most at equal tokens."""
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ def importance_frame(*, rows: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame, make_references(frame, at, distance)
 
 
-def test_the_four_systems_are_tried_by_name(by_default: Comparison) -> None:
+def test_default_comparison_tries_four_named_systems(by_default: Comparison) -> None:
     rules = set(by_default.table["rule"])
     systems = {"newest (forge-loop)", "BetterDB", "odek", "MemForge"}
     assert rules >= systems | {"age", "by use"}
@@ -49,7 +49,7 @@ def test_the_four_systems_are_tried_by_name(by_default: Comparison) -> None:
     assert any("BetterDB" in reason for reason in by_default.off)
 
 
-def test_rows_of_a_room_cost_as_many_tokens(by_default: Comparison) -> None:
+def test_rows_of_one_budget_cost_equal_tokens(by_default: Comparison) -> None:
     compared = by_default.table[by_default.table["room"].notna()]
     assert compared["room"].nunique() == 3
     for _, lines in compared.groupby("room"):
@@ -59,7 +59,7 @@ def test_rows_of_a_room_cost_as_many_tokens(by_default: Comparison) -> None:
         assert len(lines) > 4
 
 
-def test_a_row_is_what_its_own_options_would_have_done(by_default: Comparison) -> None:
+def test_row_equals_replay_with_its_own_options(by_default: Comparison) -> None:
     past = memlab.load_past(LOOKED_UP)
     references = memlab.find_references(LOOKED_UP, memlab.read_access_log(READS))
     lines = by_default.table[by_default.table["rule"] == "BetterDB"]
@@ -70,7 +70,7 @@ def test_a_row_is_what_its_own_options_would_have_done(by_default: Comparison) -
         assert alone.served == line["served"]
 
 
-def test_load_bearing_memories_take_no_room_of_a_rule(by_default: Comparison) -> None:
+def test_load_bearing_memories_do_not_use_the_cap(by_default: Comparison) -> None:
     floor = by_default.table["floor_memories"].iloc[0]
     assert floor > 0
     for _, lines in by_default.table.dropna(subset="room").groupby("room"):
@@ -83,7 +83,7 @@ def test_load_bearing_memories_take_no_room_of_a_rule(by_default: Comparison) ->
         assert abs(above - floor) <= max(10, 0.1 * sizes["newest (forge-loop)"])
 
 
-def test_the_answer_is_the_rule_that_serves_more_than_noise(by_default: Comparison) -> None:
+def test_answer_is_the_rule_better_than_noise(by_default: Comparison) -> None:
     advised = by_default.advised
     assert advised is not None
     assert advised["rule"] == "by use"
@@ -94,14 +94,14 @@ def test_the_answer_is_the_rule_that_serves_more_than_noise(by_default: Comparis
     assert str(advised["options"]) in by_default.next_steps()[3]
 
 
-def test_a_page_ends_with_the_answer_and_its_command(by_default: Comparison) -> None:
+def test_page_ends_with_the_answer_and_its_command(by_default: Comparison) -> None:
     answer, blank, command, *_ = by_default.next_steps()
     assert answer == by_default.answer
     assert blank == ""
     assert command.startswith("next: memlab size ")
 
 
-def test_within_noise_the_newest_are_advised() -> None:
+def test_difference_within_noise_advises_newest() -> None:
     comparison = compare(memlab.store_path("two_years"), workers=1)
     assert comparison.advised is not None
     assert comparison.advised["newest"]
@@ -119,7 +119,7 @@ def test_missing_signals_are_named(by_default: Comparison) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 5])
-def test_few_references_answer_nothing(count: int) -> None:
+def test_few_references_give_no_advice(count: int) -> None:
     frame = make_episodes(60)
     at = np.arange(30, 30 + count)
     references = make_references(frame, at, np.full(count, 3))
@@ -129,7 +129,7 @@ def test_few_references_answer_nothing(count: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 11])
-def test_small_stores_are_answered(rows: int) -> None:
+def test_small_store_gets_an_answer(rows: int) -> None:
     comparison = compare(make_episodes(rows), workers=1)
     assert comparison.answer.endswith(".")
     assert str(comparison)
@@ -153,7 +153,7 @@ NOTHING_TO_REMOVE = {
 
 
 @pytest.mark.parametrize("case", NOTHING_TO_REMOVE)
-def test_a_store_with_nothing_to_remove_is_told_so(case: str) -> None:
+def test_store_with_nothing_to_remove_has_its_own_answer(case: str) -> None:
     count, kind, words = NOTHING_TO_REMOVE[case]
     frame = make_frame(*(row(f"m{number}", kind=kind) for number in range(count)))
     comparison = compare(frame, workers=1)
@@ -163,13 +163,13 @@ def test_a_store_with_nothing_to_remove_is_told_so(case: str) -> None:
     assert commands
 
 
-def test_an_empty_store_is_not_sent_to_size() -> None:
+def test_empty_store_is_not_directed_to_size() -> None:
     steps = compare(make_frame(), workers=1).next_steps()
     assert not [step for step in steps if "memlab size" in step]
     assert "memlab doctor" in steps[2]
 
 
-def test_rules_that_serve_alike_are_said_to_serve_as_many() -> None:
+def test_tied_rules_are_named_in_the_answer() -> None:
     comparison = compare(memlab.store_path("two_years"), workers=1)
     assert comparison.answer.endswith("the most; odek 286 serves as many.")
 
@@ -183,21 +183,21 @@ def test_rules_that_serve_alike_are_said_to_serve_as_many() -> None:
     ],
     ids=["equal", "rounded to nothing", "more"],
 )
-def test_a_gain_within_noise_is_not_zero_points(
+def test_gain_within_noise_is_worded_without_zero_points(
     gain: tuple[float, float], behind_low: tuple[float, float], words: str
 ) -> None:
     columns = {"gain": gain, "gain_low": -0.01, "gain_high": 0.05, "behind_low": behind_low}
     assert _none_better(pd.DataFrame(columns, index=["A", "B"])).startswith(words)
 
 
-def test_a_searched_store_gets_no_cap_at_start() -> None:
+def test_searched_store_gets_no_cap() -> None:
     comparison = compare(*searched(), every=EVERY, workers=1)
     assert comparison.answer.startswith("Nothing of this store is loaded at start")
     assert "--by need" in comparison.next_steps()[2]
     assert not [line for line in comparison.next_steps() if "memlab size" in line]
 
 
-def test_a_searched_store_gets_a_deletion_without_loss() -> None:
+def test_searched_store_gets_deletion_with_little_loss() -> None:
     frame = make_episodes(600)
     near = make_references(frame, np.arange(100, 600, 5), np.full(100, 3))
     frame.attrs[c.RECALLED] = True
@@ -212,7 +212,7 @@ def test_a_searched_store_gets_a_deletion_without_loss() -> None:
 # Hindsight
 
 
-def test_what_goes_by_revised_signals_is_marked_and_not_advised() -> None:
+def test_rules_using_revised_signals_are_not_advised() -> None:
     frame, references = importance_frame()
     known_throughout = compare(frame, references, every=EVERY, workers=1)
     assert known_throughout.answer.startswith("BetterDB")
@@ -226,7 +226,7 @@ def test_what_goes_by_revised_signals_is_marked_and_not_advised() -> None:
     assert ", with hindsight" in str(comparison)
 
 
-def test_policies_say_which_signals_they_decide_by() -> None:
+def test_policies_declare_their_signals() -> None:
     assert ImportanceFloor().signals == {c.IMPORTANCE, c.GRADUATED}
     assert ImportanceBudget(5).signals == ValueCap(5).signals == {c.IMPORTANCE}
     assert KeepRecent(5).signals == TimeToLive("1d").signals == frozenset()
@@ -242,7 +242,7 @@ def test_evicted_memories_without_importance_rank_lowest() -> None:
     assert set(replayed.deleted[c.MEMORY_ID]) == set(frame[c.MEMORY_ID].iloc[:20])
 
 
-def test_a_missing_importance_ranks_highest() -> None:
+def test_missing_importance_ranks_highest() -> None:
     frame = make_episodes(40)
     frame[c.IMPORTANCE] = np.where(np.arange(40) % 2, np.nan, 0.5)
     replayed = replay(
@@ -255,7 +255,7 @@ def test_a_missing_importance_ranks_highest() -> None:
 # Noise
 
 
-def test_references_of_one_day_are_alike() -> None:
+def test_limits_count_references_of_one_day_as_one_cluster() -> None:
     difference = np.tile([1.0, 0.0], 50)
     apart = difference_with_limits(np.arange(100), difference)
     together = difference_with_limits(np.repeat(np.arange(10), 10), np.repeat(difference[:10], 10))
@@ -265,11 +265,11 @@ def test_references_of_one_day_are_alike() -> None:
     assert several.low < apart.low
 
 
-def test_of_one_day_nothing_is_more_than_noise() -> None:
+def test_references_of_a_single_day_are_within_noise() -> None:
     assert difference_with_limits(np.zeros(50, dtype=int), np.ones(50)).low < 0
 
 
-def test_chance_is_called_more_than_noise_as_rarely_as_promised() -> None:
+def test_false_alarm_rate_is_as_stated() -> None:
     chance = np.random.default_rng(1)
     false_alarms = 0
     for _ in range(400):
@@ -278,7 +278,7 @@ def test_chance_is_called_more_than_noise_as_rarely_as_promised() -> None:
     assert 0.05 < false_alarms / 400 < 0.16
 
 
-def test_a_single_rule_asks_for_a_second() -> None:
+def test_single_rule_answer_asks_for_a_second_rule() -> None:
     alone = compare(LOOKED_UP, log=READS, policies=[KeepRecent(20), KeepRecent(50)], workers=1)
     assert (
         alone.answer

@@ -1,4 +1,4 @@
-"""Budgets by use: what a ladder of replays that retire would have served, with limits."""
+"""Budgets for retirement by use, with limits."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def searched() -> tuple[pd.DataFrame, pd.DataFrame]:
     return past, memlab.find_references(past, log)
 
 
-def test_limits_are_wilsons_with_a_smaller_sample() -> None:
+def test_limits_are_wilson_intervals_by_day() -> None:
     day = np.arange(80)
     served = np.append(np.ones(70), np.zeros(10))  # as if 7 of 8
     assert share_with_limits(day, served, 0.975) == pytest.approx((0.875, 0.5018, 0.9799), abs=1e-4)
@@ -30,7 +30,7 @@ def test_limits_are_wilsons_with_a_smaller_sample() -> None:
     assert share_with_limits(day, np.ones(80), 0.9)[2] == pytest.approx(1)
 
 
-def test_a_budget_is_the_first_that_meets_the_target() -> None:
+def test_budget_is_the_smallest_meeting_the_target() -> None:
     past, references = searched()
     budget = budget_by_use(past, references, target=0.6)
     assert budget.likely is not None
@@ -48,7 +48,7 @@ def test_a_budget_is_the_first_that_meets_the_target() -> None:
     assert f"--max-tokens {budget.likely} --retire" in budget.next_steps()[0]
 
 
-def test_a_smaller_token_budget_says_what_it_serves() -> None:
+def test_smaller_token_budget_reports_share_served() -> None:
     past, references = searched()
     most = round(0.15 * past[c.TOKENS].sum())
     budget = budget_by_use(past, references, target=0.6, token_budget=most)
@@ -60,7 +60,7 @@ def test_a_smaller_token_budget_says_what_it_serves() -> None:
     assert budget_by_use(past, references, target=0.6, token_budget=10**9).budget == budget.likely
 
 
-def test_answers_without_a_budget_say_why() -> None:
+def test_answer_without_a_budget_gives_the_reason() -> None:
     shares = pd.DataFrame({"served": 0.8, "low": 0.7, "high": 0.9, "newest": 0.6}, index=[500])
     budget = BudgetByUse("m.db", 0.75, 40, shares)
     answers = {
@@ -74,7 +74,7 @@ def test_answers_without_a_budget_say_why() -> None:
         assert bool(answered.next_steps()) == words.startswith("retire")
 
 
-def test_a_past_without_reads_gives_no_budget() -> None:
+def test_past_without_reads_gives_no_budget() -> None:
     past, references = searched()
     budget = budget_by_use(past, references[:0])
     assert budget.reads == 0
@@ -83,7 +83,7 @@ def test_a_past_without_reads_gives_no_budget() -> None:
     assert "too few reads" in str(budget_by_use(past[:0], references[:0]))
 
 
-def test_numbers_for_loaded_memories_have_their_caveat() -> None:
+def test_result_for_loaded_memories_has_a_caveat() -> None:
     past, references = searched()
     shown = str(budget_by_use(past, references, target=0.6))
     assert "no public log shows how agents use memories that they have loaded" in shown

@@ -1,4 +1,4 @@
-"""What a replay that retires says is what plans of every night then serve."""
+"""A replay that retires agrees with plans applied every night."""
 
 import csv
 import gzip
@@ -78,7 +78,7 @@ def nights(
 
 @pytest.mark.long
 @pytest.mark.parametrize("silent", [False, True], ids=["every need is seen", "loaded is silent"])
-def test_nights_serve_what_the_replay_says(
+def test_replay_agrees_with_nightly_plans_on_a_store(
     tmp_path: Path,
     recorded: tuple[list[datetime], list[tuple[datetime, int]]],
     silent: bool,

@@ -1,4 +1,4 @@
-"""Replay: against deciding again and again, against the cap curve, and by example."""
+"""Replay against repeated decisions, against the cap curve, and by example."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -88,7 +88,7 @@ def decided_forward(
 @example(frame=REPLACED, every=1, late=True, retire=False)
 @example(frame=REPLACED[:0], every=1, late=True, retire=False)
 @given(frame=LIVES, every=st.integers(1, 3), late=st.booleans(), retire=st.booleans())
-def test_every_runner_finds_what_asking_finds(
+def test_results_do_not_depend_on_runner(
     policy: Policy, frame: pd.DataFrame, every: int, late: bool, retire: bool
 ) -> None:
     references = find_references(frame)
@@ -107,7 +107,7 @@ def test_every_runner_finds_what_asking_finds(
     assert quick.references["kept"].tolist() == served
 
 
-def test_a_duplicate_goes_after_its_trusted_predecessor() -> None:
+def test_duplicate_is_deleted_after_its_trusted_predecessor() -> None:
     frame = make_episodes(8).assign(**{c.TITLE: list("abcdefgh"), c.TRUSTED: [True, *[False] * 7]})
     vectors = np.eye(8)
     vectors[:3, :3] = (1, 0, 0), (0.9, 0.1, 0.4), (1, 0, 0.1)
@@ -126,7 +126,7 @@ def test_a_duplicate_goes_after_its_trusted_predecessor() -> None:
 
 
 @pytest.mark.parametrize(("kind", "retire"), [("evidence", False), ("log", True)])
-def test_activation_finds_what_asking_finds(kind: str, retire: bool) -> None:
+def test_activation_results_do_not_depend_on_runner(kind: str, retire: bool) -> None:
     frame, references = work(700)
     references[c.KIND] = pd.Categorical([kind] * len(references), REFERENCE_KINDS)
     policies = Activation(40), asked(Activation(40))
@@ -160,7 +160,7 @@ class MixedIn(Mixed, TimeToLive):
     pass
 
 
-def test_a_subclass_keeps_its_runner_unless_it_decides_otherwise() -> None:
+def test_subclass_keeps_its_runner_unless_it_overrides_deciding() -> None:
     policies = Named(3), Vouched(3), RecentByUse(3), MixedIn()
     assert [*map(runner_for, policies)] == ["ranked", "capped", "asked", "asked"]
     assert len(replay(*six_episodes(), MixedIn()).deleted) == 6
@@ -168,7 +168,7 @@ def test_a_subclass_keeps_its_runner_unless_it_decides_otherwise() -> None:
         replay(*six_episodes(), Typo(2))
 
 
-def test_bodies_reach_a_policy_that_reads_them() -> None:
+def test_policy_can_read_bodies() -> None:
     frame, references = six_episodes()
     frame[c.BODY] = ["a body of some length", "short"] * 3
     deleted = replay(frame, references, ShortBodies()).deleted[c.MEMORY_ID].tolist()
@@ -176,7 +176,7 @@ def test_bodies_reach_a_policy_that_reads_them() -> None:
 
 
 @given(LIVES, st.sampled_from(list(SOME_OF_EACH.values())), st.booleans())
-def test_no_policy_serves_more_than_the_oracle_with_its_slots(
+def test_no_policy_serves_more_than_the_offline_bound(
     frame: pd.DataFrame, policy: Policy, retire: bool
 ) -> None:
     references = find_references(frame)
@@ -201,7 +201,7 @@ def most_by_search(pairs: set[tuple[int, int]], slots: int) -> int:
 
 
 @given(st.sets(st.sampled_from([*combinations(range(13), 2)]), max_size=9), st.integers(0, 3))
-def test_the_oracle_serves_as_the_best_choice_can(pairs: set[tuple[int, int]], slots: int) -> None:
+def test_offline_bound_equals_exhaustive_search(pairs: set[tuple[int, int]], slots: int) -> None:
     frame = make_episodes(13)
     references = make_references(frame, [at for _, at in pairs], [at - t for t, at in pairs])
     bound = oracle(frame, references, slots)
@@ -215,7 +215,7 @@ def six_episodes() -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame, make_references(frame, [2, 4, 5], [2, 4, 5])
 
 
-def test_a_lost_reference_names_the_step_that_cost_it() -> None:
+def test_lost_reference_names_the_deleting_step() -> None:
     done = replay(*six_episodes(), KeepRecent(2))
     assert done.references["kept"].tolist() == [True, False, False]
     assert done.references["deleted_at_position"].tolist() == [pd.NA, 3, 3]
@@ -235,7 +235,7 @@ def test_a_lost_reference_names_the_step_that_cost_it() -> None:
     assert done.deleted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
 
 
-def test_what_is_retired_comes_back_once_it_is_referred_to() -> None:
+def test_retired_memory_returns_when_referenced() -> None:
     policy = ValueCap(2, importance=0.0)  # the least recently used goes
     frame = make_episodes(9, tokens=[10, 20, 30, 40, 50, 60, 70, 80, 90])
     frame[c.CREATED_AT] = START + pd.to_timedelta(range(9), unit="D")
@@ -253,7 +253,7 @@ def test_what_is_retired_comes_back_once_it_is_referred_to() -> None:
 
 
 @given(frame=lives(superseded=False), cap=st.integers(0, 6))
-def test_by_age_nothing_comes_back_while_no_place_is_free(frame: pd.DataFrame, cap: int) -> None:
+def test_keep_recent_returns_nothing_and_serves_no_less(frame: pd.DataFrame, cap: int) -> None:
     references = find_references(frame)
     deleting, back = (replay(frame, references, KeepRecent(cap), retire=r) for r in (False, True))
     assert (back.references["kept"] >= deleting.references["kept"]).all()
@@ -261,7 +261,7 @@ def test_by_age_nothing_comes_back_while_no_place_is_free(frame: pd.DataFrame, c
     assert not back.returned
 
 
-def test_retiring_runs_nightly_and_deleting_at_every_write() -> None:
+def test_retiring_runs_nightly_and_deleting_on_every_write() -> None:
     frame = make_episodes(60)  # one an hour, from midnight
     deleting, back = (
         replay(frame, None, KeepRecent(10), retire=retire) for retire in (False, True)
@@ -272,7 +272,7 @@ def test_retiring_runs_nightly_and_deleting_at_every_write() -> None:
     assert replay(undated, None, KeepRecent(10), retire=True).boot["boot_memories"].max() == 10
 
 
-def test_reads_of_loaded_memories_can_leave_no_trace() -> None:
+def test_silent_reads_of_loaded_memories_are_not_counted() -> None:
     frame = make_frame(*(row(f"m{n}") for n in range(30)), minutes=24 * 60)
     reads = [("m0", 24 * day + 12) for day in range(10, 25)]
     references = find_references(frame, make_log(*reads))
@@ -285,7 +285,7 @@ def test_reads_of_loaded_memories_can_leave_no_trace() -> None:
     assert 0 < silent.sum() < seen.sum()
 
 
-def test_silent_reads_tell_a_deleting_policy_nothing() -> None:
+def test_silent_reads_do_not_inform_a_deleting_policy() -> None:
     frame = make_frame(*(row(f"m{n}") for n in range(30)), minutes=24 * 60)
     reads = [("m0", 24 * day + 12) for day in range(1, 25)]
     references = find_references(frame, make_log(*reads))
@@ -313,7 +313,7 @@ def test_superseded_memories_are_not_retired() -> None:
     assert replay(frame, references, PurgeSuperseded(timedelta(0)), retire=True).deleted.empty
 
 
-def test_what_a_frame_says_of_later_accesses_is_not_known_before() -> None:
+def test_later_access_times_are_not_used_earlier() -> None:
     frame, references = six_episodes()
     used = frame.assign(**{c.LAST_ACCESSED_AT: frame[c.CREATED_AT].array[::-1]})
     with_usage = replay(used, references, ValueCap(2)).deleted
@@ -321,7 +321,7 @@ def test_what_a_frame_says_of_later_accesses_is_not_known_before() -> None:
     pd.testing.assert_frame_equal(with_usage, without_usage)
 
 
-def test_the_order_of_rows_and_references_does_not_matter() -> None:
+def test_result_does_not_depend_on_input_order() -> None:
     frame, references = six_episodes()
     shuffled = frame.iloc[random.default_rng(3).permutation(6)], references.iloc[::-1]
     before = [table.copy(deep=True) for table in shuffled]
@@ -345,7 +345,7 @@ def test_the_order_of_rows_and_references_does_not_matter() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("every", [1, 7])
-def test_presorted_steps_find_what_a_walk_finds(
+def test_presorted_and_stepwise_runners_agree(
     policy: Policy, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame, references = work(400)

@@ -1,4 +1,4 @@
-"""Comparison: every policy on the same history, the bounds, and who deletes what."""
+"""Comparison of policies on one history, with the offline bound and overlaps."""
 
 from datetime import datetime
 from signal import SIG_BLOCK, SIGINT, pthread_sigmask
@@ -33,7 +33,7 @@ POLICIES: list[Policy] = [
 ]
 
 
-def test_every_policy_lies_between_nothing_and_its_bound() -> None:
+def test_served_share_is_at_most_the_offline_bound() -> None:
     table = compare(*history(), POLICIES).table
     assert (table["served"] <= table["oracle"] + 1e-12).all()
     bound = oracle(*history(), 30)
@@ -43,7 +43,7 @@ def test_every_policy_lies_between_nothing_and_its_bound() -> None:
     assert table.loc["recent 30", "boot_tokens_p95"] == 300
 
 
-def test_references_are_the_stores_own_by_default() -> None:
+def test_compare_uses_the_store_references_by_default() -> None:
     frame = make_frame(*(row(f"m{n}", evidence_refs=(f"m{n // 2}",)) for n in range(40)))
     references = find_references(frame)
     assert len(references) > 30
@@ -62,13 +62,13 @@ def interruptible(*_: object, **__: object) -> bool:
     return SIGINT not in pthread_sigmask(SIG_BLOCK, ())
 
 
-def test_ctrl_c_stops_the_process_that_asked_and_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_ignore_the_interrupt_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "_replay_one", interruptible)
     assert replay_each(*history(), POLICIES, workers=2) == [False] * len(POLICIES)
     assert interruptible()
 
 
-def test_processes_give_what_one_process_gives() -> None:
+def test_results_do_not_depend_on_the_number_of_workers() -> None:
     frame, references = history()
     alone = replay_each(frame, references, POLICIES, workers=1)
     together = replay_each(frame, references, POLICIES, workers=2)
@@ -79,7 +79,7 @@ def test_processes_give_what_one_process_gives() -> None:
         pd.testing.assert_frame_equal(single.boot, other.boot)
 
 
-def test_overlap_counts_rows_that_both_let_go() -> None:
+def test_overlap_counts_rows_deleted_by_both() -> None:
     frame, references = history()
     replays = replay_each(frame, references, POLICIES[:2])
     newest, budget = (set(result.deleted[c.MEMORY_ID]) for result in replays)
@@ -97,7 +97,7 @@ def test_overlap_counts_rows_that_both_let_go() -> None:
     assert overlap([]).empty
 
 
-def test_retiring_stands_below_deleting() -> None:
+def test_retiring_rows_follow_deleting_rows() -> None:
     policies = [KeepRecent(30), ValueCap(30, half_life="8h")]
     plain, both = (compare(*history(), policies, retire=retire).table for retire in (False, True))
     assert both["retire"].tolist() == [False, True, False, True, False]
@@ -124,7 +124,7 @@ def test_retiring_stands_below_deleting() -> None:
         assert words in "\n".join(steps)
 
 
-def test_a_comparison_ends_with_the_cheapest_sufficient_cap() -> None:
+def test_next_step_is_the_cheapest_sufficient_cap() -> None:
     table = compare(*history(), [KeepRecent(cap) for cap in (30, 400, 700)]).table
     good = [cap for cap in (30, 400, 700) if table.loc[f"recent {cap}", "served"] >= 0.9]
     assert 30 not in good
@@ -147,7 +147,7 @@ def test_policies_without_effect_share_one_line() -> None:
     assert f"left out: {left_out}" in shown
 
 
-def test_the_floor_is_counted_apart() -> None:
+def test_floor_is_counted_separately() -> None:
     frame, references = history()
     frame.loc[:9, [c.LOAD_BEARING, c.PRUNABLE]] = True, False
     table = compare(frame, references, [KeepRecent(0)]).table
@@ -155,7 +155,7 @@ def test_the_floor_is_counted_apart() -> None:
     assert table.loc["recent 0", "boot_memories_mean"] < 10.01
 
 
-def test_arguments_out_of_range_are_named() -> None:
+def test_out_of_range_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="workers=0"):
         replay_each(*history(), POLICIES, workers=0)
     with pytest.raises(ValueError, match="of='kept'"):

@@ -1,4 +1,4 @@
-"""The answer in sentences: a case for each template, and each sentence as a person reads it."""
+"""The answer of a sizing in sentences: one case for each template."""
 
 import re
 from dataclasses import replace
@@ -178,7 +178,7 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_answer_says_its_case_in_sentences(advice: Advice, name: str) -> None:
+def test_answer_is_written_from_the_template_of_its_case(advice: Advice, name: str) -> None:
     changed, case, sentences = CASES[name]
     changed = {"source": "", **changed}
     of_it = replace(advice, **changed)
@@ -186,7 +186,7 @@ def test_an_answer_says_its_case_in_sentences(advice: Advice, name: str) -> None
     assert answer_of(of_it) == sentences
 
 
-def test_a_conflict_names_both_caps_and_what_each_serves() -> None:
+def test_conflict_answer_names_both_caps_and_shares() -> None:
     sizing = prepare_sizing(memlab.store_path("two_years"))
     of_caps = advise(sizing, token_budget=20_000)
     assert case_of(of_caps) is AnswerCase.CHOOSE
@@ -208,14 +208,14 @@ def test_every_template_is_tested() -> None:
     assert set(Verdict) - verdicts == {Verdict.OK, Verdict.TARGET_EXCEEDS_BUDGET}
 
 
-def test_a_budget_in_tokens_is_named_as_such() -> None:
+def test_token_budget_answer_names_tokens() -> None:
     advice = advise(in_tokens(prepare_sizing(memlab.store_path("two_years"))))
     assert advice.answer.startswith(f"Compacting to a budget of {advice.number:,} tokens cuts ")
     assert re.search(rf" {advice.likely:,} would cut it to [\d,]+, at even odds\.", advice.answer)
 
 
 @pytest.mark.parametrize("unit", ["memories", "tokens"])
-def test_the_number_is_the_one_that_compact_is_offered(unit: str) -> None:
+def test_answer_number_equals_number_of_the_next_step(unit: str) -> None:
     sizing = memlab.size(memlab.store_path("two_years"), unit=unit)
     number = sizing.advice.number
     assert f"{number:,}" in sizing.answer
@@ -225,20 +225,20 @@ def test_the_number_is_the_one_that_compact_is_offered(unit: str) -> None:
         assert f"from {plan.boot_before.tokens:,} to {plan.boot_after.tokens:,}" in sizing.answer
 
 
-def test_the_answer_is_the_title_and_a_field_for_scripts() -> None:
+def test_answer_is_page_title_and_json_field() -> None:
     sizing = memlab.size(memlab.store_path("two_years"))
     assert str(sizing).startswith(f"{sizing.answer}\n")
     assert str(sizing.advice).startswith(f"{sizing.answer}\n")
     assert sizing.to_dict()["answer"] == sizing.answer == sizing.advice.to_dict()["answer"]
 
 
-def test_the_context_window_is_that_of_the_settings(tmp_path: Any) -> None:
+def test_context_window_comes_from_settings(tmp_path: Any) -> None:
     store = memlab.copy_store(memlab.store_path("two_years"), tmp_path / "m.db")
     (tmp_path / "memlab.toml").write_text("context_window = 1000000\n")
     assert "(17% → 4% of 1,000,000)" in memlab.size(store).answer
 
 
-def test_retiring_by_use_is_said_with_what_it_served() -> None:
+def test_retirement_by_use_has_its_own_answer() -> None:
     answer = answer_by_use(
         loaded=25_005, budget=16_838, served=0.92, limits=(0.71, 0.98), newest=0.79
     )
@@ -250,12 +250,12 @@ def test_retiring_by_use_is_said_with_what_it_served() -> None:
     assert BY_USE.count("{") == 9
 
 
-def test_the_floor_of_an_answer_is_that_of_the_store(advice: Advice) -> None:
+def test_answer_names_the_floor_of_the_store(advice: Advice) -> None:
     assert isinstance(advice.floor, Floor)
     assert f"{advice.floor.memories:,} memories" in answer_of(replace(advice, prunable=0))
 
 
-def test_the_answer_for_many_stores_is_a_sentence() -> None:
+def test_fleet_answer_is_one_sentence() -> None:
     figures = {"stores": 3, "sized": 2, "loaded": 90_000, "left": 7_000, "deleted": 1_200}
     assert answer_of_fleet(**figures) == (
         "The safe caps of 2 stores cut their starts today from 90,000 to 7,000 tokens together; "
@@ -276,11 +276,13 @@ WINDOWS = {
 
 
 @pytest.mark.parametrize(("window", "ending"), WINDOWS.values(), ids=WINDOWS)
-def test_a_safe_cap_above_the_window_is_said(advice: Advice, window: int, ending: str) -> None:
+def test_safe_cap_above_context_window_is_remarked(
+    advice: Advice, window: int, ending: str
+) -> None:
     answer = answer_of(replace(advice, context_window=window))
     words = f"The safe cap still leaves 43,978 tokens, more than the context window of {window:,}"
     assert f"{words}{ending}" in answer
 
 
-def test_a_safe_cap_within_the_window_is_not_remarked(advice: Advice) -> None:
+def test_safe_cap_within_context_window_is_not_remarked(advice: Advice) -> None:
     assert "still leaves" not in answer_of(advice)

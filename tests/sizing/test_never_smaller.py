@@ -1,4 +1,4 @@
-"""No sequence of sizing and compacting with the number makes the next number smaller."""
+"""Sizing and compacting in any sequence never lowers the next number."""
 
 import json
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def stores(draw: st.DrawFn) -> list[Row]:
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
 @settings(max_examples=14)
 @given(rows=stores(), steps=WALKS, sizes=st.lists(st.integers(0, 600), min_size=1, max_size=4))
-def test_no_walk_on_a_random_history(
+def test_compacting_never_lowers_the_number(
     recommend: Recommend, rows: list[Row], sizes: list[int], steps: list[str]
 ) -> None:
     sized = [columns | {"body": "x" * size} for columns, size in zip(rows, cycle(sizes))]
@@ -94,7 +94,7 @@ def test_no_walk_on_a_random_history(
     assert numbers == sorted(numbers)
 
 
-def test_what_a_runtime_deleted_makes_the_history_incomplete(tmp_path: Path) -> None:
+def test_unarchived_deletion_makes_history_incomplete(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", recorded_rows())
     before = advice(store)
     with SqliteMemoryStore(store) as opened:
@@ -111,7 +111,7 @@ def test_what_a_runtime_deleted_makes_the_history_incomplete(tmp_path: Path) -> 
     assert "references name nothing that is known: they count as misses" in conditions
 
 
-def test_the_bound_is_all_that_was_written_since(tmp_path: Path) -> None:
+def test_gap_bound_is_memories_written_since_the_deletion(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d", "semantic"), *episodes(20)])
     with SqliteMemoryStore(store) as opened:
         opened.compact_episodic(5)
@@ -119,7 +119,7 @@ def test_the_bound_is_all_that_was_written_since(tmp_path: Path) -> None:
     assert gaps_of(load_past(store)) == (15, 16, 12)
 
 
-def test_a_row_deleted_by_hand_is_no_cap(tmp_path: Path) -> None:
+def test_single_row_deleted_by_hand_gives_no_bound(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     run_sql(store, "DELETE FROM memory_items WHERE rowid = 5")
     assert gaps_of(load_past(store)) == (1, 5, None)
@@ -128,7 +128,7 @@ def test_a_row_deleted_by_hand_is_no_cap(tmp_path: Path) -> None:
     assert advice(store).verdict is not Verdict.HISTORY_INCOMPLETE
 
 
-def test_a_frame_that_is_no_past_has_no_gaps_to_size_by(tmp_path: Path) -> None:
+def test_frame_without_deletions_has_no_gaps_filled(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     with SqliteMemoryStore(store) as opened:
         opened.compact_episodic(5)
@@ -137,7 +137,7 @@ def test_a_frame_that_is_no_past_has_no_gaps_to_size_by(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(fill_missing_rows(frame), frame)
 
 
-def test_no_more_names_are_lost_than_memories_were(tmp_path: Path) -> None:
+def test_lost_references_are_at_most_one_name_per_gap(tmp_path: Path) -> None:
     rows = episodes(30)
     for columns in rows[10:]:
         columns["evidence_refs_json"] = json.dumps([f"commit:{columns['memory_id']}", "issue:e5"])
@@ -149,7 +149,7 @@ def test_no_more_names_are_lost_than_memories_were(tmp_path: Path) -> None:
     assert memlab.evidence.count_references(load_past(store))["dangling"]["evidence"] == 19
 
 
-def test_a_reference_to_a_gap_reaches_further_than_what_was_kept(tmp_path: Path) -> None:
+def test_reference_to_a_gap_ranks_beyond_kept_memories(tmp_path: Path) -> None:
     rows = episodes(400)
     for columns in rows[200:]:
         columns["evidence_refs_json"] = '["issue:e1"]'
@@ -161,7 +161,7 @@ def test_a_reference_to_a_gap_reaches_further_than_what_was_kept(tmp_path: Path)
     assert (sizing.references.rank > range(1, 101)).all()
 
 
-def test_references_of_deleted_rows_are_not_forgotten(tmp_path: Path) -> None:
+def test_references_of_deleted_rows_still_count(tmp_path: Path) -> None:
     rows = episodes(1200)
     for n, columns in enumerate(rows):
         far = 60 + n % 60 if n < 700 else 1

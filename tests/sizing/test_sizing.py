@@ -1,4 +1,4 @@
-"""The exact curves: against the real store and a replay, against brute force, and by example."""
+"""The exact curves, checked against a real store, a replay and brute force."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[s
 
 
 @given(frame=LIVES, cap=st.integers(0, 6))
-def test_a_cap_serves_and_loads_what_the_real_store_does(frame: pd.DataFrame, cap: int) -> None:
+def test_cap_curve_equals_running_the_real_store(frame: pd.DataFrame, cap: int) -> None:
     references = find_references(frame)
     stages = list(run_forward(frame, cap))
     pairs = references[[c.TARGET_ID, c.AT_POSITION]].itertuples(index=False)
@@ -75,7 +75,7 @@ def test_a_cap_serves_and_loads_what_the_real_store_does(frame: pd.DataFrame, ca
 
 
 @given(LIVES, st.booleans(), st.data())
-def test_a_budget_serves_what_a_replay_serves(frame: pd.DataFrame, long: bool, data: Any) -> None:
+def test_budget_curve_equals_replay(frame: pd.DataFrame, long: bool, data: Any) -> None:
     references = find_references(frame)
     with patch.object(lifetimes_module, "MAX_ROWS_WITHOUT_NUMBA", 0 if long else 2_048):
         needed_budgets = in_tokens(prepare_sizing(frame, references)).needed_budgets
@@ -86,7 +86,7 @@ def test_a_budget_serves_what_a_replay_serves(frame: pd.DataFrame, long: bool, d
 
 
 @given(frame=LIVES)
-def test_a_larger_number_serves_keeps_and_costs_no_less(frame: pd.DataFrame) -> None:
+def test_curve_is_monotonic_in_the_number(frame: pd.DataFrame) -> None:
     sizing = prepare_sizing(frame)
     assert sizing.curve.index.is_monotonic_increasing
     for curve in (sizing.curve, in_tokens(sizing).at(range(0, sizing.present.tokens + 20, 9))):
@@ -96,7 +96,7 @@ def test_a_larger_number_serves_keeps_and_costs_no_less(frame: pd.DataFrame) -> 
 
 
 @given(frame=LIVES, cap=st.integers(0, 6))
-def test_a_short_history_says_what_the_compiled_loops_say(frame: pd.DataFrame, cap: int) -> None:
+def test_plain_and_compiled_ranks_are_equal(frame: pd.DataFrame, cap: int) -> None:
     history = Lifetimes.of(frame)
     rows = len(history)
     target, at = (places.astype(np.int64) for places in np.triu_indices(rows + 1, k=1))
@@ -108,7 +108,7 @@ def test_a_short_history_says_what_the_compiled_loops_say(frame: pd.DataFrame, c
         np.testing.assert_array_equal(computed, kept)
 
 
-def test_a_short_history_loads_no_compiler() -> None:
+def test_short_history_does_not_import_numba() -> None:
     program = (
         "import sys, memlab\n"
         "print(memlab.recommend_cap(memlab.load(memlab.store_path('three_hundred_issues'))))\n"
@@ -119,14 +119,14 @@ def test_a_short_history_loads_no_compiler() -> None:
     assert printed.splitlines()[-1] == "False"
 
 
-def test_an_unknown_supersession_time_counts_as_active() -> None:
+def test_unknown_supersession_time_counts_as_active() -> None:
     unknown = make_frame(row("a", superseded_by="gone"), "b", "c", row("d", evidence_refs=("a",)))
     older = make_frame("a", row("b", superseded_by="a"), "c", row("d", evidence_refs=("b",)))
     for frame, rank in ((unknown, 3), (older, 2)):
         assert Ranked.of(frame, Lifetimes.of(frame), find_references(frame)).rank.tolist() == [rank]
 
 
-def test_the_curve_now_equals_one_compaction() -> None:
+def test_curve_of_the_present_equals_one_compaction() -> None:
     frame = make_frame(
         row("old", tokens=100),
         row("skill", kind="procedural", tokens=7),
@@ -145,7 +145,7 @@ def test_the_curve_now_equals_one_compaction() -> None:
     assert curve["prunable_share_tokens"].tolist() == pytest.approx([0, 1 / 8, 31 / 38, 131 / 138])
 
 
-def test_a_store_without_references_uses_other_projects() -> None:
+def test_store_without_references_uses_other_projects() -> None:
     curve = cap_curve(make_episodes(5))
     assert curve[["served_own", "served_observed"]].isna().all(axis=None)
     assert curve["served"].tolist() == curve["served_elsewhere"].tolist()
@@ -153,7 +153,7 @@ def test_a_store_without_references_uses_other_projects() -> None:
     assert curve["boot_memories_mean"].tolist() == [0, 1, 1.8, 2.4, 2.8, 3]
 
 
-def test_an_empty_store_has_one_cap() -> None:
+def test_empty_store_has_one_cap() -> None:
     (only,) = cap_curve(make_frame()).reset_index().to_dict("records")
     assert only["keep_recent"] == only["boot_tokens_p95"] == only["boot_memories_max"] == 0
 
@@ -174,7 +174,7 @@ def test_row_order_and_gaps_do_not_change_the_curve() -> None:
         pd.testing.assert_frame_equal(table, copy)
 
 
-def test_a_large_store_has_a_line_per_change_of_share() -> None:
+def test_large_store_curve_has_a_row_per_change_of_share() -> None:
     frame = make_episodes(6000)
     rng = np.random.default_rng(1)
     at = rng.integers(1, 6000, 300)
@@ -203,6 +203,8 @@ def test_a_large_store_has_a_line_per_change_of_share() -> None:
         (lambda at: backtest_cap(at, cuts=(0.5, 1.0)), r"cut=1\.0 is not between 0 and 1"),
     ],
 )
-def test_nonsense_is_refused_by_name(ask: Callable[[pd.DataFrame], object], message: str) -> None:
+def test_invalid_arguments_are_rejected_by_name(
+    ask: Callable[[pd.DataFrame], object], message: str
+) -> None:
     with pytest.raises((ValueError, WrongArgumentError), match=message):
         ask(make_episodes(3))

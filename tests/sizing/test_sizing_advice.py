@@ -1,4 +1,4 @@
-"""Recommendations: every verdict, what is said with it, and what it costs."""
+"""Recommendations: every verdict with its conditions and costs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +33,7 @@ def near(rows: int = 1000, *, references: int = 200, **columns: Any) -> World:
     return frame, make_references(frame, at, rng.integers(1, 21, references))
 
 
-def test_safe_and_likely_are_the_smallest_that_meet_the_target() -> None:
+def test_safe_and_likely_caps_are_the_smallest_meeting_target() -> None:
     frame, references = simulate_history(14, "steady", rows=3000)
     sizing = prepare_sizing(frame, references)
     for target in (0.5, 0.75, 0.9):
@@ -46,7 +46,7 @@ def test_safe_and_likely_are_the_smallest_that_meet_the_target() -> None:
             assert below < target <= there + 1e-9
 
 
-def test_without_references_other_projects_give_the_number() -> None:
+def test_cap_without_references_comes_from_other_projects() -> None:
     advice = recommend_cap(make_episodes(1000))
     asked = memlab.law(1000, 0.9)
     assert advice.verdict is Verdict.FROM_OTHER_PROJECTS
@@ -61,7 +61,7 @@ def test_without_references_other_projects_give_the_number() -> None:
     assert replace(advice, source="claude-mem:x.db").command() is None  # nothing deletes there
 
 
-def test_the_prior_has_the_kind_of_evidence_of_the_store() -> None:
+def test_prior_matches_the_store_kind_of_evidence() -> None:
     frame, references = near()
     own = references.assign(kind=pd.Categorical(references["kind"], REFERENCE_KINDS))
     reads = own.assign(kind=pd.Categorical(["log"] * len(own), REFERENCE_KINDS))
@@ -79,7 +79,7 @@ def test_the_prior_has_the_kind_of_evidence_of_the_store() -> None:
     assert recommend_cap(searched).likely > recommend_cap(make_episodes(100)).likely
 
 
-def test_its_own_references_weigh_more_the_more_there_are() -> None:
+def test_weight_of_own_references_grows_with_their_number() -> None:
     advices = few, medium, many = [recommend_cap(*near(references=count)) for count in (5, 50, 900)]
     other = Verdict.FROM_OTHER_PROJECTS
     assert [advised.verdict for advised in advices] == [other, other, Verdict.OK]
@@ -148,7 +148,7 @@ def dangling() -> World:
         (dangling, {}, Verdict.OK, "1 reference to something that is no earlier memory"),
     ],
 )
-def test_a_verdict_comes_with_what_would_change_it(
+def test_verdict_comes_with_conditions_that_change_it(
     world: Callable[[], World], asked: dict[str, float], verdict: Verdict, said: str
 ) -> None:
     advice = recommend_cap(*world(), **asked)
@@ -180,7 +180,7 @@ def two_kinds() -> World:
     return frame, references
 
 
-def test_load_bearing_rows_over_the_budget_are_a_floor() -> None:
+def test_load_bearing_floor_above_budget_gives_no_cap() -> None:
     frame, references = two_kinds()
     sizing = prepare_sizing(frame, references)
     budget = advise(in_tokens(sizing), token_budget=199)
@@ -196,7 +196,7 @@ def test_load_bearing_rows_over_the_budget_are_a_floor() -> None:
     assert "Load-bearing: 3 memories, 200 tokens" in str(advice)
 
 
-def test_a_budget_below_the_target_gives_both_ends_of_the_trade() -> None:
+def test_budget_below_target_offers_both_caps() -> None:
     frame, references = two_kinds()
     free = recommend_cap(frame, references)
     advice = recommend_cap(frame, references, token_budget=250)
@@ -233,7 +233,7 @@ def test_the_budget_cap_is_the_largest_that_fits(late: list[int]) -> None:
 @pytest.mark.parametrize(
     "recommend", [recommend_cap, partial(recommend_cap, token_budget=10), recommend_budget]
 )
-def test_a_store_of_one_memory_gets_a_harmless_number(recommend) -> None:
+def test_store_of_one_memory_gets_a_number_without_effect(recommend) -> None:
     advice = recommend(make_episodes(1))
     assert advice.verdict == Verdict.FROM_OTHER_PROJECTS
     assert advice.memories == 1
@@ -244,7 +244,7 @@ def test_a_store_of_one_memory_gets_a_harmless_number(recommend) -> None:
 
 
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
-def test_a_result_says_what_to_run_next_by_the_name_of_its_store(recommend) -> None:
+def test_next_steps_name_the_store(recommend) -> None:
     advice = recommend(memlab.store_path("three_hundred_issues"))
     first, *others = advice.next_steps()
     assert first.startswith("next: memlab compact three_hundred_issues.db --")
@@ -255,7 +255,7 @@ def test_a_result_says_what_to_run_next_by_the_name_of_its_store(recommend) -> N
 
 
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
-def test_a_longer_horizon_needs_more_memories(recommend) -> None:
+def test_longer_horizon_needs_more_memories(recommend) -> None:
     near_ahead, far = (recommend(*near(references=60), until=until) for until in (1.2, 3.0))
     assert near_ahead.until == 1_200
     assert far.until == 3_000
@@ -274,7 +274,7 @@ def pruned_by_hand(path: Path, *, after: int, count: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("after", [None, 0, 300], ids=["whole", "oldest gone", "others gone"])
-def test_memories_of_one_length_are_sized_as_by_number(tmp_path: Path, after: int | None) -> None:
+def test_equal_lengths_make_budget_and_cap_agree(tmp_path: Path, after: int | None) -> None:
     whole = after is None
     frame = recorded()[0] if whole else pruned_by_hand(tmp_path, after=after, count=700)
     frame = frame.assign(**{c.TOKENS: 10})
@@ -292,7 +292,7 @@ def test_memories_of_one_length_are_sized_as_by_number(tmp_path: Path, after: in
     assert [note.split()[0] for note in deletions] == ["700"] * (not whole)
 
 
-def test_a_budget_fits_all_since_an_unarchived_deletion(tmp_path: Path) -> None:
+def test_budget_covers_memories_since_unarchived_deletion(tmp_path: Path) -> None:
     frame = pruned_by_hand(tmp_path, after=0, count=2_000)
     since = frame.loc[frame[c.PRUNABLE], c.TOKENS].sum()
     whole = memlab.load(memlab.store_path("two_years"))
@@ -300,7 +300,7 @@ def test_a_budget_fits_all_since_an_unarchived_deletion(tmp_path: Path) -> None:
     assert next(numbers) < since <= next(numbers)
 
 
-def test_a_safe_budget_meets_the_target() -> None:
+def test_safe_budget_meets_the_target() -> None:
     frame, references = work()
     frame[c.TOKENS] = 3 + np.arange(len(frame)) % 16
     advice = recommend_budget(frame, references, target=0.5)
@@ -310,7 +310,7 @@ def test_a_safe_budget_meets_the_target() -> None:
 
 
 @pytest.mark.parametrize("spare", [0, -1])
-def test_a_budget_is_held_against_the_tokens_that_may_be_spent(spare: int) -> None:
+def test_recommended_budget_is_limited_by_token_budget(spare: int) -> None:
     sizing = in_tokens(prepare_sizing(*near(references=900)))
     takes = advise(sizing).max_tokens
     advice = advise(sizing, token_budget=takes + spare)
@@ -321,7 +321,7 @@ def test_a_budget_is_held_against_the_tokens_that_may_be_spent(spare: int) -> No
         assert line.endswith(f" --max-tokens {end.number}    for the {what}")
 
 
-def test_a_short_page_lists_no_number_beside_a_recommended_one() -> None:
+def test_brief_page_omits_numbers_near_the_recommended() -> None:
     sized = memlab.size(memlab.store_path("two_years"))
     advice = sized.advice
     rows = sized.curve

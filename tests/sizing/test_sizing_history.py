@@ -1,4 +1,4 @@
-"""Along a history: the track record and its bar, boot contexts under a cap, age ranks."""
+"""Sizing along a history: backtests, track record, boot contexts, age ranks."""
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ def test_real_histories_reach_their_target(real_store) -> None:
 
 
 @pytest.mark.parametrize("seed", [21, 11])
-def test_a_choice_before_a_cut_is_the_advice_of_that_day(seed: int) -> None:
+def test_backtest_cap_equals_recommendation_at_the_cut(seed: int) -> None:
     frame, references = simulate_history(seed, "steady", rows=4000)
     then = frame.iloc[:2400]
     known = references[references[c.AT_POSITION] <= 2400]
@@ -47,7 +47,7 @@ def test_a_choice_before_a_cut_is_the_advice_of_that_day(seed: int) -> None:
     assert chosen == recommend_cap(then, known).keep_recent
 
 
-def test_the_needed_cap_is_the_smallest_that_meets_the_target() -> None:
+def test_needed_cap_is_the_smallest_meeting_the_target() -> None:
     frame = make_episodes(100)
     references = make_references(frame, [80, 81, 82, 83, 84], [1, 2, 3, 4, 50])
     row = backtest_cap(frame, references, target=0.8, cuts=(0.8,)).iloc[0]
@@ -57,14 +57,14 @@ def test_the_needed_cap_is_the_smallest_that_meets_the_target() -> None:
     assert row["achieved"] == (np.array([1, 2, 3, 4, 50]) <= row["keep_recent"]).mean()
 
 
-def test_a_stretch_without_references_needs_nothing() -> None:
+def test_backtest_without_references_needs_no_cap() -> None:
     tests = backtest_cap(make_episodes(50))
     assert tests["references"].tolist() == [0, 0, 0, 0]
     assert tests[["needed", "achieved", "reached"]].isna().all(axis=None)
     assert backtest_cap(make_frame())["needed"].isna().all()
 
 
-def test_a_poor_track_record_widens_the_limits() -> None:
+def test_poor_track_record_widens_the_limits() -> None:
     # few references, of which those after two of the cuts lie far back
     frame, references = simulate_history(11, "steady", rows=3000)
     sizing = prepare_sizing(frame, references)
@@ -81,7 +81,7 @@ def test_a_poor_track_record_widens_the_limits() -> None:
     assert any(text.startswith(widened) for text in advice.would_change)
 
 
-def test_a_good_record_is_not_in_the_headline_and_widens_nothing() -> None:
+def test_good_track_record_leaves_limits_and_title_alone() -> None:
     steady = simulate_history(21, "steady", rows=4000)
     advice = recommend_cap(*steady)
     tests = backtest_cap(*steady)
@@ -96,7 +96,7 @@ def test_a_good_record_is_not_in_the_headline_and_widens_nothing() -> None:
     assert advice.track_record in str(advice)
 
 
-def test_a_worse_surprise_widens_more_and_none_does_not() -> None:
+def test_interval_inflation_grows_with_the_surprise() -> None:
     frame = make_episodes(2000)
     at = np.arange(100, 2000, 5)
     distances = (np.where(at < 1600, 1 + at % 5, back) for back in (5, 30, 600))
@@ -109,7 +109,7 @@ def test_a_worse_surprise_widens_more_and_none_does_not() -> None:
     assert 1.2 < scales[-1] < 3
 
 
-def test_a_record_counts_only_cuts_that_references_followed() -> None:
+def test_track_record_ignores_cuts_without_later_references() -> None:
     frame = make_episodes(100)
     cuts = prepare_sizing(frame, make_references(frame, [20, 30, 85], [1, 2, 85])).cuts
     assert [len(cut.after) for cut in cuts] == [0, 0, 1, 1]
@@ -120,7 +120,7 @@ def test_a_record_counts_only_cuts_that_references_followed() -> None:
     assert interval_inflation_of(cuts) == 1
 
 
-def test_more_than_one_miss_in_four_is_a_poor_record() -> None:
+def test_track_record_is_poor_above_one_miss_in_four() -> None:
     counts = [(0, 0), (4, 0), (4, 1), (4, 2), (3, 1), (1, 1)]
     assert [TrackRecord(*arguments).poor for arguments in counts] == [
         False,
@@ -151,7 +151,7 @@ def at_cap(timeline: pd.DataFrame, cap: int | None) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("kind", ["whole", "gaps"])
-def test_over_time_mean_and_peak_are_those_of_the_curve(two_years: pd.DataFrame, kind: str) -> None:
+def test_boot_over_time_agrees_with_the_curve(two_years: pd.DataFrame, kind: str) -> None:
     past = two_years if kind == "whole" else with_gaps()
     curve = cap_curve(past)
     ranks = age_ranks(past)
@@ -171,7 +171,7 @@ def test_over_time_mean_and_peak_are_those_of_the_curve(two_years: pd.DataFrame,
         assert last["written"] == len(past)
 
 
-def test_a_long_history_is_looked_at_in_so_many_moments(two_years: pd.DataFrame) -> None:
+def test_boot_over_time_samples_the_given_number_of_moments(two_years: pd.DataFrame) -> None:
     thin, whole = (boot_over_time(two_years, [50], moments=m) for m in (11, len(two_years)))
     assert len(at_cap(thin, 50)) == len(at_cap(thin, None)) == 11
     assert at_cap(thin, 50)["written"].iloc[[0, -1]].tolist() == [1, len(two_years)]
@@ -179,7 +179,7 @@ def test_a_long_history_is_looked_at_in_so_many_moments(two_years: pd.DataFrame)
     assert len(same) == len(thin)
 
 
-def test_times_go_forward_whatever_order_rows_were_dated_in() -> None:
+def test_boot_over_time_is_monotonic_for_any_creation_times() -> None:
     frame = make_frame(*"abcd")
     frame[c.CREATED_AT] = frame[c.CREATED_AT].iloc[[2, 0, 3, 1]].reset_index(drop=True)
     assert boot_over_time(frame, [])["at"].is_monotonic_increasing
@@ -187,19 +187,19 @@ def test_times_go_forward_whatever_order_rows_were_dated_in() -> None:
     assert boot_over_time(frame, [1])["at"].notna().all()
 
 
-def test_an_empty_store_has_no_moments() -> None:
+def test_boot_over_time_of_empty_store_is_empty() -> None:
     timeline = boot_over_time(make_episodes(3).iloc[:0], [5])
     assert timeline.empty
     assert list(timeline) == ["keep_recent", "written", "at", "memories", "tokens"]
 
 
-def test_a_reference_to_a_load_bearing_row_has_rank_0() -> None:
+def test_reference_to_load_bearing_row_has_rank_zero() -> None:
     frame = make_frame(row("d", kind="semantic"), "e", row("f", evidence_refs=("d", "e")))
     assert age_ranks(frame)["age_rank"].tolist() == [0, 1]
     assert age_rank_quantiles(frame, parts=1)["references"].tolist() == [1]
 
 
-def test_quantiles_are_of_the_references_of_their_part() -> None:
+def test_age_rank_quantiles_are_computed_per_part() -> None:
     frame = make_episodes(100)
     references = make_references(frame, [10, 20, 30, 40, 90], [1, 5, 2, 9, 70])
     table = age_rank_quantiles(frame, references, parts=2)
@@ -214,7 +214,7 @@ def test_quantiles_are_of_the_references_of_their_part() -> None:
     assert none["p50"].isna().all()
 
 
-def test_caps_over_time_are_those_of_doublings() -> None:
+def test_caps_along_are_computed_at_each_doubling() -> None:
     frame = make_episodes(800)
     at = [*range(400, 800, 20), *range(200, 400, 20), 150, 160]
     references = make_references(frame, at, [7] * len(at))
@@ -230,6 +230,6 @@ def test_caps_over_time_are_those_of_doublings() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 50])
-def test_without_references_caps_along_are_one_point_of_the_law(rows: int) -> None:
+def test_caps_along_without_references_is_one_prior_point(rows: int) -> None:
     along = caps_along(make_episodes(rows))
     assert along.to_numpy().tolist() == [[rows, memlab.law(rows).cap]]

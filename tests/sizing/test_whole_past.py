@@ -1,4 +1,4 @@
-"""Compacting a store changes nothing of what its past says: not the curve, not the number."""
+"""Compaction does not change what is computed from the past of a store."""
 
 import json
 from collections.abc import Callable
@@ -77,7 +77,7 @@ def compacted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return in_steps(tmp_path_factory.mktemp("compacted") / "memory.db", *WAYS[request.param])
 
 
-def test_what_is_said_of_the_past_is_the_same(whole: Path, compacted: Path) -> None:
+def test_compaction_does_not_change_results_from_the_past(whole: Path, compacted: Path) -> None:
     expected, partial = (load_past(store) for store in (whole, compacted))
     for ask in (memlab.find_references, age_ranks, backtest_cap):
         pd.testing.assert_frame_equal(ask(partial), ask(expected))
@@ -132,7 +132,7 @@ def test_functions_of_a_store_read_its_whole_past(name: str, emptied: Path) -> N
         assert str(whole) == str(expected)
 
 
-def test_a_store_may_be_named_in_every_way_that_it_can_be_loaded(emptied: Path) -> None:
+def test_recommend_cap_accepts_every_form_of_store(emptied: Path) -> None:
     expected = memlab.recommend_cap(load_past(emptied))
     assert memlab.recommend_cap(str(emptied)) == memlab.recommend_cap(emptied) == expected
     assert memlab.recommend_cap(open_source(emptied)) == expected
@@ -140,7 +140,7 @@ def test_a_store_may_be_named_in_every_way_that_it_can_be_loaded(emptied: Path) 
         assert memlab.recommend_cap(store) == expected
 
 
-def test_a_store_is_sized_with_the_reads_its_settings_remember(whole: Path, tmp_path: Path) -> None:
+def test_sizing_uses_the_log_of_the_settings(whole: Path, tmp_path: Path) -> None:
     store = memlab.copy_store(whole, tmp_path / "memory.db")
     log = memlab.AccessLog(tmp_path / "reads.jsonl")
     ids = memlab.load(store)[c.MEMORY_ID]
@@ -155,14 +155,14 @@ def test_a_store_is_sized_with_the_reads_its_settings_remember(whole: Path, tmp_
     assert (memlab.find_references(store)[c.KIND] == "log").sum() == 100
 
 
-def test_a_frame_without_its_past_is_sized_with_a_warning(emptied: Path, whole: Path) -> None:
+def test_frame_without_its_past_is_sized_with_a_warning(emptied: Path, whole: Path) -> None:
     for recommend in (memlab.recommend_cap, recommend_budget):
         assert "give the store's path in place of the frame" in str(recommend(memlab.load(emptied)))
         for complete in (emptied, load_past(emptied), memlab.load(whole)):
             assert "in place of the frame" not in str(recommend(complete))
 
 
-def test_growth_was_the_same_until_something_was_deleted(whole: Path, compacted: Path) -> None:
+def test_growth_before_a_deletion_is_unchanged(whole: Path, compacted: Path) -> None:
     curves = [growth_curve(load_past(store), freq="D") for store in (whole, compacted)]
     before = curves[0].index[curves[0].index < min(NOON, curves[0].index[-1])]
     expected, grown = (curve.loc[before] for curve in curves)
