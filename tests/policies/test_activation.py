@@ -1,4 +1,4 @@
-"""Activation: the formula, where its dates come from, when age decides, and what it serves."""
+"""The activation policy: its formula, its dates, the age trial, and what it serves."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -51,7 +51,7 @@ def times(*days: float | None) -> "pd.Series[Any]":
 
 
 @given(age=ages, idle=ages, count=reads)
-def test_the_formula_is_the_published_one(age: float, idle: float, count: int) -> None:
+def test_base_level_equals_the_published_formula(age: float, idle: float, count: int) -> None:
     long = max(age, 0.5)
     short = min(max(idle, 0.5), max(age, 0.5))
     if count and long - short > 1e-6 * long:
@@ -65,7 +65,7 @@ def test_the_formula_is_the_published_one(age: float, idle: float, count: int) -
 
 
 @given(st.lists(st.tuples(ages, st.none() | ages, reads, st.integers(0, 9_999)), min_size=1))
-def test_both_halves_are_one_formula(
+def test_array_and_scalar_formulas_agree(
     memories: list[tuple[float, float | None, int, int]],
 ) -> None:
     age, idle, count, tokens = (np.array(values) for values in zip(*memories, strict=True))
@@ -80,7 +80,7 @@ def test_both_halves_are_one_formula(
 
 
 @given(st.floats(0, 400), st.lists(st.integers(0, 400), unique=True, max_size=20))
-def test_the_sum_over_days_is_the_same_in_both_halves(age: float, days: list[int]) -> None:
+def test_array_and_scalar_sums_over_days_agree(age: float, days: list[int]) -> None:
     frame = make_frame(row("m0"), row("m1"))
     now = pd.Timestamp(START) + pd.Timedelta(days=500)
     born = now - pd.Timedelta(days=age)
@@ -94,12 +94,12 @@ def test_the_sum_over_days_is_the_same_in_both_halves(age: float, days: list[int
     assert computed[1] == pytest.approx(base_level(age), rel=1e-4)
 
 
-def test_the_approximation_is_near_the_sum_of_evenly_spread_days() -> None:
+def test_approximation_is_near_the_exact_sum_for_even_days() -> None:
     spread = base_level_of_days(200, range(10, 200, 10))
     assert base_level(200, 10, reads=19) == pytest.approx(spread, rel=0.15)
 
 
-def test_the_exact_sum_tells_early_reads_from_late_ones() -> None:
+def test_exact_sum_is_larger_for_recent_reads() -> None:
     late = base_level_of_days(400, range(1, 21))
     early = base_level_of_days(400, [1, *range(370, 389)])
     assert late > 2 * early
@@ -108,7 +108,7 @@ def test_the_exact_sum_tells_early_reads_from_late_ones() -> None:
 # Where the dates come from
 
 
-def test_a_second_read_in_a_utc_day_only_moves_the_time() -> None:
+def test_second_read_in_a_utc_day_does_not_change_the_count() -> None:
     frame = days_of_writing(3)
     once = find_references(frame, make_log(("m0", 24 * 10 + 9)))
     twice = find_references(frame, make_log(("m0", 24 * 10 + 3), ("m0", 24 * 10 + 9)))
@@ -118,7 +118,7 @@ def test_a_second_read_in_a_utc_day_only_moves_the_time() -> None:
     assert levels(frame, next_day, now)[0] > levels(frame, once, now)[0]
 
 
-def test_a_counter_stands_in_where_there_is_no_log() -> None:
+def test_access_counter_is_used_without_a_log() -> None:
     frame = days_of_writing(
         3, access_count=pd.array([3, 0, 0], "Int64"), last_accessed_at=times(96, None, None)
     )
@@ -128,7 +128,7 @@ def test_a_counter_stands_in_where_there_is_no_log() -> None:
     assert "1 memory by the store's own counter" in activity.notes[0]
 
 
-def test_log_and_counter_are_joined_memory_by_memory() -> None:
+def test_log_and_counter_are_combined_per_memory() -> None:
     frame = days_of_writing(
         3, access_count=pd.array([5, 1, 0], "Int64"), last_accessed_at=times(50, 90, None)
     )
@@ -152,7 +152,9 @@ COUNTERS = {
 
 
 @pytest.mark.parametrize(("count", "last", "level"), COUNTERS.values(), ids=COUNTERS)
-def test_what_a_counter_says(count: float | None, last: float | None, level: float) -> None:
+def test_counter_gives_the_expected_level(
+    count: float | None, last: float | None, level: float
+) -> None:
     counts = pd.Series([count], dtype="float64")
     frame = days_of_writing(1, access_count=counts, last_accessed_at=times(last))
     activity = activity_of(frame, frame, none(frame), now=START + 100 * DAY)
@@ -160,7 +162,7 @@ def test_what_a_counter_says(count: float | None, last: float | None, level: flo
     assert any("future" in note for note in activity.notes) == (last == 500.0)
 
 
-def test_a_memory_without_a_birth_has_its_neighbours() -> None:
+def test_missing_creation_time_is_taken_from_neighbours() -> None:
     frame = days_of_writing(4)
     frame[c.CREATED_AT] = times(None, 10, None, 30)
     computed = levels(frame, none(frame), START + 100 * DAY)
@@ -169,14 +171,14 @@ def test_a_memory_without_a_birth_has_its_neighbours() -> None:
     )
 
 
-def test_a_birth_in_the_future_is_now_and_said() -> None:
+def test_future_creation_time_is_now_with_a_note() -> None:
     frame = days_of_writing(3)
     activity = activity_of(frame, frame, none(frame), now=START + DAY / 2)
     assert activity.levels[2] == pytest.approx(base_level(0))
     assert "2 memories written in the future, taken as written now" in activity.notes
 
 
-def test_a_counter_that_starts_raise_is_left_out() -> None:
+def test_counter_raised_by_every_start_is_ignored() -> None:
     born = times(*range(20))
     starts = pd.array([20 - n for n in range(20)], "Int64")
     frame = days_of_writing(20, access_count=starts, last_accessed_at=times(*[20.5] * 20))
@@ -188,7 +190,7 @@ def test_a_counter_that_starts_raise_is_left_out() -> None:
     assert frame.index[kept].tolist() == [15, 16, 17, 18, 19]
 
 
-def test_a_counter_of_starts_with_a_cap_is_left_out_too() -> None:
+def test_counter_of_starts_is_recognised_under_a_cap() -> None:
     born = np.arange(40.0)
     count = np.where(born >= 20, 40 - born, 0.0)
     last = np.where(born >= 20, 40.0, np.nan)
@@ -204,14 +206,14 @@ def test_a_counter_of_starts_with_a_cap_is_left_out_too() -> None:
         ([0.0] * 10, [np.nan] * 10),
     ],
 )
-def test_a_counter_of_use_is_no_counter_of_starts(count: list[float], last: list[float]) -> None:
+def test_counter_of_use_is_not_taken_for_starts(count: list[float], last: list[float]) -> None:
     assert not counts_starts(np.arange(10.0), np.array(count), np.array(last, dtype=np.float64))
 
 
 # What it keeps
 
 
-def test_without_reads_it_keeps_the_newest() -> None:
+def test_activation_without_reads_keeps_the_newest() -> None:
     frame = days_of_writing(40)
     last = frame[c.CREATED_AT].iloc[-1]
     unread = decide(frame, Activation(5), now=last)
@@ -221,14 +223,14 @@ def test_without_reads_it_keeps_the_newest() -> None:
     assert after.index[after[c.KEEP]].tolist() == [3, 36, 37, 38, 39]
 
 
-def test_by_tokens_the_shorter_of_two_as_active_stays() -> None:
+def test_token_budget_keeps_the_shorter_of_equal_activity() -> None:
     frame = make_frame(row("long", tokens=900), row("short", tokens=100), minutes=0)
     kept = decide(frame, Activation(max_tokens=950), now=NOW)
     assert kept[c.KEEP].tolist() == [False, True]
     assert kept[c.REASON].tolist() == [Activation.reason, "kept"]
 
 
-def test_what_goes_would_not_fit_into_what_is_left_of_the_room() -> None:
+def test_deleted_memories_do_not_fit_the_unused_budget() -> None:
     rng = np.random.default_rng(7)
     for budget in rng.integers(20, 4_000, 25).tolist():
         sizes = rng.integers(1, 900, 60).tolist()
@@ -239,7 +241,7 @@ def test_what_goes_would_not_fit_into_what_is_left_of_the_room() -> None:
         assert 0 <= left < tokens[~kept].min()
 
 
-def test_reads_of_what_is_not_there_change_nothing() -> None:
+def test_reads_of_unknown_memories_change_nothing() -> None:
     frame = days_of_writing(20)
     strange = find_references(frame, make_log(("other", 24 * 30), ("m9", -24 * 30)))
     last = frame[c.CREATED_AT].iloc[-1]
@@ -249,7 +251,7 @@ def test_reads_of_what_is_not_there_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("unit", ["max_items", "max_tokens"])
-def test_a_decision_with_the_past_is_what_the_replay_keeps(unit: str) -> None:
+def test_decision_with_the_past_equals_the_replay(unit: str) -> None:
     frame, references = recorded()
     room = 60 if unit == "max_items" else 60 * int(frame[c.TOKENS].mean())
     policy = Activation(**{unit: room})
@@ -264,7 +266,7 @@ def test_a_decision_with_the_past_is_what_the_replay_keeps(unit: str) -> None:
         assert there.loc[~kept, c.MEMORY_ID].tolist() == went.tolist()
 
 
-def test_a_past_is_no_part_of_what_the_policy_is() -> None:
+def test_past_is_not_part_of_policy_equality() -> None:
     frame, _ = recorded()
     policies = [Activation(60).after(past) for past in (frame, frame.iloc[:900])]
     assert policies == [Activation(60)] * 2
@@ -287,7 +289,7 @@ def served_less(frame: pd.DataFrame, references: pd.DataFrame, room: int) -> boo
     return trial_of(frame, references).age_decides(Space(size=room, of_tokens=False))
 
 
-def test_age_decides_where_use_served_fewer_needs() -> None:
+def test_age_decides_if_use_served_fewer_needs() -> None:
     frame, references = misled()
     assert not served_less(frame, references[:9], 3)
     assert served_less(frame, references, 3)
@@ -297,7 +299,7 @@ def test_age_decides_where_use_served_fewer_needs() -> None:
     assert decided.index[decided[c.KEEP]].tolist() == [117, 118, 119]
 
 
-def test_a_trial_looks_at_no_need_after_the_moment() -> None:
+def test_trial_ignores_later_references() -> None:
     frame, references = misled()
     whole = trial_of(frame, references)
     for seen in (20, 77, 200):
@@ -307,7 +309,7 @@ def test_a_trial_looks_at_no_need_after_the_moment() -> None:
             assert part.age_decides(space) == whole.age_decides(space, seen)
 
 
-def test_reads_since_memories_were_retired_do_not_speak_for_age() -> None:
+def test_reads_after_retirement_do_not_favour_age() -> None:
     frame, references = misled()
     retired = frame.assign(**{c.RETIRED_AT: pd.Series(pd.NaT, frame.index, c.TIME)})
     retired.loc[0, c.RETIRED_AT] = START + DAY
@@ -317,7 +319,7 @@ def test_reads_since_memories_were_retired_do_not_speak_for_age() -> None:
 
 
 @pytest.mark.parametrize("name", ["history-uv", "history-bevy", "history-arrow-rs"])
-def test_no_recorded_history_is_served_worse_than_by_the_newest(real_store, name: str) -> None:
+def test_activation_serves_recorded_histories_as_well_as_newest(real_store, name: str) -> None:
     frame = load(real_store(name))
     references = find_references(frame)
     late = (references[c.AT_POSITION] > len(frame) / 2).to_numpy()
@@ -338,7 +340,7 @@ def used_again_and_again() -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame, make_references(frame, *zip(*later, strict=True))
 
 
-def test_used_memories_are_served_at_equal_size() -> None:
+def test_activation_serves_more_of_reused_memories() -> None:
     frame, references = used_again_and_again()
     pairs = [(KeepRecent(10), Activation(10)), (TokenBudget(2500), Activation(max_tokens=2500))]
     for newest, active in pairs:

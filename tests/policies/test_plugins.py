@@ -1,4 +1,4 @@
-"""Policies of installed packages, which the entry points of ``memlab.policies`` offer."""
+"""Policies of installed packages, offered by ``memlab.policies`` entry points."""
 
 import subprocess
 import sys
@@ -78,7 +78,7 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_policy_of_an_installed_package_is_asked_for_by_name(installed: Path, store: Path) -> None:
+def test_installed_policy_is_available_by_name(installed: Path, store: Path) -> None:
     install(installed, "nth", nth="nth_rules:EveryNth")
     assert policy_named("nth").origin == "nth_rules:EveryNth"
     plan = said("compact", store, "--policy", "nth", "--set", "n=3")
@@ -86,7 +86,7 @@ def test_policy_of_an_installed_package_is_asked_for_by_name(installed: Path, st
     assert "of the installed package nth" in said("compact", "--help")
 
 
-def test_settings_name_it_as_the_package_does(installed: Path) -> None:
+def test_settings_store_the_name_of_an_installed_policy(installed: Path) -> None:
     install(installed, "nth", nth="nth_rules:EveryNth")
     policy = policy_named("nth").make(n=4)
     chosen = as_setting(policy)
@@ -94,7 +94,7 @@ def test_settings_name_it_as_the_package_does(installed: Path) -> None:
     assert policy_in(Settings(policy=chosen)) == policy
 
 
-def test_name_of_memlab_takes_precedence(installed: Path) -> None:
+def test_built_in_policy_takes_precedence(installed: Path) -> None:
     install(installed, "nth", recent="nth_rules:EveryNth")
     assert policy_named("recent").make(5) == KeepRecent(5)
     assert "of the installed package" not in said("compact", "--help")
@@ -108,7 +108,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("value", "words"), BROKEN.values(), ids=BROKEN.keys())
-def test_broken_package_is_named_and_hinders_no_other_policy(
+def test_broken_package_is_named_and_other_policies_work(
     installed: Path, value: str, words: str
 ) -> None:
     install(installed, "nth", nth=value)
@@ -117,14 +117,14 @@ def test_broken_package_is_named_and_hinders_no_other_policy(
     assert policy_named("ttl").name == "ttl"
 
 
-def test_name_that_two_packages_offer_is_refused(installed: Path) -> None:
+def test_policy_name_offered_twice_is_rejected(installed: Path) -> None:
     install(installed, "nth", nth="nth_rules:EveryNth")
     install(installed, "other", nth="other_rules:EveryNth")
     with pytest.raises(PolicyError, match="the packages nth and other both offer a policy 'nth'"):
         policy_named("nth")
 
 
-def test_unknown_name_lists_the_installed_ones(installed: Path) -> None:
+def test_unknown_policy_name_lists_installed_policies(installed: Path) -> None:
     install(installed, "nth", nth="nth_rules:EveryNth")
     with pytest.raises(PolicyError, match=r"'mth' is not a policy: name one of recent.*, nth, or"):
         policy_named("mth")

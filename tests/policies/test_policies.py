@@ -1,4 +1,4 @@
-"""The contract that every policy keeps, and the seam it keeps it through."""
+"""The contract of every policy, and how policies are called."""
 
 import pickle
 import re
@@ -36,7 +36,7 @@ EVERY |= {"one that reads": ShortBodies(12), "one that learns": NeverReferred(2)
 
 
 @pytest.mark.parametrize("policy", EVERY.values(), ids=EVERY)
-def test_a_policy_pickles_and_is_frozen(policy: Policy) -> None:
+def test_policy_is_frozen_and_can_be_pickled(policy: Policy) -> None:
     assert pickle.loads(pickle.dumps(policy)) == policy
     assert re.fullmatch("[a-z-]+", policy.name)
     assert len(policy.origin) > 10
@@ -44,19 +44,19 @@ def test_a_policy_pickles_and_is_frozen(policy: Policy) -> None:
         setattr(policy, fields(policy)[0].name if fields(policy) else "keep", 1)
 
 
-def test_every_policy_of_the_package_is_named() -> None:
+def test_every_policy_is_registered_by_name() -> None:
     assert {type(policy) for policy in SOME_OF_EACH.values()} == set(POLICIES.values())
     assert all(policy.name == name for name, policy in POLICIES.items())
 
 
-def test_a_class_without_a_name_gets_one() -> None:
+def test_class_without_a_name_gets_a_default_name() -> None:
     assert EveryOther().name == "every-other"
     assert EveryOther().origin == "tests.support.own_policies:EveryOther"
     assert Hasty().name == "hasty"
     assert TimeToLive().name == "ttl"
 
 
-def test_a_plan_asks_a_policy_that_decides_by_itself() -> None:
+def test_overridden_evict_is_used_by_decide() -> None:
     words = {
         "runner": "ranked",
         "evict": lambda self, rows, **_: pd.Series({0: "mine"}, dtype="str"),
@@ -65,7 +65,7 @@ def test_a_plan_asks_a_policy_that_decides_by_itself() -> None:
     assert decide(memories([{}, {}]), vouches, now=NOW)["reason"].tolist()[0] == "mine"
 
 
-def test_a_pipeline_decides_by_itself() -> None:
+def test_pipeline_names_the_deleting_step() -> None:
     frame = memories([{"importance": 0.1}, {}, {}, {"active": False}])
     pipeline = Pipeline(ImportanceFloor(0.3), KeepRecent(1))
     named = pipeline.evict(frame, now=NOW)
@@ -74,7 +74,7 @@ def test_a_pipeline_decides_by_itself() -> None:
     assert went(frame, Pipeline()) == []
 
 
-def test_a_pipeline_wants_what_its_steps_want() -> None:
+def test_pipeline_inherits_requirements_of_its_steps() -> None:
     assert Pipeline.odek().reads_bodies
     assert not Pipeline.odek().learns
     assert Pipeline(KeepAll(), Pipeline(Activation(3))).learns
@@ -93,7 +93,7 @@ def test_a_pipeline_wants_what_its_steps_want() -> None:
         (pd.Series("kept", index=[0]), "let rows go for 'kept'"),
     ],
 )
-def test_a_policy_that_names_no_rows_is_told_how(
+def test_evict_with_invalid_result_is_rejected(
     named: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EveryOther, "evict", lambda *_, now: named)
@@ -102,7 +102,7 @@ def test_a_policy_that_names_no_rows_is_told_how(
 
 
 @pytest.mark.parametrize("policy", [p for p in POLICIES.values() if p is not Pipeline])
-def test_every_setting_says_what_it_means(policy: type[Policy]) -> None:
+def test_every_policy_setting_has_help(policy: type[Policy]) -> None:
     assert all(len(f.metadata["help"]) > 10 for f in fields(policy) if f.init)
 
 
@@ -128,13 +128,13 @@ def test_every_setting_says_what_it_means(policy: type[Policy]) -> None:
         (lambda: ValueCap(1, scope="agent_id"), "ValueCap takes as scope a tuple"),
     ],
 )
-def test_a_setting_without_meaning_or_of_another_type_is_told(make: Any, words: str) -> None:
+def test_invalid_policy_setting_is_rejected(make: Any, words: str) -> None:
     kind = WrongArgumentError if "takes as" in words else ValueError
     with pytest.raises(kind, match=re.escape(words)):
         make()
 
 
-def test_an_age_may_be_a_text() -> None:
+def test_age_can_be_given_as_text() -> None:
     month = timedelta(days=30)
     assert TimeToLive("30d") == TimeToLive(month)
     assert PurgeSuperseded("30d") == PurgeSuperseded(month)
@@ -146,7 +146,7 @@ def test_an_age_may_be_a_text() -> None:
         Crowded(3, waits=3.5)
 
 
-def test_numbers_of_numpy_become_plain_ones() -> None:
+def test_numpy_numbers_become_plain_numbers() -> None:
     assert type(KeepRecent(np.int64(5)).keep) is int
     assert type(ImportanceFloor(np.float32(0.5)).threshold) is float
     assert KeepRecent(np.int64(5)) == KeepRecent(5)
@@ -205,7 +205,9 @@ def test_every_policy_keeps_the_contract(drawn: Drawn, signals: bool, some: list
 
 @settings(max_examples=examples(50))
 @given(rows, st.randoms(use_true_random=False), some_of(SOME_OF_EACH.values()))
-def test_order_does_not_matter_and_what_is_left_stays(drawn: Drawn, random: Any, some: Any) -> None:
+def test_decisions_ignore_row_order_and_are_idempotent(
+    drawn: Drawn, random: Any, some: Any
+) -> None:
     frame = memories(drawn)
     shuffled = frame.sample(frac=1, random_state=random.randrange(2**32))
     for policy in some:
@@ -216,7 +218,7 @@ def test_order_does_not_matter_and_what_is_left_stays(drawn: Drawn, random: Any,
 
 
 @given(rows, st.integers(0, 6))
-def test_every_budget_is_kept_by_itself(drawn: Drawn, cap: int) -> None:
+def test_importance_budget_applies_per_agent(drawn: Drawn, cap: int) -> None:
     frame = memories(drawn)
     together = decide(frame, ImportanceBudget(cap), now=NOW)["keep"]
     for _, part in frame.groupby("agent_id", dropna=False):
@@ -250,13 +252,13 @@ def capped_by_hand(frame: pd.DataFrame, policy: ValueCap) -> set[str]:
 
 
 @given(rows, st.integers(0, 6))
-def test_every_scope_that_a_memory_was_written_with_is_capped(drawn: Drawn, cap: int) -> None:
+def test_value_cap_applies_to_every_scope(drawn: Drawn, cap: int) -> None:
     frame = memories(drawn)
     assert set(went(frame, ValueCap(cap))) == capped_by_hand(frame, ValueCap(cap))
 
 
 @given(rows, st.integers(0, 140), st.integers(1, 60))
-def test_what_a_cap_keeps_a_larger_one_keeps_too(drawn: Drawn, cap: int, more: int) -> None:
+def test_larger_cap_keeps_everything_a_smaller_one_keeps(drawn: Drawn, cap: int, more: int) -> None:
     frame = memories(drawn)
     for policy in (KeepRecent, TokenBudget, lambda cap: ValueCap(cap, scope=()), Activation):
         assert set(kept(frame, policy(cap))) <= set(kept(frame, policy(cap + more)))

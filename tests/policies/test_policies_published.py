@@ -1,4 +1,4 @@
-"""What the four systems' published tests state, one row a case; how duplicates are found."""
+"""Published test cases of the four systems, one row a case; duplicate detection."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -158,7 +158,9 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
 
 
 @pytest.mark.parametrize(("rows", "policy", "gone"), CASES.values(), ids=CASES)
-def test_published_case(rows: list[dict[str, Any]], policy: Policy, gone: list[int]) -> None:
+def test_published_case_is_reproduced(
+    rows: list[dict[str, Any]], policy: Policy, gone: list[int]
+) -> None:
     assert went(memories(rows), policy) == [f"m{i}" for i in gone]
 
 
@@ -168,7 +170,7 @@ def test_recency_halves_with_each_half_life(lives: int, left: float) -> None:
     assert recency_decay(np.array([lives * 7.0]), 7.0).tolist() == [left]
 
 
-def test_an_eviction_scores_recency_and_importance() -> None:
+def test_value_score_weighs_recency_and_importance() -> None:
     assert value_score(WEEK, 1.0) == pytest.approx((0.15 + 0.125) / 0.4)
 
 
@@ -193,14 +195,14 @@ PAIRS = {
 
 
 @pytest.mark.parametrize(("texts", "cosine"), PAIRS.items())
-def test_a_likeness_is_odeks_without_its_projection(texts: tuple[str, str], cosine: float) -> None:
+def test_similarity_equals_odek_without_projection(texts: tuple[str, str], cosine: float) -> None:
     similarities = near_duplicates(memories(rows_of(title=texts)), NearDuplicate(0.01))[
         "similarity"
     ]
     assert similarities.tolist() == pytest.approx([cosine] if cosine else [], abs=0.001)
 
 
-def test_embeddings_may_be_passed_in() -> None:
+def test_embeddings_can_be_supplied() -> None:
     vectors = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.1]])
     frame = memories(rows_of(title="abc"))
     assert went(frame, NearDuplicate(vectorise=lambda texts: vectors[: len(texts)])) == ["m0"]
@@ -216,12 +218,12 @@ def test_embeddings_may_be_passed_in() -> None:
         ([0.5, 0.5], "not a matrix"),
     ],
 )
-def test_vectors_that_fit_no_text_are_refused(vectors: Any, words: str) -> None:
+def test_vectors_of_the_wrong_shape_are_rejected(vectors: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         decide(memories(rows_of(title="ab")), NearDuplicate(vectorise=lambda _: vectors), now=NOW)
 
 
-def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_scipy_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_installed(module: str) -> None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
 
@@ -265,7 +267,7 @@ def replaced_by_hand(
     st.sampled_from([0.5, 0.8, 0.92, 1.0]),
     st.data(),
 )
-def test_duplicates_are_those_of_comparing_all_pairs(
+def test_duplicates_equal_brute_force_comparison(
     counts: list[list[int]], threshold: float, data: st.DataObject
 ) -> None:
     vectors = np.array(counts, dtype=float)

@@ -1,4 +1,4 @@
-"""Which rows of a ranking go: found without sorting all of them, and the same as by sorting."""
+"""Selection of the lowest ranked rows, checked against sorting."""
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ def by_sorting(
 @pytest.mark.parametrize("values", ["all differ", "few values", "some not a number", "two keys"])
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.3, 0.7, 0.95, 0.999, 1.1])
 @pytest.mark.parametrize("rows", [1, 7, 300, 3_000])
-def test_rows_that_go_are_the_lowest(rows: int, share: float, values: str, *, fill: bool) -> None:
+def test_select_victims_equals_sorting(rows: int, share: float, values: str, *, fill: bool) -> None:
     chance = np.random.default_rng(rows)
     key = chance.random(rows)
     if values == "few values":
