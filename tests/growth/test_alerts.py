@@ -1,4 +1,4 @@
-"""What costs much, or is at risk, is said first, and of a healthy store nothing is."""
+"""Alerts: their costs, their commands, and none for a healthy store."""
 
 import json
 from collections.abc import Callable
@@ -99,7 +99,7 @@ def test_alert_costs_lie_between_threshold_and_start(sizes: Any) -> None:
 
 
 @pytest.mark.parametrize(("days", "counts"), [(10, True), (9, False)])
-def test_what_nobody_read_counts_by_enough_reads(tmp_path: Path, days: int, counts: bool) -> None:
+def test_never_read_alert_needs_enough_reads(tmp_path: Path, days: int, counts: bool) -> None:
     log = tmp_path / "reads.jsonl"
     reads = [(f"e{n}", f"2026-05-{1 + n % days:02}") for n in range(1, 21)]
     log.write_text("".join(f'{{"memory_id": "{n}", "at": "{at}T12:00Z"}}\n' for n, at in reads))
@@ -115,7 +115,7 @@ def test_what_nobody_read_counts_by_enough_reads(tmp_path: Path, days: int, coun
     assert alerts(store) == {}  # memlab size says what is wrong with a log
 
 
-def test_what_should_never_go_and_somebody_else_deleted_is_lost(tmp_path: Path) -> None:
+def test_load_bearing_memory_deleted_elsewhere_is_an_alert(tmp_path: Path) -> None:
     folder = Repository(tmp_path / "memory")
     write_memories(folder.folder, "a", "b")
     write_memory(folder.folder, "told.md", memory("told", kind="feedback"))
@@ -144,7 +144,7 @@ def test_alerts_come_first_in_show_and_report(tmp_path: Path) -> None:
     assert "never compacted: 61" in page.read_text().split("<section id=")[1]
 
 
-def test_the_command_of_an_alert_names_an_unremembered_log(tmp_path: Path) -> None:
+def test_alert_command_names_a_log_not_in_settings(tmp_path: Path) -> None:
     bundled = memlab.store_path("looked_up")
     store = memlab.copy_store(bundled, tmp_path / "m.db")
     log = bundled.with_suffix(".searches.jsonl")

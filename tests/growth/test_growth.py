@@ -1,4 +1,4 @@
-"""Growth curves, headline numbers and cap previews say what the rows say."""
+"""Growth curves, headline numbers and forecasts agree with the rows."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,7 +41,7 @@ def standing_at(frame: pd.DataFrame, instant: pd.Timestamp) -> dict[str, int]:
 
 
 @given(rows=ROWS_OF_ANY_KIND, freq=st.sampled_from([None, "6h", "D", "W", "2W", "MS", "QS", "YS"]))
-def test_the_curve_counts_what_stood_at_each_instant(rows: Drawn, freq: str | None) -> None:
+def test_growth_curve_equals_brute_force_counts(rows: Drawn, freq: str | None) -> None:
     frame = frame_of(rows)
     frame.index += 7  # as of a frame that was filtered
     same = frame.copy(deep=True)
@@ -64,7 +64,7 @@ def test_the_curve_counts_what_stood_at_each_instant(rows: Drawn, freq: str | No
     pd.testing.assert_series_equal(curve[c.PRUNABLE_SHARE], share, check_names=False)
 
 
-def test_rows_without_a_time_stand_where_they_were_inserted() -> None:
+def test_undated_rows_count_from_their_insertion() -> None:
     frame = make_frame("a", row("b", **{c.CREATED_AT: pd.NaT}), "c", minutes=24 * 60)
     curve = growth_curve(frame, freq="D")
     assert curve[c.PRUNABLE].tolist() == [0, 2, 2, 3]
@@ -76,7 +76,7 @@ def test_rows_without_a_time_stand_where_they_were_inserted() -> None:
 @pytest.mark.parametrize(
     ("rows", "caveat"), [([], ""), ([0], ""), ([0, 2], "1 memory was deleted earlier")]
 )
-def test_a_curve_of_few_rows_says_what_it_cannot_show(rows: list[int], caveat: str) -> None:
+def test_curve_of_few_rows_has_dtypes_and_caveat(rows: list[int], caveat: str) -> None:
     curve = growth_curve(make_episodes(3).iloc[rows])
     assert {name: str(dtype) for name, dtype in curve.dtypes.items()} == c.GROWTH_DTYPES
     assert str(curve.index.dtype) == c.TIME
@@ -87,14 +87,14 @@ def test_a_curve_of_few_rows_says_what_it_cannot_show(rows: list[int], caveat: s
 
 
 @pytest.mark.parametrize(("days", "step"), [(5e-5, "1s"), (1 / 24, "1h"), (20, "7D")])
-def test_the_default_step_fits_the_span(days: float, step: str) -> None:
+def test_default_frequency_fits_the_span(days: float, step: str) -> None:
     curve = growth_curve(make_frame(*(f"m{n}" for n in range(100)), minutes=1440 * days))
     assert len(curve) <= 1_003
     assert curve.index.to_series().diff().max() == pd.Timedelta(step)
 
 
 @pytest.mark.parametrize("bad_clock", ["0001-01-01", "1970-01-01", "9999-12-31T23:59:59.999999"])
-def test_a_clock_far_off_does_not_break_the_curve(bad_clock: str) -> None:
+def test_extreme_clock_does_not_break_the_curve(bad_clock: str) -> None:
     frame = make_frame("a", row("b", **{c.CREATED_AT: pd.Timestamp(bad_clock, tz="UTC")}), "c")
     curve = growth_curve(frame)
     assert curve[c.PRUNABLE].iloc[-1] == 3
@@ -110,12 +110,12 @@ def test_a_clock_far_off_does_not_break_the_curve(bad_clock: str) -> None:
         ("fortnight", "fortnight"),
     ],
 )
-def test_an_unusable_frequency_is_refused(freq: str, message: str) -> None:
+def test_unusable_frequency_is_rejected(freq: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         growth_curve(make_frame("a", "b", minutes=24 * 60 * 365), freq=freq)
 
 
-def test_the_boot_context_is_split_into_its_parts() -> None:
+def test_boot_context_is_split_into_parts() -> None:
     frame = mixed_frame()
     parts = boot_context(frame)
     tokens = {"decisions": 1, "skills": 2, "rejected paths": 4, "episodes": 8}
@@ -129,7 +129,7 @@ def test_the_boot_context_is_split_into_its_parts() -> None:
 
 
 @given(rows=ROWS_OF_ANY_KIND)
-def test_parts_add_up_to_the_boot_context(rows: Drawn) -> None:
+def test_parts_add_up_to_the_boot_context_summary(rows: Drawn) -> None:
     frame = frame_of(rows)
     frame.index += 7  # as of a frame that was filtered
     parts = boot_context(frame)
@@ -141,7 +141,7 @@ def test_parts_add_up_to_the_boot_context(rows: Drawn) -> None:
     assert summary.rows.memories == summary.boot.memories + summary.superseded.memories
 
 
-def test_headline_numbers_of_a_small_and_an_empty_store() -> None:
+def test_summary_of_small_and_empty_store() -> None:
     summary = summarize(mixed_frame(), now=NOW)
     assert summary.rows == Size(5, 31)
     assert summary.superseded == Size(1, 16)
@@ -156,7 +156,7 @@ def test_headline_numbers_of_a_small_and_an_empty_store() -> None:
     assert nothing == (None,) * 4
 
 
-def test_odd_rows_are_counted() -> None:
+def test_out_of_order_dangling_and_undated_rows_are_counted() -> None:
     late = START + pd.Timedelta(hours=9)
     dangling = row("b", superseded_by="nobody")
     undated = row("c", created_at=pd.NaT, superseded_by="a")
@@ -182,7 +182,7 @@ def episodes_on(*days: float) -> pd.DataFrame:
         ((0.0001,), (1, 1), (1,) * 3),  # a row of this minute is not a thousand a day
     ],
 )
-def test_the_pace_is_the_median_week_with_its_range(
+def test_pace_is_the_median_window_with_its_range(
     days: tuple[float, ...], windows: tuple[int, float], rates: tuple[float, ...]
 ) -> None:
     pace = summarize(episodes_on(*days), now=NOW).pace
@@ -191,13 +191,13 @@ def test_the_pace_is_the_median_week_with_its_range(
     assert (pace.low, pace.median, pace.high) == rates
 
 
-def test_only_past_prunable_memories_count_towards_the_pace() -> None:
+def test_pace_counts_only_past_prunable_memories() -> None:
     decision = row("d", **{c.KIND: "semantic", c.CREATED_AT: pd.Timestamp(NOW)})
     for frame in (episodes_on(-1, -30), make_frame(decision)):
         assert summarize(frame, now=NOW).pace is None
 
 
-def test_episodes_that_come_in_bursts_are_never_none_a_day() -> None:
+def test_pace_of_bursts_is_never_zero() -> None:
     burst, early = (list(np.linspace(day, day + 1, 250)) for day in (20, 90))
     for days in (burst, early, [*burst, 1.0], [*early, 1.0], [*burst, *[90.0] * 7], [60.0, 3.0]):
         summary = summarize(episodes_on(*days), now=NOW, threshold=10_000)
@@ -223,7 +223,7 @@ def test_deleted_memories_count_towards_the_pace() -> None:
     assert after.forecast.passed_at > before.forecast.passed_at
 
 
-def test_the_forecast_divides_the_room_left_by_the_pace() -> None:
+def test_forecast_divides_remaining_capacity_by_pace() -> None:
     forecast = summarize(episodes_on(14, *[10] * 6, *[3] * 14), now=NOW, threshold=50).forecast
     assert forecast.passed_at is None
     dates = (forecast.earliest, forecast.expected, forecast.latest)
@@ -234,7 +234,7 @@ def test_the_forecast_divides_the_room_left_by_the_pace() -> None:
     assert summarize(episodes_on(6), now=NOW, threshold=10**8).forecast.latest is None
 
 
-def test_a_passed_threshold_names_the_moment() -> None:
+def test_passed_threshold_is_dated() -> None:
     frame = make_frame("a", row("b", superseded_by="c"), "c", "d", row("e", kind="semantic"), "f")
     created = list(frame[c.CREATED_AT])
     for threshold, passed in ((1, created[1]), (2, created[3]), (3, created[5]), (4, None)):
@@ -244,7 +244,7 @@ def test_a_passed_threshold_names_the_moment() -> None:
     assert summarize(frame, now=NOW, threshold=1).forecast.passed_at == created[3]
 
 
-def test_the_boot_context_is_what_the_source_loads() -> None:
+def test_boot_context_holds_only_loaded_memories() -> None:
     frame = make_frame("m1", "m2", row("d", kind="semantic"), "m4", "m5")
     frame[c.ACTIVE] = [True, True, True, True, False]
     frame[c.PRUNABLE] = frame[c.ACTIVE] & ~frame[c.LOAD_BEARING]

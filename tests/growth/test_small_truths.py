@@ -1,4 +1,4 @@
-"""Small sentences and numbers that must agree with each other and with the store."""
+"""Details of numbers and sentences that must agree with each other and the store."""
 
 import warnings
 from datetime import timedelta
@@ -17,7 +17,7 @@ from tests.support.frames import row as frame_row
 from tests.support.stores import episodes, row, write_rows
 
 
-def test_a_protected_tag_is_no_rejected_path_and_all_count_alike(tmp_path: Path) -> None:
+def test_protected_tag_is_a_part_of_its_own_everywhere(tmp_path: Path) -> None:
     path = write_rows(
         tmp_path / "memory.db",
         [
@@ -35,44 +35,44 @@ def test_a_protected_tag_is_no_rejected_path_and_all_count_alike(tmp_path: Path)
     assert memlab.doctor(path).checks[0].counts["rejected_paths"] == 1
 
 
-def test_no_part_is_called_protected_where_no_tag_is() -> None:
+def test_protected_part_needs_a_protected_tag() -> None:
     assert "protected" not in boot_context(make_frame("a", frame_row("b", tags=("rejected-path",))))
 
 
-def test_a_pace_of_the_past_is_not_said_to_end_with_its_windows() -> None:
+def test_pace_of_a_silent_store_names_no_window() -> None:
     summary = summarize(make_frame("a", "b", "c"), now=START + timedelta(days=149))
     assert "none since" in str(summary)
     assert "56 days" not in str(summary)
 
 
-def test_a_memory_dated_after_now_has_no_negative_age(tmp_path: Path) -> None:
+def test_memory_dated_after_now_has_age_zero(tmp_path: Path) -> None:
     listed = memlab.rows(make_frame("a", "b"), now=START + timedelta(minutes=1))
     assert listed["age_days"].min() == 0
     assert "1 memory dated after now" in dict(listed.attrs["facts"])["age_days"]
 
 
-def test_an_order_by_reads_without_a_log_says_what_order_it_is() -> None:
+def test_order_by_reads_without_a_log_is_explained() -> None:
     listed = memlab.rows(make_frame("a", "b"), by="reads")
     assert "no log" in dict(listed.attrs["facts"])["order"]
     assert "order" not in dict(memlab.rows(make_frame("a", "b")).attrs["facts"])
 
 
 @pytest.mark.parametrize("order", [("nan", "inf"), ("inf", "nan")])
-def test_an_importance_of_nan_outlives_infinity(order: tuple[str, str]) -> None:
+def test_nan_importance_ranks_above_infinity(order: tuple[str, str]) -> None:
     frame = make_frame("a", "b").assign(importance=[float(value) for value in order])
     kept = decide(frame, ImportanceBudget(1), now=START)["keep"].tolist()
     assert kept == [value == "nan" for value in order]
 
 
 @pytest.mark.parametrize("importance", [1e308, np.inf, -1e308])
-def test_an_importance_too_large_for_a_float_warns_of_nothing(importance: float) -> None:
+def test_extreme_importance_raises_no_warning(importance: float) -> None:
     frame = make_frame("a", "b", "c").assign(importance=[importance, 0.5, 0.1])
     with warnings.catch_warnings(action="error"):
         decide(frame, ValueCap(1, importance=100.0), now=START)
         decide(frame, ImportanceBudget(1), now=START)
 
 
-def test_a_fleet_with_an_unread_store_does_not_claim_all() -> None:
+def test_fleet_counts_each_unreadable_store_once() -> None:
     good = pd.DataFrame({"store": ["a", "b"], "error": [None, None]})
     bad = good.assign(error=[None, "no store"])
     for stores, sizes in ((bad, good), (good, bad), (bad, bad)):
