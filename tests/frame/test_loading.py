@@ -1,4 +1,4 @@
-"""What a loaded frame holds, and that loading leaves no trace."""
+"""Loading a store as a frame: columns, values, and no trace on disk."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ from tests.support.stores import (
 LABELLED = {"label": "category"}
 
 
-def test_a_frame_has_the_columns_and_dtypes_that_are_promised(tmp_path: Path) -> None:
+def test_frame_has_the_documented_columns_and_dtypes(tmp_path: Path) -> None:
     frame = memlab.load(write_rows(tmp_path / "memory.db", episodes(3)))
     assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == DTYPES | LABELLED
     assert list(frame) == [*DTYPES, "label"]
@@ -45,7 +45,7 @@ def test_a_frame_has_the_columns_and_dtypes_that_are_promised(tmp_path: Path) ->
     assert {n: str(d) for n, d in none.dtypes.items()} == DTYPES | {"body": "str"} | LABELLED
 
 
-def test_a_label_is_that_of_the_list_of_memories() -> None:
+def test_labels_equal_those_of_rows() -> None:
     store = memlab.store_path("three_hundred_issues")
     labels = memlab.load(store).set_index("memory_id")["label"]
     listed = memlab.rows(store).set_index("memory_id")["label"]
@@ -53,7 +53,7 @@ def test_a_label_is_that_of_the_list_of_memories() -> None:
     assert set(labels) == {"load-bearing", "prunable", "superseded"}
 
 
-def test_a_frame_is_its_readers_own_to_write_to(tmp_path: Path) -> None:
+def test_frame_can_be_modified_independently(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(2))
     frame = memlab.load(path)
     for name in ("position", "chars", "tokens", "confidence", "active", "title"):
@@ -61,7 +61,7 @@ def test_a_frame_is_its_readers_own_to_write_to(tmp_path: Path) -> None:
         assert frame.loc[0, name] == memlab.load(path).loc[1, name]
 
 
-def test_every_field_arrives_from_a_store_in_memory_too() -> None:
+def test_in_memory_store_loads_every_field() -> None:
     same: dict[str, Any] = {
         "source_task_ref": "issue:#7",
         "confidence": 0.1 + 0.2,
@@ -80,7 +80,7 @@ def test_every_field_arrives_from_a_store_in_memory_too() -> None:
 
 
 @given(rows=row_lists(), keep_recent=st.integers(0, 8))
-def test_labels_the_active_list_and_compaction_agree(rows: list[Any], keep_recent: int) -> None:
+def test_labels_agree_with_list_active_and_compaction(rows: list[Any], keep_recent: int) -> None:
     no_event = {"source_event_id": None, "source_sequence": None}  # else no store could read some
     with tempfile.TemporaryDirectory() as folder:
         path = write_rows(Path(folder) / "memory.db", [columns | no_event for columns in rows])
@@ -106,7 +106,7 @@ def test_labels_the_active_list_and_compaction_agree(rows: list[Any], keep_recen
         st.lists(st.one_of(st.text(), st.none(), st.lists(st.text()))).map(json.dumps),
     )
 )
-def test_a_list_is_what_json_says_it_is(stored: str) -> None:
+def test_strings_of_accepts_only_json_lists_of_strings(stored: str) -> None:
     try:
         values = json.loads(stored)
     except ValueError:
@@ -119,7 +119,7 @@ def test_a_list_is_what_json_says_it_is(stored: str) -> None:
 
 
 @pytest.mark.parametrize("with_body", [False, True])
-def test_characters_are_counted_as_python_counts_them(tmp_path: Path, with_body: bool) -> None:
+def test_chars_equal_python_len(tmp_path: Path, with_body: bool) -> None:
     texts = [("title", "body"), ("", ""), ("ä–", "日本語"), ("a\0b", "c\0d\0"), ("é\0é", "\0")]
     texts += [("\x1f", "\x1e\x1f"), ("👩‍🚀", "x" * 70_000)]
     rows = [row(f"m{n}", title=title, body=body) for n, (title, body) in enumerate(texts)]
@@ -146,7 +146,7 @@ MOMENTS = {
 
 @pytest.mark.parametrize("stored", MOMENTS)
 @pytest.mark.parametrize("beside", ["2026-03-01T12:00:00+00:00", "2026-03-01 12:00:00", "?"])
-def test_timestamps_become_moments_in_utc(tmp_path: Path, stored: str, beside: str) -> None:
+def test_timestamps_are_converted_to_utc(tmp_path: Path, stored: str, beside: str) -> None:
     rows = [row("m1", created_at=beside), row("m2", created_at=stored)]
     frame = memlab.load(write_rows(tmp_path / "memory.db", rows), on_bad_row="keep")
     assert frame["created_at"][1] == pd.Timestamp(MOMENTS[stored])
@@ -155,7 +155,7 @@ def test_timestamps_become_moments_in_utc(tmp_path: Path, stored: str, beside: s
 
 
 @pytest.mark.parametrize("with_body", [False, True])
-def test_tokens_can_be_counted_by_a_function(tmp_path: Path, with_body: bool) -> None:
+def test_tokens_can_be_counted_by_a_callable(tmp_path: Path, with_body: bool) -> None:
     def words(text: str) -> int:
         return len(text.split())
 
@@ -182,7 +182,7 @@ def test_tokens_are_counted_by_a_named_tokenizer(
         memlab.load(path, count_tokens="o200k_base")
 
 
-def test_every_kind_of_source_gives_the_same_frame(tmp_path: Path) -> None:
+def test_every_form_of_source_gives_the_same_frame(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "my #1 memory?.db", episodes(4))
     link = tmp_path / "link.db"
     link.symlink_to(path)
@@ -193,7 +193,7 @@ def test_every_kind_of_source_gives_the_same_frame(tmp_path: Path) -> None:
     assert list(frame["memory_id"]) == ["e1", "e2", "e3", "e4"]
 
 
-def test_an_open_store_is_read_as_committed(tmp_path: Path) -> None:
+def test_open_store_is_read_as_committed(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(3))
     with SqliteMemoryStore(path) as store:
         store.supersede("e1", by_memory_id="e2")
@@ -210,7 +210,7 @@ def test_an_open_store_is_read_as_committed(tmp_path: Path) -> None:
         assert after[name] == before[name]
 
 
-def test_rows_far_apart_are_all_read_some_at_a_time(
+def test_sparse_rowids_are_all_read_in_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rowids = [-(2**63), *range(100), *range(10**12, 10**12 + 40), 2**63 - 1]
@@ -223,7 +223,7 @@ def test_rows_far_apart_are_all_read_some_at_a_time(
     assert list(at_once["position"]) == rowids
 
 
-def test_signals_stand_beside_the_rows_they_are_about(tmp_path: Path) -> None:
+def test_signals_are_joined_to_their_rows(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2"), row("m3")])
     plain: Any = {"importance": 0.75, "access_count": 3, "graduated": True, "trusted": False}
     plain |= {"agent_id": "a", "namespace": "n", "thread_id": "t"}
@@ -241,7 +241,7 @@ def test_signals_stand_beside_the_rows_they_are_about(tmp_path: Path) -> None:
     assert silent["trusted"].all()
 
 
-def test_kept_bad_rows_say_what_is_wrong_and_are_never_prunable(tmp_path: Path) -> None:
+def test_kept_bad_rows_name_the_problem_and_are_not_prunable(tmp_path: Path) -> None:
     rows = [
         row("good"),
         row("when", created_at="yesterday", confidence="high"),
@@ -279,7 +279,7 @@ WAYS: list[dict[str, Any]] = [
 
 @settings(max_examples=examples(50))
 @given(rows=row_lists(max_size=4), data=st.data(), with_body=st.booleans())
-def test_every_way_of_loading_gives_the_same_frame(
+def test_every_loading_path_gives_the_same_frame(
     rows: list[dict[str, Any]], data: st.DataObject, with_body: bool
 ) -> None:
     for columns in rows:
