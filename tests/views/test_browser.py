@@ -1,4 +1,4 @@
-"""The browser of memories without a browser: what its methods and widgets filter and select."""
+"""The memory browser in Python: filters, selection, plans, deletion and undo."""
 
 import re
 import sqlite3
@@ -39,21 +39,19 @@ def frame() -> pd.DataFrame:
     return memlab.load(STORE, with_body=True)
 
 
-def test_all_memories_are_shown_the_newest_first(
+def test_browser_shows_all_memories_newest_first(
     browser: MemoryBrowser, frame: pd.DataFrame
 ) -> None:
     assert browser.shown["memory_id"].tolist() == frame["memory_id"].tolist()[::-1]
 
 
-def test_a_period_includes_its_first_and_last_day(
-    browser: MemoryBrowser, frame: pd.DataFrame
-) -> None:
+def test_period_includes_first_and_last_day(browser: MemoryBrowser, frame: pd.DataFrame) -> None:
     browser.show_period("2025-10-01", "2025-10-31")
     is_in_october = frame["created_at"].dt.strftime("%Y-%m") == "2025-10"
     assert set(browser.shown["memory_id"]) == set(frame.loc[is_in_october, "memory_id"])
 
 
-def test_the_sliders_and_the_brush_move_together(browser: MemoryBrowser) -> None:
+def test_period_and_brush_are_synchronised(browser: MemoryBrowser) -> None:
     browser.show_period("2025-10-01", "2025-10-31")
     first, last = browser.curve.span
     assert 0 < first < last < 1
@@ -61,7 +59,7 @@ def test_the_sliders_and_the_brush_move_together(browser: MemoryBrowser) -> None
     assert browser.curve.span == []
 
 
-def test_a_brush_sets_the_period(browser: MemoryBrowser) -> None:
+def test_brush_sets_the_period(browser: MemoryBrowser) -> None:
     browser.show_period("2025-10-01", "2025-10-31")
     shown = browser.shown["memory_id"].tolist()
     span = browser.curve.span
@@ -70,7 +68,7 @@ def test_a_brush_sets_the_period(browser: MemoryBrowser) -> None:
     assert browser.shown["memory_id"].tolist() == shown
 
 
-def test_an_empty_brush_shows_all(browser: MemoryBrowser) -> None:
+def test_empty_brush_shows_all(browser: MemoryBrowser) -> None:
     browser.curve.span = [0.1, 0.2]
     assert len(browser.shown) < len(browser.memories)
     browser.curve.span = []
@@ -78,7 +76,7 @@ def test_an_empty_brush_shows_all(browser: MemoryBrowser) -> None:
 
 
 @pytest.mark.parametrize("part", ["decisions", "skills", "rejected paths", "episodes"])
-def test_a_part_shows_as_many_memories_as_its_bar(
+def test_selected_part_shows_the_memories_of_its_bar(
     browser: MemoryBrowser, frame: pd.DataFrame, part: str
 ) -> None:
     browser.context.selected = [part]
@@ -87,7 +85,7 @@ def test_a_part_shows_as_many_memories_as_its_bar(
     assert browser.shown["tokens"].sum() == context.loc[part, "tokens"]
 
 
-def test_groups_of_one_kind_add_up_and_of_two_kinds_narrow(browser: MemoryBrowser) -> None:
+def test_groups_unite_within_a_kind_and_intersect_across(browser: MemoryBrowser) -> None:
     browser.show_groups("newest quarter")
     newest = set(browser.shown["memory_id"])
     browser.show_groups("oldest quarter")
@@ -98,14 +96,14 @@ def test_groups_of_one_kind_add_up_and_of_two_kinds_narrow(browser: MemoryBrowse
     assert browser.shown.empty
 
 
-def test_memories_that_were_never_read_have_no_reads(browser: MemoryBrowser) -> None:
+def test_groups_by_reads_filter_by_count(browser: MemoryBrowser) -> None:
     browser.show_groups("read never")
     assert (browser.shown["reads"] == 0).all()
     browser.show_groups("read five times or more")
     assert (browser.shown["reads"] >= 5).all()
 
 
-def test_an_unknown_group_is_named_with_those_that_there_are(browser: MemoryBrowser) -> None:
+def test_unknown_group_lists_the_known_groups(browser: MemoryBrowser) -> None:
     with pytest.raises(ValueError, match=r"no group 'old'; there are decisions, .*oldest quarter"):
         browser.show_groups("old")
 
@@ -129,7 +127,7 @@ def test_a_selected_memory_shows_its_text(browser: MemoryBrowser, frame: pd.Data
     assert f"<pre tabindex='0'>{chosen['body']}</pre>" in browser.details.value
 
 
-def test_texts_are_shown_although_an_agent_has_written_since(tmp_path: Path) -> None:
+def test_body_is_shown_after_a_later_write(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(8))
     browser = memlab.browse(store)
     write_rows(store, episodes(1, start=9))
@@ -137,7 +135,7 @@ def test_texts_are_shown_although_an_agent_has_written_since(tmp_path: Path) -> 
     assert "body of e2" in browser.details.value
 
 
-def test_texts_of_a_store_are_escaped(tmp_path: Path) -> None:
+def test_store_texts_are_escaped(tmp_path: Path) -> None:
     hostile = row("m0", "episodic", title="<b>title</b>", body="<script>alert(1)</script>\x1b[31m")
     browser = memlab.browse(write_rows(tmp_path / "memory.db", [hostile]))
     browser.select(["m0"])
@@ -163,26 +161,26 @@ def test_no_plan_deletes_a_load_bearing_memory(browser: MemoryBrowser) -> None:
         browser.plan()
 
 
-def test_an_unknown_id_is_not_selected(browser: MemoryBrowser) -> None:
+def test_unknown_id_is_rejected_and_selection_kept(browser: MemoryBrowser) -> None:
     browser.grid.selected_rows = [0]
     with pytest.raises(MemlabError, match="has no memory zzz"):
         browser.select(["zzz"])
     assert len(browser.selected) == 1
 
 
-def test_a_memory_that_is_not_shown_is_not_selected(browser: MemoryBrowser) -> None:
+def test_memory_not_shown_cannot_be_selected(browser: MemoryBrowser) -> None:
     newest = str(browser.shown["memory_id"].iloc[0])
     browser.show_period("2025-10-01", "2025-10-31")
     with pytest.raises(MemlabError, match=rf"not shown, so not selectable: {newest}"):
         browser.select([newest])
 
 
-def test_nothing_selected_has_no_plan(browser: MemoryBrowser) -> None:
+def test_empty_selection_has_no_plan(browser: MemoryBrowser) -> None:
     with pytest.raises(MemlabError, match="nothing is selected"):
         browser.plan()
 
 
-def test_the_plan_leaves_out_what_is_not_prunable(browser: MemoryBrowser) -> None:
+def test_plan_leaves_out_unprunable_memories(browser: MemoryBrowser) -> None:
     browser.select(browser.shown["memory_id"])
     labels = browser.selected.set_index("memory_id")["label"]
     assert {"load-bearing", "prunable", "superseded"} <= set(labels)
@@ -193,7 +191,7 @@ def test_the_plan_leaves_out_what_is_not_prunable(browser: MemoryBrowser) -> Non
     assert policy.endswith(f" and {len(planned) - 20} more")
 
 
-def test_the_button_shows_the_plan_and_its_cost(browser: MemoryBrowser) -> None:
+def test_plan_button_shows_plan_and_cost(browser: MemoryBrowser) -> None:
     browser.show_groups("read five times or more")
     browser.select(browser.shown["memory_id"])
     browser.plan_button.click()
@@ -202,12 +200,12 @@ def test_the_button_shows_the_plan_and_its_cost(browser: MemoryBrowser) -> None:
     assert f"{cost.to_deleted} of {cost.references} references" in browser.planned.value
 
 
-def test_a_plan_says_how_it_is_applied_and_undone_in_code(own: MemoryBrowser) -> None:
+def test_shown_plan_includes_the_code_to_undo_it(own: MemoryBrowser) -> None:
     own.plan_button.click()
     assert "memlab.restore(receipt)" in own.planned.value
 
 
-def test_a_plan_of_another_selection_is_removed(browser: MemoryBrowser) -> None:
+def test_new_selection_removes_the_shown_plan(browser: MemoryBrowser) -> None:
     browser.grid.selected_rows = [0]
     browser.plan_button.click()
     assert browser.planned.value
@@ -240,7 +238,7 @@ def test_only_a_shown_plan_can_be_applied(own: MemoryBrowser, tmp_path: Path) ->
     assert (tmp_path / "memory.db").read_bytes() == before
 
 
-def test_the_second_button_deletes_and_the_third_undoes(own: MemoryBrowser, tmp_path: Path) -> None:
+def test_delete_and_undo_buttons_work(own: MemoryBrowser, tmp_path: Path) -> None:
     store = tmp_path / "memory.db"
     before = memlab.load(store)
     chosen = set(own.ids)
@@ -267,7 +265,7 @@ def test_a_deletion_can_be_repeated_after_an_undo(own: MemoryBrowser, tmp_path: 
         own.undo_button.click()
 
 
-def test_two_deletions_are_undone_the_last_one_first(own: MemoryBrowser, tmp_path: Path) -> None:
+def test_deletions_are_undone_in_reverse_order(own: MemoryBrowser, tmp_path: Path) -> None:
     before = memlab.load(tmp_path / "memory.db")
     first = own.ids
     own.plan_button.click()
@@ -281,14 +279,14 @@ def test_two_deletions_are_undone_the_last_one_first(own: MemoryBrowser, tmp_pat
     assert memlab.load(tmp_path / "memory.db").equals(before)
 
 
-def test_a_load_bearing_selection_is_refused(own: MemoryBrowser) -> None:
+def test_load_bearing_selection_cannot_be_deleted(own: MemoryBrowser) -> None:
     own.select(["d1"])
     own.plan_button.click()
     assert "--supersede d1=NEWER" in own.planned.value
     assert not is_offered(own.delete_button)
 
 
-def test_a_mixed_selection_says_what_stays(own: MemoryBrowser) -> None:
+def test_mixed_selection_names_what_stays(own: MemoryBrowser) -> None:
     own.select([*own.ids, "d1"])
     own.plan_button.click()
     assert "deletes       2 of 10 memories" in own.planned.value
@@ -296,9 +294,7 @@ def test_a_mixed_selection_says_what_stays(own: MemoryBrowser) -> None:
     assert is_offered(own.delete_button)
 
 
-def test_a_store_that_has_changed_since_the_plan_is_left_alone(
-    own: MemoryBrowser, tmp_path: Path
-) -> None:
+def test_changed_store_is_not_deleted_from(own: MemoryBrowser, tmp_path: Path) -> None:
     own.plan_button.click()
     with sqlite3.connect(tmp_path / "memory.db") as connection:
         connection.execute("UPDATE memory_items SET title = 'new' WHERE memory_id = 'e2'")
@@ -309,7 +305,7 @@ def test_a_store_that_has_changed_since_the_plan_is_left_alone(
     assert not is_offered(own.undo_button)
 
 
-def test_a_bundled_store_is_no_store_to_delete_from(browser: MemoryBrowser) -> None:
+def test_bundled_store_cannot_be_deleted_from(browser: MemoryBrowser) -> None:
     browser.select(browser.shown.loc[browser.shown["label"] == "prunable", "memory_id"].head(1))
     browser.plan_button.click()
     assert "memlab.copy_store" in browser.planned.value
@@ -326,7 +322,7 @@ def test_a_selection_is_deleted_and_restored(tmp_path: Path) -> None:
     assert memlab.load(copy).equals(before)
 
 
-def test_a_page_without_scripts_has_a_table_and_a_chart(browser: MemoryBrowser) -> None:
+def test_static_page_has_a_table_and_a_chart(browser: MemoryBrowser) -> None:
     bundle: dict[str, Any] = browser._repr_mimebundle_()
     assert bundle["text/html"].count("<tr>") >= LISTED
     assert "<script" not in bundle["text/html"]
@@ -352,7 +348,7 @@ def test_small_stores_can_be_browsed(tmp_path: Path, count: int) -> None:
     browser.select(browser.shown["memory_id"].head(1))
 
 
-def test_memories_without_a_date_are_outside_of_every_period(tmp_path: Path) -> None:
+def test_undated_memories_are_outside_every_period(tmp_path: Path) -> None:
     rows = [
         row(f"m{n}", "episodic", created_at=f"2026-01-0{n}T00:00:00+00:00") for n in (1, 2, 3, 4)
     ]

@@ -1,4 +1,4 @@
-"""Bundled stores are what generators and their README say; notebooks are copied for one store."""
+"""Bundled stores agree with their generators and README; copies of notebooks."""
 
 import re
 import sqlite3
@@ -39,7 +39,7 @@ def generate() -> Iterator[ModuleType]:
         yield import_module("generate")
 
 
-def test_the_generators_make_what_is_committed_byte_for_byte(generate: ModuleType) -> None:
+def test_generators_reproduce_the_committed_files(generate: ModuleType) -> None:
     assert store_names() == STORES == tuple(sorted(generate.STORES))
     claude = import_module("generate_claude")
     reads = (DATA / f"looked_up.{kind}.jsonl" for kind in ("reads", "searches"))
@@ -53,7 +53,7 @@ def test_the_generators_make_what_is_committed_byte_for_byte(generate: ModuleTyp
     assert sum(map(len, committed.values())) < 1_500_000
 
 
-def test_the_bundled_memory_matches_its_readme(tmp_path: Path) -> None:
+def test_bundled_claude_memory_matches_its_readme(tmp_path: Path) -> None:
     memory = DATA / "claude" / "projects" / "-home-mara-harbor" / "memory"
     frame = memlab.load(memory)
     facts = ClaudeCode(memory).extra_report().fields
@@ -71,7 +71,7 @@ def test_the_bundled_memory_matches_its_readme(tmp_path: Path) -> None:
     assert losses.loaded["newest first"] > 0.9 * losses.reads
 
 
-def test_the_folder_of_episodes_is_what_its_readme_says() -> None:
+def test_bundled_odek_folder_matches_its_readme() -> None:
     frame = memlab.load(f"odek:{DATA / 'odek'}", with_body=True)
     log = memlab.read_access_log(DATA / "odek.reads.jsonl")
     assert len(frame) == 160
@@ -81,7 +81,7 @@ def test_the_folder_of_episodes_is_what_its_readme_says() -> None:
     assert 0.05 <= len(near_duplicates(frame, NearDuplicate())) / len(frame) <= 0.15
 
 
-def test_looked_up_is_as_uneven_as_public_stores() -> None:
+def test_looked_up_reads_are_as_uneven_as_in_public_stores() -> None:
     reads = memlab.read_access_log(DATA / "looked_up.reads.jsonl")["memory_id"].value_counts()
     frame = memlab.load(memlab.store_path("looked_up"))
     shares = [float((reads >= times).sum()) / frame["prunable"].sum() for times in (1, 2, 3)]
@@ -90,7 +90,7 @@ def test_looked_up_is_as_uneven_as_public_stores() -> None:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_the_generator_makes_the_committed_store(
+def test_generator_reproduces_the_committed_store(
     name: str, generate: ModuleType, tmp_path: Path
 ) -> None:
     path = tmp_path / "store.db"
@@ -115,7 +115,7 @@ def test_three_hundred_issues_is_the_worked_example() -> None:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_the_readme_states_the_counts_of_the_store(name: str) -> None:
+def test_readme_states_the_counts_of_the_store(name: str) -> None:
     frame = memlab.load(memlab.store_path(name))
     active = frame[frame["active"]]
     counts = (len(active), active["load_bearing"].sum(), active["prunable"].sum())
@@ -139,7 +139,7 @@ def test_needs_in_two_years_match_the_readme() -> None:
 
 
 @pytest.mark.parametrize("name", ["three_years", "../data/two_years", "two_years.db", ""])
-def test_only_names_lead_to_a_store_and_a_refusal_says_them(name: str) -> None:
+def test_unknown_store_name_lists_the_bundled_stores(name: str) -> None:
     known = f"name must be one of looked_up, three_hundred_issues, two_years, not {name!r}"
     with pytest.raises(ValueError, match=known):
         memlab.store_path(name)
@@ -148,7 +148,7 @@ def test_only_names_lead_to_a_store_and_a_refusal_says_them(name: str) -> None:
 # Notebooks
 
 
-def test_parameters_take_the_place_of_those_the_notebook_states() -> None:
+def test_parameters_replace_those_of_the_notebook() -> None:
     stated = "# whose\nstore = 'bundled.db'\ncaps = (\n    1,\n    2,\n)\nkeep = 50"
     cells = [nbformat.v4.new_code_cell(source) for source in (stated, "store = 'mine'")]
     cells[0].metadata.tags = ["parameters"]
@@ -168,7 +168,7 @@ def facts(store: Path) -> StoreFacts:
     return facts_of(open_source(store), now=datetime(2026, 7, 1, tzinfo=UTC))
 
 
-def test_each_name_is_set_once_in_every_copy(tmp_path: Path) -> None:
+def test_each_parameter_is_set_once_in_every_copy(tmp_path: Path) -> None:
     store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
     given = facts(store).parameters
     copies = copy_notebooks(tmp_path / "notebooks", facts(store))
@@ -184,14 +184,14 @@ def test_each_name_is_set_once_in_every_copy(tmp_path: Path) -> None:
         assert {f"{name} = {given[name]!r}" for name in filled_in} <= set(source.splitlines())
 
 
-def test_copies_for_no_store_are_those_of_bundled_data(tmp_path: Path) -> None:
+def test_copies_without_a_store_keep_every_cell(tmp_path: Path) -> None:
     for copy in copy_notebooks(tmp_path):
         tags = [cell.metadata.get("tags", ()) for cell in nbformat.read(copy, as_version=4).cells]
         assert not any("unanswered" in tag for tag in tags)
 
 
 @pytest.mark.long
-def test_notebooks_see_the_whole_past_of_a_compacted_store(tmp_path: Path) -> None:
+def test_notebooks_use_the_past_of_a_compacted_store(tmp_path: Path) -> None:
     path = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
     past = memlab.load(path)
     memlab.apply(memlab.plan(path, memlab.KeepRecent(100)))

@@ -1,4 +1,4 @@
-"""Completion offers what a user calls; a frame's overview has indentation and alerts."""
+"""Tab completion of results, and the overview of a frame."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -89,26 +89,26 @@ def used(
 
 
 @pytest.mark.parametrize("completer", COMPLETERS)
-def test_completion_offers_what_a_user_calls(used: tuple[Any, set[str]], completer: str) -> None:
+def test_completion_offers_the_public_names(used: tuple[Any, set[str]], completer: str) -> None:
     shown, names = used
     offered = COMPLETERS[completer](shown)
     assert names <= offered
     assert not [name for name in offered if name.isupper()]
 
 
-def test_a_policy_offers_its_settings_and_none_of_its_class() -> None:
+def test_policy_completion_omits_class_internals() -> None:
     names = set(dir(memlab.KeepRecent(5)))
     assert {"keep", "by", "evict", "name"} <= names
     assert not names & {"runner", "population", "signals", "reads_bodies", "reason"}
 
 
-def test_an_overview_keeps_its_indentation_in_a_notebook() -> None:
+def test_overview_keeps_indentation_in_html() -> None:
     page = memlab.show(STORE)._repr_html_()
     assert ">&emsp;decisions<" in page
     assert ">loaded at every start<" in page
 
 
-def test_a_frame_has_the_alerts_of_its_memories() -> None:
+def test_frame_has_the_alerts_of_its_memories() -> None:
     of_frame = memlab.show(memlab.load(STORE)).alerts
     of_store = memlab.show(STORE).alerts
     assert [alert.name for alert in of_frame] == ["never compacted"]
@@ -116,13 +116,13 @@ def test_a_frame_has_the_alerts_of_its_memories() -> None:
     assert "no cap is set" not in of_frame[0].what
 
 
-def test_a_frame_of_a_compacted_store_is_not_never_compacted() -> None:
+def test_frame_of_a_compacted_store_has_no_alert() -> None:
     frame = memlab.load(STORE)
     frame.attrs[c.HAS_PAST] = True
     assert memlab.show(frame).alerts == []
 
 
-def test_a_browser_is_the_ids_that_it_shows_in_json() -> None:
+def test_browser_json_holds_shown_and_selected_ids() -> None:
     browser = memlab.browse(STORE)
     browser.grid.selected_rows = [0]
     fields = browser.to_dict()

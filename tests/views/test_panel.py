@@ -1,4 +1,4 @@
-"""The sizing panel without a browser: every control changes what is shown, and it is what is so."""
+"""The sizing panel in Python: every control updates numbers, charts and command."""
 
 import html
 import re
@@ -60,7 +60,7 @@ def alt(shown: str) -> str:
     return unescape(alternative)
 
 
-def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame) -> None:
+def test_panel_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame) -> None:
     advice = memlab.recommend_cap(frame)
     assert explore(STORE).text == panel.text
     assert panel.keep_recent.value == advice.keep_recent
@@ -68,7 +68,7 @@ def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame
     assert panel.advice == advice
 
 
-def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, sizing: Sizing) -> None:
+def test_panel_numbers_equal_the_curve(panel: SizingPanel, sizing: Sizing) -> None:
     for cap in (0, 1, 137, 250, 2_864):
         panel.keep_recent.value = cap
         shown = facts(panel)
@@ -133,7 +133,7 @@ def test_target_and_budget_change_the_recommendation(
     assert panel.token_budget.nothing == "no budget"
 
 
-def test_it_opens_at_the_settings_and_the_recommended_cap(tmp_path: Path) -> None:
+def test_panel_opens_with_the_settings_of_the_store(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(60))
     settings = tmp_path / "memlab.toml"
     settings.write_text('log = ["reads.jsonl"]\ntarget = 0.8\ntoken_budget = 40_000\n')
@@ -150,7 +150,7 @@ def test_it_opens_at_the_settings_and_the_recommended_cap(tmp_path: Path) -> Non
     assert explore(path).advice.target == 0.5
 
 
-def test_no_command_is_offered_where_all_speaks_against_it(panel: SizingPanel) -> None:
+def test_command_is_withheld_with_a_reason(panel: SizingPanel) -> None:
     panel.keep_recent.value = 2_864
     assert panel.command_line == ""
     assert panel.against == "no command: that cap deletes nothing today"
@@ -164,7 +164,7 @@ def test_no_command_is_offered_where_all_speaks_against_it(panel: SizingPanel) -
     assert panel.command_line.endswith("--keep-recent 735")
 
 
-def test_a_box_takes_no_number_it_does_not_know(panel: SizingPanel) -> None:
+def test_number_box_clamps_and_validates_input(panel: SizingPanel) -> None:
     panel.keep_recent.value = 10**7
     assert panel.keep_recent.value == 2_864
     panel.keep_recent.value = None
@@ -173,7 +173,7 @@ def test_a_box_takes_no_number_it_does_not_know(panel: SizingPanel) -> None:
         panel.keep_recent.value = "many"
 
 
-def test_a_picture_does_not_remember_earlier_marks(
+def test_chart_does_not_keep_earlier_marks(
     panel: SizingPanel, sizing: Sizing, frame: pd.DataFrame
 ) -> None:
     fresh = SizingPanel(sizing, frame, store=str(STORE), target=0.9, token_budget=None)
@@ -188,7 +188,7 @@ def test_a_picture_does_not_remember_earlier_marks(
     assert imread(BytesIO(b64decode(content))).shape[1:] == (540, 4)
 
 
-def test_a_frame_and_its_references_can_be_explored(frame: pd.DataFrame) -> None:
+def test_explore_accepts_a_frame_with_references(frame: pd.DataFrame) -> None:
     references = memlab.find_references(frame).iloc[:10]
     panel = explore(frame, references)
     assert "from-other-projects" in panel.text
@@ -200,7 +200,7 @@ def test_a_frame_and_its_references_can_be_explored(frame: pd.DataFrame) -> None
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_hardly_any_rows_are_explored(tmp_path: Path, count: int) -> None:
+def test_explore_works_with_almost_no_rows(tmp_path: Path, count: int) -> None:
     panel = explore(write_rows(tmp_path / "memory.db", episodes(count)))
     assert ("from-other-projects" if count else "nothing-prunable") in panel.text
     assert "this store alone" not in facts(panel)
@@ -211,7 +211,7 @@ def test_hardly_any_rows_are_explored(tmp_path: Path, count: int) -> None:
     assert facts(panel)["would go now"] == f"{count} of {count} prunable memories"
 
 
-def test_text_of_a_store_is_escaped_in_the_panel(tmp_path: Path) -> None:
+def test_store_texts_are_escaped_in_the_panel(tmp_path: Path) -> None:
     loud = row("<img src=x onerror=alert(1)>", "semantic", title="<script>alert(1)</script>")
     path = write_rows(tmp_path / "my 'odd' <b>.db", [loud, *episodes(100)])
     panel = explore(path)
@@ -227,14 +227,14 @@ def test_text_of_a_store_is_escaped_in_the_panel(tmp_path: Path) -> None:
     assert "floor-exceeds-budget" in panel.recommendation.value
 
 
-def test_a_notebook_stores_its_words_and_no_picture(panel: SizingPanel) -> None:
+def test_notebook_output_holds_text_and_widget_view(panel: SizingPanel) -> None:
     bundle = panel._repr_mimebundle_()
     assert bundle["text/plain"] == panel.text
     assert "application/vnd.jupyter.widget-view+json" in bundle
     assert panel.text.splitlines()[-1] == panel.command_line
 
 
-def test_a_page_without_scripts_shows_its_tables(panel: SizingPanel) -> None:
+def test_static_page_shows_the_tables(panel: SizingPanel) -> None:
     page = panel._repr_mimebundle_()["text/html"]
     assert f"<td>{panel.cap:,}</td>" in page
     assert html.escape(panel.command_line) in page
@@ -242,7 +242,9 @@ def test_a_page_without_scripts_shows_its_tables(panel: SizingPanel) -> None:
     assert not re.search("<script|<img", page)
 
 
-def test_the_costliest_that_would_go_are_listed(panel: SizingPanel, frame: pd.DataFrame) -> None:
+def test_costliest_memories_to_be_deleted_are_listed(
+    panel: SizingPanel, frame: pd.DataFrame
+) -> None:
     panel.keep_recent.value = 2_000
     going = memlab.rows(frame, memlab.KeepRecent(2_000), where="not-kept", by="tokens").head(20)
     listed = re.findall(r"<tr><td>(.*?)</td><td>([\d,]+)</td>", panel.going.value)
@@ -254,7 +256,7 @@ def test_the_costliest_that_would_go_are_listed(panel: SizingPanel, frame: pd.Da
     assert not panel.going.value
 
 
-def test_the_choice_is_remembered_where_the_commands_look(tmp_path: Path) -> None:
+def test_save_button_writes_the_settings_file(tmp_path: Path) -> None:
     path = memlab.copy_store(STORE, tmp_path / "memory.db")
     panel = explore(path, token_budget=60_000)
     panel.save.click()
@@ -276,7 +278,7 @@ def test_the_choice_is_remembered_where_the_commands_look(tmp_path: Path) -> Non
     assert explore(make_episodes(3)).save.disabled
 
 
-def test_exploring_writes_nothing_and_takes_a_target_of_ones_own(tmp_path: Path) -> None:
+def test_explore_writes_nothing_and_accepts_any_valid_target(tmp_path: Path) -> None:
     path = memlab.copy_store(STORE, tmp_path / "memory.db")
     before = path.read_bytes()
     panel = explore(path, target=0.925)
@@ -291,7 +293,7 @@ def test_exploring_writes_nothing_and_takes_a_target_of_ones_own(tmp_path: Path)
 
 
 @given(most=st.integers(1, 2_000_000))
-def test_steps_go_from_nothing_to_everything_in_small_strides(most: int) -> None:
+def test_cap_steps_cover_the_range_in_small_strides(most: int) -> None:
     steps = cap_steps(most)
     assert steps[0] == 0
     assert steps[-1] == most
@@ -301,7 +303,7 @@ def test_steps_go_from_nothing_to_everything_in_small_strides(most: int) -> None
     assert len(steps) < 700
 
 
-def test_without_ipywidgets_the_message_says_what_to_install(
+def test_missing_ipywidgets_names_the_package(
     sizing: Sizing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ipywidgets", None)

@@ -1,4 +1,4 @@
-"""A report says the answer first and asks for nothing; a record says what was decided."""
+"""The report page: answer first, self-contained, escaped; the decision record."""
 
 import re
 import shlex
@@ -54,7 +54,7 @@ def small(tmp_path: Path, rows: list[tuple[object, ...]], **asked: object) -> Fi
     return examine(memlab.load_past(write_rows(tmp_path / "memory.db", rows)), now=NOW, **asked)
 
 
-def test_the_number_and_its_evidence_come_first(page: str, findings: Findings) -> None:
+def test_report_begins_with_the_number_and_its_evidence(page: str, findings: Findings) -> None:
     words = words_of(page)
     first = " ".join(words[: words.index("About this report")])
     advice = findings.advice
@@ -67,7 +67,7 @@ def test_the_number_and_its_evidence_come_first(page: str, findings: Findings) -
     assert "<svg" in page[: page.index("What to do next")]
 
 
-def test_tables_are_for_people(page: str) -> None:
+def test_tables_hold_no_raw_names_or_numbers(page: str) -> None:
     cells = words_of(page, "<t[dh][^>]*")
     assert len(cells) > 40
     assert set(filter(lambda cell: "_" in cell, cells)) == {"keep_recent"}
@@ -75,7 +75,7 @@ def test_tables_are_for_people(page: str) -> None:
     assert not [cell for cell in cells if re.fullmatch(r"\d{4,}", cell)]
 
 
-def test_what_a_cap_costs_at_start_is_one_figure(findings: Findings, page: str) -> None:
+def test_cost_at_start_is_one_figure(findings: Findings, page: str) -> None:
     words = " ".join(words_of(page))
     now = findings.advice.boot_tokens
     p95 = findings.advice.boot_tokens_p95
@@ -90,7 +90,7 @@ def test_what_a_cap_costs_at_start_is_one_figure(findings: Findings, page: str) 
     assert f"{p95:,}" not in words
 
 
-def test_a_page_is_small_and_loads_nothing(page: str) -> None:
+def test_page_is_small_and_self_contained(page: str) -> None:
     assert "2026-06-30 18:00 UTC" in page
     assert f"memlab {memlab.__version__}" in page
     assert "<title>Memory report: two_years.db</title>" in page
@@ -101,7 +101,7 @@ def test_a_page_is_small_and_loads_nothing(page: str) -> None:
     assert len(page.encode()) < 1_500_000
 
 
-def test_what_is_asked_reaches_every_section(past: pd.DataFrame) -> None:
+def test_arguments_reach_every_section(past: pd.DataFrame) -> None:
     findings = examine(past, now=NOW, keep_recent=321, target=0.8, token_budget=60_000)
     facts = dict(findings.sheet().facts)
     assert facts["target"].startswith("80.0% ")
@@ -118,7 +118,7 @@ def test_what_is_asked_reaches_every_section(past: pd.DataFrame) -> None:
     assert texts["served"].count("budget") > 1
 
 
-def test_a_log_reaches_the_answer_and_the_references(past: pd.DataFrame, tmp_path: Path) -> None:
+def test_log_is_used_in_answer_and_references(past: pd.DataFrame, tmp_path: Path) -> None:
     reads = past.iloc[100:110][["memory_id"]].assign(at=NOW - timedelta(days=1))
     reads.to_csv(log := tmp_path / "reads.csv", index=False)
     findings = examine(past, now=NOW, log=log)
@@ -142,7 +142,7 @@ def test_reads_add_a_section_on_age_or_use(findings: Findings) -> None:
     assert findings.usage.answer not in str(findings)
 
 
-def test_where_use_says_more_the_answer_is_to_retire_by_it(tmp_path: Path) -> None:
+def test_use_verdict_recommends_retirement(tmp_path: Path) -> None:
     store = memlab.copy_store(memlab.store_path("looked_up"), tmp_path / "looked_up.db")
     log = str(memlab.store_path("looked_up").with_suffix(".reads.jsonl"))
     lines = said("size", store, "--log", log).splitlines()
@@ -159,7 +159,7 @@ def test_where_use_says_more_the_answer_is_to_retire_by_it(tmp_path: Path) -> No
     assert alone.sheet().title.startswith("Keep all for now: ")
 
 
-def test_a_store_is_drawn_beside_the_law_of_its_evidence(findings: Findings) -> None:
+def test_law_chart_matches_the_kind_of_evidence(findings: Findings) -> None:
     store = memlab.store_path("looked_up")
     log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
     searched = examine(store, now=NOW, log=log)
@@ -167,7 +167,7 @@ def test_a_store_is_drawn_beside_the_law_of_its_evidence(findings: Findings) -> 
         assert draw("law", examined).axes[0].get_ylabel() == f"cap that serves 90% of {needs}"
 
 
-def test_a_budget_below_every_cap_or_the_target_is_named(past: pd.DataFrame) -> None:
+def test_infeasible_token_budget_is_named(past: pd.DataFrame) -> None:
     findings = examine(past, now=NOW, token_budget=5_000)
     assert findings.sheet().title.startswith("Load-bearing memories take 6,491 tokens")
     assert findings.next_steps()[0].startswith("next: memlab floor two_years.db ")
@@ -178,7 +178,7 @@ def test_a_budget_below_every_cap_or_the_target_is_named(past: pd.DataFrame) -> 
     assert f"--keep-recent {findings.advice.budget_cap} " in findings.next_steps()[0]
 
 
-def test_the_likely_cap_is_next_where_the_safe_one_is_idle(tmp_path: Path) -> None:
+def test_likely_cap_is_offered_if_safe_cap_has_no_effect(tmp_path: Path) -> None:
     findings = small(tmp_path, episodes(60), until=2.0)
     advice = findings.advice
     safe, likely, *_ = findings.next_steps()
@@ -194,7 +194,7 @@ def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_what_a_store_says_is_no_markup(tmp_path: Path) -> None:
+def test_store_texts_are_escaped_in_the_page(tmp_path: Path) -> None:
     loud = "<script>alert(1)</script>"
     findings = small(tmp_path, [row(loud, "semantic", title=loud), *episodes(5)])
     reads = pd.DataFrame({"memory_id": ["e1"], "at": [NOW]})
@@ -208,7 +208,7 @@ def test_what_a_store_says_is_no_markup(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_what_to_run_next_runs_in_the_folder_of_the_page(
+def test_next_steps_run_in_the_folder_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -237,7 +237,7 @@ def test_what_to_run_next_runs_in_the_folder_of_the_page(
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_a_store_far_from_the_page_is_named_without_its_folders(tmp_path: Path) -> None:
+def test_store_far_from_the_page_is_named_without_folders(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(5))
     folder = tmp_path / "a" / "b" / "c"
     folder.mkdir(parents=True)
@@ -247,7 +247,7 @@ def test_a_store_far_from_the_page_is_named_without_its_folders(tmp_path: Path) 
     assert not [word for word in words if "../" in word]
 
 
-def test_bars_of_a_start_lead_to_lists_of_their_memories(page: str, findings: Findings) -> None:
+def test_bars_link_to_lists_of_their_memories(page: str, findings: Findings) -> None:
     lists = set(re.findall(r'<div id="(list-[\w-]+)">', page))
     assert set(re.findall(r'<a href="#(list-[\w-]+)"', page)) == lists
     assert lists == {"list-decisions", "list-skills", "list-rejected-paths", "list-episodes"}
@@ -255,7 +255,7 @@ def test_bars_of_a_start_lead_to_lists_of_their_memories(page: str, findings: Fi
     assert costliest["memory_id"].item() in words_of(page[page.index('id="list-episodes"') :])
 
 
-def test_marks_have_their_values_on_hover(page: str, findings: Findings) -> None:
+def test_marks_show_values_on_hover(page: str, findings: Findings) -> None:
     titles = re.findall(r"<g><title>([^<]+)</title>", page)
     episodes_now = findings.summary.boot.prunable.memories
     assert [
@@ -270,7 +270,7 @@ def test_marks_have_their_values_on_hover(page: str, findings: Findings) -> None
 AREA = re.compile(r'<path d="M[^"]+"><title>([^<]+)</title></path>')
 
 
-def test_places_along_a_line_have_their_values_on_hover(page: str, findings: Findings) -> None:
+def test_lines_show_values_on_hover(page: str, findings: Findings) -> None:
     titles = [unescape(heading) for heading in AREA.findall(page)]
     summary = findings.summary.boot
     now = f"{summary.prunable.memories:,} prunable, {summary.load_bearing.memories:,} load-bearing"
@@ -279,7 +279,7 @@ def test_places_along_a_line_have_their_values_on_hover(page: str, findings: Fin
     assert [title for title in titles if re.match(r"keep_recent = \d+ serves \d+", title)]
 
 
-def test_values_on_hover_take_a_tenth_of_a_report_at_most(page: str) -> None:
+def test_hover_values_are_at_most_a_tenth_of_the_report(page: str) -> None:
     areas = "".join(match[0] for match in AREA.finditer(page))
     assert 0 < len(areas) <= 0.1 * (len(page) - len(areas))
     for drawing in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
@@ -293,7 +293,7 @@ def test_similar_charts_are_folded(page: str) -> None:
     assert served.index("<svg") < served.index("<details")
 
 
-def test_a_small_store_is_described_truly(tmp_path: Path) -> None:
+def test_small_store_page_has_no_false_claims(tmp_path: Path) -> None:
     page = page_of(small(tmp_path, episodes(3)))
     words = " ".join(words_of(page))
     assert "would be deleted nothing" in words
@@ -301,27 +301,27 @@ def test_a_small_store_is_described_truly(tmp_path: Path) -> None:
     assert "0.0%" not in words.partition("About this report")[0]
 
 
-def test_an_index_that_is_whole_has_no_section_on_its_cut(tmp_path: Path) -> None:
+def test_uncut_index_has_no_section_on_the_cut(tmp_path: Path) -> None:
     whole = page_of(examine(memlab.load_past(str(as_found(tmp_path / "memory"))), now=NOW))
     assert "Reads that the cut of the index loses" not in whole
 
 
 @pytest.mark.parametrize("count", [0, 1, 12])
-def test_a_small_store_has_no_empty_chart(tmp_path: Path, count: int) -> None:
+def test_small_store_page_has_no_empty_chart(tmp_path: Path, count: int) -> None:
     page = page_of(small(tmp_path, episodes(count)))
     figures = re.findall(r"<figure[^>]*>.*?</figure>", page, re.DOTALL)
     assert all("<svg" in figure for figure in figures)
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_the_page_on_the_bundled_store_says_when_it_was_made(tmp_path: Path) -> None:
+def test_page_shows_when_it_was_made(tmp_path: Path) -> None:
     said("report", "-o", output := tmp_path / "r.html")
     words = words_of(output.read_text())
     assert words[words.index("made") + 1].startswith(f"{datetime.now(UTC):%Y-%m-%d}")
     assert words[words.index("as of") + 1].startswith("2026-06-30")
 
 
-def test_a_store_that_is_not_loaded_is_not_called_loaded(tmp_path: Path) -> None:
+def test_searched_store_is_not_described_as_loaded(tmp_path: Path) -> None:
     write_odek(tmp_path / "odek", [f"fact {number}" for number in range(40)])
     findings = examine(memlab.load_past(f"odek:{tmp_path}/odek"), now=NOW, keep_recent=5)
     page = page_of(findings)
@@ -332,7 +332,7 @@ def test_a_store_that_is_not_loaded_is_not_called_loaded(tmp_path: Path) -> None
     assert "An agent recalls from 40 memories" in page
 
 
-def test_a_record_says_of_one_memory_that_it_is_one(tmp_path: Path) -> None:
+def test_decision_record_uses_the_singular_for_one_memory(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(2))
     plan = memlab.plan(store, memlab.KeepRecent(1))
     advice = memlab.recommend_cap(memlab.load_past(store))
