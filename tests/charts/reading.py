@@ -1,4 +1,4 @@
-"""What a chart says, read back from its axes."""
+"""Helpers that read the contents of a chart from its axes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every chart of every kind of frame is a chart, and looks as it did when it was last looked at.
+"""Every chart of every kind of frame, compared with stored pictures.
 
 What is compared is a small picture of each, with matplotlib's own comparison, and the words on it.
 To draw them anew after a change that was meant: ``MEMLAB_DRAW_PICTURES=1 pytest
@@ -165,7 +165,7 @@ def chart_named(name: str) -> Chart:
     return figure.at(width=NARROW) if paper else figure
 
 
-def test_every_chart_is_here() -> None:
+def test_every_plot_function_is_tested() -> None:
     here = {chart.func.__name__ for chart in charts_of("none").values()}
     here |= {chart.func.__name__ for chart in DRAWN.values() if isinstance(chart, partial)}
     assert {name for name in plots.__all__ if name.startswith("plot_")} <= here
@@ -178,7 +178,7 @@ def test_every_chart_is_here() -> None:
         for name in FRAMES
     ],
 )
-def test_a_chart_has_a_title_and_lies_within_its_figure(frame: str) -> None:
+def test_chart_has_a_title_and_fits_its_figure(frame: str) -> None:
     for draw in charts_of(frame).values():
         before = deepcopy(draw.args)
         ax = draw()
@@ -190,12 +190,12 @@ def test_a_chart_has_a_title_and_lies_within_its_figure(frame: str) -> None:
 
 
 @pytest.mark.long
-def test_a_narrow_chart_lies_within_its_figure() -> None:
+def test_narrow_chart_fits_its_figure() -> None:
     for name in DRAWN:
         assert_within_its_figure(chart_named(name).at(width=NARROW).axes[0])
 
 
-def test_an_empty_chart_says_so_and_shows_no_numbers() -> None:
+def test_empty_chart_has_a_message_and_no_axis() -> None:
     for name, draw in charts_of("none").items():
         if name != "law":
             ax = draw()
@@ -212,11 +212,11 @@ def test_an_empty_chart_says_so_and_shows_no_numbers() -> None:
         ("one", "backtest", "No reference followed any cut"),
     ],
 )
-def test_a_chart_says_why_there_is_nothing_to_draw(frame: str, chart: str, words: str) -> None:
+def test_chart_without_data_gives_the_reason(frame: str, chart: str, words: str) -> None:
     assert words in written(charts_of(frame)[chart]())
 
 
-def test_no_chart_of_searched_memories_says_they_are_loaded() -> None:
+def test_charts_of_searched_memories_do_not_mention_loading() -> None:
     for name, draw in charts_of("looked up").items():
         ax = draw()
         words = " ".join([note(ax), ax.get_xlabel(), ax.get_ylabel()])
@@ -226,7 +226,7 @@ def test_no_chart_of_searched_memories_says_they_are_loaded() -> None:
 
 
 @pytest.mark.long
-def test_a_chart_draws_on_the_axes_it_is_given() -> None:
+def test_chart_draws_on_given_axes() -> None:
     for draw in charts_of("two").values():
         figure = Figure(figsize=(8, 9), layout="constrained")
         upper, _ = figure.subplots(2)
@@ -236,7 +236,7 @@ def test_a_chart_draws_on_the_axes_it_is_given() -> None:
         assert figure.get_size_inches().tolist() == [8, 9]
 
 
-def test_another_measure_is_refused() -> None:
+def test_unknown_measure_is_rejected() -> None:
     for chart in ("growth", "starts"):
         with pytest.raises(ValueError, match="measure must be 'memories' or 'tokens', not 'bytes'"):
             charts_of("two")[chart](measure="bytes")
@@ -254,7 +254,7 @@ def save(figure: Chart, path: Path) -> None:
     "name",
     [*DRAWN, *(f"{name}/dark" for name in DARK_TOO), *(f"{name}/narrow" for name in NARROW_TOO)],
 )
-def test_a_chart_looks_as_it_did(name: str, tmp_path: Path) -> None:
+def test_chart_equals_its_stored_picture(name: str, tmp_path: Path) -> None:
     file = f"{name.replace('/', '-')}.png"
     stored = PICTURES / file
     picture = tmp_path / file
@@ -265,7 +265,7 @@ def test_a_chart_looks_as_it_did(name: str, tmp_path: Path) -> None:
     assert differs is None, differs
 
 
-def test_every_chart_says_what_it_said() -> None:
+def test_alt_texts_equal_the_stored_ones() -> None:
     stored = PICTURES / "words.txt"
     texts = "".join(f"{name}: {chart_named(name).alt}\n" for name in DRAWN)
     if "MEMLAB_DRAW_PICTURES" in os.environ:
@@ -284,7 +284,7 @@ MEANS = {
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_colour_means_one_thing_in_every_chart(name: str) -> None:
+def test_colour_has_one_meaning_in_every_chart(name: str) -> None:
     ax = chart_named(name).axes[0]
     legend = ax.get_legend()
     keys = zip(legend.get_texts(), legend.legend_handles, strict=True) if legend else ()

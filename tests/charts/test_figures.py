@@ -1,4 +1,4 @@
-"""A chart as text, as SVG in either theme and as PNG; its parts, and its colours on any paper."""
+"""Charts as text, SVG and PNG; axes, labels, and colours on any background."""
 
 import itertools
 import re
@@ -56,7 +56,7 @@ def texts(svg: str) -> list[str]:
     ]
 
 
-def test_a_chart_says_what_is_seen(chart: Chart) -> None:
+def test_alt_text_states_the_drawn_numbers(chart: Chart) -> None:
     assert chart.title == "30 prunable beside 1 load-bearing memory"
     for words in (chart.alt, repr(chart)):
         assert "30 prunable; 1 load-bearing" in words
@@ -64,7 +64,7 @@ def test_a_chart_says_what_is_seen(chart: Chart) -> None:
         assert "96.8% of that is prunable" in words
 
 
-def test_an_svg_is_reproducible_and_fetches_nothing(
+def test_svg_is_reproducible_and_self_contained(
     chart: Chart, svg: str, curve: pd.DataFrame
 ) -> None:
     assert {chart.title, "30 prunable"} <= set(texts(svg))
@@ -77,7 +77,7 @@ def test_an_svg_is_reproducible_and_fetches_nothing(
     assert "@import" not in svg
 
 
-def test_every_colour_of_an_svg_follows_the_theme(svg: str) -> None:
+def test_svg_colours_follow_the_theme(svg: str) -> None:
     body = svg[svg.index("</style>") :]
     plain = set(re.findall(r"(?<!,)#[0-9a-f]{6}\b", body))
     assert plain <= {"#000000"}  # what clips is black, and never seen
@@ -86,7 +86,7 @@ def test_every_colour_of_an_svg_follows_the_theme(svg: str) -> None:
         assert f"--chart-{name}:{colour}" in svg
 
 
-def test_whatever_a_store_is_called_stays_text(curve: pd.DataFrame) -> None:
+def test_store_name_is_escaped_in_svg(curve: pd.DataFrame) -> None:
     named = curve.copy()
     named.attrs[c.SOURCE] = "#3188fc <b>&a\x1b[31m\x00.db"
     shown = plot_growth(named).figure.svg()
@@ -94,7 +94,7 @@ def test_whatever_a_store_is_called_stays_text(curve: pd.DataFrame) -> None:
     assert "<b>" not in shown
 
 
-def test_a_notebook_gets_it_wide_and_narrow(chart: Chart) -> None:
+def test_html_holds_wide_and_narrow_svg(chart: Chart) -> None:
     shown = chart._repr_html_()
     assert shown.count("<svg ") == 2
     assert 0 < shown.index('class="narrow"') < shown.index('class="wide"')
@@ -102,7 +102,7 @@ def test_a_notebook_gets_it_wide_and_narrow(chart: Chart) -> None:
         assert host in shown
 
 
-def test_drawn_anew_it_says_the_same_at_any_width_on_other_paper(chart: Chart, svg: str) -> None:
+def test_redrawn_chart_keeps_its_content(chart: Chart, svg: str) -> None:
     dark = chart.at(width=NARROW, palette=DARK)
     assert dark.get_figwidth() == NARROW
     assert dark.alt == chart.alt
@@ -117,7 +117,7 @@ def areas_of(svg: str) -> list[tuple[float, float, str]]:
     return [(float(left), float(left) + float(width), text) for left, width, text in found]
 
 
-def test_areas_on_hover_lie_side_by_side_over_the_whole_axes(chart: Chart, svg: str) -> None:
+def test_hover_areas_cover_the_axes_without_gaps(chart: Chart, svg: str) -> None:
     areas = areas_of(svg)
     box = chart.axes[0].get_window_extent()
     assert areas[0][0] == pytest.approx(0.72 * box.x0, abs=0.1)
@@ -126,13 +126,13 @@ def test_areas_on_hover_lie_side_by_side_over_the_whole_axes(chart: Chart, svg: 
         assert right == pytest.approx(left, abs=0.11)
 
 
-def test_the_last_area_shows_the_last_values(curve: pd.DataFrame, svg: str) -> None:
+def test_last_hover_area_shows_the_last_values(curve: pd.DataFrame, svg: str) -> None:
     moment = f"{curve.index[-1]:%Y-%m-%d %H:%M}"
     assert curve.iloc[-1][["prunable", "load_bearing"]].tolist() == [30, 1]
     assert areas_of(svg)[-1][2] == f"{moment}: 30 prunable, 1 load-bearing memories"
 
 
-def test_many_points_share_areas_that_a_pointer_can_hit() -> None:
+def test_hover_areas_of_many_points_stay_wide_enough() -> None:
     wide = plot_growth(growth_curve(make_episodes(5_000))).figure
     assert isinstance(wide, Chart)
     for chart, most in ((wide, 70), (wide.at(width=NARROW), 35)):
@@ -141,7 +141,7 @@ def test_many_points_share_areas_that_a_pointer_can_hit() -> None:
         assert min(right - left for left, right, _ in areas) > 3
 
 
-def test_what_a_store_says_is_text_in_an_area() -> None:
+def test_hover_text_is_escaped() -> None:
     plot = Plot(bare())
     plot.ax.set_xlim(0, 2)
     plot.hover_along([0, 1], lambda place: f"<b>\x1b[31m&{place}")
@@ -149,13 +149,13 @@ def test_what_a_store_says_is_text_in_an_area() -> None:
     assert "<title>&lt;b&gt;\\x1b[31m&amp;1</title>" in plot.figure.svg()
 
 
-def test_a_long_curve_is_a_small_svg() -> None:
+def test_long_curve_gives_a_small_svg() -> None:
     assert len(plot_growth(growth_curve(make_episodes(100_000), freq="h")).figure.svg()) < 60_000
 
 
 @pytest.mark.parametrize("width", [4.0, 8.0])
 @given(minutes=st.integers(0, 10**7), size=st.floats(-3, 6))
-def test_a_time_axis_has_few_ticks_and_the_year(minutes: int, size: float, width: float) -> None:
+def test_time_axis_has_few_ticks_and_the_year(minutes: int, size: float, width: float) -> None:
     ax = bare(width)
     begins = datetime(2010, 1, 31, tzinfo=UTC) + timedelta(minutes=minutes)
     ax.plot([begins, begins + timedelta(hours=10**size)], [0, 1])
@@ -173,7 +173,7 @@ def test_a_time_axis_has_few_ticks_and_the_year(minutes: int, size: float, width
     ("low", "high"),
     [(1, 2), (7, 9), (700_000, 950_000), (0.8, 12), (3, 40), (1, 10**6), (1, 10**9)],
 )
-def test_a_logarithmic_axis_has_ticks_whatever_it_spans(low: float, high: float) -> None:
+def test_log_axis_has_ticks_for_any_range(low: float, high: float) -> None:
     ax = bare()
     ax.set_xlim(low, high)
     Plot(ax).log_axis(ax.xaxis)
@@ -184,7 +184,7 @@ def test_a_logarithmic_axis_has_ticks_whatever_it_spans(low: float, high: float)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 0.3)), min_size=1, max_size=8))
-def test_spread_keeps_order_and_room_and_moves_nothing_in_vain(
+def test_spread_keeps_order_and_minimal_distance(
     labels: list[tuple[float, float]],
 ) -> None:
     places, sizes = np.array(labels).T
@@ -198,7 +198,7 @@ def test_spread_keeps_order_and_room_and_moves_nothing_in_vain(
         assert ((moved >= -1e-9) & (moved <= 1 + 1e-9)).all()
 
 
-def test_a_figure_grows_until_every_name_at_its_edge_has_room() -> None:
+def test_figure_grows_to_fit_end_labels() -> None:
     plot = Plot(bare())
     for number in range(40):
         plot.label_end(0, f"line {number}", LIGHT.ink)
@@ -215,7 +215,7 @@ def test_a_figure_grows_until_every_name_at_its_edge_has_room() -> None:
         (4_000_000, {"0", "1 M", "4 M"}),
     ],
 )
-def test_a_count_axis_reads_in_one_unit(top: int, labels: set[str]) -> None:
+def test_count_axis_uses_one_unit(top: int, labels: set[str]) -> None:
     ax = bare()
     ax.set_ylim(0, top)
     Plot(ax).count_axis(ax.yaxis)
@@ -223,12 +223,12 @@ def test_a_count_axis_reads_in_one_unit(top: int, labels: set[str]) -> None:
     assert labels <= {label.get_text() for label in ax.get_yticklabels()}
 
 
-def test_an_axis_of_shares_ends_at_the_whole() -> None:
+def test_percent_axis_ends_at_one() -> None:
     Plot(ax := bare()).percent_axis(ax.yaxis, "share", (0.8, 1.06))
     assert max(ax.get_yticks()) == pytest.approx(1.0)
 
 
-def test_text_is_never_read_as_mathematics() -> None:
+def test_text_is_not_parsed_as_mathtext() -> None:
     ax = bare()
     plot = Plot(ax)
     plot.heading("costs $x_{$ and $5", "from $1 to $y^{$")
@@ -293,7 +293,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @BOTH
-def test_colours_of_default_policies_differ_for_every_sight(paint: Palette) -> None:
+def test_default_policy_colours_differ_for_all_colour_vision(paint: Palette) -> None:
     for policy, other in itertools.combinations(("recent", "ttl", "value", "activation"), 2):
         styles = style_of(policy), style_of(other)
         if styles[0].goes_by == styles[1].goes_by:
@@ -303,7 +303,7 @@ def test_colours_of_default_policies_differ_for_every_sight(paint: Palette) -> N
 
 
 @BOTH
-def test_hues_differ_for_every_sight(paint: Palette) -> None:
+def test_hues_differ_for_all_colour_vision(paint: Palette) -> None:
     assert apart(paint.likely, paint.safe) > 0.12
     assert apart(paint.load_bearing, paint.prunable) > 0.15
     hues = [getattr(paint, hue) for hue in HUES]
@@ -313,7 +313,7 @@ def test_hues_differ_for_every_sight(paint: Palette) -> None:
 
 
 @BOTH
-def test_marks_and_words_stand_out_from_their_paper(paint: Palette) -> None:
+def test_marks_and_text_contrast_with_background(paint: Palette) -> None:
     for hue in HUES:
         colour = getattr(paint, hue)
         assert contrast(colour, paint.paper) >= 3, hue
@@ -323,11 +323,11 @@ def test_marks_and_words_stand_out_from_their_paper(paint: Palette) -> None:
 
 
 @BOTH
-def test_every_colour_of_a_palette_says_what_it_stands_for(paint: Palette) -> None:
+def test_palette_roles_have_distinct_colours(paint: Palette) -> None:
     assert len(set(figure.roles(paint).values())) == len(figure.roles(paint))
 
 
-def test_every_policy_has_its_own_colour_and_mark() -> None:
+def test_every_policy_has_its_own_colour_and_marker() -> None:
     assert POLICY_STYLES.keys() == NAMED.keys()
     looks = [(style.goes_by, style.marker) for style in POLICY_STYLES.values()]
     assert len(set(looks)) == len(looks)
@@ -336,12 +336,12 @@ def test_every_policy_has_its_own_colour_and_mark() -> None:
     assert style_of("dedup 0.8 > ttl > recent 500, by=created_at") == style_of("odek 500")
 
 
-def test_every_mark_has_a_glyph_in_the_font_of_the_charts() -> None:
+def test_every_marker_glyph_is_in_the_chart_font() -> None:
     known = {*map(chr, FT2Font(findfont("DejaVu Sans")).get_charmap())}
     names = [*POLICY_STYLES, *(f"mine{number}" for number in range(100))]
     assert {style_of(name).glyph for name in names} <= known
 
 
-def test_colours_follow_the_paper() -> None:
+def test_palette_follows_the_background() -> None:
     for face, paint in (("white", LIGHT), ("#eeeeee", LIGHT), ("black", DARK), ("#111111", DARK)):
         assert figure.palette_of(Figure(facecolor=face).add_subplot()) is paint

@@ -1,4 +1,4 @@
-"""What charts say and draw where no picture shows it: odd frames, few memories, marks."""
+"""Contents of charts that no stored picture shows: odd frames, few memories, marks."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -73,7 +73,7 @@ def test_growth_draws_only_what_exists() -> None:
 
 
 @pytest.mark.parametrize(("cap", "deletes"), [(0, 40), (15, 25), (500, 0)])
-def test_growth_draws_a_cap_and_shades_and_says_what_lies_beyond(cap: int, deletes: int) -> None:
+def test_growth_chart_shades_memories_beyond_the_cap(cap: int, deletes: int) -> None:
     ax = charts.plot_growth(growth_curve(make_episodes(40)), cap=cap)
     heights = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert heights.min() == cap
@@ -83,13 +83,13 @@ def test_growth_draws_a_cap_and_shades_and_says_what_lies_beyond(cap: int, delet
     assert ax.get_ylim()[1] >= max(40, cap)
 
 
-def test_dates_are_drawn_where_they_are_in_utc() -> None:
+def test_dates_are_drawn_in_utc() -> None:
     ax = charts.plot_growth(growth_curve(make_episodes(50), freq="h"))
     first = date2num((START - pd.Timedelta(hours=1)).to_pydatetime())
     assert ax.get_xlim()[0] == pytest.approx(first)
 
 
-def test_the_law_of_reads_names_no_store() -> None:
+def test_law_chart_of_reads_names_no_project() -> None:
     ax = drawn(charts.plot_law(law_lines(0.9, evidence="reads")))
     assert ax.get_ylabel() == "cap that serves 90% of reads"
     assert "public stores" in note(ax)
@@ -108,7 +108,7 @@ def test_a_recommended_cap_beyond_the_rows_is_in_view(sizing: Sizing, advice: Ad
     assert ax.get_xlim()[1] >= 5_000
 
 
-def test_few_references_give_a_curve_that_says_whose_it_is() -> None:
+def test_curve_of_few_references_names_its_sources() -> None:
     frame = make_episodes(1_000)
     references = make_references(frame, [10, 20], [3, 4])
     advice = recommend_cap(frame, references)
@@ -119,14 +119,14 @@ def test_few_references_give_a_curve_that_says_whose_it_is() -> None:
     assert not lines_named(charts.plot_cap_curve(cap_curve(frame)), "this store")
 
 
-def test_every_verdict_has_a_title_of_its_own(sizing: Sizing, advice: Advice) -> None:
+def test_every_verdict_has_its_own_title(sizing: Sizing, advice: Advice) -> None:
     advices = [replace(advice, verdict=verdict) for verdict in Verdict]
     assert len(
         {title(charts.plot_cap_curve(sizing.curve, advice=shown)) for shown in advices}
     ) == len(advices)
 
 
-def test_a_budget_below_target_or_floor_is_in_the_title(sizing: Sizing) -> None:
+def test_infeasible_budget_is_in_the_title(sizing: Sizing) -> None:
     ax = charts.plot_trade_off(sizing.curve, advice=advise(sizing, token_budget=9_000))
     assert title(ax) == "No cap meets both the target and the token budget: choose one"
     assert 9_000 in upright_lines(ax)
@@ -135,7 +135,9 @@ def test_a_budget_below_target_or_floor_is_in_the_title(sizing: Sizing) -> None:
 
 
 @pytest.mark.parametrize("name", ["cap_curve", "trade_off"])
-def test_a_bare_chart_and_marks_are_the_chart(sizing: Sizing, advice: Advice, name: str) -> None:
+def test_bare_chart_with_marks_equals_the_full_chart(
+    sizing: Sizing, advice: Advice, name: str
+) -> None:
     plot = getattr(charts, f"plot_{name}")
     mark = getattr(charts, f"mark_{name}")
     bare = plot(sizing.curve, bare=True)
@@ -147,7 +149,7 @@ def test_a_bare_chart_and_marks_are_the_chart(sizing: Sizing, advice: Advice, na
     assert set(marks) <= set(written(whole))
 
 
-def test_marks_outside_the_axes_are_left_out(sizing: Sizing) -> None:
+def test_marks_outside_the_axes_are_omitted(sizing: Sizing) -> None:
     ax = charts.plot_trade_off(sizing.curve, bare=True)
     charts.mark_trade_off(ax, sizing.curve, advice=advise(sizing, token_budget=10**8))
     assert not upright_lines(ax)
@@ -155,7 +157,7 @@ def test_marks_outside_the_axes_are_left_out(sizing: Sizing) -> None:
 
 
 @pytest.mark.parametrize("name", ["cap_curve", "trade_off"])
-def test_a_cap_below_a_part_of_a_curve_has_its_first_line(sizing: Sizing, name: str) -> None:
+def test_cap_below_the_curve_uses_its_first_row(sizing: Sizing, name: str) -> None:
     part = sizing.curve.loc[20:]
     assert share(part["served"].iloc[0]) in title(getattr(charts, f"plot_{name}")(part, cap=10))
 
@@ -163,7 +165,7 @@ def test_a_cap_below_a_part_of_a_curve_has_its_first_line(sizing: Sizing, name: 
 # References, cuts and reads
 
 
-def test_coinciding_references_are_one_larger_dot() -> None:
+def test_coinciding_references_share_one_larger_dot() -> None:
     ranks = pd.DataFrame({"written": [40] * 16 + [10], "age_rank": [4] * 16 + [1]})
     ax = charts.plot_age_ranks(ranks, cap=5_000)
     sizes = {tuple(line.get_xydata()[0].round()): line.get_markersize() for line in ax.lines}
@@ -183,7 +185,7 @@ def test_missed_and_unfollowed_backtest_cuts_are_named() -> None:
     assert sum(text.startswith("missed: ") for text in written(missed)) == 1
 
 
-def test_an_unread_group_has_a_limit_and_no_dot(searched: AgeOrUse) -> None:
+def test_unread_group_has_a_limit_and_no_dot(searched: AgeOrUse) -> None:
     table = searched.chances.copy()
     table.loc["third quarter", ["chance", "low"]] = 0.0
     ax = charts.plot_age_or_use(replace(searched, chances=table))
@@ -204,14 +206,14 @@ def test_a_comparison_of_few_references_starts_at_zero(history: History) -> None
     assert "keep all: " in note(ax)
 
 
-def test_what_is_retired_has_hollow_marks_which_are_explained(history: History) -> None:
+def test_retired_policies_have_explained_hollow_markers(history: History) -> None:
     ax = charts.plot_comparison(compare(*history, [ValueCap(50)], retire=True).table)
     marks = [line_named(ax, name).get_markerfacecolor() for name in ("value", "value, retired")]
     assert marks == [LIGHT.by_use, LIGHT.paper]
     assert "Hollow: retired" in note(ax)
 
 
-def test_a_policy_has_one_colour_and_mark_in_every_chart(history: History) -> None:
+def test_policy_has_one_colour_and_marker_in_every_chart(history: History) -> None:
     by_age = [KeepRecent(80), TimeToLive(timedelta(hours=20))]
     of_ones_own = type("Chosen", (KeepRecent,), {"name": "chosen", "goes_by": "use"})
     by_use = [ValueCap(80), of_ones_own(80), Pipeline(KeepRecent(90), ValueCap(80))]
