@@ -336,6 +336,15 @@ def test_without_a_valid_time_a_date_is_asked_for(tmp_path: Path) -> None:
     assert advice.startswith("-> set created_at of row 1 to when it was written, such as '2026-")
 
 
+def test_every_fault_of_a_row_is_mended_without_a_valid_time(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "bad.db", [row("only", created_at="", kind="odd", tags_json="x")])
+    (_, update, advice) = check(store, "rows").details
+    assert advice.startswith("-> set created_at of row 1 to when it was written, such as '2026-")
+    run_sql(store, shlex.split(update)[2])
+    run_sql(store, "UPDATE memory_items SET created_at = '2026-01-31T12:00:00+00:00'")
+    assert check(store, "rows").status is Status.OK
+
+
 def test_a_row_dated_in_the_future_is_named(store: Path) -> None:
     write_rows(store, [row("later", created_at="2099-01-01T00:00:00Z"), *episodes(9, start=50)])
     future = check(store, "future")
@@ -348,6 +357,29 @@ def test_a_row_dated_in_the_future_is_named(store: Path) -> None:
     assert "future" in shown.to_dict()
 
 
+def test_the_command_for_a_row_in_the_future_mends_it(store: Path) -> None:
+    write_rows(store, [row("later", created_at="2099-01-01T00:00:00Z"), *episodes(9, start=50)])
+    (update,) = check(store, "future").details
+    run_sql(store, shlex.split(update)[2])
+    assert "future" not in {named.name for named in doctor(store).checks}
+
+
+def test_size_leaves_a_row_in_the_future_out_of_the_days_kept(store: Path) -> None:
+    write_rows(store, episodes(30, start=50))
+    days_before = memlab.size(store).curve["days"].max()
+    write_rows(store, [row("later", created_at="2099-01-01T00:00:00Z")])
+    size = memlab.size(store)
+    assert size.curve["days"].max() == days_before
+    assert "1 row is dated in the future: later; the days kept leave them out; memlab doctor" in (
+        " ".join(str(size).split())
+    )
+
+
 def test_many_rows_dated_in_the_future_are_a_wrong_clock(store: Path) -> None:
     write_rows(store, [row(f"f{n}", created_at="2099-01-01T00:00:00Z") for n in range(9)])
-    assert "future" not in {named.name for named in doctor(store).checks}
+    future = check(store, "future")
+    assert "9 of 22 rows are dated in the future, up to 2099-01-01" in future.summary
+    assert "a clock may be wrong" in future.summary
+    assert not future.details
+    for page in (memlab.show(store), memlab.size(store)):
+        assert "9 of 22 rows are dated in the future" in " ".join(str(page).split())

@@ -139,7 +139,7 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     likely = None
     name = str(plan.policy.get("policy"))
     if name in NUMBERS:
-        sizing = prepared_for(past, references, goal, tokens=name == "tokens")
+        sizing = prepared_for(past, references, goal, tokens=name == "tokens", now=evidence.now)
         (row,) = sizing.at([plan.policy[NUMBERS[name]]]).to_dict("records")
         lost = round(1 - row["served"], 6)
         limits = (round(1 - row["high"], 6), round(1 - row["low"], 6))

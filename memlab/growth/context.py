@@ -12,7 +12,7 @@ from memlab.arguments import expect
 from memlab.frame.fields import KINDS, Arrays, Flags, Ints, Times, arrays_of, passed_on
 from memlab.items import Size
 from memlab.sources.tables import as_numbers, of_numbers
-from memlab.text import counted
+from memlab.text import counted, verb_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -398,23 +398,63 @@ _LISTED_FUTURE: Final = 5
 """Number of memories dated in the future that a message names."""
 
 
-def future_rows(created_at: Times, now: datetime) -> Flags:
-    """Return which creation times are in the future: more than a day after `now`.
+@dataclass(frozen=True, slots=True)
+class FutureDates:
+    """The creation times that are more than a day after now.
 
-    If they are more than a tenth, and more than three, the clock is thought wrong, and none is.
+    Attributes
+    ----------
+    ahead : array of bool
+        Which rows are dated in the future.
+    latest : numpy.datetime64
+        The latest creation time; NaT if there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from datetime import UTC, datetime
+    >>> created_at = np.array(["2026-01-01", "2099-01-01"], dtype="datetime64[us]")
+    >>> dates = FutureDates.of(created_at, datetime(2026, 2, 1, tzinfo=UTC))
+    >>> dates.left_out.tolist(), dates.in_words(["a", "b"])
+    ([False, True], '1 row is dated in the future: b')
     """
-    in_utc = now.astimezone(UTC).replace(tzinfo=None)
-    latest = np.datetime64(in_utc, "us") + np.timedelta64(1, "D")
-    is_future: Flags = created_at > latest
-    if is_future.sum() > max(3, len(created_at) // 10):
-        return np.zeros(len(created_at), dtype=bool)
-    return is_future
 
+    ahead: Flags
+    latest: np.datetime64
 
-def future_in_words(ids: Sequence[str]) -> str:
-    """Return how many memories are dated in the future, and which, in words."""
-    verb = "is" if len(ids) == 1 else "are"
-    more = len(ids) - _LISTED_FUTURE
-    hidden = f" and {more:,} more" if more > 0 else ""
-    listed = ", ".join(ids[:_LISTED_FUTURE])
-    return f"{counted(len(ids), 'rows')} {verb} dated in the future: {listed}{hidden}"
+    @classmethod
+    def of(cls, created_at: Times, now: datetime) -> "FutureDates":
+        """Compare creation times with a moment."""
+        in_utc = now.astimezone(UTC).replace(tzinfo=None)
+        limit = np.datetime64(in_utc, "us") + np.timedelta64(1, "D")
+        latest = np.fmax.reduce(created_at, initial=np.datetime64("NaT"))
+        return cls(created_at > limit, latest)
+
+    @property
+    def is_wrong_clock(self) -> bool:
+        """Whether they are more than three and more than a tenth, so that a clock may be wrong."""
+        return int(self.ahead.sum()) > max(3, len(self.ahead) // 10)
+
+    @property
+    def left_out(self) -> Flags:
+        """Which rows the ages and the order of a store leave out; none if a clock may be wrong."""
+        return np.zeros(len(self.ahead), dtype=bool) if self.is_wrong_clock else self.ahead
+
+    def in_words(self, ids: Sequence[str]) -> str:
+        """Return how many rows are dated in the future, and which; empty for none.
+
+        `ids` are the ids of all rows.
+        """
+        count = int(self.ahead.sum())
+        if not count:
+            return ""
+        if self.is_wrong_clock:
+            return (
+                f"{count:,} of {counted(len(self.ahead), 'rows')} are dated in the future, up to "
+                f"{self.latest.astype('datetime64[D]')}, so many that a clock may be wrong: this "
+                "machine's, or that of the program that wrote them"
+            )
+        named = [ids[row] for row in np.flatnonzero(self.ahead)[:_LISTED_FUTURE]]
+        hidden = f" and {count - _LISTED_FUTURE:,} more" if count > _LISTED_FUTURE else ""
+        subject = f"{counted(count, 'rows')} {verb_for(count, 'are')}"
+        return f"{subject} dated in the future: {', '.join(named)}{hidden}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -11,6 +12,7 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
+from memlab.clock import moment_or_now
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.past import Gaps, Memories, fill_missing_rows, gaps_of, in_reach
 from memlab.evidence.prior import Posterior, PosteriorSettings, ReachPrior, mixture_prior
@@ -464,7 +466,7 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
     )
 
 
-def prepared(
+def prepared(  # noqa: PLR0913 - those of prepare_sizing, the call and the moment
     frame: Memories,
     references: pd.DataFrame | None,
     confidence: float = DEFAULT_CONFIDENCE,
@@ -472,8 +474,12 @@ def prepared(
     law: ReachPrior | None = None,
     *,
     call: str,
+    now: datetime | None = None,
 ) -> Sizing:
-    """Prepare a store as :func:`prepare_sizing` does; errors name the public function `call`."""
+    """Prepare a store as :func:`prepare_sizing` does; errors name the public function `call`.
+
+    The ages of memories leave out rows that are dated after `now`, by default the current time.
+    """
     frame, references = in_reach(*with_references(frame, references, call=call))
     is_read = references[c.KIND] == "log"
     # without references, use the kind of evidence that such a system leaves
@@ -487,7 +493,7 @@ def prepared(
     matched = Ranked.of(frame, lifetimes, references)
     return Sizing(
         lifetimes=lifetimes,
-        present=Present.of(frame),
+        present=Present.of(frame, moment_or_now(now, call=call)),
         references=matched.beyond_gaps(law),
         unmatched_references=len(references) - len(matched),
         terms=PosteriorSettings(confidence=confidence, until=until, law=law),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import pandas as pd
@@ -18,7 +19,6 @@ from memlab.sizing.curve import (
     CurvePoint,
     Sizing,
     in_tokens,
-    prepare_sizing,
     prepared,
 )
 from memlab.text import counted
@@ -110,19 +110,30 @@ def recommend_cap(
 
 
 def recommend(
-    past: pd.DataFrame, references: pd.DataFrame, goal: SizingGoal, *, tokens: bool
+    past: pd.DataFrame,
+    references: pd.DataFrame,
+    goal: SizingGoal,
+    *,
+    tokens: bool,
+    now: datetime | None = None,
 ) -> tuple[Sizing, Advice]:
     """Return a store prepared for sizing, and the recommended cap; a budget with `tokens`."""
-    sizing = prepared_for(past, references, goal, tokens=tokens)
+    sizing = prepared_for(past, references, goal, tokens=tokens, now=now)
     advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
     return sizing, replace(advice, context_window=goal.context_window)
 
 
 def prepared_for(
-    past: pd.DataFrame, references: pd.DataFrame, goal: SizingGoal, *, tokens: bool
+    past: pd.DataFrame,
+    references: pd.DataFrame,
+    goal: SizingGoal,
+    *,
+    tokens: bool,
+    now: datetime | None = None,
 ) -> Sizing:
     """Return a store prepared for sizing a cap; a budget in tokens with `tokens`."""
-    sizing = prepare_sizing(past, references, confidence=goal.confidence, until=goal.until)
+    call = "memlab.sizing.recommend"
+    sizing = prepared(past, references, goal.confidence, goal.until, call=call, now=now)
     return in_tokens(sizing) if tokens else sizing
 
 

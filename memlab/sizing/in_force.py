@@ -105,7 +105,7 @@ def _recommended_now(source: Source) -> EffectivePolicy:
     settings = history.settings
     is_budget = (settings.policy or {})["name"] == "tokens"
     goal = SizingGoal.of(settings)
-    _, advice = recommend(history.past, history.references, goal, tokens=is_budget)
+    _, advice = recommend(history.past, history.references, goal, tokens=is_budget, now=history.now)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return EffectivePolicy(KeepAll(), f"{_setting_line(settings)}: {advice.verdict.meaning}")
     if advice.policy is None:

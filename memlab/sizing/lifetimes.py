@@ -7,6 +7,7 @@ nested, so one pass over a history gives the result for every cap.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from memlab.evidence.past import rows_of_gaps
 from memlab.evidence.prior import LEVELS, ReachPrior, log_rank_fraction, rank_at
 from memlab.evidence.references import references_on_rows, successors
 from memlab.frame.fields import LABELS, Flags, Floats, Ints
+from memlab.growth.context import FutureDates
 from memlab.text import Table
 
 _MEASURES: Final = ("mean", "p95", "max")
@@ -391,7 +393,8 @@ class Present:
     tokens_newest : array of int64, shape (prunable + 1,)
         Tokens of the newest n prunable memories together, by n.
     days_newest : array of float64, shape (prunable + 1,)
-        Days from the newest memory back to the oldest of the newest n prunable ones, by n.
+        Days from the newest memory back to the oldest of the newest n prunable ones, by n. Rows
+        dated in the future are left out.
     floor : Floor
         Size of the load-bearing memories.
     token_rule : str
@@ -407,14 +410,15 @@ class Present:
     recalled: bool = False
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> "Present":
-        """Return the sizes of the memories of a frame that are not deleted."""
+    def of(cls, frame: pd.DataFrame, now: datetime) -> "Present":
+        """Return the sizes, at the moment `now`, of the memories that are not deleted."""
         if c.DELETED_AT in frame:
             is_deleted = frame[c.DELETED_AT].notna().to_numpy()
             if is_deleted.any():
                 frame = frame.loc[~is_deleted, list(_PRESENT)]
         newest_first = np.flatnonzero(frame[c.PRUNABLE].to_numpy(dtype=bool))[::-1]
-        created = frame[c.CREATED_AT].to_numpy("datetime64[us]")
+        created = frame[c.CREATED_AT].to_numpy("datetime64[us]", copy=True)
+        created[FutureDates.of(created, now).left_out] = np.datetime64("NaT")
         newest = np.fmax.reduce(created, initial=np.datetime64("NaT"))
         age = newest - created[newest_first]
         tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[newest_first]

@@ -28,7 +28,7 @@ from memlab.evidence.past import LoadedHistory
 from memlab.frame.fields import retired_rows, rows_in_state
 from memlab.frame.loading import load
 from memlab.growth.alerts import is_uncapped
-from memlab.growth.context import future_in_words, future_rows
+from memlab.growth.context import FutureDates
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sizing.in_force import effective_policy
 from memlab.sources.archived import archive_meant, archives_of
@@ -215,9 +215,9 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     yield _tags(frame, source.protected)
     if file is not None:
         yield _guarded("supersession", lambda: _supersession(source, frame))
-    is_future = future_rows(frame[col.CREATED_AT].to_numpy("datetime64[us]"), now_utc())
-    yield _insertion_order(frame[~is_future])
-    yield from _future(frame[is_future])
+    dates = FutureDates.of(frame[col.CREATED_AT].to_numpy("datetime64[us]"), now_utc())
+    yield _insertion_order(frame[~dates.left_out])
+    yield from _future(frame, dates, file, name)
     for diagnostic in source.diagnostics():
         yield _ok_or_warning(
             diagnostic.name,
@@ -323,15 +323,13 @@ def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check
     )
     created = frame.set_index(col.POSITION)[col.CREATED_AT].dropna()
     details: list[str] = []
-    for position, memory_id, problem in described_rows:
-        if len(details) >= 2 * _MAX_LISTED_ROWS:
-            details.append(
-                f"and {len(unreadable) - _MAX_LISTED_ROWS:,} more rows; mend these first"
-            )
+    for listed, (position, memory_id, problem) in enumerate(described_rows):
+        if listed == _MAX_LISTED_ROWS:
+            details.append(f"and {len(unreadable) - listed:,} more rows; mend these first")
             break
         details.append(f"row {position} ({memory_id!r}): {problem}")
         if file is not None:
-            details.append(_mending_command(store, int(position), str(problem), created))
+            details += _mending_lines(store, int(position), str(problem), created)
     means = "as the lines above do" if file else "with the tools of the system that wrote them"
     return Check(
         name="rows",
@@ -344,7 +342,7 @@ def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check
 
 
 _MAX_LISTED_ROWS: Final = 10
-"""Maximum number of unreadable rows that are listed, with two lines each."""
+"""Maximum number of faulty rows that a check lists."""
 _DEFAULTS: Final = {
     "kind": f"'{MemoryKind.SEMANTIC}'",
     "title": "ifnull(CAST(title AS TEXT), '')",
@@ -363,15 +361,17 @@ _DEFAULTS: Final = {
 """SQL of a valid value for each column. A memory of the default kind is load-bearing."""
 
 
-def _mending_command(
+def _mending_lines(
     store: str, position: int, problem: str, created: "pd.Series[pd.Timestamp]"
-) -> str:
-    """Return the command that sets the faulty columns of a row to valid values.
+) -> list[str]:
+    """Return the lines that mend a row: the command that sets its faulty columns to valid values.
 
     A creation time becomes that of the nearest row before with a valid one, else of the nearest
-    row after. `created` has the valid creation times by row number.
+    row after. If no row has one, a line asks for it. `created` has the valid creation times by row
+    number.
     """
     values = []
+    undated = ""
     for fault in problem.split("; "):
         column, _, reason = fault.partition(" ")
         if reason == "is not UTF-8" and column in _DEFAULTS:
@@ -379,16 +379,30 @@ def _mending_command(
         elif column == col.CREATED_AT:
             neighbour = _nearest(created.index, position)
             if neighbour is None:
-                advice = "such as '2026-01-31T12:00:00+00:00', and run memlab doctor again"
-                return f"-> set created_at of row {position} to when it was written, {advice}"
-            value = f"(SELECT created_at FROM memory_items WHERE rowid = {neighbour})"
+                undated = (
+                    f"-> set created_at of row {position} to when it was written, such as "
+                    "'2026-01-31T12:00:00+00:00'"
+                )
+                continue
+            value = _created_at_of(neighbour)
         elif column in _DEFAULTS:
             value = _DEFAULTS[column]
         else:
             continue
         values.append(f"{column} = {value}")
-    if not values:
-        return "-> set what is wrong in it with the sqlite3 shell"
+    lines = [_update(store, position, values)] if values else []
+    if undated:
+        lines.append(undated)
+    return lines or ["-> set what is wrong in it with the sqlite3 shell"]
+
+
+def _created_at_of(position: int) -> str:
+    """Return SQL of the creation time of a row."""
+    return f"(SELECT created_at FROM memory_items WHERE rowid = {position})"
+
+
+def _update(store: str, position: int, values: Sequence[str]) -> str:
+    """Return the command that sets columns of a row, each given as ``column = value``."""
     update = f"UPDATE memory_items SET {', '.join(values)} WHERE rowid = {position}"
     return f'sqlite3 {in_shell(store)} "{update}"'
 
@@ -514,20 +528,38 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
     )
 
 
-def _future(in_future: pd.DataFrame) -> Iterator[Check]:
-    """Yield a check if there are rows dated in the future, which are given."""
-    ids = [str(memory_id) for memory_id in in_future[col.MEMORY_ID]]
-    if not ids:
+def _future(
+    frame: pd.DataFrame, dates: FutureDates, file: Path | None, store: str
+) -> Iterator[Check]:
+    """Yield a check if there are rows dated in the future, each with the command that mends it."""
+    count = int(dates.ahead.sum())
+    if not count:
         return
+    wrong = "the span of the store and its pace are wrong"
+    advice = f"set created_at to when each was written: until then {wrong}"
+    details: list[str] = []
+    if dates.is_wrong_clock:
+        advice = f"set the clock, or created_at of these rows: until then {wrong}"
+    elif file is not None:
+        rows = frame.set_index(col.POSITION)[col.CREATED_AT]
+        usable = rows[~dates.ahead].dropna()
+        for position in rows.index[dates.ahead][:_MAX_LISTED_ROWS]:
+            neighbour = _nearest(usable.index, int(position))
+            if neighbour is not None:
+                value = f"created_at = {_created_at_of(neighbour)}"
+                details.append(_update(store, int(position), [value]))
+        if details:
+            advice = (
+                "set created_at to when each was written, or to the date of a row beside it, as "
+                f"the lines above do: until then {wrong}"
+            )
     yield Check(
         name="future",
         status=Status.WARN,
-        summary=future_in_words(ids),
-        advice=(
-            "set created_at to when each was written: until then the span of the store and the "
-            "days that a cap keeps are wrong"
-        ),
-        counts={"future": len(ids)},
+        summary=dates.in_words([str(memory_id) for memory_id in frame[col.MEMORY_ID]]),
+        advice=advice,
+        counts={"future": count},
+        details=tuple(details),
     )
 
 

@@ -17,7 +17,7 @@ from memlab.clock import moment_or_now
 from memlab.columns import HAS_PAST, LOADED_AT_START
 from memlab.errors import StoreError
 from memlab.growth.alerts import Alert, AlertData, alerts_of, facts_of
-from memlab.growth.context import future_in_words, future_rows
+from memlab.growth.context import FutureDates
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
 from memlab.sources.base import Source, losses_unknown
 from memlab.sources.held import shared_data_held
@@ -342,13 +342,14 @@ def _show_history(
 
 def _future_in_words(memories: "Arrays", store: str, now: datetime) -> str:
     """Return a sentence about the memories that are dated in the future; empty for none."""
-    is_future = future_rows(memories.created_at, now)
+    present = np.arange(len(memories.created_at))
     if memories.deleted_at is not None:
-        is_future &= np.isnat(memories.deleted_at)
-    ids = [str(memories.memory_id[row]) for row in np.flatnonzero(is_future)]
-    if not ids:
+        present = np.flatnonzero(np.isnat(memories.deleted_at))
+    dates = FutureDates.of(memories.created_at[present], now)
+    if not dates.ahead.any():
         return ""
-    return f"{future_in_words(ids)}; {command('doctor', store)} says what to do"
+    ids = [str(memories.memory_id[row]) for row in present]
+    return f"{dates.in_words(ids)}; {command('doctor', store)} says what to do"
 
 
 def _stores_inside(location: object) -> "Inventory | None":

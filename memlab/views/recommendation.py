@@ -18,7 +18,7 @@ from memlab.evidence.reads import Log
 from memlab.evidence.references import COUNTED, counted_in_words, not_counted_in_words
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import AgeOrUse, age_or_use
-from memlab.growth.context import cut_in_words
+from memlab.growth.context import FutureDates, cut_in_words
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.answer import answer_by_use
@@ -289,8 +289,25 @@ class Recommendation(DisplayMixin):
         zoneless = self.evidence.past.attrs[c.WITHOUT_ZONE]
         if zoneless:
             yield "dates", zoneless_in_words(zoneless)
+        future = self._future_in_words()
+        if future:
+            yield "future", future
         yield from self._log_facts()
         yield from self._index_facts()
+
+    def _future_in_words(self) -> str:
+        """Return which present memories are dated in the future; empty for none."""
+        present = present_rows(self.evidence.past)
+        created_at = present[c.CREATED_AT].to_numpy("datetime64[us]")
+        dates = FutureDates.of(created_at, self.evidence.now)
+        words = dates.in_words(present[c.MEMORY_ID].tolist())
+        if not words:
+            return ""
+        if not dates.is_wrong_clock:
+            words += "; the days kept leave them out"
+        if self.evidence.source is None:
+            return words
+        return f"{words}; {command('doctor', self.evidence.name)} says what to do"
 
     def _reference_facts(self) -> Iterator[tuple[str, str]]:
         """Yield the facts about references: those counted, those not counted, and mentions."""
@@ -416,7 +433,9 @@ def size(  # noqa: PLR0913 - each parameter is a separate option
         limit = evidence.source.start_limit()
     if limit is not None:
         goal = goal._replace(token_budget=limit.tokens)
-    sizing, advice = recommend(evidence.past, evidence.references, goal, tokens=unit == "tokens")
+    sizing, advice = recommend(
+        evidence.past, evidence.references, goal, tokens=unit == "tokens", now=evidence.now
+    )
     settings = {
         "target": goal.target,
         "token_budget": None if limit is not None else goal.token_budget,
