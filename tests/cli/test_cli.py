@@ -1,4 +1,4 @@
-"""Looking at a store, changing it, and taking that back: as a person types it."""
+"""Commands that show, change and restore a store, as a person types them."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def small(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "verb", ["show", "size", "compare", "doctor", "floor", "find", "maintain", "report"]
 )
-def test_a_command_prints_what_the_function_of_its_name_returns(small: Path, verb: str) -> None:
+def test_command_prints_the_result_of_its_function(small: Path, verb: str) -> None:
     (small.parent / FILE).write_text('policy = { name = "recent", keep = 9 }\n')
     where = small.parent if verb == "find" else small
     page = small.with_name("page.html")
@@ -36,7 +36,7 @@ def test_a_command_prints_what_the_function_of_its_name_returns(small: Path, ver
     assert printed == "\n".join([str(result), *([""] if steps else []), *steps, ""])
 
 
-def test_applied_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> None:
+def test_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> None:
     bundled = memlab.store_path("three_hundred_issues")
     store = memlab.copy_store(bundled, tmp_path / "memory.db")
     before = rows_of(store)
@@ -78,7 +78,7 @@ def test_applied_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> 
         assert words in shown
 
 
-def test_a_saved_plan_is_applied_once_and_to_the_store_it_saw(small: Path, tmp_path: Path) -> None:
+def test_saved_plan_applies_once_and_only_to_its_store(small: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     moved = memlab.copy_store(small, tmp_path / "moved.db")
     before = rows_of(small)
@@ -109,7 +109,7 @@ def test_a_saved_plan_is_applied_once_and_to_the_store_it_saw(small: Path, tmp_p
         "./it's \x07 \udcff.db",
     ],
 )
-def test_the_undo_command_is_quoted_for_a_shell(
+def test_undo_command_is_quoted_for_a_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -125,7 +125,7 @@ def test_the_undo_command_is_quoted_for_a_shell(
     assert back.stdout.startswith(b"5 memories restored")
 
 
-def test_a_collation_of_the_agents_own_is_told_in_words(small: Path) -> None:
+def test_unknown_collation_is_an_error_with_advice(small: Path) -> None:
     connection = sqlite3.connect(small)
     connection.create_collation("mine", lambda a, b: (a > b) - (a < b))
     connection.execute("CREATE INDEX by_title ON memory_items (title COLLATE mine)")
@@ -134,7 +134,7 @@ def test_a_collation_of_the_agents_own_is_told_in_words(small: Path) -> None:
         assert "drop that index" in said(*words.format(small).split(), code=2)
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
+def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3_000))
     command = (
         f"{MEMLAB} compact {store} --keep-recent 3 --json | head -n 1; exit ${{PIPESTATUS[0]}}"
@@ -146,7 +146,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
-def test_a_file_system_that_is_mounted_read_only_is_told(small: Path, mode: str) -> None:
+def test_read_only_file_system_is_reported(small: Path, mode: str) -> None:
     run_sql(small, f"PRAGMA journal_mode = {mode}")
     mounted = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
     words = ("compact", small, "--keep-recent", 3, "--apply")
@@ -162,7 +162,7 @@ def test_a_file_system_that_is_mounted_read_only_is_told(small: Path, mode: str)
     assert "exists" not in done.stderr
 
 
-def test_a_diff_says_what_only_one_of_two_plans_deletes(small: Path, tmp_path: Path) -> None:
+def test_against_lists_differences_of_two_plans(small: Path, tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     said("compact", small, "--keep-recent", 27, "--save-plan", saved)
     against = ("compact", small, "--against", saved, "--keep-recent")

@@ -1,4 +1,4 @@
-"""Compact begins with what would go and what it costs, and ends with its undo; restore by name."""
+"""``memlab compact`` and ``memlab restore``: effect, cost, undo, and memories by id."""
 
 import json
 from pathlib import Path
@@ -22,28 +22,28 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_rows(Path("memory.db"), [*floor, *episodes(10)])
 
 
-def test_a_dry_run_shows_effect_cost_and_undo_in_order(store: Path) -> None:
+def test_dry_run_shows_effect_cost_and_undo_in_order(store: Path) -> None:
     lines = said("compact", store, "--keep-recent", 4).splitlines()
     assert lines[0] == "Deletes 6 of 13 memories: a start goes from 78 to 42 tokens."
     assert [line.split("  ")[1] for line in lines[1:3]] == ["of later needs", "in the past"]
     assert lines[-1].split("    ")[0] == "undo: memlab restore memory.db latest"
 
 
-def test_applying_says_the_cost_too_and_ends_with_undo(store: Path) -> None:
+def test_apply_shows_the_cost_and_ends_with_undo(store: Path) -> None:
     lines = said("compact", store, "--keep-recent", 4, "--apply").splitlines()
     assert lines[0].startswith("Deletes 6 of 13 memories")
     assert "in the past" in lines[2]
     assert lines[-1].split()[:4] == ["undo", "memlab", "restore", "memory.db"]
 
 
-def test_paths_are_printed_as_they_were_given(store: Path) -> None:
+def test_compact_prints_paths_as_given(store: Path) -> None:
     done = said("compact", store, "--keep-recent", 4)
     done += said("compact", store, "--keep-recent", 4, "--apply")
     assert str(store.resolve().parent) not in done
     assert "  archive       memory.db.archive.db\n" in done
 
 
-def test_one_figure_tells_the_past_as_if_the_cap_had_been_held(tmp_path: Path) -> None:
+def test_cost_in_the_past_equals_the_observed_curve(tmp_path: Path) -> None:
     two_years = memlab.copy_store(memlab.store_path("two_years"), tmp_path / "m.db")
     cost = json.loads(said("compact", two_years, "--keep-recent", 675, "--json"))["cost"]
     served = memlab.sizing.cap_curve(two_years).loc[675, "served_observed"]
@@ -57,7 +57,7 @@ def test_one_figure_tells_the_past_as_if_the_cap_had_been_held(tmp_path: Path) -
 # Undo by name
 
 
-def test_latest_is_the_last_plan_that_is_not_undone(store: Path) -> None:
+def test_restore_latest_takes_the_last_plan_not_undone(store: Path) -> None:
     before = rows_of(store)
     said("compact", store, "--keep-recent", 6, "--apply")
     between = rows_of(store)
@@ -72,7 +72,7 @@ def test_latest_is_the_last_plan_that_is_not_undone(store: Path) -> None:
     assert "no plan is left to undo" in said("restore", store, "latest", code=2)
 
 
-def test_latest_takes_back_a_retirement(store: Path) -> None:
+def test_restore_latest_undoes_a_retirement(store: Path) -> None:
     before = rows_of(store)
     said("compact", store, "--keep-recent", 4, "--retire", "--apply")
     said("restore", store, "latest")
@@ -90,7 +90,7 @@ def test_second_retirement_retires_none(store: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["--delete", "--retire"])
-def test_named_memories_go_and_come_back(store: Path, how: str) -> None:
+def test_memories_given_by_id_are_deleted_and_restored(store: Path, how: str) -> None:
     before = rows_of(store)
     done = said("compact", store, "--id", "e3", "--id", "e7", how, "--apply")
     assert "  policy        --id e3 --id e7\n" in done
@@ -102,7 +102,7 @@ def test_named_memories_go_and_come_back(store: Path, how: str) -> None:
     assert rows_of(store) == before
 
 
-def test_a_second_retirement_by_name_leaves_the_first(store: Path) -> None:
+def test_second_retirement_by_id_keeps_the_first(store: Path) -> None:
     for memory_id in ("e3", "e7"):
         said("compact", store, "--id", memory_id, "--retire", "--apply")
     frame = memlab.load(store)
@@ -119,9 +119,7 @@ def test_a_second_retirement_by_name_leaves_the_first(store: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("how", ["--delete", "--retire"])
-def test_what_cannot_go_by_name_is_refused(
-    store: Path, memory_id: str, words: str, how: str
-) -> None:
+def test_unremovable_id_is_rejected(store: Path, memory_id: str, words: str, how: str) -> None:
     before = rows_of(store)
     done = run("compact", store, "--id", "e1", "--id", memory_id, how, "--apply")
     assert done.exit_code == 2
@@ -129,7 +127,7 @@ def test_what_cannot_go_by_name_is_refused(
     assert rows_of(store) == before
 
 
-def test_the_last_prunable_memory_goes_by_name_without_all(store: Path) -> None:
+def test_all_prunable_memories_by_id_need_no_all_option(store: Path) -> None:
     ids = [word for number in range(1, 11) for word in ("--id", f"e{number}")]
     assert "--all" not in said("compact", store, *ids)
     said("compact", store, *ids, "--apply")
@@ -138,7 +136,7 @@ def test_the_last_prunable_memory_goes_by_name_without_all(store: Path) -> None:
     assert len(rows_of(store)) == 13
 
 
-def test_ids_and_a_policy_do_not_go_together(store: Path) -> None:
+def test_ids_exclude_a_policy(store: Path) -> None:
     assert "leave out the policy" in said(
         "compact", store, "--id", "e1", "--keep-recent", 3, code=2
     )
@@ -148,7 +146,7 @@ def test_ids_and_a_policy_do_not_go_together(store: Path) -> None:
         memlab.plan(store, ids="e1")
 
 
-def test_a_plan_by_ids_is_read_again_and_applied_by_the_library(store: Path) -> None:
+def test_plan_by_ids_round_trips_and_applies(store: Path) -> None:
     plan = memlab.plan(store, ids=["e3", "e3"])
     assert [memory.memory_id for memory in plan.memories] == ["e3"]
     again = memlab.Plan.from_json(plan.to_json())
@@ -163,7 +161,7 @@ def test_a_plan_by_ids_is_read_again_and_applied_by_the_library(store: Path) -> 
 
 
 @pytest.mark.parametrize("name", sorted(set(OPTIONS) - {"ids", "merge"}))
-def test_the_options_of_a_policy_can_be_typed_back(name: str) -> None:
+def test_printed_policy_options_equal_the_typed_ones(name: str) -> None:
     named = policy_named(name)
     samples = {"N": "7", "AGE": "36h", "X": "0.5", "yes|no": "no", "NAMES": "agent_id"}
     samples["position|created_at"] = "created_at"
@@ -188,11 +186,11 @@ def test_the_options_of_a_policy_can_be_typed_back(name: str) -> None:
         assert typed == wanted
 
 
-def test_every_policy_of_one_rule_has_options() -> None:
+def test_every_single_rule_policy_has_options() -> None:
     assert set(NAMED) - set(OPTIONS) == {"dedup", "odek", "memforge", "betterdb"}
 
 
-def test_a_plan_file_is_no_digest(store: Path) -> None:
+def test_plan_file_in_place_of_a_digest_is_explained(store: Path) -> None:
     said("compact", store, "--keep-recent", 4, "--save-plan", "plan.json")
     words = said("apply", store, "plan.json", code=2)
     assert "plan.json is a plan file: memlab apply plan.json" in words
@@ -202,7 +200,7 @@ def test_a_plan_file_is_no_digest(store: Path) -> None:
     assert f"memlab restore memory.db {digest[:12]}" in " ".join(refusal.split())
 
 
-def test_a_cap_of_zero_says_that_it_asks_for_all(store: Path) -> None:
+def test_cap_of_zero_needs_no_all_option(store: Path) -> None:
     dry_run = said("compact", store, "--keep-recent", 0)
     assert "every prunable memory would go: a cap of 0 asks for it, without --all" in dry_run
     assert "A cap of 0 needs no --all" in " ".join(said("compact", "--help").split())

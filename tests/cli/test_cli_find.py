@@ -1,4 +1,4 @@
-"""``memlab find`` and ``memlab harvest``, ``show`` and ``size`` on what they found, odd folders."""
+"""``memlab find`` and ``memlab harvest``; ``show`` and ``size`` on found stores; odd folders."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_find_prints_a_line_per_store_and_the_next_command(home: Path) -> None:
+def test_find_prints_a_line_per_store_and_next_command(home: Path) -> None:
     assert "0 stores" in said("find")
     assert "next: memlab find FOLDER" in said("find")
     folder = as_found(project_folder(home), files=12)
@@ -62,13 +62,13 @@ def test_only_folders_that_can_be_merged_are_suggested(home: Path) -> None:
     assert all("/projects/" in kinships[0][end] for end in ("where", "other"))
 
 
-def test_the_next_store_to_show_has_memories(tmp_path: Path) -> None:
+def test_find_suggests_the_store_with_most_memories(tmp_path: Path) -> None:
     write_odek(tmp_path / "a", ["one"])
     write_odek(tmp_path / "b", ["one", "two"])
     assert said("find", tmp_path).rstrip().endswith(f"next: memlab show {tmp_path}/b")
 
 
-def test_show_lists_the_stores_of_a_folder_that_holds_several(home: Path) -> None:
+def test_show_lists_the_stores_of_a_folder(home: Path) -> None:
     for number in range(2):
         as_found(project_folder(home, f"-p{number}"), files=5)
     assert "2 stores" in said("show", home / ".claude")
@@ -79,7 +79,7 @@ def test_show_lists_the_stores_of_a_folder_that_holds_several(home: Path) -> Non
     assert notes in said("show", home / "empty", code=2)
 
 
-def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> None:
+def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
     folder = project_folder(home)
     for number in range(205):
         write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
@@ -147,7 +147,7 @@ def beyond_all_bounds(folder: Path) -> None:
         pytest.param(lambda folder: (folder / "a.md").unlink(), id="an index and no file"),
     ],
 )
-def test_deletions_in_an_odd_folder_are_undone_byte_for_byte(
+def test_deletions_in_odd_folders_are_undone_exactly(
     make_odd: Callable[[Path], None], tmp_path: Path
 ) -> None:
     folder = project_folder(tmp_path / "home")
@@ -182,7 +182,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return made
 
 
-def test_it_says_what_it_found_left_out_and_wrote(world: World, tmp_path: Path) -> None:
+def test_harvest_prints_counts_and_log(world: World, tmp_path: Path) -> None:
     log = tmp_path / "reads.log"
     done = said("harvest", world.folder, "-o", log)
     counted = len(world.counted())
@@ -201,7 +201,7 @@ def test_it_says_what_it_found_left_out_and_wrote(world: World, tmp_path: Path) 
     assert f"log         {log}: nothing new" in again.output
 
 
-def test_of_a_store_that_memlab_does_not_load_it_says_what_works(tmp_path: Path) -> None:
+def test_harvest_of_an_unsupported_store_suggests_code_that_runs(tmp_path: Path) -> None:
     citation = "<oai-mem-citation><thread_ids>\na\n</thread_ids></oai-mem-citation>"
     message = {"type": "message", "role": "assistant", "content": [{"text": citation}]}
     line = {"type": "response_item", "timestamp": "2026-05-01T00:00:00Z", "payload": message}
@@ -213,7 +213,7 @@ def test_of_a_store_that_memlab_does_not_load_it_says_what_works(tmp_path: Path)
     assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["a"]
 
 
-def test_harvest_is_suggested_where_there_are_reads(world: World, tmp_path: Path) -> None:
+def test_size_suggests_harvest_only_if_reads_are_recorded(world: World, tmp_path: Path) -> None:
     own = write_rows(tmp_path / "own.db", episodes(300))
     write_odek(tmp_path / "d", ["one", "two"])
     of_odek = f"odek:{tmp_path}/d"
@@ -225,7 +225,7 @@ def test_harvest_is_suggested_where_there_are_reads(world: World, tmp_path: Path
     assert f"memlab size {of_odek} --log {tmp_path}/d.reads.jsonl" in done
 
 
-def test_size_counts_the_reads_and_chances_of_a_log(tmp_path: Path) -> None:
+def test_size_counts_reads_and_chances_of_a_log(tmp_path: Path) -> None:
     days = [datetime(2026, 3, day, tzinfo=UTC) for day in range(1, 6)]
     rows = [row(f"e{day.day}", created_at=day.isoformat()) for day in days]
     rows[4] |= {"evidence_refs_json": '["e3"]'}

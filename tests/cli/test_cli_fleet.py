@@ -22,7 +22,7 @@ def agents(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_show_lists_the_largest_first_and_says_what_all_take(agents: Path) -> None:
+def test_fleet_show_lists_largest_first_with_totals(agents: Path) -> None:
     names = f"{agents}/*/memory.db"
     shown = said("fleet", "show", names, "--backlog", 300)
     assert shown.startswith("3 stores, all read\n")
@@ -39,7 +39,9 @@ def records_in(printed: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(printed)))
 
 
-def test_show_cuts_names_to_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fleet_show_shortens_names_to_the_terminal_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 80)
     for name in ("x" * 120, "y" * 120):
         write_rows(tmp_path / f"{name}.db", episodes(2))
@@ -49,7 +51,7 @@ def test_show_cuts_names_to_the_terminal(tmp_path: Path, monkeypatch: pytest.Mon
     assert max(map(len, lines)) <= 80
 
 
-def test_show_for_a_script_prints_every_store(agents: Path) -> None:
+def test_fleet_show_json_and_csv_list_every_store(agents: Path) -> None:
     (agents / "agent-3" / "broken.db").write_bytes(b"SQLite format 3\0 and no more")
     names = (f"{agents}/*/*.db", "--limit", "1", "--processes", "1")
     stores = json.loads(run("fleet", "show", *names, "--json").output)
@@ -72,12 +74,12 @@ def test_show_for_a_script_prints_every_store(agents: Path) -> None:
         ("show {} --processes 2 --scheduler tcp://h:9", "--processes and --scheduler exclude each"),
     ],
 )
-def test_what_cannot_be_done_is_bad_input(agents: Path, words: str, told: str) -> None:
+def test_invalid_fleet_command_is_bad_input(agents: Path, words: str, told: str) -> None:
     (agents / "none.json").write_text("{}")
     assert told in said("fleet", *words.format(agents).split(), code=2)
 
 
-def test_plan_review_and_apply_from_the_shell(agents: Path) -> None:
+def test_fleet_plan_review_and_apply(agents: Path) -> None:
     file = agents / "plan.json"
     names = f"{agents}/agent-*/memory.db"
     shown = said("fleet", "plan", names, "--keep-recent", 20, "--save-plan", file)
@@ -96,7 +98,7 @@ def test_plan_review_and_apply_from_the_shell(agents: Path) -> None:
     assert "nothing to do" in said("fleet", "plan", names, "--keep-recent", 20)
 
 
-def test_a_refused_store_makes_the_exit_code_1(agents: Path) -> None:
+def test_rejected_store_gives_exit_code_1(agents: Path) -> None:
     (agents / "text.db").write_text("none")
     names = (f"{agents}/agent-*/memory.db", agents / "text.db")
     file = agents / "plan.json"
@@ -120,7 +122,7 @@ def test_a_refused_store_makes_the_exit_code_1(agents: Path) -> None:
     ],
     ids=lambda given: given[0] if isinstance(given, tuple) else given,
 )
-def test_results_are_kept_and_thrown_away_on_request(
+def test_fleet_results_are_kept_and_discarded_with_fresh(
     agents: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], folder: str
 ) -> None:
     monkeypatch.chdir(agents)
@@ -135,7 +137,7 @@ def test_results_are_kept_and_thrown_away_on_request(
     said(*names, "--fresh")
 
 
-def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> None:
+def test_fleet_size_prints_a_cap_and_evidence_per_store(agents: Path) -> None:
     shown = said("fleet", "size", f"{agents}/*/memory.db")
     assert "The safe caps of 3 stores cut their starts today from " in shown
     assert "too few stores have references" in shown
@@ -150,7 +152,7 @@ def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> 
     assert not {"keep_recent", "--keep-recent"} & set(without.split())
 
 
-def test_a_budget_below_the_target_names_what_fits(agents: Path) -> None:
+def test_fleet_size_names_what_fits_a_small_budget(agents: Path) -> None:
     names = f"{agents}/agent-*/memory.db"
     sized = size(names, token_budget=400)
     tight = sized[sized["verdict"] == "target-exceeds-budget"]
@@ -165,7 +167,7 @@ def test_a_budget_below_the_target_names_what_fits(agents: Path) -> None:
     assert "fits" not in run("fleet", "size", names).output
 
 
-def test_a_fleet_is_maintained_from_the_shell(agents: Path) -> None:
+def test_fleet_maintain_follows_the_settings_of_each_store(agents: Path) -> None:
     (agents / "agent-30" / "memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
     for words, status in (((), "would"), (("--apply",), "done")):
         names = (agents / "agent-30" / "memory.db", *words, "--json")

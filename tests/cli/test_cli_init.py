@@ -1,4 +1,4 @@
-"""memlab init writes each setting of a store as a comment, and changes nothing that is set."""
+"""``memlab init`` writes each setting as a comment and keeps what is set."""
 
 import json
 import tomllib
@@ -55,7 +55,7 @@ def store(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", episodes(9))
 
 
-def test_it_only_shows_without_apply(store: Path) -> None:
+def test_init_without_apply_only_shows(store: Path) -> None:
     shown = said("init", store)
     assert "nothing was written; add --apply to write it" in shown
     assert f"settings: {store.parent / FILE}" in shown
@@ -77,7 +77,7 @@ def test_init_writes_each_setting_as_a_comment(store: Path) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(SETTINGS.keys() - LEFT_OUT["file"]))
-def test_a_line_without_its_mark_is_a_setting(store: Path, key: str) -> None:
+def test_uncommented_line_is_a_valid_setting(store: Path, key: str) -> None:
     said("init", store, "--apply")
     file = store.parent / FILE
     file.write_text(file.read_text().replace(f"# {key} = ", f"{key} = "))
@@ -85,7 +85,7 @@ def test_a_line_without_its_mark_is_a_setting(store: Path, key: str) -> None:
     assert getattr(settings, key)
 
 
-def test_what_is_set_and_written_stays_and_twice_adds_nothing(store: Path) -> None:
+def test_init_keeps_existing_settings_and_is_idempotent(store: Path) -> None:
     file = store.parent / FILE
     file.write_text('# mine\ntarget = 0.8\n\n[store."memory.db"]\nmax_per_run = 7  # few\n')
     said("init", store, "--apply")
@@ -100,7 +100,7 @@ def test_what_is_set_and_written_stays_and_twice_adds_nothing(store: Path) -> No
     assert settings.max_per_run == 7
 
 
-def test_a_file_of_somebody_or_a_broken_one_is_left(store: Path) -> None:
+def test_broken_or_foreign_settings_file_is_unchanged(store: Path) -> None:
     file = store.parent / FILE
     file.write_text("target = \n")
     assert "is not TOML" in said("init", store, "--apply", code=2)
@@ -111,7 +111,7 @@ def test_a_file_of_somebody_or_a_broken_one_is_left(store: Path) -> None:
     assert file.read_text() == "target = 0.8\n"
 
 
-def test_json_holds_the_text(store: Path) -> None:
+def test_init_json_holds_the_text(store: Path) -> None:
     printed = json.loads(said("init", store, "--json"))
     assert printed["written"] is False
     assert printed["file"] == str(store.parent / FILE)
@@ -120,7 +120,7 @@ def test_json_holds_the_text(store: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", [system.schemes[0] for system in SYSTEMS if system.source])
-def test_settings_without_effect_are_left_out_with_the_reason(tmp_path: Path, scheme: str) -> None:
+def test_settings_without_effect_are_omitted_with_reason(tmp_path: Path, scheme: str) -> None:
     source = made_by(scheme, SERVERS.get(scheme, str(tmp_path / "store")))
     left_out = settings_without_effect(source)
     assert set(left_out) == LEFT_OUT[scheme]
@@ -168,7 +168,7 @@ def graph_file(folder: Path) -> str:
 @pytest.mark.parametrize(
     "make", [odek_folder, claude_folder, hermes_folder, serena_folder, codex_file, graph_file]
 )
-def test_what_is_written_loads_and_changes_nothing(
+def test_settings_file_of_init_does_not_change_loading(
     tmp_path: Path, make: Callable[[Path], str]
 ) -> None:
     name = make(tmp_path)
@@ -189,14 +189,14 @@ def test_what_is_written_loads_and_changes_nothing(
         assert len(memlab.load(name)) == len(before)
 
 
-def test_what_is_no_store_gets_no_settings(tmp_path: Path) -> None:
+def test_init_of_a_non_store_writes_no_settings(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     run_sql(other, "CREATE TABLE things (name TEXT)")
     said("init", other, "--apply", code=2)
     assert not (tmp_path / FILE).exists()
 
 
-def test_a_size_is_saved_into_the_file_it_wrote(store: Path) -> None:
+def test_save_works_on_the_file_of_init(store: Path) -> None:
     said("init", store, "--apply")
     said("compact", store, "--keep-recent", 5, "--save")
     assert read_settings(store.parent, "memory.db").keep_recent == 5

@@ -1,4 +1,4 @@
-"""Which memories: ``rows``, ``compact --rows``, and the load-bearing ones, by ``floor``."""
+"""Lists of memories: ``memlab rows``, ``compact --rows`` and ``memlab floor``."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", [own, *episodes(30)])
 
 
-def test_filters_order_and_limit_mean_the_same_in_every_form(store: Path) -> None:
+def test_rows_filters_agree_in_library_json_csv_and_text(store: Path) -> None:
     listed = memlab.rows(store, memlab.KeepRecent(5), where="not-kept", by="age")
     words = ("rows", store, "--keep-recent", 5, "--where", "not-kept", "--by", "age")
     records = json.loads(run(*words, "--json").stdout)
@@ -46,12 +46,12 @@ def test_filters_order_and_limit_mean_the_same_in_every_form(store: Path) -> Non
         assert run("rows", store, *nothing).stdout.startswith(f"{store}: 0 memories, by tokens\n")
 
 
-def test_the_options_are_what_the_function_takes() -> None:
+def test_rows_options_equal_the_function_arguments() -> None:
     assert set(questions._WHERE) == set(WHERE)
     assert set(questions._BY) == set(BY)
 
 
-def test_control_characters_of_memories_are_escaped(store: Path) -> None:
+def test_control_characters_of_memories_are_escaped_in_rows(store: Path) -> None:
     as_csv, as_json = (said("rows", store, "--author", "me", form) for form in ("--csv", "--json"))
     assert not {"\x1b", "\u202e"} & set(as_csv + as_json)
     (mine,) = csv.DictReader(StringIO(as_csv))
@@ -73,7 +73,7 @@ def test_control_characters_of_memories_are_escaped(store: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_a_dry_run_lists_the_costliest_and_how_to_list_all(
+def test_dry_run_lists_the_costliest_and_the_full_command(
     store: Path, policy: tuple[str, ...]
 ) -> None:
     shown = said("compact", store, *policy, "--rows")
@@ -88,7 +88,7 @@ def test_a_dry_run_lists_the_costliest_and_how_to_list_all(
     assert {text.split()[0] for text in every} == {text["memory_id"] for text in planned}
 
 
-def test_every_list_of_deletions_ends_with_how_to_take_one_back(store: Path) -> None:
+def test_lists_of_deletions_end_with_the_undo_command(store: Path) -> None:
     saved = store.with_name("plan.json")
     policy = ("compact", store, "--keep-recent", 5)
     assert f"undo: memlab restore {store} DIGEST --id ID" in run(*policy, "--rows").stdout
@@ -104,7 +104,7 @@ def test_every_list_of_deletions_ends_with_how_to_take_one_back(store: Path) -> 
     assert "undo" not in run("archive", store, "--rows").stdout
 
 
-def test_rows_are_for_the_dry_run(store: Path) -> None:
+def test_rows_option_is_only_for_the_dry_run(store: Path) -> None:
     for other in ("--apply", "--json"):
         said("compact", store, "--keep-recent", 5, "--rows", other, code=2)
     assert len(memlab.load(store)) == 31
@@ -139,12 +139,12 @@ def found(store: Path) -> dict[str, tuple[str, str]]:
     return {older: (newer, reason) for older, newer, reason in zip(*columns, strict=True)}
 
 
-def test_older_duplicates_are_listed_with_the_newest_copy(twins: Path) -> None:
+def test_floor_lists_older_duplicates_with_the_newest_copy(twins: Path) -> None:
     """None that is superseded already, or that a cap deletes."""
     assert found(twins) == {"d1": ("d3", "repeated"), "d2": ("d3", "repeated")}
 
 
-def test_a_long_list_is_cut_and_json_has_all(tmp_path: Path) -> None:
+def test_long_floor_list_is_cut_and_json_is_complete(tmp_path: Path) -> None:
     rows = [row(f"d{n}", "semantic", title="cache", body=TEXT) for n in range(13)]
     store = write_rows(tmp_path / "memory.db", rows)
     done = run("floor", store).output
@@ -153,7 +153,7 @@ def test_a_long_list_is_cut_and_json_has_all(tmp_path: Path) -> None:
     assert run("floor", store, "--json").output.count('"repeated"') == 12
 
 
-def test_a_chain_of_memories_leads_to_its_newest(tmp_path: Path) -> None:
+def test_chain_of_near_duplicates_leads_to_the_newest(tmp_path: Path) -> None:
     texts = [TEXT, TEXT + " today", TEXT + " today too"]
     rows = [row(f"d{n}", "semantic", title="x", body=text) for n, text in enumerate(texts)]
     store = write_rows(tmp_path / "memory.db", rows)
@@ -163,7 +163,7 @@ def test_a_chain_of_memories_leads_to_its_newest(tmp_path: Path) -> None:
     assert table.set_index("memory_id").loc["d0", "why"].endswith("in a chain of 3")
 
 
-def test_what_memories_say_of_each_other_is_found(tmp_path: Path) -> None:
+def test_floor_finds_replacements_named_in_memories(tmp_path: Path) -> None:
     def decision(memory_id: str, body: str, **columns: str) -> Row:
         return row(memory_id, "semantic", title="", body=body, **columns)
 
@@ -193,15 +193,15 @@ def test_what_memories_say_of_each_other_is_found(tmp_path: Path) -> None:
         (("--id", "d4"), "no newer memory repeats d4"),
     ],
 )
-def test_a_mistake_is_said(twins: Path, words: tuple[str, ...], fault: str) -> None:
+def test_floor_rejects_invalid_arguments(twins: Path, words: tuple[str, ...], fault: str) -> None:
     assert fault in said("floor", twins, *words, code=2)
 
 
-def test_a_real_agents_store_has_a_floor(real_store: Callable[[str], Path]) -> None:
+def test_floor_of_a_recorded_store(real_store: Callable[[str], Path]) -> None:
     assert "590 memories" in said("floor", real_store("agent-store1"))
 
 
-def test_without_scipy_near_duplicates_are_left_out(
+def test_floor_without_scipy_omits_near_duplicates(
     twins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def not_installed(module: str) -> None:
@@ -215,20 +215,20 @@ def test_without_scipy_near_duplicates_are_left_out(
     assert run("floor", twins, "--save-plan", twins.with_name("plan.json")).exit_code == 2
 
 
-def test_of_a_store_of_episodes_it_says_that_no_memory_is_kept(tmp_path: Path) -> None:
+def test_floor_of_a_store_of_episodes_is_empty(tmp_path: Path) -> None:
     shown = said("floor", write_rows(tmp_path / "memory.db", episodes(3)))
     assert "load-bearing  none: a cap can delete every memory" in shown
     assert "boot context  18 tokens, all of them prunable" in shown
 
 
-def test_the_costliest_duplicates_and_the_plan_command_are_shown(twins: Path) -> None:
+def test_floor_shows_costliest_duplicates_and_plan_command(twins: Path) -> None:
     shown = run("floor", twins).output
     assert "5 memories" in shown
     assert shown.index("d4") < shown.index("Could be superseded by a newer memory")
     assert f"memlab floor {twins} --save-plan floor.json" in shown
 
 
-def test_all_one_or_a_pair_are_planned_applied_and_taken_back(twins: Path, tmp_path: Path) -> None:
+def test_floor_plans_are_applied_and_undone(twins: Path, tmp_path: Path) -> None:
     plan = tmp_path / "floor.json"
     saved = run("floor", twins, "--save-plan", plan).output
     assert f"nothing was changed; the plan is in {plan}. After review:" in saved

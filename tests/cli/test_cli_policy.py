@@ -1,4 +1,4 @@
-"""Policies on the command line: those of the package, and classes of one's own."""
+"""Policies on the command line: built-in ones and custom classes."""
 
 import json
 import shlex
@@ -82,7 +82,7 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_a_plan_of_a_custom_policy_applies_without_it(
+def test_plan_of_a_custom_policy_applies_without_its_module(
     store: Path, rules: Path, tmp_path: Path
 ) -> None:
     asked = ("--policy", "house_rules:Modulo", "--set", "every=2")
@@ -96,13 +96,13 @@ def test_a_plan_of_a_custom_policy_applies_without_it(
     assert "house_rules" not in sys.modules
 
 
-def test_a_class_within_a_class_is_found_and_its_warning_shown(store: Path, rules: Path) -> None:
+def test_nested_policy_class_is_found_and_its_warning_shown(store: Path, rules: Path) -> None:
     with pytest.warns(UserWarning, match="the house is full"):
         said("compact", store, "--policy", "house_rules:inner.Warns")
 
 
 @pytest.mark.parametrize("option", ["--set every=", "--keep-recent "])
-def test_ones_own_class_is_compared_at_each_setting(store: Path, rules: Path, option: str) -> None:
+def test_custom_policy_is_compared_at_each_setting(store: Path, rules: Path, option: str) -> None:
     given = f"{option}2 {option}3".split()
     words = ("compare", store, "--policy", "house_rules:Modulo", *given, "--json")
     deleted = {row["label"]: row["deleted"] for row in json.loads(run(*words).output)}
@@ -110,7 +110,7 @@ def test_ones_own_class_is_compared_at_each_setting(store: Path, rules: Path, op
 
 
 @pytest.mark.parametrize("command", ["compact", "compare"])
-def test_bodies_are_loaded_for_a_class_that_reads_them(store: Path, command: str) -> None:
+def test_bodies_are_loaded_for_a_custom_policy_that_reads_them(store: Path, command: str) -> None:
     said(command, store, "--policy", "tests.support.own_policies:ShortBodies")
 
 
@@ -123,7 +123,7 @@ def test_bodies_are_loaded_for_a_class_that_reads_them(store: Path, command: str
         ("every=5 age=none kinds=none", {"age": None, "kinds": []}),
     ],
 )
-def test_its_settings_are_read_by_their_types(
+def test_custom_policy_settings_are_parsed_by_type(
     store: Path, rules: Path, given: str, meant: dict[str, object]
 ) -> None:
     words = [word for setting in given.split() for word in ("--set", setting)]
@@ -164,7 +164,7 @@ COMPARED = ("newest", "house_rules:Modulo --set every=many", "house_rules:Breaks
     ("command", "words"),
     [*(("compact", words) for words in WRONG), *(("compare", words) for words in COMPARED)],
 )
-def test_a_wrong_policy_or_setting_is_told_in_a_sentence(
+def test_invalid_policy_or_setting_is_explained(
     store: Path, rules: Path, command: str, words: str
 ) -> None:
     before = rows_of(store)
@@ -174,14 +174,14 @@ def test_a_wrong_policy_or_setting_is_told_in_a_sentence(
     assert rows_of(store) == before
 
 
-def test_compare_says_how_a_setting_is_given(store: Path) -> None:
+def test_compare_explains_how_to_give_a_setting(store: Path) -> None:
     message = said("compare", store, "--policy", "value", "--max-items", 9, code=2)
     assert "--set max_items=VALUE" in message
     assert "Did you mean" not in message
     assert "'--ttl'" in said("compare", store, "--tll", "9d", code=2)
 
 
-def test_every_setting_of_every_policy_is_an_option() -> None:
+def test_every_policy_setting_is_an_option() -> None:
     assert POLICIES.keys() - NAMED.keys() == {"all", "pipeline"}
     helped = " ".join(run("compact", "--help").output.split())
     for named in NAMED.values():
@@ -192,7 +192,7 @@ def test_every_setting_of_every_policy_is_an_option() -> None:
 
 
 @pytest.mark.parametrize("command", ["compact", "compare", "fleet plan"])
-def test_help_names_every_policy_and_what_ones_own_class_takes(rules: Path, command: str) -> None:
+def test_help_lists_policies_and_custom_settings(rules: Path, command: str) -> None:
     helped = run(*command.split(), "--policy", "house_rules:Modulo", "--help").output
     listed = helped.partition("Policies:")[2]
     own = ("Settings of house_rules:Modulo", "--set every=N", "one in so many goes")
@@ -200,7 +200,7 @@ def test_help_names_every_policy_and_what_ones_own_class_takes(rules: Path, comm
         assert words in listed
 
 
-def test_policies_are_compared_by_what_they_would_have_served() -> None:
+def test_compare_shows_served_share_and_bound() -> None:
     store = memlab.store_path("three_hundred_issues")
     words = ("--policy", "recent", "--policy", "tokens", "--keep-recent", 50, "--max-tokens", 3000)
     shown = run("compare", store, *words).output
@@ -211,7 +211,7 @@ def test_policies_are_compared_by_what_they_would_have_served() -> None:
     assert "tokens 3000" in [row["label"] for row in fitting]
 
 
-def test_a_comparison_of_retiring_names_the_best_policy() -> None:
+def test_compare_retire_suggests_the_best_policy() -> None:
     store = memlab.store_path("three_hundred_issues")
     retired = json.loads(said("compare", store, "--retire", "--every", 25, "--json"))
     tried = {row["rule"] for row in retired if row["retire"]}
@@ -233,7 +233,7 @@ def test_a_comparison_of_retiring_names_the_best_policy() -> None:
         EveryOther(1),
     ],
 )
-def test_what_is_typed_for_a_policy_makes_the_same_policy(policy: Policy) -> None:
+def test_options_of_a_policy_parse_to_the_same_policy(policy: Policy) -> None:
     words = shlex.split(options_of(policy))
     shown = run("compact", memlab.store_path("three_hundred_issues"), *words, "--json")
     assert json.loads(shown.output)["policy"] == as_data(policy)

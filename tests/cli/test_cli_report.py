@@ -1,4 +1,4 @@
-"""Reports, charts and notebooks as a person asks for them."""
+"""``memlab report``, charts and notebooks as a person types them."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
 
 
-def test_a_report_records_its_evidence_and_its_plan(
+def test_report_record_holds_evidence_and_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundled = memlab.store_path("three_hundred_issues")
@@ -49,21 +49,23 @@ def test_a_report_records_its_evidence_and_its_plan(
 # Charts
 
 
-def test_every_chart_of_a_store_has_a_name() -> None:
+def test_every_chart_has_a_name() -> None:
     plots = {name for name in charts.__all__ if re.match("plot_(?!fleet)", name)}
     assert plots <= {f"plot_{name.replace('-', '_')}" for name in CHARTS}
     assert all(f"  {name} " in run("report", "--help").output for name in CHARTS)
 
 
 @pytest.mark.parametrize("name", sorted(CHARTS))
-def test_a_chart_is_an_svg_file_whose_title_is_said(name: str, store: Path, tmp_path: Path) -> None:
+def test_chart_is_an_svg_file_and_its_title_is_printed(
+    name: str, store: Path, tmp_path: Path
+) -> None:
     drawn = said("report", store, "--chart", name, "-o", tmp_path / "chart.svg")
     title = ET.parse(tmp_path / "chart.svg").findtext("{*}title")
     assert title
     assert title in drawn
 
 
-def test_a_chart_can_be_narrow_a_picture_and_of_what_is_asked(store: Path, tmp_path: Path) -> None:
+def test_chart_options_set_width_format_and_cap(store: Path, tmp_path: Path) -> None:
     wide, narrow, picture = (tmp_path / name for name in ("wide.svg", "narrow.svg", "a.png"))
     asked = ("--keep-recent", 123, "--target", 0.75, "--token-budget", 9_000)
     for words in ((wide, *asked), (narrow, "--narrow"), (picture,)):
@@ -85,7 +87,7 @@ def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_lab_opens_on_a_page_that_leads_to_every_notebook(
+def test_lab_start_page_links_every_notebook(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server: list[str] = []
@@ -96,7 +98,7 @@ def test_the_lab_opens_on_a_page_that_leads_to_every_notebook(
     assert links == {path.name for path in tmp_path.glob("*.ipynb")} - {start.name}
 
 
-def test_each_store_has_its_own_notebooks_and_they_stay(store: Path, tmp_path: Path) -> None:
+def test_each_store_has_its_own_persistent_notebooks(store: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = memlab.copy_store(store, tmp_path / "other" / store.name)
     assert all("wrote" in said("lab", path) for path in (store, other))
@@ -108,7 +110,7 @@ def test_each_store_has_its_own_notebooks_and_they_stay(store: Path, tmp_path: P
     assert all(f"'{path}'" in stated for path in (store, other))
 
 
-def test_a_claude_code_folder_replaces_the_bundled_one(tmp_path: Path) -> None:
+def test_claude_code_folder_replaces_the_bundled_one(tmp_path: Path) -> None:
     bundled = memlab.store_path("two_years").parent / "claude" / "projects"
     own = Path(shutil.copytree(bundled, tmp_path / ".claude" / "projects"))
     memory = next(own.glob("*/memory"))
@@ -120,7 +122,7 @@ def test_a_claude_code_folder_replaces_the_bundled_one(tmp_path: Path) -> None:
         assert (str(own) in text) == is_folder
 
 
-def test_notebooks_of_another_store_are_not_opened(store: Path, tmp_path: Path) -> None:
+def test_notebooks_of_another_store_are_rejected(store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "notebooks"
     assert run("lab", "--folder", folder).exit_code == 0
     refused = said("lab", store, "--folder", folder, code=2)
@@ -128,7 +130,7 @@ def test_notebooks_of_another_store_are_not_opened(store: Path, tmp_path: Path) 
     assert "name another folder with --folder" in refused
 
 
-def test_the_server_takes_the_place_of_the_command(tmp_path: Path) -> None:
+def test_lab_server_replaces_the_command_process(tmp_path: Path) -> None:
     """So that Ctrl-C, a signal and its exit code are its own."""
     (tmp_path / "jupyterlab.py").write_text("import os, sys; print(os.getpid()); sys.exit(7)")
     command = [sys.executable, "-m", "memlab", "lab", "--folder", tmp_path / "notebooks"]

@@ -1,4 +1,4 @@
-"""Commands on a store that is on a server: by its URL, whose password is in nothing they print."""
+"""Commands on a server store by its URL; the password is never printed."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ pytest.importorskip("betterdb_agent_memory")
 SECRET = "s3cret"
 
 
-def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
+def test_server_store_is_sized_compacted_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -52,7 +52,9 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
             assert SECRET.encode() not in file.read_bytes()
 
 
-def test_notebooks_of_servers_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebooks_name_the_server_without_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.execve", lambda *_: None)
     (tmp_path / "odek").mkdir()
     (tmp_path / "odek" / "index.json").write_text("[]")
@@ -74,7 +76,7 @@ def test_notebooks_of_servers_and_folders(tmp_path: Path, monkeypatch: pytest.Mo
         ("find", "redis://:{}@localhost/0", "name one to look through, or look at one store"),
     ],
 )
-def test_what_cannot_be_done_there_is_said_without_a_password(
+def test_unsupported_server_command_hides_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, store: str, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -94,7 +96,7 @@ WRONG_URLS = (
 @pytest.mark.parametrize(
     "command", [*COMMANDS, *(f"fleet {name}" for name in fleet.commands), "", "nosuch", "size --by"]
 )
-def test_no_command_repeats_a_password(
+def test_no_command_prints_a_password(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
@@ -109,7 +111,7 @@ def test_no_command_repeats_a_password(
             assert SECRET not in refused.output
 
 
-def test_what_to_run_next_names_a_server_without_its_password(
+def test_next_steps_name_a_server_without_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

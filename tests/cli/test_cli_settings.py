@@ -1,4 +1,4 @@
-"""Commands that remember a choice in ``memlab.toml``, and go by it."""
+"""Commands that save a choice in ``memlab.toml`` and use it."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def remembered(store: Path) -> memlab.settings.Settings:
     return read_settings(store.parent, store.name)
 
 
-def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) -> None:
+def test_saved_number_is_used_by_every_command(two_years: Path) -> None:
     asked = {"target": 0.85, "confidence": 0.95, "token_budget": 500_000}
     words = (
         word for name, value in asked.items() for word in (f"--{name}".replace("_", "-"), value)
@@ -54,7 +54,7 @@ def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) 
     assert run("doctor", two_years, "--strict").output.count("prunable:") == 0
 
 
-def test_a_number_past_its_horizon_is_told_and_not_gone_by(store: Path) -> None:
+def test_expired_number_is_reported_and_not_used(store: Path) -> None:
     said("size", store, "--save")
     for verb in ("show", "doctor", "compact"):
         assert "found at 80 episodes on" in said(verb, store)
@@ -73,7 +73,7 @@ def test_a_number_past_its_horizon_is_told_and_not_gone_by(store: Path) -> None:
     said("compact", store)  # a number that a person gave has no horizon
 
 
-def test_auto_applies_everywhere_and_stays_with_a_saved_target(store: Path) -> None:
+def test_auto_cap_is_used_by_every_command(store: Path) -> None:
     settings = '[store."memory.db"]\npolicy = { name = "recent", keep = "auto" }\n'
     (store.parent / FILE).write_text(settings)
     assert 'its number stays "auto"' in said("size", store, "--target", 0.5, "--save")
@@ -93,14 +93,14 @@ def test_auto_applies_everywhere_and_stays_with_a_saved_target(store: Path) -> N
     assert made == {"policy": "tokens", "max_tokens": tokens}
 
 
-def test_without_settings_no_number_is_suggested_or_remembered(store: Path) -> None:
+def test_no_number_is_suggested_without_settings(store: Path) -> None:
     assert "50" not in run("show", store).output.replace(str(store), "")
     assert run("doctor", store, "--strict").exit_code == 0
     assert f"memlab size {store} --save" in said("compact", store, code=2)
     assert "--save needs a STORE" in said("size", "--save", code=2), "the bundled one"
 
 
-def test_a_given_policy_precedes_the_remembered_one(store: Path) -> None:
+def test_given_policy_precedes_the_saved_one(store: Path) -> None:
     for words in (("--keep-recent", -1, "--save"), ("--save",)):
         assert run("compact", store, *words).exit_code == 2
     assert not (store.parent / FILE).exists()
@@ -121,14 +121,14 @@ def test_a_given_policy_precedes_the_remembered_one(store: Path) -> None:
     assert remembered(store).policy == {"name": "odek", "keep": 500}, "typed, and the default"
 
 
-def test_a_protected_tag_is_named_with_the_plan(store: Path) -> None:
+def test_plan_names_protected_tags(store: Path) -> None:
     (store.parent / FILE).write_text('protected_tags = ["merged"]\n')
     shown = run("compact", store, "--keep-recent", 0)
     assert "load-bearing by memlab.toml: memories tagged merged" in shown.output
     assert "nothing to do" in shown.output
 
 
-def test_a_given_log_is_remembered_and_missed_by_name(store: Path) -> None:
+def test_saved_log_is_used_and_named_if_missing(store: Path) -> None:
     log = store.parent / "reads.jsonl"
     memlab.AccessLog(log).add("e1")
     assert run("size", store, "--log", log, "--save").exit_code == 0
@@ -139,7 +139,7 @@ def test_a_given_log_is_remembered_and_missed_by_name(store: Path) -> None:
     assert re.search(rf"{FILE}, line \d: .*reads.jsonl", said("size", store, code=2))
 
 
-def test_compare_uses_the_remembered_policy_and_log(store: Path) -> None:
+def test_compare_uses_the_saved_policy_and_log(store: Path) -> None:
     log = memlab.AccessLog(store.parent / "reads.jsonl")
     log.add("e1")
     settings = 'policy = { name = "recent", keep = 32 }\nlog = "reads.jsonl"\n'
@@ -150,7 +150,7 @@ def test_compare_uses_the_remembered_policy_and_log(store: Path) -> None:
     assert re.search(r"references +1\b", named)
 
 
-def test_retire_is_remembered_and_can_be_overridden(store: Path) -> None:
+def test_saved_retire_can_be_overridden(store: Path) -> None:
     shown = said("compact", store, "--keep-recent", 20, "--retire", "--save")
     for words in (
         "retires       60 of 80",
@@ -182,7 +182,7 @@ def block_of(page: str, language: str, number: int = 0) -> str:
     return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[number]
 
 
-def test_the_cron_line_of_the_guide_runs(store: Path) -> None:
+def test_cron_line_of_the_guide_runs(store: Path) -> None:
     (store.parent / FILE).write_text(KEEPS_5)
     *_, command = block_of(GUIDE, "cron").strip().split(maxsplit=5)
     command = command.replace("/srv/memlab/.venv/bin/memlab", str(MEMLAB))
@@ -199,7 +199,7 @@ def test_the_cron_line_of_the_guide_runs(store: Path) -> None:
     assert "line 1: there is no setting 'keep'" in mail
 
 
-def test_the_units_of_the_guide_are_sound(tmp_path: Path) -> None:
+def test_systemd_units_of_the_guide_are_valid(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd-analyze here to verify the units with")

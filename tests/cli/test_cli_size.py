@@ -1,4 +1,4 @@
-"""``memlab size``: the recommendation in a terminal, the table around it, the command after it."""
+"""``memlab size``: the recommendation, its table and the next command."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def frame(store: Path) -> pd.DataFrame:
     return memlab.load(store)
 
 
-def test_caps_around_the_answer_are_as_the_curve_has_them(store: Path, frame: pd.DataFrame) -> None:
+def test_printed_caps_agree_with_the_curve(store: Path, frame: pd.DataFrame) -> None:
     curve = memlab.sizing.cap_curve(frame)
     advice = memlab.recommend_cap(frame)
     shown = said("size", store, "--explain")
@@ -41,7 +41,7 @@ def test_caps_around_the_answer_are_as_the_curve_has_them(store: Path, frame: pd
         assert f"{curve.loc[cap, 'boot_tokens']:,.0f}" in cells
 
 
-def test_json_holds_advice_table_and_a_working_command(
+def test_size_json_holds_advice_table_and_working_command(
     store: Path, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
     sized = json.loads(said("size", store, "--target", 0.8, "--json"))
@@ -58,7 +58,7 @@ def test_json_holds_advice_table_and_a_working_command(
     assert memlab.load(copy)["prunable"].sum() == sized["keep_recent"]
 
 
-def test_size_begins_with_retiring_where_use_predicts_better(tmp_path: Path) -> None:
+def test_size_recommends_retirement_if_use_predicts_better(tmp_path: Path) -> None:
     bundled = memlab.store_path("looked_up")
     store = memlab.copy_store(bundled, tmp_path / "m.db")
     log = bundled.with_suffix(".searches.jsonl")
@@ -90,7 +90,7 @@ def test_size_begins_with_retiring_where_use_predicts_better(tmp_path: Path) -> 
     assert retired("compact", store) == by_reads
 
 
-def test_the_two_lines_for_a_runtime_work(tmp_path: Path) -> None:
+def test_suggested_logging_code_works(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     sized = said("size", store, "--explain")
     lines = re.findall(r"^    (log.*)$", sized, re.MULTILINE)
@@ -107,7 +107,7 @@ def test_the_two_lines_for_a_runtime_work(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["memories", "tokens"])
 @pytest.mark.parametrize("rows", [[], [row(f"d{n}", "semantic") for n in range(9)]])
-def test_without_prunable_memories_size_gives_no_number(
+def test_size_without_prunable_memories_gives_no_number(
     tmp_path: Path, by: str, rows: list[Row]
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
@@ -121,7 +121,7 @@ def test_without_prunable_memories_size_gives_no_number(
     assert not (tmp_path / "memlab.toml").exists()
 
 
-def test_shares_may_be_written_in_per_cent(store: Path) -> None:
+def test_shares_can_be_given_in_per_cent(store: Path) -> None:
     shares = run("size", store, "--target", 0.8, "--confidence", 0.75, "--json").output
     assert run("size", store, "--target", "80%", "--confidence", "75%", "--json").output == shares
     assert json.loads(shares)["target"] == 0.8
@@ -137,7 +137,7 @@ def test_shares_may_be_written_in_per_cent(store: Path) -> None:
         ("--token-budget -5", "is not in the range x>=0"),
     ],
 )
-def test_what_cannot_be_asked_is_told_and_nothing_printed(
+def test_invalid_size_option_is_explained(
     store: Path, tmp_path: Path, words: str, told: str
 ) -> None:
     log = tmp_path / "reads.csv"

@@ -1,4 +1,4 @@
-"""On a terminal output fits its width; for a pipe it is plain; shells complete commands."""
+"""Output on a terminal and in a pipe: width, colour, progress, shell completion."""
 
 import json
 import os
@@ -41,7 +41,9 @@ def on_a_terminal(width: int, *words: object, **variables: str) -> list[str]:
     return written.replace("\r\n", "\n").removesuffix("\x1b[0m").split("\n")
 
 
-def test_no_line_is_wider_than_the_terminal(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_output_line_is_wider_than_the_terminal(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(store.parent)
     wide = run("size", store.name, "--explain").output
     assert max(map(len, wide.splitlines())) > 100  # as long as they are
@@ -57,7 +59,9 @@ def test_no_line_is_wider_than_the_terminal(store: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "words", ["", "--unit tokens", "--token-budget 15000", "--unit tokens --token-budget 12000"]
 )
-def test_a_size_fits_a_screen(store: Path, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_output_fits_a_screen(
+    store: Path, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(store.parent)
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 80)
     lines = run("size", store.name, *words.split()).output.splitlines()
@@ -66,7 +70,7 @@ def test_a_size_fits_a_screen(store: Path, words: str, monkeypatch: pytest.Monke
     assert any(line.split()[: len(explain)] == explain for line in lines)
 
 
-def test_the_answer_stands_out_where_colour_is_wanted(store: Path) -> None:
+def test_answer_is_coloured_if_the_terminal_supports_it(store: Path) -> None:
     lines = on_a_terminal(80, "size", store)
     marked = {unstyle(line).strip()[:12]: line for line in lines if "\x1b" in line}
     commands = [line for line in marked.values() if "memlab " in line]
@@ -90,13 +94,13 @@ def test_the_answer_stands_out_where_colour_is_wanted(store: Path) -> None:
     ),
     width=st.integers(40, 120),
 )
-def test_a_line_keeps_its_words_in_any_width(line: str, width: int) -> None:
+def test_wrapping_keeps_all_words(line: str, width: int) -> None:
     lines = fitted_line(line, width)
     assert " ".join(lines).split() == line.split()
     assert all(len(line) <= width for line in lines)
 
 
-def test_a_command_is_never_broken() -> None:
+def test_command_is_never_wrapped() -> None:
     command = f"memlab compact {'/a/long/path' * 10}.db --keep-recent 50"
     assert fitted_line(f"next: {command}    shows it", 60) == [
         f"next: {command}",
@@ -107,7 +111,7 @@ def test_a_command_is_never_broken() -> None:
     assert all(len(line) <= 60 for line in shown.splitlines() if "memlab" not in line)
 
 
-def test_a_wide_table_wraps_without_breaking_words() -> None:
+def test_wide_table_wraps_without_breaking_words() -> None:
     header = ("cap", "limits", "tokens at 95%", "would go", "written", "of it", "days", "more")
     rows = [
         (cap, "90.0% to 100.0%", 28_303 * cap, 61, "2026-06-30", "81%", 161, 9) for cap in (1, 22)
@@ -131,7 +135,7 @@ def test_a_wide_table_wraps_without_breaking_words() -> None:
     ],
     ids=len,
 )
-def test_a_comparison_with_few_references_shows_counts(
+def test_compare_with_few_references_shows_counts(
     tmp_path: Path, named: list[str], words: tuple[str, ...]
 ) -> None:
     rows = episodes(40)
@@ -165,7 +169,7 @@ def with_colour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("with_colour")
-def test_a_wrapped_warning_keeps_its_colour_and_ends_it(tmp_path: Path) -> None:
+def test_wrapped_warning_keeps_its_colour(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     health = memlab.doctor(store, backlog=9)
     page = as_text(health.sheet(), 60)
@@ -183,7 +187,7 @@ def rest_of(line: str) -> bool:
 
 
 @pytest.mark.usefixtures("with_colour")
-def test_alerts_deletions_and_commands_are_in_colour(store: Path) -> None:
+def test_alerts_deletions_and_commands_are_coloured(store: Path) -> None:
     shown = coloured(as_text(memlab.show(store).sheet(), 100))
     assert any("never compacted" in line for line in shown[YELLOW])
     assert any(line.strip().startswith("memlab size") for line in shown[CYAN])
@@ -194,7 +198,7 @@ def test_alerts_deletions_and_commands_are_in_colour(store: Path) -> None:
     assert steps == "undo: \x1b[36mmemlab restore m.db latest\x1b[0m    takes it back"
 
 
-def test_policy_options_are_apart_from_the_commands_own() -> None:
+def test_help_groups_policy_options_separately() -> None:
     for words in (("compact",), ("rows",), ("compare",), ("fleet", "plan")):
         helped = said(*words, "--help")
         own = helped.partition("\nOptions:\n")[2].partition("\nPolicy options:\n")[0]
@@ -207,7 +211,7 @@ def test_policy_options_are_apart_from_the_commands_own() -> None:
         assert "--json" not in of_policies
 
 
-def test_slow_commands_say_what_they_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_commands_show_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     at: list[str] = []
     monkeypatch.setattr(output, "show_progress", at.append)
@@ -244,7 +248,7 @@ def test_commands_options_and_names_complete(typed: str, meant: str) -> None:
     assert meant in offered(*words, beginning=beginning)
 
 
-def test_digests_complete_by_the_archive_of_the_store(tmp_path: Path) -> None:
+def test_digests_complete_from_the_archive(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(9))
     assert offered("restore", store) == []
     first = compacted(store, 6).digest[:12]
@@ -270,7 +274,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("shell", KNOWN)
-def test_a_real_shell_takes_the_line_of_the_page(shell: str, tmp_path: Path) -> None:
+def test_documented_completion_line_works_in_each_shell(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} on this machine")
     page = Path(__file__).parents[2].joinpath("docs/reference/commands.md").read_text()

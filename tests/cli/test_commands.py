@@ -1,4 +1,4 @@
-"""Every command on whatever somebody hands to it: words, an exit code, nothing lost."""
+"""Every command on every kind of input: messages, exit codes, no loss."""
 
 import json
 import os
@@ -45,7 +45,7 @@ REMEMBERED = 'policy = { name = "recent", keep = 9 }\n'
 COMMAND = re.compile(r"\s*(next: |undo: )?\s*memlab ")
 
 
-def test_every_command_is_tested_and_has_help_in_sentences() -> None:
+def test_every_command_is_tested_and_has_help() -> None:
     named = {words.partition(" ")[0] for words in (LOOKING | CHANGING | OTHERS).values()}
     assert named | {"lab"} == set(COMMANDS)
     assert said("--version") == f"memlab, version {memlab.__version__}\n"
@@ -58,7 +58,7 @@ def test_every_command_is_tested_and_has_help_in_sentences() -> None:
         assert [line for line in helped.splitlines() if len(line) > 80] == []
 
 
-def test_an_option_is_spelled_one_way_in_all_commands() -> None:
+def test_options_are_declared_alike_in_all_commands() -> None:
     context = click.Context(main)
     spelled = dict[str, set[tuple[bool, int]]]()
     groups = [(main, COMMANDS), (fleet, fleet.commands)]
@@ -72,13 +72,13 @@ def test_an_option_is_spelled_one_way_in_all_commands() -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["fleet"]])
-def test_no_command_shows_help_and_a_wrong_one_what_was_meant(words: list[str]) -> None:
+def test_missing_command_shows_help_and_wrong_one_a_suggestion(words: list[str]) -> None:
     assert run(*words).output.splitlines() == run(*words, "--help").output.splitlines()
     assert "Did you mean 'size'?" in said(*words, "sise", code=2)
     assert "Did you mean '--json'?" in said(*words, "size", "x", "--jsno", code=2)
 
 
-def test_an_interrupted_command_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_command_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -93,7 +93,7 @@ def test_an_interrupted_command_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("words", ["show", "size", "floor", "report -o {out}/page.html"])
-def test_after_the_bundled_store_comes_one_of_ones_own(words: str, out: Path) -> None:
+def test_example_store_output_points_to_own_store(words: str, out: Path) -> None:
     looked = said(*typed(words, Path(), out))
     name = words.partition(" ")[0]
     last = f"this is the bundled example; next: memlab {name} STORE with a store of yours"
@@ -120,7 +120,9 @@ NOT_A_STORE: dict[str, Callable[[Path], Path | int | None]] = {
 
 @pytest.mark.parametrize("name", LOOKING | CHANGING | OTHERS)
 @pytest.mark.parametrize("kind", NOT_A_STORE)
-def test_what_is_no_store_is_told_and_left(tmp_path: Path, out: Path, name: str, kind: str) -> None:
+def test_non_store_is_reported_and_unchanged(
+    tmp_path: Path, out: Path, name: str, kind: str
+) -> None:
     path = tmp_path / "memory.db"
     made = NOT_A_STORE[kind](path)
     path = made if isinstance(made, Path) else path
@@ -147,7 +149,9 @@ def test_what_is_no_store_is_told_and_left(tmp_path: Path, out: Path, name: str,
         ("size", "STORE", "--target", "\x1b[31m9"),
     ],
 )
-def test_no_word_that_is_typed_steers_the_terminal(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_control_characters_of_arguments_are_escaped(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     refused = said(*(store if word == "STORE" else word for word in words), code=2)
     assert "\x1b" not in refused
@@ -171,7 +175,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", LOOKING)
-def test_a_look_changes_nothing_and_steers_no_terminal(
+def test_read_commands_change_nothing_and_escape_text(
     store: Path, out: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = LOOKING[name].replace("{}", "STORE").split()
@@ -199,7 +203,7 @@ SEVERAL = re.compile(
 
 @pytest.mark.parametrize("name", LOOKING | {"compact --apply": CHANGING["compact --apply"]})
 @pytest.mark.parametrize("rows", [[], [row("e", body="", title="e")], [row("d", "semantic")]])
-def test_commands_work_on_hardly_any_memories(
+def test_commands_work_on_nearly_empty_stores(
     tmp_path: Path, out: Path, name: str, rows: list[Row]
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
@@ -211,7 +215,9 @@ def test_commands_work_on_hardly_any_memories(
 
 
 @pytest.mark.parametrize("name", LOOKING | CHANGING)
-def test_a_mistake_in_settings_is_told_with_its_line(tmp_path: Path, out: Path, name: str) -> None:
+def test_invalid_settings_are_reported_with_their_line(
+    tmp_path: Path, out: Path, name: str
+) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     (tmp_path / FILE).write_text("\n\nkeep = 50\n")
     before = files_in(tmp_path)
@@ -223,7 +229,7 @@ def test_a_mistake_in_settings_is_told_with_its_line(tmp_path: Path, out: Path, 
 
 
 @pytest.mark.parametrize("name", LOOKING)
-def test_a_locked_store_is_told_in_a_sentence(
+def test_locked_store_is_reported(
     tmp_path: Path, out: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(connect_reading.__kwdefaults__, "busy_timeout", 0.05)
@@ -238,7 +244,7 @@ def test_a_locked_store_is_told_in_a_sentence(
 
 
 @pytest.mark.parametrize("name", sorted(LOOKING.keys() - PLAIN))
-def test_a_store_that_may_not_be_written_is_looked_at(out: Path, name: str) -> None:
+def test_read_commands_work_on_a_read_only_store(out: Path, name: str) -> None:
     with TemporaryDirectory() as folder:
         store = write_rows(Path(folder, "memory.db"), episodes(3), journal_mode="DELETE")
         Path(folder, FILE).write_text(REMEMBERED)
@@ -252,7 +258,7 @@ def test_a_store_that_may_not_be_written_is_looked_at(out: Path, name: str) -> N
     assert done.exit_code == 0, done.output
 
 
-def test_what_is_written_is_for_whoever_may_read_the_store(store: Path, out: Path) -> None:
+def test_written_files_have_permissions_of_the_store(store: Path, out: Path) -> None:
     archive = store.with_name(f"{store.name}.archive.db")
     for path in (store, archive):
         path.chmod(0o600)
@@ -287,7 +293,7 @@ def test_what_is_written_is_for_whoever_may_read_the_store(store: Path, out: Pat
         "fleet report {} -o {out}/nowhere/r.html",
     ],
 )
-def test_an_unwritable_file_stops_a_command_before_it_reads(
+def test_unwritable_output_stops_a_command_before_reading(
     tmp_path: Path, out: Path, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (out / "folder").mkdir()

@@ -1,4 +1,4 @@
-"""A setting of a policy is given by that policy's own option, whatever its field is called."""
+"""Policy settings are given by the options that the policy declares."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ class KeepWeeks(KeepRecent):
     name: ClassVar[str] = "weeks"
 
 
-def test_a_policy_gets_the_field_that_its_own_option_names(
+def test_policy_option_sets_the_declared_field(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(8))

@@ -1,4 +1,4 @@
-"""Paths are printed as they were given: relative ones relative, absolute ones absolute."""
+"""Paths are printed as given: relative ones relative, absolute ones absolute."""
 
 from pathlib import Path
 
@@ -48,19 +48,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_relative_path_stays_relative(words: str, folder: Path) -> None:
+def test_relative_path_is_printed_relative(words: str, folder: Path) -> None:
     done = run(*words.split())
     assert done.output
     assert str(folder) not in done.output
 
 
 @pytest.mark.parametrize("words", ["vacuum", "lost", "doctor", "maintain"])
-def test_an_absolute_path_stays_absolute(words: str, folder: Path) -> None:
+def test_absolute_path_is_printed_absolute(words: str, folder: Path) -> None:
     store = folder / "memory.db"
     assert str(store) in run(words, store).output
 
 
-def test_a_saved_plan_names_its_store_by_a_relative_path(folder: Path) -> None:
+def test_saved_plan_names_its_store_by_a_relative_path(folder: Path) -> None:
     said("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
     done = said("apply", "plan.json")
     assert "applied to memory.db\n" in done
@@ -71,7 +71,7 @@ def test_a_saved_plan_names_its_store_by_a_relative_path(folder: Path) -> None:
     assert "archived in memory.db.archive.db" in again.output
 
 
-def test_a_plan_of_another_folder_names_its_store_in_full(
+def test_plan_used_elsewhere_names_its_store_in_full(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
@@ -79,24 +79,24 @@ def test_a_plan_of_another_folder_names_its_store_in_full(
     assert f"applied to {folder / 'memory.db'}\n" in said("apply", folder / "plan.json")
 
 
-def test_the_texts_of_memories_are_left_alone(folder: Path) -> None:
+def test_paths_in_memory_texts_are_unchanged(folder: Path) -> None:
     write_rows(folder / "notes.db", [{**episodes(1)[0], "title": f"{folder}/x.txt"}])
     assert str(folder)[:20] in said("rows", "notes.db")
 
 
-def test_the_text_of_the_settings_file_is_left_alone(folder: Path) -> None:
+def test_paths_in_the_settings_file_are_unchanged(folder: Path) -> None:
     line = f'archive_folder = "{folder}/archives"'
     (folder / "memlab.toml").write_text(f"{line}\n")
     assert line in said("init", "memory.db").splitlines()
 
 
-def test_latest_without_a_store_says_where_the_store_goes(folder: Path) -> None:
+def test_restore_latest_without_a_store_shows_the_syntax(folder: Path) -> None:
     done = run("restore", "latest")
     assert done.exit_code == 2
     assert "memlab restore STORE latest" in done.output
 
 
-def test_apply_and_restore_take_an_apply_that_they_need_not(folder: Path) -> None:
+def test_apply_and_restore_accept_a_redundant_apply_option(folder: Path) -> None:
     before = memlab.load("memory.db")
     said("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
     said("apply", "plan.json", "--apply")

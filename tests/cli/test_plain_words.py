@@ -1,4 +1,4 @@
-"""Phrases that readers stumbled over are said plainly, on stores that once produced them."""
+"""Confusing phrases of earlier versions appear nowhere in the output."""
 
 import ast
 import re
@@ -112,7 +112,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("words", COMMANDS)
 @pytest.mark.parametrize("kind", ["zoneless", "folder"])
-def test_no_command_says_an_old_phrase(
+def test_no_command_prints_an_old_phrase(
     kind: str, words: str, request: pytest.FixtureRequest
 ) -> None:
     store = request.getfixturevalue(kind)
@@ -121,18 +121,18 @@ def test_no_command_says_an_old_phrase(
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS_BY_NAME))
-def test_no_help_says_an_old_phrase(name: str) -> None:
+def test_no_help_text_has_an_old_phrase(name: str) -> None:
     helped = " ".join(said(name, "--help").split())
     assert [phrase for phrase in NEVER if phrase in helped] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_page_says_an_old_phrase(page: Path) -> None:
+def test_no_documentation_page_has_an_old_phrase(page: Path) -> None:
     text = " ".join(page.read_text(encoding="utf-8").split())
     assert [phrase for phrase in NEVER if phrase in text] == []
 
 
-def test_no_message_says_an_old_phrase() -> None:
+def test_no_message_has_an_old_phrase() -> None:
     said_nowhere = [phrase for phrase in NEVER if phrase != ".reads.log"]  # logs of old are read
     found = []
     for file in sorted((ROOT / "memlab").rglob("*.py")):
@@ -151,12 +151,12 @@ def texts_of(tree: ast.AST) -> Iterator[str]:
             yield " ".join(node.value.split())
 
 
-def test_old_phrases_are_found_in_texts_of_several_lines() -> None:
+def test_phrase_check_joins_split_strings() -> None:
     source = 'words = f"it {1} spoke " "until 764"'
     assert any("spoke until" in text for text in texts_of(ast.parse(source)))
 
 
-def test_a_report_says_no_old_phrase(zoneless: Path, tmp_path: Path) -> None:
+def test_report_has_no_old_phrase(zoneless: Path, tmp_path: Path) -> None:
     said("report", zoneless, "-o", tmp_path / "page.html")
     text = " ".join((tmp_path / "page.html").read_text(encoding="utf-8").split())
     assert [phrase for phrase in NEVER if phrase in text] == []
@@ -168,16 +168,16 @@ def test_dates_without_a_zone_are_counted_in_a_sentence(zoneless: Path) -> None:
         assert sentence in said(*words)
 
 
-def test_a_repeated_mention_is_called_one(zoneless: Path) -> None:
+def test_repeated_mention_is_described_as_repeat(zoneless: Path) -> None:
     explained = said("size", zoneless, "--explain")
     assert "repeats of a reference that is counted already" in explained
 
 
-def test_one_link_is_one(folder: Path) -> None:
+def test_single_link_uses_the_singular(folder: Path) -> None:
     assert "1 link;" in f"{said('size', folder, '--explain')};".replace("\n", ";")
 
 
-def test_user_and_feedback_notes_are_no_decisions(folder: Path) -> None:
+def test_user_and_feedback_notes_are_not_called_decisions(folder: Path) -> None:
     for words in (("show", folder), ("doctor", folder)):
         done = said(*words)
         assert "decision" not in done
@@ -185,7 +185,7 @@ def test_user_and_feedback_notes_are_no_decisions(folder: Path) -> None:
     assert "decision" in said("show", memlab.store_path("two_years"))
 
 
-def test_what_goes_last_says_how_long_an_undo_is_exact(zoneless: Path) -> None:
+def test_plan_states_how_long_the_undo_is_exact(zoneless: Path) -> None:
     done = said("compact", zoneless, "--keep-recent", 0, "--all")
     assert "exact until the agent writes again" in done
 
@@ -199,7 +199,7 @@ def test_what_goes_last_says_how_long_an_undo_is_exact(zoneless: Path) -> None:
         ("--target", "2", "; is 0.02 meant?"),
     ],
 )
-def test_a_hint_offers_only_what_is_accepted(
+def test_hint_offers_only_accepted_values(
     zoneless: Path, option: str, value: str, meant: str
 ) -> None:
     done = run("size", zoneless, option, value)
@@ -208,14 +208,14 @@ def test_a_hint_offers_only_what_is_accepted(
     assert meant in done.output
 
 
-def test_a_file_that_exists_asks_for_a_new_one(zoneless: Path) -> None:
+def test_existing_plan_file_asks_for_a_new_name(zoneless: Path) -> None:
     done = run("compact", zoneless, "--keep-recent", 3, "--save-plan", zoneless)
     assert done.exit_code == 2
     assert "exists" in done.output
     assert "name a file that does not" not in done.output
 
 
-def test_a_pace_says_its_days() -> None:
+def test_pace_states_its_days() -> None:
     last = datetime(2026, 3, 1, tzinfo=UTC)
     of_a_day = Pace(
         median=3.0,
@@ -232,7 +232,7 @@ def test_a_pace_says_its_days() -> None:
     )
 
 
-def test_a_pace_of_a_few_memories_is_a_count() -> None:
+def test_pace_of_few_memories_is_a_count() -> None:
     last = datetime(2026, 3, 1, tzinfo=UTC)
     few = Pace(
         median=0.0,
@@ -257,7 +257,7 @@ def test_size_explains_how_log_lines_become_needs() -> None:
     assert re.search(r"; \d+ are left if each memory counts once a day: compare age with use", line)
 
 
-def test_a_deletion_between_copies_of_a_minute_has_one_time() -> None:
+def test_deletion_within_one_minute_has_one_time() -> None:
     from memlab.evidence.losses import _between
 
     seen = datetime(2026, 3, 1, 14, 34, tzinfo=UTC)
