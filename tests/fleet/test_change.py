@@ -1,4 +1,4 @@
-"""Plan, review, apply, maintain: reads first, one file, and each store for itself."""
+"""Changing a fleet: plan, review, apply and maintain, each store by itself."""
 
 import json
 import signal
@@ -46,7 +46,7 @@ def remember(store: Path, keep: int, more: str = "") -> None:
 # Plan
 
 
-def test_a_plan_says_of_every_store_what_its_own_plan_says(tmp_path: Path) -> None:
+def test_fleet_plan_agrees_with_the_plan_of_each_store(tmp_path: Path) -> None:
     names = mixed_fleet(tmp_path)
     before = files_in(tmp_path)
     made = plan(names, KEEP, now=NOW)
@@ -64,7 +64,7 @@ def test_a_plan_says_of_every_store_what_its_own_plan_says(tmp_path: Path) -> No
     assert "10 of 12 stores change" in str(made)
 
 
-def test_the_file_is_read_back_whole_and_diffs_by_line(tmp_path: Path) -> None:
+def test_plan_file_round_trips_and_diffs_by_line(tmp_path: Path) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     file = tmp_path / "plan.json"
     made = plan(names, KEEP, now=NOW, save=file)
@@ -81,7 +81,7 @@ def test_the_file_is_read_back_whole_and_diffs_by_line(tmp_path: Path) -> None:
     assert {json.loads(line.strip(" ,"))["store"] for line in stores} == {str(names[5])}
 
 
-def test_a_plan_that_is_made_again_is_that_of_its_own_moment(tmp_path: Path, one: Path) -> None:
+def test_repeated_plan_uses_its_own_time(tmp_path: Path, one: Path) -> None:
     policy = memlab.TimeToLive(timedelta(days=60))
     for days in (0, 400):
         now = NOW + timedelta(days=days)
@@ -104,7 +104,7 @@ def test_only_failed_plans_are_made_again(
     assert apply(file, now=NOW)["deleted"].tolist() == [5, 3]
 
 
-def test_each_store_is_planned_by_what_it_remembers(four: list[Path]) -> None:
+def test_each_store_is_planned_by_its_settings(four: list[Path]) -> None:
     remember(four[0], 2)
     remember(four[1], 7)
     made = plan(four[:3], now=NOW)
@@ -117,7 +117,7 @@ def test_each_store_is_planned_by_what_it_remembers(four: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["memory", "file"])
-def test_applying_does_to_each_store_what_its_own_plan_does(tmp_path: Path, saved: bool) -> None:
+def test_fleet_apply_agrees_with_the_plan_of_each_store(tmp_path: Path, saved: bool) -> None:
     names = mixed_fleet(tmp_path)
     made = plan(names, KEEP, now=NOW, save=tmp_path / "plan.json" if saved else None)
     results = apply(tmp_path / "plan.json" if saved else made, now=NOW, runner=Serial())
@@ -136,7 +136,7 @@ def test_memories_expired_since_planning_are_not_counted(one: Path) -> None:
     assert apply(made, now=NOW + timedelta(hours=2))["deleted"].tolist() == [4]
 
 
-def test_a_store_that_changed_since_is_refused_alone(four: list[Path]) -> None:
+def test_changed_store_is_rejected_alone(four: list[Path]) -> None:
     made = plan(four, KEEP, now=NOW)
     run_sql(four[1], "UPDATE memory_items SET body = 'other' WHERE memory_id = 'e1'")
     run_sql(four[2], "DELETE FROM memory_items WHERE memory_id = 'e9'")
@@ -155,7 +155,7 @@ def test_a_store_that_changed_since_is_refused_alone(four: list[Path]) -> None:
     ],
     ids=["edited", "no plan", "without the plans beside it"],
 )
-def test_a_file_that_is_no_whole_plan_is_refused(one: Path, spoil: Any, words: str) -> None:
+def test_invalid_plan_file_is_rejected(one: Path, spoil: Any, words: str) -> None:
     file = one.with_name("plan.json")
     plan(one, KEEP, now=NOW, save=file)
     spoil(file)
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_whole_plan_is_refused(one: Path, spoil: Any, words: s
         apply(file, now=NOW)
 
 
-def test_what_is_no_share_or_moment_is_refused_in_words() -> None:
+def test_invalid_target_or_time_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"is 0\.9 meant"):
         size("memory.db", target=90)
     with pytest.raises(ValueError, match="no time zone"):
@@ -171,7 +171,7 @@ def test_what_is_no_share_or_moment_is_refused_in_words() -> None:
 
 
 @pytest.mark.long
-def test_a_client_that_is_killed_goes_on_where_it_was(tmp_path: Path, four: list[Path]) -> None:
+def test_killed_client_resumes_where_it_stopped(tmp_path: Path, four: list[Path]) -> None:
     file = tmp_path / "plan.json"
     dies = {"runner": Serial(), "progress": DiesAfter(3)}
     with forked("tests.support.fleets") as children:
@@ -189,7 +189,7 @@ def test_a_client_that_is_killed_goes_on_where_it_was(tmp_path: Path, four: list
 # Maintain
 
 
-def test_each_store_is_maintained_by_what_it_remembers(four: list[Path]) -> None:
+def test_each_store_is_maintained_by_its_settings(four: list[Path]) -> None:
     names = four[:3]
     remember(names[0], 2)
     remember(names[1], 20)
@@ -207,7 +207,9 @@ def test_each_store_is_maintained_by_what_it_remembers(four: list[Path]) -> None
     assert results["undo"][0].startswith("memlab restore ")
 
 
-def test_stopped_maintenance_goes_on_and_says_all_it_did(tmp_path: Path, four: list[Path]) -> None:
+def test_interrupted_maintenance_resumes_and_reports_everything(
+    tmp_path: Path, four: list[Path]
+) -> None:
     for name in four:
         remember(name, 2)
 

@@ -1,4 +1,4 @@
-"""What stores share: the law of a fleet, learned from stores that follow one of their own."""
+"""The prior of a fleet, learned from stores that follow one law."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def simulated(
     return estimates
 
 
-def test_more_stores_weigh_more_against_the_public_law() -> None:
+def test_cohort_weight_grows_with_the_number_of_stores() -> None:
     few = {f"silent-{n}": StoreEstimate(3, np.empty(0)) for n in range(50)} | simulated(2)
     cohort = fit_cohort(few)
     assert cohort.law == LAW
@@ -53,7 +53,7 @@ def test_more_stores_weigh_more_against_the_public_law() -> None:
 
 
 @pytest.mark.parametrize("away", [-0.15, 0.1, 0.2])
-def test_many_differing_stores_move_the_law(away: float) -> None:
+def test_many_shifted_stores_move_the_prior(away: float) -> None:
     cohort = fit_cohort(simulated(80, away=away))
     expected = min(LAW.reach[AT] + away, 1.0)
     assert cohort.law.reach[AT] == pytest.approx(expected, abs=0.04)
@@ -70,7 +70,7 @@ def test_similar_stores_make_the_prior_narrow() -> None:
 
 @given(stores=st.integers(0, 30), seed=st.integers(0, 99), references=st.integers(8, 40))
 @settings(max_examples=examples(30))
-def test_what_is_fitted_is_a_law(stores: int, seed: int, references: int) -> None:
+def test_fitted_prior_is_valid(stores: int, seed: int, references: int) -> None:
     law = fit_cohort(simulated(stores, seed=seed, references=references, spread=0.2)).law
     reach = np.array(law.reach)
     assert (np.diff(reach) >= 0).all()
@@ -81,7 +81,7 @@ def test_what_is_fitted_is_a_law(stores: int, seed: int, references: int) -> Non
 
 @given(stores=st.integers(1, 9), seed=st.integers(0, 99))
 @settings(max_examples=examples(20))
-def test_without_a_store_a_cohort_is_that_of_the_others(stores: int, seed: int) -> None:
+def test_cohort_without_a_store_equals_fit_of_the_others(stores: int, seed: int) -> None:
     estimates = simulated(stores, seed=seed, away=0.1)
     whole = fit_cohort(estimates)
     for name in estimates:
@@ -90,7 +90,7 @@ def test_without_a_store_a_cohort_is_that_of_the_others(stores: int, seed: int) 
     assert whole.without("another") is whole
 
 
-def test_digest_of_prior_is_the_one_of_saved_runs() -> None:
+def test_prior_digest_is_stable() -> None:
     law = ReachPrior(
         shares=(0.5, 0.9),
         reach=(0.25, 0.75),
@@ -107,7 +107,7 @@ def test_digest_of_prior_is_the_one_of_saved_runs() -> None:
     assert size_task(prior, {}).depends_on == "802ea977d821343a249ea57b6ceed616"
 
 
-def test_the_sample_is_the_same_every_time_whatever_the_order() -> None:
+def test_sample_does_not_depend_on_order() -> None:
     members = [Member(f"/srv/{n}", f"/srv/{n}") for n in range(3 * MAX_SAMPLED_STORES)]
     first = sample_of(Members(tuple(members)))
     assert first == sample_of(Members(tuple(members[::-1])))
@@ -128,7 +128,7 @@ def follower(path: Path, count: int, back: int) -> Path:
     return write_rows(path, rows)
 
 
-def test_a_store_without_references_is_sized_by_its_fleet(tmp_path: Path) -> None:
+def test_store_without_references_is_sized_by_its_fleet(tmp_path: Path) -> None:
     names = [follower(tmp_path / f"{n}.db", 300, 2) for n in range(12)]
     silent = follower(tmp_path / "silent.db", 300, 300)
     sizes = size([*names, silent], runner=Serial()).set_index("store")
@@ -141,7 +141,7 @@ def test_a_store_without_references_is_sized_by_its_fleet(tmp_path: Path) -> Non
     assert line["fleet"] > 0.5
 
 
-def test_the_prior_of_a_store_rests_on_the_others_alone(tmp_path: Path) -> None:
+def test_prior_of_a_store_excludes_the_store(tmp_path: Path) -> None:
     names = [follower(tmp_path / f"{n}.db", 200, 2 + n) for n in range(4)]
     sizes = size(names, runner=Serial()).set_index("store")
     for name in names:
@@ -154,7 +154,7 @@ def test_the_prior_of_a_store_rests_on_the_others_alone(tmp_path: Path) -> None:
     assert cohort_of(names[:3]).stores == 3
 
 
-def test_sizing_says_of_a_store_what_its_own_advice_says(tmp_path: Path) -> None:
+def test_fleet_size_agrees_with_advice_of_the_store(tmp_path: Path) -> None:
     path = follower(tmp_path / "one.db", 200, 3)
     (line,) = size(path, token_budget=900, runner=Serial()).to_dict("records")
     advice = memlab.recommend_cap(memlab.load_past(path), token_budget=900)
@@ -168,7 +168,7 @@ def test_sizing_says_of_a_store_what_its_own_advice_says(tmp_path: Path) -> None
     assert line["fits_served"] == advice.within_budget.served
 
 
-def test_a_changed_fleet_is_sized_anew(tmp_path: Path) -> None:
+def test_changed_fleet_is_sized_again(tmp_path: Path) -> None:
     names = [follower(tmp_path / f"{n}.db", 300, 2) for n in range(4)]
     silent = follower(tmp_path / "silent.db", 300, 300)
     size([*names[:3], silent], runner=Serial(), out=tmp_path / "out")
@@ -177,7 +177,7 @@ def test_a_changed_fleet_is_sized_anew(tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(kept, size(named, runner=Serial()))
 
 
-def test_the_fleet_weight_is_that_of_each_stores_target(tmp_path: Path) -> None:
+def test_fleet_weight_follows_the_target_of_each_store(tmp_path: Path) -> None:
     law = fit_cohort(simulated(10, away=0.1)).law
     prior = Cohort(law, 10, 600, tuple(np.linspace(1, 0, len(law.shares)).tolist()))
     path = follower(tmp_path / "silent.db", 100, 100)
@@ -188,7 +188,7 @@ def test_the_fleet_weight_is_that_of_each_stores_target(tmp_path: Path) -> None:
         assert line.fleet + line.elsewhere + line.own == pytest.approx(1)
 
 
-def test_each_store_has_the_answer_of_size(tmp_path: Path) -> None:
+def test_fleet_size_includes_the_answer_of_each_store(tmp_path: Path) -> None:
     stores = [memlab.copy_store(memlab.store_path("two_years"), tmp_path / "large.db")]
     stores.append(write_rows(tmp_path / "small.db", [row("m0", "episodic")]))
     table = size(stores, runner=Serial()).set_index("store")

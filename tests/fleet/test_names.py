@@ -1,4 +1,4 @@
-"""Which stores some names mean: each once, and what means none is said."""
+"""Names of stores expand to stores, each once; names without a store are reported."""
 
 import re
 from pathlib import Path
@@ -52,7 +52,7 @@ MEANT = {
 
 
 @pytest.mark.parametrize(("given", "meant", "repeated"), MEANT.values(), ids=MEANT)
-def test_names_mean_stores_in_order_and_each_once(
+def test_names_expand_in_order_without_duplicates(
     agents: Path, given: tuple[str, ...], meant: tuple[str, ...], repeated: int
 ) -> None:
     top = agents.parent
@@ -62,7 +62,7 @@ def test_names_mean_stores_in_order_and_each_once(
     assert members.repeated == repeated
 
 
-def test_what_means_no_store_is_said_beside_the_stores(agents: Path) -> None:
+def test_names_without_a_store_are_reported(agents: Path) -> None:
     members = expand_names([agents, agents.parent / "empty", f"{agents}/*/none.db"])
     good, problems = names_and_problems(members)
     assert good == [str(agents.parent / name) for name in (A, B, C)]
@@ -72,14 +72,14 @@ def test_what_means_no_store_is_said_beside_the_stores(agents: Path) -> None:
     ]
 
 
-def test_a_name_that_is_no_text_is_said_and_the_others_are_read(agents: Path) -> None:
+def test_undecodable_name_is_reported_and_others_are_read(agents: Path) -> None:
     (agents / "b" / "memory.db").rename(agents / "b" / "\udcff.db")
     surveyed = survey(agents)
     assert surveyed["error"].isna().tolist() == [True, False, True]
     assert "b/\\xff.db is a name that is not UTF-8" in surveyed["error"][1]
 
 
-def test_a_url_is_shown_without_password_and_counted_once(agents: Path) -> None:
+def test_url_is_shown_without_password_and_counted_once(agents: Path) -> None:
     server = "redis://localhost:6379/0?name=mem"
     given = [server.replace("//", "//:secret@"), server, "nosuch://a", "nosuch://u:secret@b"]
     members = expand_names([agents, *given])
@@ -99,14 +99,14 @@ def test_a_url_is_shown_without_password_and_counted_once(agents: Path) -> None:
         ("@{}/missing", "cannot be read"),
     ],
 )
-def test_a_name_that_means_no_store_is_refused(given: str, words: str, tmp_path: Path) -> None:
+def test_single_name_without_a_store_is_rejected(given: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("# nothing\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(MemlabError, match=words):
         expand_names([given.format(tmp_path)])
 
 
-def test_writing_a_store_or_beside_it_changes_its_state(agents: Path) -> None:
+def test_state_changes_with_store_and_files_beside_it(agents: Path) -> None:
     log = agents / "a" / "reads.jsonl"
     (member,) = expand_names(agents.parent / "soft.db").stores
     states = [member.state()]
@@ -125,7 +125,7 @@ def test_writing_a_store_or_beside_it_changes_its_state(agents: Path) -> None:
     assert len(set(states)) == len(states)
 
 
-def test_a_folder_that_cannot_be_entered_is_said() -> None:
+def test_folder_without_permission_is_reported() -> None:
     with TemporaryDirectory() as top:
         agent_store(Path(top, "memory.db"), 1)
         Path(top, "shut").mkdir(0)

@@ -1,4 +1,4 @@
-"""The page on many stores: readable with ten and with a hundred thousand, whatever names are."""
+"""The fleet page: bounded size, self-contained, hostile names escaped."""
 
 import re
 from dataclasses import replace
@@ -46,7 +46,7 @@ def many(few: FleetFindings, count: int) -> FleetFindings:
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(100_000, marks=pytest.mark.long)])
-def test_a_page_stays_small_and_says_what_it_leaves_out(few: FleetFindings, count: int) -> None:
+def test_fleet_page_is_bounded_and_reports_omissions(few: FleetFindings, count: int) -> None:
     findings = many(few, count)
     page = fleet_page(findings)
     assert len(page) < 1_000_000
@@ -58,7 +58,7 @@ def test_a_page_stays_small_and_says_what_it_leaves_out(few: FleetFindings, coun
     assert ("more; memlab fleet show --csv lists them all" in page) == (count > MAX_ROWS)
 
 
-def test_a_page_asks_for_nothing_and_every_link_leads_somewhere(few: FleetFindings) -> None:
+def test_fleet_page_is_self_contained_with_valid_links(few: FleetFindings) -> None:
     page = fleet_page(many(few, 100))
     links = attributes_in(page, "href", "src")
     assert "script" not in tags_in(page)
@@ -68,7 +68,7 @@ def test_a_page_asks_for_nothing_and_every_link_leads_somewhere(few: FleetFindin
     assert "url(" not in page.replace("url(#", "")
 
 
-def test_hostile_names_and_titles_are_only_text(tmp_path: Path) -> None:
+def test_hostile_names_and_titles_are_escaped(tmp_path: Path) -> None:
     hostile = '"><script>alert(1)</script>\x1b[31m'.replace("/", "-")
     write_rows(tmp_path / f"{hostile}.db", [row("<img src=x>", title="<b>"), row("two")])
     (tmp_path / "<i>bad</i>.db".replace("/", "-")).write_text("none")
@@ -79,7 +79,7 @@ def test_hostile_names_and_titles_are_only_text(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
-def test_a_page_says_what_the_tables_say(tmp_path: Path) -> None:
+def test_fleet_page_agrees_with_the_tables(tmp_path: Path) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     findings = examine_fleet([*names, names[0]], now=NOW, runner=Serial())
     page = write_fleet_report(tmp_path / "fleet.html", findings).read_text()
@@ -90,7 +90,7 @@ def test_a_page_says_what_the_tables_say(tmp_path: Path) -> None:
     assert findings.weeks["load_bearing"].sum() == findings.stores["floor_memories"].sum()
 
 
-def test_growth_goes_down_in_the_week_of_a_deletion(tmp_path: Path) -> None:
+def test_fleet_growth_falls_in_the_week_of_a_deletion(tmp_path: Path) -> None:
     names = [agent_store(tmp_path / f"{n}.db", 40) for n in range(2)]
     before = examine_fleet(names, now=NOW, runner=Serial()).weeks
     memlab.apply(memlab.plan(names[0], memlab.KeepRecent(5), now=NOW), now=NOW)
@@ -102,7 +102,7 @@ def test_growth_goes_down_in_the_week_of_a_deletion(tmp_path: Path) -> None:
     assert examine_fleet(names, now=NOW, runner=Serial()).weeks["memories"].sum() == 6 + 41
 
 
-def test_a_page_counts_space_free_now_and_freed_by_caps(tmp_path: Path) -> None:
+def test_fleet_page_counts_free_and_reclaimable_space(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 900)
     memlab.apply(memlab.plan(store, memlab.KeepRecent(500), now=NOW))
     findings = examine_fleet(store, now=NOW, runner=Serial())
@@ -115,7 +115,7 @@ def test_a_page_counts_space_free_now_and_freed_by_caps(tmp_path: Path) -> None:
     assert f"{free:,.1f} MB are free now" in fleet_page(findings)
 
 
-def test_charts_without_stores_or_lines_say_so(few: FleetFindings) -> None:
+def test_fleet_charts_without_data_have_a_message(few: FleetFindings) -> None:
     for plot, table in ((plot_fleet_tokens, few.stores), (plot_fleet_caps, few.sizes)):
         ax = plot(table[table["error"].notna()])
         assert [text.get_text() for text in ax.texts] == ["No store could be read"]

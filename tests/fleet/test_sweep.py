@@ -1,4 +1,4 @@
-"""A survey: a row a store, whatever has become of it; kept on the disk, it asks what changed."""
+"""The survey: one row a store, resumable from results on disk."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from tests.support.shell import run, said
 from tests.support.stores import episodes, files_in, row, run_sql, write_rows
 
 
-def test_a_row_matches_its_store_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_survey_row_matches_its_store_and_changes_nothing(tmp_path: Path) -> None:
     path = agent_store(tmp_path / "memory.db", 12)
     before = files_in(tmp_path)
     surveyed = survey(path, now=NOW)
@@ -39,7 +39,7 @@ def test_a_row_matches_its_store_and_leaves_no_trace(tmp_path: Path) -> None:
     assert pd.isna(line["error"])
 
 
-def test_folders_are_stores_and_unreadable_memories_counted(tmp_path: Path) -> None:
+def test_survey_includes_folders_and_unreadable_memories(tmp_path: Path) -> None:
     folder = as_found(project_folder(tmp_path), files=5)
     odd = write_rows(tmp_path / "odd.db", [row("odd", "hearsay"), *episodes(3)])
     surveyed = survey([folder, odd], now=NOW)
@@ -49,7 +49,9 @@ def test_folders_are_stores_and_unreadable_memories_counted(tmp_path: Path) -> N
     assert surveyed["error"].isna().all()
 
 
-def test_a_fault_of_memlab_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_on_one_store_does_not_end_the_survey(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = [agent_store(tmp_path / f"{n}.db", n) for n in (1, 2)]
 
     def load(source: object, **options: object) -> tuple[Arrays, str]:
@@ -89,7 +91,7 @@ def broken_stores(folder: Path) -> list[Path]:
     return [folder / name for name in (*contents, *others)]
 
 
-def test_every_broken_store_of_a_folder_is_a_row_with_its_error(tmp_path: Path) -> None:
+def test_each_broken_store_is_a_row_with_its_error(tmp_path: Path) -> None:
     folder = tmp_path / "agents"
     good = agent_store(folder / "memory.db", 30)
     broken = broken_stores(folder)
@@ -124,7 +126,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Mock:
     return looks
 
 
-def test_the_same_again_reads_no_store_and_is_the_same(tmp_path: Path, looks: Mock) -> None:
+def test_repeated_survey_rereads_only_failed_stores(tmp_path: Path, looks: Mock) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     first = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
     looks.reset_mock()
@@ -136,7 +138,7 @@ def test_the_same_again_reads_no_store_and_is_the_same(tmp_path: Path, looks: Mo
     pd.testing.assert_frame_equal(again, plain)
 
 
-def test_what_changed_is_read_again_and_has_one_row(tmp_path: Path, looks: Mock) -> None:
+def test_changed_store_is_reread_and_has_one_row(tmp_path: Path, looks: Mock) -> None:
     names = [agent_store(tmp_path / str(n) / "memory.db", n) for n in range(4)]
     survey(names[:3], now=NOW, runner=Serial(), out=tmp_path / "out")
     write_rows(names[1], episodes(1, start=50))
@@ -149,7 +151,7 @@ def test_what_changed_is_read_again_and_has_one_row(tmp_path: Path, looks: Mock)
     assert len(on_disk) == 4
 
 
-def test_a_folder_with_other_files_or_columns_is_refused(tmp_path: Path) -> None:
+def test_folder_with_foreign_files_or_columns_is_rejected(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 1)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
@@ -176,7 +178,7 @@ def test_a_folder_with_other_files_or_columns_is_refused(tmp_path: Path) -> None
     ],
     ids=["torn", "a column less", "another type"],
 )
-def test_a_damaged_part_is_named(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+def test_damaged_results_file_is_named(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     store = agent_store(tmp_path / "memory.db", 1)
     survey(store, now=NOW, out=tmp_path / "out")
     damage(tmp_path / "out" / "part-000001.parquet")

@@ -1,4 +1,4 @@
-"""A pool of processes and a Dask cluster do what one process does, whoever dies meanwhile."""
+"""Process pools and Dask clusters give the results of one process, also when workers die."""
 
 import multiprocessing
 import os
@@ -82,7 +82,7 @@ def runner(request: pytest.FixtureRequest) -> Runner:
     return chosen
 
 
-def test_whoever_works_does_what_one_process_does(runner: Runner, tmp_path: Path) -> None:
+def test_results_do_not_depend_on_runner(runner: Runner, tmp_path: Path) -> None:
     """Of the processes one is killed in each pass."""
     hurt = KillsOne(2) if isinstance(runner, Processes) else runner
     names = mixed_fleet(tmp_path / "fleet")
@@ -112,7 +112,7 @@ def everything(names: Sequence[Path], runner: Runner) -> Iterator[pd.DataFrame]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("times", [1, 99])
-def test_a_store_that_kills_its_worker_twice_is_set_aside(
+def test_store_that_kills_its_worker_twice_is_set_aside(
     runner: Runner, times: int, tmp_path: Path
 ) -> None:
     names = mixed_fleet(tmp_path / "fleet")
@@ -131,7 +131,7 @@ def test_a_store_that_kills_its_worker_twice_is_set_aside(
 
 @pytest.mark.long
 @pytest.mark.parametrize("step", ["archived", "verified"])
-def test_a_worker_killed_while_applying_loses_nothing(
+def test_worker_killed_while_applying_loses_nothing(
     runner: Runner, step: str, tmp_path: Path
 ) -> None:
     names = mixed_fleet(tmp_path / "fleet")
@@ -164,7 +164,7 @@ def test_a_worker_killed_while_applying_loses_nothing(
     ),
     workers=st.integers(1, 8),
 )
-def test_chunks_hold_every_store_once_and_large_ones_alone(sizes: list[int], workers: int) -> None:
+def test_chunks_hold_each_store_once_and_large_ones_alone(sizes: list[int], workers: int) -> None:
     members = [Member(f"s{n}", f"s{n}", size) for n, size in enumerate(sizes)]
     chunks = fleet.workers.chunks_of(members, workers)
     large = sorted(
@@ -195,7 +195,7 @@ class Watched(WorkerPool):
         return self.threads.submit(lambda: [task.do(member, given) for member, given in chunk])
 
 
-def test_no_more_is_handed_out_than_keeps_the_workers_busy() -> None:
+def test_scheduled_work_is_bounded() -> None:
     pool = Watched()
     members = [Member(str(n), str(n), problem="none") for n in range(2_000)]
     done = 0
@@ -209,14 +209,14 @@ def test_no_more_is_handed_out_than_keeps_the_workers_busy() -> None:
 # Processes
 
 
-def test_a_few_small_stores_are_done_here() -> None:
+def test_few_small_stores_run_serially() -> None:
     few = [Member(str(n), str(n), 1000) for n in range(3)]
     assert isinstance(fleet.workers.default_runner(few), Serial)
     assert isinstance(fleet.workers.default_runner(few * 20), Processes)
     assert isinstance(fleet.workers.default_runner([Member("large", "large", 10**9)]), Processes)
 
 
-def test_a_script_without_main_guard_is_told_so(tmp_path: Path) -> None:
+def test_script_without_main_guard_gets_an_explanation(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 2)
     script = tmp_path / "script.py"
     script.write_text(
@@ -252,7 +252,7 @@ sys.meta_path.insert(0, NotThere)
 
 
 @pytest.mark.long
-def test_a_worker_without_memlab_reads_nothing_and_that_is_said(
+def test_worker_without_memlab_is_reported(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dask ends a worker that cannot take what it is sent."""
@@ -268,7 +268,7 @@ def test_a_worker_without_memlab_reads_nothing_and_that_is_said(
             fleet.survey(store, now=NOW, runner=Cluster(cluster.client, patience=2))
 
 
-def test_a_worker_of_another_version_reads_nothing(store: Path) -> None:
+def test_worker_with_another_version_reads_nothing(store: Path) -> None:
     read: list[str] = []
     chunk = [(Member.at(str(store)), None)]
     here = socket.gethostname()
@@ -289,14 +289,14 @@ def test_a_worker_of_another_version_reads_nothing(store: Path) -> None:
         ({"scheduler_file": Path("none.json")}, r"no scheduler file .*is the scheduler running"),
     ],
 )
-def test_a_scheduler_that_is_not_there_is_said(named: dict[str, Any], words: str) -> None:
+def test_missing_scheduler_is_reported(named: dict[str, Any], words: str) -> None:
     pytest.importorskip("distributed")
     with pytest.raises(MemlabError, match=words), cluster_at(**named, patience=0.5):
         pass
 
 
 @pytest.mark.long
-def test_a_lost_scheduler_is_reported_and_the_call_resumes(tmp_path: Path) -> None:
+def test_lost_scheduler_is_reported_and_the_call_resumes(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     paths = [agent_store(tmp_path / f"{n}" / "memory.db", 2) for n in range(30)]
     with dask_cluster(tmp_path, workers=1) as file, cluster_at(scheduler_file=file) as cluster:
