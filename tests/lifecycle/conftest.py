@@ -1,4 +1,4 @@
-"""Lifecycle stores whose clock stands still until it is set."""
+"""Fixtures for lifecycle stores with a clock that is set by the test."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

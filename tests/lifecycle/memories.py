@@ -1,4 +1,4 @@
-"""Memories for lifecycle stores, and what is in these."""
+"""Helpers that make memories for lifecycle stores and list their ids."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What a start loads by need, which deletes nothing and counts no start as a use."""
+"""``boot_items``: what a start loads by activation; a start changes nothing."""
 
 import subprocess
 import sys
@@ -58,7 +58,7 @@ def ids(items: tuple[memlab.MemoryItem, ...]) -> list[str]:
     return [memory.memory_id for memory in items]
 
 
-def test_the_most_active_that_fit_are_loaded_in_rowid_order(
+def test_most_active_items_that_fit_are_loaded_in_rowid_order(
     store: LifecycleStore, clock: Clock
 ) -> None:
     fill(store, clock, 10)
@@ -70,9 +70,7 @@ def test_the_most_active_that_fit_are_loaded_in_rowid_order(
     assert ids(store.boot_items(max_tokens=30)) == ["m0", "m2", "m9"]
 
 
-def test_a_hundred_starts_change_no_rank_and_write_nothing(
-    store: LifecycleStore, clock: Clock
-) -> None:
+def test_starts_change_no_rank_and_write_nothing(store: LifecycleStore, clock: Clock) -> None:
     fill(store, clock, 10)
     store.touch(["m2"])
     before = signals_of(store.path), store.connection.total_changes
@@ -84,7 +82,7 @@ def test_a_hundred_starts_change_no_rank_and_write_nothing(
     assert after == before
 
 
-def test_load_bearing_items_are_all_loaded_and_an_excess_is_told(
+def test_load_bearing_items_are_all_loaded_with_a_warning(
     store: LifecycleStore, clock: Clock
 ) -> None:
     fill(store, clock, 3)
@@ -104,7 +102,7 @@ def test_expired_and_superseded_items_are_not_loaded(store: LifecycleStore, cloc
     assert ids(store.boot_items(max_tokens=1000)) == ["m0", "m1", "m2"]
 
 
-def test_retired_items_compete_again_and_withdrawn_ones_do_not(
+def test_retired_items_can_be_loaded_but_withdrawn_ones_not(
     store: LifecycleStore, clock: Clock
 ) -> None:
     fill(store, clock, 8)
@@ -119,20 +117,18 @@ def test_retired_items_compete_again_and_withdrawn_ones_do_not(
     assert "m6" not in ids(store.boot_items(max_tokens=1000))
 
 
-def test_what_does_not_fit_leaves_its_room_to_what_does(
-    store: LifecycleStore, clock: Clock
-) -> None:
+def test_item_that_does_not_fit_is_skipped(store: LifecycleStore, clock: Clock) -> None:
     fill(store, clock, 3)
     store.put(item("long", "x" * 400, at=clock.now))
     assert ids(store.boot_items(max_tokens=99)) == ["m0", "m1", "m2"]
 
 
-def test_the_counter_of_tokens_can_be_given(store: LifecycleStore, clock: Clock) -> None:
+def test_token_counter_can_be_given(store: LifecycleStore, clock: Clock) -> None:
     fill(store, clock, 5)
     assert ids(store.boot_items(max_tokens=2, count_tokens=lambda _: 1)) == ["m3", "m4"]
 
 
-def test_a_row_of_a_plain_store_counts_from_its_first_use(tmp_path: Path, clock: Clock) -> None:
+def test_row_of_a_plain_store_counts_from_its_first_use(tmp_path: Path, clock: Clock) -> None:
     rows = [row(f"e{n}", created_at=(START + n * DAY).isoformat()) for n in range(6)]
     path = write_rows(tmp_path / "plain.db", rows)
     clock.now = START + 100 * DAY
@@ -144,7 +140,9 @@ def test_a_row_of_a_plain_store_counts_from_its_first_use(tmp_path: Path, clock:
         assert store.stats().sizes == {}
 
 
-def test_a_second_use_in_a_utc_day_only_moves_the_time(store: LifecycleStore, clock: Clock) -> None:
+def test_second_use_in_a_utc_day_does_not_change_the_count(
+    store: LifecycleStore, clock: Clock
+) -> None:
     fill(store, clock, 1)
     for hours, count in ((1, 1), (2, 1), (30, 2)):
         clock.now = START + timedelta(hours=hours)
@@ -158,7 +156,7 @@ def test_a_second_use_in_a_utc_day_only_moves_the_time(store: LifecycleStore, cl
     st.lists(st.tuples(st.integers(0, 11), st.integers(0, 400)), max_size=20),
     st.integers(0, 200),
 )
-def test_a_start_loads_what_the_policy_keeps(uses: list[tuple[int, int]], budget: int) -> None:
+def test_boot_items_equals_the_activation_policy(uses: list[tuple[int, int]], budget: int) -> None:
     clock = Clock()
     with LifecycleStore(":memory:", clock=clock) as store:
         for number in range(12):
@@ -174,7 +172,7 @@ def test_a_start_loads_what_the_policy_keeps(uses: list[tuple[int, int]], budget
     assert loaded == frame["memory_id"][kept].tolist()
 
 
-def test_it_needs_the_standard_library_alone(tmp_path: Path) -> None:
+def test_boot_items_needs_only_the_standard_library(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from memlab import LifecycleStore\n"
@@ -188,7 +186,7 @@ def test_it_needs_the_standard_library_alone(tmp_path: Path) -> None:
     assert not {"numpy", "pandas", "pyarrow"} & set(imported.stdout.replace("'", " ").split())
 
 
-def test_a_withdrawn_row_needs_no_archive(store: LifecycleStore, clock: Clock) -> None:
+def test_withdrawn_row_needs_no_archive(store: LifecycleStore, clock: Clock) -> None:
     fill(store, clock, 2)
     run_sql(store.path, "UPDATE memory_items SET superseded_by = memory_id WHERE rowid = 1")
     assert ids(store.boot_items(max_tokens=100)) == ["m1"]

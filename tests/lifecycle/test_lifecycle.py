@@ -1,4 +1,4 @@
-"""The store that keeps itself in bounds, beside the policy that says what should be left.
+"""The lifecycle store: expiry, capacity, duplicates, archive, concurrency, crashes.
 
 What it deletes it archives first.
 """
@@ -47,7 +47,7 @@ def test_memory_items_is_unchanged_for_a_plain_store(path: Path) -> None:
         assert ids(plain) == ["c"]
 
 
-def test_a_frame_shows_what_was_put(open_store: Open, path: Path) -> None:
+def test_frame_shows_the_stored_signals(open_store: Open, path: Path) -> None:
     open_store().put(
         item("a"), ttl=60, importance=-3.0, agent_id="g", thread_id="t", namespace="n",
         trust=Trust.UNTRUSTED,
@@ -64,7 +64,7 @@ def test_a_frame_shows_what_was_put(open_store: Open, path: Path) -> None:
     assert row["namespace"] == "n"
 
 
-def test_another_scope_regroups_the_rows_that_are_there(open_store: Open) -> None:
+def test_new_scope_regroups_existing_rows(open_store: Open) -> None:
     first = open_store(capacity=ValueCap(5))
     for name, tag, importance in (("a", "x", 0.1), ("b", "y", 0.2)):
         first.put(item(name, tags=(tag,)), agent_id="g", importance=importance)
@@ -73,7 +73,7 @@ def test_another_scope_regroups_the_rows_that_are_there(open_store: Open) -> Non
     assert ids(second) == ["b", "c"]
 
 
-def test_an_expired_row_is_gone_at_once_and_deleted_later(open_store: Open, clock: Any) -> None:
+def test_expired_row_is_hidden_at_once_and_deleted_later(open_store: Open, clock: Any) -> None:
     read = list[str]()
     store = open_store(access_log=SimpleNamespace(add=read.append))
     store.put(item("a"), ttl=HOUR)
@@ -109,7 +109,7 @@ def test_an_expired_row_is_gone_at_once_and_deleted_later(open_store: Open, cloc
         ("UPDATE", lambda store: store.touch(["a"], now=START)),
     ],
 )
-def test_a_row_and_its_signals_are_one_transaction(
+def test_row_and_signals_are_written_in_one_transaction(
     open_store: Open, event: str, change: Callable[[LifecycleStore], object]
 ) -> None:
     store = open_store()
@@ -135,7 +135,7 @@ def test_a_row_and_its_signals_are_one_transaction(
         ({"trust": "maybe"}, "maybe"),
     ],
 )
-def test_a_value_without_meaning_is_refused_and_nothing_written(
+def test_invalid_value_is_rejected_and_nothing_written(
     open_store: Open, settings: dict[str, Any], words: str
 ) -> None:
     store = open_store(capacity=ValueCap(3))
@@ -158,7 +158,7 @@ SCOPES = {
 
 
 @pytest.mark.parametrize(("written", "left"), SCOPES.values(), ids=SCOPES)
-def test_a_put_counts_against_what_matches(open_store: Open, written: str, left: list[str]) -> None:
+def test_capacity_applies_per_scope(open_store: Open, written: str, left: list[str]) -> None:
     store = open_store(capacity=ValueCap(1))
     for number, text in enumerate(written.split()):
         who, *tags = text.split("#")
@@ -170,7 +170,7 @@ def test_a_put_counts_against_what_matches(open_store: Open, written: str, left:
     assert ids(store) == left
 
 
-def test_load_bearing_rows_take_up_room_and_are_not_evicted(open_store: Open, path: Path) -> None:
+def test_load_bearing_rows_use_capacity_and_are_not_evicted(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2))
     store.put(item("low"), agent_id="h", importance=0.1)
     store.put(item("a"), agent_id="g", importance=0.0, ttl=HOUR)
@@ -187,7 +187,7 @@ def test_load_bearing_rows_take_up_room_and_are_not_evicted(open_store: Open, pa
     assert stats.evicted == {"lowest-value": 1}
 
 
-def test_load_bearing_rows_neither_expire_nor_replace_nor_go(open_store: Open, clock: Any) -> None:
+def test_load_bearing_rows_neither_expire_nor_are_replaced(open_store: Open, clock: Any) -> None:
     store = open_store(duplicates=DEDUP)
     store.put(item("d", SAME, kind="semantic"), ttl=1)
     store.put(item("e", SAME))
@@ -200,7 +200,7 @@ def test_load_bearing_rows_neither_expire_nor_replace_nor_go(open_store: Open, c
     assert store.touch(["d"], now=clock.now) == 1
 
 
-def test_a_row_that_is_written_again_does_not_repeat_itself(open_store: Open) -> None:
+def test_rewritten_row_is_not_its_own_duplicate(open_store: Open) -> None:
     open_store(duplicates=DEDUP).put(item("a", SAME))
     again = open_store(duplicates=DEDUP)  # which has read no texts yet
     again.put(item("a", SAME))
@@ -222,7 +222,7 @@ LAST_USED = "UPDATE memory_signals SET last_accessed_at = {}"
     ],
     ids=["a trigger that refuses", "a trigger that is greedy", "a time that is none"],
 )
-def test_a_failed_eviction_keeps_every_row(
+def test_failed_eviction_keeps_every_row(
     open_store: Open, path: Path, spoils: str, mends: str, words: str
 ) -> None:
     store = open_store(capacity=ValueCap(1))
@@ -241,7 +241,7 @@ def test_a_failed_eviction_keeps_every_row(
     assert archived_rows(path)["memory_id"].tolist() == ["a", "b"]
 
 
-def test_signals_that_are_unset_or_mean_nothing_count_as_none(open_store: Open, path: Path) -> None:
+def test_unset_or_invalid_signals_count_as_missing(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2))
     store.put(item("a"), agent_id="g")
     nothing = "importance = 9e999, last_accessed_at = NULL, access_count = NULL"
@@ -255,7 +255,7 @@ def test_signals_that_are_unset_or_mean_nothing_count_as_none(open_store: Open, 
     assert ids(store) == ["b", "c"]
 
 
-def test_graduated_is_set_by_a_put_and_by_a_touch(open_store: Open, path: Path) -> None:
+def test_graduated_is_set_by_put_and_touch(open_store: Open, path: Path) -> None:
     store = open_store()
     store.put(item("a"), importance=0.05, graduated=True)
     store.put(item("b"), importance=0.05)
@@ -284,7 +284,7 @@ def test_graduated_is_set_by_a_put_and_by_a_touch(open_store: Open, path: Path) 
         ({"duplicates": DEDUP}, ("trusted", "auto-approved"), ["m1"]),
     ],
 )
-def test_a_newer_near_duplicate_replaces_an_equally_trusted_one(
+def test_near_duplicate_replaces_an_equally_trusted_row(
     open_store: Open, settings: dict[str, Any], trust: tuple[str, ...], left: list[str]
 ) -> None:
     store = open_store(**settings)
@@ -294,7 +294,7 @@ def test_a_newer_near_duplicate_replaces_an_equally_trusted_one(
     assert store.stats().evicted == ({"near-duplicate": 1} if len(left) == 1 else {})
 
 
-def test_an_untrusted_duplicate_of_a_trusted_one_is_not_stored(open_store: Open) -> None:
+def test_untrusted_duplicate_of_a_trusted_row_is_not_stored(open_store: Open) -> None:
     store = open_store(duplicates=DEDUP)
     store.put(item("m0", SAME), trust="user-approved")
     store.put(item("m1", "something else entirely"), trust="untrusted")
@@ -342,7 +342,7 @@ class Paused(LifecycleStore):
 
 
 @given(rules, steps)
-def test_after_every_put_the_scope_holds_what_the_policy_keeps(
+def test_scope_holds_what_the_policy_keeps_after_every_put(
     tmp_path_factory: pytest.TempPathFactory, rule: ValueCap, drawn: list[Any]
 ) -> None:
     path = tmp_path_factory.mktemp("lifecycle") / "memory.db"
@@ -389,7 +389,7 @@ def write_some(path: Path, writer: int) -> None:
 
 
 @pytest.mark.long
-def test_writers_at_once_leave_a_store_within_its_cap(path: Path) -> None:
+def test_concurrent_writers_leave_a_store_within_its_cap(path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
     heavy = ["scipy.sparse"]
     context.set_forkserver_preload([__name__, *heavy])
@@ -424,7 +424,7 @@ def let_go(store: LifecycleStore) -> None:
     store.expire(START + HOUR)
 
 
-def test_what_is_evicted_expires_or_is_replaced_is_archived(open_store: Open, path: Path) -> None:
+def test_evicted_expired_and_replaced_rows_are_archived(open_store: Open, path: Path) -> None:
     let_go(open_store(capacity=ValueCap(2), duplicates=NearDuplicate()))
     archived = archived_rows(path)
     assert archived["memory_id"].tolist() == ["old", "low", "brief"]
@@ -433,7 +433,7 @@ def test_what_is_evicted_expires_or_is_replaced_is_archived(open_store: Open, pa
     assert memlab.load_past(path)["memory_id"].tolist() == ["old", "new", "low", "high", "brief"]
 
 
-def test_what_was_let_go_comes_back_with_its_signals(open_store: Open, path: Path) -> None:
+def test_evicted_row_is_restored_with_its_signals(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(1))
     store.put(item("low"), agent_id="a", importance=0.1, graduated=True)
     before = rows_of(path), signals_of(path)
@@ -445,7 +445,7 @@ def test_what_was_let_go_comes_back_with_its_signals(open_store: Open, path: Pat
     assert (rows_of(path), signals_of(path)) == before
 
 
-def test_without_an_archive_a_deletion_is_final(open_store: Open, path: Path) -> None:
+def test_deletion_without_an_archive_is_final(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2), duplicates=NearDuplicate(), archive=False)
     let_go(store)
     assert ids(store) == ["new", "high"]
@@ -457,7 +457,7 @@ def test_without_an_archive_a_deletion_is_final(open_store: Open, path: Path) ->
         assert brief.stats().enforcement_failures == 0
 
 
-def test_what_cannot_be_archived_stays_and_the_put_too(open_store: Open, path: Path) -> None:
+def test_failed_archiving_keeps_old_and_new_row(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2), duplicates=NearDuplicate())
     store.put(item("first"), agent_id="a", importance=0.1, ttl=60)
     archive_of(path).mkdir()
@@ -496,9 +496,7 @@ store.put(item("high"), agent_id="a", importance=0.9)
 
 @pytest.mark.long
 @pytest.mark.parametrize("patch", KILLED.values(), ids=KILLED)
-def test_the_next_writer_tidies_up_after_a_killed_one(
-    open_store: Open, path: Path, patch: str
-) -> None:
+def test_next_writer_cleans_up_after_a_killed_one(open_store: Open, path: Path, patch: str) -> None:
     open_store(capacity=ValueCap(1)).put(item("low"), agent_id="a", importance=0.1)
     assert run_program(_WRITER.format(patch=patch), path).returncode == -signal.SIGKILL
     (entry,) = archived_plans(path)
@@ -512,7 +510,7 @@ def test_the_next_writer_tidies_up_after_a_killed_one(
     assert all(entry.finished_at for entry in archived_plans(path))
 
 
-def test_the_past_knows_when_each_of_many_evictions_was(path: Path) -> None:
+def test_past_dates_each_eviction(path: Path) -> None:
     clock = [START]
     with LifecycleStore(path, capacity=ValueCap(2), clock=lambda: clock[0]) as store:
         for number in range(6):
@@ -531,7 +529,7 @@ def test_the_past_knows_when_each_of_many_evictions_was(path: Path) -> None:
     assert list(past.index) == ["m0", "m1", "m2", "m3", "m6", "m7", "m8"]
 
 
-def test_many_evictions_are_one_line_of_the_archives_list(open_store: Open, path: Path) -> None:
+def test_archive_list_shows_evictions_as_one_line(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(1))
     for number in range(8):
         store.put(item(f"m{number}"), agent_id="a")

@@ -1,4 +1,4 @@
-"""The same writes as BetterDB's own code and odek take them, and through a lifecycle store."""
+"""The lifecycle store agrees with BetterDB and odek on the same writes."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -185,7 +185,7 @@ written = st.lists(
 
 @settings(max_examples=examples(50))
 @given(written)
-def test_any_sequence_of_writes_leaves_what_odek_leaves(
+def test_lifecycle_expires_and_replaces_like_odek(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[Any]
 ) -> None:
     path = tmp_path_factory.mktemp("odek") / "memory.db"
