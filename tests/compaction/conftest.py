@@ -1,4 +1,4 @@
-"""The store that most tests of compaction begin with."""
+"""The store that most tests of compaction use."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What changes a store or its archive, as a table: what it is given, what it does, its steps."""
+"""Table of the operations that change a store or its archive, with their steps."""
 
 import json
 from collections.abc import Callable

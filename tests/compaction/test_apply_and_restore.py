@@ -1,4 +1,4 @@
-"""Applying a plan to a store file and taking it back: what goes, what comes, what stops it."""
+"""Applying a plan to a store file and restoring it: effects and refusals."""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,7 +35,7 @@ from tests.support.stores import Row, episodes, row, row_lists, run_sql, write_r
 
 
 @given(rows=row_lists(), keep=st.integers(0, 12), chosen=st.sets(st.integers(0, 11)))
-def test_a_plan_deletes_what_compact_episodic_deletes(
+def test_plan_deletes_the_same_as_compact_episodic(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], keep: int, chosen: set[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("random")
@@ -64,7 +64,7 @@ def test_a_plan_deletes_what_compact_episodic_deletes(
     assert rows_of(store) == before
 
 
-def test_a_second_apply_is_refused_with_the_first_result(store: Path) -> None:
+def test_second_apply_is_rejected_with_the_first_result(store: Path) -> None:
     made = planned(store)
     receipt = apply(made, now=NOON)
     assert receipt.deleted == 6
@@ -105,7 +105,7 @@ STALE: list[tuple[Callable[[Path], Plan], str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("make", "change", "stale"), STALE)
-def test_a_plan_whose_memories_changed_is_refused(
+def test_plan_with_changed_memories_is_rejected(
     store: Path, make: Callable[[Path], Plan], change: str, stale: list[str]
 ) -> None:
     write_signals(store, "e1", importance=0.5, access_count=1)
@@ -160,7 +160,7 @@ DELETING: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", DELETING)
 @pytest.mark.parametrize("action", GREEDY)
 @pytest.mark.parametrize("moment", ["BEFORE", "AFTER"])
-def test_a_trigger_that_touches_other_rows_costs_nothing(
+def test_trigger_that_changes_other_rows_stops_the_deletion(
     store: Path, action: str, moment: str, name: str
 ) -> None:
     run_sql(store, f"CREATE TRIGGER greedy {moment} DELETE ON memory_items BEGIN {action}; END")
@@ -189,7 +189,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("name", SPOILED)
-def test_a_trigger_that_changes_what_is_to_stay_rolls_all_back(store: Path, name: str) -> None:
+def test_trigger_that_changes_kept_rows_rolls_everything_back(store: Path, name: str) -> None:
     write_signals(store, "e1", importance=0.5)
     operation = OPERATIONS[name]
     event, changed = SPOILED[name]
@@ -202,9 +202,11 @@ def test_a_trigger_that_changes_what_is_to_stay_rolls_all_back(store: Path, name
     assert rows_of(store) == before
 
 
-class TestCutShort:
+class TestInterrupted:
     @pytest.mark.parametrize(("keep", "deleted"), [(3, 0), (1, 2)])
-    def test_what_lacks_its_note_is_finished(self, store: Path, keep: int, deleted: int) -> None:
+    def test_deletion_without_completion_note_is_finished(
+        self, store: Path, keep: int, deleted: int
+    ) -> None:
         before = rows_of(store)
         made = planned(store, 3)
         with pytest.raises(StoppedError):
@@ -220,7 +222,7 @@ class TestCutShort:
         assert_nothing_lost(before, store)
         assert restore(made.digest, store=store).memories == len(made.memories)
 
-    def test_a_reused_position_does_not_hide_the_deletion(self, store: Path) -> None:
+    def test_reused_position_does_not_hide_the_deletion(self, store: Path) -> None:
         before = rows_of(store)
         made = planned(store, 0)
         with pytest.raises(StoppedError):
@@ -247,7 +249,7 @@ class TestCutShort:
 
 class TestPermissions:
     @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o4755, 0o2660, 0o6777])
-    def test_an_archive_has_the_permissions_of_its_store(self, store: Path, mode: int) -> None:
+    def test_archive_has_the_permissions_of_its_store(self, store: Path, mode: int) -> None:
         store.chmod(mode)
         receipt = compacted(store)
         assert archive_of(store).stat().st_mode & 0o7777 == mode & 0o666
@@ -264,7 +266,7 @@ class TestPermissions:
             assert compacted(store).deleted == 4
         assert archive_of(store).stat().st_mode & 0o777 == 0o600
 
-    def test_an_archive_is_never_widened(self, store: Path) -> None:
+    def test_archive_permissions_are_never_widened(self, store: Path) -> None:
         store.chmod(0o600)
         compacted(store, 8)
         store.chmod(0o664)
@@ -286,7 +288,7 @@ def test_restored_memories_can_be_compacted_and_restored_again(store: Path) -> N
     assert rows_of(store) == before
 
 
-def test_an_unknown_or_ambiguous_digest_is_refused(store: Path) -> None:
+def test_unknown_or_ambiguous_digest_is_rejected(store: Path) -> None:
     first = compacted(store, 9).digest
     for digest in ("", "zz"):
         with pytest.raises(ArchiveError, match=f"no plan '{digest}' in .*memlab archive"):
@@ -309,7 +311,7 @@ def test_an_unknown_or_ambiguous_digest_is_refused(store: Path) -> None:
     ],
     ids=["place", "id", "both"],
 )
-def test_what_stands_in_the_way_is_named(store: Path, rows: list[Row], taken: str) -> None:
+def test_conflicting_rows_are_named_on_restore(store: Path, rows: list[Row], taken: str) -> None:
     receipt = compacted(store)
     write_rows(store, rows)
     before = rows_of(store)
@@ -318,7 +320,7 @@ def test_what_stands_in_the_way_is_named(store: Path, rows: list[Row], taken: st
     assert rows_of(store) == before
 
 
-def test_a_refusal_prints_commands_that_restore_the_rest(store: Path) -> None:
+def test_refused_restore_prints_commands_for_the_rest(store: Path) -> None:
     made = planned(store)
     receipt = apply(made)
     write_rows(store, [row("e2", rowid=77)])
@@ -334,14 +336,14 @@ def test_a_refusal_prints_commands_that_restore_the_rest(store: Path) -> None:
     assert restore(receipt, into=store.with_name("NEW.db")).memories == receipt.deleted
 
 
-def test_an_id_that_was_taken_since_still_counts_as_deleted(store: Path) -> None:
+def test_reused_id_still_counts_as_deleted(store: Path) -> None:
     receipt = compacted(store)
     restore(receipt, ids=["e1"])
     write_rows(store, [row("e2", rowid=77)])
     assert losses_of(store).own == receipt.deleted - 1
 
 
-def test_a_plan_that_frees_the_last_position_restores_by_id(store: Path) -> None:
+def test_plan_that_frees_the_last_position_restores_by_id(store: Path) -> None:
     assert "takes its position" not in str(planned(store))
     made = planned(store, 0)
     assert "the next one written takes its position" in str(made)
@@ -354,8 +356,10 @@ def test_a_plan_that_frees_the_last_position_restores_by_id(store: Path) -> None
     assert restore(receipt, ids=[f"e{n}" for n in range(1, 10)]).memories == 9
 
 
-class TestIntoANewFile:
-    def test_all_comes_and_the_store_stays_or_is_lost(self, store: Path, tmp_path: Path) -> None:
+class TestRestoreIntoNewFile:
+    def test_restore_into_a_new_file_works_without_the_store(
+        self, store: Path, tmp_path: Path
+    ) -> None:
         before = rows_of(store)
         receipt = compacted(store)
         write_rows(store, [row("new", rowid=4)])
@@ -376,7 +380,7 @@ class TestIntoANewFile:
 
     @pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
     @pytest.mark.parametrize("is_link", [False, True])
-    def test_what_would_be_taken_for_a_part_of_it_is_refused(
+    def test_sqlite_side_file_beside_the_new_file_is_rejected(
         self, store: Path, tmp_path: Path, ending: str, is_link: bool
     ) -> None:
         beside = tmp_path / f"back.db{ending}"
@@ -386,7 +390,7 @@ class TestIntoANewFile:
         assert not (tmp_path / "back.db").exists()
         assert is_link or beside.read_bytes() == b"stale"
 
-    def test_an_incomplete_file_is_not_reported_as_restored(
+    def test_incomplete_new_file_is_not_reported_as_restored(
         self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sync = files.sync
@@ -401,7 +405,7 @@ class TestIntoANewFile:
             restore(compacted(store), into=tmp_path / "back.db")
 
 
-def test_latest_names_the_last_plan_in_python(store: Path) -> None:
+def test_restore_accepts_latest(store: Path) -> None:
     before = rows_of(store)
     compacted(store, 6)
     between = rows_of(store)
@@ -414,7 +418,7 @@ def test_latest_names_the_last_plan_in_python(store: Path) -> None:
         restore("latest", store=store)
 
 
-def test_an_undo_displays_as_a_sentence(store: Path) -> None:
+def test_restore_result_displays_as_a_sentence(store: Path) -> None:
     receipt = compacted(store)
     assert str(restore(receipt)) == "6 memories restored"
     assert "that plan is undone already" in str(restore(receipt))

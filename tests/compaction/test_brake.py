@@ -1,4 +1,4 @@
-"""A run that takes out too many, or leaves no prunable memory loaded, stops before anything."""
+"""Limits of a run: ``max_per_run`` and the confirmation for all prunable memories."""
 
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
@@ -30,14 +30,16 @@ def compacting(maintenance: Maintenance) -> tuple[str, str]:
     return next((str(s.outcome), s.words) for s in maintenance.steps if s.name == "compact")
 
 
-def test_where_nothing_prunable_goes_nothing_is_asked_for(tmp_path: Path) -> None:
+def test_deletion_of_no_prunable_memory_needs_no_confirmation(tmp_path: Path) -> None:
     rows = [row("e", superseded_by="d"), row("d", "semantic")]
     store = write_rows(tmp_path / "memory.db", rows)
     assert memlab.apply(memlab.plan(store, PurgeSuperseded(timedelta()), now=NOW)).deleted == 1
 
 
 @given(st.lists(st.booleans(), max_size=6), st.integers(0, 6), st.booleans())
-def test_all_goes_only_where_that_is_said(old: list[bool], decisions: int, retire: bool) -> None:
+def test_removing_all_prunable_needs_confirmation(
+    old: list[bool], decisions: int, retire: bool
+) -> None:
     times = ["2026-01-01T00:00Z" if is_old else "2026-05-31T00:00Z" for is_old in old]
     rows = [row(f"d{number}", "semantic") for number in range(decisions)]
     rows += [row(f"e{number}", created_at=at) for number, at in enumerate(times)]
@@ -59,7 +61,7 @@ def test_all_goes_only_where_that_is_said(old: list[bool], decisions: int, retir
 
 
 @pytest.mark.parametrize("settings", [RECENT, RETIRING])
-def test_maintenance_stops_before_it_takes_out_more_than_is_set(store: Path, settings: str) -> None:
+def test_maintenance_stops_above_max_per_run(store: Path, settings: str) -> None:
     (store.parent / FILE).write_text(f"{settings}max_per_run = 5\n")
     before = rows_of(store)
     for maintenance in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
@@ -72,7 +74,7 @@ def test_maintenance_stops_before_it_takes_out_more_than_is_set(store: Path, set
     assert compacting(maintain(store, apply=True, now=NOW))[0] == "done"
 
 
-def test_memories_retired_long_ago_count_before_retiring(store: Path) -> None:
+def test_deleted_retired_memories_count_towards_max_per_run(store: Path) -> None:
     (store.parent / FILE).write_text(RETIRING)
     maintain(store, apply=True, now=NOW)
     write_rows(store, episodes(3, start=20))
@@ -85,7 +87,7 @@ def test_memories_retired_long_ago_count_before_retiring(store: Path) -> None:
     assert maintain(store, apply=True, now=later).deleted == 6
 
 
-def test_maintenance_names_the_command_where_all_would_go(store: Path) -> None:
+def test_maintenance_names_the_command_for_all_prunable(store: Path) -> None:
     (store.parent / FILE).write_text(TTL)
     for maintenance in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
         assert compacting(maintenance)[0] == "FAILED"
@@ -97,7 +99,7 @@ def test_maintenance_names_the_command_where_all_would_go(store: Path) -> None:
     assert maintain(store, apply=True, now=NOW).deleted == 3
 
 
-def test_of_many_stores_the_one_is_stopped(store: Path, tmp_path: Path) -> None:
+def test_fleet_stops_only_the_store_that_would_lose_all(store: Path, tmp_path: Path) -> None:
     other = write_rows(
         tmp_path / "other.db", [*episodes(2), row("new", created_at=NOW.isoformat())]
     )
@@ -114,7 +116,7 @@ def test_of_many_stores_the_one_is_stopped(store: Path, tmp_path: Path) -> None:
     assert fleet.apply(made, now=NOW, all_prunable=True)["error"].isna().all()
 
 
-def test_the_shell_asks_for_all_and_says_so_before(store: Path) -> None:
+def test_command_line_asks_for_all_option(store: Path) -> None:
     made = str(store.parent / "plan.json")
     compact = ("compact", str(store), "--policy", "ttl", "--ttl", "30d")
     assert "every prunable memory would go; --apply needs --all, too" in said(*compact)

@@ -1,4 +1,4 @@
-"""Looking into an archive: list, search, export; erasing its words while their facts stay."""
+"""Archive contents: list, search, export, and erasure that keeps facts."""
 
 import json
 import re
@@ -34,7 +34,7 @@ SIX = [f"e{number}" for number in range(1, 7)]
 
 
 class TestListing:
-    def test_plans_and_rows_are_listed_in_order_of_deletion(self, store: Path) -> None:
+    def test_plans_and_rows_are_listed_in_deletion_order(self, store: Path) -> None:
         first = compacted(store, 8)
         second = compacted(store, 4, at=NOON + timedelta(1))
         restore(second, ids=["e3"])
@@ -70,7 +70,7 @@ class TestListing:
 
 
 class TestExporting:
-    def test_jsonl_holds_every_column_and_type_of_value(self, store: Path, tmp_path: Path) -> None:
+    def test_export_holds_every_column_and_value_type(self, store: Path, tmp_path: Path) -> None:
         odd = {"source_event_id": RawText(b"\xff\0"), "source_sequence": b"\xfe"}
         write_rows(store, [row("odd", rowid=0, title="\x1b[31m\u202e\0", **odd)])
         write_signals(store, "e1", importance=0.25)
@@ -93,7 +93,7 @@ class TestExporting:
         assert lines[1]["memory_signals"][0]["importance"] == 0.25
         assert {name: lines[1][name] for name in row("e1")} == row("e1", "episodic", "merged")
 
-    def test_an_export_of_nothing_is_a_file_of_nothing(self, store: Path, tmp_path: Path) -> None:
+    def test_export_without_matches_is_an_empty_file(self, store: Path, tmp_path: Path) -> None:
         compacted(store)
         for name in ("out.jsonl", "out.parquet"):
             assert export_archived(store, tmp_path / name, search="nobody wrote this") == 0
@@ -135,7 +135,7 @@ def references(store: Path) -> pd.DataFrame:
 
 
 class TestDropping:
-    def test_words_are_erased_and_facts_are_kept(self, secrets: Path) -> None:
+    def test_drop_erases_texts_and_keeps_facts(self, secrets: Path) -> None:
         before = load_past(secrets)
         expected = references(secrets)
         assert len(expected) > 5
@@ -157,7 +157,7 @@ class TestDropping:
         assert past[c.DELETED_AT].isna().tolist() == [n in (2, 8, 9) for n in range(10)]
         assert set(past[c.TITLE][:2]) == {""}
 
-    def test_a_log_finds_dropped_memories_by_the_names_it_has(self, secrets: Path) -> None:
+    def test_log_references_match_dropped_memories(self, secrets: Path) -> None:
         read = pd.to_datetime(["2026-02-20T00:00:00Z"]).as_unit("us")
         log = pd.DataFrame({c.MEMORY_ID: ["stoat-1"], c.AT: read})
         drop_archived(secrets, digest=compact(secrets, 2), now=NOON)
@@ -165,7 +165,7 @@ class TestDropping:
         assert references[c.TARGET_POSITION].tolist() == [2]
         assert memlab.find_references(load_past(secrets), log, only_log=True).empty
 
-    def test_what_was_restored_and_dropped_is_there_once(self, secrets: Path) -> None:
+    def test_restored_and_dropped_memory_exists_once(self, secrets: Path) -> None:
         before = load(secrets)
         digest = compact(secrets, 2)
         restore(digest, store=secrets, ids=["stoat-7"], now=NOON)
@@ -184,7 +184,7 @@ class TestDropping:
         pd.testing.assert_frame_equal(past[before.columns], before)
 
     @pytest.mark.parametrize("by", ["plans", "a runtime"])
-    def test_deletions_of_a_moment_lose_their_own_references(self, secrets: Path, by: str) -> None:
+    def test_drop_counts_only_references_of_its_deletion(self, secrets: Path, by: str) -> None:
         targets = references(secrets)[c.TARGET_POSITION]
         with memlab.SqliteMemoryStore(secrets, archive=True) as opened:
             delete = partial(compact, secrets) if by == "plans" else opened.compact_episodic
@@ -199,7 +199,9 @@ class TestDropping:
         assert len(set(lost)) > 1
 
     @pytest.mark.parametrize("dropped_before", [False, True])
-    def test_facts_too_leaves_nothing_at_a_cost(self, secrets: Path, dropped_before: bool) -> None:
+    def test_facts_too_erases_facts_and_loses_references(
+        self, secrets: Path, dropped_before: bool
+    ) -> None:
         expected = len(references(secrets))
         digest = compact(secrets, 2)
         lost = what_drops(secrets, digest=digest, facts_too=True).references
@@ -217,7 +219,9 @@ class TestDropping:
         with closing(sqlite3.connect(archive_path(secrets))) as connection:
             assert connection.execute("SELECT count(*) FROM dropped").fetchone() == (0,)
 
-    def test_names_are_hashed_with_the_archives_key(self, secrets: Path, tmp_path: Path) -> None:
+    def test_names_are_hashed_with_the_key_of_the_archive(
+        self, secrets: Path, tmp_path: Path
+    ) -> None:
         other = tmp_path / "other.db"
         other.write_bytes(secrets.read_bytes())
         names = set[str]()
@@ -228,7 +232,7 @@ class TestDropping:
             names |= {json.loads(facts)[c.MEMORY_ID] for (facts,) in stored}
         assert len(names) == 14
 
-    def test_a_drop_that_fails_leaves_everything(
+    def test_failed_drop_changes_nothing(
         self, secrets: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         digest = compact(secrets, 2)
@@ -241,7 +245,7 @@ class TestDropping:
         with pytest.raises(ArchiveError, match="names several plans"):
             what_drops(secrets, digest=digest[:1], facts_too=True)
 
-    def test_it_takes_one_name_and_a_zone(self, store: Path) -> None:
+    def test_drop_needs_one_selector_and_a_time_zone(self, store: Path) -> None:
         with pytest.raises(ValueError, match="either before=None or digest=None"):
             drop_archived(store)
         with pytest.raises(ValueError, match="has no time zone"):
@@ -251,7 +255,7 @@ class TestDropping:
 class TestDroppingByDate:
     TOMORROW = NOON + timedelta(1)
 
-    def test_what_is_older_is_dropped_even_where_the_store_is_lost(self, secrets: Path) -> None:
+    def test_drop_before_works_without_the_store(self, secrets: Path) -> None:
         old = compact(secrets, 8)
         new = compact(secrets, 4, at=NOON + timedelta(10))
         assert drop_archived(secrets, before=NOON).entries == ()
@@ -269,7 +273,7 @@ class TestDroppingByDate:
         ],
         ids=["long ago", "unwritten", "out of turn"],
     )
-    def test_what_a_wrong_clock_archived_is_passed_over_and_named(
+    def test_entries_with_implausible_dates_are_not_dropped(
         self, secrets: Path, moments: list[datetime], goes: list[int], why: str
     ) -> None:
         keeps = (5, 2)[-len(moments) :]

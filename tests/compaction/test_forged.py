@@ -1,4 +1,4 @@
-"""A plan file is anybody's: what it says is held against the store, and against memory's limits."""
+"""Forged plans and receipts are checked against the store and memory limits."""
 
 import base64
 import hashlib
@@ -133,7 +133,7 @@ def retiring(store: Path) -> list[tuple[str, Plan]]:
 
 
 @pytest.mark.parametrize("make", [deleting, superseding, retiring])
-def test_a_plan_that_says_what_is_not_so_is_refused(
+def test_plan_with_false_claims_is_rejected(
     store: Path, make: Callable[[Path], list[tuple[str, Plan]]]
 ) -> None:
     for words, forged in make(store):
@@ -163,7 +163,7 @@ def forged_text(text: str, rng: random.Random) -> str:
     return made if rng.random() < 0.5 else made.replace("1", "[" * rng.choice((2, 9000)), 1)
 
 
-def test_a_changed_plan_never_deletes_more_than_it_lists(store: Path, tmp_path: Path) -> None:
+def test_mutated_plan_never_deletes_more_than_it_lists(store: Path, tmp_path: Path) -> None:
     run_sql(store, f"UPDATE memory_items SET title = '{'long ' * 40}' WHERE memory_id = 'e1'")
     assert apply(planned(store, 9)).deleted == 1  # a title is compared as far as a plan has it
     archive_of(store).unlink()
@@ -195,7 +195,7 @@ def test_a_changed_plan_never_deletes_more_than_it_lists(store: Path, tmp_path: 
             assert rows_of(copy) == before
 
 
-def test_a_changed_receipt_restores_all_or_nothing(store: Path) -> None:
+def test_mutated_receipt_restores_all_or_nothing(store: Path) -> None:
     before = rows_of(store)
     text = apply(planned(store)).to_json()
     archive = archive_of(store).read_bytes()
@@ -270,7 +270,9 @@ def with_zstd(pieces: list[bytes]) -> bytes:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["beyond", *BOMBS])
 @pytest.mark.parametrize("keeper", ["archive", "fleet"])
-def test_a_plan_that_an_archive_or_a_fleet_keeps(store: Path, keeper: str, kind: str) -> None:
+def test_decompression_bomb_in_a_stored_plan_is_rejected(
+    store: Path, keeper: str, kind: str
+) -> None:
     size = 2**29 if kind == "beyond" else (15 if keeper == "archive" else 60) * 2**20
     text = bomb_of(*(("spaces", size) if kind == "beyond" else (kind, size, NOISE)))
     if keeper == "fleet":

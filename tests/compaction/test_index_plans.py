@@ -1,4 +1,4 @@
-"""A plan of an index is shown, saved, applied and taken back like any other change."""
+"""Index plans: shown, saved, applied and undone."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def index_of(folder: Path) -> bytes:
     return (folder / "MEMORY.md").read_bytes()
 
 
-def test_mend_is_undone_byte_for_byte(folder: Path) -> None:
+def test_index_plan_is_undone_byte_for_byte(folder: Path) -> None:
     before = state_of(folder)
     plan = memlab.plan_index(folder, now=NOW)
     assert state_of(folder) == before
@@ -85,7 +85,7 @@ def test_mend_is_undone_byte_for_byte(folder: Path) -> None:
     assert state_of(folder) == before
 
 
-def test_receipt_counts_lines_and_names_the_undo(folder: Path) -> None:
+def test_index_receipt_counts_lines_and_names_the_undo(folder: Path) -> None:
     receipt = memlab.apply(memlab.plan_index(folder))
     assert receipt.counts == {"restores": 0, "removes": 1, "adds": 2, "clears": 0, "moves": 0}
     assert receipt.undo == f"memlab restore {folder} {receipt.digest[:12]}"
@@ -96,7 +96,7 @@ def test_receipt_counts_lines_and_names_the_undo(folder: Path) -> None:
     assert loaded == receipt
 
 
-def test_plan_is_saved_and_read_again(folder: Path) -> None:
+def test_index_plan_round_trips_through_json(folder: Path) -> None:
     plan = memlab.plan_index(folder, now=NOW)
     loaded = memlab.IndexPlan.from_json(plan.to_json())
     assert loaded == plan
@@ -111,7 +111,7 @@ def test_plan_is_saved_and_read_again(folder: Path) -> None:
     }
 
 
-def test_edited_plan_is_refused(folder: Path) -> None:
+def test_edited_index_plan_is_rejected(folder: Path) -> None:
     text = memlab.plan_index(folder).to_json()
     with pytest.raises(PlanError, match="was edited after it was made"):
         memlab.IndexPlan.from_json(text.replace("Gone", "Gine"))
@@ -121,7 +121,7 @@ def test_edited_plan_is_refused(folder: Path) -> None:
         memlab.Plan.from_json(text)
 
 
-def test_plan_of_another_index_is_refused(folder: Path) -> None:
+def test_plan_of_a_changed_index_is_rejected(folder: Path) -> None:
     plan = memlab.plan_index(folder)
     write_index(folder, ["- [New](new.md)"])
     before = state_of(folder)
@@ -131,7 +131,7 @@ def test_plan_of_another_index_is_refused(folder: Path) -> None:
     assert not Path(f"{folder}.archive.db").exists()
 
 
-def test_plan_is_applied_once(folder: Path) -> None:
+def test_index_plan_is_applied_once(folder: Path) -> None:
     plan = memlab.plan_index(folder)
     receipt = memlab.apply(plan)
     with pytest.raises(AlreadyAppliedError):
@@ -141,7 +141,7 @@ def test_plan_is_applied_once(folder: Path) -> None:
         memlab.apply(plan)
 
 
-def test_empty_plan_changes_nothing(folder: Path) -> None:
+def test_empty_index_plan_changes_nothing(folder: Path) -> None:
     memlab.apply(memlab.plan_index(folder))
     before = state_of(folder)
     plan = memlab.plan_index(folder)
@@ -152,9 +152,7 @@ def test_empty_plan_changes_nothing(folder: Path) -> None:
     assert state_of(folder) == before
 
 
-def test_edit_in_the_instant_of_the_exchange_is_kept(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edit_during_the_exchange_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = memlab.plan_index(folder)
     exchange = Folder.exchange
 
@@ -181,7 +179,7 @@ def archived_plans_of(folder: Path) -> list[str]:
 # What a hand has edited since
 
 
-def test_undo_keeps_the_line_that_a_hand_has_edited(folder: Path) -> None:
+def test_undo_keeps_an_edited_line(folder: Path) -> None:
     before = index_of(folder)
     receipt = memlab.apply(memlab.plan_index(folder))
     text = index_of(folder).decode().replace("about new", "about new, by hand")
@@ -198,7 +196,7 @@ def test_undo_keeps_the_line_that_a_hand_has_edited(folder: Path) -> None:
     assert restored.stays == ("- [new](new.md) — about new, by hand",)
 
 
-def test_undo_brings_a_removed_index_back(folder: Path) -> None:
+def test_undo_restores_a_deleted_index(folder: Path) -> None:
     before = state_of(folder)
     receipt = memlab.apply(memlab.plan_index(folder))
     (folder / "MEMORY.md").unlink()
@@ -206,7 +204,7 @@ def test_undo_brings_a_removed_index_back(folder: Path) -> None:
     assert index_of(folder) == before["MEMORY.md"][0]
 
 
-def test_undo_brings_no_dead_line_back_beside_a_new_one(folder: Path) -> None:
+def test_undo_adds_no_second_line_for_a_file(folder: Path) -> None:
     receipt = memlab.apply(memlab.plan_index(folder))
     write_memory(folder, "gone_7.md", memory("gone 7"))
     with (folder / "MEMORY.md").open("a") as file:
@@ -215,7 +213,7 @@ def test_undo_brings_no_dead_line_back_beside_a_new_one(folder: Path) -> None:
     assert index_of(folder).count(b"gone_7.md") == 1
 
 
-def test_undo_brings_no_line_back_that_a_hand_took_out(tmp_path: Path) -> None:
+def test_undo_does_not_restore_a_line_removed_by_hand(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
     for number in range(210):
         write_memory(folder, f"m{number}.md", memory(f"m {number}"), at(number))
@@ -233,7 +231,7 @@ def test_undo_brings_no_line_back_that_a_hand_took_out(tmp_path: Path) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(EDITS)
-def test_undo_loses_no_line_of_a_hand(
+def test_undo_keeps_every_handwritten_line(
     tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, int, int, str]]
 ) -> None:
     folder = neglected(tmp_path_factory.mktemp("home"))
@@ -253,7 +251,7 @@ def test_undo_loses_no_line_of_a_hand(
 # Together with other plans
 
 
-def test_deletion_and_mend_are_undone_in_either_order(tmp_path: Path) -> None:
+def test_deletion_and_index_plan_are_undone_in_either_order(tmp_path: Path) -> None:
     for first in (0, 1):
         folder = neglected(tmp_path / str(first))
         before = index_of(folder)
@@ -267,7 +265,7 @@ def test_deletion_and_mend_are_undone_in_either_order(tmp_path: Path) -> None:
         assert sorted(index_of(folder).splitlines()) == sorted(before.splitlines())
 
 
-def test_retirement_after_a_mend_is_undone(folder: Path) -> None:
+def test_retirement_after_an_index_plan_is_undone(folder: Path) -> None:
     mend = memlab.apply(memlab.plan_index(folder))
     mended = state_of(folder)
     retirement = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1), retire=True))
@@ -277,7 +275,7 @@ def test_retirement_after_a_mend_is_undone(folder: Path) -> None:
     assert memlab.restore(mend).index is not None
 
 
-def test_archive_lists_the_mend_and_whether_it_is_undone(folder: Path) -> None:
+def test_archive_lists_index_plan_and_its_undo(folder: Path) -> None:
     receipt = memlab.apply(memlab.plan_index(folder))
     listing = archive_listing(folder)
     assert [entry.digest for entry in listing.undoable] == [receipt.digest]
@@ -288,7 +286,7 @@ def test_archive_lists_the_mend_and_whether_it_is_undone(folder: Path) -> None:
     assert "undone" in str(archive_listing(folder))
 
 
-def test_drop_erases_the_earlier_index_too(folder: Path) -> None:
+def test_drop_erases_earlier_index_versions(folder: Path) -> None:
     deletion = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
     mend = memlab.apply(memlab.plan_index(folder))
     archive = Path(f"{folder}.archive.db")
@@ -300,7 +298,7 @@ def test_drop_erases_the_earlier_index_too(folder: Path) -> None:
         memlab.restore(mend)
 
 
-def test_undo_of_a_mend_takes_no_ids_and_no_file(folder: Path, tmp_path: Path) -> None:
+def test_undo_of_an_index_plan_rejects_ids_and_into(folder: Path, tmp_path: Path) -> None:
     receipt = memlab.apply(memlab.plan_index(folder))
     with pytest.raises(ArchiveError, match="changed the index and no memory"):
         memlab.restore(receipt, ids=["new.md"])
@@ -318,7 +316,7 @@ def checked_copy(folder: Path, to: Path) -> Path:
     return copy
 
 
-def test_crash_while_applying_leaves_the_old_or_the_new_index(folder: Path, tmp_path: Path) -> None:
+def test_crash_in_apply_leaves_the_old_or_the_new_index(folder: Path, tmp_path: Path) -> None:
     before = index_of(folder)
     plan = memlab.plan_index(folder)
     number = 0
@@ -349,7 +347,7 @@ def replace_store(plan: memlab.IndexPlan, folder: Path) -> memlab.IndexPlan:
 
 
 @pytest.mark.parametrize("had_index", [True, False])
-def test_crash_while_undoing_leaves_the_new_or_the_old_index(
+def test_crash_in_undo_leaves_the_new_or_the_old_index(
     folder: Path, tmp_path: Path, *, had_index: bool
 ) -> None:
     if not had_index:
@@ -377,7 +375,7 @@ def test_crash_while_undoing_leaves_the_new_or_the_old_index(
     assert number > 5
 
 
-def test_plan_that_was_cut_short_is_finished_by_its_digest(
+def test_interrupted_index_plan_is_finished_by_digest(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = memlab.plan_index(folder)
@@ -396,7 +394,7 @@ def test_plan_that_was_cut_short_is_finished_by_its_digest(
 # The command
 
 
-def test_command_shows_then_mends_then_undoes(folder: Path) -> None:
+def test_index_command_shows_applies_and_undoes(folder: Path) -> None:
     before = state_of(folder)
     shown = said("index", folder)
     assert "removes 1 line, adds 2 lines" in shown
@@ -421,7 +419,7 @@ def long_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_without_a_log_the_plan_says_why_the_order_stays(long_folder: Path) -> None:
+def test_plan_without_a_log_explains_the_unchanged_order(long_folder: Path) -> None:
     printed = " ".join(said("index", long_folder).split())
     assert "order left alone, for no log says what is read most" in printed
     assert "a start does not load the lines of 10 memories" in printed
@@ -431,7 +429,7 @@ def test_without_a_log_the_plan_says_why_the_order_stays(long_folder: Path) -> N
     assert "order left alone, as asked" in asked
 
 
-def test_with_reads_or_with_all_loaded_nothing_is_said_of_the_order(
+def test_order_note_is_absent_with_reads_or_uncut_index(
     long_folder: Path, folder: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "reads.csv"
@@ -454,7 +452,7 @@ def test_with_reads_or_with_all_loaded_nothing_is_said_of_the_order(
         (["```", "<!-- code", "```", "- [M 0](m0.md)"], 0),
     ],
 )
-def test_a_comment_that_never_ends_is_named(tmp_path: Path, lines: list[str], line: int) -> None:
+def test_unclosed_comment_is_named(tmp_path: Path, lines: list[str], line: int) -> None:
     folder = project_folder(tmp_path)
     write_memory(folder, "m0.md", memory("m 0"), at(0))
     write_index(folder, lines)
@@ -465,7 +463,7 @@ def test_a_comment_that_never_ends_is_named(tmp_path: Path, lines: list[str], li
     assert all("never ends: add -->" in kept.reason for kept in stays)
 
 
-def test_command_saves_a_plan_that_apply_carries_out(folder: Path, tmp_path: Path) -> None:
+def test_saved_index_plan_is_applied_by_command(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "index.json"
     assert f"memlab apply {file}" in said("index", folder, "--save-plan", file)
     assert json.loads(said("apply", file, "--json"))["adds"] == 2
@@ -477,13 +475,13 @@ def test_command_saves_a_plan_that_apply_carries_out(folder: Path, tmp_path: Pat
     assert run("apply", file).exit_code == 1
 
 
-def test_command_prints_json(folder: Path) -> None:
+def test_index_command_prints_json(folder: Path) -> None:
     shown = json.loads(said("index", folder, "--json"))
     assert len(shown["lines"]) == 3
     assert json.loads(said("index", folder, "--apply", "--json"))["removes"] == 1
 
 
-def test_command_says_which_lines_stay(folder: Path) -> None:
+def test_restore_command_names_lines_that_stay(folder: Path) -> None:
     said("index", folder, "--apply")
     text = index_of(folder).decode().replace("about new", "about new, by hand")
     (folder / "MEMORY.md").write_text(text)
@@ -493,7 +491,7 @@ def test_command_says_which_lines_stay(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["serena", "openclaw", "odek"])
-def test_store_without_an_index_is_refused(tmp_path: Path, kind: str) -> None:
+def test_store_without_an_index_is_rejected(tmp_path: Path, kind: str) -> None:
     (tmp_path / ".serena" / "memories").mkdir(parents=True)
     (tmp_path / ".serena" / "memories" / "project_overview.md").write_text("words")
     (tmp_path / "index.json").write_text("[]")
@@ -502,7 +500,7 @@ def test_store_without_an_index_is_refused(tmp_path: Path, kind: str) -> None:
     assert "has no index" in refused.output
 
 
-def test_wrong_arguments_are_named(folder: Path) -> None:
+def test_wrong_index_plan_arguments_are_named(folder: Path) -> None:
     with pytest.raises(TypeError, match="empty_headings"):
         memlab.plan_index(folder, empty_headings=1)  # type: ignore[arg-type]
     with pytest.raises(MemlabError):
@@ -516,7 +514,7 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "index_mend"
 """A folder whose index was mended, written once and never again."""
 
 
-def test_plan_and_receipt_of_an_earlier_version_are_read() -> None:
+def test_index_plan_and_receipt_of_earlier_version_are_read() -> None:
     plan_text = (GOLDEN / "plan.json").read_text()
     plan = memlab.IndexPlan.from_json(plan_text)
     assert plan.to_json() == plan_text
@@ -526,7 +524,7 @@ def test_plan_and_receipt_of_an_earlier_version_are_read() -> None:
     assert receipt.digest == plan.digest
 
 
-def test_mend_of_an_earlier_version_is_undone(tmp_path: Path) -> None:
+def test_index_plan_of_earlier_version_is_undone(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / ".claude", tmp_path / ".claude")
     folder = project_folder(tmp_path)
     receipt = memlab.IndexReceipt.from_json((GOLDEN / "receipt.json").read_text())

@@ -1,4 +1,4 @@
-"""Which memories there are, who needed each, what a policy does with it, and what that costs."""
+"""``memlab.rows``, the effect of a cap, and the cost of a plan."""
 
 import json
 import sys
@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_memory_has_its_label_its_cost_and_who_needed_it(store: Path) -> None:
+def test_rows_have_label_cost_reads_and_references(store: Path) -> None:
     log = read(("e9", 1), ("e9", 20), ("e5", 6), ("gone", 7), ("d", 101))
     listed = memlab.rows(store, memlab.KeepRecent(2), log=log, now=NOW).set_index("memory_id")
     labels = {"prunable": 8, "load-bearing": 1, "superseded": 1}
@@ -62,7 +62,7 @@ def test_each_memory_has_its_label_its_cost_and_who_needed_it(store: Path) -> No
     assert deleted["deleted_at"].notna().all()
 
 
-def test_need_is_activation_by_length(store: Path) -> None:
+def test_need_is_activation_per_length(store: Path) -> None:
     listed = memlab.rows(store, log=read(("e9", 1), ("e9", 15), ("e5", 29)), by="need", now=NOW)
     tokens = dict(zip(listed["memory_id"], listed["tokens"], strict=True))
     needed = dict(zip(listed["memory_id"], listed["need"], strict=True))
@@ -84,7 +84,7 @@ def test_need_is_activation_by_length(store: Path) -> None:
     st.sampled_from(sorted(BY)),
     st.lists(st.tuples(st.integers(0, 24), st.integers(0, 300)), max_size=10),
 )
-def test_every_memory_is_listed_once_with_its_decision(
+def test_rows_lists_every_memory_once_with_its_decision(
     drawn: list[dict[str, Any]], cap: int, by: str, reads: list[tuple[int, int]]
 ) -> None:
     frame = frame_of(drawn)
@@ -101,7 +101,7 @@ def test_every_memory_is_listed_once_with_its_decision(
     assert every["reads"].sum() + every["references"].sum() == len(references)
 
 
-def test_by_default_the_remembered_policy_and_log_are_asked(store: Path) -> None:
+def test_rows_uses_the_policy_and_log_of_the_settings(store: Path) -> None:
     log = memlab.AccessLog(store.with_name("reads.log"))
     log.extend([{"memory_id": "e9", "at": (WRITTEN + timedelta(days=1)).isoformat()}])
     policy = 'policy = { name = "recent", keep = 3 }\nlog = "reads.log"\n'
@@ -128,12 +128,14 @@ def test_by_default_the_remembered_policy_and_log_are_asked(store: Path) -> None
         ({"by": "size"}, "by must be one of tokens, reads, references, need, age, not 'size'"),
     ],
 )
-def test_what_cannot_be_answered_is_told(store: Path, asked: dict[str, Any], words: str) -> None:
+def test_rows_rejects_unanswerable_arguments(
+    store: Path, asked: dict[str, Any], words: str
+) -> None:
     with pytest.raises((MemlabError, ValueError), match=words):
         memlab.rows(store, **asked)
 
 
-def test_of_a_store_that_is_searched_need_says_what_to_load() -> None:
+def test_need_in_a_searched_store_suggests_what_to_load() -> None:
     odek = Path(memlab.store_path("two_years")).with_name("odek")
     log = memlab.read_access_log(odek.with_name("odek.reads.jsonl"))
     for known, says in ((log, True), (None, False)):
@@ -141,7 +143,7 @@ def test_of_a_store_that_is_searched_need_says_what_to_load() -> None:
         assert says == dict(listed.attrs[FACTS])["need"].endswith("worth loading at start")
 
 
-def test_a_table_fits_its_width_and_shows_shared_values_once(store: Path) -> None:
+def test_table_fits_its_width_and_omits_shared_columns(store: Path) -> None:
     policy = memlab.KeepRecent(2)
     table = table_of(memlab.rows(store, policy, where="not-kept"), most=3, width=80)
     assert table.heading == "all prunable, none kept"
@@ -151,7 +153,9 @@ def test_a_table_fits_its_width_and_shows_shared_values_once(store: Path) -> Non
     assert max(map(len, page.splitlines())) <= 80
 
 
-def test_without_itables_a_frame_shows_as_any(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_itables_displays_as_a_frame(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "itables", None)
     listed = memlab.rows(store, now=NOW)
     assert listed._repr_html_() == pd.DataFrame(listed)._repr_html_()
@@ -160,7 +164,7 @@ def test_without_itables_a_frame_shows_as_any(store: Path, monkeypatch: pytest.M
 # What a compaction would do to a boot context, and to later references and reads
 
 
-def test_a_cap_deletes_the_oldest_and_says_where_it_cuts() -> None:
+def test_cap_effect_deletes_the_oldest_and_dates_the_cut() -> None:
     frame = make_frame("a", {c.MEMORY_ID: "d", c.KIND: "semantic"}, "b", "c", "e")
     effect = cap_effect(frame, 2)
     created = list(frame[c.CREATED_AT])
@@ -182,7 +186,7 @@ def test_a_cap_deletes_the_oldest_and_says_where_it_cuts() -> None:
 
 
 @given(rows=ROWS_OF_ANY_KIND, keep_recent=st.integers(0, 12))
-def test_a_preview_is_what_a_store_would_do(rows: list[dict[str, Any]], keep_recent: int) -> None:
+def test_cap_effect_equals_compact_episodic(rows: list[dict[str, Any]], keep_recent: int) -> None:
     with memlab.SqliteMemoryStore(":memory:") as store:
         for number, memory in enumerate(rows):
             by = memory[c.SUPERSEDED_BY]
@@ -201,7 +205,7 @@ def issues(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return memlab.copy_store(memlab.store_path("three_hundred_issues"), folder / "memory.db")
 
 
-def test_the_cost_of_a_cap_equals_what_sizing_leaves_unserved(issues: Path) -> None:
+def test_cost_of_a_cap_agrees_with_sizing(issues: Path) -> None:
     advice = memlab.recommend_cap(issues)
     served = memlab.sizing.cap_curve(issues).loc[50]
     cost = cost_of(memlab.plan(issues, memlab.KeepRecent(50), now=NOW))
@@ -224,7 +228,7 @@ def test_the_cost_of_a_cap_equals_what_sizing_leaves_unserved(issues: Path) -> N
 @pytest.mark.parametrize(
     "policy", [memlab.KeepRecent(50), memlab.TimeToLive(timedelta(days=20)), memlab.Activation(90)]
 )
-def test_a_plan_counts_the_references_to_what_goes(issues: Path, policy: memlab.Policy) -> None:
+def test_cost_counts_references_to_deleted_memories(issues: Path, policy: memlab.Policy) -> None:
     targets = memlab.find_references(issues)["target_id"].tolist()
     how: Any = {"log": read(*((target, 1) for target in targets[:30])), "now": NOW}
     listed = memlab.rows(issues, policy, where="not-kept", **how)["memory_id"]
@@ -240,7 +244,7 @@ def test_a_plan_counts_the_references_to_what_goes(issues: Path, policy: memlab.
     assert (cost.lost is None) == (not isinstance(policy, memlab.KeepRecent))
 
 
-def test_a_past_outside_the_limits_is_explained() -> None:
+def test_past_outside_the_limits_is_explained() -> None:
     estimate: Any = {"lost": 0.068, "lost_limits": (0.045, 0.1), "safe": 9, "likely": 5}
     cost = Cost(**estimate, target=0.9, references=100, to_deleted=0, missed=4)
     assert "4 of 100 references (4.0%), if applied from the start; the estimate" in str(cost)
@@ -250,7 +254,7 @@ def test_a_past_outside_the_limits_is_explained() -> None:
     assert "6 of 100 reads" in str(replace(inside, reads=100))
 
 
-def test_the_dry_run_says_it_in_words_and_in_json(issues: Path) -> None:
+def test_dry_run_prints_cost_as_text_and_json(issues: Path) -> None:
     cost = cost_of(memlab.plan(issues, memlab.KeepRecent(50), now=NOW))
     low, high = cost.lost_limits or (0, 0)
     shown = said("compact", issues, "--keep-recent", 50)
@@ -266,7 +270,7 @@ def test_the_dry_run_says_it_in_words_and_in_json(issues: Path) -> None:
     assert "what that costs" not in said("compact", issues, "--keep-recent", 600)
 
 
-def test_what_it_costs_is_no_reason_to_fail(tmp_path: Path) -> None:
+def test_unknown_cost_does_not_fail_the_dry_run(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(9))
     (tmp_path / "memlab.toml").write_text('log = "gone.jsonl"\n')
     compact = ("compact", store, "--keep-recent", 3)

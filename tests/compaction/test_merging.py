@@ -1,4 +1,4 @@
-"""Two folders of one project become one: every byte in one of them, and undone as one."""
+"""Merging two folders of one project: nothing lost, undone as one change."""
 
 import json
 import signal
@@ -99,7 +99,7 @@ def merged(source: Path, other: Path) -> memlab.Receipt:
     return memlab.apply(memlab.plan(source, into=other))
 
 
-def test_missing_memories_are_copied_and_equal_ones_archived(
+def test_merge_copies_missing_and_archives_equal_memories(
     folders: tuple[Path, Path],
 ) -> None:
     source, other = folders
@@ -123,7 +123,7 @@ def test_missing_memories_are_copied_and_equal_ones_archived(
     ]
 
 
-def test_a_copy_keeps_its_time_and_permissions(folders: tuple[Path, Path]) -> None:
+def test_copy_keeps_time_and_permissions(folders: tuple[Path, Path]) -> None:
     source, other = folders
     (source / "a.md").chmod(0o640)
     before = (source / "a.md").stat()
@@ -134,7 +134,9 @@ def test_a_copy_keeps_its_time_and_permissions(folders: tuple[Path, Path]) -> No
 
 
 @pytest.mark.parametrize("asked", [0, 1], ids=["first", "other"])
-def test_both_sides_come_back_byte_for_byte(folders: tuple[Path, Path], asked: int) -> None:
+def test_merge_is_undone_byte_for_byte_on_both_sides(
+    folders: tuple[Path, Path], asked: int
+) -> None:
     before = state(*folders)
     receipt = merged(*folders)
     assert state(*folders) != before
@@ -149,7 +151,7 @@ def test_both_sides_come_back_byte_for_byte(folders: tuple[Path, Path], asked: i
 
 
 @pytest.mark.parametrize("asked", [0, 1], ids=["first", "other"])
-def test_the_latest_plan_is_undone_from_either_side(folders: tuple[Path, Path], asked: int) -> None:
+def test_restore_latest_works_from_either_folder(folders: tuple[Path, Path], asked: int) -> None:
     before = state(*folders)
     merged(*folders)
     said("restore", folders[asked], "latest")
@@ -171,7 +173,7 @@ INDEXES = {
 
 
 @pytest.mark.parametrize("form", INDEXES)
-def test_any_index_comes_back(home: Path, form: str) -> None:
+def test_merge_restores_any_form_of_index(home: Path, form: str) -> None:
     source = write_folder(home, FROM, {"a": "project", "b": "feedback"})
     other = write_folder(home, INTO, {"x": "project"})
     raw = INDEXES[form]
@@ -187,7 +189,7 @@ def test_any_index_comes_back(home: Path, form: str) -> None:
     assert state(source, other) == before
 
 
-def test_an_edited_index_keeps_its_edits(folders: tuple[Path, Path]) -> None:
+def test_undo_keeps_edits_of_the_index(folders: tuple[Path, Path]) -> None:
     source, other = folders
     lines = index_lines(other)
     receipt = merged(source, other)
@@ -196,7 +198,7 @@ def test_an_edited_index_keeps_its_edits(folders: tuple[Path, Path]) -> None:
     assert index_lines(other) == ["# New heading", *lines]
 
 
-def test_equal_contents_under_another_name_are_not_copied(home: Path) -> None:
+def test_equal_content_under_another_name_is_not_copied(home: Path) -> None:
     source = write_folder(home, FROM, {"a": "project"})
     other = write_folder(home, INTO, {"x": "project"})
     (other / "z.md").write_bytes((source / "a.md").read_bytes())
@@ -210,7 +212,7 @@ def test_equal_contents_under_another_name_are_not_copied(home: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["same.md", "README.md", "hub"])
-def test_a_name_in_use_is_never_overwritten(home: Path, name: str) -> None:
+def test_existing_file_is_never_overwritten(home: Path, name: str) -> None:
     source = write_folder(home, FROM, {"a": "project", "same": "user"})
     other = write_folder(home, INTO, {"x": "project"})
     kept = other / "same.md"
@@ -245,7 +247,7 @@ def test_documents_and_retired_files_stay(home: Path) -> None:
     assert state(source, other) == before
 
 
-def test_what_a_hub_names_stays_with_it(home: Path) -> None:
+def test_memories_listed_in_a_hub_stay_with_it(home: Path) -> None:
     source = write_folder(home, FROM, {"a": "project", "b": "project", "c": "project"})
     (source / "all.md").write_text("# All\n\n- [b](b.md)\n- [c](c.md)\n")
     write_index(source, ["- [a](a.md)", "- [All](all.md)"])
@@ -255,7 +257,7 @@ def test_what_a_hub_names_stays_with_it(home: Path) -> None:
     assert [memory.key for memory in plan.memories] == ["a.md"]
 
 
-def test_the_dry_run_changes_nothing(folders: tuple[Path, Path]) -> None:
+def test_merge_dry_run_changes_nothing(folders: tuple[Path, Path]) -> None:
     before = state(*(folder.parent for folder in folders))
     printed = said("compact", folders[0], "--into", folders[1])
     assert "Copies 2 memories into" in printed
@@ -269,7 +271,7 @@ def about_index(folder: Path) -> dict[str, object]:
     return about
 
 
-def test_merge_says_archive_from_plan_to_receipt(folders: tuple[Path, Path]) -> None:
+def test_merge_output_says_archived_instead_of_deleted(folders: tuple[Path, Path]) -> None:
     source, other = folders
     shown = said("compact", source, "--into", other)
     assert "that it archives" in shown or "what it archives" in shown
@@ -280,7 +282,7 @@ def test_merge_says_archive_from_plan_to_receipt(folders: tuple[Path, Path]) -> 
     assert "deleted" not in receipt
 
 
-def test_headline_of_a_folder_names_what_gets_smaller(folders: tuple[Path, Path]) -> None:
+def test_merge_effect_names_the_index(folders: tuple[Path, Path]) -> None:
     effect = memlab.plan(folders[0], into=folders[1]).effect
     assert ": the memories in the index go from " in effect
     assert "the store" not in effect
@@ -291,9 +293,7 @@ def test_headline_of_a_folder_names_what_gets_smaller(folders: tuple[Path, Path]
     [(5, 5, 0), (150, 60, 10), (200, 10, 10), (230, 3, 33)],
     ids=["below the limit", "across it", "at it", "already cut"],
 )
-def test_a_plan_says_what_a_start_there_will_load(
-    home: Path, there: int, here: int, cut: int
-) -> None:
+def test_plan_predicts_what_a_start_will_load(home: Path, there: int, here: int, cut: int) -> None:
     source = write_folder(home, FROM, {f"b{number}": "project" for number in range(here)})
     other = write_folder(home, INTO, {f"a{number}": "project" for number in range(there)})
     plan = memlab.plan(source, into=other)
@@ -315,7 +315,7 @@ def test_a_plan_says_what_a_start_there_will_load(
 
 
 @pytest.mark.parametrize("files", [8, 150])
-def test_the_start_of_a_folder_as_found_is_foreseen(home: Path, files: int) -> None:
+def test_plan_predicts_the_start_of_a_real_folder(home: Path, files: int) -> None:
     source = as_found(project_folder(home, FROM), files=files)
     other = as_found(project_folder(home, INTO), files=40)
     write_memory(other, "only.md", memory("only"), at(1))
@@ -330,7 +330,7 @@ def test_the_start_of_a_folder_as_found_is_foreseen(home: Path, files: int) -> N
     assert len(cut_files) == start.cut
 
 
-def test_a_cut_index_is_warned_of_with_what_mends_it(home: Path) -> None:
+def test_cut_index_gives_a_warning_with_remedies(home: Path) -> None:
     source = write_folder(home, FROM, {"b": "project", "c": "project"})
     other = write_folder(home, INTO, {f"a{number}": "project" for number in range(199)})
     printed = " ".join(said("compact", source, "--into", other).split())
@@ -341,7 +341,7 @@ def test_a_cut_index_is_warned_of_with_what_mends_it(home: Path) -> None:
     assert "--keep-recent N makes the index shorter" in printed
 
 
-def test_a_saved_plan_does_not_hold_the_start(folders: tuple[Path, Path]) -> None:
+def test_saved_plan_does_not_store_the_predicted_start(folders: tuple[Path, Path]) -> None:
     source, other = folders
     plan = memlab.plan(source, into=other)
     read = memlab.Plan.from_json(plan.to_json())
@@ -350,7 +350,7 @@ def test_a_saved_plan_does_not_hold_the_start(folders: tuple[Path, Path]) -> Non
     assert all(name != "start there" for name, _ in read.sheet().facts)
 
 
-def test_a_merge_without_copies_does_not_speak_of_them(home: Path) -> None:
+def test_merge_without_copies_does_not_mention_them(home: Path) -> None:
     source = write_folder(home, FROM, {"a": "project"})
     other = write_folder(home, INTO, {"a": "project"})
     printed = said("compact", source, "--into", other, "--apply")
@@ -358,7 +358,7 @@ def test_a_merge_without_copies_does_not_speak_of_them(home: Path) -> None:
     assert "has the copies" not in printed
 
 
-def test_an_undone_merge_leaves_nothing_to_undo_there(folders: tuple[Path, Path]) -> None:
+def test_undone_merge_leaves_nothing_to_undo(folders: tuple[Path, Path]) -> None:
     source, other = folders
     receipt = merged(source, other)
     assert receipt.digest[:12] in said("archive", other)
@@ -368,7 +368,7 @@ def test_an_undone_merge_leaves_nothing_to_undo_there(folders: tuple[Path, Path]
     )
 
 
-def test_a_plan_is_saved_reviewed_and_applied(folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_saved_merge_plan_is_applied_once(folders: tuple[Path, Path], tmp_path: Path) -> None:
     source, other = folders
     file = tmp_path / "plan.json"
     said("compact", source, "--into", other, "--save-plan", file)
@@ -381,7 +381,7 @@ def test_a_plan_is_saved_reviewed_and_applied(folders: tuple[Path, Path], tmp_pa
         memlab.apply(plan)
 
 
-def test_the_receipt_is_json_both_ways(folders: tuple[Path, Path]) -> None:
+def test_merge_receipt_round_trips_through_json(folders: tuple[Path, Path]) -> None:
     printed = said("compact", folders[0], "--into", folders[1], "--apply", "--json")
     receipt = memlab.Receipt.from_json(printed)
     assert receipt.into == str(folders[1])
@@ -394,7 +394,7 @@ def test_the_receipt_is_json_both_ways(folders: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("name", ["how.md", "a.md"])
-def test_what_changed_there_since_stops_the_plan(folders: tuple[Path, Path], name: str) -> None:
+def test_changed_target_file_stops_the_merge(folders: tuple[Path, Path], name: str) -> None:
     source, other = folders
     plan = memlab.plan(source, into=other)
     (other / name).write_text("---\ntype: feedback\n---\nOther words.\n")
@@ -404,7 +404,7 @@ def test_what_changed_there_since_stops_the_plan(folders: tuple[Path, Path], nam
     assert state(*folders) == before
 
 
-def test_what_has_gone_there_since_stops_the_plan(folders: tuple[Path, Path]) -> None:
+def test_missing_target_file_stops_the_merge(folders: tuple[Path, Path]) -> None:
     source, other = folders
     plan = memlab.plan(source, into=other)
     (other / "how.md").unlink()
@@ -414,7 +414,7 @@ def test_what_has_gone_there_since_stops_the_plan(folders: tuple[Path, Path]) ->
     assert state(*folders) == before
 
 
-def test_a_change_of_the_first_folder_stops_the_plan(folders: tuple[Path, Path]) -> None:
+def test_changed_source_folder_stops_the_merge(folders: tuple[Path, Path]) -> None:
     source, other = folders
     plan = memlab.plan(source, into=other)
     (source / "b.md").write_text("---\ntype: user\n---\nOther words.\n")
@@ -430,7 +430,7 @@ def forged(plan: memlab.Plan, copies: tuple[plans.PlannedCopy, ...]) -> memlab.P
     return memlab.Plan(**{**fields, "copies": copies})
 
 
-def test_a_forged_claim_deletes_nothing_load_bearing(folders: tuple[Path, Path]) -> None:
+def test_forged_copies_delete_nothing(folders: tuple[Path, Path]) -> None:
     source, other = folders
     plan = memlab.plan(source, into=other)
     before = state(*folders)
@@ -447,7 +447,7 @@ def test_a_forged_claim_deletes_nothing_load_bearing(folders: tuple[Path, Path])
     assert state(*folders) == before
 
 
-def test_a_plan_of_a_policy_still_deletes_nothing_load_bearing(
+def test_plan_with_forged_policy_deletes_nothing_load_bearing(
     folders: tuple[Path, Path],
 ) -> None:
     source, other = folders
@@ -461,7 +461,7 @@ def test_a_plan_of_a_policy_still_deletes_nothing_load_bearing(
         memlab.apply(memlab.Plan(**fields))
 
 
-def test_only_folders_of_claude_code_are_merged(folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_only_claude_code_folders_can_be_merged(folders: tuple[Path, Path], tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     for source, other in ((folders[0], store), (store, folders[0])):
         with pytest.raises(PlanError, match="folders of Claude Code's memory alone"):
@@ -475,12 +475,12 @@ def test_only_folders_of_claude_code_are_merged(folders: tuple[Path, Path], tmp_
 
 
 @pytest.mark.parametrize("more", [["--keep-recent", "3"], ["--id", "a.md"], ["--retire"]])
-def test_into_goes_with_no_other_choice(folders: tuple[Path, Path], more: list[str]) -> None:
+def test_into_excludes_other_selections(folders: tuple[Path, Path], more: list[str]) -> None:
     printed = said("compact", folders[0], "--into", folders[1], *more, code=2)
     assert "--into merges all memories" in printed
 
 
-def test_the_archive_there_is_as_narrow_as_what_is_copied(folders: tuple[Path, Path]) -> None:
+def test_target_archive_is_no_more_readable_than_the_copies(folders: tuple[Path, Path]) -> None:
     source, other = folders
     memlab.apply(memlab.plan(other, ids=["x.md"]))
     archive = Path(f"{other}.archive.db")
@@ -495,7 +495,7 @@ def test_the_archive_there_is_as_narrow_as_what_is_copied(folders: tuple[Path, P
 # Undoing after others wrote
 
 
-def test_a_copy_that_was_edited_stays_and_is_named(folders: tuple[Path, Path]) -> None:
+def test_edited_copy_stays_and_is_named(folders: tuple[Path, Path]) -> None:
     source, other = folders
     before = texts(source)
     receipt = merged(source, other)
@@ -509,7 +509,7 @@ def test_a_copy_that_was_edited_stays_and_is_named(folders: tuple[Path, Path]) -
     assert "1 memory stays" in restored.stay_in_words()
 
 
-def test_a_copy_that_another_merge_relies_on_stays(home: Path) -> None:
+def test_copy_needed_by_another_merge_stays(home: Path) -> None:
     first = write_folder(home, FROM, {"a": "feedback"})
     second = write_folder(home, "-srv-app-two", {"a": "feedback"})
     other = write_folder(home, INTO, {"x": "project"})
@@ -523,7 +523,7 @@ def test_a_copy_that_another_merge_relies_on_stays(home: Path) -> None:
     assert "- [a](a.md)" in (other / "MEMORY.md").read_text()
 
 
-def test_one_memory_is_taken_back_alone(folders: tuple[Path, Path]) -> None:
+def test_single_memory_of_a_merge_can_be_restored(folders: tuple[Path, Path]) -> None:
     source, other = folders
     before = state(*folders)
     receipt = merged(source, other)
@@ -540,7 +540,7 @@ def test_one_memory_is_taken_back_alone(folders: tuple[Path, Path]) -> None:
     }
 
 
-def test_the_undo_restores_the_first_folder_without_the_other(folders: tuple[Path, Path]) -> None:
+def test_undo_restores_the_source_if_the_target_is_gone(folders: tuple[Path, Path]) -> None:
     source, other = folders
     before = texts(source)
     receipt = merged(source, other)
@@ -550,7 +550,7 @@ def test_the_undo_restores_the_first_folder_without_the_other(folders: tuple[Pat
     assert texts(source) == before
 
 
-def test_a_folder_that_moved_since_is_asked_for_the_undo(folders: tuple[Path, Path]) -> None:
+def test_merge_is_undone_from_a_moved_target(folders: tuple[Path, Path]) -> None:
     source, other = folders
     before = texts(source), texts(other)
     merged(source, other)
@@ -590,7 +590,7 @@ def original(folders: tuple[Path, Path], tmp_path: Path) -> Callable[[], None]:
     return again
 
 
-def test_a_crash_at_any_call_loses_and_doubles_nothing(
+def test_crash_at_any_call_loses_and_duplicates_nothing(
     folders: tuple[Path, Path], original: Callable[[], None]
 ) -> None:
     before = state(*folders)
@@ -668,7 +668,7 @@ def killed(program: str, *words: object) -> None:
 
 @pytest.mark.parametrize("then", ["again", "undone", "undone from the other"])
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_at_a_step_and_continued(
+def test_merge_killed_at_any_step_is_finished_or_undone(
     folders: tuple[Path, Path], original: Callable[[], None], step: str, then: str
 ) -> None:
     source, other = folders
@@ -696,7 +696,7 @@ def test_killed_at_a_step_and_continued(
 @pytest.mark.parametrize(
     "step", ["locked", "verified", "committed", "taken out there", "committed there", "recorded"]
 )
-def test_an_undo_that_is_killed_is_continued(folders: tuple[Path, Path], step: str) -> None:
+def test_killed_undo_is_finished_later(folders: tuple[Path, Path], step: str) -> None:
     before = state(*folders)
     contents = everything(*folders)
     receipt = merged(*folders)
@@ -706,7 +706,7 @@ def test_an_undo_that_is_killed_is_continued(folders: tuple[Path, Path], step: s
     assert state(*folders) == before
 
 
-def test_an_error_takes_the_copies_out_again(folders: tuple[Path, Path]) -> None:
+def test_failed_merge_removes_its_copies(folders: tuple[Path, Path]) -> None:
     before = state(*folders)
 
     def stop(step: str) -> None:
@@ -722,7 +722,7 @@ def test_an_error_takes_the_copies_out_again(folders: tuple[Path, Path]) -> None
 # From find to one index
 
 
-def test_a_workspace_of_three_worktrees_becomes_one_index(home: Path) -> None:
+def test_three_worktrees_are_merged_into_one_index(home: Path) -> None:
     """Walk from ``find`` to one index as a person does, by the commands that are printed."""
     app = Repository(home / "work" / "app")
     app.commit(0)
@@ -776,7 +776,7 @@ TEXTS = st.sampled_from(["one", "two", "three"])
     st.dictionaries(st.sampled_from("abcde"), TEXTS),
     st.booleans(),
 )
-def test_nothing_is_lost_or_overwritten(
+def test_merge_loses_and_overwrites_nothing(
     tmp_path_factory: pytest.TempPathFactory,
     own: dict[str, str],
     theirs: dict[str, str],
@@ -809,7 +809,7 @@ def test_nothing_is_lost_or_overwritten(
 
 
 @pytest.mark.parametrize("files", [8, 16])
-def test_folders_as_they_are_found(home: Path, files: int) -> None:
+def test_merge_of_real_folders_is_undone(home: Path, files: int) -> None:
     source = as_found(project_folder(home, FROM), files=files)
     other = as_found(project_folder(home, INTO), files=files // 2)
     before = state(source, other)

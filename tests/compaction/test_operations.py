@@ -1,4 +1,4 @@
-"""Every operation on a store x what may befall it: done or not, never half, and in words."""
+"""Every operation with every interruption: done or not done, never half."""
 
 import os
 import shutil
@@ -132,7 +132,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("end", "name", "step"), ENDS)
-def test_an_interrupted_operation_can_be_repeated(
+def test_interrupted_operation_can_be_repeated(
     store: Path,
     tmp_path_factory: pytest.TempPathFactory,
     end: Callable[[str, Path, str, str], None],
@@ -170,7 +170,7 @@ def test_an_interrupted_operation_can_be_repeated(
         assert rows_of(store) == before
 
 
-def test_copies_that_were_not_needed_are_dropped_again(store: Path) -> None:
+def test_copies_of_an_aborted_deletion_are_removed(store: Path) -> None:
     stop("apply", store, planned(store).to_json(), "deleted")
     assert copies_of(store) == {}
 
@@ -186,7 +186,7 @@ def full(*_: object) -> None:
         ("restore", "mark_restored", "6 memories were restored into"),
     ],
 )
-def test_a_missing_archive_note_is_added_by_repeating(
+def test_missing_archive_note_is_added_by_repeating(
     store: Path, monkeypatch: pytest.MonkeyPatch, name: str, method: str, done: str
 ) -> None:
     operation = OPERATIONS[name]
@@ -220,7 +220,7 @@ CHANGES: dict[str, tuple[Callable[[Path], str], Callable[[Path, str, Any], Any]]
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_store_that_somebody_writes_to_is_refused_in_words(
+def test_locked_store_is_rejected_and_unchanged(
     store: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     prepare, run = CHANGES[name]
@@ -257,7 +257,7 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("what", FOREIGN)
 @pytest.mark.parametrize("name", [name for name in CHANGES if name != "vacuum"])
-def test_what_lies_in_an_archives_place_is_refused(store: Path, name: str, what: str) -> None:
+def test_foreign_file_in_place_of_archive_is_rejected(store: Path, name: str, what: str) -> None:
     prepare, run = CHANGES[name]
     put, words = FOREIGN[what]
     given = prepare(store)
@@ -289,7 +289,7 @@ ASK_AN_ARCHIVE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", ASK_AN_ARCHIVE)
 @pytest.mark.parametrize("put", [lambda _: None, Path.touch], ids=["nothing", "an empty file"])
-def test_without_an_archive_it_says_that_nothing_was_taken_out(
+def test_missing_archive_is_reported_as_nothing_deleted(
     store: Path, name: str, put: Callable[[Path], None]
 ) -> None:
     put(archive_of(store))
@@ -302,7 +302,7 @@ def test_without_an_archive_it_says_that_nothing_was_taken_out(
 
 
 @pytest.mark.parametrize("source", [":memory:", memlab.SqliteMemoryStore])
-def test_a_store_in_memory_is_refused_in_words(source: Any) -> None:
+def test_in_memory_store_is_rejected(source: Any) -> None:
     with source(":memory:") if callable(source) else nullcontext(source) as opened:
         for use in (
             lambda: memlab.plan(opened, KeepRecent(4)),

@@ -1,4 +1,4 @@
-"""A plan: what it names, that making it leaves no trace; plans and receipts as data, in words."""
+"""Plans and receipts: contents, JSON round trips, digests, display."""
 
 import hashlib
 import json
@@ -52,7 +52,7 @@ for store in sys.argv[1:]:
 """
 
 
-def test_the_same_plan_on_the_same_store_has_the_same_digest(store: Path, tmp_path: Path) -> None:
+def test_plan_digest_does_not_depend_on_environment(store: Path, tmp_path: Path) -> None:
     write_rows(store, [row(f"r{n}", evidence_refs_json=f'["e{n}"]') for n in range(1, 9)])
     (tmp_path / "link.db").symlink_to(store)
 
@@ -103,7 +103,7 @@ EXPIRING = any_of(Expiring, expires_at=MOMENTS.map(lambda moment: moment.isoform
 
 
 @given(plan=any_of(Plan, expires=rows_of(EXPIRING), added=st.just({})))
-def test_a_plan_is_read_as_it_was_written(plan: Plan) -> None:
+def test_plan_round_trips_through_json(plan: Plan) -> None:
     assume(-(2**63) <= plan.total.tokens < 2**63)
     text = plan.to_json()
     again = Plan.from_json(text)
@@ -128,13 +128,13 @@ def test_a_plan_is_read_as_it_was_written(plan: Plan) -> None:
 
 
 @given(receipt=any_of(Receipt))
-def test_a_receipt_comes_back_as_it_was_written(receipt: Receipt) -> None:
+def test_receipt_round_trips_through_json(receipt: Receipt) -> None:
     text = receipt.to_json()
     assert Receipt.from_json(text) == receipt
     assert text.isascii()
 
 
-def test_the_digest_depends_on_everything_and_both_are_frozen(store: Path) -> None:
+def test_digest_covers_every_field_and_records_are_frozen(store: Path) -> None:
     plan = planned(store)
     first, *rest = plan.memories
     others = [
@@ -167,7 +167,7 @@ class TestReadingBadFiles:
             ('{"memlab_plan": 2, "groups": [1]}', "this is not a whole plan:"),
         ],
     )
-    def test_what_is_no_plan_is_refused_in_words(self, text: str | bytes, words: str) -> None:
+    def test_text_that_is_no_plan_is_rejected(self, text: str | bytes, words: str) -> None:
         with pytest.raises(PlanError) as caught:
             Plan.from_json(text)
         assert str(caught.value).startswith(words)
@@ -194,26 +194,26 @@ class TestReadingBadFiles:
             ("policy", {"policy": json.loads("[" * 60 + "]" * 60)}),
         ],
     )
-    def test_a_field_of_the_wrong_type_is_refused(
+    def test_plan_field_of_the_wrong_type_is_rejected(
         self, store: Path, field: str, value: object
     ) -> None:
         content = json.loads(planned(store).to_json())
         with pytest.raises(PlanError, match="this is not a whole plan"):
             Plan.from_json(json.dumps(content | {field: value}))
 
-    def test_a_field_of_a_receipt_of_the_wrong_type_is_refused(self, store: Path) -> None:
+    def test_receipt_field_of_the_wrong_type_is_rejected(self, store: Path) -> None:
         content = json.loads(compacted(store).to_json())
         for field in fields(Receipt):
             with pytest.raises(PlanError, match="this is not a whole receipt"):
                 Receipt.from_json(json.dumps(content | {field.name: [1]}))
 
-    def test_an_edited_plan_is_refused(self, store: Path) -> None:
+    def test_edited_plan_is_rejected(self, store: Path) -> None:
         with pytest.raises(PlanError, match="edited after it was made"):
             Plan.from_json(planned(store).to_json().replace('"e2"', '"decision-1"'))
 
 
 class TestShowing:
-    def test_a_plan_prints_what_a_reviewer_asks(self, store: Path) -> None:
+    def test_printed_plan_shows_groups_and_tokens(self, store: Path) -> None:
         plan = planned(store)
         shown = {" ".join(line.split()) for line in str(plan).splitlines()}
         assert shown >= {
@@ -233,7 +233,7 @@ class TestShowing:
         assert "\ndeletes\n  nothing\n" in str(nothing)
         assert "0 of 0 memories (0.0%)" in str(replace(nothing, groups=(), kept=()))
 
-    def test_a_large_plan_lists_ten_memories_and_counts_the_rest(self, store: Path) -> None:
+    def test_large_plan_lists_ten_memories_and_counts_the_rest(self, store: Path) -> None:
         write_rows(store, episodes(990, start=11))
         text = str(planned(store, 0))
         assert text.count("beyond-newest") == 1
@@ -241,7 +241,7 @@ class TestShowing:
         assert "and 990 more between them; --save-plan FILE lists them all" in text
         assert [name in text for name in ("e5 ", "e996 ", "e6 ")] == [True, True, False]
 
-    def test_a_receipt_prints_how_to_take_back_what_there_is(self, store: Path) -> None:
+    def test_printed_receipt_shows_the_undo_command(self, store: Path) -> None:
         shown = compacted(store.rename(store.with_name("my memory.db")), 9)
         assert shown.undo == f"memlab restore '{shown.store}' {shown.digest[:12]}"
         assert f"undo          {shown.undo}" in str(shown)
@@ -253,7 +253,7 @@ class TestShowing:
 
 
 class TestComparing:
-    def test_what_only_one_of_two_plans_does_is_told(self, store: Path) -> None:
+    def test_difference_lists_links_of_only_one_plan(self, store: Path) -> None:
         first, second = (plan_supersession(store, {old: "e1"}, now=NOON) for old in ("d1", "s1"))
         same = difference_of(first, replace(first))
         assert not same.differs
@@ -274,7 +274,7 @@ class TestComparing:
             "only the second supersedes: 1",
         }
 
-    def test_a_changed_successor_is_shown_beside_the_first(self, store: Path) -> None:
+    def test_difference_shows_a_changed_successor(self, store: Path) -> None:
         first, second = (plan_supersession(store, {"d1": by}, now=NOON) for by in ("e1", "e2"))
         difference = difference_of(first, second)
         (rewritten,) = difference.to_dict()["supersedes"]["rewritten"]

@@ -1,4 +1,4 @@
-"""The room a store takes, and giving it back."""
+"""Disk space of a store and ``vacuum``."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def store(shrunk: Path, tmp_path: Path) -> Path:
     return shutil.copytree(shrunk, tmp_path, dirs_exist_ok=True) / "memory.db"
 
 
-def test_space_tells_what_the_bytes_are_for_and_leaves_no_trace(store: Path) -> None:
+def test_space_accounts_for_every_byte_and_changes_nothing(store: Path) -> None:
     before = files_in(store.parent)
     measured = space(store)
     assert files_in(store.parent) == before
@@ -49,7 +49,7 @@ def test_space_tells_what_the_bytes_are_for_and_leaves_no_trace(store: Path) -> 
     assert measured.archive == archive_of(store).stat().st_size
 
 
-def test_a_log_that_was_not_written_back_counts(store: Path) -> None:
+def test_space_includes_the_write_ahead_log(store: Path) -> None:
     with SqliteMemoryStore(store) as opened:
         opened.connection.execute("UPDATE memory_items SET body = hex(zeroblob(50000))")
         measured = space(store)
@@ -57,7 +57,7 @@ def test_a_log_that_was_not_written_back_counts(store: Path) -> None:
         assert measured.live > 50_000
 
 
-def test_vacuum_gives_back_what_deleted_rows_left(store: Path) -> None:
+def test_vacuum_returns_the_space_of_deleted_rows(store: Path) -> None:
     before = store.stat().st_size
     rows = rows_of(store)
     write_rows(store, [row("again", body="x" * 1_000_000)])
@@ -87,7 +87,7 @@ def test_vacuum_keeps_positions_and_journal_mode(
         assert connection.execute("PRAGMA journal_mode").fetchone() == (journal_mode,)
 
 
-def test_a_full_disk_is_refused_before_writing(
+def test_vacuum_on_a_full_disk_is_rejected_before_writing(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files_in(store.parent)
@@ -99,7 +99,7 @@ def test_a_full_disk_is_refused_before_writing(
 
 @pytest.mark.parametrize("variable", ["SQLITE_TMPDIR", "TMPDIR"])
 @pytest.mark.parametrize("full", ["beside", "aside"])
-def test_a_temporary_folder_on_another_disk_needs_room_too(
+def test_vacuum_needs_space_in_the_temporary_folder_too(
     store: Path, monkeypatch: pytest.MonkeyPatch, variable: str, full: str
 ) -> None:
     disks = {path.stat().st_dev: path for path in map(Path, ("/tmp", "/dev/shm")) if path.is_dir()}
@@ -117,7 +117,9 @@ def test_a_temporary_folder_on_another_disk_needs_room_too(
         vacuum(store)
 
 
-def test_a_sqlite_that_moves_rows_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vacuum_that_would_move_rows_is_rejected(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Moving(sqlite3.Connection):
         def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
             sql = sql.replace("VACUUM", "UPDATE keyed SET rowid = rowid - 2")
@@ -130,7 +132,7 @@ def test_a_sqlite_that_moves_rows_is_refused(store: Path, monkeypatch: pytest.Mo
     assert store.read_bytes() == before
 
 
-def test_a_table_whose_rows_would_be_numbered_anew_is_named(tmp_path: Path) -> None:
+def test_table_that_vacuum_would_renumber_is_named(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     run_sql(
         store,

@@ -1,4 +1,4 @@
-"""Copies of a store, what somebody else took from it, and that it comes back as it was."""
+"""Copies of a store, losses caused by others, and exact recovery."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def count_copies(store: Path) -> int:
     return int(count)
 
 
-def test_a_lost_copied_file_returns_with_its_index_line(folder: Path) -> None:
+def test_lost_file_is_recovered_with_its_index_line(folder: Path) -> None:
     keep_copies(folder, now=NOON)
     before = files_in(folder)
     (folder / "a.md").unlink()
@@ -93,7 +93,7 @@ def test_a_lost_copied_file_returns_with_its_index_line(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_recovery_that_stops_at_any_call_is_done_or_not(folder: Path) -> None:
+def test_crash_in_recovery_leaves_it_done_or_undone(folder: Path) -> None:
     keep_copies(folder, now=NOON)
     before = {path: path.read_bytes() for path in folder.glob("*.md")}
     (folder / "a.md").unlink()  # its line stays
@@ -108,7 +108,7 @@ contents = st.binary(min_size=1, max_size=200).filter(lambda data: bool(data.str
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), contents, min_size=1), st.data())
 @settings(max_examples=examples(30))
-def test_what_was_copied_comes_back_byte_for_byte(
+def test_copied_files_are_recovered_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("workspace") / ".serena" / "memories"
@@ -129,7 +129,7 @@ def test_what_was_copied_comes_back_byte_for_byte(
     assert {name: after[name] for name in deleted} == {name: before[name] for name in deleted}
 
 
-def test_a_content_is_kept_once_whatever_it_is_called(folder: Path) -> None:
+def test_content_is_copied_once_across_renames(folder: Path) -> None:
     assert keep_copies(folder, now=NOON).counts == (3, 3, 0)
     assert run("archive", folder).output.startswith(f"copies of memories in {folder}, last made")
     os.utime(folder / "a.md")
@@ -144,7 +144,7 @@ def test_a_content_is_kept_once_whatever_it_is_called(folder: Path) -> None:
     assert lost(folder) == ["other.md"]
 
 
-def test_a_generation_of_copies_is_hardly_larger_than_the_store(tmp_path: Path) -> None:
+def test_copies_are_hardly_larger_than_the_store(tmp_path: Path) -> None:
     store = memlab.copy_store(memlab.store_path("two_years"), tmp_path / "memory.db")
     run_sql(store, "VACUUM")
     keep_copies(store)
@@ -197,7 +197,9 @@ def test_later_reads_and_references_rank_losses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("put", [lambda path: path.symlink_to("c.md"), Path.mkdir])
-def test_where_others_stand_nothing_is_changed(robbed: Path, put: Callable[[Path], None]) -> None:
+def test_recovery_over_an_existing_path_is_rejected(
+    robbed: Path, put: Callable[[Path], None]
+) -> None:
     put(robbed / "a.md")
     before = files_in(robbed)
     with pytest.raises(ArchiveError, match=r"a\.md is there again; nothing was restored"):
@@ -207,7 +209,7 @@ def test_where_others_stand_nothing_is_changed(robbed: Path, put: Callable[[Path
     assert [*recover(robbed, ["b.md"]).kept] == ["b.md"]
 
 
-def test_a_lost_row_whose_position_is_taken_is_refused(tmp_path: Path) -> None:
+def test_recovery_into_a_taken_position_is_rejected(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     keep_copies(store, now=NOON)
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e3'")
@@ -223,7 +225,7 @@ def test_a_lost_row_whose_position_is_taken_is_refused(tmp_path: Path) -> None:
     assert lost(store) == ["e3"]  # whose number another of memlab's own deletions has
 
 
-def test_what_was_written_since_is_not_taken_out_again(robbed: Path) -> None:
+def test_undo_of_recovery_keeps_files_written_since(robbed: Path) -> None:
     digest = recover(robbed).digest
     with (robbed / "a.md").open("a") as file:
         file.write("more")
@@ -251,7 +253,7 @@ FORGED = (
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_a_copy_that_is_damaged_is_left_out_and_named(robbed: Path, forged: str) -> None:
+def test_damaged_copy_is_left_out_and_named(robbed: Path, forged: str) -> None:
     run_sql(archive_of(robbed), f"UPDATE copies SET {forged} WHERE memory_id = 'a.md'")
     with pytest.warns(memlab.errors.DamagedArchiveWarning, match=r"a copy of .*[az]\.md"):
         assert lost(robbed) == ["b.md"]
@@ -261,7 +263,7 @@ def test_a_copy_that_is_damaged_is_left_out_and_named(robbed: Path, forged: str)
 
 
 @pytest.mark.parametrize("said", ["[]", "{}", "[[1]]", '[["b.md","{}"]]', '[[7,"x"]]', "null"])
-def test_what_a_forged_recovery_replaced_is_refused(folder: Path, said: str) -> None:
+def test_forged_recovery_record_is_rejected(folder: Path, said: str) -> None:
     keep_copies(folder, now=NOON)
     (folder / "b.md").write_text("")
     digest = recover(folder).digest
@@ -276,7 +278,7 @@ def test_what_a_forged_recovery_replaced_is_refused(folder: Path, said: str) -> 
     assert files_in(folder) == before
 
 
-def test_load_bearing_memories_come_back_and_stay(tmp_path: Path) -> None:
+def test_recovered_load_bearing_memories_stay_after_undo(tmp_path: Path) -> None:
     rows = [row("d", "semantic"), row("s", "procedural"), *episodes(3)]
     store = write_rows(tmp_path / "memory.db", rows)
     keep_copies(store, now=NOON)

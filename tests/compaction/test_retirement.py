@@ -1,4 +1,4 @@
-"""A plan that retires or supersedes: nothing is deleted, and every byte comes back."""
+"""Plans that retire or supersede: nothing deleted, exact undo."""
 
 import json
 import sqlite3
@@ -116,7 +116,7 @@ def test_memories_needed_since_retirement_return(store: Path) -> None:
     assert len(retired(store)) == 6
 
 
-def test_one_plan_holds_both_ways_and_is_compared(store: Path) -> None:
+def test_plan_can_retire_and_return_and_be_compared(store: Path) -> None:
     night(store, at=START)
     note_reads(store, [("e2", START + DAY)])
     plan = retiring(store, 3, at=START + 2 * DAY)
@@ -130,7 +130,7 @@ def test_one_plan_holds_both_ways_and_is_compared(store: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", [KeepRecent(4), TokenBudget(60), Activation(max_tokens=60)])
-def test_what_was_needed_returns_into_the_room_latest_first(store: Path, policy: Policy) -> None:
+def test_needed_memories_return_latest_first_within_the_cap(store: Path, policy: Policy) -> None:
     memlab.apply(memlab.plan(store, policy, retire=True, now=START), now=START)
     was_retired = retired(store)
     note_reads(store, [(name, START + n * DAY) for n, name in enumerate(was_retired, start=1)])
@@ -156,7 +156,7 @@ def test_returned_memories_stay_under_a_policy_by_use(store: Path) -> None:
         memlab.restore(back.digest, store=store)
 
 
-def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
+def test_retired_memories_are_counted_separately_everywhere(store: Path) -> None:
     with pytest.raises(StoppedError):  # one that was cut short, which the next forgets
         memlab.apply(retiring(store), now=START - DAY, watch=stop_at("archived"))
     assert retired(store) == []
@@ -178,7 +178,7 @@ def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
     assert counts.iloc[[-3, -1]].to_numpy().tolist() == [[10, 0, 1], [4, 6, 1]]
 
 
-def test_a_recommendation_does_not_become_smaller_by_retiring(tmp_path: Path) -> None:
+def test_retiring_does_not_change_the_recommendation(tmp_path: Path) -> None:
     rows = [row(f"e{n}", evidence_refs_json=json.dumps([f"e{n - n % 7}"])) for n in range(120)]
     store = write_rows(tmp_path / "memory.db", rows)
     before = memlab.recommend_cap(store)
@@ -229,7 +229,7 @@ def test_changes_by_the_agent_to_retired_memories_are_kept(store: Path) -> None:
     "fault",
     ["retired_at = 'soon'", "retired_at = x'00'", "times_needed = 'x'", "key = x'00'", "name = 7"],
 )
-def test_a_note_that_somebody_else_has_written_is_left_out(store: Path, fault: str) -> None:
+def test_invalid_retirement_note_is_left_out(store: Path, fault: str) -> None:
     night(store, at=START)
     with closing(sqlite3.connect(archive_of(store))) as archive, archive:
         archive.execute(f"UPDATE retired SET {fault} WHERE key = 4")
@@ -252,7 +252,7 @@ def test_dropping_a_plan_leaves_its_memories_retired(store: Path) -> None:
 
 @pytest.mark.long
 @given(rows=row_lists(max_size=8), data=st.data())
-def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject) -> None:
+def test_random_retirements_are_undone_byte_for_byte(rows: list[Row], data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         store = write_rows(Path(folder) / "memory.db", rows)
         done = []
@@ -290,7 +290,7 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
 
 
 @pytest.mark.long
-def test_a_year_by_activation_returns_what_is_needed(tmp_path: Path) -> None:
+def test_year_of_activation_returns_needed_memories(tmp_path: Path) -> None:
     """Two memories are needed weekly, one once; what is loaded is not read, as agents do it."""
     policy = memlab.Activation(20)
     old = [row(f"e{n}", created_at="2025-01-01") for n in range(30)]
@@ -326,13 +326,15 @@ def test_a_year_by_activation_returns_what_is_needed(tmp_path: Path) -> None:
         ({"d1": "s1", "s1": "d1"}, "cannot stand for"),
     ],
 )
-def test_a_pair_that_cannot_be_is_refused(store: Path, links: dict[str, str], fault: str) -> None:
+def test_invalid_supersession_pair_is_rejected(
+    store: Path, links: dict[str, str], fault: str
+) -> None:
     with pytest.raises(PlanError, match=fault):
         plan_supersession(store, links)
 
 
 @pytest.mark.parametrize("end", [finish, lambda store, name: drop_archived(store, digest=name)])
-def test_an_interrupted_plan_can_be_finished_or_forgotten(
+def test_interrupted_supersession_is_finished_or_dropped(
     store: Path, end: Callable[[Path, str], object]
 ) -> None:
     plan = plan_supersession(store, {"d1": "s1"})
@@ -350,7 +352,7 @@ def test_an_interrupted_plan_can_be_finished_or_forgotten(
     assert memlab.doctor(store).status == "OK"
 
 
-def test_superseding_is_no_deletion_to_the_past(store: Path) -> None:
+def test_supersession_is_not_a_deletion_in_the_past(store: Path) -> None:
     memlab.apply(plan_supersession(store, {"d1": "s1"}))
     past = memlab.load_past(store)
     assert past.deleted_at.isna().all()

@@ -1,4 +1,4 @@
-"""What a plan took out of a folder comes back, whatever a hand did to the folder meanwhile."""
+"""Undo in folders keeps every edit made since the plan was applied."""
 
 import os
 import shutil
@@ -86,7 +86,7 @@ def written(folder: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("retire", [False, True])
-def test_without_an_edit_all_of_the_folder_is_as_it_was(tmp_path: Path, retire: bool) -> None:
+def test_undo_without_edits_restores_the_folder_exactly(tmp_path: Path, retire: bool) -> None:
     folder = filled(tmp_path)
     before = state(folder, with_index_times=True)
     receipt = applied(folder, 1, retire=retire)
@@ -114,9 +114,7 @@ def of_kind(tmp_path: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ids", [None, 1])
-def test_memories_return_into_a_folder_that_is_gone(
-    tmp_path: Path, kind: str, ids: int | None
-) -> None:
+def test_undo_recreates_a_deleted_folder(tmp_path: Path, kind: str, ids: int | None) -> None:
     """Git and file synchronisation keep no empty folder."""
     folder = of_kind(tmp_path, kind)
     name = f"{kind}:{folder}"
@@ -133,7 +131,7 @@ def test_memories_return_into_a_folder_that_is_gone(
     assert found.items() <= before.items()
 
 
-def test_folder_that_cannot_be_made_again_is_said(tmp_path: Path) -> None:
+def test_undo_fails_if_the_folder_cannot_be_recreated(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     receipt = applied(folder, 0)
     archive = folder.with_name("memory.archive.db").read_bytes()
@@ -147,7 +145,7 @@ def test_folder_that_cannot_be_made_again_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_every_kind_of_folder_gives_permissions_back(tmp_path: Path, kind: str, umask: int) -> None:
+def test_undo_restores_file_permissions(tmp_path: Path, kind: str, umask: int) -> None:
     folder = of_kind(tmp_path, kind)
     paths = sorted(folder.rglob("[!M]*.md"))
     for path, mode in zip(paths, MODES, strict=True):
@@ -166,7 +164,7 @@ def test_every_kind_of_folder_gives_permissions_back(tmp_path: Path, kind: str, 
     assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == list(MODES)
 
 
-def test_lost_memory_comes_back_with_the_permissions_of_its_copy(tmp_path: Path) -> None:
+def test_recovery_restores_the_permissions_of_the_copy(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     keep_copies(folder)
     before = state(folder)
@@ -177,7 +175,7 @@ def test_lost_memory_comes_back_with_the_permissions_of_its_copy(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("around", "wanted"), [(0o755, 0o755), (0o700, 0o700)])
-def test_git_gives_back_whether_a_file_may_be_run(
+def test_recovery_from_git_restores_the_executable_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, around: int, wanted: int
 ) -> None:
     for name, value in NO_CONFIG.items():
@@ -210,7 +208,7 @@ EDITED: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("how", EDITED)
 @pytest.mark.parametrize("ids", [None, ["a.md"]])
 @pytest.mark.parametrize("retire", [False, True])
-def test_memory_comes_back_whatever_the_index_says(
+def test_undo_works_after_any_index_edit(
     tmp_path: Path, how: str, ids: list[str] | None, retire: bool
 ) -> None:
     folder = filled(tmp_path)
@@ -232,7 +230,7 @@ def test_memory_comes_back_whatever_the_index_says(
         assert HOOKS["a.md"].encode() in index.read_bytes()
 
 
-def test_receipt_says_which_entries_were_there_already(tmp_path: Path) -> None:
+def test_restore_names_index_entries_that_exist_already(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     receipt = applied(folder, 1)
     with (folder / "MEMORY.md").open("ab") as index:
@@ -245,7 +243,7 @@ def test_receipt_says_which_entries_were_there_already(tmp_path: Path) -> None:
     assert again.entries_left == ()
 
 
-def test_file_that_was_put_back_by_hand_is_no_hindrance(tmp_path: Path) -> None:
+def test_undo_accepts_a_file_put_back_by_hand(tmp_path: Path) -> None:
     """Its line has other words than when it was archived."""
     folder = filled(tmp_path)
     old = folder / "a.md"
@@ -260,7 +258,7 @@ def test_file_that_was_put_back_by_hand_is_no_hindrance(tmp_path: Path) -> None:
     assert set(FILES) <= named(folder)
 
 
-def test_place_that_is_taken_is_said_with_a_way_that_works(tmp_path: Path) -> None:
+def test_taken_file_name_is_reported_with_a_way_out(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     receipt = applied(folder, 1)
     (folder / "a.md").write_text("another memory\n")
@@ -276,7 +274,7 @@ def test_place_that_is_taken_is_said_with_a_way_that_works(tmp_path: Path) -> No
     assert memlab.restore(receipt, ids=["b.md", "c.md", "d.md"]).memories == 3
 
 
-def test_recovery_leaves_the_entry_of_a_hand_alone_both_ways(tmp_path: Path) -> None:
+def test_recovery_and_its_undo_keep_handwritten_entries(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     keep_copies(folder)
     index = folder / "MEMORY.md"
@@ -303,7 +301,7 @@ def test_recovery_leaves_the_entry_of_a_hand_alone_both_ways(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("retire", [False, True])
 @pytest.mark.parametrize("instant", ["before the exchange", "before it is read again"])
-def test_line_that_is_reworded_in_the_instant_is_never_lost(
+def test_index_line_edited_during_apply_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retire: bool, instant: str
 ) -> None:
     folder = filled(tmp_path)
@@ -333,7 +331,7 @@ def test_line_that_is_reworded_in_the_instant_is_never_lost(
 
 @pytest.mark.parametrize("way", ["moved", "copied"])
 @pytest.mark.parametrize("step", ["checked", "archived", "swap"])
-def test_line_returned_by_hand_is_not_taken_for_memlabs(
+def test_line_returned_by_hand_during_apply_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, step: str
 ) -> None:
     """A hand moves and rewords a line from RETIRED.md to MEMORY.md while a plan returns it."""
@@ -408,7 +406,7 @@ def test_line_reworded_in_both_indexes_stays_in_both(tmp_path: Path) -> None:
 # RETIRED.md is gone, or a link
 
 
-def test_without_retired_md_undo_brings_the_lines_back(tmp_path: Path) -> None:
+def test_undo_restores_lines_without_retired_md(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     before = state(folder)
     receipt = applied(folder, 1, retire=True)
@@ -425,7 +423,9 @@ def test_without_retired_md_undo_brings_the_lines_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("put", [lambda path: path.symlink_to("other.md"), Path.mkdir, os.mkfifo])
-def test_retired_md_that_is_no_file_is_said(tmp_path: Path, put: Callable[[Path], object]) -> None:
+def test_retired_md_that_is_no_regular_file_is_reported(
+    tmp_path: Path, put: Callable[[Path], object]
+) -> None:
     folder = filled(tmp_path)
     before = state(folder)
     receipt = applied(folder, 1, retire=True)
@@ -442,7 +442,7 @@ def test_retired_md_that_is_no_file_is_said(tmp_path: Path, put: Callable[[Path]
     assert state(folder) == before
 
 
-def test_retired_md_without_a_last_line_end_is_as_it_was(tmp_path: Path) -> None:
+def test_retired_md_without_final_newline_is_restored_exactly(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     applied(folder, 3, retire=True)
     aside = folder / "RETIRED.md"
@@ -465,7 +465,7 @@ NESTED = {
 
 @pytest.mark.parametrize("index", NESTED.values(), ids=NESTED.keys())
 @pytest.mark.parametrize("keep", [0, 1, 3])
-def test_retired_nested_entries_return_as_they_were(
+def test_retired_nested_entries_are_restored_exactly(
     tmp_path: Path, index: bytes, keep: int
 ) -> None:
     folder = filled(tmp_path, index)
@@ -476,7 +476,7 @@ def test_retired_nested_entries_return_as_they_were(
     assert state(folder, with_index_times=True) == before
 
 
-def test_line_to_retired_md_that_a_hand_wrote_stays(tmp_path: Path) -> None:
+def test_handwritten_line_to_retired_md_stays(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     receipt = applied(folder, 1, retire=True)
     index = folder / "MEMORY.md"
@@ -520,7 +520,7 @@ DAMAGED_VERSIONS = {
 
 @pytest.mark.parametrize("value", DAMAGED_VERSIONS.values(), ids=DAMAGED_VERSIONS.keys())
 @pytest.mark.parametrize("retire", [False, True])
-def test_undo_without_a_readable_version_inserts_the_entries(
+def test_undo_without_a_readable_index_version_inserts_entries(
     tmp_path: Path, value: str, retire: bool
 ) -> None:
     folder = filled(tmp_path)
@@ -556,7 +556,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Path]:
 @pytest.mark.long
 @settings(max_examples=examples(60), deadline=None)
 @given(INDEXES, EDITS, st.integers(0, 4), st.booleans())
-def test_any_edit_between_apply_and_undo_stays(
+def test_random_edits_between_apply_and_undo_are_kept(
     fresh: Callable[[bytes], Path],
     raw: bytes,
     edits: list[tuple[str, int, int, str]],
@@ -586,7 +586,7 @@ def test_any_edit_between_apply_and_undo_stays(
 @given(
     INDEXES, EDITS, st.integers(0, 4), st.booleans(), st.booleans(), st.sampled_from(APPLY_STEPS)
 )
-def test_any_edit_in_the_midst_of_apply_or_undo_stays(
+def test_random_edits_during_apply_or_undo_are_kept(
     fresh: Callable[[bytes], Path],
     raw: bytes,
     edits: list[tuple[str, int, int, str]],

@@ -1,4 +1,4 @@
-"""A week of unattended nights over an agent's home: only memories go, and all of them come back.
+"""A week of nightly maintenance over an agent's home, undone exactly.
 
 Every evening the agent edits its home. Every night ``maintain --apply`` runs on each of its stores,
 and on a repository that is none.
@@ -251,7 +251,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.long
 @pytest.mark.parametrize("retire", [False, True])
-def test_each_night_takes_memories_alone_and_is_undone_exactly(home: Path, retire: bool) -> None:
+def test_each_night_removes_only_memories_and_is_undone(home: Path, retire: bool) -> None:
     gone = set[str]()
     changed = 0
     for night, evening in enumerate(EVENINGS):
@@ -270,7 +270,7 @@ def test_each_night_takes_memories_alone_and_is_undone_exactly(home: Path, retir
 
 @pytest.mark.long
 @pytest.mark.parametrize("retire", [False, True])
-def test_whole_week_is_undone_whatever_the_agent_did_meanwhile(
+def test_whole_week_is_undone_after_changes_by_the_agent(
     home: Path, tmp_path: Path, retire: bool
 ) -> None:
     twin = tmp_path / "twin"
