@@ -1,4 +1,4 @@
-"""The store that most tests of stores begin with."""
+"""The store that most tests of stores use."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The file of an archive: as SQLite shows it, and when it is not what it should be."""
+"""The archive file: its contents in SQLite, damage, and foreign files."""
 
 import json
 import sqlite3
@@ -30,7 +30,7 @@ from tests.support.shell import run, typed
 from tests.support.stores import row, run_sql, write_rows, write_signals
 
 
-def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(store: Path) -> None:
+def test_sqlite_shell_shows_archived_memories(store: Path) -> None:
     write_signals(store, "e1", importance=0.25, namespace="billing")
     receipt = compacted(store, 4)
     with closing(sqlite3.connect(archive_of(store))) as connection:
@@ -55,9 +55,7 @@ def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(store: Path) -> 
     assert {path.name for path in store.parent.iterdir()} == {store.name, archive_of(store).name}
 
 
-def test_a_locked_archive_is_reported_in_words(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locked_archive_is_reported(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = compacted(store, 4).digest
     monkeypatch.setattr(opening, "_LOCK_TIMEOUT", 0.05)
     with closing(sqlite3.connect(archive_of(store), isolation_level=None)) as connection:
@@ -66,7 +64,7 @@ def test_a_locked_archive_is_reported_in_words(
             drop_archived(store, digest=digest)
 
 
-def test_an_unreadable_deletion_is_named_and_not_added_to(store: Path) -> None:
+def test_unreadable_deletion_is_named_and_blocks_new_ones(store: Path) -> None:
     compacted(store, 4)
     compacted(store, 2, at=NOON + timedelta(1))
     run_sql(archive_of(store), "UPDATE applies SET archived_at = 'yesterday' WHERE apply = 1")
@@ -79,7 +77,7 @@ def test_an_unreadable_deletion_is_named_and_not_added_to(store: Path) -> None:
     assert rows_of(store) == before
 
 
-def test_an_archive_that_was_begun_and_never_filled_is_none(store: Path) -> None:
+def test_empty_archive_counts_as_none(store: Path) -> None:
     with closing(sqlite3.connect(archive_of(store), isolation_level=None)) as connection:
         connection.execute("VACUUM")  # a page, and nothing in it
     assert archive_of(store).stat().st_size
@@ -112,7 +110,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_copy_that_was_changed_is_named_and_the_others_serve(store: Path, wrong: str) -> None:
+def test_damaged_copy_is_named_and_others_can_be_restored(store: Path, wrong: str) -> None:
     name = flipped(store, WRONG[wrong])
     (entry,) = archived_plans(store)
     with pytest.warns(DamagedArchiveWarning, match=f"is damaged: {name} .* was left out"):
@@ -137,14 +135,14 @@ def test_a_copy_that_was_changed_is_named_and_the_others_serve(store: Path, wron
         "archive {} --drop-before 2030-01-01",
     ],
 )
-def test_a_command_names_the_damaged_copy_and_continues(store: Path, words: str) -> None:
+def test_commands_name_the_damaged_copy_and_continue(store: Path, words: str) -> None:
     name = flipped(store, WRONG["no JSON"])
     ended = run(*typed(words, store, store.parent))
     assert ended.exit_code == 0, ended.output
     assert ended.stderr.count(f"is damaged: {name} (its record is not what was archived)") == 1
 
 
-def test_a_plan_with_repeated_text_can_be_read_again(tmp_path: Path) -> None:
+def test_highly_compressible_plan_can_be_read(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("x" * 600_000 + str(n)) for n in range(9)])
     receipt = compacted(store, 1)
     made = last_applied(store)
@@ -153,7 +151,7 @@ def test_a_plan_with_repeated_text_can_be_read_again(tmp_path: Path) -> None:
     assert len(made[0].memories) == 8
 
 
-def test_another_plan_in_the_place_of_one_is_not_carried_out(store: Path) -> None:
+def test_swapped_plan_is_not_finished(store: Path) -> None:
     receipt = compacted(store, 4)
     compacted(store, 2, at=NOON + timedelta(1))
     run_sql(
@@ -165,7 +163,7 @@ def test_another_plan_in_the_place_of_one_is_not_carried_out(store: Path) -> Non
 
 
 @pytest.mark.parametrize("change", SCHEMES[:-1])
-def test_an_archive_with_active_tables_is_not_used(store: Path, change: str) -> None:
+def test_archive_with_triggers_or_views_is_rejected(store: Path, change: str) -> None:
     receipt = compacted(store, 4)
     run_sql(archive_of(store), change)
     before = {path: path.read_bytes() for path in store.parent.iterdir()}
@@ -180,7 +178,7 @@ def test_an_archive_with_active_tables_is_not_used(store: Path, change: str) -> 
 # Of a store that archives what its own routine deletes
 
 
-def test_the_command_of_a_runtime_restores_its_deletions(store: Path) -> None:
+def test_runtime_deletions_can_be_restored(store: Path) -> None:
     before = rows_of(store)
     assert compact_at_runtime(store, 10) == 0
     assert not archive_of(store).exists()
@@ -215,7 +213,7 @@ with sqlite_store.SqliteMemoryStore(sys.argv[1], archive=True) as store:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "left"), [("delete_rows", 11), ("note_deleted", 3)])
-def test_a_killed_runtime_loses_no_row(store: Path, name: str, left: int) -> None:
+def test_killed_runtime_loses_no_row(store: Path, name: str, left: int) -> None:
     before = rows_of(store)
     assert run_program(ENDED_AT, store, name).returncode == 9
     assert len(rows_of(store)) == left

@@ -1,4 +1,4 @@
-"""An archive in a folder that ``memlab.toml`` names: settings stay, and nothing loses it."""
+"""The archive in a folder named by ``archive_folder`` in ``memlab.toml``."""
 
 import shutil
 from pathlib import Path
@@ -60,7 +60,7 @@ def archives(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "archives").glob("*.archive.db"))
 
 
-def test_each_command_finds_the_archive_there(store: Path, tmp_path: Path) -> None:
+def test_every_command_uses_the_archive_folder(store: Path, tmp_path: Path) -> None:
     before = content(store)
     receipt = said("compact", store, "--keep-recent", 3, "--apply")
     (archive,) = archives(tmp_path)
@@ -76,7 +76,7 @@ def test_each_command_finds_the_archive_there(store: Path, tmp_path: Path) -> No
     said("size", store)
 
 
-def test_lost_memories_come_back_from_copies_there(store: Path, tmp_path: Path) -> None:
+def test_lost_memories_are_recovered_from_the_archive_folder(store: Path, tmp_path: Path) -> None:
     keep_copies(store)
     assert len(archives(tmp_path)) == 1
     before = content(store)
@@ -90,7 +90,7 @@ def test_lost_memories_come_back_from_copies_there(store: Path, tmp_path: Path) 
     assert content(store) == before
 
 
-def test_maintain_uses_settings_and_archive(store: Path, tmp_path: Path) -> None:
+def test_maintain_uses_the_archive_folder(store: Path, tmp_path: Path) -> None:
     remember(open_source(store), {"policy": {"name": "recent", "keep": 4}, "keep_copies": True})
     assert settings_of(open_source(store)).archive_folder == tmp_path / "archives"
     said("maintain", store, "--apply")
@@ -100,9 +100,7 @@ def test_maintain_uses_settings_and_archive(store: Path, tmp_path: Path) -> None
     assert len(memlab.compaction.archived_plans(store)) == 1
 
 
-def test_archive_that_was_begun_beside_counts_until_it_is_moved(
-    store: Path, tmp_path: Path
-) -> None:
+def test_archive_beside_the_store_is_used_until_moved(store: Path, tmp_path: Path) -> None:
     settings = store.with_name("memlab.toml")
     settings.rename(tmp_path / "kept.toml")
     first = memlab.apply(memlab.plan(store, memlab.KeepRecent(5)))
@@ -120,7 +118,7 @@ def test_archive_that_was_begun_beside_counts_until_it_is_moved(
     assert memlab.restore(first.digest, store=store).memories == first.deleted
 
 
-def test_moved_project_is_told_which_archive_was_its_own(store: Path, tmp_path: Path) -> None:
+def test_doctor_names_the_archive_of_a_moved_project(store: Path, tmp_path: Path) -> None:
     before = content(store)
     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
     (tmp_path / "project").rename(tmp_path / "moved")
@@ -137,7 +135,7 @@ def test_moved_project_is_told_which_archive_was_its_own(store: Path, tmp_path: 
     assert content(moved) == before
 
 
-def test_copy_of_a_project_begins_an_archive_of_its_own(store: Path, tmp_path: Path) -> None:
+def test_copied_project_gets_its_own_archive(store: Path, tmp_path: Path) -> None:
     memlab.apply(memlab.plan(store, memlab.KeepRecent(5)))
     shutil.copytree(tmp_path / "project", tmp_path / "copy")
     other = tmp_path / "copy" / store.relative_to(tmp_path / "project")
@@ -147,7 +145,7 @@ def test_copy_of_a_project_begins_an_archive_of_its_own(store: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_nothing_is_deleted_while_the_folder_is_gone(
+def test_nothing_is_deleted_without_the_archive_folder(
     store: Path, tmp_path: Path, begun: bool
 ) -> None:
     digest = "0" * 12
@@ -176,7 +174,7 @@ def test_nothing_is_deleted_while_the_folder_is_gone(
         assert memlab.restore(digest, store=store).memories
 
 
-def test_runtime_archives_there_too(tmp_path: Path) -> None:
+def test_runtime_uses_the_archive_folder(tmp_path: Path) -> None:
     store = make_items(tmp_path / "project")
     (tmp_path / "project" / "kept").mkdir()
     choose(store, "kept")
@@ -189,7 +187,7 @@ def test_runtime_archives_there_too(tmp_path: Path) -> None:
     assert memlab.restore(plan.digest, store=store).memories == 6
 
 
-def test_stores_of_one_name_share_a_folder(tmp_path: Path) -> None:
+def test_stores_of_one_name_can_share_an_archive_folder(tmp_path: Path) -> None:
     (tmp_path / "archives").mkdir()
     for name in ("a", "b"):
         store = make_items(tmp_path / name)
@@ -199,7 +197,7 @@ def test_stores_of_one_name_share_a_folder(tmp_path: Path) -> None:
     assert [Path(store.where).parent.name for store in memlab.find(tmp_path).stores] == ["a", "b"]
 
 
-def test_server_is_told_to_name_its_archive_in_the_url(
+def test_server_store_must_name_its_archive_in_the_url(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

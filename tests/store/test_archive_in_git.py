@@ -1,4 +1,4 @@
-"""An archive inside a git work tree: no commit takes it in, and no user's file is edited."""
+"""An archive inside a git work tree is ignored and no user file is edited."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def committed(repository: Repository) -> list[str]:
     return repository.git("ls-files").splitlines()
 
 
-def test_no_commit_takes_in_the_archive(repository: Repository, store: Path) -> None:
+def test_archive_is_ignored_by_git(repository: Repository, store: Path) -> None:
     receipt = said("compact", store, "--keep-recent", 3, "--apply")
     assert "git ignores it" in receipt
     assert "git clean -x deletes it" in receipt
@@ -43,12 +43,12 @@ def test_no_commit_takes_in_the_archive(repository: Repository, store: Path) -> 
     said("restore", store, undo_in(receipt))
 
 
-def test_copies_are_kept_out_of_commits_too(repository: Repository, store: Path) -> None:
+def test_copies_are_ignored_by_git(repository: Repository, store: Path) -> None:
     memlab.compaction.keep_copies(store)
     assert committed(repository) == ["agent/memory.db"]
 
 
-def test_users_own_file_is_left_alone_and_the_line_is_named(
+def test_existing_gitignore_is_unchanged_and_the_line_is_named(
     repository: Repository, store: Path
 ) -> None:
     ignore = store.with_name(".gitignore")
@@ -78,7 +78,7 @@ def bytes_of_another_encoding(path: Path) -> None:
 @pytest.mark.parametrize(
     "make", [Path.mkdir, a_pipe, a_dangling_link, bytes_of_another_encoding, Path.touch]
 )
-def test_whatever_is_called_gitignore_is_left_alone(
+def test_unusual_gitignore_is_unchanged(
     repository: Repository,
     store: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -99,16 +99,14 @@ def test_whatever_is_called_gitignore_is_left_alone(
     assert after.st_mtime_ns == before.st_mtime_ns
 
 
-def test_no_file_is_made_where_it_is_ignored_already(repository: Repository, store: Path) -> None:
+def test_no_gitignore_is_written_if_already_ignored(repository: Repository, store: Path) -> None:
     (repository.root / ".gitignore").write_text("*.archive.db\n")
     memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
     assert not store.with_name(".gitignore").exists()
     assert committed(repository) == [".gitignore", "agent/memory.db"]
 
 
-def test_archive_that_was_committed_before_is_not_called_ignored(
-    repository: Repository, store: Path
-) -> None:
+def test_tracked_archive_is_not_reported_as_ignored(repository: Repository, store: Path) -> None:
     archive = archive_path(store)
     said("compact", store, "--keep-recent", 5, "--apply")
     repository.git("add", "-f", str(archive))
@@ -142,7 +140,7 @@ def submodule(root: Path) -> Repository:
 
 
 @pytest.mark.parametrize("make", [linked_worktree, submodule])
-def test_archive_is_kept_out_where_git_is_a_file(
+def test_archive_is_ignored_in_worktrees_and_submodules(
     tmp_path: Path, make: Callable[[Path], Repository]
 ) -> None:
     repository = make(tmp_path)
@@ -152,21 +150,21 @@ def test_archive_is_kept_out_where_git_is_a_file(
     assert committed(repository) == ["agent/memory.db"]
 
 
-def test_nothing_is_made_outside_of_a_work_tree(tmp_path: Path) -> None:
+def test_no_gitignore_is_written_outside_a_work_tree(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     receipt = said("compact", store, "--keep-recent", 3, "--apply")
     assert "git" not in receipt
     assert {path.name for path in tmp_path.iterdir()} == {"memory.db", "memory.db.archive.db"}
 
 
-def test_nothing_of_git_itself_is_changed(repository: Repository, store: Path) -> None:
+def test_git_folder_is_unchanged(repository: Repository, store: Path) -> None:
     before = {p: p.read_bytes() for p in (repository.root / ".git").rglob("*") if p.is_file()}
     memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
     after = {p: p.read_bytes() for p in (repository.root / ".git").rglob("*") if p.is_file()}
     assert after == before
 
 
-def test_refused_plan_leaves_no_file_behind(store: Path) -> None:
+def test_rejected_plan_leaves_no_file(store: Path) -> None:
     made = memlab.plan(store, memlab.KeepRecent(3))
 
     class StoppedError(CompactionError):
@@ -181,7 +179,7 @@ def test_refused_plan_leaves_no_file_behind(store: Path) -> None:
     assert {path.name for path in store.parent.iterdir()} == {"memory.db"}
 
 
-def test_repository_that_never_answers_gets_the_file(
+def test_hanging_git_is_asked_once_and_the_archive_is_ignored(
     repository: Repository, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memlab.store.archive.worktree._GIT_TIMEOUT", 0.5)

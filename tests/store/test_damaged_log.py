@@ -1,4 +1,4 @@
-"""A store whose write-ahead log or pages are damaged: nothing is deleted, the rest goes on."""
+"""Damaged write-ahead logs or pages: nothing is deleted, the rest still works."""
 
 import sqlite3
 import subprocess
@@ -74,7 +74,7 @@ def log_of(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_nothing_is_deleted_where_the_log_is_damaged(
+def test_nothing_is_deleted_with_a_damaged_log(
     tmp_path: Path, damage: Callable[[bytearray], None]
 ) -> None:
     store = with_log(tmp_path / "memory.db", damage=damage)
@@ -91,19 +91,19 @@ def test_nothing_is_deleted_where_the_log_is_damaged(
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_sound_log_is_no_fault(tmp_path: Path) -> None:
+def test_intact_log_is_not_a_fault(tmp_path: Path) -> None:
     store = with_log(tmp_path / "memory.db")
     assert wal_fault(store) == ""
     assert apply(planned(store)).deleted == 16
 
 
-def test_going_on_as_the_message_says_works(tmp_path: Path) -> None:
+def test_advice_for_a_damaged_log_works(tmp_path: Path) -> None:
     store = with_log(tmp_path / "memory.db", damage=damage_header)
     log_of(store).rename(tmp_path / "kept-wal")
     assert apply(planned(store)).deleted == 6
 
 
-def test_restore_export_and_copies_go_on_with_a_damaged_log(tmp_path: Path) -> None:
+def test_restore_export_and_copies_work_with_a_damaged_log(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     digest = compacted(store, 4).digest
     log_of(store).write_bytes(b"\x01" * 4096)
@@ -122,7 +122,7 @@ GOING_ON: dict[str, Callable[[Path, str], object]] = {
 
 
 @pytest.mark.parametrize("how", GOING_ON)
-def test_damaged_log_is_kept_before_it_is_emptied(tmp_path: Path, how: str) -> None:
+def test_damaged_log_is_saved_before_it_is_emptied(tmp_path: Path, how: str) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     store.chmod(0o640)
     digest = compacted(store, 4).digest
@@ -143,7 +143,7 @@ def test_damaged_log_is_kept_before_it_is_emptied(tmp_path: Path, how: str) -> N
     assert kept.read_bytes() == damaged
 
 
-def test_command_says_where_the_damaged_log_is_kept(tmp_path: Path) -> None:
+def test_command_names_the_saved_damaged_log(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     digest = compacted(store, 4).digest
     log_of(store).write_bytes(b"\x01" * 4096)
@@ -164,7 +164,7 @@ while True:  # each commit is copied back, so that the next one begins the log a
 """
 
 
-def test_store_that_an_agent_writes_to_has_no_damaged_log(tmp_path: Path) -> None:
+def test_log_of_an_active_writer_is_not_damaged(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     command = [sys.executable, "-c", WRITER, str(store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
@@ -183,7 +183,7 @@ def test_store_that_an_agent_writes_to_has_no_damaged_log(tmp_path: Path) -> Non
 
 
 @given(st.integers(0, 31), st.integers(1, 255))
-def test_any_wrong_byte_of_the_header_is_seen(
+def test_any_changed_header_byte_is_detected(
     tmp_path_factory: pytest.TempPathFactory, at: int, flip: int
 ) -> None:
     store = tmp_path_factory.getbasetemp() / "one-with-a-log.db"
@@ -196,7 +196,7 @@ def test_any_wrong_byte_of_the_header_is_seen(
     assert wal_fault(other)
 
 
-def test_nothing_is_deleted_where_the_table_is_damaged(tmp_path: Path) -> None:
+def test_nothing_is_deleted_with_a_damaged_table(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     digest = compacted(store, 8).digest
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:
@@ -219,7 +219,7 @@ def test_nothing_is_deleted_where_the_table_is_damaged(tmp_path: Path) -> None:
     assert memlab.restore(digest, store=store).memories == 2
 
 
-def test_value_that_breaks_a_constraint_is_no_damage(tmp_path: Path) -> None:
+def test_constraint_violation_is_not_damage(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:
         connection.execute("ALTER TABLE memory_items ADD COLUMN rank CHECK (rank > 0)")

@@ -1,4 +1,4 @@
-"""The first use of an archive: what is empty or half made counts as none, and is filled."""
+"""Empty or half-made archives count as none and are completed."""
 
 import re
 import shutil
@@ -186,7 +186,7 @@ def test_half_made_archive_is_filled_by_a_retirement(folder: Path, how: str) -> 
 
 
 @pytest.mark.parametrize("table", ["applies", "archived"])
-def test_archive_without_version_is_not_taken_for_half_made(store: Path, table: str) -> None:
+def test_archive_with_rows_but_no_version_is_rejected(store: Path, table: str) -> None:
     """Rows in any table are somebody's memories."""
     compacted(store, 4)
     run_sql(archive_of(store), "PRAGMA user_version = 0")
@@ -201,7 +201,7 @@ def test_archive_without_version_is_not_taken_for_half_made(store: Path, table: 
     )
 
 
-def test_file_of_another_kind_is_not_taken_for_half_made(store: Path) -> None:
+def test_foreign_database_is_not_used_as_archive(store: Path) -> None:
     run_sql(archive_of(store), "CREATE TABLE invoices (number)")
     with pytest.raises(ArchiveError, match="is not an archive that memlab made"):
         compacted(store, 4)
@@ -221,7 +221,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("what", FOREIGN)
-def test_empty_table_of_the_same_name_is_not_taken_for_half_made(store: Path, what: str) -> None:
+def test_foreign_empty_table_is_not_used_as_archive(store: Path, what: str) -> None:
     with closing(sqlite3.connect(archive_of(store))) as connection:
         connection.executescript(FOREIGN[what])
     before = archive_of(store).read_bytes()
@@ -238,9 +238,7 @@ def children() -> Iterator[Children]:
 
 
 @pytest.mark.long
-def test_kill_at_each_statement_leaves_an_archive_that_serves(
-    store: Path, children: Children
-) -> None:
+def test_kill_at_each_statement_leaves_a_usable_archive(store: Path, children: Children) -> None:
     whole = store.read_bytes()
     states: dict[frozenset[tuple[str, bytes]], dict[str, bytes]] = {}
     number = 0
@@ -280,7 +278,7 @@ def test_unused_archive_is_removed(store: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["reads", "writes"])
-def test_unused_archive_is_left_to_whoever_has_it_open(store: Path, state: str) -> None:
+def test_unused_archive_open_elsewhere_is_kept(store: Path, state: str) -> None:
     location = location_beside(store)
     with Archive(location).changing(nullcontext()):
         other = sqlite3.connect(location.path, isolation_level=None)
@@ -294,7 +292,7 @@ def test_unused_archive_is_left_to_whoever_has_it_open(store: Path, state: str) 
 
 
 @pytest.mark.parametrize("what", ["gone", "another"])
-def test_nothing_is_deleted_where_the_archive_is_not_at_its_path(store: Path, what: str) -> None:
+def test_nothing_is_deleted_if_the_archive_was_replaced(store: Path, what: str) -> None:
     compacted(store, 8)
     before = rows_of(store)
     archive = archive_of(store)
@@ -313,7 +311,7 @@ def test_nothing_is_deleted_where_the_archive_is_not_at_its_path(store: Path, wh
     assert len(archived_rows(store)) == 6
 
 
-def test_file_that_was_replaced_before_it_is_written_is_refused(store: Path) -> None:
+def test_archive_replaced_before_writing_is_rejected(store: Path) -> None:
     compacted(store, 8)
     location = location_beside(store)
     with Archive(location).writing() as archive:

@@ -1,4 +1,4 @@
-"""Formats: what a newer memlab wrote, converting an archive, and a record in every form."""
+"""Formats: newer files, conversion of archives, stored records."""
 
 import json
 import sqlite3
@@ -69,7 +69,7 @@ def archive_digest(store: Path) -> str:
 
 
 @pytest.mark.parametrize("use", NEWER_USES)
-def test_newer_archive_is_refused_with_both_versions(store: Path, use: str) -> None:
+def test_newer_archive_is_rejected_with_both_versions(store: Path, use: str) -> None:
     compacted(store, 4)
     raise_version(archive_of(store), 9)
     before = rows_of(store)
@@ -95,7 +95,7 @@ def test_doctor_names_both_versions_of_newer_archive(store: Path) -> None:
     assert "move it away" not in f"{archive_check.summary} {archive_check.advice}"
 
 
-def test_readable_newer_archive_is_read_undone_and_added_to(store: Path) -> None:
+def test_compatible_newer_archive_is_read_and_extended(store: Path) -> None:
     before = rows_of(store)
     first = compacted(store, 4)
     raise_version(
@@ -114,7 +114,7 @@ def test_readable_newer_archive_is_read_undone_and_added_to(store: Path) -> None
     assert check(store).status is Status.OK
 
 
-def test_newer_plan_is_refused_or_read_by_what_it_says(store: Path) -> None:
+def test_newer_plan_is_read_only_if_declared_readable(store: Path) -> None:
     made = planned(store)
     content = json.loads(made.to_json())
     with pytest.raises(PlanError, match=r"newer memlab, in format 9.*reads format 2;") as caught:
@@ -143,7 +143,7 @@ def test_newer_plan_with_added_fields_is_applied_and_undone(store: Path) -> None
     assert rows_of(store) == before
 
 
-def test_newer_receipt_and_fleet_plan_are_refused_in_words(store: Path, tmp_path: Path) -> None:
+def test_newer_receipt_and_fleet_plan_are_rejected(store: Path, tmp_path: Path) -> None:
     text = compacted(store).to_json()
     newer = text.replace('"memlab_receipt": 2', '"memlab_receipt": 9').replace(
         '"readable_from": 2', '"readable_from": 8'
@@ -162,7 +162,7 @@ policy = {{ name = "recent", keep = 7 }}
 """
 
 
-def test_newer_settings_are_refused_or_read_by_what_they_say(store: Path) -> None:
+def test_newer_settings_are_read_only_if_declared_readable(store: Path) -> None:
     file = store.with_name("memlab.toml")
     file.write_text(SETTINGS.format(9, 9))
     with pytest.raises(SettingsError, match=r"newer memlab, in format 9.*reads format 1"):
@@ -175,7 +175,7 @@ def test_newer_settings_are_refused_or_read_by_what_they_say(store: Path) -> Non
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_newer_journal_is_refused_or_taken_back_by_what_it_says(name: str, tmp_path: Path) -> None:
+def test_newer_journal_is_used_only_if_declared_readable(name: str, tmp_path: Path) -> None:
     folder = copy_golden(name, "pending", tmp_path) / CLAUDE
     journal = folder / ".memlab" / "1" / "journal.json"
     content = json.loads(journal.read_text())
@@ -210,7 +210,7 @@ OLDER = [name for name in FORMATS if name != f"format_{formats.FORMAT.number}"]
 
 @pytest.mark.parametrize("part", ["items/memory.db", f"claude/{CLAUDE}", "odek/episodes"])
 @pytest.mark.parametrize("name", OLDER)
-def test_converted_archive_says_and_undoes_all_that_it_did(
+def test_converted_archive_lists_and_restores_the_same(
     name: str, part: str, tmp_path: Path
 ) -> None:
     store = copy_golden(name, part.partition("/")[0], tmp_path) / part.partition("/")[2]
@@ -260,7 +260,7 @@ upgrade_archive(sys.argv[1])
 
 
 @pytest.mark.parametrize("call", [1, 4, 7])
-def test_killed_conversion_leaves_archive_as_it_was(call: int, tmp_path: Path) -> None:
+def test_killed_conversion_leaves_the_archive_unchanged(call: int, tmp_path: Path) -> None:
     store = copy_golden("format_2", "items", tmp_path) / "memory.db"
     before = seen_of(store)["exported"]
     assert run_program(KILLED, store, str(call)).returncode == 9
@@ -279,7 +279,7 @@ def test_damaged_archive_is_not_converted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["--rows", "--copy", "--drop ab", "--facts-too"])
-def test_conversion_stands_alone(store: Path, words: str) -> None:
+def test_upgrade_option_excludes_others(store: Path, words: str) -> None:
     compacted(store)
     assert run("archive", store, "--upgrade", *words.split()).exit_code == 2
 
@@ -287,7 +287,7 @@ def test_conversion_stands_alone(store: Path, words: str) -> None:
 # The tables of an archive are known by their columns
 
 
-def test_archive_made_by_another_statement_is_used(store: Path, tmp_path: Path) -> None:
+def test_archive_with_reformatted_schema_is_used(store: Path, tmp_path: Path) -> None:
     before = rows_of(store)
     receipt = compacted(store, 4)
     archive = archive_of(store)
@@ -317,7 +317,7 @@ CODE = {
 
 
 @pytest.mark.parametrize("what", CODE)
-def test_archive_whose_columns_run_code_is_refused(store: Path, what: str) -> None:
+def test_archive_with_code_in_columns_is_rejected(store: Path, what: str) -> None:
     compacted(store, 4)
     run_sql(
         archive_of(store),
@@ -363,7 +363,7 @@ RECORDS = st.builds(
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=4))
-def test_record_comes_back_byte_for_byte_from_its_list(records: list[bytes]) -> None:
+def test_record_round_trips_through_the_field_list(records: list[bytes]) -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.text_factory = bytearray
         made = formats.Format3(connection)
@@ -380,7 +380,7 @@ def test_record_comes_back_byte_for_byte_from_its_list(records: list[bytes]) -> 
             json.loads(fields)
 
 
-def test_any_sqlite_reads_archive_through_its_view(store: Path) -> None:
+def test_archive_view_is_readable_by_plain_sqlite(store: Path) -> None:
     write_rows(store, [row("odd", confidence=float("inf"), source_event_id=b"\x00")])
     write_rows(store, episodes(1, 99))
     before = rows_of(store)
@@ -401,7 +401,7 @@ def test_any_sqlite_reads_archive_through_its_view(store: Path) -> None:
 
 
 @pytest.mark.parametrize(("length", "most"), [(437, 1.2), (250, 1.35)])
-def test_archive_takes_little_more_room_than_what_left(
+def test_archive_is_hardly_larger_than_the_deleted_rows(
     tmp_path: Path, length: int, most: float
 ) -> None:
     rows = [
@@ -415,7 +415,7 @@ def test_archive_takes_little_more_room_than_what_left(
     assert archive_of(store).stat().st_size <= most * size
 
 
-def test_plan_in_archive_leaves_out_what_its_copies_say(store: Path) -> None:
+def test_stored_plan_omits_what_the_copies_hold(store: Path) -> None:
     receipt = compacted(store, 4)
     with closing(sqlite3.connect(archive_of(store))) as connection:
         ((blob,),) = connection.execute("SELECT plan_json_zlib FROM applies").fetchall()

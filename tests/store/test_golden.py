@@ -1,4 +1,4 @@
-"""What every earlier format left can be read, undone and added to; see tests/golden."""
+"""Stores written in every earlier format can be read, undone and extended."""
 
 import json
 import re
@@ -100,7 +100,7 @@ def test_golden_store_loses_one_memory_and_recovers_it(items: Path) -> None:
     assert memlab.restore(recovered.digest, store=items).memories == 1
 
 
-def test_every_undo_of_golden_store_brings_back_its_first_rows(items: Path, tmp_path: Path) -> None:
+def test_undoing_all_of_golden_store_restores_its_first_rows(items: Path, tmp_path: Path) -> None:
     recover(items)
     for digest in reversed(digests_of(items)[:-1]):
         if not any(entry.digest == digest and entry.recovers for entry in archived_plans(items)):
@@ -126,7 +126,7 @@ def test_deletion_of_one_memory_is_undone_by_id(items: Path) -> None:
     assert b"e5" in {row[1] for row in rows_of(items).values()}
 
 
-def test_plan_cut_short_in_golden_store_is_finished(items: Path) -> None:
+def test_interrupted_plan_of_golden_store_is_finished(items: Path) -> None:
     digest = digests_of(items)[-1]
     before = rows_of(items)
     assert said("apply", items, digest[:12], "--json")
@@ -154,7 +154,7 @@ def test_golden_archive_is_dropped_and_copied(items: Path) -> None:
     assert archive_of(items).exists()
 
 
-def test_golden_settings_mean_what_they_meant(items: Path) -> None:
+def test_golden_settings_are_read(items: Path) -> None:
     settings = settings_of(open_source(items))
     assert settings.keep_recent == 16
     assert settings.sized is not None
@@ -193,7 +193,7 @@ def test_golden_odek_folder_undoes_deletion(golden: str, tmp_path: Path) -> None
         assert text == f"summary {number}\nof a session, né\n"
 
 
-def test_pending_change_of_golden_folder_is_taken_back(golden: str, tmp_path: Path) -> None:
+def test_pending_change_of_golden_folder_is_rolled_back(golden: str, tmp_path: Path) -> None:
     folder = copy_golden(golden, "pending", tmp_path) / CLAUDE
     said("show", folder)
     assert (folder / ".memlab").exists()
@@ -236,7 +236,7 @@ def without_versions(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_golden_plan_and_receipt_are_written_again_alike(items: Path, name: str) -> None:
+def test_golden_plan_and_receipt_round_trip(items: Path, name: str) -> None:
     written = items.with_name(f"{name}.plan.json").read_text()
     made = Plan.from_json(written)
     assert without_versions(made.to_json()) == without_versions(written)

@@ -1,4 +1,4 @@
-"""Whose an archive is: another store's is told from one's own, whatever the files are called."""
+"""An archive is matched to its store, whatever the files are called."""
 
 import shutil
 from pathlib import Path
@@ -31,8 +31,8 @@ def compacted(path: Path, day: int = 1, count: int = 10) -> Receipt:
     return apply(planned(store_at(path, day, count)), now=NOON)
 
 
-class TestAForeignArchive:
-    def test_foreign_archive_is_refused_and_restores_into_a_new_file(self, tmp_path: Path) -> None:
+class TestForeignArchive:
+    def test_foreign_archive_restores_only_into_a_new_file(self, tmp_path: Path) -> None:
         other = tmp_path / "other" / "memory.db"
         receipt = compacted(other, 2, 55)
         mine = store_at(tmp_path / "memory.db")
@@ -53,7 +53,7 @@ class TestAForeignArchive:
         assert "of another store" in archive_check.summary
         assert restore(receipt, store=mine, into=tmp_path / "new.db").memories == 51
 
-    def test_of_a_larger_store_is_told_by_places_not_reached_yet(self, tmp_path: Path) -> None:
+    def test_archive_of_a_larger_store_is_recognised_as_foreign(self, tmp_path: Path) -> None:
         other = tmp_path / "other" / "memory.db"
         store_at(other, 2, 80)
         run_sql(other, "DELETE FROM memory_items WHERE kind = 'semantic'")
@@ -64,8 +64,8 @@ class TestAForeignArchive:
             restore(receipt, store=mine)
 
 
-class TestItsOwnArchive:
-    def test_is_known_after_its_noted_memories_went_otherwise(self, tmp_path: Path) -> None:
+class TestOwnArchive:
+    def test_archive_matches_after_noted_memories_were_deleted(self, tmp_path: Path) -> None:
         """An agent's own pruning may delete all that stayed; what came after says nothing else."""
         path = tmp_path / "memory.db"
         receipt = compacted(path)
@@ -76,7 +76,7 @@ class TestItsOwnArchive:
         run_sql(path, "DELETE FROM memory_items")  # an empty store is nobody's
         assert restore(receipt).memories == 6
 
-    def test_is_known_by_what_stayed_last(self, tmp_path: Path) -> None:
+    def test_archive_matches_by_memories_kept_last(self, tmp_path: Path) -> None:
         path = tmp_path / "memory.db"
         compacted(path)
         run_sql(path, "UPDATE memory_items SET created_at = '2027-01-01' WHERE memory_id = 'd1'")
@@ -86,7 +86,7 @@ class TestItsOwnArchive:
         assert restore(last).memories == 5
 
     @pytest.mark.parametrize("dropped", [False, True])
-    def test_is_known_after_its_noted_positions_were_taken_again(
+    def test_archive_matches_after_positions_were_reused(
         self, tmp_path: Path, dropped: bool
     ) -> None:
         """A store that evicts on write has its highest places taken again and again."""
@@ -100,8 +100,8 @@ class TestItsOwnArchive:
         assert check(path).status is Status.OK
 
 
-class TestARenamedStore:
-    def test_is_a_warning_and_nothing_is_done_without_its_archive(self, tmp_path: Path) -> None:
+class TestRenamedStore:
+    def test_renamed_store_is_a_warning_and_stops_changes(self, tmp_path: Path) -> None:
         receipt = compacted(tmp_path / "memory.db")
         path = (tmp_path / "memory.db").rename(tmp_path / "agent.db")
         archive_check = check(path)
@@ -126,7 +126,7 @@ class TestARenamedStore:
         (tmp_path / "memory.db.archive.db").rename(archive_path(path))
         assert restore(receipt, store=path).memories == 6
 
-    def test_another_stores_archive_is_not_taken_for_it(self, tmp_path: Path) -> None:
+    def test_archive_of_another_store_is_not_claimed(self, tmp_path: Path) -> None:
         compacted(tmp_path / "memory.db", 2)
         (tmp_path / "memory.db").unlink()
         mine = store_at(tmp_path / "mine.db")
@@ -134,7 +134,7 @@ class TestARenamedStore:
         run_sql(mine, f"UPDATE memory_items SET {day}")  # both have one memory
         assert check(mine).status is Status.OK
 
-    def test_the_archive_of_a_store_that_is_there_is_left_to_it(self, tmp_path: Path) -> None:
+    def test_copied_store_gets_its_own_archive(self, tmp_path: Path) -> None:
         path = store_at(tmp_path / "memory.db")
         copy = Path(shutil.copy(path, tmp_path / "copy.db"))
         apply(planned(path))

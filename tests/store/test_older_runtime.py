@@ -1,4 +1,4 @@
-"""The memlab of the first published state of formats beside that of today, on one store."""
+"""The first published memlab and today's version working on one store."""
 
 import json
 import subprocess
@@ -241,7 +241,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_older_memlab_takes_back_what_went_into_its_archive(folder: Path, older_tree: Path) -> None:
+def test_older_memlab_undoes_plans_in_its_archive(folder: Path, older_tree: Path) -> None:
     first = files_in(folder)
     older(older_tree, "compact", folder, 7)
     before = files_in(folder)
@@ -308,9 +308,7 @@ print(settings_of(open_source(sys.argv[1])).target)
     "where",
     [".claude/projects/-home-u-work/memory", "p/.serena/memories", ".odek/memory", "memory.db"],
 )
-def test_older_memlab_reads_the_settings_of_usual_stores(
-    tmp_path: Path, older_tree: Path, where: str
-) -> None:
+def test_older_memlab_reads_current_settings(tmp_path: Path, older_tree: Path, where: str) -> None:
     path = tmp_path / where
     if path.suffix:
         write_rows(path, [row("d1", "semantic")])

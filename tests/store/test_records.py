@@ -1,4 +1,4 @@
-"""Rows as canonical bytes, and back, with the signals that belong to them."""
+"""Rows as canonical bytes with their signals, and their restoration."""
 
 import json
 import sqlite3
@@ -64,7 +64,7 @@ def dumped(path: Path) -> list[object]:
 
 
 @given(rows=row_lists(), further=st.lists(ANY_VALUE, max_size=3))
-def test_rows_come_back_from_their_records_to_the_byte(
+def test_rows_round_trip_through_records(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], further: list[object]
 ) -> None:
     folder = tmp_path_factory.mktemp("random")
@@ -83,7 +83,7 @@ def test_rows_come_back_from_their_records_to_the_byte(
     assert records_of(folder / "other.db") == records_of(folder / "one.db")
 
 
-def test_what_looks_alike_has_different_records(tmp_path: Path) -> None:
+def test_similar_values_have_different_records(tmp_path: Path) -> None:
     values = [None, 1, 1.0, "1", b"1", "", b"", 0, 0.0, -0.0, "1.0", RawText(b"\xff"), b"\xff",
               {"blob": "31"}, float("inf"), "inf"]  # fmt: skip
     run_sql(tmp_path / "m.db", CREATE_TABLE.replace("superseded_by TEXT", "superseded_by TEXT, x"))
@@ -93,7 +93,7 @@ def test_what_looks_alike_has_different_records(tmp_path: Path) -> None:
     assert len(fingerprints) == len(values)
 
 
-def test_a_column_added_later_changes_no_record(tmp_path: Path) -> None:
+def test_added_column_changes_no_record(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "m.db", [row("m1")])
     before = records_of(path)
     run_sql(path, "ALTER TABLE memory_items ADD COLUMN mood TEXT")
@@ -107,7 +107,7 @@ def test_a_column_added_later_changes_no_record(tmp_path: Path) -> None:
     assert not is_as_archived(now, before[0][1].replace(b"title of m1", b"another"), layout)
 
 
-def test_a_column_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_dropped_column_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "one.db", [])
     run_sql(path, "ALTER TABLE memory_items ADD COLUMN mood")
     write_rows(path, [row("m1", mood="calm")])
@@ -115,7 +115,7 @@ def test_a_column_that_is_gone_is_named(tmp_path: Path) -> None:
         copied(path, write_rows(tmp_path / "other.db", []))
 
 
-def test_a_column_with_the_name_of_the_side_table_is_refused(tmp_path: Path) -> None:
+def test_column_named_like_the_signals_table_is_rejected(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "one.db", [])
     run_sql(path, "ALTER TABLE memory_items ADD COLUMN memory_signals")
     with pytest.raises(StoreError, match="rename that column"):
@@ -167,7 +167,7 @@ def assert_signals_are_not_its(path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_sql", [False, True])
-def test_all_who_read_signals_agree_on_whose_they_are(tmp_path: Path, by_sql: bool) -> None:
+def test_signals_of_a_reused_name_belong_to_the_earlier_row(tmp_path: Path, by_sql: bool) -> None:
     path = tmp_path / "memory.db"
     write_name_again(path, by_sql=by_sql)
     assert_signals_are_not_its(path)
@@ -179,7 +179,7 @@ def test_all_who_read_signals_agree_on_whose_they_are(tmp_path: Path, by_sql: bo
 
 
 @pytest.mark.parametrize("by_sql", [False, True])
-def test_first_use_begins_signals_of_its_own(tmp_path: Path, by_sql: bool) -> None:
+def test_first_use_of_a_reused_name_starts_new_signals(tmp_path: Path, by_sql: bool) -> None:
     """A use of the later memory of a name takes over nothing that the earlier one had."""
     path = tmp_path / "memory.db"
     write_name_again(path, by_sql=by_sql)
@@ -211,7 +211,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("made", OTHERS)
-def test_others_table_of_its_name_is_neither_read_nor_touched(store: Path, made: str) -> None:
+def test_foreign_signals_table_is_not_read_or_changed(store: Path, made: str) -> None:
     run_sql(store, *OTHERS[made])
     rows = rows_of(store)
     signals = signals_of(store)

@@ -1,4 +1,4 @@
-"""Stores that several people may write: whoever deletes, the store's owner can restore."""
+"""Stores written by several users: the owner can restore every deletion."""
 
 import os
 import tempfile
@@ -80,7 +80,7 @@ with SqliteMemoryStore(store, archive=True) as opened:
     [(MEMBER, APPLY), (MEMBER, RUNTIME), (STRANGER, APPLY)],
     ids=["plan", "runtime", "everybody"],
 )
-def test_what_any_writer_deletes_the_owner_restores(store: Path, who: int, what: str) -> None:
+def test_owner_can_restore_deletions_of_any_writer(store: Path, who: int, what: str) -> None:
     groups = (MEMBER, GROUP)
     of_archive = (MEMBER, GROUP, 0o100660)
     if who == STRANGER:
@@ -97,7 +97,7 @@ def test_what_any_writer_deletes_the_owner_restores(store: Path, who: int, what:
 
 
 @pytest.mark.parametrize("what", [APPLY, RUNTIME], ids=["plan", "runtime"])
-def test_nothing_enters_an_archive_the_owner_cannot_read(store: Path, what: str) -> None:
+def test_archive_unreadable_for_the_owner_is_not_used(store: Path, what: str) -> None:
     done_as(MEMBER, MEMBER, GROUP, store=store)
     os.chown(archive_path(store), MEMBER, MEMBER)
     archive_path(store).chmod(0o600)
@@ -109,7 +109,7 @@ def test_nothing_enters_an_archive_the_owner_cannot_read(store: Path, what: str)
     assert archive_path(store).read_bytes() == before
 
 
-def test_an_archive_of_a_user_without_write_access_is_refused(store: Path) -> None:
+def test_archive_of_a_user_without_write_access_is_rejected(store: Path) -> None:
     done_as(OWNER, GROUP, store=store)
     write_rows(store, episodes(9, start=30))
     before = {path: path.read_bytes() for path in (store, archive_path(store))}
@@ -125,7 +125,7 @@ def test_an_archive_of_a_user_without_write_access_is_refused(store: Path) -> No
 
 
 @pytest.mark.parametrize("what", [APPLY, RUNTIME], ids=["plan", "runtime"])
-def test_who_may_only_read_leaves_nothing_that_stops_the_owner(store: Path, what: str) -> None:
+def test_read_only_user_leaves_no_archive(store: Path, what: str) -> None:
     store.parent.chmod(0o777)
     store.chmod(0o664)
     message = done_as(STRANGER, STRANGER, store=store, what=what)
@@ -157,7 +157,7 @@ def planted(store: Path) -> Path:
 
 
 @pytest.mark.parametrize("user", [OWNER, 0])
-def test_settings_that_others_left_beside_a_store_do_not_count(planted: Path, user: int) -> None:
+def test_settings_of_other_users_are_ignored(planted: Path, user: int) -> None:
     def done(what: str) -> str:
         return done_as(user, GROUP, store=planted, what=what)
 
@@ -178,7 +178,7 @@ def test_settings_that_others_left_beside_a_store_do_not_count(planted: Path, us
     assert (planted.parent / FILE).read_text() == EMPTYING
 
 
-def test_settings_count_only_for_whoever_wrote_them(planted: Path) -> None:
+def test_settings_of_trusted_users_or_oneself_apply(planted: Path) -> None:
     keep = "print(not memlab.fleet.plan([store]).refused)"
     planted.chmod(0o664)
     assert done_as(STRANGER, STRANGER, store=planted, what=keep) == "True"

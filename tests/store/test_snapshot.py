@@ -1,4 +1,4 @@
-"""A store is read as its last commit left it, whatever state its files are in, without a trace."""
+"""Reading the last commit of a store in any file state, without a trace."""
 
 import signal
 import sqlite3
@@ -64,7 +64,7 @@ def put(path: Path, memory_id: str) -> None:
         ("WAL", "-wal", "-shm"),
     ],
 )
-def test_what_a_killed_writer_committed_is_read_and_nothing_else(
+def test_only_committed_rows_of_a_killed_writer_are_read(
     tmp_path: Path, journal_mode: str, left: str, removed: str | None
 ) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(200), journal_mode="DELETE")
@@ -87,7 +87,7 @@ def test_what_a_killed_writer_committed_is_read_and_nothing_else(
 
 
 @pytest.mark.parametrize("leftover", ["-wal", "-shm"])
-def test_an_empty_side_file_without_its_twin_is_no_obstacle(tmp_path: Path, leftover: str) -> None:
+def test_single_empty_side_file_is_tolerated(tmp_path: Path, leftover: str) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(2))
     (tmp_path / f"memory.db{leftover}").touch()
     before = files_in(tmp_path)
@@ -95,7 +95,7 @@ def test_an_empty_side_file_without_its_twin_is_no_obstacle(tmp_path: Path, left
     assert files_in(tmp_path) == before
 
 
-def test_an_exclusively_locked_store_is_read_as_it_was_left(tmp_path: Path) -> None:
+def test_exclusively_locked_store_is_read(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
     command = [sys.executable, "-c", HOLD, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -109,7 +109,7 @@ def test_an_exclusively_locked_store_is_read_as_it_was_left(tmp_path: Path) -> N
     assert list(memlab.load(path)["title"]) == ["held"]
 
 
-def test_a_journals_writer_is_awaited_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journal_lock_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
     waits = []
 
@@ -130,7 +130,7 @@ def test_a_journals_writer_is_awaited_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_store_written_while_it_is_read_is_read_again(tmp_path: Path, fails: bool) -> None:
+def test_store_written_during_the_read_is_read_again(tmp_path: Path, fails: bool) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
     readings: list[list[str]] = []
 
@@ -151,7 +151,7 @@ def test_a_store_written_while_it_is_read_is_read_again(tmp_path: Path, fails: b
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_only_a_store_that_keeps_changing_is_given_up(tmp_path: Path, writes: bool) -> None:
+def test_constantly_changing_store_is_an_error(tmp_path: Path, writes: bool) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
     readings: list[sqlite3.Connection] = []
 
@@ -165,7 +165,7 @@ def test_only_a_store_that_keeps_changing_is_given_up(tmp_path: Path, writes: bo
     assert len(readings) == (5 if writes else 1)
 
 
-def test_reading_does_not_drop_a_lock_that_this_process_holds(tmp_path: Path) -> None:
+def test_reading_keeps_locks_of_this_process(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1), journal_mode="DELETE")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")

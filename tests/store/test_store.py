@@ -1,4 +1,4 @@
-"""A store does what a list of items in plain Python would do; and its table, its file, its rows."""
+"""``SqliteMemoryStore`` against a plain Python model; table, file and rows."""
 
 import sqlite3
 from contextlib import closing
@@ -119,7 +119,7 @@ def path(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", episodes(5))
 
 
-def test_a_search_gives_the_best_first_whatever_its_state() -> None:
+def test_search_ranks_the_best_match_first() -> None:
     with SqliteMemoryStore(":memory:") as store:
         for memory in (
             item("one", title="Retry the upload"),
@@ -139,7 +139,7 @@ def test_a_search_gives_the_best_first_whatever_its_state() -> None:
             store.search("upload", limit=0)
 
 
-def test_a_search_is_no_read_and_what_is_then_got_is(path: Path) -> None:
+def test_search_is_not_logged_as_a_read(path: Path) -> None:
     log = path.with_name("reads.log")
     with SqliteMemoryStore(f"file:{path}", access_log=AccessLog(log)) as store:
         assert store.path == path
@@ -149,7 +149,7 @@ def test_a_search_is_no_read_and_what_is_then_got_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["source_event_id", "source_sequence"])
-def test_an_event_needs_its_id_and_its_sequence(missing: str) -> None:
+def test_event_without_id_or_sequence_is_none(missing: str) -> None:
     provenance = MemoryProvenance(EventRef(EventId("v1"), 7), "agent", "issue:#9")
     with SqliteMemoryStore(":memory:") as store:
         store.put(replace(item("e1"), provenance=provenance))
@@ -160,7 +160,7 @@ def test_an_event_needs_its_id_and_its_sequence(missing: str) -> None:
 @pytest.mark.parametrize(
     "given", ["2026-03-01T12:00:00", "2026-03-01T14:00:00+02:00", "2026-03-01T12:00:00+00:00"]
 )
-def test_times_and_tags_are_written_as_they_were_given(given: str) -> None:
+def test_times_and_tags_are_stored_as_given(given: str) -> None:
     memory = item("e1", "episodic", "ü", "a")
     memory = replace(
         memory, provenance=replace(memory.provenance, created_at=datetime.fromisoformat(given))
@@ -175,7 +175,7 @@ def test_times_and_tags_are_written_as_they_were_given(given: str) -> None:
     assert again.provenance.created_at == datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def test_a_column_more_than_fourteen_is_left_as_it_is(path: Path) -> None:
+def test_additional_column_is_preserved(path: Path) -> None:
     with SqliteMemoryStore(path) as store:
         store.connection.execute("ALTER TABLE memory_items ADD COLUMN mood TEXT DEFAULT 'calm'")
         store.connection.execute("UPDATE memory_items SET mood = 'good' WHERE memory_id = 'e1'")
@@ -185,7 +185,7 @@ def test_a_column_more_than_fourteen_is_left_as_it_is(path: Path) -> None:
     assert moods == [("good",), ("calm",)]
 
 
-def test_a_row_that_is_no_item_is_named(path: Path) -> None:
+def test_unreadable_row_is_named(path: Path) -> None:
     with SqliteMemoryStore(path) as store:
         store.connection.execute("UPDATE memory_items SET created_at = 'yesterday' WHERE rowid = 1")
         with pytest.raises(BadRowError, match=r"'e1' cannot be read.*yesterday") as refused:
@@ -203,7 +203,7 @@ def test_opening_makes_parent_folders_and_the_documented_table(tmp_path: Path) -
         SqliteMemoryStore(tmp_path / "a" / "b" / "memory.db" / "memory.db")
 
 
-def test_under_the_cap_nothing_is_written(path: Path) -> None:
+def test_compaction_below_the_cap_writes_nothing(path: Path) -> None:
     before = path.read_bytes()
     with SqliteMemoryStore(path) as store:
         assert store.compact_episodic(10) == 0
@@ -213,7 +213,7 @@ def test_under_the_cap_nothing_is_written(path: Path) -> None:
 
 @pytest.mark.parametrize("tags", [("rejected-path", "REJECTED-path"), ("MERGED", "merged")])
 @pytest.mark.parametrize("order", [1, -1])
-def test_tags_differ_where_a_table_takes_no_notice_of_case(
+def test_tags_are_case_sensitive_in_a_nocase_table(
     tmp_path: Path, tags: tuple[str, str], order: int
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "memory.db")) as connection:
@@ -236,7 +236,9 @@ def test_tags_differ_where_a_table_takes_no_notice_of_case(
         ("tags_json = CAST(x'ff' AS TEXT)", "is not UTF-8"),
     ],
 )
-def test_an_unclassifiable_row_is_named_and_all_stay(path: Path, change: str, words: str) -> None:
+def test_unclassifiable_row_is_named_and_nothing_is_deleted(
+    path: Path, change: str, words: str
+) -> None:
     with SqliteMemoryStore(path) as store:
         store.connection.execute(f"UPDATE memory_items SET {change} WHERE memory_id = 'e2'")
         before = rows_of(store.connection)

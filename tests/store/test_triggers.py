@@ -1,4 +1,4 @@
-"""Tables that an agent keeps beside its memories: nothing is lost there, and nothing unsaid."""
+"""Other tables of the agent: triggers and foreign keys that depend on memories."""
 
 import sqlite3
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def compact(store: Path, *, archive: bool, enforced: int = 0) -> None:
 
 
 @pytest.mark.parametrize("action", LOSING.values(), ids=LOSING)
-def test_a_trigger_that_takes_another_tables_rows_stops_all(store: Path, action: str) -> None:
+def test_trigger_that_deletes_from_another_table_is_rejected(store: Path, action: str) -> None:
     made = planned(store)
     run_sql(store, *NOTES, on_delete(action))
     assert_refused(store, lambda: planned(store), "trigger greedy .* the table notes", "notes")
@@ -80,7 +80,7 @@ def test_a_trigger_that_takes_another_tables_rows_stops_all(store: Path, action:
 
 
 @pytest.mark.parametrize("setting_off", ["gone", "memory_signals"])
-def test_a_trigger_set_off_by_way_of_another_table_is_found(store: Path, setting_off: str) -> None:
+def test_indirect_trigger_is_found(store: Path, setting_off: str) -> None:
     behind = "CREATE TRIGGER behind AFTER {} BEGIN DELETE FROM notes; END"
     run_sql(store, *NOTES, "CREATE TABLE gone (memory_id)", CREATE_SIGNALS)
     if setting_off == "gone":
@@ -92,7 +92,7 @@ def test_a_trigger_set_off_by_way_of_another_table_is_found(store: Path, setting
         planned(store)
 
 
-def test_rows_added_by_triggers_are_planned_or_make_it_stale(store: Path) -> None:
+def test_rows_inserted_by_triggers_are_part_of_the_plan(store: Path) -> None:
     early = planned(store)
     run_sql(store, "CREATE TABLE gone (memory_id)")
     run_sql(store, on_delete("INSERT INTO gone VALUES (old.memory_id)"))
@@ -111,7 +111,7 @@ def test_rows_added_by_triggers_are_planned_or_make_it_stale(store: Path) -> Non
     assert content(store, "gone") == [[(f"e{n}",) for n in range(1, 7)]]
 
 
-def test_word_index_and_count_follow_deletion_and_restore(store: Path) -> None:
+def test_full_text_index_follows_deletion_and_restore(store: Path) -> None:
     path = write_rows(store.with_name("indexed.db"), [])
     run_sql(
         path,
@@ -131,7 +131,7 @@ def test_word_index_and_count_follow_deletion_and_restore(store: Path) -> None:
     assert content(path, *tables) == there
 
 
-def test_a_change_that_deletes_rows_of_another_table_is_refused(store: Path) -> None:
+def test_restore_that_triggers_deletions_elsewhere_is_rejected(store: Path) -> None:
     write_rows(store, [row("d2", "semantic")])
     receipt = apply(planned(store))
     link = plan_supersession(store, {"d1": "d2"})
@@ -144,7 +144,7 @@ def test_a_change_that_deletes_rows_of_another_table_is_refused(store: Path) -> 
         assert_refused(store, act, f"the table notes when a memory {what}", "notes")
 
 
-class TestAForeignKeyOfAnotherTable:
+class TestForeignKey:
     @pytest.fixture(params=["", "ON DELETE CASCADE", "ON DELETE SET NULL"])
     def tied(self, store: Path, request: pytest.FixtureRequest) -> Path:
         run_sql(
@@ -155,18 +155,18 @@ class TestAForeignKeyOfAnotherTable:
         return store
 
     @pytest.mark.parametrize("enforced", [0, 1])
-    def test_on_what_would_go_stops_whoever_deletes(self, tied: Path, enforced: int) -> None:
+    def test_foreign_key_on_a_deleted_row_is_rejected(self, tied: Path, enforced: int) -> None:
         assert_refused(tied, lambda: planned(tied), "2 rows of the table vectors", "vectors")
         for archive in (True, False):
             run = partial(compact, tied, archive=archive, enforced=enforced)
             assert_refused(tied, run, "rows of the table vectors", "vectors")
 
-    def test_on_what_stays_is_in_nobodys_way(self, tied: Path) -> None:
+    def test_foreign_key_on_a_kept_row_is_allowed(self, tied: Path) -> None:
         run_sql(tied, "DELETE FROM vectors WHERE of <> 'e10'")
         apply(planned(tied))
         assert content(tied, "vectors") == [[("e10", b"\x03")]]
 
-    def test_that_was_tied_after_a_plan_stops_it(self, store: Path) -> None:
+    def test_foreign_key_added_after_planning_is_rejected(self, store: Path) -> None:
         made = planned(store)
         run_sql(
             store,
@@ -177,7 +177,9 @@ class TestAForeignKeyOfAnotherTable:
         assert_refused(store, lambda: apply(made), "1 row of the table pairs")
 
     @pytest.mark.parametrize("archive", [True, False])
-    def test_keeps_what_a_lifecycle_store_would_evict(self, tmp_path: Path, archive: bool) -> None:
+    def test_foreign_key_prevents_eviction_by_a_lifecycle_store(
+        self, tmp_path: Path, archive: bool
+    ) -> None:
         path = tmp_path / "life.db"
         with LifecycleStore(path, capacity=ValueCap(2), archive=archive) as opened:
             opened.connection.execute(
