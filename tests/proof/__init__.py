@@ -1,1 +1,1 @@
-"""Nothing is lost: killed processes, full disks, many writers, hostile files and hostile text."""
+"""Proofs that nothing is lost: kills, full disks, many writers, hostile input."""

@@ -1,4 +1,4 @@
-"""Store files as no agent writes them, each from a seed."""
+"""Mutations of store files, each from a seed."""
 
 import random
 import sqlite3

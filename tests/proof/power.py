@@ -1,4 +1,4 @@
-"""A disk that loses its power: what may be on it, by what a process had written and synced.
+"""Simulated power cuts: possible disk contents after recorded writes and syncs.
 
 What was synced is there. What was written since may be there or not, in any combination, a write in
 part, by sectors. A name is given, taken away, moved or exchanged whole or not at all, and made sure

@@ -1,4 +1,4 @@
-"""Who reads files that may be anybody's: what such files are, and all that is done with them."""
+"""Every reader of untrusted files, with the operations to try on each."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Stores before an operation, and what must be true of them at any moment of it."""
+"""Stores before an operation, and invariants that hold at any point of it."""
 
 import random
 import re

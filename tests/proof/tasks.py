@@ -1,4 +1,4 @@
-"""What children do to stores. Standard library only, like all of memlab that is used here."""
+"""Operations that child processes run on stores, with the standard library only."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""How much memory a command takes at most, where a store is large in one way or another.
+"""Upper bounds on the memory that commands use on large stores.
 
 Each command runs in a process of its own, which says at its end how much it had at most: more than
 the same command on a store of next to nothing.
@@ -43,7 +43,7 @@ def most_of_next_to_nothing(*words: str) -> int:
 
 
 @pytest.mark.parametrize("words", LOOKS)
-def test_reading_a_large_memory_takes_less_room_than_it_has(tmp_path: Path, words: str) -> None:
+def test_reading_a_large_memory_uses_less_than_its_size(tmp_path: Path, words: str) -> None:
     store = write_rows(tmp_path / "memory.db", [row("e0", body="é" * 32 * MB), *episodes(20)])
     looking = words.split()
     assert most_of(store, *looking) - most_of_next_to_nothing(*looking) < 32 * MB
@@ -67,14 +67,14 @@ def many(path: Path, tags: str = "'[\"shared\"]'") -> Path:
     return path
 
 
-def test_distinct_tags_are_not_held_where_they_are_not_shown(tmp_path: Path) -> None:
+def test_distinct_tags_are_not_held_in_memory_by_show(tmp_path: Path) -> None:
     alike = many(tmp_path / "alike.db")
     differing = many(tmp_path / "differing.db", """'["tag ' || n || '","area:' || n || '"]'""")
     assert most_of(differing, "show") - most_of(alike, "show") < 420 * MANY
 
 
 @pytest.mark.parametrize(("saved", "each"), [(False, 900), (True, 1_100)], ids=["shown", "saved"])
-def test_a_large_plan_takes_little_more_room_than_its_text(
+def test_large_plan_uses_little_more_memory_than_its_text(
     tmp_path: Path, saved: bool, each: int
 ) -> None:
     store = many(tmp_path / "memory.db")

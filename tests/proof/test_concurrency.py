@@ -1,4 +1,4 @@
-"""Many processes write to one file, and nobody loses anything."""
+"""Many processes write to one store and nothing is lost."""
 
 import os
 import random
@@ -65,7 +65,9 @@ def write(store: Path, writer: int, puts: int) -> Written:
 
 
 @pytest.mark.parametrize("retire", [False, True])
-def test_writers_and_plans_on_one_file(scratch: Path, children: Children, retire: bool) -> None:
+def test_concurrent_writers_and_plans_lose_nothing(
+    scratch: Path, children: Children, retire: bool
+) -> None:
     store = scratch / "memory.db"
     tally = Counter[str]()
 
@@ -116,7 +118,7 @@ def test_writers_and_plans_on_one_file(scratch: Path, children: Children, retire
 
 @pytest.mark.parametrize("operation", ["apply", "restore"])
 @pytest.mark.parametrize("journal", ["wal", "delete"])
-def test_of_several_who_do_the_same_one_does_it(
+def test_concurrent_equal_operations_run_once(
     operation: str, journal: str, scratch: Path, children: Children
 ) -> None:
     for round_ in range(4):

@@ -1,4 +1,4 @@
-"""Whatever a store's file holds, memlab ends with a result or one of its errors."""
+"""Any content of a store file gives a result or a memlab error."""
 
 import os
 import random
@@ -32,7 +32,7 @@ def examiners() -> Iterator[Children]:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_every_hostile_file_ends_in_a_result_or_an_error(
+def test_hostile_file_gives_a_result_or_a_memlab_error(
     name: str, scratch: Path, examiners: Children
 ) -> None:
     outside = scratch / "outside"
@@ -92,7 +92,7 @@ def check_rights(before: dict[str, STATE], after: dict[str, STATE]) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_what_nobody_spoilt_is_read_and_changed(name: str, tmp_path: Path) -> None:
+def test_unmodified_file_is_read_and_changed(name: str, tmp_path: Path) -> None:
     made = READERS[name](tmp_path)
     made.make()
     for use in (*made.looks(), *made.changes()):

@@ -1,4 +1,4 @@
-"""Whatever a memory says, it is shown as text: in a terminal, a notebook, a report and a file."""
+"""Hostile texts are shown as text in terminals, notebooks, reports and files."""
 
 import json
 import shutil
@@ -109,7 +109,7 @@ def steering(text: str) -> set[str]:
     return {c for c in text if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp", "Cs"}} - {"\n"}
 
 
-def test_no_command_lets_a_text_steer_the_terminal(store: Path, scratch: Path) -> None:
+def test_no_command_prints_control_sequences(store: Path, scratch: Path) -> None:
     planned = scratch / "plan.json"
     commands: list[tuple[object, ...]] = [
         *((word, store) for word in ("show", "size", "rows", "doctor")),
@@ -132,7 +132,7 @@ def test_no_command_lets_a_text_steer_the_terminal(store: Path, scratch: Path) -
         assert len(result.output) < MOST_SHOWN, command
 
 
-def test_errors_name_rows_in_few_words(store: Path) -> None:
+def test_error_messages_with_long_ids_are_short(store: Path) -> None:
     made = plan(store, KeepRecent(3), now=NOW)
     receipt = apply(made, now=NOW)
     with pytest.raises(MemlabError) as unknown:
@@ -170,7 +170,7 @@ def shown_in_notebooks(path: Path) -> Iterator[Any]:
     yield from (apply(made, now=NOW), archived_rows(path), doctor(path))
 
 
-def test_notebooks_show_text_as_text_and_little_of_it(store: Path) -> None:
+def test_notebook_html_is_escaped_and_short(store: Path) -> None:
     layout = {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "style", "br"}
     for shown in shown_in_notebooks(store):
         page = shown._repr_html_()
@@ -212,7 +212,7 @@ def notebook_of(store: Path, page: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", [report_of, notebook_of])
-def test_a_browser_finds_nothing_to_run_or_to_fetch(
+def test_page_runs_no_script_and_fetches_nothing(
     make: Callable[[Path, Path], Path], small: Path, scratch: Path, opened: Any
 ) -> None:
     page = make(copy_aside(small, scratch / "copy"), scratch / "page.html")
@@ -234,7 +234,7 @@ def test_a_browser_finds_nothing_to_run_or_to_fetch(
     assert handlers == []
 
 
-def test_a_browser_would_notice(scratch: Path, opened: Any) -> None:
+def test_browser_detects_scripts_and_requests(scratch: Path, opened: Any) -> None:
     page = scratch / "page.html"
     page.write_text(f"<body>{TEXTS['script']}{TEXTS['image']}</body>")
     requests: list[str] = []

@@ -1,4 +1,4 @@
-"""A process that changes a store may be killed at any moment, and nothing is lost."""
+"""A process killed at a random time while changing a store loses nothing."""
 
 import os
 import random
@@ -14,7 +14,9 @@ KILLS = int(os.environ.get("MEMLAB_KILLS", "240"))
 """How many processes are killed at a random moment, over all operations."""
 
 
-def test_killed_at_a_random_moment(row_scene: RowScene, scratch: Path, children: Children) -> None:
+def test_operation_killed_at_a_random_time_loses_nothing(
+    row_scene: RowScene, scratch: Path, children: Children
+) -> None:
     scene = row_scene
     rng = random.Random(7)
     store = copy_aside(scene.store, scratch / "killed")

@@ -1,4 +1,4 @@
-"""A process that mends an index may be killed at any moment: the index is the old or the new."""
+"""A process killed while changing an index leaves the old or the new index."""
 
 import os
 import random
@@ -26,7 +26,7 @@ def copied(home: Path, to: Path) -> Path:
     return claude_store.project_folder(to)
 
 
-def test_mend_that_is_killed_is_finished_and_undone(scratch: Path, children: Children) -> None:
+def test_killed_index_plan_is_finished_and_undone(scratch: Path, children: Children) -> None:
     home = scratch / "home"
     folder = claude_store.as_found(claude_store.project_folder(home))
     claude_store.write_memory(folder, "new.md", claude_store.memory("new"), claude_store.at(50))

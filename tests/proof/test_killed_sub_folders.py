@@ -1,4 +1,4 @@
-"""A process that changes memories in sub-folders may be killed at any moment: nothing is lost."""
+"""A process killed while changing memories in sub-folders loses nothing."""
 
 import os
 import random
@@ -15,7 +15,9 @@ KILLS = max(int(os.environ.get("MEMLAB_KILLS", "240")) // 20, 6)
 
 
 @pytest.mark.parametrize("operation", ["apply", "restore"])
-def test_killed_at_a_random_moment(scratch: Path, children: Children, operation: str) -> None:
+def test_sub_folder_change_killed_at_a_random_time_loses_nothing(
+    scratch: Path, children: Children, operation: str
+) -> None:
     scene = FOLDER_SCENES[f"{operation} claude_below"](scratch / "whole")
     rehearsal = copy_aside(scene.store, scratch / "again")
     seconds = children.run(scene.operation, store=rehearsal, what=scene.what).seconds

@@ -1,4 +1,4 @@
-"""The power may go at any moment, and nothing that was promised is lost."""
+"""A power cut at any time loses nothing that was reported as done."""
 
 import os
 import random
@@ -29,7 +29,7 @@ def images_of(disk: Disk, events: list[Event], *, seed: str) -> Iterator[Image]:
                 yield image
 
 
-def test_the_power_goes_at_any_moment(
+def test_power_cut_at_any_time_loses_nothing(
     scene: Scene, scratch: Path, children: Children, recorder: Path
 ) -> None:
     disk = Disk(scene.store.parent)
@@ -41,7 +41,7 @@ def test_the_power_goes_at_any_moment(
 
 
 @pytest.mark.parametrize("name", [name for name in FOLDER_SCENES if name.startswith("apply")])
-def test_the_power_goes_again_amid_what_finishes_a_change(
+def test_second_power_cut_during_recovery_loses_nothing(
     name: str, scratch: Path, children: Children, recorder: Path
 ) -> None:
     scene = FOLDER_SCENES[name](scratch / "whole")
@@ -79,7 +79,7 @@ def rename_and_remove(store: Path, name: str) -> None:
     store.with_name(name).unlink()
 
 
-def test_the_simulated_disk_may_lose_an_earlier_rename(scratch: Path, recorder: Path) -> None:
+def test_simulated_disk_can_lose_an_earlier_rename(scratch: Path, recorder: Path) -> None:
     folder = scratch / "careless"
     folder.mkdir()
     for name in ("index", "old.md"):

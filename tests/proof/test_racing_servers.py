@@ -1,4 +1,4 @@
-"""Processes write on a server while plans are made, applied and taken back: nothing is lost.
+"""Plans on a server while other processes write: nothing is lost.
 
 Two memlab may do so at once, too, on a store that memlab has deleted nothing of yet.
 """
@@ -138,9 +138,7 @@ def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
-def test_betterdbs_memories_are_there_whole_or_in_the_archive(
-    scratch: Path, children: Children
-) -> None:
+def test_racing_betterdb_memories_are_stored_or_archived(scratch: Path, children: Children) -> None:
     pytest.importorskip("betterdb_agent_memory")
     with redis_server(scratch, program=SEARCHING_SERVER or REDIS) as server:
         told = {"socket": str(server.socket), "steps": 4 * STEPS}
@@ -157,7 +155,7 @@ def test_betterdbs_memories_are_there_whole_or_in_the_archive(
     assert evictions == deleted
 
 
-def test_memforges_memories_are_there_whole_or_in_the_archive(children: Children) -> None:
+def test_racing_memforge_memories_are_stored_or_archived(children: Children) -> None:
     with postgres_server() as server, server.connect() as connection:
         create_tables(connection)
         connection.execute("INSERT INTO agents (id) VALUES (%s)", (AGENT,))
@@ -315,7 +313,7 @@ def two(request: pytest.FixtureRequest, scratch: Path) -> Iterator[TwoOnOneStore
 
 
 @pytest.mark.parametrize("step", ["locked", "checked", "copied", "archived"])
-def test_archive_is_kept_when_its_maker_is_refused(
+def test_archive_is_kept_if_its_creator_is_rejected(
     two: TwoOnOneStore, children: Children, step: str
 ) -> None:
     """The first makes the file and is refused; the second is in the midst of filling it."""
@@ -336,7 +334,7 @@ def test_archive_is_kept_when_its_maker_is_refused(
 
 @pytest.mark.parametrize("step", ["locked", "checked", "copied", "archived", "deleted"])
 @pytest.mark.parametrize("is_same", [False, True], ids=["two plans", "one plan"])
-def test_copies_of_a_deletion_under_way_are_not_erased(
+def test_copies_of_a_running_deletion_are_not_erased(
     two: TwoOnOneStore, children: Children, step: str, is_same: bool
 ) -> None:
     """The second sees copies whose memories are all there still, and must not take them out."""
@@ -354,7 +352,7 @@ def test_copies_of_a_deletion_under_way_are_not_erased(
     two.assert_tidy()
 
 
-def test_nothing_is_lost_whenever_two_begin(two: TwoOnOneStore, children: Children) -> None:
+def test_two_concurrent_plans_lose_nothing(two: TwoOnOneStore, children: Children) -> None:
     rng = random.Random(35)
     before = two.contents()
     for number in range(RACES):

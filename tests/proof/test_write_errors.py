@@ -1,4 +1,4 @@
-"""Any change of a file may fail, once or for good, or the disk be full: an error says so."""
+"""Failing writes and full disks give an error and lose nothing."""
 
 import ctypes
 import errno
@@ -89,7 +89,9 @@ def faults(folder: Path, changes: int, wanted: int) -> Iterator[Fault]:
         yield Fault(folder, number, number if alone else EVERY, error)
 
 
-def test_a_change_of_a_file_fails(scene: Scene, scratch: Path, faulty: Children) -> None:
+def test_failed_write_of_an_operation_loses_nothing(
+    scene: Scene, scratch: Path, faulty: Children
+) -> None:
     case = scratch / "case"
     told = {"do": scene.operation, "arguments": (copy_aside(scene.store, case), scene.what)}
     counted = faulty.run(under, fault=Fault(case), **told)
@@ -170,7 +172,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_change_of_a_file_fails_that_a_command_writes(
+def test_failed_write_of_a_command_is_reported(
     name: str, made: tuple[Path, str], scratch: Path, faulty: Children
 ) -> None:
     typed, written = WRITERS[name]
@@ -215,7 +217,7 @@ def test_a_change_of_a_file_fails_that_a_command_writes(
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
-def test_a_store_that_may_not_be_written(
+def test_store_without_write_permission_is_unchanged(
     row_scene: RowScene, what: str, scratch: Path, children: Children
 ) -> None:
     scene = row_scene
