@@ -1,4 +1,4 @@
-"""A browser, a JupyterLab on a copy of the notebooks, and a page that stays on this machine."""
+"""Fixtures: a browser, a JupyterLab on a copy of the notebooks, and an offline page."""
 
 import os
 import shutil

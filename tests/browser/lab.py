@@ -1,4 +1,4 @@
-"""A JupyterLab of one's own, and what a person does in it."""
+"""A private JupyterLab, and the actions of a user in it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The browser of memories in a real browser: a brush, keys and a selection filter the grid."""
+"""The memory browser in a real browser: brush, keys and selection filter the grid."""
 
 import re
 from datetime import datetime
@@ -52,11 +52,11 @@ def drag(page: Page, area: Locator, first: float, last: float) -> None:
     page.mouse.up()
 
 
-def test_no_cell_fails(page: Page, shown: Locator) -> None:
+def test_no_notebook_cell_fails(page: Page, shown: Locator) -> None:
     expect(page.locator('[data-mime-type="application/vnd.jupyter.error"]')).to_have_count(0)
 
 
-def test_a_brush_on_the_curve_shows_its_span(page: Page, all_shown: Locator) -> None:
+def test_brush_on_the_curve_shows_its_span(page: Page, all_shown: Locator) -> None:
     drag(page, all_shown.locator(".memlab-area"), 0.25, 0.5)
     status = all_shown.locator("p[role=status]")
     expect(status).to_contain_text("written 2025-")
@@ -69,7 +69,7 @@ def test_a_brush_on_the_curve_shows_its_span(page: Page, all_shown: Locator) -> 
     expect(all_shown.locator(".memlab-band")).to_be_visible()
 
 
-def test_a_click_on_the_curve_shows_all(page: Page, all_shown: Locator) -> None:
+def test_click_on_the_curve_shows_all(page: Page, all_shown: Locator) -> None:
     drag(page, all_shown.locator(".memlab-area"), 0.25, 0.5)
     expect(all_shown.locator("p[role=status]")).to_contain_text("written")
     all_shown.locator(".memlab-area").click()
@@ -93,7 +93,7 @@ def test_arrow_keys_move_the_range(all_shown: Locator, expected: MemoryBrowser) 
 @pytest.mark.parametrize(
     ("tab", "group"), [("parts", "decisions"), ("age or use", "oldest quarter")]
 )
-def test_a_row_of_a_chart_shows_its_memories(
+def test_chart_row_shows_its_memories(
     all_shown: Locator, expected: MemoryBrowser, tab: str, group: str
 ) -> None:
     all_shown.get_by_role("tab", name=tab).click()
@@ -106,7 +106,7 @@ def test_a_row_of_a_chart_shows_its_memories(
     all_shown.get_by_role("tab", name="when written").click()
 
 
-def test_a_column_filters_the_grid(all_shown: Locator, expected: MemoryBrowser) -> None:
+def test_column_search_filters_the_grid(all_shown: Locator, expected: MemoryBrowser) -> None:
     box = all_shown.locator(".dtcc-search input").first
     box.fill("webhook")
     found = expected.memories["title"].str.contains("webhook", case=False).sum()
@@ -138,7 +138,7 @@ def test_selected_rows_show_their_text_and_a_plan(
         all_shown.screenshot(path=artifacts / f"memories-{theme.split()[-1].lower()}.png")
 
 
-def test_a_deletion_takes_two_clicks_and_a_third_undoes_it(
+def test_deletion_takes_two_clicks_and_a_third_undoes_it(
     page: Page, lab: Lab, all_shown: Locator, artifacts: Path
 ) -> None:
     page.set_viewport_size({"width": 1360, "height": 2400})  # a screenshot of all of it
@@ -169,7 +169,7 @@ def test_a_deletion_takes_two_clicks_and_a_third_undoes_it(
     expect(undo).to_be_hidden()
 
 
-def test_a_load_bearing_memory_is_refused_with_an_alternative(all_shown: Locator) -> None:
+def test_load_bearing_memory_is_rejected_with_an_alternative(all_shown: Locator) -> None:
     all_shown.locator(".dtcc-search input").nth(1).fill("load-bearing")
     all_shown.locator("tbody tr").first.click()
     all_shown.get_by_role("button", name="Plan their deletion").click()

@@ -1,4 +1,4 @@
-"""``memlab.rows`` as a grid, which runs no memory and asks for nothing; a report on paper."""
+"""``memlab.rows`` as a grid and the report page in a real browser."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,9 @@ def use(page: Page, grid: Locator) -> None:
     assert page.evaluate("window.ran") is None
 
 
-def test_a_notebook_and_its_page_show_rows_as_a_grid(page: Page, lab: Lab, artifacts: Path) -> None:
+def test_notebook_and_exported_page_show_rows_as_a_grid(
+    page: Page, lab: Lab, artifacts: Path
+) -> None:
     """Of a hostile store, in a folder of hostile settings."""
     own = row(LOUD, "semantic", LOUD, title=LOUD, authored_by=LOUD, body="x" * 400)
     write_rows(lab.folder / "memory.db", [own, *episodes(40)])
@@ -72,9 +74,7 @@ MIDDLE_OF_LINES = """() => [...document.querySelectorAll('svg')].filter(
 
 
 @pytest.mark.parametrize("width", [1360, 420])
-def test_the_middle_of_a_line_has_its_value_on_hover(
-    page: Page, tmp_path: Path, width: int
-) -> None:
+def test_lines_of_the_report_show_values_on_hover(page: Page, tmp_path: Path, width: int) -> None:
     said("report", "-o", file := tmp_path / "page.html")
     page.set_viewport_size({"width": width, "height": 1000})
     page.set_content(file.read_text())
@@ -87,7 +87,9 @@ def test_the_middle_of_a_line_has_its_value_on_hover(
 
 
 @pytest.mark.parametrize(("paper", "sheets"), [("A4", 6), ("Letter", 7)])
-def test_a_report_takes_few_sheets(page: Page, tmp_path: Path, paper: str, sheets: int) -> None:
+def test_printed_report_takes_few_sheets(
+    page: Page, tmp_path: Path, paper: str, sheets: int
+) -> None:
     said("report", "-o", file := tmp_path / "page.html")
     page.set_content(file.read_text())
     printed = page.pdf(format=paper)

@@ -1,4 +1,4 @@
-"""The documentation site: built strictly, whole, and nothing is fetched when it is viewed."""
+"""The documentation site: complete and self-contained."""
 
 import re
 import subprocess
@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_a_page_fits_its_screen_and_loads_nothing_external(browser: Browser, site: Path) -> None:
+def test_page_fits_its_screen_and_loads_nothing_external(browser: Browser, site: Path) -> None:
     context = browser.new_context(viewport={"width": 420, "height": 900})
     asked: list[str] = []
     context.on("request", lambda request: asked.append(request.url))
@@ -44,7 +44,7 @@ def test_a_page_fits_its_screen_and_loads_nothing_external(browser: Browser, sit
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
-def test_no_link_leads_nowhere(site: Path) -> None:
+def test_site_has_no_dead_link(site: Path) -> None:
     pages = {path: path.read_text() for path in site.rglob("*.html") if path.name != "404.html"}
     places = {path: {*re.findall(r'\sid="([^"]+)"', page)} for path, page in pages.items()}
     for path in (CHECKOUT / "notebooks").glob("*.ipynb"):
@@ -62,7 +62,7 @@ def test_no_link_leads_nowhere(site: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [420, 1280])
-def test_the_first_commands_are_seen_whole(browser: Browser, site: Path, width: int) -> None:
+def test_first_commands_are_fully_visible(browser: Browser, site: Path, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto((site / "index.html").as_uri())
     code = page.locator(".language-sh code").first
@@ -78,6 +78,8 @@ def test_the_first_commands_are_seen_whole(browser: Browser, site: Path, width: 
         ("commands", COMMANDS, r'<h3 id="memlab-(\w+)"'),
     ],
 )
-def test_the_reference_is_whole(site: Path, page: str, names: Iterable[str], heading: str) -> None:
+def test_reference_page_lists_every_name(
+    site: Path, page: str, names: Iterable[str], heading: str
+) -> None:
     there = re.findall(heading, (site / "reference" / f"{page}.html").read_text())
     assert set(names) <= set(there)

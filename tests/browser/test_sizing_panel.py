@@ -1,4 +1,4 @@
-"""The sizing notebook in a real browser: moved by keyboard, its numbers are those of the curve."""
+"""The sizing notebook in a real browser: keyboard control and agreement with the curve."""
 
 import re
 from pathlib import Path
@@ -59,7 +59,7 @@ def type_into(panel: Locator, name: str, text: str) -> None:
     box.press("Enter")
 
 
-def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
+def test_panel_is_keyboard_operable_and_agrees_with_curve(
     page: Page, panel: Locator, artifacts: Path, two_years: pd.DataFrame, curve: pd.DataFrame
 ) -> None:
     expect(page.locator('[data-mime-type="application/vnd.jupyter.error"]')).to_have_count(0)
@@ -111,7 +111,7 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     page.screenshot(path=artifacts / "sizing-panel-light.png")
 
 
-def test_the_panel_fits_widths_in_both_themes(page: Page, panel: Locator, artifacts: Path) -> None:
+def test_panel_fits_all_widths_in_both_themes(page: Page, panel: Locator, artifacts: Path) -> None:
     for theme, filtered in (("JupyterLab Light", "none"), ("JupyterLab Dark", "invert")):
         page.evaluate(CHANGE_THEME, theme)
         expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
