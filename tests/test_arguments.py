@@ -1,4 +1,4 @@
-"""What a call takes, and what is said of anything else; every error keeps what it knows."""
+"""Checks of arguments and their errors."""
 
 import copy
 import pickle
@@ -21,29 +21,29 @@ from memlab.errors import (
 
 
 @pytest.mark.parametrize("value", [0, 7, np.int64(7), np.uint8(7), 10**30])
-def test_a_whole_number_comes_back_as_an_int(value: int) -> None:
+def test_whole_number_returns_a_plain_int(value: int) -> None:
     assert whole_number("keep", value) == value
     assert type(whole_number("keep", value)) is int
 
 
 @pytest.mark.parametrize("value", [-1, True, np.True_, 2.0, np.float64(2), "2", None, b"2"])
-def test_anything_else_is_refused_by_name(value: object) -> None:
+def test_whole_number_rejects_other_values_by_name(value: object) -> None:
     with pytest.raises(ValueError, match=r"keep=.* is not a whole number of 0 or more"):
         whole_number("keep", value)
 
 
 @pytest.mark.parametrize(("value", "shown"), [(True, "True"), (None, "None"), ("x" * 300, "a str")])
-def test_true_is_no_number_and_what_is_long_is_not_quoted(value: object, shown: str) -> None:
+def test_expect_names_the_wrong_value_briefly(value: object, shown: str) -> None:
     with pytest.raises(WrongArgumentError, match=f"takes as keep a whole number, not {shown}$"):
         expect(value, int, call="memlab.call", name="keep")
 
 
-def test_a_frame_is_asked_for_its_columns() -> None:
+def test_expect_frame_names_missing_columns() -> None:
     with pytest.raises(WrongArgumentError, match=r"no column 'title' and no column 'tags'$"):
         expect_frame(pd.DataFrame({"kind": []}), "kind", "title", "tags", call="memlab.show")
 
 
-def test_a_moment_has_a_zone_and_is_now_where_none_is_given() -> None:
+def test_time_argument_needs_a_zone_and_defaults_to_now() -> None:
     before = datetime.now(UTC)
     assert before <= moment_or_now(None, call="memlab.plan") <= datetime.now(UTC)
     assert moment_or_now(before, call="memlab.plan") == before
@@ -54,7 +54,7 @@ def test_a_moment_has_a_zone_and_is_now_where_none_is_given() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, -0.1, True, "0.9", None, float("nan"), 1e9])
-def test_what_is_no_share_is_refused_by_name(value: object) -> None:
+def test_invalid_share_is_rejected_by_name(value: object) -> None:
     for refuses, least in ((share, "0"), (confidence, "0.5")):
         with pytest.raises(ValueError, match=rf"target=.* is not between {least} and 1$"):
             refuses("target", value)
@@ -73,7 +73,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_an_error_survives_pickling(error: MemlabError) -> None:
+def test_errors_survive_pickling_and_copying(error: MemlabError) -> None:
     twins = [pickle.loads(pickle.dumps(error, n)) for n in range(pickle.HIGHEST_PROTOCOL + 1)]
     for twin in (*twins, copy.deepcopy(error)):
         assert type(twin) is type(error)
@@ -81,5 +81,5 @@ def test_an_error_survives_pickling(error: MemlabError) -> None:
         assert vars(twin) == vars(error)
 
 
-def test_a_missing_extra_is_an_import_error() -> None:
+def test_missing_extra_error_is_an_import_error() -> None:
     assert issubclass(MissingExtraError, ImportError)

@@ -1,4 +1,4 @@
-"""Whatever is handed to ``load``: nothing is lost, and the message says what, where, what next."""
+"""Bad input to ``memlab.load``: nothing is lost and the message helps."""
 
 import json
 import os
@@ -111,7 +111,7 @@ def refused_in_words(path: Path, wrong: str, instead: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOT_A_STORE)
-def test_what_is_no_store_is_refused_in_words_and_left_alone(tmp_path: Path, name: str) -> None:
+def test_non_store_is_rejected_and_unchanged(tmp_path: Path, name: str) -> None:
     make, wrong, instead = NOT_A_STORE[name]
     made = make(tmp_path / "memory.db")
     path = tmp_path / "memory.db"
@@ -126,7 +126,7 @@ def test_what_is_no_store_is_refused_in_words_and_left_alone(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize(("usual", "declared"), DECLARED)
-def test_a_table_of_another_kind_is_refused_in_words(
+def test_unsupported_table_declaration_is_rejected(
     tmp_path: Path, usual: str, declared: str
 ) -> None:
     assert usual in CREATE_TABLE
@@ -137,7 +137,7 @@ def test_a_table_of_another_kind_is_refused_in_words(
 
 
 @pytest.mark.parametrize("scheme", ["mcp-memory", "claude-mem"])
-def test_text_in_utf_16_is_refused_of_other_systems_too(tmp_path: Path, scheme: str) -> None:
+def test_utf_16_database_is_rejected(tmp_path: Path, scheme: str) -> None:
     path = tmp_path / "memory.db"
     run_sql(path, "PRAGMA encoding = 'UTF-16be'", "CREATE TABLE memories (id)")
     with pytest.raises(StoreError, match="keeps its text as UTF-16be and memlab reads UTF-8"):
@@ -145,7 +145,7 @@ def test_text_in_utf_16_is_refused_of_other_systems_too(tmp_path: Path, scheme: 
 
 
 @pytest.mark.parametrize("words", ["size", "report -o page.html", "floor", "compare"])
-def test_half_a_character_in_references_names_nobody(tmp_path: Path, words: str) -> None:
+def test_lone_surrogate_in_references_is_ignored(tmp_path: Path, words: str) -> None:
     half = json.dumps(["e3", "\ud800"])
     rows = [
         {**columns, "supersedes_json": half, "evidence_refs_json": half, "tags_json": half}
@@ -185,7 +185,7 @@ def refused(path: Path, **how: Any) -> BadRowError:
 
 @pytest.mark.parametrize(("column", "value", "wrong"), WRONG, ids=lambda value: str(value)[:40])
 @pytest.mark.parametrize("with_body", [False, True])
-def test_a_bad_row_is_named_and_the_store_left_alone(
+def test_bad_row_is_named_and_the_store_unchanged(
     tmp_path: Path, column: str, value: object, wrong: str, with_body: bool
 ) -> None:
     rows = [row("m1"), row("bad", **{"rowid": 40, column: value}), row("m3")]
@@ -224,7 +224,7 @@ def test_a_bad_row_is_named_and_the_store_left_alone(
         ),
     ],
 )
-def test_the_first_bad_row_is_named_and_the_others_counted(
+def test_first_bad_row_is_named_and_others_are_counted(
     tmp_path: Path, rows: list[dict[str, Any]], name: str | None, wrong: str, more: str
 ) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1"), *rows])
@@ -243,7 +243,7 @@ def test_the_first_bad_row_is_named_and_the_others_counted(
         ("graduated", "2", "graduated 2 is neither 0 nor 1"),
     ],
 )
-def test_a_bad_signal_is_named(tmp_path: Path, name: str, value: str, wrong: str) -> None:
+def test_bad_signal_is_named(tmp_path: Path, name: str, value: str, wrong: str) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2")])
     write_signals(path, "m2")
     run_sql(path, f"UPDATE memory_signals SET {name} = {value}")
@@ -263,7 +263,7 @@ ODD_ROWS = [
 ]
 
 
-def test_odd_rows_that_can_be_read_are_loaded_as_they_are(tmp_path: Path) -> None:
+def test_odd_but_readable_rows_are_loaded_unchanged(tmp_path: Path) -> None:
     frame = memlab.load(write_rows(tmp_path / "memory.db", ODD_ROWS), with_body=True)
     for name in ("memory_id", "title", "body", "superseded_by", "authored_by", "confidence"):
         expected = [columns.get(name) for columns in ODD_ROWS]
@@ -280,7 +280,7 @@ def shut_store() -> Iterator[Path]:
         store.parent.chmod(0o755)
 
 
-def test_a_read_only_store_in_a_read_only_folder_is_read(shut_store: Path) -> None:
+def test_store_in_a_read_only_folder_is_read(shut_store: Path) -> None:
     before = files_in(shut_store.parent)
     with as_nobody():
         assert len(memlab.load(shut_store)) == 1
@@ -295,9 +295,7 @@ def test_a_read_only_store_in_a_read_only_folder_is_read(shut_store: Path) -> No
     ],
     ids=["store", "folder"],
 )
-def test_what_may_not_be_read_or_entered_is_refused_in_words(
-    shut_store: Path, shut: str, message: str
-) -> None:
+def test_unreadable_file_or_folder_is_rejected(shut_store: Path, shut: str, message: str) -> None:
     (shut_store.parent / shut).chmod(0o000)
     with as_nobody(), pytest.raises(StoreError) as caught:
         memlab.load(shut_store)

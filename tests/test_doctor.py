@@ -1,4 +1,4 @@
-"""The doctor finds what is wrong with a store, says what to do, and changes nothing."""
+"""``memlab.doctor`` finds faults, gives advice and changes nothing."""
 
 import json
 import pickle
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", [*floor, *episodes(10)])
 
 
-def test_a_sound_store_passes_every_check_and_is_counted(store: Path) -> None:
+def test_sound_store_passes_every_check(store: Path) -> None:
     write_rows(store, [row("old", superseded_by="e1")])
     diagnosis = doctor(store)
     names = "memory_integrity sqlite_integrity rows tags supersession insertion_order space archive"
@@ -39,7 +39,7 @@ def test_a_sound_store_passes_every_check_and_is_counted(store: Path) -> None:
 
 @pytest.mark.parametrize("remembered", [False, True])
 @pytest.mark.parametrize(("cap", "status"), [(10, Status.OK), (9, Status.WARN)])
-def test_a_backlog_is_a_warning_with_its_command(
+def test_backlog_is_a_warning_with_its_command(
     store: Path, cap: int, status: Status, remembered: bool
 ) -> None:
     if remembered:
@@ -50,7 +50,7 @@ def test_a_backlog_is_a_warning_with_its_command(
     assert (command in integrity.advice) is (status is Status.WARN)
 
 
-def test_an_expired_number_still_defines_the_backlog(store: Path) -> None:
+def test_expired_number_still_defines_the_backlog(store: Path) -> None:
     sized = "{ at = 2026-03-01T12:00:00Z, memories = 5, until = 6 }"
     policy = f'policy = {{ name = "recent", keep = 9, sized = {sized} }}'
     (store.parent / FILE).write_text(policy + "\n")
@@ -59,7 +59,7 @@ def test_an_expired_number_still_defines_the_backlog(store: Path) -> None:
     assert "backlog         passed 9 on" in str(memlab.show(store))
 
 
-def test_without_a_cap_the_threshold_of_forge_loop_is_named(store: Path) -> None:
+def test_backlog_without_a_cap_names_the_forge_loop_limit(store: Path) -> None:
     write_rows(store, episodes(40, start=100))
     assert check(store, "memory_integrity").advice == ""
     write_rows(store, episodes(1, start=200))
@@ -74,7 +74,7 @@ def test_without_a_cap_the_threshold_of_forge_loop_is_named(store: Path) -> None
 
 
 @pytest.mark.parametrize("tag", ["rejected-path ", "rejected\u2011path"])
-def test_a_tag_that_looks_like_one_that_protects_is_a_warning(store: Path, tag: str) -> None:
+def test_tag_similar_to_a_protected_tag_is_a_warning(store: Path, tag: str) -> None:
     write_rows(store, [row("a", "episodic", tag), row("b", "episodic", tag, "failed")])
     tags = check(store, "tags")
     assert tags.status == Status.WARN
@@ -86,7 +86,7 @@ def test_a_tag_that_looks_like_one_that_protects_is_a_warning(store: Path, tag: 
     assert f"1 tagged {tag.upper()!r}, which is not " in check(store, "tags").summary
 
 
-def test_an_index_that_misses_rows_is_a_failure(store: Path) -> None:
+def test_corrupt_sqlite_index_is_a_failure(store: Path) -> None:
     run_sql(
         store,
         "CREATE TABLE twin (memory_id TEXT PRIMARY KEY)",
@@ -99,7 +99,7 @@ def test_an_index_that_misses_rows_is_a_failure(store: Path) -> None:
     assert "missing from index" in integrity.summary
 
 
-def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
+def test_unreadable_rows_are_named(store: Path) -> None:
     odd = row("odd", "dream")
     raw = row("worst", title=RawText(b"\xff"))
     late = row("late", created_at="yesterday")
@@ -114,7 +114,7 @@ def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
     assert check(store, "rows").details[-1] == "and 7 more rows; mend these first"
 
 
-def test_every_faulty_row_is_named_with_a_working_update(store: Path) -> None:
+def test_advised_updates_repair_unreadable_rows(store: Path) -> None:
     write_rows(
         store,
         [
@@ -138,7 +138,7 @@ def test_every_faulty_row_is_named_with_a_working_update(store: Path) -> None:
     assert frame.loc["raw", "title"] == "FF"
 
 
-def test_a_successor_is_there_or_in_the_archive_or_missed(store: Path) -> None:
+def test_successors_are_present_archived_or_dangling(store: Path) -> None:
     write_rows(store, [row("a", superseded_by="e1"), row("b", superseded_by="nobody")])
     assert check(store, "supersession").counts["dangling"] == 1
     compacted(store)
@@ -150,7 +150,7 @@ def test_a_successor_is_there_or_in_the_archive_or_missed(store: Path) -> None:
 
 
 @given(links=st.dictionaries(st.integers(0, 7), st.integers(0, 7)))
-def test_a_row_is_in_a_circle_when_the_way_from_it_leads_back(
+def test_supersession_cycles_are_counted(
     tmp_path_factory: pytest.TempPathFactory, links: dict[int, int]
 ) -> None:
     def leads_back(start: int) -> bool:
@@ -167,7 +167,7 @@ def test_a_row_is_in_a_circle_when_the_way_from_it_leads_back(
     assert links_check.counts["dangling"] == 0
 
 
-def test_rows_inserted_out_of_order_are_counted(store: Path) -> None:
+def test_rows_out_of_order_are_counted(store: Path) -> None:
     days = ("2026-02-01", "2026-04-01", "2026-03-15")
     write_rows(store, [row(day, created_at=f"{day}T00:00:00Z") for day in days])
     order = check(store, "insertion_order")
@@ -175,7 +175,7 @@ def test_rows_inserted_out_of_order_are_counted(store: Path) -> None:
     assert order.counts == {"out_of_order": 2}
 
 
-def test_mostly_free_pages_are_a_warning_with_its_command(store: Path) -> None:
+def test_free_space_is_a_warning_with_its_command(store: Path) -> None:
     write_rows(store, [row(f"big{n}", body="x" * 100_000) for n in range(30)])
     assert check(store, "space").status is Status.OK
     run_sql(store, "DELETE FROM memory_items WHERE memory_id LIKE 'big%'")
@@ -278,7 +278,7 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = 
 
 
 @pytest.mark.parametrize(("arrange", "status", "words"), ARCHIVES.values(), ids=ARCHIVES)
-def test_an_archive_is_held_against_its_store(
+def test_archive_is_checked_against_its_store(
     store: Path, arrange: Callable[[Path], object], status: Status, words: tuple[str, ...]
 ) -> None:
     arrange(store)
@@ -290,7 +290,7 @@ def test_an_archive_is_held_against_its_store(
         assert "memlab apply" not in archive_check.advice
 
 
-def test_either_way_out_of_an_apply_cut_short_ends_the_warning(store: Path) -> None:
+def test_finishing_or_dropping_an_interrupted_apply_ends_warning(store: Path) -> None:
     before = rows_of(store)
     drop_archived(store, digest=cut_short(store))
     assert doctor(store).status is Status.OK
@@ -300,7 +300,7 @@ def test_either_way_out_of_an_apply_cut_short_ends_the_warning(store: Path) -> N
     assert len(rows_of(store)) == 7
 
 
-def test_a_diagnosis_is_json_and_a_line_per_check(
+def test_diagnosis_is_json_and_a_line_per_check(
     store: Path,
 ) -> None:
     diagnosis = doctor(store, backlog=3)
@@ -320,7 +320,9 @@ def test_a_diagnosis_is_json_and_a_line_per_check(
 @pytest.mark.parametrize(
     "times", [("", "2026-02-01T00:00:00Z"), ("soon", "x", "2026-02-01T00:00:00Z")]
 )
-def test_a_first_row_takes_the_time_of_a_later_one(tmp_path: Path, times: tuple[str, ...]) -> None:
+def test_advised_time_of_a_first_row_is_that_of_a_later_one(
+    tmp_path: Path, times: tuple[str, ...]
+) -> None:
     rows = [row(f"m{number}", created_at=time) for number, time in enumerate(times)]
     store = write_rows(tmp_path / "bad.db", rows)
     details = check(store, "rows").details
@@ -330,7 +332,7 @@ def test_a_first_row_takes_the_time_of_a_later_one(tmp_path: Path, times: tuple[
     assert memlab.load(store)["created_at"].nunique() == 1
 
 
-def test_without_a_valid_time_a_date_is_asked_for(tmp_path: Path) -> None:
+def test_advice_without_any_valid_time_asks_for_a_date(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "bad.db", [row("only", created_at="")])
     (_, advice) = check(store, "rows").details
     assert advice.startswith("-> set created_at of row 1 to when it was written, such as '2026-")
@@ -345,7 +347,7 @@ def test_every_fault_of_a_row_is_mended_without_a_valid_time(tmp_path: Path) -> 
     assert check(store, "rows").status is Status.OK
 
 
-def test_a_row_dated_in_the_future_is_named(store: Path) -> None:
+def test_row_dated_in_the_future_is_named(store: Path) -> None:
     write_rows(store, [row("later", created_at="2099-01-01T00:00:00Z"), *episodes(9, start=50)])
     future = check(store, "future")
     assert future.status is Status.WARN
@@ -375,7 +377,7 @@ def test_size_leaves_a_row_in_the_future_out_of_the_days_kept(store: Path) -> No
     )
 
 
-def test_many_rows_dated_in_the_future_are_a_wrong_clock(store: Path) -> None:
+def test_many_future_rows_are_not_reported_as_future(store: Path) -> None:
     write_rows(store, [row(f"f{n}", created_at="2099-01-01T00:00:00Z") for n in range(9)])
     future = check(store, "future")
     assert "9 of 22 rows are dated in the future, up to 2099-01-01" in future.summary

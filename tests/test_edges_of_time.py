@@ -1,4 +1,4 @@
-"""Dates at the ends of the calendar: the zero time of Go and .NET, and what stands for no end."""
+"""Dates at the ends of the calendar, such as zero times and infinity."""
 
 import sqlite3
 from contextlib import closing
@@ -47,7 +47,7 @@ def date_rows(store: Path, edge: str, which: str) -> None:
     [edge if edge in ON_A_PAGE else pytest.param(edge, marks=pytest.mark.long) for edge in EDGES],
 )
 @pytest.mark.parametrize("which", ["one", "all", "files"])
-def test_page_on_dates_at_the_edge_is_written(tmp_path: Path, edge: str, which: str) -> None:
+def test_report_with_extreme_dates_is_written(tmp_path: Path, edge: str, which: str) -> None:
     if which == "files":
         store = write_files(tmp_path, edge)
     else:
@@ -58,7 +58,7 @@ def test_page_on_dates_at_the_edge_is_written(tmp_path: Path, edge: str, which: 
 
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("which", ["one", "all"])
-def test_rows_dated_at_the_edge_are_read(tmp_path: Path, edge: str, which: str) -> None:
+def test_rows_with_extreme_dates_are_read(tmp_path: Path, edge: str, which: str) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     date_rows(store, edge, which)
     assert_words_for(store, tmp_path)
@@ -79,7 +79,7 @@ def write_files(tmp_path: Path, edge: str) -> Path:
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_files_dated_at_the_edge_are_read(tmp_path: Path, edge: str) -> None:
+def test_files_with_extreme_dates_are_read(tmp_path: Path, edge: str) -> None:
     folder = write_files(tmp_path, edge)
     assert_words_for(folder, tmp_path)
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(3)))
@@ -96,19 +96,19 @@ def test_files_dated_at_the_edge_are_read(tmp_path: Path, edge: str) -> None:
         ("2026-01-01 00:00:00+00", 2026),
     ],
 )
-def test_moment_of_postgresql_is_the_nearest(text: str, year: int) -> None:
+def test_postgresql_time_out_of_range_becomes_the_nearest(text: str, year: int) -> None:
     moment = _moment(text)
     assert moment is not None
     assert moment.year == year
 
 
-def test_what_is_no_moment_of_postgresql_stays_none() -> None:
+def test_invalid_postgresql_time_is_none() -> None:
     assert _moment("once") is None
     assert _moment(None) is None
 
 
 @given(st.datetimes(), st.integers(-24 * 60 + 1, 24 * 60 - 1))
-def test_every_moment_with_an_offset_is_one_in_utc(moment: datetime, minutes: int) -> None:
+def test_times_with_an_offset_are_converted_to_utc(moment: datetime, minutes: int) -> None:
     sign = "-" if minutes < 0 else "+"
     hours, rest = divmod(abs(minutes), 60)
     parsed, has_zone = moment_and_zone(f"{moment.isoformat()}{sign}{hours:02}:{rest:02}")

@@ -1,4 +1,4 @@
-"""A file written for a user appears whole or not at all; its time tells it from what it was."""
+"""Atomic file writes, permissions, and waiting for the file clock."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from memlab.errors import MemlabError
 from memlab.files import OWNER_ONLY, FileMode, check_writable, limit_like, whole_file, write_whole
 
 
-def test_a_file_is_written_whole_or_not_at_all(
+def test_file_is_written_whole_or_not_at_all(
     tmp_path: Path,
 ) -> None:
     page = tmp_path / "report.html"
@@ -27,7 +27,7 @@ def test_a_file_is_written_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_link_is_refused_and_what_it_points_to_left_alone(tmp_path: Path, there: bool) -> None:
+def test_symlink_is_rejected_and_its_target_unchanged(tmp_path: Path, there: bool) -> None:
     (tmp_path / "link.json").symlink_to(real := tmp_path / "real.json")
     if there:
         write_whole(real, b"old").chmod(0o600)
@@ -37,7 +37,7 @@ def test_a_link_is_refused_and_what_it_points_to_left_alone(tmp_path: Path, ther
     assert not there or (real.read_bytes(), real.stat().st_mode & 0o777) == (b"old", 0o600)
 
 
-def test_a_link_on_the_way_to_a_folder_is_followed(tmp_path: Path) -> None:
+def test_symlinked_parent_folder_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     write_whole(tmp_path / "link" / "plan.json", b"new")
@@ -71,13 +71,13 @@ def test_permissions_are_no_wider_than_limit_and_umask(
     assert target.stat().st_mode & 0o777 == wanted
 
 
-def test_another_group_may_do_no_more_than_anybody() -> None:
+def test_file_of_another_group_gets_only_public_permissions() -> None:
     assert [FileMode(0o640, group=5).of(group) for group in (5, 6)] == [0o640, 0o600]
     assert FileMode(0o664, group=5).of(6) == 0o644
     assert limit_like(None) == limit_like(Path("nothing")) == OWNER_ONLY
 
 
-def test_a_file_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
+def test_check_writable_reports_problems_without_writing(tmp_path: Path) -> None:
     check_writable(tmp_path / "report.html")
     assert [path.name for path in tmp_path.iterdir()] == []
     write_whole(tmp_path / "report.html", b"old")
@@ -89,7 +89,7 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -
         check_writable(tmp_path / "nowhere" / "report.html")
 
 
-def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_file_created_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     target = tmp_path / "restored.db"
     with pytest.raises(MemlabError, match="exists"), whole_file(target, replace=False):
         target.write_bytes(b"somebody else's")
@@ -98,13 +98,13 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "device"])
-def test_only_ordinary_files_are_replaced(tmp_path: Path, kind: str) -> None:
+def test_only_regular_files_are_replaced(tmp_path: Path, kind: str) -> None:
     target = tmp_path if kind == "folder" else Path(os.devnull)
     with pytest.raises(MemlabError, match="not an ordinary file"):
         write_whole(target, b"")
 
 
-def test_a_draft_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
+def test_concurrent_drafts_do_not_disturb_each_other(tmp_path: Path) -> None:
     with whole_file(tmp_path / "note") as first:
         first.write_text("one")
         with whole_file(tmp_path / "note") as second:
@@ -114,7 +114,7 @@ def test_a_draft_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["note"]
 
 
-def test_what_is_written_after_the_wait_has_another_time(tmp_path: Path) -> None:
+def test_write_after_clock_tick_has_another_mtime(tmp_path: Path) -> None:
     file = tmp_path / "written"
     for _ in range(10):
         file.write_text("once")
@@ -125,7 +125,7 @@ def test_what_is_written_after_the_wait_has_another_time(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("ago", "waits"), [(10**9, False), (10**6, True), (-(10**12), False)])
-def test_it_waits_at_most_a_clock_step_and_only_for_now(
+def test_wait_for_clock_tick_is_bounded(
     monkeypatch: pytest.MonkeyPatch, ago: int, waits: bool
 ) -> None:
     waited = list[float]()

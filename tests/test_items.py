@@ -1,3 +1,5 @@
+"""Memory items: load-bearing verdict, field validation, defaults."""
+
 import json
 from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime
@@ -58,13 +60,13 @@ def test_kind_and_tags_decide_what_is_load_bearing(
         ("evidence_refs", (1,), "evidence_refs"),
     ],
 )
-def test_a_broken_item_names_its_field(field: str, value: object, words: str) -> None:
+def test_invalid_item_names_its_field(field: str, value: object, words: str) -> None:
     whole = item(MemoryKind.EPISODIC)
     with pytest.raises(ValueError, match=words):
         replace(whole if hasattr(whole, field) else PROVENANCE, **{field: value})
 
 
-def test_created_at_is_now_and_in_utc_where_it_is_not_said() -> None:
+def test_created_at_defaults_to_now_in_utc() -> None:
     before = datetime.now(UTC)
     created_at = MemoryProvenance(None, "agent", source_task_ref="issue:#1").created_at
     assert before <= created_at <= datetime.now(UTC)
@@ -73,7 +75,7 @@ def test_created_at_is_now_and_in_utc_where_it_is_not_said() -> None:
     assert replace(PROVENANCE, created_at=naive).created_at == naive.replace(tzinfo=UTC)
 
 
-def test_an_item_is_frozen_and_active_until_superseded() -> None:
+def test_item_is_frozen_and_active_until_superseded() -> None:
     assert item(MemoryKind.EPISODIC).is_active
     assert not replace(item(MemoryKind.EPISODIC), superseded_by="m2").is_active
     with pytest.raises(FrozenInstanceError):

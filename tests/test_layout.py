@@ -1,4 +1,4 @@
-"""Imports run one way, importing is light, and what only one part may do only one part does."""
+"""Import order, light imports, and responsibilities of single packages."""
 
 import ast
 import doctest
@@ -108,11 +108,11 @@ def called_names(path: Path) -> set[str]:
     }
 
 
-def test_every_module_has_its_place_in_the_order() -> None:
+def test_every_package_has_a_layer() -> None:
     assert {part_of(path) for path in MODULES} == set(FLOOR)
 
 
-def test_the_picture_for_contributors_shows_the_order() -> None:
+def test_layer_picture_of_the_docs_is_current() -> None:
     page = (PACKAGE.parent / "docs" / "how" / "operations.md").read_text()
     (picture,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     lines = [re.split(" {2,}", line)[0].split(" | ") for line in picture.splitlines()]
@@ -120,7 +120,7 @@ def test_the_picture_for_contributors_shows_the_order() -> None:
     assert lines == floors[::-1]
 
 
-def test_a_module_imports_only_what_stands_on_a_lower_floor() -> None:
+def test_modules_import_only_lower_layers() -> None:
     wrong = []
     for path in MODULES:
         own = part_of(path)
@@ -146,7 +146,7 @@ def test_no_system_imports_another_system() -> None:
     assert seen == []
 
 
-def test_no_module_needs_itself_by_way_of_others() -> None:
+def test_imports_have_no_cycle() -> None:
     modules = {
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
         for path in MODULES
@@ -164,7 +164,7 @@ def parts_calling(*names: str) -> set[str]:
     return {part_of(path) for path in MODULES if called_names(path) & set(names)}
 
 
-def test_what_a_runtime_imports_is_the_standard_library_alone() -> None:
+def test_runtime_half_imports_only_the_standard_library() -> None:
     """The package without its dependencies gives a runtime the store and the access log."""
     log = {PACKAGE / "evidence" / name for name in ("__init__.py", "access_log.py")}
     light = [path for path in MODULES if path in log or part_of(path) in STANDARD_LIBRARY_ONLY]
@@ -172,14 +172,14 @@ def test_what_a_runtime_imports_is_the_standard_library_alone() -> None:
     assert tops - sys.stdlib_module_names == {"memlab"}
 
 
-def test_what_one_part_alone_may_do_no_other_does() -> None:
+def test_restricted_calls_stay_in_their_packages() -> None:
     assert parts_importing("sqlite3", "memlab.store") & NOTHING_OF_SQL == set()
     assert parts_importing("matplotlib") <= {"charts", "views"}
     assert parts_calling("print") <= {"cli"}
     assert parts_calling(*CLOCKS) == {"clock"}
 
 
-def test_no_module_or_package_is_called_like_a_public_function() -> None:
+def test_no_module_has_the_name_of_a_public_function() -> None:
     """Importing ``memlab.report`` would put a module in the place of the function."""
     called = {path.parent.name if path.stem == "__init__" else path.stem for path in MODULES}
     assert called & set(memlab.__all__) == set()
@@ -208,7 +208,7 @@ LOADS = {
 
 
 @pytest.mark.parametrize("program", LOADS)
-def test_what_is_not_needed_is_not_loaded(
+def test_heavy_modules_are_not_imported_without_need(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -219,7 +219,7 @@ def test_what_is_not_needed_is_not_loaded(
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
-def test_the_examples_of_docstrings_hold(
+def test_docstring_examples_run(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each docstring's examples run in an empty folder of their own."""
@@ -234,7 +234,7 @@ def test_the_examples_of_docstrings_hold(
 
 
 @pytest.mark.parametrize("name", LAZY)
-def test_a_lazy_package_shows_its_public_names_and_finds_them(name: str) -> None:
+def test_lazy_package_resolves_its_public_names(name: str) -> None:
     package = import_module(name)
     assert package.__all__ == sorted(package.__all__) == dir(package)
     assert {name for name in package.__all__ if getattr(package, name, None) is None} == set()
@@ -243,7 +243,7 @@ def test_a_lazy_package_shows_its_public_names_and_finds_them(name: str) -> None
 
 
 @pytest.mark.parametrize("name", LAZY)
-def test_a_lazy_package_is_the_same_for_a_type_checker(name: str) -> None:
+def test_lazy_package_agrees_with_its_stub(name: str) -> None:
     """In a stub a name is public where it is imported as itself."""
     stub = tree_of(PACKAGE.joinpath(*name.split(".")[1:], "__init__.pyi"))
     lines = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
@@ -251,7 +251,7 @@ def test_a_lazy_package_is_the_same_for_a_type_checker(name: str) -> None:
     assert sorted(public) == import_module(name).__all__
 
 
-def test_the_page_for_contributors_gives_the_right_places() -> None:
+def test_contributor_page_names_existing_places() -> None:
     page = (PACKAGE.parent / "docs" / "how" / "extending.md").read_text()
     places = re.findall(r"`([\w_]+)` in `([\w/.]+)`", page)
     assert len(places) > 10
@@ -261,7 +261,7 @@ def test_the_page_for_contributors_gives_the_right_places() -> None:
         assert (PACKAGE.parent / path).exists(), path
 
 
-def test_the_names_of_the_reference_are_all_of_memlab() -> None:
+def test_reference_page_covers_every_public_name() -> None:
     page = (PACKAGE.parent / "docs" / "reference" / "names.md").read_text()
     described: set[str] = set()
     for name in re.findall(r"^::: (memlab[\w.]+)$", page, re.MULTILINE):
@@ -271,7 +271,7 @@ def test_the_names_of_the_reference_are_all_of_memlab() -> None:
     assert set(memlab.__all__) <= described
 
 
-def test_every_name_that_a_page_gives_is_there() -> None:
+def test_every_documented_name_exists() -> None:
     """In docstrings, in the README and in notebooks."""
     checkout = PACKAGE.parent
     pages = [*MODULES, checkout / "README.md", *(checkout / "notebooks").glob("*.ipynb")]

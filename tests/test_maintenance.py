@@ -1,4 +1,4 @@
-"""Maintenance: health, compact, drop, vacuum, by what is remembered of a store."""
+"""Maintenance by the settings of a store: health, compaction, archive, vacuum."""
 
 import pickle
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ def said(result: Maintenance, name: str) -> str:
     return next(step.words for step in result.steps if step.name == name)
 
 
-def test_a_look_changes_nothing_and_says_what_would_be_done(store: Path) -> None:
+def test_dry_run_changes_nothing_and_reports_the_work(store: Path) -> None:
     before = files_in(store.parent)
     result = maintain(store, now=NOW)
     assert files_in(store.parent) == before
@@ -73,7 +73,7 @@ def test_maintenance_compacts_and_vacuums(store: Path) -> None:
     assert memlab.restore(result.receipt, now=NOW).memories == 81
 
 
-def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> None:
+def test_drop_erases_only_expired_archive_entries(store: Path) -> None:
     maintain(store, apply=True, now=NOW)
     write_rows(store, episodes(30, start=200))
     maintain(store, apply=True, now=NOW + timedelta(days=20))
@@ -85,7 +85,7 @@ def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> 
     assert [entry.left for entry in memlab.compaction.archived_plans(store)] == [30]
 
 
-def test_erasing_an_unseen_deletion_is_asked_for_twice(store: Path) -> None:
+def test_erasing_a_fresh_deletion_needs_yes(store: Path) -> None:
     (store.parent / FILE).write_text(ALL.replace("30d", "0d"))
     before = files_in(store.parent)
     later = NOW + timedelta(seconds=1)
@@ -98,7 +98,7 @@ def test_erasing_an_unseen_deletion_is_asked_for_twice(store: Path) -> None:
     assert not memlab.compaction.archived_plans(store)
 
 
-def test_what_is_not_remembered_is_not_done(store: Path) -> None:
+def test_steps_without_settings_are_off(store: Path) -> None:
     (store.parent / FILE).write_text('[store."memory.db"]\narchive_for = "1d"\n')
     result = maintain(store, apply=True, now=NOW)
     assert in_a_line(result) == "doctor done, compact off, drop nothing, vacuum off"
@@ -115,7 +115,7 @@ def test_what_is_not_remembered_is_not_done(store: Path) -> None:
         ('archive_for = "9d"\nharvest = "x"\n', SettingsError, "line 2: harvest goes with a log"),
     ],
 )
-def test_missing_settings_are_named_before_anything_is_done(
+def test_missing_settings_stop_maintenance_before_any_change(
     store: Path, settings: str, fault: type[MemlabError], words: str
 ) -> None:
     (store.parent / FILE).write_text(settings)
@@ -131,7 +131,7 @@ def young(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", episodes(40))
 
 
-def test_a_number_that_was_found_rules_until_its_horizon(young: Path) -> None:
+def test_saved_number_is_used_until_its_horizon(young: Path) -> None:
     size = ("size", young, "--unit", "tokens", "--save")
     typed(*size)
     write_rows(young, episodes(7, start=41))
@@ -149,7 +149,7 @@ def test_a_number_that_was_found_rules_until_its_horizon(young: Path) -> None:
     assert not maintain(young, apply=True, now=NOW).failed
 
 
-def test_auto_is_sized_each_time(young: Path) -> None:
+def test_auto_cap_is_sized_on_each_run(young: Path) -> None:
     (young.parent / FILE).write_text('policy = { name = "tokens", max_tokens = "auto" }\n')
     numbers = []
     for start in (41, 441, 1_241):
@@ -169,7 +169,7 @@ def test_auto_is_sized_each_time(young: Path) -> None:
         ([row("d", "semantic")], "nothing", "no memory that a cap could delete"),
     ],
 )
-def test_auto_that_finds_no_number_deletes_nothing_and_says_why(
+def test_auto_cap_without_a_number_deletes_nothing(
     tmp_path: Path, rows: list[Row], outcome: str, words: str
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
@@ -181,7 +181,7 @@ def test_auto_that_finds_no_number_deletes_nothing_and_says_why(
     assert len(memlab.load(store)) == len(rows)
 
 
-def test_where_the_health_fails_nothing_is_done(store: Path) -> None:
+def test_failed_health_check_stops_maintenance(store: Path) -> None:
     run_sql(store, "CREATE TABLE twin (memory_id TEXT PRIMARY KEY)")
     data = bytearray(store.read_bytes())
     data[8192:12288] = bytes(4096)
@@ -193,7 +193,7 @@ def test_where_the_health_fails_nothing_is_done(store: Path) -> None:
     assert files_in(store.parent) == before
 
 
-def test_a_step_that_fails_ends_it_and_what_was_done_is_told(
+def test_failed_step_stops_and_earlier_work_is_reported(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> None:
@@ -209,7 +209,7 @@ def test_a_step_that_fails_ends_it_and_what_was_done_is_told(
 
 
 @pytest.mark.parametrize(("stale", "outcome"), [(2, "done"), (3, "FAILED")])
-def test_a_plan_that_is_stale_is_made_anew_but_not_for_ever(
+def test_stale_plan_is_remade_a_limited_number_of_times(
     store: Path, monkeypatch: pytest.MonkeyPatch, stale: int, outcome: str
 ) -> None:
     real = memlab.compaction.apply
@@ -227,7 +227,7 @@ def test_a_plan_that_is_stale_is_made_anew_but_not_for_ever(
     assert len(memlab.load(store)) == (21 if outcome == "done" else 101)
 
 
-def test_a_clock_that_cannot_be_right_stops_it(store: Path) -> None:
+def test_implausible_clock_stops_maintenance(store: Path) -> None:
     maintain(store, apply=True, now=NOW)
     before = files_in(store.parent)
     result = maintain(store, apply=True, now=datetime(2199, 1, 1, tzinfo=UTC))
@@ -243,7 +243,7 @@ delete_retired_after = "60d"
 """
 
 
-def test_with_retire_memories_leave_return_and_expire(store: Path) -> None:
+def test_retired_memories_return_or_are_deleted_later(store: Path) -> None:
     settings = store.parent / FILE
     settings.write_text(RETIRE)
     (store.parent / "reads.log").touch()
@@ -271,7 +271,9 @@ def test_with_retire_memories_leave_return_and_expire(store: Path) -> None:
     assert memlab.load(store).retired_at.notna().sum() == 80
 
 
-def test_it_harvests_before_it_decides(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintenance_harvests_before_compacting(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (store.parent / FILE).write_text('log = "reads.log"\nharvest = "sessions"\n')
     assert outcomes(maintain(store, now=NOW))["harvest"] == "would"
     (store.parent / FILE).write_text(f'{RETIRE}harvest = "sessions"\n')
@@ -294,7 +296,7 @@ def test_it_harvests_before_it_decides(store: Path, monkeypatch: pytest.MonkeyPa
     assert "returned 1 memory" in said(result, "compact")
 
 
-def test_copies_are_kept_first_and_old_ones_go(store: Path) -> None:
+def test_copies_are_kept_and_old_ones_are_dropped(store: Path) -> None:
     (store.parent / FILE).write_text('keep_copies = true\narchive_for = "30d"\n')
     assert said(maintain(store, now=NOW), "copy").startswith("what is new")
     result = maintain(store, apply=True, now=NOW)
@@ -308,7 +310,7 @@ def test_copies_are_kept_first_and_old_ones_go(store: Path) -> None:
 
 
 @pytest.mark.parametrize("retire", [False, True])
-def test_the_first_night_of_a_replaced_policy_is_dry(store: Path, retire: bool) -> None:
+def test_first_run_of_a_replaced_policy_is_a_dry_run(store: Path, retire: bool) -> None:
     settings = store.with_name(FILE)
     named = 'policy = { name = "learned", max_items = 95 }\n'
     settings.write_text(f"{named}retire = true\n" if retire else named)

@@ -1,4 +1,4 @@
-"""Every notebook runs to its answer on every kind of store, and says nothing of bundled data."""
+"""Every notebook runs on every kind of store without bundled data."""
 
 import re
 from collections.abc import Iterator
@@ -49,13 +49,13 @@ def written(
         yield request.param, written_for(store, folder / "notebooks")
 
 
-def test_each_notebook_is_written_for_a_store(written: tuple[str, list[Path]]) -> None:
+def test_every_notebook_is_written_for_a_store(written: tuple[str, list[Path]]) -> None:
     _, paths = written
     assert [path.name for path in paths] == [path.name for path in notebook_paths()]
 
 
 @pytest.mark.parametrize("number", [path.name[:2] for path in notebook_paths()])
-def test_a_notebook_runs_to_its_answer(written: tuple[str, list[Path]], number: str) -> None:
+def test_notebook_runs_to_its_answer(written: tuple[str, list[Path]], number: str) -> None:
     name, paths = written
     (path,) = [path for path in paths if path.name.startswith(number)]
     last = nbformat.read(path, as_version=4).cells[-1]
@@ -68,7 +68,7 @@ def test_a_notebook_runs_to_its_answer(written: tuple[str, list[Path]], number: 
         assert re.search(r"memlab (show|rows|size|compact|harvest) ", answer)
 
 
-def test_nothing_is_said_of_bundled_data(written: tuple[str, list[Path]]) -> None:
+def test_notebooks_of_a_store_do_not_mention_bundled_data(written: tuple[str, list[Path]]) -> None:
     _, paths = written
     for path in paths:
         for cell in nbformat.read(path, as_version=4).cells:
@@ -77,7 +77,7 @@ def test_nothing_is_said_of_bundled_data(written: tuple[str, list[Path]]) -> Non
                 assert word not in cell.source, path.name
 
 
-def test_a_question_that_is_not_answered_takes_one_cell(written: tuple[str, list[Path]]) -> None:
+def test_each_unanswered_question_is_one_cell(written: tuple[str, list[Path]]) -> None:
     name, paths = written
     for path in paths:
         cells = nbformat.read(path, as_version=4).cells
@@ -85,7 +85,7 @@ def test_a_question_that_is_not_answered_takes_one_cell(written: tuple[str, list
         assert len(places) == len(set(places)), (name, path.name)
 
 
-def test_each_need_of_a_cell_has_words() -> None:
+def test_each_need_tag_of_a_cell_has_an_explanation() -> None:
     needs = set()
     for path in notebook_paths():
         for cell in nbformat.read(path, as_version=4).cells:

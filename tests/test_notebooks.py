@@ -1,4 +1,4 @@
-"""What nbval does not see: a notebook that was never run, code that belongs in the package."""
+"""Stored notebooks: executed in order, with answers, without private code or paths."""
 
 import ast
 import json
@@ -32,11 +32,11 @@ def outputs_of(notebook: Path) -> list[dict[str, Any]]:
     return [output for cell in code_cells(notebook) for output in cell["outputs"]]
 
 
-def test_there_are_notebooks_to_check() -> None:
+def test_notebooks_are_found() -> None:
     assert [path.stem for path in NOTEBOOKS][:2] == ["00_start", "01_growth"]
 
 
-def test_every_cell_was_run_in_order_and_none_ended_in_an_error(notebook: Path) -> None:
+def test_cells_were_run_in_order_without_error(notebook: Path) -> None:
     counts = [cell["execution_count"] for cell in code_cells(notebook)]
     assert counts == list(range(1, len(counts) + 1))
     kinds = {output["output_type"] for output in outputs_of(notebook)}
@@ -44,7 +44,7 @@ def test_every_cell_was_run_in_order_and_none_ended_in_an_error(notebook: Path) 
     assert "error" not in kinds
 
 
-def test_the_charts_are_stored_for_a_reader_on_a_web_page(notebook: Path) -> None:
+def test_charts_are_stored_in_the_notebook(notebook: Path) -> None:
     shown = [output.get("data", {}) for output in outputs_of(notebook)]
     pages = ["".join(data.get("text/html", ())) for data in shown]
     drawn = [page for page in pages if '<div class="memlab-chart">' in page]
@@ -52,7 +52,7 @@ def test_the_charts_are_stored_for_a_reader_on_a_web_page(notebook: Path) -> Non
     assert all("<title>" in page and "<desc>" in page for page in drawn)
 
 
-def test_only_the_first_cell_states_the_parameters(notebook: Path) -> None:
+def test_only_the_first_cell_sets_parameters(notebook: Path) -> None:
     first, *rest = code_cells(notebook)
     assert "parameters" in first["metadata"]["tags"]
     stated = set(re.findall(r"^(\w+) = ", "".join(first["source"]), re.MULTILINE))
@@ -62,7 +62,7 @@ def test_only_the_first_cell_states_the_parameters(notebook: Path) -> None:
     assert "../" not in "".join(line for cell in others for line in cell["source"])  # a copy runs
 
 
-def test_a_notebook_begins_with_a_question_and_ends_with_answer(notebook: Path) -> None:
+def test_notebook_begins_with_question_and_ends_with_answer(notebook: Path) -> None:
     first, *_, last = json.loads(notebook.read_text())["cells"]
     assert re.match(r"# .*\?\n", "".join(first["source"]))
     if notebook.stem != "00_start":
@@ -78,7 +78,7 @@ def test_cells_call_public_names_and_define_nothing(notebook: Path) -> None:
                 assert not node.attr.startswith("_")
 
 
-def test_no_path_of_a_machine_is_stored(
+def test_no_local_path_is_stored(
     notebook: Path,
 ) -> None:
     text = notebook.read_text()
@@ -95,7 +95,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_every_link_leads_to_a_file(page: Path) -> None:
+def test_every_link_points_to_a_file(page: Path) -> None:
     text = page.read_text()
     if page.suffix == ".ipynb":
         cells = json.loads(text)["cells"]

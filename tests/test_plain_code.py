@@ -1,4 +1,4 @@
-"""Two packing tricks stay out of the code: nothing honest needs them."""
+"""Two packing tricks that may not appear in the code."""
 
 import ast
 from pathlib import Path
@@ -60,7 +60,7 @@ def parallel_assignments(tree: ast.AST) -> list[int]:
         ("call(*values)", []),
     ],
 )
-def test_finds_literals_in_a_star(source: str, lines: list[int]) -> None:
+def test_starred_literals_are_found(source: str, lines: list[int]) -> None:
     assert starred_literals(ast.parse(source)) == lines
 
 
@@ -73,7 +73,7 @@ def test_finds_literals_in_a_star(source: str, lines: list[int]) -> None:
         ("low, high = high, low + high", []),
     ],
 )
-def test_finds_parallel_assignment(source: str, lines: list[int]) -> None:
+def test_parallel_assignments_are_found(source: str, lines: list[int]) -> None:
     assert parallel_assignments(ast.parse(source)) == lines
 
 
@@ -83,11 +83,11 @@ def trees() -> dict[str, ast.AST]:
     return {str(path): ast.parse(path.read_text()) for path in FILES}
 
 
-def test_no_literal_is_unpacked_in_place(trees: dict[str, ast.AST]) -> None:
+def test_no_literal_is_starred(trees: dict[str, ast.AST]) -> None:
     lines_by_file = {path: starred_literals(tree) for path, tree in trees.items()}
     assert {path: lines for path, lines in lines_by_file.items() if lines} == {}
 
 
-def test_unrelated_values_are_assigned_one_a_line(trees: dict[str, ast.AST]) -> None:
+def test_no_parallel_assignment_of_unrelated_values(trees: dict[str, ast.AST]) -> None:
     lines_by_file = {path: parallel_assignments(tree) for path, tree in trees.items()}
     assert {path: lines for path, lines in lines_by_file.items() if lines} == {}

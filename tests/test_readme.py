@@ -1,4 +1,4 @@
-"""The README says what is so."""
+"""The README agrees with the package."""
 
 import re
 import shlex
@@ -36,7 +36,7 @@ def test_every_command_mentioned_exists() -> None:
     assert set(re.findall(r"memlab ([a-z]+)(?: [A-Z\[]| \w+\.db)", README)) <= set(COMMANDS)
 
 
-def test_the_table_names_every_policy_and_where_it_comes_from() -> None:
+def test_policy_table_of_the_guide_is_complete() -> None:
     table = (CHECKOUT / "docs" / "guides" / "policies.md").read_text()
     named = dict(re.findall(r"^\| `(\w[\w-]*)` \| .*? \| (.*?) \|$", table, re.MULTILINE))
     assert named == {name: policy.origin for name, policy in NAMED.items()}
@@ -57,12 +57,12 @@ def test_sample_output_is_what_the_command_prints(
     assert OutputChecker().check_output(wanted, output, ELLIPSIS)
 
 
-def test_the_answer_is_that_of_the_bundled_store() -> None:
+def test_quoted_answer_is_that_of_the_bundled_store() -> None:
     (quoted,) = re.findall(r"^> (.*)$", README, re.MULTILINE)
     assert memlab.size(memlab.store_path("two_years")).answer.startswith(quoted)
 
 
-def test_the_lab_is_opened_by_one_line() -> None:
+def test_lab_is_installed_and_opened_by_one_line() -> None:
     (line,) = blocks("shell")
     assert "'.[lab]'" in line
     assert line.strip().endswith("memlab lab")
@@ -71,7 +71,7 @@ def test_the_lab_is_opened_by_one_line() -> None:
 INSTALLS = re.compile(r"pip install (?:-\S+ |\[[^\]]*\] )*['\"]?memlab\b(?!-\d)")
 
 
-def test_no_page_installs_a_name_from_an_index() -> None:
+def test_no_page_installs_memlab_from_an_index() -> None:
     texts = [CHECKOUT / "README.md", *(CHECKOUT / "docs").rglob("*.md")]
     texts += [*(CHECKOUT / "memlab").rglob("*.py"), *(CHECKOUT / "notebooks").glob("*.ipynb")]
     misleading = [path for path in texts if INSTALLS.search(path.read_text())]
@@ -80,7 +80,7 @@ def test_no_page_installs_a_name_from_an_index() -> None:
     assert INSTALLS.search("pip install 'memlab[valkey]'")
 
 
-def test_the_hint_of_a_missing_extra_names_its_packages() -> None:
+def test_install_hint_of_an_extra_names_its_packages() -> None:
     stated = [Requirement(requirement) for requirement in requires("memlab") or ()]
     extras = sorted(metadata("memlab").get_all("Provides-Extra") or ())
     assert "report" in extras
@@ -98,7 +98,7 @@ def test_the_hint_of_a_missing_extra_names_its_packages() -> None:
 
 
 @pytest.mark.parametrize("block", blocks("python"))
-def test_python_does_what_its_comments_say(
+def test_python_examples_run_and_restore_the_store(
     block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -108,5 +108,5 @@ def test_python_does_what_its_comments_say(
     assert memlab.load("memory.db").equals(before)
 
 
-def test_the_changelog_knows_this_version() -> None:
+def test_changelog_has_a_section_for_this_version() -> None:
     assert f"## {memlab.__version__}" in (CHECKOUT / "CHANGELOG.md").read_text()

@@ -1,4 +1,4 @@
-"""``memlab.toml`` beside a store: what it says, what is wrong with one, what is written into it."""
+"""``memlab.toml``: reading, validation, permissions and writing."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def settings_in(folder: Path, text: str, name: str = "memory.db") -> Settings:
     return read_settings(folder, name)
 
 
-def test_settings_of_a_store_precede_those_of_its_folder(
+def test_store_settings_precede_folder_settings(
     tmp_path: Path,
 ) -> None:
     settings = settings_in(tmp_path, WHOLE)
@@ -54,7 +54,7 @@ def test_settings_of_a_store_precede_those_of_its_folder(
     assert read_settings(tmp_path / "nowhere", "memory.db") is NO_SETTINGS
 
 
-def test_a_saved_number_has_its_time_size_and_horizon(tmp_path: Path) -> None:
+def test_saved_number_has_time_size_and_horizon(tmp_path: Path) -> None:
     for zone in ("Z", "+00:00", ""):
         sized = (SIZED % 80).replace("Z", zone)
         text = f'policy = {{ name = "recent", keep = 45, sized = {sized} }}\n'
@@ -64,7 +64,7 @@ def test_a_saved_number_has_its_time_size_and_horizon(tmp_path: Path) -> None:
     assert settings_in(tmp_path, WHOLE).sized is None
 
 
-def test_an_automatic_number_needs_a_value_to_be_a_policy(tmp_path: Path) -> None:
+def test_auto_policy_needs_a_computed_value(tmp_path: Path) -> None:
     for name, setting in (("recent", "keep"), ("tokens", "max_tokens")):
         settings = settings_in(tmp_path, f'policy = {{ name = "{name}", {setting} = "auto" }}\n')
         assert settings.is_auto is True
@@ -106,7 +106,7 @@ def test_an_automatic_number_needs_a_value_to_be_a_policy(tmp_path: Path) -> Non
         ('[claude]\nkinds = { project = "decision" }\n', 1, "kinds must say of each type"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(
+def test_invalid_setting_is_rejected_with_its_line(
     tmp_path: Path, text: str, line: int, words: str
 ) -> None:
     with pytest.raises(SettingsError, match=rf"{FILE}, line {line}: .*{re.escape(words)}"):
@@ -124,7 +124,7 @@ INVALID_FILES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("words", INVALID_FILES)
-def test_a_file_that_is_no_settings_is_told_by_name(tmp_path: Path, words: str) -> None:
+def test_invalid_settings_file_is_rejected_by_name(tmp_path: Path, words: str) -> None:
     (tmp_path / "elsewhere").write_text('protected_tags = ["pinned"]\n')
     INVALID_FILES[words](tmp_path / FILE)
     with pytest.raises(SettingsError, match=rf"{FILE} .*{words}"):
@@ -132,7 +132,7 @@ def test_a_file_that_is_no_settings_is_told_by_name(tmp_path: Path, words: str) 
 
 
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o666, 0o620])
-def test_settings_writable_by_others_are_refused_with_a_fix(store: Path, mode: int) -> None:
+def test_settings_writable_by_others_are_rejected_with_a_fix(store: Path, mode: int) -> None:
     file = store.parent / FILE
     file.write_text('protected_tags = ["pinned"]\n')
     file.chmod(mode)
@@ -148,7 +148,7 @@ def test_settings_writable_by_others_are_refused_with_a_fix(store: Path, mode: i
     ("listed", "ran"),
     [("", False), ("plante", False), ("planted2, other", False), ("other,planted", True)],
 )
-def test_a_custom_policy_is_imported_only_from_listed_modules(
+def test_custom_policy_is_imported_only_from_listed_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, ran: bool
 ) -> None:
     """Importing runs code, and whoever may write beside a store could have it run."""
@@ -182,7 +182,7 @@ def test_a_custom_policy_is_imported_only_from_listed_modules(
         memlab.policies.ValueCap(30, half_life=timedelta(hours=36), scope=("agent_id",)),
     ],
 )
-def test_what_is_written_of_a_policy_is_read_as_it_was(policy: memlab.Policy) -> None:
+def test_saved_policy_round_trips(policy: memlab.Policy) -> None:
     written = as_setting(policy)
     assert policy_in(Settings(policy=written)) == policy
     assert "none" not in written.values()
@@ -198,7 +198,7 @@ def test_what_is_written_of_a_policy_is_read_as_it_was(policy: memlab.Policy) ->
         ('{ name = "ttl", ttl = 30 }', "ttl"),
     ],
 )
-def test_what_is_no_policy_is_told_with_its_line(tmp_path: Path, policy: str, words: str) -> None:
+def test_invalid_policy_is_rejected_with_its_line(tmp_path: Path, policy: str, words: str) -> None:
     settings = settings_in(tmp_path, f'[store."memory.db"]\n# chosen\npolicy = {policy}\n')
     with pytest.raises(SettingsError, match=rf"{FILE}, line 3: policy: .*{re.escape(words)}"):
         policy_in(settings)
@@ -210,7 +210,7 @@ def store(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", [rows[-1], *rows[:-1]])
 
 
-def test_a_custom_tag_protects_in_frames_plans_and_deletions(store: Path) -> None:
+def test_protected_tag_applies_to_frames_plans_and_deletions(store: Path) -> None:
     plan = memlab.plan(store, memlab.KeepRecent(0))
     assert "kept" in {memory.memory_id for memory in plan.memories}
     (store.parent / FILE).write_text('protected_tags = ["pinned"]\n')
@@ -227,14 +227,14 @@ def test_a_custom_tag_protects_in_frames_plans_and_deletions(store: Path) -> Non
     assert past["load_bearing"].sum() == past["tags"].map(lambda tags: "merged" in tags).sum() > 1
 
 
-def test_a_link_to_a_store_has_the_stores_settings(store: Path, tmp_path: Path) -> None:
+def test_symlink_to_a_store_uses_the_settings_of_the_store(store: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (link := tmp_path / "elsewhere" / "link.db").symlink_to(store)
     (store.parent / FILE).write_text('[store."memory.db"]\ntarget = 0.7\n')
     assert settings_of(open_source(link)).target == 0.7
 
 
-def test_settings_of_a_folder_lie_beside_it(tmp_path: Path) -> None:
+def test_settings_of_a_folder_store_lie_beside_it(tmp_path: Path) -> None:
     folder = tmp_path / "memory"
     folder.mkdir()
     for name in ("a", "b", "c"):
@@ -254,7 +254,7 @@ def test_settings_of_a_folder_lie_beside_it(tmp_path: Path) -> None:
 RECENT = {"policy": {"name": "recent", "keep": 546}}
 
 
-def test_what_a_person_wrote_stays(store: Path) -> None:
+def test_saving_keeps_handwritten_text(store: Path) -> None:
     file = store.parent / FILE
     own = '# mine\ntarget = 0.8   # ours\n\n[store."other.db"]\n# his\npolicy = {name = "all"}\n'
     file.write_text(own)
@@ -275,7 +275,7 @@ def test_what_a_person_wrote_stays(store: Path) -> None:
     assert read_settings(store.parent, "other.db").policy == {"name": "all"}
 
 
-def test_a_log_below_the_folder_is_written_from_there_on(store: Path) -> None:
+def test_log_below_the_folder_is_saved_as_relative_path(store: Path) -> None:
     remember(open_source(store), {"log": store.parent / "logs" / "reads.jsonl"})
     assert 'log = "logs/reads.jsonl"' in (store.parent / FILE).read_text()
     assert read_settings(store.parent, "memory.db").log == (store.parent / "logs" / "reads.jsonl",)
@@ -286,7 +286,7 @@ def test_a_log_below_the_folder_is_written_from_there_on(store: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "had", "wanted"), [(0o600, None, 0o600), (0o660, None, 0o640), (0o644, 0o640, 0o640)]
 )
-def test_settings_are_no_wider_readable_than_the_store(
+def test_settings_file_is_no_more_readable_than_the_store(
     store: Path, mode: int, had: int | None, wanted: int
 ) -> None:
     store.chmod(mode)
@@ -300,7 +300,7 @@ def test_settings_are_no_wider_readable_than_the_store(
     )
 
 
-def test_what_cannot_be_read_is_not_written_over(store: Path, tmp_path: Path) -> None:
+def test_unreadable_settings_are_not_overwritten(store: Path, tmp_path: Path) -> None:
     target = tmp_path / "private"
     target.write_text("target = 9\n")
     (store.parent / FILE).symlink_to(target)
@@ -319,7 +319,7 @@ def remember_often(store: Path) -> None:
         remember(open_source(store), {"policy": {"name": "recent", "keep": keep}})
 
 
-def test_of_many_that_are_written_at_once_each_is_there(tmp_path: Path) -> None:
+def test_concurrent_settings_writes_all_survive(tmp_path: Path) -> None:
     """Two nightly runs on stores of one folder remember at the same time."""
     stores = [write_rows(tmp_path / f"m{n}.db", []) for n in range(6)]
     with forked("tests.test_settings") as children:
@@ -329,7 +329,7 @@ def test_of_many_that_are_written_at_once_each_is_there(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_store_in_memory_has_no_settings() -> None:
+def test_in_memory_store_has_no_settings() -> None:
     with memlab.SqliteMemoryStore(":memory:") as opened:
         assert settings_of(open_source(opened)) is NO_SETTINGS
         with pytest.raises(MemlabError, match="no folder to keep settings in"):
@@ -353,7 +353,7 @@ def test_settings_of_a_server_lie_with_its_archive(
     keep=st.integers(0, 2**40),
     target=st.floats(0.01, 0.99),
 )
-def test_what_is_written_is_what_is_read(name: str, keep: int, target: float) -> None:
+def test_written_settings_round_trip(name: str, keep: int, target: float) -> None:
     text = with_settings("", name, {"policy": {"name": "recent", "keep": keep}, "target": target})
     again = with_settings(text, name, {"target": target})
     own = {"policy": {"name": "recent", "keep": keep}, "target": target}

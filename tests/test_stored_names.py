@@ -1,4 +1,4 @@
-"""Stored names are no Python names: renaming an identifier changes no byte of a file."""
+"""Keys of stored files do not change with Python names."""
 
 import ast
 import json
@@ -67,12 +67,12 @@ def names_of(record: type) -> list[str]:
 @pytest.mark.parametrize(
     ("record", "keys"), TABLES, ids=lambda value: getattr(value, "__name__", "")
 )
-def test_table_of_keys_has_every_field(record: type, keys: Any) -> None:
+def test_key_table_has_every_field(record: type, keys: Any) -> None:
     assert sorted(keys) == sorted(names_of(record))
     assert len(set(keys.values())) == len(keys)
 
 
-def test_table_of_settings_has_every_setting() -> None:
+def test_settings_key_table_has_every_setting() -> None:
     stored = [attribute.name for attribute in fields(settings.Settings) if attribute.metadata]
     assert sorted(settings.KEYS) == sorted(stored)
 
@@ -98,7 +98,7 @@ def test_every_policy_has_its_stored_keys() -> None:
 
 
 @pytest.mark.parametrize("name", POLICY_KEYS)
-def test_keys_of_policy_settings_stay(name: str) -> None:
+def test_stored_keys_of_policy_settings_stay_valid(name: str) -> None:
     stored = [
         attribute.metadata.get("key", attribute.name)
         for attribute in fields(POLICIES[name])
@@ -118,7 +118,7 @@ def literal_tables() -> Iterator[tuple[str, ast.Dict]]:
                     yield f"{path.name}:{name}", node.value
 
 
-def test_tables_of_keys_are_literals() -> None:
+def test_key_tables_are_literals() -> None:
     tables = dict(literal_tables())
     assert len(tables) >= 8
     for name, table in tables.items():
@@ -144,7 +144,7 @@ class Renamed(NamedTuple):
     digest: str
 
 
-def test_renamed_fields_of_rows_change_no_byte() -> None:
+def test_renamed_row_fields_change_no_byte() -> None:
     values = (7, 7, "e7", "episodic", "shipped", "beyond-newest", 12, "2026-03-01", "ab" * 16)
     keys = dict(zip(Renamed._fields, plans.PLANNED_MEMORY_KEYS.values(), strict=True))
     for in_lines in (True, False):
@@ -158,7 +158,7 @@ def test_renamed_fields_of_rows_change_no_byte() -> None:
     assert again == Renamed(*values)
 
 
-def test_renamed_fields_of_record_change_no_byte() -> None:
+def test_renamed_record_fields_change_no_byte() -> None:
     receipt = plans.Receipt(
         digest="ab" * 32,
         store="/srv/memory.db",
@@ -183,7 +183,7 @@ def test_renamed_fields_of_record_change_no_byte() -> None:
     assert twin(**wire.fields_in(as_json, twin, keys)) == made
 
 
-def test_renamed_fields_of_fleet_row_change_no_column() -> None:
+def test_renamed_fleet_row_fields_change_no_column() -> None:
     line = change.Applied("ab", "applied", 3, 10, 5, None, "memlab restore")
     names = {f"x_{name}": key for name, key in change.Applied.stored_names.items()}
     own = [(f"x_{attribute.name}", attribute.type) for attribute in fields(line)]

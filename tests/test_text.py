@@ -1,4 +1,4 @@
-"""What shows itself does so the same way in a REPL, printed and in a notebook."""
+"""Results display alike in a REPL, in print and in a notebook."""
 
 import pkgutil
 from collections.abc import Iterator
@@ -41,17 +41,17 @@ class Page(DisplayMixin):
         return TextPage(self.title, facts, [Table("listed", ("name", "n"), [("a\x1b[31m", 1200)])])
 
 
-def test_every_answer_shows_itself() -> None:
+def test_every_result_class_is_displayable() -> None:
     names = {shown.__name__ for shown in SHOWN if not shown.__name__.startswith("_")}
     assert names == set(ANSWERS.split())
 
 
 @pytest.mark.parametrize("name", ["__repr__", "__str__", "_repr_html_"])
-def test_none_has_a_way_of_its_own(name: str) -> None:
+def test_no_result_class_overrides_the_display_methods(name: str) -> None:
     assert {getattr(shown, name) for shown in SHOWN} == {getattr(DisplayMixin, name)}
 
 
-def test_echoed_and_printed_are_the_same_page() -> None:
+def test_repr_and_str_are_the_same_page() -> None:
     page = Page("one page")
     assert repr(page) == str(page)
     assert str(page).splitlines() == [
@@ -74,7 +74,7 @@ def test_html_escapes_text_and_aligns_columns() -> None:
         assert f"<{tag} style='text-align:right'>{right}</{tag}>" in page
 
 
-def test_joiners_stay_where_a_person_reads_them_and_nowhere_else() -> None:
+def test_joiners_are_escaped_except_in_emoji_and_scripts() -> None:
     for text in ("a family \U0001f468\u200d\U0001f469\u200d\U0001f467", "\u0645\u06cc\u200c\u062e"):
         assert for_terminal(text) == text
     assert for_terminal("rejected\u200d-path\u200b \u202e\u200dx") == (

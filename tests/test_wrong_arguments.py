@@ -1,4 +1,4 @@
-"""A wrong argument of a public function is told in words: what it takes, and the call meant."""
+"""Wrong arguments of public functions are explained with the intended call."""
 
 import inspect
 import traceback
@@ -133,7 +133,7 @@ NAMES = [
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("name", NAMES)
-def test_no_wrong_argument_ends_in_an_error_without_words(
+def test_every_wrong_argument_gets_a_clear_error(
     name: str, right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -158,7 +158,7 @@ def test_no_wrong_argument_ends_in_an_error_without_words(
     assert faults == []
 
 
-def test_a_pipeline_of_what_is_no_policy_is_told_in_words(right: dict[str, Any]) -> None:
+def test_pipeline_rejects_non_policies(right: dict[str, Any]) -> None:
     for value in wrong_values(right):
         if isinstance(value, memlab.Policy):
             continue
@@ -201,7 +201,7 @@ MEANT = {
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(("typed", "words"), MEANT.items(), ids=MEANT)
-def test_the_call_that_was_meant_is_named(right: dict[str, Any], typed: str, words: str) -> None:
+def test_intended_call_is_suggested(right: dict[str, Any], typed: str, words: str) -> None:
     with pytest.raises(WrongArgumentError) as refused:
         eval(typed, {"memlab": memlab, "at": SimpleNamespace(**right), "NOW": NOW})
     assert words.format(path=right["path"]) in str(refused.value)
