@@ -1,0 +1,1 @@
+"""Tests of the sources: every kind of store memlab reads."""

@@ -1,4 +1,4 @@
-"""Who may read the archive of a folder: nobody who may not read the narrowest file in it."""
+"""Permissions of the archive of a folder: no wider than its narrowest file."""
 
 import os
 import stat
@@ -80,13 +80,13 @@ def test_new_archive_is_no_wider_than_any_file(
     assert all(mode_of_archive & ~mode & 0o077 == 0 for mode in modes)
 
 
-def test_copies_make_no_archive_that_is_wider_than_a_file(folder: Path) -> None:
+def test_archive_of_copies_is_no_wider_than_any_file(folder: Path) -> None:
     (folder / "note_3.md").chmod(0o600)
     memlab.compaction.keep_copies(folder)
     assert mode_of(archive_path(folder)) == 0o600
 
 
-def test_archive_is_narrowed_when_narrower_files_enter_it(folder: Path) -> None:
+def test_archive_is_narrowed_for_narrower_files(folder: Path) -> None:
     set_modes(folder, 0o755, 0o644)
     compacted(folder, 5)
     assert mode_of(archive_path(folder)) == 0o644
@@ -97,7 +97,7 @@ def test_archive_is_narrowed_when_narrower_files_enter_it(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
-def test_private_memory_stays_where_the_archive_is_anothers(folder: Path) -> None:
+def test_private_memory_stays_if_another_user_owns_the_archive(folder: Path) -> None:
     set_modes(folder, 0o2775, 0o664)
     compacted(folder, 5)
     os.chown(archive_path(folder), OTHER, -1)

@@ -1,4 +1,4 @@
-"""BetterDB's memories, written by its own package on a real server."""
+"""BetterDB memories written by its own package on a real server."""
 
 from datetime import timedelta
 from typing import Any
@@ -36,7 +36,7 @@ class TestBetterdb(ServerSuite):
         return lab
 
 
-def test_one_moment_is_seen_amid_changes(lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_reads_one_consistent_state(lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = list(lab.exactly())[:2]
     for key in pair:
         lab.client.hset(key, "importance", "0")
@@ -58,7 +58,7 @@ def test_one_moment_is_seen_amid_changes(lab: BetterdbLab, monkeypatch: pytest.M
     assert frame["importance"][pair].tolist() == [-6, 6]
 
 
-def test_a_record_of_another_moment_than_the_rows_is_said(lab: BetterdbLab) -> None:
+def test_record_changed_since_the_rows_is_an_error(lab: BetterdbLab) -> None:
     key = next(iter(lab.exactly()))
     with pytest.raises(errors.ChangedWhileReadError), open_source(lab.name).reading() as reader:  # noqa: PT012
         list(reader.batches(with_body=False))
@@ -67,7 +67,7 @@ def test_a_record_of_another_moment_than_the_rows_is_said(lab: BetterdbLab) -> N
 
 
 @needs_search
-def test_a_vector_is_recalled_after_it_was_put_back(lab: BetterdbLab) -> None:
+def test_restored_vector_can_be_recalled(lab: BetterdbLab) -> None:
     content = "the parser fails on tabs"
     lab.betterdb.remember(content, tags=["parser"])
     records = records_of(lab, keys_of(lab)[-1:])
@@ -84,7 +84,7 @@ def test_a_vector_is_recalled_after_it_was_put_back(lab: BetterdbLab) -> None:
 @pytest.mark.parametrize(
     "meanwhile", [BetterdbLab.change, lambda lab, key: lab.client.delete(key)], ids=["change", "go"]
 )
-def test_a_concurrent_change_stops_the_deletion_and_undoes_it(
+def test_concurrent_change_rolls_back_the_deletion(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, meanwhile: Any, *, is_watched: bool
 ) -> None:
     monkeypatch.setattr(HashReader, "lot", 3)
@@ -108,7 +108,7 @@ def test_a_concurrent_change_stops_the_deletion_and_undoes_it(
     assert "cut short" not in run("doctor", lab.name).output
 
 
-def test_what_a_recall_leaves_of_a_deleted_memory_is_none(lab: BetterdbLab) -> None:
+def test_usage_left_by_a_recall_is_not_a_memory(lab: BetterdbLab) -> None:
     before = lab.exactly()
     keys = keys_of(lab)
     receipt = memlab.apply(memlab.plan(lab.name, KEEP_3))
@@ -138,7 +138,7 @@ def test_recalls_do_not_stop_a_plan(lab: BetterdbLab, monkeypatch: pytest.Monkey
     assert memlab.restore(receipt).memories == receipt.deleted
 
 
-def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed(lab: BetterdbLab) -> None:
+def test_plan_continues_if_a_memory_has_expired(lab: BetterdbLab) -> None:
     keys = keys_of(lab)
     for key in (keys[2], keys[3], keys[-1]):  # the last is kept
         lab.client.pexpire(key, 60_000)
@@ -163,7 +163,7 @@ def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed(lab: BetterdbLab) 
     assert receipt.archive is None
 
 
-def test_what_has_ended_is_not_put_back(lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_memory_is_not_restored(lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = keys_of(lab)
     lab.client.pexpire(keys[3], 60_000)
     receipt = memlab.apply(memlab.plan(lab.name, KEEP_3))
@@ -181,7 +181,7 @@ def test_what_has_ended_is_not_put_back(lab: BetterdbLab, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "words", ["is there already; nothing was restored", "no memory left; raise its maxmemory"]
 )
-def test_what_cannot_all_be_put_back_is_not_put_back_at_all(
+def test_restore_is_all_or_nothing(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     monkeypatch.setattr(HashReader, "lot", 2)
@@ -200,13 +200,13 @@ def test_what_cannot_all_be_put_back_is_not_put_back_at_all(
         lab.client.config_set("maxmemory", "0")
 
 
-def test_a_cap_is_shown_as_an_argument_of_betterdb(lab: BetterdbLab) -> None:
+def test_native_cap_setting_is_a_betterdb_argument(lab: BetterdbLab) -> None:
     name, _, cap = open_source(lab.name).native_cap.setting_for(7).partition("=")
     made = Betterdb(lab.client, **{name: int(cap)})
     assert made.store.current_config().max_items_per_scope == 7
 
 
-def test_an_unknown_store_is_refused_with_the_known_ones(redis: RedisServer) -> None:
+def test_unknown_store_lists_the_known_ones(redis: RedisServer) -> None:
     client = redis.client()
     Betterdb(client, name="notes").remember("one")
     client.hset("__betterdb:caches", "notes:mem", "{}")
@@ -229,7 +229,7 @@ def test_an_unknown_store_is_refused_with_the_known_ones(redis: RedisServer) -> 
         ("tags", b"\xff", "tags .* is not UTF-8"),
     ],
 )
-def test_a_memory_with_an_unreadable_field_is_never_pruned(
+def test_memory_with_an_unreadable_field_is_never_pruned(
     lab: BetterdbLab, field: str, value: bytes | None, message: str
 ) -> None:
     bad, other = keys_of(lab)[-2:]
@@ -247,13 +247,13 @@ def test_a_memory_with_an_unreadable_field_is_never_pruned(
     assert frame.loc[other].isna()[["problem", "importance", "access_count"]].all()
 
 
-def test_fields_of_its_own_can_be_asked_for(lab: BetterdbLab) -> None:
+def test_additional_columns_can_be_loaded(lab: BetterdbLab) -> None:
     frame = memlab.load(lab.name, columns=("source", "vector"))
     assert frame["source"].tolist() == [None, "summary"] * (COUNT // 2)
     assert {len(vector) for vector in frame["vector"]} == {32}
 
 
-def test_a_name_is_no_pattern(redis: RedisServer) -> None:
+def test_store_name_is_not_a_pattern(redis: RedisServer) -> None:
     for name in ("a*b", "axb", "a[x]b", "a?b", "a\\b"):
         Betterdb(redis.client(), name=name).remember(f"of {name}")
     for name, written in (("a*b", "a%2Ab"), ("a[x]b", "a%5Bx%5Db"), ("a\\b", "a%5Cb")):
@@ -261,7 +261,7 @@ def test_a_name_is_no_pattern(redis: RedisServer) -> None:
         assert frame["title"].tolist() == [f"of {name}"]
 
 
-def test_many_memories_of_one_moment_have_places_of_their_own(redis: RedisServer) -> None:
+def test_memories_of_one_time_have_distinct_positions(redis: RedisServer) -> None:
     count = 3000
     with redis.client().pipeline(transaction=False) as pipe:
         for number in range(count):

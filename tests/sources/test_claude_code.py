@@ -1,4 +1,4 @@
-"""Claude Code's memory: what is loaded, what is cut, since when it is there; compacted and back."""
+"""Claude Code memory: loaded and cut index lines, dates, compaction and restore."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def folder(tmp_path: Path) -> Path:
 # What is loaded
 
 
-def test_a_memory_costs_its_lines_at_start_and_not_its_text(folder: Path) -> None:
+def test_tokens_of_a_memory_are_those_of_its_index_line(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a", body="x" * 40_000), at(0))
     write_memory(folder, "b.md", memory("b"), at(1))
     write_index(folder, ["<!-- [A](a.md) -->", "- [A](a.md) — hook", "- [B](b.md) — another"])
@@ -150,7 +150,7 @@ def test_links_between_memories_are_references(folder: Path) -> None:
 # Since when
 
 
-def test_the_earliest_known_moment_is_used(folder: Path) -> None:
+def test_created_at_is_the_earliest_known_time(folder: Path) -> None:
     for name, modified, written in (
         ("a", 5, 50),
         ("b", 6, 50),
@@ -180,7 +180,7 @@ def test_the_earliest_known_moment_is_used(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_files_of_a_copy_are_as_old_as_their_lines_say(folder: Path, newest_first: bool) -> None:
+def test_copied_files_are_dated_by_their_index_lines(folder: Path, newest_first: bool) -> None:
     """Which end is the newer one is told by the files whose times are known."""
     names = [f"{name:02}.md" for name in random.Random(7).sample(range(40), 40)]
     known = names[3:39:7]
@@ -206,7 +206,7 @@ def test_files_of_a_copy_are_as_old_as_their_lines_say(folder: Path, newest_firs
     pd.testing.assert_frame_equal(memlab.load(folder), before)
 
 
-def test_times_of_an_archive_are_none_and_those_of_a_copy_stay(folder: Path) -> None:
+def test_zero_file_times_are_not_replaced_by_index_order(folder: Path) -> None:
     nought = datetime.fromtimestamp(0, UTC)
     write_memory(folder, "a.md", memory("a", style="modified", modified=at(5)), nought)
     write_memory(folder, "b.md", memory("b"), nought)
@@ -239,7 +239,7 @@ def test_transcripts_of_a_worktree_date_the_main_checkout(folder: Path) -> None:
     assert memlab.load(folder)["created_at"][0] == at(0)  # read again, for it is another file
 
 
-def test_a_folder_without_project_uses_front_matter_and_times(tmp_path: Path) -> None:
+def test_folder_without_project_is_dated_by_files_alone(tmp_path: Path) -> None:
     folder = tmp_path / "docs" / "memory"
     write_memories(folder, "a")
     write_transcript(folder.parent, "s", call("Write", folder / "a.md", at(-1), "s", 1))
@@ -249,7 +249,7 @@ def test_a_folder_without_project_uses_front_matter_and_times(tmp_path: Path) ->
 # Files as they are
 
 
-def test_a_link_to_the_folder_is_followed_and_none_in_it(folder: Path, tmp_path: Path) -> None:
+def test_symlink_to_the_folder_is_followed_but_none_inside(folder: Path, tmp_path: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     (folder / "link.md").symlink_to(write_memory(tmp_path, "secret.md", "not of this folder"))
     (Path(os.fsdecode(os.fsencode(folder) + b"/\xff.md"))).write_text("x")
@@ -269,7 +269,9 @@ def test_a_link_to_the_folder_is_followed_and_none_in_it(folder: Path, tmp_path:
         lambda path: path.touch() or os.truncate(path, 2**40),
     ],
 )
-def test_an_index_that_is_no_file_is_refused(folder: Path, put: Callable[[Path], Any]) -> None:
+def test_index_that_is_no_regular_file_is_rejected(
+    folder: Path, put: Callable[[Path], Any]
+) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     put(folder / "MEMORY.md")
     with pytest.raises(
@@ -278,14 +280,14 @@ def test_an_index_that_is_no_file_is_refused(folder: Path, put: Callable[[Path],
         memlab.load(ClaudeCode(folder))
 
 
-def test_what_is_no_folder_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_path_that_is_no_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for name in (tmp_path / "nowhere", tmp_path / "file", "a\0b"):
         with pytest.raises(StoreError, match=r"folder|opened"):
             memlab.load(ClaudeCode(name))
 
 
-def test_a_folder_whose_memories_lie_deeper_says_which_to_open(folder: Path) -> None:
+def test_parent_folder_names_the_folder_to_open(folder: Path) -> None:
     assert memlab.load(folder).empty
     write_memories(folder, "a")
     home = folder.parents[3]
@@ -316,7 +318,7 @@ def test_only_a_changed_index_line_makes_a_plan_stale(folder: Path) -> None:
     assert files_in(folder) == before
 
 
-def test_a_record_is_of_a_memory_and_no_other_file(folder: Path) -> None:
+def test_record_of_any_other_file_is_rejected(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     ((_, record),) = records_of(folder, ["a.md"])
     place = json.loads(record)["place"]
@@ -331,7 +333,7 @@ def test_a_record_is_of_a_memory_and_no_other_file(folder: Path) -> None:
             ClaudeCode(folder).check_record(key, forged, json.loads(forged))
 
 
-def test_restored_file_has_its_own_permission_bits_and_no_more(folder: Path) -> None:
+def test_restored_file_gets_only_its_own_permission_bits(folder: Path) -> None:
     """A group that was another may do what anybody could; no file comes back set-id."""
     write_memory(folder, "a.md", memory("a"), at(0))
     ((key, record),) = records = records_of(folder, ["a.md"])
@@ -351,7 +353,7 @@ def test_restored_file_has_its_own_permission_bits_and_no_more(folder: Path) -> 
         (folder / "a.md").unlink()
 
 
-def test_a_file_written_during_deletion_stays(tmp_path: Path) -> None:
+def test_file_written_during_deletion_stays(tmp_path: Path) -> None:
     lab = ClaudeCodeLab(tmp_path)
     lab.fill(12)
     planned = lab.path / "topic_1.md"
@@ -377,7 +379,7 @@ def test_a_file_written_during_deletion_stays(tmp_path: Path) -> None:
 # What is needed again, what could be mended, and what a cut index loses
 
 
-def test_sessions_that_ran_side_by_side_are_no_later_needs(folder: Path) -> None:
+def test_parallel_sessions_give_no_references(folder: Path) -> None:
     for number in range(33):
         write_memory(folder, f"{number}.md", memory("m", session=f"s{number % 3}"), at(number))
     frame = memlab.load(folder)
@@ -421,7 +423,7 @@ def test_doctor_names_broken_front_matter_links_and_lines(folder: Path) -> None:
     assert doctor(folder).status is Status.OK
 
 
-def test_the_room_of_a_folder_is_its_files(folder: Path) -> None:
+def test_space_of_a_folder_is_the_size_of_its_files(folder: Path) -> None:
     write_memories(folder, "a")
     measured = space(folder)
     assert measured.file == measured.after_vacuum == sum(map(len, files_in(folder).values()))
@@ -447,7 +449,7 @@ def written_log(folder: Path, reads: list[tuple[int, datetime]]) -> Path:
     return log
 
 
-def test_what_the_cut_loses_is_what_was_read_of_lines_below_it(long_index: Path) -> None:
+def test_index_cut_loses_reads_of_lines_below_it(long_index: Path) -> None:
     reads = [0] * 4 + [150] * 2 + [250] * 3 + [298] * 5 + [299] * 6 + [999]
     log = written_log(long_index, [(n, at(4_000 + s / 3_600)) for s, n in enumerate(reads)])
     losses = reads_missed_by_index_cut(long_index, memlab.read_access_log(log))
@@ -469,7 +471,7 @@ def test_what_the_cut_loses_is_what_was_read_of_lines_below_it(long_index: Path)
         reads_missed_by_index_cut(memlab.store_path("two_years"), memlab.read_access_log(log))
 
 
-def test_a_read_is_compared_with_the_index_of_its_moment(long_index: Path) -> None:
+def test_read_is_compared_with_the_index_at_its_time(long_index: Path) -> None:
     soon = [(n, at(n + 0.5)) for n in range(299)]  # each when it was the newest
     late = [(n, at(298 + n)) for n in (0, 99, 100)]  # of 299: ranks 299, 200 and 199
     losses = reads_missed_by_index_cut(
@@ -480,7 +482,7 @@ def test_a_read_is_compared_with_the_index_of_its_moment(long_index: Path) -> No
     assert losses.loaded["most read first"] == 199 + 2 + 1
 
 
-def test_the_report_shows_the_loss_of_the_cut_and_the_gain(long_index: Path) -> None:
+def test_report_shows_reads_lost_by_the_index_cut(long_index: Path) -> None:
     reads = [(n, at(4_000 + n)) for n in (0, 150, 250, 250, 298)]
     log = memlab.read_access_log(written_log(long_index, reads))
     now = at(5_000)
@@ -500,7 +502,7 @@ def test_the_report_shows_the_loss_of_the_cut_and_the_gain(long_index: Path) -> 
     assert boot.tokens == examined.effect.after.tokens
 
 
-def test_size_and_compact_say_how_many_files_a_cut_index_loads(long_index: Path) -> None:
+def test_size_and_compact_report_a_cut_index(long_index: Path) -> None:
     loads = "is cut: a start loads 199 of the 299 memories that it names"
     assert loads in said("size", long_index)
     assert loads in said("compact", long_index, "--keep-recent", 146)
@@ -509,7 +511,7 @@ def test_size_and_compact_say_how_many_files_a_cut_index_loads(long_index: Path)
     assert "is cut" not in said("compact", long_index, "--keep-recent", 146)
 
 
-def test_index_is_hashed_once_however_many_lines_name_a_file(
+def test_index_is_hashed_once_for_any_number_of_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its bytes are not gone through again for each line, which a large index would not end of."""

@@ -1,4 +1,4 @@
-"""Retiring from a folder of Claude Code's memory: lines move to RETIRED.md and back."""
+"""Retirement in a Claude Code folder: lines move to RETIRED.md and back."""
 
 import json
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def retired(folder: Path) -> list[str]:
     return list(frame.memory_id[frame.retired_at.notna()])
 
 
-def test_lines_move_to_a_file_that_no_start_loads_and_files_stay(tmp_path: Path) -> None:
+def test_retiring_moves_lines_to_retired_md_and_keeps_files(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     before = files_in(folder)
     plan = retiring(folder, 4)
@@ -87,7 +87,7 @@ def test_lines_move_to_a_file_that_no_start_loads_and_files_stay(tmp_path: Path)
     assert files_in(folder) == before
 
 
-def test_what_was_read_returns_to_the_top(tmp_path: Path) -> None:
+def test_read_memory_returns_to_the_top_of_the_index(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     memlab.apply(retiring(folder, 4), now=NOW)
     note_read(folder, "t_2.md", NOW + DAY)
@@ -102,7 +102,7 @@ def test_what_was_read_returns_to_the_top(tmp_path: Path) -> None:
     assert not any("RETIRED" in line for line in index_lines(folder))
 
 
-def test_nothing_returns_while_the_index_is_missing(tmp_path: Path) -> None:
+def test_nothing_returns_without_an_index(tmp_path: Path) -> None:
     """An index of another name, or a lost one, is no reason to begin a second one."""
     folder = filled(tmp_path)
     memlab.apply(retiring(folder, 4), now=NOW)
@@ -127,7 +127,7 @@ LINES = (
 @pytest.mark.long
 @settings(max_examples=12)
 @given(data=st.data())
-def test_any_index_comes_back_byte_for_byte(
+def test_random_index_is_restored_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     extra = data.draw(st.lists(st.sampled_from(LINES), max_size=4))
@@ -147,7 +147,7 @@ def test_any_index_comes_back_byte_for_byte(
 
 @pytest.mark.long
 @pytest.mark.parametrize("does", ["apply", "restore"])
-def test_stopped_at_any_call_it_is_done_or_not_and_goes_on(tmp_path: Path, does: str) -> None:
+def test_crash_at_any_call_leaves_it_done_or_undone(tmp_path: Path, does: str) -> None:
     folder = filled(tmp_path)
     memlab.apply(retiring(folder, 4), now=NOW)
     note_read(folder, "t_2.md", NOW + DAY)
@@ -168,7 +168,7 @@ def test_stopped_at_any_call_it_is_done_or_not_and_goes_on(tmp_path: Path, does:
     assert files_in(folder) == before
 
 
-def test_lines_that_a_plan_file_makes_up_are_refused(tmp_path: Path) -> None:
+def test_forged_index_lines_of_a_plan_are_rejected(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     made = retiring(folder, 4)
     before = files_in(folder)
@@ -190,7 +190,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changed_since_a_plan_is_left_alone(tmp_path: Path, change: str) -> None:
+def test_folder_changed_since_the_plan_is_unchanged(tmp_path: Path, change: str) -> None:
     folder = filled(tmp_path)
     (folder.parent / "other.md").write_text("- [T1](t_1.md)")
     plan = retiring(folder, 4)
@@ -201,7 +201,7 @@ def test_what_changed_since_a_plan_is_left_alone(tmp_path: Path, change: str) ->
     assert files_in(folder) == before
 
 
-def test_a_hand_may_edit_it_or_take_it_away(tmp_path: Path) -> None:
+def test_retired_md_can_be_edited_or_deleted_by_hand(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     receipt = memlab.apply(retiring(folder, 4), now=NOW)
     file = folder / "RETIRED.md"

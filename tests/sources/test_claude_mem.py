@@ -1,4 +1,4 @@
-"""claude-mem's databases, which its own code wrote: read, sized, and never changed."""
+"""claude-mem databases written by its own code: read, sized, never changed."""
 
 import json
 import re
@@ -74,7 +74,7 @@ class ClaudeMemLab(Lab):
 class TestClaudeMemSource(ReadingSuite):
     lab_type = ClaudeMemLab
 
-    def test_it_refuses_a_deletion_and_says_why_and_what_instead(self, lab: ClaudeMemLab) -> None:
+    def test_deletion_is_rejected_with_an_alternative(self, lab: ClaudeMemLab) -> None:
         before = lab.exactly()
         with pytest.raises(UnsafeDeletionError) as caught, ClaudeMem(lab.name).changing():
             pytest.fail("it was opened for a change")
@@ -85,7 +85,7 @@ class TestClaudeMemSource(ReadingSuite):
         assert lab.exactly() == before
 
 
-def test_an_observation_is_loaded_as_a_memory(file: Path) -> None:
+def test_observation_is_loaded_as_a_memory(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 2), session("s2", "api", 1, first=5)])
     frame = memlab.load(file, with_body=True)
     assert frame["memory_id"].tolist() == ["1", "2", "3"]
@@ -99,7 +99,7 @@ def test_an_observation_is_loaded_as_a_memory(file: Path) -> None:
     assert frame["prunable"].all()
 
 
-def test_a_project_is_a_store_of_its_own_merged_ones_with_it(file: Path) -> None:
+def test_project_is_a_store_including_merged_observations(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 3), session("s2", "my api", 2, first=9)])
     run_sql(file, "UPDATE observations SET merged_into_project = 'my api' WHERE id = 2")
     api = ClaudeMem(f"claude-mem:{file}?project=my%20api")
@@ -109,7 +109,7 @@ def test_a_project_is_a_store_of_its_own_merged_ones_with_it(file: Path) -> None
         ClaudeMem(f"claude-mem:{file}?projekt=web")
 
 
-def test_a_start_loads_the_newest_of_each_project(file: Path) -> None:
+def test_start_loads_the_newest_of_each_project(file: Path) -> None:
     first = session("s1", "web", 6)
     second = session("s2", "api", 3)
     batch = session("s3", "job", 4)
@@ -139,7 +139,9 @@ STARTS = {
 """By what a file of settings and the environment say: what a start loads, and why."""
 
 
-def test_environment_comes_before_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_precedes_the_settings_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for (written, environment), expected in STARTS.items():
         if written is not None:
             (tmp_path / "settings.json").write_text(written)
@@ -148,7 +150,7 @@ def test_environment_comes_before_a_file(tmp_path: Path, monkeypatch: pytest.Mon
         assert (start.newest, start.origin) == expected, written
 
 
-def test_size_ends_with_the_setting_and_where_it_belongs(file: Path) -> None:
+def test_size_ends_with_the_setting_and_its_file(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 120)])
     *_, step, setting = said("size", file).splitlines()
     number = setting.strip().removeprefix(f"{SETTING}=")
@@ -193,7 +195,7 @@ def test_older_and_newer_schemas_are_read(file: Path) -> None:
     assert memlab.load(file, columns=["colour"])["colour"].tolist() == ["blue", "blue"]
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_is_read(file: Path) -> None:
+def test_unreadable_rows_are_named_and_the_rest_is_read(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 6)])
     run_sql(
         file,
@@ -214,7 +216,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_read(file: Path) -> None:
     assert frame.loc["4", "title"] == "\ufffd\ufffdA"
 
 
-def test_its_file_is_measured_and_vacuum_leaves_it_be(file: Path) -> None:
+def test_space_is_measured_and_vacuum_is_rejected(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 3)])
     measured = space(file)
     before = file.read_bytes()

@@ -1,4 +1,4 @@
-"""Codex's database of raw memories: read, sized, and never changed."""
+"""Codex databases of raw memories: read, sized, never changed."""
 
 import json
 import re
@@ -24,7 +24,7 @@ from tests.support.shell import said
 from tests.support.stores import run_sql
 
 START = 1_780_000_000
-# As the migrations of Codex 0.171 make it; test_schema_is_codexs_own holds it to that.
+# As the migrations of Codex 0.171 make it; test_test_schema_equals_the_schema_of_codex holds it to that.
 SCHEMA = """
 CREATE TABLE stage1_outputs (
     thread_id TEXT PRIMARY KEY,
@@ -109,7 +109,7 @@ class CodexLab(Lab):
 class TestCodexSource(ReadingSuite):
     lab_type = CodexLab
 
-    def test_a_deletion_is_refused_with_the_setting(self, lab: CodexLab) -> None:
+    def test_deletion_is_rejected_naming_the_setting(self, lab: CodexLab) -> None:
         before = lab.exactly()
         plan = memlab.plan(lab.name, memlab.KeepRecent(3))
         with pytest.raises(UnsafeDeletionError, match=re.escape(SETTING)):
@@ -118,7 +118,7 @@ class TestCodexSource(ReadingSuite):
         assert not lab.path.with_name(f"{lab.path.name}.archive.db").exists()
 
 
-def test_a_raw_memory_is_a_memory_with_its_use(tmp_path: Path) -> None:
+def test_raw_memory_is_loaded_with_its_usage(tmp_path: Path) -> None:
     path = write(tmp_path / "memories_1.sqlite", [row(0), row(1, slug="fix-the-build")])
     run_sql(path, "UPDATE stage1_outputs SET selected_for_phase2 = 1 WHERE usage_count = 1")
     frame = memlab.load(path, with_body=True)
@@ -131,14 +131,14 @@ def test_a_raw_memory_is_a_memory_with_its_use(tmp_path: Path) -> None:
     assert frame["prunable"].all()
 
 
-def test_a_home_and_its_newest_database_are_one_store(tmp_path: Path) -> None:
+def test_home_folder_opens_its_newest_database(tmp_path: Path) -> None:
     home = tmp_path / ".codex"
     path = write(home / "memories_1.sqlite", [row(0)])
     assert memlab.load(f"codex:{home}")["memory_id"].tolist() == [thread(0)]
     assert open_source(home).name == f"codex:{path}"
 
 
-def test_a_home_with_two_versions_is_the_one_with_the_newest_memory(tmp_path: Path) -> None:
+def test_home_with_two_versions_opens_the_most_recently_used(tmp_path: Path) -> None:
     home = tmp_path / ".codex"
     first = write(home / DATABASES["v1"], [row(0), row(5)])
     second = write(home / DATABASES["v2"], [row(9)])
@@ -159,7 +159,7 @@ def test_a_home_with_two_versions_is_the_one_with_the_newest_memory(tmp_path: Pa
         ("[memories\n", "v2"),
     ],
 )
-def test_the_configuration_names_the_version_in_use(
+def test_configuration_selects_the_version(
     tmp_path: Path, configuration: str, version: str
 ) -> None:
     home = tmp_path / ".codex"
@@ -169,7 +169,7 @@ def test_the_configuration_names_the_version_in_use(
     assert open_source(home).name == f"codex:{home / DATABASES[version]}"
 
 
-def test_an_empty_or_broken_database_is_not_the_one_in_use(tmp_path: Path) -> None:
+def test_empty_or_broken_database_is_not_selected(tmp_path: Path) -> None:
     home = tmp_path / ".codex"
     first = write(home / DATABASES["v1"], [row(0)])
     second = write(home / DATABASES["v2"], [])
@@ -187,7 +187,7 @@ def test_show_names_the_memories_of_the_other_version(tmp_path: Path) -> None:
     assert f"2 memories in {first.name}, a store of its own" in said("show", home)
 
 
-def test_without_a_raw_memory_the_summary_is_the_text(tmp_path: Path) -> None:
+def test_summary_is_the_text_without_a_raw_memory(tmp_path: Path) -> None:
     path = write(tmp_path / DATABASES["v2"], [row(0, "", "fix-the-build"), row(1, "")])
     frame = memlab.load(path, with_body=True)
     assert frame["title"].tolist() == ["fix-the-build", "summary 1"]
@@ -195,7 +195,7 @@ def test_without_a_raw_memory_the_summary_is_the_text(tmp_path: Path) -> None:
     assert frame["tokens"].gt(0).all()
 
 
-def test_commands_read_it_and_size_names_the_setting(tmp_path: Path) -> None:
+def test_commands_work_and_size_names_the_setting(tmp_path: Path) -> None:
     path = write(tmp_path / "memories_1.sqlite", [row(number) for number in range(40)])
     assert json.loads(said("show", "--json", str(path)))["summary"]["rows"]["memories"] == 40
     assert "Codex" in said("show", str(path))
@@ -208,7 +208,7 @@ def test_commands_read_it_and_size_names_the_setting(tmp_path: Path) -> None:
 
 
 @given(text=st.text(max_size=80), number=st.none() | st.integers(-9, 9) | st.text(max_size=9))
-def test_the_cap_comes_from_the_configuration_or_the_default(
+def test_native_cap_is_read_from_the_configuration(
     tmp_path_factory: pytest.TempPathFactory, text: str, number: Any
 ) -> None:
     home = tmp_path_factory.mktemp("codex")
@@ -256,7 +256,7 @@ def written(tmp_path: Path, version: str) -> Path:
     return write_codex(CODEX, tmp_path / "home" / ".codex", version, THREADS, most=2)
 
 
-def test_what_codex_itself_wrote_is_read(written: Path, version: str) -> None:
+def test_database_written_by_codex_is_read(written: Path, version: str) -> None:
     before = written.read_bytes()
     frame = memlab.load(written, with_body=True)
     assert frame["title"].tolist() == ["build-with-uv", "Tests run on two cores.", "release-day"]
@@ -269,7 +269,7 @@ def test_what_codex_itself_wrote_is_read(written: Path, version: str) -> None:
     assert written.read_bytes() == before
 
 
-def test_commands_read_what_codex_itself_wrote(written: Path) -> None:
+def test_commands_read_a_database_written_by_codex(written: Path) -> None:
     before = written.read_bytes()
     home = written.parent
     files = sorted(home.iterdir())
@@ -289,7 +289,7 @@ def test_commands_read_what_codex_itself_wrote(written: Path) -> None:
     assert sorted(home.iterdir()) == files
 
 
-def test_schema_is_codexs_own(written: Path, tmp_path: Path) -> None:
+def test_test_schema_equals_the_schema_of_codex(written: Path, tmp_path: Path) -> None:
     made = write(tmp_path / "made.sqlite", [])
     query = (
         "SELECT tables.name, columns.* FROM sqlite_schema AS tables, "

@@ -1,4 +1,4 @@
-"""Files of a folder and its index change together, whoever else writes and whenever it stops."""
+"""Atomic changes of files and index of a folder, with concurrent edits and crashes."""
 
 import json
 import os
@@ -137,7 +137,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return made
 
 
-def test_files_and_lines_go_together_and_come_back(notes: Notes, steps: Steps) -> None:
+def test_files_and_index_lines_are_removed_and_restored_together(
+    notes: Notes, steps: Steps
+) -> None:
     before = notes.content()
     taken = notes.take("b.md", "c.md")
     assert sorted(notes.content()) == ["INDEX", "a.md", "d.md"]
@@ -165,7 +167,7 @@ def test_several_operations_are_one_change(notes: Notes) -> None:
     assert notes.seen() == (["a.md", "c.md", "d.md"], b"# head\na.md:x\nc.md:z\nd.md:w\n")
 
 
-def test_a_missing_index_is_made_and_removed_by_undo(notes: Notes) -> None:
+def test_missing_index_is_created_and_removed_by_undo(notes: Notes) -> None:
     taken = notes.take("a.md")
     notes.file.unlink()
     before = notes.content()
@@ -199,7 +201,7 @@ def test_writing_through_an_open_file_loses_nothing(
 
 
 @pytest.mark.parametrize("edits", [1, 2])
-def test_an_index_edited_at_the_very_instant_keeps_the_edit(
+def test_index_edit_during_the_exchange_is_kept(
     notes: Notes, monkeypatch: pytest.MonkeyPatch, edits: int
 ) -> None:
     by_hand = [b"by hand %d\n" % number for number in range(edits)]
@@ -222,7 +224,9 @@ def test_an_index_edited_at_the_very_instant_keeps_the_edit(
     assert all(edit in kept for edit in by_hand)
 
 
-def test_without_exchange_the_index_is_there(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_always_exists_without_atomic_exchange(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folder_files, "_RENAMEAT2", None)
     rename = os.rename
     before = notes.content()
@@ -236,7 +240,9 @@ def test_without_exchange_the_index_is_there(notes: Notes, monkeypatch: pytest.M
     assert notes.content() == before
 
 
-def test_only_one_changes_a_folder_at_a_time(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_is_changed_by_one_process_at_a_time(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("memlab.sources.folder.change._LOCK_TIMEOUT", 0.1)
     refused = pytest.raises(StoreError, match="another memlab")
     with notes.changing(), refused, notes.changing():
@@ -244,7 +250,7 @@ def test_only_one_changes_a_folder_at_a_time(notes: Notes, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("putting", [False, True])
-def test_crashed_anywhere_a_change_is_whole_or_taken_back(notes: Notes, putting: bool) -> None:
+def test_crash_anywhere_leaves_a_change_complete_or_undone(notes: Notes, putting: bool) -> None:
     archived = notes.leaving("b.md", "d.md")
     steps = [lambda: notes.take(*archived), lambda: notes.put(archived)]
     there = [(notes.content(), notes.seen())]
@@ -270,7 +276,7 @@ def test_crashed_anywhere_a_change_is_whole_or_taken_back(notes: Notes, putting:
     assert crashes > 15
 
 
-def test_after_a_crash_a_hand_edit_of_index_and_file_survives(notes: Notes, tmp_path: Path) -> None:
+def test_edits_after_a_crash_survive_recovery(notes: Notes, tmp_path: Path) -> None:
     with crashing() as calls:
         notes.copied(tmp_path / "counted").take("b.md")
     for number in range(1, calls.made):
@@ -290,7 +296,7 @@ def test_after_a_crash_a_hand_edit_of_index_and_file_survives(notes: Notes, tmp_
         assert b"b.md:y" in raw or not is_moved
 
 
-def test_what_somebody_else_has_put_there_is_refused(notes: Notes, tmp_path: Path) -> None:
+def test_foreign_journal_is_rejected(notes: Notes, tmp_path: Path) -> None:
     pending = notes.path / ".memlab"
     pending.symlink_to(tmp_path)
     with pytest.raises(StoreError, match="in the way"), notes.changing():
@@ -309,7 +315,7 @@ def test_what_somebody_else_has_put_there_is_refused(notes: Notes, tmp_path: Pat
             pass
 
 
-def test_a_reader_sees_one_moment_or_an_error(notes: Notes) -> None:
+def test_reader_sees_one_state_or_an_error(notes: Notes) -> None:
     with notes.moment() as moment:
         (notes.path / "new.md").write_text("new")
         notes.file.write_text("all new")
@@ -327,7 +333,7 @@ def test_a_reader_sees_one_moment_or_an_error(notes: Notes) -> None:
                 moment.read("a.md")
 
 
-def test_no_path_in_a_folder_leads_through_a_link(tmp_path: Path) -> None:
+def test_paths_through_symlinks_are_rejected(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     outside = tmp_path / "outside"
     for made in (inside, outside):

@@ -1,4 +1,4 @@
-"""The past of a folder that git tracks: births and deletions, and that nothing of it is run."""
+"""The past of a folder tracked by git: creation, deletion, and no code executed."""
 
 import os
 import shutil
@@ -86,7 +86,7 @@ def by_git_log(repo: Repository, name: str) -> tuple[datetime, datetime | None]:
     return born, None if is_there else max(moments("--diff-filter=D"))
 
 
-def test_births_and_deletions_are_those_of_git_log(repo: Repository, tmp_path: Path) -> None:
+def test_creation_and_deletion_times_equal_git_log(repo: Repository, tmp_path: Path) -> None:
     """Of files that were renamed, restored, deleted and merged."""
     write(repo, *"def")
     repo.commit(1)
@@ -127,7 +127,7 @@ def test_births_and_deletions_are_those_of_git_log(repo: Repository, tmp_path: P
 
 
 @pytest.mark.parametrize("other", [".autopush_test", "README.md", "plan.txt"])
-def test_another_file_deleted_alone_leaves_the_store_readable(tmp_path: Path, other: str) -> None:
+def test_deletion_of_a_foreign_file_is_ignored(tmp_path: Path, other: str) -> None:
     repo = Repository(tmp_path / "memory")
     write(repo, *"abc")
     write_index(repo.folder, [f"- [{n}]({n}.md)" for n in "abc"])
@@ -140,7 +140,7 @@ def test_another_file_deleted_alone_leaves_the_store_readable(tmp_path: Path, ot
     assert past[c.DELETED_AT].isna().all()
 
 
-def test_what_is_not_committed_yet_comes_on_top(repo: Repository) -> None:
+def test_uncommitted_changes_are_included(repo: Repository) -> None:
     remove(repo, "a")
     (repo.folder / "b.md").rename(repo.folder / "other.md")
     (repo.folder / "c.md").rename(repo.folder / "C.md")
@@ -154,7 +154,7 @@ def test_what_is_not_committed_yet_comes_on_top(repo: Repository) -> None:
     assert lives(repo.folder)["a.md"] == (day(0), None)
 
 
-def test_a_deleted_memory_keeps_its_text_lines_and_links(repo: Repository) -> None:
+def test_deleted_memory_keeps_its_text_tokens_and_links(repo: Repository) -> None:
     """Even of one that was emptied before."""
     write_memory(repo.folder, "d.md", memory("d", "feedback", body="See [[b]] and [[a]]."))
     write_index(repo.folder, ["- [d](d.md) — hook", "- [b](b.md)"])
@@ -173,7 +173,7 @@ def test_a_deleted_memory_keeps_its_text_lines_and_links(repo: Repository) -> No
     assert lives(repo.folder)["a.md"] == (day(0), day(4))
 
 
-def test_nothing_of_a_repository_is_run_or_changed(repo: Repository, tmp_path: Path) -> None:
+def test_no_code_of_a_repository_is_executed(repo: Repository, tmp_path: Path) -> None:
     folder = repo.folder
     (folder / ".gitattributes").write_text("*.md diff=evil filter=evil merge=evil\n")
     remove(repo, "a")
@@ -237,7 +237,7 @@ def test_nothing_of_a_repository_is_run_or_changed(repo: Repository, tmp_path: P
 # What git cannot say
 
 
-def test_without_git_that_is_said(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_git_is_reported(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     remove(repo, "a")
     monkeypatch.setenv("PATH", str(repo.folder))
     assert set(lives(repo.folder)) == {"b.md", "c.md"}
@@ -247,7 +247,7 @@ def test_without_git_that_is_said(repo: Repository, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
-def test_a_repository_of_another_owner_is_not_read(
+def test_repository_of_another_owner_is_not_read(
     repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     remove(repo, "a")
@@ -270,7 +270,9 @@ BROKEN = {"HEAD~4:a.md": "words of 1", "HEAD~3^{tree}": "was before", "HEAD~3": 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_is_not_broken_serves(repo: Repository, what: str, *, is_damaged: bool) -> None:
+def test_intact_commits_of_a_damaged_repository_are_used(
+    repo: Repository, what: str, *, is_damaged: bool
+) -> None:
     for number, change in enumerate(((remove, "a"), (write, "d"), (remove, "b"), (write, "e")), 1):
         change[0](repo, change[1])
         repo.commit(number)
@@ -285,7 +287,7 @@ def test_what_is_not_broken_serves(repo: Repository, what: str, *, is_damaged: b
     assert BROKEN[what] in open_source(repo.folder).external_history.note()
 
 
-def test_of_a_partial_clone_nothing_is_fetched(repo: Repository, tmp_path: Path) -> None:
+def test_partial_clone_fetches_nothing(repo: Repository, tmp_path: Path) -> None:
     (repo.folder / "b.md").rename(repo.folder / "d.md")
     remove(repo, "a")
     write(repo, "e")
@@ -303,7 +305,7 @@ def test_of_a_partial_clone_nothing_is_fetched(repo: Repository, tmp_path: Path)
 # Folders and names of every kind
 
 
-def test_it_may_lie_deep_be_a_worktree_or_a_submodule(repo: Repository, tmp_path: Path) -> None:
+def test_sub_folder_worktree_and_submodule_are_supported(repo: Repository, tmp_path: Path) -> None:
     remove(repo, "a")
     repo.commit(1)
     tree = tmp_path / "tree"
@@ -330,7 +332,7 @@ def test_it_may_lie_deep_be_a_worktree_or_a_submodule(repo: Repository, tmp_path
     assert lives(f"claude:{deep.folder}")["a.md"] == (day(3), day(4))
 
 
-def test_what_is_no_repository_of_the_folder_has_nothing_to_say(tmp_path: Path) -> None:
+def test_folder_without_its_own_repository_has_no_history(tmp_path: Path) -> None:
     empty = Repository(tmp_path / "empty")
     bare = tmp_path / "bare.git"
     empty.git("init", "-q", "--bare", str(bare))
@@ -340,7 +342,7 @@ def test_what_is_no_repository_of_the_folder_has_nothing_to_say(tmp_path: Path) 
         assert history.missing == ""
 
 
-def test_names_may_be_any_bytes_and_a_link_is_no_file(repo: Repository) -> None:
+def test_unusual_file_names_are_supported_and_links_ignored(repo: Repository) -> None:
     odd = ['tab\t".md', "@\n@.md", "über\\.md", ":(top)x.md", "北京.md"]
     for name in odd:
         (repo.folder / name).write_text(f"{name} " * 50)
@@ -358,7 +360,7 @@ def test_names_may_be_any_bytes_and_a_link_is_no_file(repo: Repository) -> None:
     assert (repo.folder / "北京.md").read_text() == "北京.md " * 50
 
 
-def test_what_is_too_large_is_not_read(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_file_is_not_read(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memlab.sources.folder.git.LARGEST", 2**16)
     large = repo.folder / "large.md"
     for number in (1, 2):
@@ -381,7 +383,7 @@ def lost(folder: Path | str) -> dict[str, str]:
     return dict(zip(losses[c.MEMORY_ID], losses[c.COMMIT], strict=True))
 
 
-def test_what_is_lost_comes_back_from_git_as_it_was(repo: Repository) -> None:
+def test_lost_files_are_recovered_exactly_from_git(repo: Repository) -> None:
     before = files_in(repo.folder)
     remove(repo, "a")
     write_index(repo.folder, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "bc")])
@@ -406,7 +408,7 @@ def test_what_is_lost_comes_back_from_git_as_it_was(repo: Repository) -> None:
     assert lost(repo.folder) == {"a.md": first, "b.md": second}
 
 
-def test_episodes_have_a_past_too(tmp_path: Path) -> None:
+def test_odek_episodes_have_a_git_past(tmp_path: Path) -> None:
     """Their list of then names those that stayed, too."""
     folder = odek_store.write_odek(tmp_path / "episodes", ["one", "two", "three"])
     repo = Repository(folder)
@@ -427,7 +429,7 @@ def compact(repo: Repository, keep: int, at: float) -> str:
     return memlab.apply(made, now=day(at)).digest
 
 
-def test_what_memlab_deleted_and_git_committed_counts_once(repo: Repository) -> None:
+def test_deletion_by_memlab_committed_to_git_counts_once(repo: Repository) -> None:
     compact(repo, 1, 3)
     repo.commit(4)
     times = day(0), day(3)
@@ -439,7 +441,7 @@ def test_what_memlab_deleted_and_git_committed_counts_once(repo: Repository) -> 
     assert past[c.DELETED_AT].dropna().tolist() == [day(3), day(3)]
 
 
-def test_deletions_by_others_after_a_restore_are_theirs(repo: Repository) -> None:
+def test_deletions_by_others_after_a_restore_are_losses(repo: Repository) -> None:
     digest = compact(repo, 1, 3)
     repo.commit(4)
     memlab.restore(digest, store=repo.folder, ids=["a.md"], now=day(5))

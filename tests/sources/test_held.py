@@ -1,4 +1,4 @@
-"""Data that several stores share is computed once within a block."""
+"""Data shared by several stores is computed once within a block."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tests.support.claude_store import (
 )
 
 
-def test_a_block_computes_each_key_once() -> None:
+def test_each_key_is_computed_once_in_a_block() -> None:
     calls: list[str] = []
 
     def compute(key: str) -> str:
@@ -66,7 +66,7 @@ def test_find_walks_the_transcripts_once(home: Path, monkeypatch: pytest.MonkeyP
     assert walked == [home / ".claude" / "projects"]
 
 
-def test_what_is_held_dates_each_folder_by_its_own_files(home: Path) -> None:
+def test_shared_data_does_not_mix_the_dates_of_folders(home: Path) -> None:
     folders = [project_folder(home, f"-home-u-work{number}") for number in range(3)]
     alone = [memlab.load(folder)["created_at"].tolist() for folder in folders]
     with shared_data_held():

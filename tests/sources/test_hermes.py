@@ -1,4 +1,4 @@
-"""Hermes' memory files: read, sized, and never changed."""
+"""Hermes memory files: read, sized, never changed."""
 
 import json
 import re
@@ -59,7 +59,7 @@ class TestHermesSource(ReadingSuite):
     def test_a_change_shows_in_the_record_of_that_memory_alone(self, lab: Lab) -> None:
         pytest.skip("an entry has no id beside its text: a changed one is another memory")
 
-    def test_a_deletion_is_refused_with_the_tool(self, lab: HermesLab) -> None:
+    def test_deletion_is_rejected_naming_the_tool(self, lab: HermesLab) -> None:
         before = lab.exactly()
         plan = memlab.plan(lab.name, memlab.KeepRecent(3))
         with pytest.raises(UnsafeDeletionError, match=re.escape("memory tool")):
@@ -68,7 +68,7 @@ class TestHermesSource(ReadingSuite):
         assert [path.name for path in lab.path.parent.iterdir()] == ["memories"]
 
 
-def test_an_entry_is_a_memory_and_the_users_are_load_bearing(tmp_path: Path) -> None:
+def test_entries_are_memories_and_user_entries_load_bearing(tmp_path: Path) -> None:
     folder = tmp_path / ".hermes" / "memories"
     write(folder / NOTES, ["uses uv", "runs Debian\nat home"])
     write(folder / USER, ["likes tea"])
@@ -79,7 +79,7 @@ def test_an_entry_is_a_memory_and_the_users_are_load_bearing(tmp_path: Path) -> 
     assert frame["loaded_at_start"].all()
 
 
-def test_commands_read_it_and_show_the_limits(tmp_path: Path) -> None:
+def test_commands_work_and_show_the_limits(tmp_path: Path) -> None:
     folder = tmp_path / ".hermes" / "memories"
     write(folder / NOTES, [f"note {number} " + "x" * 50 for number in range(40)])
     write(folder / USER, ["likes tea"])
@@ -96,7 +96,7 @@ def test_commands_read_it_and_show_the_limits(tmp_path: Path) -> None:
     assert "memory tool" in refused
 
 
-def test_a_file_at_its_limit_is_a_finding(tmp_path: Path) -> None:
+def test_file_near_its_limit_is_a_diagnostic(tmp_path: Path) -> None:
     folder = tmp_path / "memories"
     write(folder / NOTES, ["a" * 2_000])
     source = Hermes(folder)
@@ -105,19 +105,19 @@ def test_a_file_at_its_limit_is_a_finding(tmp_path: Path) -> None:
     assert [trouble.found for trouble in source.diagnostics()] == [1]
 
 
-def test_a_home_is_opened_by_its_scheme(tmp_path: Path) -> None:
+def test_home_folder_is_opened_by_scheme(tmp_path: Path) -> None:
     write(tmp_path / "home" / "memories" / USER, ["likes tea"])
     source = open_source(f"hermes:{tmp_path / 'home'}")
     assert source.name == f"hermes:{tmp_path / 'home' / 'memories'}"
 
 
-def test_a_memory_file_without_entries_elsewhere_is_no_store(tmp_path: Path) -> None:
+def test_memory_file_without_entries_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / NOTES).write_text("# Notes\n\nSee section § 5 of the contract.\n")
     assert recognise(tmp_path) is None
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=9), max_size=9))
-def test_entries_are_read_back_as_they_are_joined(texts: list[str]) -> None:
+def test_entries_round_trip_through_the_delimiter(texts: list[str]) -> None:
     wanted = [text.strip() for text in texts if "§" not in text and text.strip()]
     assert entries_in(DELIMITER.join(wanted)) == list(dict.fromkeys(wanted))
 
@@ -130,7 +130,7 @@ ENTRIES = [
 ]
 
 
-def test_what_hermes_itself_wrote_is_read(tmp_path: Path) -> None:
+def test_files_written_by_hermes_are_read(tmp_path: Path) -> None:
     folder = write_hermes(tmp_path / ".hermes", ENTRIES)
     frame = memlab.load(folder, with_body=True)
     read = {
@@ -144,7 +144,7 @@ def test_what_hermes_itself_wrote_is_read(tmp_path: Path) -> None:
     assert "Hermes memories" in said("find", tmp_path)
 
 
-def test_the_limit_of_the_notes_is_the_budget(tmp_path: Path) -> None:
+def test_limit_of_the_notes_is_the_token_budget(tmp_path: Path) -> None:
     folder = tmp_path / ".hermes" / "memories"
     write(folder / NOTES, [f"note {number} " + "x" * 50 for number in range(60)])
     write(folder / USER, ["likes tea" + " very much" * 9])

@@ -1,4 +1,4 @@
-"""Claude Code's texts: the index, its lines that go and come back, and the heads of its files."""
+"""Parsing of MEMORY.md (links, load limits, removal and insertion) and front matter."""
 
 import re
 from collections import Counter
@@ -62,7 +62,7 @@ def names(*files: str, **aliases: str) -> FileNames:
         ("- [T](v1.2.notes.md)", "v1.2.notes.md"),
     ],
 )
-def test_a_line_names_a_file_however_it_writes_it(line: str, file: str) -> None:
+def test_every_link_style_names_its_file(line: str, file: str) -> None:
     files = ["a.md", "my notes.md", "a (old).md", "u\u0308berblick.md", "project_deploy.md"]
     present = names(*files, "v1.2.notes.md", **{"deploy-window": "project_deploy.md"})
     assert [block.files(present) for block in MemoryIndex(line.encode()).blocks] == [[file]]
@@ -84,12 +84,12 @@ def test_a_line_names_a_file_however_it_writes_it(line: str, file: str) -> None:
         "- see docs/a.md",
     ],
 )
-def test_what_is_no_link_to_a_file_here_names_none(line: str) -> None:
+def test_other_links_name_no_file(line: str) -> None:
     (block,) = MemoryIndex(line.encode()).blocks
     assert block.files(names("a.md")) == []
 
 
-def test_files_that_differ_in_case_are_told_apart() -> None:
+def test_file_names_are_case_sensitive() -> None:
     both = names("Notes.md", "notes.md")
     written = ("notes.md", "Notes.md", "NOTES.md")
     assert [both.file_of(name) for name in written] == ["notes.md", "Notes.md", None]
@@ -115,7 +115,7 @@ def test_files_that_differ_in_case_are_told_apart() -> None:
         ("read " + "[" * 9_000 + "a" + "](a.md)" * 9_000 + "\n- [B](b.md)", "- [B](b.md)"),
     ],
 )
-def test_a_file_that_goes_takes_its_entry_along_and_nothing_else(before: str, after: str) -> None:
+def test_removal_deletes_only_the_entry_of_the_file(before: str, after: str) -> None:
     remaining = MemoryIndex(encoded(before)).without({"a.md"}, names("a.md", "b.md"))
     assert remaining == encoded(after)
 
@@ -136,7 +136,7 @@ def test_a_file_that_goes_takes_its_entry_along_and_nothing_else(before: str, af
     ],
     ids=range(10),
 )
-def test_however_long_a_line_is_what_it_names_is_found(text: str, named: int) -> None:
+def test_links_in_very_long_lines_are_found(text: str, named: int) -> None:
     assert len(mentions_in(text)) == named
 
 
@@ -148,13 +148,13 @@ LINK = re.compile(
 
 
 @given(st.text("[]()\\<>a\n", max_size=30))
-def test_links_are_what_their_grammar_says(text: str) -> None:
+def test_fast_link_scan_equals_the_grammar(text: str) -> None:
     text = re.sub(r"\[(?=\[)", "[-", text)  # which would be a name in brackets of its own
     links = [(link["target"], *link.span(), link["label"]) for link in LINK.finditer(text)]
     assert list(mentions_in(text)) == links
 
 
-def test_a_name_may_have_very_many_spaces_in_it() -> None:
+def test_link_with_many_spaces_is_parsed_quickly() -> None:
     line = f"- [T](a{' ' * 20_000}b.md) and [T](c.md{' ' * 20_000}'a title')"
     (block,) = MemoryIndex(line.encode()).blocks
     assert block.files(names("a.md", "b.md", "c.md")) == ["c.md"]
@@ -191,7 +191,7 @@ FULL = "".join(f"{n:0{WIDTH - 1}d}\n" for n in range(100))
     ],
     ids=range(11),
 )
-def test_two_hundred_lines_are_loaded_and_of_these_so_many_units(
+def test_load_limit_counts_lines_and_characters(
     text: str, rule: LoadRule | None, wanted: dict[State, int]
 ) -> None:
     index = MemoryIndex(text.encode(), rule or LoadRule())
@@ -199,7 +199,7 @@ def test_two_hundred_lines_are_loaded_and_of_these_so_many_units(
     assert (index.loaded == index.text) == (CUT not in index.states)
 
 
-def test_a_comment_within_a_line_or_code_is_loaded_unchanged() -> None:
+def test_inline_comments_and_code_are_loaded_unchanged() -> None:
     index = MemoryIndex(b"- a <!-- b -->\n```\n<!-- c -->\n```\n<!-- d --> e\n")
     assert index.loaded == "- a <!-- b -->\n```\n<!-- c -->\n```\n e"
 
@@ -232,7 +232,9 @@ BC = b"- [B](b.md), [C](c.md)\n"
         (A + b"- [C](c.md), [D](d.md)\n", A, "c", A + b"- [C](c.md), D\n"),
     ],
 )
-def test_a_line_comes_back_where_it_fits(raw: bytes, left: bytes, back: str, after: bytes) -> None:
+def test_restored_entry_is_inserted_at_its_place(
+    raw: bytes, left: bytes, back: str, after: bytes
+) -> None:
     coming = [f"{name}.md" for name in back]
     there = {name for name in FILES if name != "d.md"} | {*coming}
     entries = said(raw, coming)
@@ -269,7 +271,9 @@ SOME = st.lists(st.sampled_from(FILES), unique=True)
 
 @example(["- [A](a.md)", "---", "- [D](d.md)", "---"], ["a.md"], True)
 @given(LINES, SOME, st.booleans())
-def test_what_goes_is_unnamed_and_comes_back(lines: list[str], gone: list[str], ends: bool) -> None:
+def test_removed_entries_are_restored_exactly(
+    lines: list[str], gone: list[str], ends: bool
+) -> None:
     raw = ("\n".join(lines) + "\n" * ends).encode("utf-8", "surrogateescape")
     index = MemoryIndex(raw)
     present = names(*FILES)
@@ -299,7 +303,9 @@ VALUES = ("yes", "123", "2026-08-01", "null", "0x1F", "1e3")
         (BROKEN, {"name": "Tests: run them all", "type": "user", "says": "aha"}, True),
     ],
 )
-def test_fields_are_texts(text: str, fields: dict[str, str], *, is_broken: bool) -> None:
+def test_front_matter_fields_are_texts(
+    text: str, fields: dict[str, str], *, is_broken: bool
+) -> None:
     head = read_front_matter(f"{text}body")
     assert head.fields.items() >= fields.items()
     assert bool(head.problem) == is_broken
@@ -307,7 +313,7 @@ def test_fields_are_texts(text: str, fields: dict[str, str], *, is_broken: bool)
 
 
 @pytest.mark.parametrize("text", ["", "--- \n", "# A\n---\nname: a\n---\n", "---\nno colon\n"])
-def test_what_has_none_has_none(text: str) -> None:
+def test_text_without_front_matter_has_no_fields(text: str) -> None:
     assert read_front_matter(text) == ({}, 0, "", None)
 
 
@@ -324,13 +330,13 @@ def test_front_matter_without_an_end_keeps_type_and_text(text: str) -> None:
     ["[" * 60_000, "a: " + "{" * 60_000, "&a [*a, *a]", "? [x]\n: y", "a: &b [&c x, *b, *c]"],
     ids=["nested", "nested mappings", "itself", "a list for a name", "anchors"],
 )
-def test_hostile_yaml_is_an_ordinary_file(block: str) -> None:
+def test_hostile_yaml_keeps_the_type(block: str) -> None:
     head = read_front_matter(f"---\ntype: user\n{block}\n---\nbody")
     assert head.fields.get("type") == "user"
 
 
 @given(st.text(max_size=300))
-def test_any_text_can_be_read(text: str) -> None:
+def test_arbitrary_front_matter_is_read_without_error(text: str) -> None:
     for content in (text, f"---\n{text}\n---\nbody", f"---\ntype: user\n{text}"):
         head = read_front_matter(content)
         assert 0 <= head.text_at <= len(content)

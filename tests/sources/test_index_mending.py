@@ -1,4 +1,4 @@
-"""MEMORY.md is mended line by line: what is missing comes in, what is dead goes, all else stays."""
+"""Plans that mend MEMORY.md line by line: missing lines, dead lines, order."""
 
 from collections import Counter
 from pathlib import Path
@@ -69,7 +69,7 @@ STYLES = {
 
 
 @pytest.mark.parametrize(("line", "wanted"), STYLES.values(), ids=STYLES.keys())
-def test_new_line_is_written_as_the_others_are(folder: Path, line: str, wanted: str) -> None:
+def test_new_line_follows_the_style_of_the_others(folder: Path, line: str, wanted: str) -> None:
     write_memory(folder, "new.md", memory("new"))
     if "a" in line:
         write_memory(folder, "a.md", memory("a"))
@@ -84,7 +84,7 @@ def test_new_line_has_the_line_end_of_the_others(folder: Path) -> None:
     assert memlab.plan_index(folder).text == "- [A](a.md) - x\r\n- [b](b.md) - about b\r\n"
 
 
-def test_index_without_a_final_line_end_keeps_it_so(folder: Path) -> None:
+def test_index_without_final_newline_stays_without(folder: Path) -> None:
     for name in ("a.md", "b.md"):
         write_memory(folder, name, memory(name.removesuffix(".md")))
     write_memory(folder, "MEMORY.md", "- [A](a.md)")
@@ -135,7 +135,7 @@ def test_new_line_goes_to_the_section_of_its_type(folder: Path) -> None:
     assert planned(folder)[2:4] == ["- [B](b.md)", "- [new](new.md)"]
 
 
-def test_new_line_is_on_top_where_the_newest_are(folder: Path) -> None:
+def test_new_line_is_on_top_of_a_newest_first_index(folder: Path) -> None:
     for number, name in enumerate("abc"):
         write_memory(folder, f"{name}.md", memory(name, modified=at(number)), at(number))
     write_memory(folder, "new.md", memory("new", modified=at(9)), at(9))
@@ -143,7 +143,7 @@ def test_new_line_is_on_top_where_the_newest_are(folder: Path) -> None:
     assert planned(folder)[1] == "- [new](new.md)"
 
 
-def test_sentence_below_the_last_entry_stays_with_it(folder: Path) -> None:
+def test_text_below_the_last_entry_stays_with_it(folder: Path) -> None:
     for name in "ab":
         write_memory(folder, f"{name}.md", memory(name))
     write_index(folder, ["- [A](a.md)", "which goes on here", "", "The end."])
@@ -168,7 +168,7 @@ def test_new_line_is_visible(folder: Path, lines: list[str]) -> None:
     assert memlab.load(folder)["loaded_at_start"].tolist() == [True]
 
 
-def test_memory_that_a_hub_names_gets_no_line(folder: Path) -> None:
+def test_memory_listed_in_a_hub_gets_no_line(folder: Path) -> None:
     for name in "abc":
         write_memory(folder, f"{name}.md", memory(name))
     write_memory(folder, "hub.md", "# Hub\n- [A](a.md)\n- [B](b.md)\n")
@@ -210,7 +210,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("line", KEPT.values(), ids=KEPT.keys())
-def test_line_stays_unless_it_is_sure_that_its_file_is_gone(folder: Path, line: str) -> None:
+def test_line_is_kept_if_its_file_may_exist(folder: Path, line: str) -> None:
     write_memory(folder, "a.md", memory("a"))
     write_memory(folder, "sub/deep.md", "No type.\n")
     (folder / "sub.md").mkdir()
@@ -235,13 +235,13 @@ DEAD = {
 
 
 @pytest.mark.parametrize("line", DEAD.values(), ids=DEAD.keys())
-def test_entry_of_a_file_that_is_gone_goes(folder: Path, line: str) -> None:
+def test_entry_of_a_missing_file_is_removed(folder: Path, line: str) -> None:
     write_memory(folder, "a.md", memory("a"))
     write_index(folder, ["- [A](a.md)", "", line])
     assert planned(folder) == ["- [A](a.md)", ""]
 
 
-def test_line_that_stays_says_why(folder: Path) -> None:
+def test_kept_line_has_a_reason(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"))
     write_index(folder, ["- [A](a.md)", KEPT["sentence"], KEPT["another file"]])
     reasons = [line.reason for line in by_action(folder, "stays")]
@@ -251,7 +251,7 @@ def test_line_that_stays_says_why(folder: Path) -> None:
     ]
 
 
-def test_dead_line_says_what_would_bring_its_file_back(folder: Path) -> None:
+def test_dead_line_names_the_recovery_command(folder: Path) -> None:
     for name in "ab":
         write_memory(folder, f"{name}.md", memory(name))
     write_index(folder, ["- [A](a.md)", "- [B](b.md)"])
@@ -264,7 +264,7 @@ def test_dead_line_says_what_would_bring_its_file_back(folder: Path) -> None:
 # Empty headings
 
 
-def test_empty_headings_go_only_where_it_is_asked_for(folder: Path) -> None:
+def test_empty_headings_are_removed_only_on_request(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"))
     index = ["# Memory", "", "## Empty", "", "### Empty too", "## Full", "### Inner", "- [A](a.md)"]
     write_index(folder, [*index, "", "## Last"])
@@ -294,7 +294,7 @@ def mended_lines(source: ClaudeCode, reads: dict[str, int]) -> list[str]:
     return (mend.after or b"").decode().splitlines()
 
 
-def test_most_read_is_loaded_and_the_rest_keeps_its_order(folder: Path) -> None:
+def test_most_read_lines_are_moved_into_the_loaded_part(folder: Path) -> None:
     source = long_folder(folder)
     lines = mended_lines(source, {"m9.md": 5, "m6.md": 2, "m0.md": 1, "gone.md": 9})
     names = [line.partition("](")[2].rstrip(")") for line in lines]
@@ -302,7 +302,7 @@ def test_most_read_is_loaded_and_the_rest_keeps_its_order(folder: Path) -> None:
     assert names[4:] == [f"m{number}.md" for number in (2, 3, 4, 5, 7, 8, 10, 11)]
 
 
-def test_order_is_left_alone_without_reads_or_within_the_limit(folder: Path) -> None:
+def test_order_is_unchanged_without_reads_or_within_limit(folder: Path) -> None:
     source = long_folder(folder)
     before = (folder / "MEMORY.md").read_text().splitlines()
     assert mended_lines(source, {}) == before
@@ -310,7 +310,7 @@ def test_order_is_left_alone_without_reads_or_within_the_limit(folder: Path) -> 
     assert mended_lines(source, {"m9.md": 5}) == before
 
 
-def test_order_changes_within_a_section_alone(folder: Path) -> None:
+def test_lines_are_reordered_only_within_a_section(folder: Path) -> None:
     source = long_folder(folder, loaded=5)
     lines = (folder / "MEMORY.md").read_text().splitlines()
     write_index(folder, ["# One", *lines[:6], "# Two", "A sentence.", *lines[6:]])
@@ -331,7 +331,7 @@ def test_nested_and_numbered_entries_and_hubs_stay(folder: Path) -> None:
     assert mended[:4] == index[:4]
 
 
-def test_log_of_the_settings_gives_the_order(folder: Path, tmp_path: Path) -> None:
+def test_order_follows_the_given_log(folder: Path, tmp_path: Path) -> None:
     long_folder(folder, 210)
     log = tmp_path / "reads.csv"
     log.write_text("memory_id,at\n" + "m205.md,2026-03-20T10:00:00Z\n" * 3)
@@ -349,7 +349,9 @@ def test_log_of_the_settings_gives_the_order(folder: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("left", [None, 0, 1], ids=["gone", "emptied", "cut to a line"])
 @pytest.mark.parametrize("known_by", ["git", "copies"])
-def test_lost_index_comes_back(folder: Path, left: int | None, known_by: str) -> None:
+def test_lost_index_is_restored_from_git_or_copies(
+    folder: Path, left: int | None, known_by: str
+) -> None:
     as_found(folder)
     memlab.apply(memlab.plan_index(folder))
     before = (folder / "MEMORY.md").read_text()
@@ -371,7 +373,7 @@ def test_lost_index_comes_back(folder: Path, left: int | None, known_by: str) ->
         assert Counter(plan.text.split()) == Counter(before.split())
 
 
-def test_later_lines_stay_where_git_brings_an_index_back(folder: Path) -> None:
+def test_later_lines_stay_when_git_restores_an_index(folder: Path) -> None:
     as_found(folder)
     Repository(folder).commit(100)
     write_memory(folder, "new.md", memory("new"), at(101))
@@ -382,7 +384,7 @@ def test_later_lines_stay_where_git_brings_an_index_back(folder: Path) -> None:
     assert "## Section 5" in lines
 
 
-def test_index_that_nobody_knows_is_written_anew(folder: Path) -> None:
+def test_unknown_lost_index_is_written_anew(folder: Path) -> None:
     for name in "ab":
         write_memory(folder, f"{name}.md", memory(name))
     plan = memlab.plan_index(folder)
@@ -396,7 +398,7 @@ def test_index_that_nobody_knows_is_written_anew(folder: Path) -> None:
 # Doctor, and what is refused
 
 
-def test_doctor_counts_what_the_command_mends(folder: Path) -> None:
+def test_doctor_counts_what_the_index_command_mends(folder: Path) -> None:
     for name in "abc":
         write_memory(folder, f"{name}.md", memory(name))
     write_index(folder, ["- [A](a.md)", "- [B](b.md)", "- [Gone](gone.md)", "## Empty"])
@@ -417,19 +419,19 @@ def test_doctor_counts_hubs(folder: Path) -> None:
     assert check_of(folder, "hubs").summary.startswith("1 hub names 2 memories")
 
 
-def test_store_without_an_index_is_refused_in_words() -> None:
+def test_store_without_an_index_is_rejected() -> None:
     with pytest.raises(MemlabError, match="has no index"):
         memlab.plan_index(memlab.store_path("three_hundred_issues"))
 
 
-def test_index_that_is_no_text_is_refused(folder: Path) -> None:
+def test_index_that_is_not_utf8_is_rejected(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"))
     (folder / "MEMORY.md").write_bytes(b"\xff- [A](a.md)\n")
     with pytest.raises(PlanError, match=r"not UTF-8 \(byte 0\)"):
         memlab.plan_index(folder)
 
 
-def test_index_without_a_place_for_a_line_is_refused(folder: Path) -> None:
+def test_index_without_room_for_a_line_is_rejected(folder: Path) -> None:
     """An indented line would continue a new entry above it, and open code would hide one below."""
     for name in "ab":
         write_memory(folder, f"{name}.md", memory(name))
@@ -598,7 +600,7 @@ def lines_in(raw: bytes) -> Counter[bytes]:
 
 @settings(max_examples=examples(300))
 @given(EDITS)
-def test_mend_is_taken_back_around_any_edit(edits: list[tuple[str, int, int, str]]) -> None:
+def test_undo_of_a_mend_keeps_random_edits(edits: list[tuple[str, int, int, str]]) -> None:
     hand = edited(MADE, edits)
     taken_back = take_back_mend(BEFORE, MADE, hand, MENDED_NAMES).data
     added = lines_in(MADE) - lines_in(BEFORE)
@@ -610,13 +612,13 @@ def test_mend_is_taken_back_around_any_edit(edits: list[tuple[str, int, int, str
         assert taken_back == BEFORE
 
 
-def test_edit_beside_a_mend_is_all_that_is_left_of_both() -> None:
+def test_undo_of_a_mend_keeps_an_adjacent_edit() -> None:
     hand = MADE.replace(b"## Two\n", b"## Two\nBy hand.\n")
     wanted = BEFORE.replace(b"## Two\n", b"## Two\nBy hand.\n")
     assert take_back_mend(BEFORE, MADE, hand, MENDED_NAMES).data == wanted
 
 
-def test_entry_that_a_hand_moved_stays_where_it_is() -> None:
+def test_entry_moved_by_hand_stays_in_its_place() -> None:
     lines = MADE.splitlines(keepends=True)
     hand = b"".join([lines[0], *lines[2:7], lines[1], *lines[7:]])
     taken_back = take_back_mend(BEFORE, MADE, hand, MENDED_NAMES).data

@@ -1,4 +1,4 @@
-"""Claude Code's memory: what the index lists, what a hub reaches, what nothing names, and doubt."""
+"""Index states of Claude Code memories: listed, reached by a hub, unlisted, doubtful."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def write_hub(folder: Path, hub: str, names: Iterable[str], *, style: str = "- [
 
 
 @pytest.mark.parametrize("unlisted", [5, 10, 100, 400])
-def test_files_that_no_index_names_cost_nothing(folder: Path, unlisted: int) -> None:
+def test_unlisted_files_do_not_affect_cost_or_size(folder: Path, unlisted: int) -> None:
     write_listed(folder, 10)
     plan = memlab.plan(folder, memlab.KeepRecent(9))
     alone = cost_of(plan)
@@ -84,7 +84,7 @@ def test_show_counts_unlisted_files_in_words(folder: Path, unlisted: int, words:
 
 @given(st.lists(st.sampled_from(["listed", "unlisted"]), min_size=1, max_size=30))
 @settings(max_examples=examples(25), deadline=None)
-def test_the_law_counts_listed_memories_alone(
+def test_only_listed_memories_count_in_sizing(
     tmp_path_factory: pytest.TempPathFactory, states: list[str]
 ) -> None:
     folder = project_folder(tmp_path_factory.mktemp("law"))
@@ -98,7 +98,7 @@ def test_the_law_counts_listed_memories_alone(
     assert counted["memory_id"].tolist() == listed
 
 
-def test_a_read_of_an_unlisted_file_is_shown_and_not_in_the_law(folder: Path) -> None:
+def test_read_of_an_unlisted_file_is_shown_but_not_counted(folder: Path) -> None:
     write_listed(folder, 10)
     write_memory(folder, "un.md", memory("un"), at(20))
     log = folder.parent / "reads.jsonl"
@@ -110,7 +110,7 @@ def test_a_read_of_an_unlisted_file_is_shown_and_not_in_the_law(folder: Path) ->
     assert memlab.size(folder, log=log).advice.references == 0
 
 
-def test_no_policy_takes_an_unlisted_file(folder: Path) -> None:
+def test_no_policy_deletes_an_unlisted_file(folder: Path) -> None:
     write_listed(folder, 2)
     write_memory(folder, "un.md", memory("un"), at(1))
     for policy in (memlab.KeepRecent(0), PurgeSuperseded("0d"), memlab.TimeToLive("1d")):
@@ -145,7 +145,7 @@ def test_show_rows_and_doctor_count_the_states(folder: Path) -> None:
 @pytest.mark.parametrize(
     "style", ["- [{0}]({0})", "* **[{0}](./{0})** - about", "- [[{0}]]", "| [{0}]({0}) | about |"]
 )
-def test_a_hub_is_no_memory_and_what_it_names_is_reached(folder: Path, style: str) -> None:
+def test_hub_is_not_a_memory_and_its_files_are_reached(folder: Path, style: str) -> None:
     write_listed(folder, 2)
     write_hub(folder, "hub.md", ["r_0.md", "r_1.md", "r_2.md"], style=style)
     states = memlab.load(folder).set_index("memory_id")["index_state"].to_dict()
@@ -154,7 +154,7 @@ def test_a_hub_is_no_memory_and_what_it_names_is_reached(folder: Path, style: st
     assert memlab.show(folder).more["about"].to_dict()["hubs"] == ["hub.md"]
 
 
-def test_a_hub_of_hubs_reaches_in_steps(folder: Path) -> None:
+def test_nested_hubs_reach_their_files(folder: Path) -> None:
     write_listed(folder, 1)
     write_hub(folder, "low.md", ["r_0.md", "r_1.md"])
     write_hub(folder, "high.md", ["low.md", "r_2.md"])
@@ -175,11 +175,11 @@ def test_a_hub_of_hubs_reaches_in_steps(folder: Path) -> None:
         "",
     ],
 )
-def test_text_with_links_in_it_is_no_hub(text: str) -> None:
+def test_prose_with_links_is_not_a_hub(text: str) -> None:
     assert list_of_links(text) is None
 
 
-def test_a_list_of_links_that_the_index_does_not_name_is_no_hub(folder: Path) -> None:
+def test_unlisted_list_of_links_is_not_a_hub(folder: Path) -> None:
     write_listed(folder, 1)
     write_hub(folder, "hub.md", ["r_0.md", "r_1.md"])
     write_index(folder, ["- [In 0](in_0.md)"])
@@ -188,7 +188,7 @@ def test_a_list_of_links_that_the_index_does_not_name_is_no_hub(folder: Path) ->
     assert states == {"in_0.md": "listed"} | unlisted
 
 
-def test_no_plan_takes_what_a_hub_names(folder: Path) -> None:
+def test_no_plan_deletes_files_of_a_hub(folder: Path) -> None:
     write_listed(folder, 4)
     write_hub(folder, "hub.md", ["in_0.md", "in_1.md", "r_0.md"])
     before = (folder / "hub.md").read_bytes()
@@ -203,7 +203,7 @@ def test_no_plan_takes_what_a_hub_names(folder: Path) -> None:
     assert (folder / "hub.md").read_bytes() == before
 
 
-def test_a_plan_is_stale_once_a_hub_names_what_it_takes(folder: Path) -> None:
+def test_plan_is_stale_once_a_hub_names_its_memories(folder: Path) -> None:
     write_listed(folder, 4)
     plan = memlab.plan(folder, memlab.KeepRecent(2))
     write_hub(folder, "hub.md", ["in_0.md", "in_3.md"])
@@ -255,23 +255,23 @@ def judged(text: str, stem: str = "x", **kinds: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("text", DOUBTFUL.values(), ids=DOUBTFUL)
-def test_what_may_be_an_instruction_is_in_doubt(text: str) -> None:
+def test_possible_instruction_is_doubtful(text: str) -> None:
     assert judged(text)[1]
 
 
 @pytest.mark.parametrize("text", PLAIN.values(), ids=PLAIN)
-def test_what_says_plainly_that_it_is_none_is_not(text: str) -> None:
+def test_explicitly_typed_text_is_not_doubtful(text: str) -> None:
     assert not judged(text)[1]
 
 
 @pytest.mark.parametrize("stem", ["feedback_tone", "feedback-tone", "user_name", "User"])
-def test_a_name_that_says_so_is_in_doubt_where_no_type_is(stem: str) -> None:
+def test_untyped_file_with_telling_name_is_doubtful(stem: str) -> None:
     assert judged(HEADLESS, stem)[1]
     assert not judged(PLAIN["project"], stem)[1]
 
 
 @pytest.mark.parametrize("text", DOUBTFUL.values(), ids=DOUBTFUL)
-def test_what_is_in_doubt_is_load_bearing_and_counted(folder: Path, text: str) -> None:
+def test_doubtful_file_is_load_bearing_and_reported(folder: Path, text: str) -> None:
     write_listed(folder, 1)
     write_memory(folder, "odd.md", f"{text}Body.\n", at(9))
     write_index(folder, [*index_lines(folder), "- [Odd](odd.md)"])
@@ -286,7 +286,7 @@ def test_what_is_in_doubt_is_load_bearing_and_counted(folder: Path, text: str) -
     assert "type: project" in check.advice
 
 
-def test_a_person_settles_a_type_of_their_own_in_the_settings(folder: Path) -> None:
+def test_settings_can_declare_custom_types(folder: Path) -> None:
     write_listed(folder, 1)
     for number, kind in enumerate(("preference", "howto")):
         write_memory(folder, f"{kind}.md", memory(kind, kind), at(number))
@@ -300,7 +300,7 @@ def test_a_person_settles_a_type_of_their_own_in_the_settings(folder: Path) -> N
     }  # fmt: skip
 
 
-def test_a_person_settles_a_file_in_its_front_matter(folder: Path) -> None:
+def test_front_matter_type_resolves_the_doubt(folder: Path) -> None:
     write_listed(folder, 1)
     write_memory(folder, "in_0.md", DOUBTFUL["a list"])
     assert memlab.load(folder)["load_bearing"].tolist() == [True]

@@ -1,4 +1,4 @@
-"""An index of Claude Code's memory that loses entries, is edited by a hand, and gets them back."""
+"""Removal and restoration of index entries around edits made by hand."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def back(raw: bytes, left: bytes, *files: str) -> bytes:
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("item", ITEMS)
-def test_entry_goes_whole_whatever_else_is_like_a_link(item: str, other: str) -> None:
+def test_entry_is_removed_whole_with_other_text(item: str, other: str) -> None:
     line = ITEMS[item].format(OTHERS[other])
     raw = f"# Memory\n\n{line}\n- [B](b.md)\n".encode()
     left = remove_entries(raw, {"a.md"}, NAMES)
@@ -70,7 +70,7 @@ def test_entry_goes_whole_whatever_else_is_like_a_link(item: str, other: str) ->
 
 @pytest.mark.parametrize("other", ["[B](b.md)", "[[b]]", "[B](<b.md>)", "[N](my%20notes.md)"])
 @pytest.mark.parametrize("item", [item_style for item_style in ITEMS if item_style != "continued"])
-def test_entry_of_another_memory_too_loses_only_the_link(item: str, other: str) -> None:
+def test_shared_entry_loses_only_the_removed_link(item: str, other: str) -> None:
     line = ITEMS[item].format(other)
     raw = f"# Memory\n\n{line}\n".encode()
     left = remove_entries(raw, {"a.md"}, NAMES)
@@ -79,7 +79,7 @@ def test_entry_of_another_memory_too_loses_only_the_link(item: str, other: str) 
     assert back(raw, left, "a.md") == raw
 
 
-def test_parent_goes_with_its_children_alone() -> None:
+def test_parent_entry_is_removed_with_its_last_child() -> None:
     raw = b"- [A](a.md)\n  - [B](b.md)\n  - [C](c.md)\n- [D](d.md)\n"
     assert remove_entries(raw, {"a.md"}, NAMES).startswith(b"- A\n  - [B](b.md)\n")
     assert remove_entries(raw, {"a.md", "b.md"}, NAMES).startswith(b"- A\n  - [C](c.md)\n")
@@ -95,7 +95,7 @@ RESIDUES = [
 
 @pytest.mark.parametrize("other", RESIDUES)
 @pytest.mark.parametrize("is_edited", [False, True])
-def test_line_that_older_archives_left_gets_its_link_back(other: str, is_edited: bool) -> None:
+def test_line_left_by_older_versions_gets_its_link_back(other: str, is_edited: bool) -> None:
     """A line with anything like a second link once stayed, without the link of what went."""
     raw = f"# Memory\n- [A](a.md) {OTHERS[other]}\n- [B](b.md)\n".encode()
     left = raw.replace(b"[A](a.md)", b"A")
@@ -117,7 +117,7 @@ MENTIONS = {
 
 
 @pytest.mark.parametrize("mention", MENTIONS)
-def test_mention_is_no_entry_and_the_line_comes_back(mention: str) -> None:
+def test_mention_is_not_an_entry_and_the_line_is_restored(mention: str) -> None:
     edited = LEFT.replace(b"- [B](b.md)\n", MENTIONS[mention])
     after = back(ORIGINAL, edited, "a.md")
     assert after.replace(b"- [A](a.md) - hook\n", b"", 1) == edited
@@ -135,13 +135,13 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_entry_of_its_own_is_left_alone(entry: str) -> None:
+def test_existing_entry_is_not_duplicated(entry: str) -> None:
     edited = LEFT + ENTRIES[entry]
     assert "a.md" in MemoryIndex(edited).entered(NAMES)
     assert back(ORIGINAL, edited, "a.md") == edited
 
 
-def test_line_comes_back_below_what_continues_the_one_above() -> None:
+def test_line_is_restored_below_continuation_lines() -> None:
     raw = b"- [B](b.md)\n- [A](a.md)\n- [C](c.md)\n"
     edited = b"- [B](b.md)\n  by hand\n  - nested by hand\n- [C](c.md)\n"
     after = b"- [B](b.md)\n  by hand\n  - nested by hand\n- [A](a.md)\n- [C](c.md)\n"
@@ -149,7 +149,7 @@ def test_line_comes_back_below_what_continues_the_one_above() -> None:
 
 
 @pytest.mark.parametrize("opened", [b"<!--\n%b", b"<!--\n%b-->\n"])
-def test_line_that_would_come_into_a_comment_is_named_elsewhere(opened: bytes) -> None:
+def test_line_is_not_restored_inside_a_comment(opened: bytes) -> None:
     after = back(ORIGINAL, opened % LEFT, "a.md")
     assert "a.md" in MemoryIndex(after).named(NAMES)
 
@@ -166,7 +166,7 @@ def test_line_of_two_memories_is_restored_in_either_order() -> None:
     assert insert_entries(with_a, {"b.md": said(without_a)["b.md"]}, NAMES) == raw
 
 
-def test_link_comes_back_in_another_kind_of_line_end() -> None:
+def test_link_is_restored_with_changed_line_ends() -> None:
     raw = b"# M\nRead [A](a.md) first.\n- [B](b.md)\n"
     edited = b"# M\r\nRead A first.\r\n- [B](b.md)\r\n"
     assert back(raw, edited, "a.md") == b"# M\r\nRead [A](a.md) first.\r\n- [B](b.md)\r\n"
@@ -185,7 +185,7 @@ def readable_names(raw: bytes) -> set[str]:
 @settings(max_examples=examples(400))
 @example(b"- [B](b.md) x\n- [B](b.md) x\n  goes on to [A](a.md)", {"b.md"})
 @given(INDEXES, SOME)
-def test_any_index_comes_back_byte_for_byte(raw: bytes, gone: set[str]) -> None:
+def test_random_index_is_restored_byte_for_byte(raw: bytes, gone: set[str]) -> None:
     left = remove_entries(raw, gone, NAMES)
     assert not gone & readable_names(left)
     assert back(raw, left, *gone) == raw
@@ -199,7 +199,7 @@ def test_any_index_comes_back_byte_for_byte(raw: bytes, gone: set[str]) -> None:
     [("line ends", 0, 0, "")],
 )
 @given(INDEXES, SOME, EDITS)
-def test_any_edit_is_kept_and_each_memory_named_again(
+def test_random_edits_are_kept_and_memories_named_again(
     raw: bytes, gone: set[str], edits: list[tuple[str, int, int, str]]
 ) -> None:
     left = edited(remove_entries(raw, gone, NAMES), edits)
@@ -220,7 +220,7 @@ def bare(line: bytes) -> str:
 
 @settings(max_examples=examples(400))
 @given(INDEXES, SOME, EDITS)
-def test_step_that_is_taken_back_leaves_what_a_hand_did(
+def test_rolled_back_step_keeps_edits_by_hand(
     raw: bytes, gone: set[str], edits: list[tuple[str, int, int, str]]
 ) -> None:
     before = remove_entries(raw, gone, NAMES)

@@ -1,4 +1,4 @@
-"""Systems of installed packages, one of which is built, tried and shipped with its record."""
+"""Systems of installed packages; one package is built, tested and shipped with its record."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def store(tmp_path: Path) -> Path:
     return lab.path
 
 
-def test_path_is_recognised_and_shown(site: Path, store: Path) -> None:
+def test_path_of_an_installed_system_is_recognised(site: Path, store: Path) -> None:
     offer_lines(site)
     assert open_source(store).name == f"lines:{store}"
     assert "12 memories" in said("show", store)
@@ -80,7 +80,7 @@ def test_path_is_recognised_and_shown(site: Path, store: Path) -> None:
     assert [(row["what"], row["memories"]) for row in found] == [("JSON lines", 12)]
 
 
-def test_adapter_without_a_record_only_reads(site: Path, store: Path) -> None:
+def test_adapter_without_conformance_record_only_reads(site: Path, store: Path) -> None:
     offer_lines(site)
     before = store.read_bytes()
     plan = memlab.plan(store, memlab.KeepRecent(3))
@@ -101,7 +101,7 @@ RECORDS = {
 
 
 @pytest.mark.parametrize(("changed", "words"), RECORDS.values(), ids=RECORDS.keys())
-def test_record_that_does_not_hold_is_named(
+def test_invalid_conformance_record_is_named(
     site: Path, store: Path, changed: dict[str, object], words: str
 ) -> None:
     from memlab.sources.conformance_record import write_record
@@ -122,7 +122,7 @@ CLAIMS = """
 """A source that claims every file."""
 
 
-def test_system_of_memlab_takes_precedence(site: Path, tmp_path: Path) -> None:
+def test_built_in_system_takes_precedence(site: Path, tmp_path: Path) -> None:
     code = LINES_MODULE.read_text() + CLAIMS
     offer(site, "memlab-lines", code, file="memlab_lines:LINES", lines="memlab_lines:LINES")
     memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
@@ -140,7 +140,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("value", "words"), BROKEN.values(), ids=BROKEN.keys())
-def test_broken_package_is_named_and_hinders_no_other_store(
+def test_broken_package_is_named_and_other_stores_work(
     site: Path, store: Path, tmp_path: Path, value: str, words: str
 ) -> None:
     offer(site, "memlab-lines", LINES_MODULE.read_text(), lines=value)
@@ -163,7 +163,7 @@ def test_package_that_fails_on_a_path_is_named(site: Path, store: Path) -> None:
         assert recognise(store) is None
 
 
-def test_scheme_that_two_packages_offer_is_refused(site: Path, store: Path) -> None:
+def test_scheme_offered_twice_is_rejected(site: Path, store: Path) -> None:
     offer_lines(site)
     code = LINES_MODULE.read_text()
     offer(site, "other-lines", code, lines="other_lines:LINES")
@@ -175,7 +175,7 @@ def test_scheme_that_two_packages_offer_is_refused(site: Path, store: Path) -> N
 
 
 @pytest.mark.long
-def test_package_is_built_tried_and_shipped(site: Path, store: Path, tmp_path: Path) -> None:
+def test_package_is_built_tested_and_shipped(site: Path, store: Path, tmp_path: Path) -> None:
     package = package_of_lines(tmp_path / "package")
     install(site, built(package))
     environment = os.environ | {"PYTHONPATH": str(site)}

@@ -1,4 +1,4 @@
-"""A kind of store that one file and one line of the table bring, as the guide shows."""
+"""A custom kind of store from one file and one table row, as the guide shows."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ opening.SYSTEMS += (opening.System({", ".join(map(repr, LINES[:3]))}),)
 """
 
 
-def test_every_command_knows_it(tmp_path: Path) -> None:
+def test_every_command_supports_a_custom_source(tmp_path: Path) -> None:
     (tmp_path / "stores").mkdir()
     lab = JsonLinesLab(tmp_path / "stores")
     lab.fill(40)
@@ -58,7 +58,7 @@ def test_every_command_knows_it(tmp_path: Path) -> None:
     assert json.loads(said("find", "--json", str(tmp_path)))["stores"] == found
 
 
-def test_a_file_of_which_all_was_taken_is_still_one(tmp_path: Path) -> None:
+def test_emptied_file_is_still_a_store(tmp_path: Path) -> None:
     path = tmp_path / "memory.jsonl"
     path.write_text(line(1, "m1") + "\n")
     receipt = memlab.apply(memlab.plan(path, memlab.KeepRecent(0)))
@@ -77,7 +77,7 @@ class OnlyRequired(JsonLines):
         return {name: row[name] for name in required}
 
 
-def test_row_needs_the_required_columns_alone(tmp_path: Path) -> None:
+def test_row_needs_only_the_required_columns(tmp_path: Path) -> None:
     lab = JsonLinesLab(tmp_path)
     lab.fill(9)
     before = lab.exactly()
@@ -89,7 +89,7 @@ def test_row_needs_the_required_columns_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("raw", ["{", '{"id": 1}', "[" * 9999, line(0, "a").replace("+00:00", "")])
-def test_what_is_no_memory_is_named_and_its_file_is_none(tmp_path: Path, raw: str) -> None:
+def test_invalid_line_is_named_and_the_file_not_recognised(tmp_path: Path, raw: str) -> None:
     path = tmp_path / "memory.jsonl"
     path.write_text(raw + "\n")
     assert recognise(path) is None
@@ -97,14 +97,14 @@ def test_what_is_no_memory_is_named_and_its_file_is_none(tmp_path: Path, raw: st
         memlab.load(f"lines:{path}")
 
 
-def test_an_archived_record_that_breaks_a_source_is_left_out() -> None:
+def test_archived_record_that_a_source_cannot_parse_is_an_error() -> None:
     record = b'{"id":"m1"}'
     copy = Copy("m1", fingerprint_of(record), "beyond-newest", None)
     with pytest.raises(ValueError, match="nested too deep"):
         archived_record(bytearray(record), copy, lambda *_: json.loads("[" * 99_999))
 
 
-def test_the_guide_shows_the_package_as_it_is() -> None:
+def test_guide_shows_the_current_code() -> None:
     checkout = Path(__file__).parent.parent.parent
     guide = (checkout / "docs" / "guides" / "own_source.md").read_text()
     for name in ("json_lines.py", "json_lines_lab.py"):

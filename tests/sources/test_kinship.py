@@ -1,4 +1,4 @@
-"""Folders that ``find`` suggests as one project's: by equal memories, never by preferences."""
+"""Folders suggested as one project by equal memories, never by preferences."""
 
 import json
 from itertools import combinations
@@ -41,7 +41,7 @@ def preferences(count: int) -> dict[str, str]:
     return {f"p{n}": memory(f"p{n}", "feedback", body=f"Do {n}.") for n in range(count)}
 
 
-def test_a_moved_project_is_suggested_with_equal_memories(home: Path) -> None:
+def test_moved_project_is_suggested_by_equal_memories(home: Path) -> None:
     old = write_project(home, "-srv-app", facts(0, 5))
     new = write_project(home, "-srv-work-app", facts(2, 9))
     write_project(home, "-srv-other", facts(20, 26))
@@ -61,7 +61,7 @@ def test_copied_preferences_are_no_evidence(home: Path) -> None:
     assert "may be one project" not in said("find", home)
 
 
-def test_three_clones_are_three_pairs(home: Path) -> None:
+def test_three_clones_give_three_pairs(home: Path) -> None:
     for name in ("-a", "-b", "-c"):
         write_project(home, name, facts(0, 4))
     assert [kinship.equal for kinship in memlab.find(home).kinships] == [4, 4, 4]
@@ -94,7 +94,7 @@ def test_worktrees_are_merged_into_the_main_checkout_first(tmp_path: Path) -> No
     assert pairs == [("docs", "app"), ("fix", "app"), ("fix", "docs")]
 
 
-def test_find_writes_nothing(home: Path) -> None:
+def test_find_changes_nothing(home: Path) -> None:
     folder = write_project(home, "-a", facts(0, 4))
     write_project(home, "-b", facts(0, 4))
     before = sorted((path, path.stat().st_mtime_ns) for path in home.rglob("*"))
@@ -109,7 +109,7 @@ CONTENTS = st.dictionaries(
 
 
 @given(CONTENTS)
-def test_a_pair_is_suggested_if_enough_is_equal(contents: dict[str, frozenset[str]]) -> None:
+def test_pairs_equal_brute_force_comparison(contents: dict[str, frozenset[str]]) -> None:
     wanted = set()
     for first, second in combinations(sorted(contents), 2):
         equal = len(contents[first] & contents[second])

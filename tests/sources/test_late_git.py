@@ -1,4 +1,4 @@
-"""A repository that never answers: the past is not read, and nothing goes by a part of it."""
+"""A git command that never answers: the past is not read, not even in part."""
 
 import os
 from pathlib import Path
@@ -50,7 +50,7 @@ def let_wait_for_ever(repository: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NEVER_ENDING)
-def test_past_is_not_read_where_git_never_answers(folder: Path, tmp_path: Path, name: str) -> None:
+def test_hanging_git_leaves_the_past_unread(folder: Path, tmp_path: Path, name: str) -> None:
     assert len(memlab.load_past(folder)) == 9
     let_wait_for_ever(tmp_path, name)
     source = open_source(folder)
@@ -61,9 +61,7 @@ def test_past_is_not_read_where_git_never_answers(folder: Path, tmp_path: Path, 
     said("doctor", folder)
 
 
-def test_maintain_finds_no_number_from_a_past_that_was_not_read(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_auto_cap_fails_without_the_git_past(folder: Path, tmp_path: Path) -> None:
     (folder.parent / "memlab.toml").write_text('policy = { name = "recent", keep = "auto" }\n')
     let_wait_for_ever(tmp_path, ".git/HEAD")
     steps = {step.name: step for step in memlab.maintain(folder, apply=True).steps}
@@ -71,9 +69,7 @@ def test_maintain_finds_no_number_from_a_past_that_was_not_read(
     assert "was not read" in steps["compact"].words
 
 
-def test_git_that_stops_half_way_gives_no_part_of_the_past(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partially_read_past_is_discarded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each command but the first is too slow: what it has said so far does not count."""
     monkeypatch.setattr(folder_git, "READ_WITHIN", 0.0)
     folder_git._read.cache_clear()

@@ -1,4 +1,4 @@
-"""Claude Code's memory whose index, or folder, somebody else took: known, said and brought back."""
+"""A lost index or folder of Claude Code: detected, reported and restored."""
 
 import shutil
 from pathlib import Path
@@ -49,7 +49,7 @@ def entries(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("left", [0, 1, None], ids=["emptied", "cut to a line", "gone"])
-def test_copies_bring_a_lost_index_back(folder: Path, left: int | None) -> None:
+def test_copies_restore_a_lost_index(folder: Path, left: int | None) -> None:
     before = entries(folder)
     keep_copies(folder)
     lines = index_lines(folder)[2 : 2 + (left or 0)]
@@ -77,7 +77,7 @@ def test_a_later_copy_keeps_the_lines_of_a_lost_index(folder: Path) -> None:
     assert losses_of(folder).unlisted == COUNT - 1
 
 
-def test_what_the_index_says_since_stays_when_it_comes_back(folder: Path) -> None:
+def test_restoring_an_index_keeps_its_new_lines(folder: Path) -> None:
     keep_copies(folder)
     write_memory(folder, "new.md", memory("new"), at(90))
     write_index(folder, ["# Begun again", "- [New](new.md)"])
@@ -87,7 +87,7 @@ def test_what_the_index_says_since_stays_when_it_comes_back(folder: Path) -> Non
     assert len([line for line in lines if line.startswith("- [M ")]) == COUNT
 
 
-def test_restoring_an_index_is_undone(folder: Path) -> None:
+def test_restoring_an_index_can_be_undone(folder: Path) -> None:
     keep_copies(folder)
     (folder / "MEMORY.md").unlink()
     recovery = recover(folder)
@@ -97,7 +97,7 @@ def test_restoring_an_index_is_undone(folder: Path) -> None:
     assert states["m1.md"] == "listed"  # load-bearing: what came back stays
 
 
-def test_a_memory_written_meanwhile_stops_restoring_its_line(folder: Path) -> None:
+def test_line_of_a_rewritten_memory_is_restored_without_error(folder: Path) -> None:
     keep_copies(folder)
     (folder / "MEMORY.md").unlink()
     plan = plan_recovery(folder)
@@ -108,7 +108,7 @@ def test_a_memory_written_meanwhile_stops_restoring_its_line(folder: Path) -> No
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_git_brings_a_clobbered_index_back(folder: Path, *, is_committed: bool) -> None:
+def test_git_restores_an_overwritten_index(folder: Path, *, is_committed: bool) -> None:
     repo = Repository(folder)
     repo.commit(100)
     before = entries(folder)
@@ -120,7 +120,7 @@ def test_git_brings_a_clobbered_index_back(folder: Path, *, is_committed: bool) 
     assert entries(folder) == before
 
 
-def test_git_brings_an_index_back_that_is_gone(folder: Path) -> None:
+def test_doctor_names_the_git_command_for_a_missing_index(folder: Path) -> None:
     repo = Repository(folder)
     repo.commit(100)
     (folder / "MEMORY.md").unlink()
@@ -132,18 +132,18 @@ def test_git_brings_an_index_back_that_is_gone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("lost", "named", "is_lost"), [(7, 1, True), (1, 0, True), (2, 2, True), (1, 1, False)]
 )
-def test_an_edit_of_a_line_is_no_lost_index(lost: int, named: int, *, is_lost: bool) -> None:
+def test_index_is_lost_if_many_lines_are_missing(lost: int, named: int, *, is_lost: bool) -> None:
     assert is_index_lost(lost, named) == is_lost
 
 
-def test_a_line_taken_out_by_hand_is_not_lost(folder: Path) -> None:
+def test_line_removed_by_hand_is_not_lost(folder: Path) -> None:
     keep_copies(folder)
     write_index(folder, index_lines(folder)[:-1])
     assert losses_of(folder).unlisted == 0
     assert check_of(folder, "index").status == "OK"
 
 
-def test_what_nobody_would_know_is_said_not_to_be_known(folder: Path) -> None:
+def test_losses_without_git_or_copies_are_reported_as_unknown(folder: Path) -> None:
     (folder / "MEMORY.md").unlink()
     assert str(losses_of(folder)).startswith("not known what others deleted or emptied")
     assert "not known" in check_of(folder, "lost").summary
@@ -155,7 +155,7 @@ def test_what_nobody_would_know_is_said_not_to_be_known(folder: Path) -> None:
 # The folder
 
 
-def test_copies_bring_a_folder_back_that_is_gone(folder: Path) -> None:
+def test_copies_restore_a_missing_folder(folder: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     keep_copies(folder)
     shutil.rmtree(folder)
@@ -174,7 +174,7 @@ def test_copies_bring_a_folder_back_that_is_gone(folder: Path) -> None:
     assert len(memlab.lost(named)) == 0
 
 
-def test_a_folder_that_never_was_is_no_lost_one(tmp_path: Path) -> None:
+def test_folder_that_never_existed_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no folder"):
         memlab.lost(f"claude:{tmp_path / 'never'}")
 
@@ -182,7 +182,7 @@ def test_a_folder_that_never_was_is_no_lost_one(tmp_path: Path) -> None:
 # What no line names
 
 
-def test_files_without_type_in_sub_folders_are_counted_and_named(tmp_path: Path) -> None:
+def test_untyped_files_in_sub_folders_are_counted(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
     for kind in ("user", "project"):
         for number in range(5):
@@ -200,7 +200,7 @@ def test_files_without_type_in_sub_folders_are_counted_and_named(tmp_path: Path)
     assert shown.more["about"].to_dict()["without_type"][0] == "project/n0.md"
 
 
-def test_size_names_files_without_type_in_sub_folders(tmp_path: Path) -> None:
+def test_size_names_untyped_files_in_sub_folders(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
     write_memory(folder / "notes", "plan.md", memory("n", style="none"), at(1))
     text = "\n".join(memlab.size(folder).next_steps())
@@ -208,7 +208,7 @@ def test_size_names_files_without_type_in_sub_folders(tmp_path: Path) -> None:
     assert "notes/plan.md" in text
 
 
-def test_prose_of_an_index_costs_tokens_and_its_cut_is_found(tmp_path: Path) -> None:
+def test_index_prose_costs_tokens_and_its_cut_is_reported(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
     write_index(folder, [f"- fact {number}: the build needs a flag" for number in range(300)])
     shown = memlab.show(folder)
@@ -222,7 +222,7 @@ def test_prose_of_an_index_costs_tokens_and_its_cut_is_found(tmp_path: Path) -> 
     assert store.tokens_at_start == shown.summary.apart
 
 
-def test_lines_of_memories_are_no_prose_of_the_index(folder: Path) -> None:
+def test_entries_are_not_counted_as_index_prose(folder: Path) -> None:
     summary = memlab.show(folder).summary
     lines = [line for line in index_lines(folder) if not line.startswith("- ")]
     assert summary.apart <= len("\n".join(lines)) // 4 + 2

@@ -1,4 +1,4 @@
-"""Files of the official MCP memory server: read, sized, and never changed."""
+"""Files of the official MCP memory server: read, sized, never changed."""
 
 import json
 import re
@@ -73,7 +73,7 @@ class GraphLab(Lab):
 class TestMcpGraphSource(ReadingSuite):
     lab_type = GraphLab
 
-    def test_a_deletion_is_refused_with_the_tools(self, lab: GraphLab) -> None:
+    def test_deletion_is_rejected_naming_the_tools(self, lab: GraphLab) -> None:
         before = lab.path.read_bytes()
         plan = memlab.plan(lab.name, memlab.KeepRecent(3))
         with pytest.raises(UnsafeDeletionError, match=re.escape("delete_entities")):
@@ -82,7 +82,7 @@ class TestMcpGraphSource(ReadingSuite):
         assert [path.name for path in lab.path.parent.iterdir()] == ["memory.jsonl"]
 
 
-def test_an_entity_is_a_memory_with_its_observations(tmp_path: Path) -> None:
+def test_entity_is_a_memory_with_its_observations(tmp_path: Path) -> None:
     items = [entity("Ada", "writes programs", "likes tea"), entity("Engine", kind="machine")]
     path = write(tmp_path / "memory.jsonl", [*items, relation("Ada", "Engine")])
     frame = memlab.load(path, with_body=True)
@@ -93,7 +93,7 @@ def test_an_entity_is_a_memory_with_its_observations(tmp_path: Path) -> None:
     assert frame["prunable"].all()
 
 
-def test_commands_read_it_and_count_what_is_no_memory(tmp_path: Path) -> None:
+def test_commands_work_and_count_lines_that_are_no_entity(tmp_path: Path) -> None:
     path = write(tmp_path / "memory.jsonl", [entity(f"e{n}", "x" * 40) for n in range(40)])
     with path.open("a") as file:
         file.write('{"type":"entity","name":"e1","entityType":"","observations":[]}\n{broken\n')
@@ -108,7 +108,7 @@ def test_commands_read_it_and_count_what_is_no_memory(tmp_path: Path) -> None:
     assert "memory" in said("doctor", str(path))
 
 
-def test_a_file_of_another_name_is_recognised_not_searched(tmp_path: Path) -> None:
+def test_file_of_another_name_is_recognised_but_not_found(tmp_path: Path) -> None:
     path = write(tmp_path / "knowledge.jsonl", [entity("Ada")])
     assert memlab.load(path)["memory_id"].tolist() == ["Ada"]
     assert memlab.find(tmp_path).stores == ()
@@ -170,7 +170,7 @@ CALLS = [
 ]
 
 
-def test_what_the_server_itself_wrote_is_read(tmp_path: Path) -> None:
+def test_file_written_by_the_server_is_read(tmp_path: Path) -> None:
     file = write_mcp_graph(tmp_path / "memory.jsonl", CALLS)
     before = file.read_bytes()
     frame = memlab.load(file, with_body=True).set_index("memory_id")

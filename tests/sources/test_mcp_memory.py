@@ -1,4 +1,4 @@
-"""mcp-memory-service's databases, written by its own code, changed here, and read back by it."""
+"""mcp-memory-service databases: written by its own code, changed here, read back by it."""
 
 from contextlib import closing, suppress
 from pathlib import Path
@@ -107,7 +107,7 @@ def vector_connection(path: Path) -> Any:
 class TestMcpMemorySource(DeletingSuite):
     lab_type = McpMemoryLab
 
-    def test_edges_go_with_either_side_and_come_back_by_two_undos(self, lab: McpMemoryLab) -> None:
+    def test_edges_are_deleted_with_either_end_and_restored(self, lab: McpMemoryLab) -> None:
         before = lab.edges()
         assert len(before) >= 6
         first = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(8)))
@@ -123,7 +123,7 @@ class TestMcpMemorySource(DeletingSuite):
 
 
 @needs_mcp_memory
-def test_a_memory_has_tags_type_quality_use_and_successor(file: Path) -> None:
+def test_memory_has_tags_type_quality_usage_and_successor(file: Path) -> None:
     first, second = mcp_memory(
         file,
         stored(0, "one\ntwo", metadata={"quality_score": 0.8}),
@@ -148,7 +148,7 @@ def test_a_memory_has_tags_type_quality_use_and_successor(file: Path) -> None:
 
 @needs_mcp_memory
 @pytest.mark.long
-def test_the_service_sees_what_was_deleted_and_what_was_restored(file: Path) -> None:
+def test_service_sees_deletions_and_restored_memories(file: Path) -> None:
     """Purged by the service since or not; what it has stored again is left alone."""
     calls = [stored(n, f"memory about {n} cats") for n in range(6)]
     hashes = mcp_memory(file, *calls)
@@ -181,7 +181,7 @@ def test_the_service_sees_what_was_deleted_and_what_was_restored(file: Path) -> 
 
 @needs_mcp_memory
 @pytest.mark.long
-def test_a_search_after_planning_makes_its_memories_stale(file: Path) -> None:
+def test_search_after_planning_makes_its_memories_stale(file: Path) -> None:
     mcp_memory(file, *(stored(n, f"used {n}") for n in range(3)))
     plan = memlab.plan(file, memlab.KeepRecent(1))
     mcp_memory(file, ["retrieve", "used 2 2", 1])
@@ -212,7 +212,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("words", REFUSALS)
-def test_a_deletion_with_unknown_effects_is_refused(
+def test_deletion_with_unknown_effects_is_rejected(
     lab: McpMemoryLab, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = lab.path
@@ -227,7 +227,9 @@ def test_a_deletion_with_unknown_effects_is_refused(
     assert memlab.load(file).equals(before)
 
 
-def test_without_extensions_it_reads(lab: McpMemoryLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_is_only_read_without_sqlite_extensions(
+    lab: McpMemoryLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = memlab.plan(lab.name, memlab.KeepRecent(0))
     monkeypatch.setattr("memlab.systems.mcp_memory.find_spec", {"sqlite_vec": True}.get)
     monkeypatch.setattr("memlab.systems.mcp_memory.sqlite3.Connection", object)
@@ -236,7 +238,7 @@ def test_without_extensions_it_reads(lab: McpMemoryLab, monkeypatch: pytest.Monk
         memlab.apply(plan)
 
 
-def test_a_database_of_an_older_service_is_only_read(tmp_path: Path) -> None:
+def test_database_of_an_older_service_is_read(tmp_path: Path) -> None:
     file = tmp_path / "old.db"
     run_sql(
         file,
@@ -258,7 +260,7 @@ def test_a_database_of_an_older_service_is_only_read(tmp_path: Path) -> None:
         memlab.load(file)
 
 
-def test_a_file_that_cannot_be_written_is_said_in_words(lab: McpMemoryLab) -> None:
+def test_locked_database_is_reported(lab: McpMemoryLab) -> None:
     plan = memlab.plan(lab.name, memlab.KeepRecent(0))
     with vector_connection(lab.path) as owner, pytest.MonkeyPatch.context() as patch:
         owner.execute("BEGIN IMMEDIATE")
@@ -279,7 +281,7 @@ def test_a_file_that_cannot_be_written_is_said_in_words(lab: McpMemoryLab) -> No
         "UPDATE memories SET content_hash = x'ff' WHERE id = 3",
     ],
 )
-def test_vectors_and_edges_that_are_damaged_do_no_harm(lab: McpMemoryLab, change: str) -> None:
+def test_damaged_vectors_and_edges_lose_no_memory(lab: McpMemoryLab, change: str) -> None:
     run_sql(lab.path, change)
     memlab.load(lab.name, with_body=True, on_bad_row="keep")
     str(doctor(lab.name))

@@ -1,4 +1,4 @@
-"""MemForge's memories on a real PostgreSQL, with rows in every table that goes with them."""
+"""MemForge memories on a real PostgreSQL, with rows in every dependent table."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def there_and_back(lab: MemforgeLab, *keys: int) -> bool:
     return lab.everything("warm_tier", "cold_tier") == before
 
 
-def test_what_stands_between_memories_comes_back_with_the_second(empty: MemforgeLab) -> None:
+def test_links_are_restored_with_their_second_memory(empty: MemforgeLab) -> None:
     ids = [empty.add(content=f"note {n}") for n in range(5)]
     memforge_store.add_history(empty.connection, ids)
     memforge_store.add_links(empty.connection, pairwise(ids))
@@ -75,7 +75,7 @@ def test_what_stands_between_memories_comes_back_with_the_second(empty: Memforge
     assert empty.everything() == before
 
 
-def test_cold_tier_gets_what_memforge_itself_would_write(empty: MemforgeLab) -> None:
+def test_cold_tier_row_equals_that_of_memforge(empty: MemforgeLab) -> None:
     given = {"metadata": '{"b": 1.0, "a": "ü"}', "namespace": "n"}
     at = "2026-03-01 00:00:00.5+00"
     memory = [empty.add(consolidated_at=at, importance=n, **given) for n in range(2)][1]
@@ -88,7 +88,7 @@ def test_cold_tier_gets_what_memforge_itself_would_write(empty: MemforgeLab) -> 
     assert empty.rows("cold_tier", columns) == [theirs]
 
 
-def test_what_memforge_moved_to_cold_tier_is_part_of_the_past(empty: MemforgeLab) -> None:
+def test_cold_tier_memories_are_part_of_the_past(empty: MemforgeLab) -> None:
     written = "2026-03-01 12:00:00.5+00"
     for number in range(6):
         for agent in "ab":
@@ -108,7 +108,7 @@ def test_what_memforge_moved_to_cold_tier_is_part_of_the_past(empty: MemforgeLab
     assert memlab.load_past(empty.name)["deleted_at"].notna().sum() == 4
 
 
-def test_what_stands_in_the_way_of_an_undo_is_named(empty: MemforgeLab) -> None:
+def test_conflicts_of_an_undo_are_named(empty: MemforgeLab) -> None:
     """An agent who is gone, and a memory that MemForge itself has brought back."""
     memory = empty.add()
     records = delete(empty, memory)
@@ -121,7 +121,7 @@ def test_what_stands_in_the_way_of_an_undo_is_named(empty: MemforgeLab) -> None:
         assert writer.conflicts(records) == [f"memory {memory}, which MemForge restored as {twin}"]
 
 
-def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: MemforgeLab) -> None:
+def test_undo_names_rows_left_in_the_archive(empty: MemforgeLab) -> None:
     memory = empty.add()
     memforge_store.add_history(empty.connection, [memory])
     whole = memlab.restore(memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0))))
@@ -139,7 +139,7 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: Memforge
     assert again.rows_left_out == {}
 
 
-def test_a_shared_memory_that_now_points_elsewhere_is_kept(empty: MemforgeLab) -> None:
+def test_shared_memory_that_now_points_elsewhere_is_kept(empty: MemforgeLab) -> None:
     memory, other = (empty.add() for _ in "ab")
     memforge_store.add_history(empty.connection, [memory])
     records = delete(empty, memory)
@@ -149,7 +149,7 @@ def test_a_shared_memory_that_now_points_elsewhere_is_kept(empty: MemforgeLab) -
     assert empty.rows("shared_memories", "id, source_warm_tier_id") == [(1, other)]
 
 
-def test_an_expired_memory_counts_and_is_deletable(empty: MemforgeLab) -> None:
+def test_expired_memory_counts_and_can_be_deleted(empty: MemforgeLab) -> None:
     for number in range(50):
         until = [None, "2026-03-02+00", "2099-01-01+00"][number % 3]
         for agent in ("theirs", "ours"):
@@ -167,7 +167,7 @@ def test_an_expired_memory_counts_and_is_deletable(empty: MemforgeLab) -> None:
     assert set(frame["expires_at"].dropna().dt.year) == {2026, 2099}
 
 
-def test_importances_are_float4_and_times_are_clamped(
+def test_importance_is_float4_and_times_are_clamped(
     empty: MemforgeLab,
 ) -> None:
     for importance in (0.7, 0.1, float("nan")):
@@ -181,7 +181,9 @@ def test_importances_are_float4_and_times_are_clamped(
     assert there_and_back(empty, *range(1, 8))
 
 
-def test_other_versions_are_put_back(one_postgres: PostgresServer, own_memforge: str) -> None:
+def test_rows_of_other_schema_versions_are_restored(
+    one_postgres: PostgresServer, own_memforge: str
+) -> None:
     lab = MemforgeLab(one_postgres, own_memforge)
     lab.connection.execute(
         "ALTER TABLE warm_tier DROP COLUMN valid_until, DROP COLUMN session_id, "
@@ -211,7 +213,9 @@ def test_other_versions_are_put_back(one_postgres: PostgresServer, own_memforge:
 
 @given(noted=st.lists(st.tuples(TEXT, JSON_VALUES), min_size=10, max_size=10))
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_and_json_comes_back(empty: MemforgeLab, noted: list[tuple[str, Any]]) -> None:
+def test_random_text_and_json_are_restored(
+    empty: MemforgeLab, noted: list[tuple[str, Any]]
+) -> None:
     columns = [{"content": text, "summary": text, "metadata": json.dumps(m)} for text, m in noted]
     assert there_and_back(empty, *(empty.add(**fields) for fields in columns))
 
@@ -250,7 +254,7 @@ def own(one_postgres: PostgresServer, own_memforge: str) -> Iterator[TwoAgents]:
     made.connection.close()
 
 
-def test_another_database_is_known_for_what_it_is(own: TwoAgents) -> None:
+def test_unsuitable_database_is_an_error(own: TwoAgents) -> None:
     with pytest.raises(errors.StoreError, match=r"does not answer .*nobody_made_this"):
         memlab.load(own.name.replace("/d", "/nobody_made_this", 1))
     for column, value, words in (
@@ -285,14 +289,14 @@ def test_row_level_security_allows_only_reading_one_agent(own: TwoAgents) -> Non
     assert own.everything() == before
 
 
-def test_the_least_privileges_of_the_documentation_are_enough(own: TwoAgents) -> None:
+def test_documented_minimal_privileges_are_sufficient(own: TwoAgents) -> None:
     before = own.everything()
     own.become("worker", bypass=True)
     assert put_back(own, delete(own, *own.mine)) == 4
     assert own.everything() == before
 
 
-def test_an_agent_that_is_named_has_its_own_memories_alone(own: TwoAgents) -> None:
+def test_agent_parameter_limits_access_to_that_agent(own: TwoAgents) -> None:
     before = own.everything()
     records = records_of(own, own.others)
     own.name += "&agent=a"
@@ -331,7 +335,7 @@ DANGERS = {
 
 
 @pytest.mark.parametrize("said", DANGERS)
-def test_what_a_deletion_would_set_off_or_not_undo_is_named(own: TwoAgents, said: str) -> None:
+def test_deletion_with_side_effects_is_rejected_by_name(own: TwoAgents, said: str) -> None:
     own.connection.execute(DANGERS[said])
     before = own.everything()
     with pytest.raises((errors.UnsafeDeletionError, errors.CompactionError), match=said):
@@ -339,7 +343,7 @@ def test_what_a_deletion_would_set_off_or_not_undo_is_named(own: TwoAgents, said
     assert own.everything() == before
 
 
-def test_what_depends_on_what_goes_is_kept_and_put_back_too(own: TwoAgents) -> None:
+def test_dependent_rows_are_archived_and_restored(own: TwoAgents) -> None:
     own.connection.execute(TRIGGER.format("DELETE ON warm_tier"))
     own.connection.execute(
         "ALTER TABLE warm_tier DISABLE TRIGGER tell;"  # which stops nothing
@@ -355,7 +359,9 @@ def test_what_depends_on_what_goes_is_kept_and_put_back_too(own: TwoAgents) -> N
     assert own.everything(*TOUCHED, "notes") == before
 
 
-def test_who_changes_one_meanwhile_wins(own: TwoAgents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_change_of_a_memory_wins(
+    own: TwoAgents, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(postgres._SETTINGS, "lock_timeout", "100ms")
     records = records_of(own, own.mine)
     change = "UPDATE warm_tier SET importance = 1 WHERE id = 2"
@@ -371,7 +377,9 @@ def test_who_changes_one_meanwhile_wins(own: TwoAgents, monkeypatch: pytest.Monk
     assert len(memlab.load(own.name)) == 6
 
 
-def test_a_plan_is_tried_again_after_a_use(own: TwoAgents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_is_retried_after_a_memory_access(
+    own: TwoAgents, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = memlab.plan(own.name, memlab.KeepRecent(0))
     locked = MemforgeWriter._stale
     tries = iter(range(3))

@@ -1,4 +1,4 @@
-"""The store of an agent that writes ``memory_items``."""
+"""The ``memory_items`` table of an agent."""
 
 import re
 import shlex
@@ -103,7 +103,7 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_page_of_the_table_says_what_the_table_is(written: Path) -> None:
+def test_table_page_of_the_docs_describes_the_table(written: Path) -> None:
     with closing(sqlite3.connect(written)) as connection:
         query = "SELECT name, type, [notnull] OR pk FROM pragma_table_info('memory_items')"
         described = connection.execute(query)
@@ -126,7 +126,7 @@ def test_the_page_of_the_table_says_what_the_table_is(written: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, column in SAID.items() if column[1]])
-def test_a_row_without_a_required_column_is_named(written: Path, name: str) -> None:
+def test_row_without_a_required_column_is_named(written: Path, name: str) -> None:
     lax = CREATE_TABLE.replace(" NOT NULL", "").replace("memory_items", "lax")
     run_sql(
         written,
@@ -141,7 +141,7 @@ def test_a_row_without_a_required_column_is_named(written: Path, name: str) -> N
     assert f"{name} is NULL" in str(memlab.doctor(written))
 
 
-def test_what_plain_sql_wrote_goes_from_show_to_restore(written: Path) -> None:
+def test_store_written_by_plain_sql_works_in_every_command(written: Path) -> None:
     """Its times are SQLite's own, without a zone."""
     before = rows_of(written)
     taken = "5 dates have no time zone; read as UTC"
@@ -162,7 +162,7 @@ def together(batches: Iterable[Rows]) -> tuple[list[dict[str, Any]], list[Fault]
 
 
 @given(data=st.data())
-def test_archived_rows_are_those_that_a_scan_gives(data: st.DataObject) -> None:
+def test_archived_rows_equal_scanned_rows(data: st.DataObject) -> None:
     rows = data.draw(row_lists(max_size=5))
     for values in rows:
         for name in data.draw(st.lists(st.sampled_from(TEXTS[1:]), max_size=1)):

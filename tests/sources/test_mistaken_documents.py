@@ -1,4 +1,4 @@
-"""Undo of what an earlier version took out by mistake: documents that it took for memories."""
+"""Undo of deletions by an earlier version that took documents for memories."""
 
 import json
 import shutil
@@ -65,7 +65,7 @@ def noted_workspace(to: Path) -> Path:
 
 
 @pytest.mark.parametrize(("store", "name"), EACH_NAME)
-def test_restore_brings_back_every_document(tmp_path: Path, store: str, name: str) -> None:
+def test_restore_returns_every_document(tmp_path: Path, store: str, name: str) -> None:
     folder = copy_of(store, tmp_path)
     result = run("restore", name.format(folder), DIGESTS[store])
     assert result.exit_code == 0
@@ -74,7 +74,7 @@ def test_restore_brings_back_every_document(tmp_path: Path, store: str, name: st
 
 
 @pytest.mark.parametrize("store", DELETED)
-def test_restore_in_python_counts_what_came_back(tmp_path: Path, store: str) -> None:
+def test_restore_in_python_counts_restored_documents(tmp_path: Path, store: str) -> None:
     folder = copy_of(store, tmp_path)
     missing = FILES[store]["before"].keys() - FILES[store]["after"].keys()
     assert memlab.restore(DIGESTS[store], store=folder).memories == len(missing)
@@ -85,7 +85,7 @@ def test_restore_in_python_counts_what_came_back(tmp_path: Path, store: str) -> 
     ("store", "document"),
     [("repository", "README.md"), ("workspace", "SOUL.md"), ("project", "docs/d1.md")],
 )
-def test_restore_by_id_brings_back_one_document(tmp_path: Path, store: str, document: str) -> None:
+def test_restore_by_id_returns_one_document(tmp_path: Path, store: str, document: str) -> None:
     folder = copy_of(store, tmp_path)
     said("restore", folder, DIGESTS[store], "--id", document)
     there = texts_in(folder)
@@ -109,7 +109,7 @@ def test_archive_lists_and_exports_documents(tmp_path: Path, store: str) -> None
     assert DIGESTS[store] in said("archive", folder)
 
 
-def test_copies_of_documents_come_back_as_lost(tmp_path: Path) -> None:
+def test_copies_of_documents_can_be_recovered(tmp_path: Path) -> None:
     folder = copy_of("workspace", tmp_path)
     memlab.restore(DIGESTS["workspace"], store=folder)
     assert memlab.lost(folder).empty
@@ -152,7 +152,7 @@ def test_doctor_names_retired_documents_and_the_command(
     assert documents_found(name.format(folder)) == []
 
 
-def test_doctor_names_no_retired_document_whose_line_is_back(tmp_path: Path) -> None:
+def test_doctor_omits_retired_documents_already_listed_again(tmp_path: Path) -> None:
     folder = copy_of("listed", tmp_path)
     index = folder / "MEMORY.md"
     index.write_text(index.read_text() + "- [Overview](README.md)\n")
@@ -162,7 +162,7 @@ def test_doctor_names_no_retired_document_whose_line_is_back(tmp_path: Path) -> 
     assert "ARCHITECTURE.md" in documents.summary
 
 
-def test_doctor_names_no_retired_memory_as_a_document(tmp_path: Path) -> None:
+def test_doctor_does_not_report_retired_memories(tmp_path: Path) -> None:
     folder = tmp_path / "memory"
     write_memories(folder, "a", "b", "c", "d")
     memlab.apply(memlab.plan(f"claude:{folder}", memlab.KeepRecent(2), retire=True))
@@ -176,7 +176,7 @@ def test_doctor_finds_a_project_named_by_its_scheme(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "compact", "maintain", "size", "rows"])
-def test_a_workspace_known_as_another_kind_is_refused(tmp_path: Path, command: str) -> None:
+def test_workspace_recorded_as_another_kind_is_rejected(tmp_path: Path, command: str) -> None:
     folder = noted_workspace(tmp_path)
     before = texts_in(folder)
     options = ["--keep-recent", "1", "--apply"] if command == "compact" else []
@@ -190,14 +190,14 @@ def test_a_workspace_known_as_another_kind_is_refused(tmp_path: Path, command: s
     assert texts_in(folder) == before
 
 
-def test_a_plan_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_plan_of_another_kind_is_rejected(tmp_path: Path) -> None:
     folder = noted_workspace(tmp_path)
     with pytest.raises(UndecidedKindError) as caught:
         compaction.finish(folder, DIGESTS["workspace"])
     assert caught.value.names == (f"openclaw:{folder}", f"claude:{folder}")
 
 
-def test_another_kind_named_by_a_person_has_its_own_archive(tmp_path: Path) -> None:
+def test_explicitly_named_kind_has_its_own_archive(tmp_path: Path) -> None:
     folder = noted_workspace(tmp_path)
     before = texts_in(folder)
     first = (tmp_path / "workspace.archive.db").read_bytes()
@@ -214,7 +214,7 @@ def test_another_kind_named_by_a_person_has_its_own_archive(tmp_path: Path) -> N
     assert [(store.what, store.where) for store in stores] == [("OpenClaw workspace", str(folder))]
 
 
-def test_what_an_archive_knows_takes_no_document(tmp_path: Path) -> None:
+def test_documents_in_an_archive_are_not_memories(tmp_path: Path) -> None:
     folder = copy_of("repository", tmp_path)
     memlab.restore(DIGESTS["repository"], store=folder)
     assert memlab.load(folder).empty

@@ -1,4 +1,4 @@
-"""Notes that OpenClaw and Serena keep: which there are, since when, what is loaded; and back."""
+"""Notes of OpenClaw and Serena: recognition, dates, loading, restore."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def about(path: Path) -> dict[str, str]:
     return page.to_dict()
 
 
-def test_what_is_a_note_and_what_is_not() -> None:
+def test_is_note_accepts_only_notes() -> None:
     notes = ("memory/2026-04-05.md", "memory/a/b/c.md", "memory/dreaming.md", "memory/x\ny.md")
     others = (
         "MEMORY.md",
@@ -105,7 +105,7 @@ def test_what_is_a_note_and_what_is_not() -> None:
     assert [name for name in (*notes, *others) if OpenClaw.is_note(name)] == [*notes]
 
 
-def test_a_note_is_dated_by_its_name_or_its_file(tmp_path: Path) -> None:
+def test_note_is_dated_by_its_name_or_file_time(tmp_path: Path) -> None:
     written = noon(TODAY).isoformat()
     others = ("2026-07-09", "2026-02-30", "2026-04-071", "x")
     names = {
@@ -121,7 +121,7 @@ def test_a_note_is_dated_by_its_name_or_its_file(tmp_path: Path) -> None:
     assert {name: at.isoformat() for name, at in frame["created_at"].items()} == names
 
 
-def test_a_start_loads_memory_md_and_notes_of_two_days(workspace: Path) -> None:
+def test_start_loads_memory_md_and_notes_of_two_days(workspace: Path) -> None:
     frame = memlab.load(workspace).set_index("memory_id")
     loaded = frame[frame["loaded_at_start"]]
     assert set(loaded.index) == {"MEMORY.md", "memory/2026-06-29.md", "memory/2026-06-30.md"}
@@ -135,7 +135,7 @@ def test_a_start_loads_memory_md_and_notes_of_two_days(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("skipped", [False, True])
-def test_notes_without_a_date_are_judged_if_hits_are_logged(tmp_path: Path, skipped: bool) -> None:
+def test_undated_notes_are_prunable_only_if_hits_are_logged(tmp_path: Path, skipped: bool) -> None:
     days = days_before(TODAY, 9)
     undated = ("anna", "2026-13-45")
     path = write_workspace(tmp_path / "w", days, undated=undated, skipped=skipped)
@@ -150,7 +150,7 @@ def test_notes_without_a_date_are_judged_if_hits_are_logged(tmp_path: Path, skip
     assert ("memlab keeps those notes" in str(harvested)) != skipped
 
 
-def test_notes_deleted_by_a_dream_are_shown_with_searches(workspace: Path) -> None:
+def test_notes_deleted_by_dreaming_are_listed_with_searches(workspace: Path) -> None:
     words = "# Broker\n\nKafka drops the rebalance listener of its consumers.\n"
     kafka = write_memory(workspace, "memory/2026-06-01-broker.md", words, noon(date(2026, 6, 1)))
     repository = Repository(workspace)
@@ -177,7 +177,7 @@ def test_notes_deleted_by_a_dream_are_shown_with_searches(workspace: Path) -> No
     assert before == back | {".dreams/events.jsonl": before[".dreams/events.jsonl"]}
 
 
-def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> None:
+def test_removed_sub_folder_is_recreated_by_restore(workspace: Path) -> None:
     deep = write_memory(workspace, "memory/2026/05/2026-05-01.md", "deep", noon(date(2026, 5, 1)))
     before = files_in(workspace)
     receipt = memlab.apply(memlab.plan(workspace, memlab.KeepRecent(57)))
@@ -188,7 +188,7 @@ def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> Non
     assert files_in(workspace) == before
 
 
-def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path) -> None:
+def test_symlinks_are_counted_and_not_followed(workspace: Path, tmp_path: Path) -> None:
     outside = write_memory(tmp_path, "outside/2026-04-05.md", "nobody's business", noon(TODAY))
     (workspace / "memory" / "2026-04-04.md").symlink_to(outside)
     (workspace / "memory" / "vault").symlink_to(outside.parent)
@@ -205,7 +205,7 @@ def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("shut", ["memory", "memory/people", "memory/2026-06-30.md"])
-def test_what_may_not_be_read_is_named(shut: str) -> None:
+def test_unreadable_path_is_named(shut: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = write_workspace(Path(name) / "w", days_before(TODAY, 2), undated=["people/anna"])
         memlab.load(path)  # imports what only root may read
@@ -216,7 +216,7 @@ def test_what_may_not_be_read_is_named(shut: str) -> None:
         (path / shut).chmod(0o755)
 
 
-def test_events_of_two_gigabytes_are_looked_at_by_their_end(workspace: Path) -> None:
+def test_only_the_end_of_a_huge_event_log_is_read(workspace: Path) -> None:
     log = workspace / "memory" / ".dreams" / "events.jsonl"
     with log.open("r+b") as file:
         file.seek(2**31)
@@ -257,7 +257,7 @@ def project(tmp_path: Path) -> Path:
     return made
 
 
-def test_serena_memories_are_found_and_cost_their_names(project: Path) -> None:
+def test_serena_memories_are_found_and_cost_only_their_names(project: Path) -> None:
     folder = project / MEMORIES
     (folder / "MEMORY.md").touch()  # does not make it Claude Code's
     assert [store.path for store in find_below([project.parent]).stores] == [folder]
@@ -271,7 +271,7 @@ def test_serena_memories_are_found_and_cost_their_names(project: Path) -> None:
     assert frame["chars"]["core/how-we-test.md"] > 900
 
 
-def test_what_agents_in_the_project_asked_for_is_a_read(project: Path) -> None:
+def test_tool_calls_in_the_project_are_reads(project: Path) -> None:
     world = World(project.parent / "home", 0)
     writing, reading, elsewhere = (Session(world, f"s{n}", "-work-app") for n in range(3))
     writing.cwd = str(project)

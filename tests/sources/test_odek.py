@@ -1,4 +1,4 @@
-"""odek's folders: read, compacted in its order of writing, and put back byte for byte."""
+"""odek folders: read, compacted in writing order, restored byte for byte."""
 
 import json
 import os
@@ -91,7 +91,7 @@ class TestOdek(DeletingSuite):
     lab_type = OdekLab
 
 
-def test_an_episode_is_a_row_with_its_trust(tmp_path: Path) -> None:
+def test_episode_is_a_row_with_its_trust(tmp_path: Path) -> None:
     write_odek(tmp_path, ["first line\nsecond", "other"])
     (tmp_path / "s1.md").unlink()  # the index says it, too
     entries = entries_of(tmp_path)
@@ -110,7 +110,7 @@ def test_an_episode_is_a_row_with_its_trust(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("session_id", ["../victim", "a/b", "..", ".", "", "a\\b", "x\0y", "a..b"])
-def test_an_id_that_leaves_the_folder_never_touches_a_file(tmp_path: Path, session_id: str) -> None:
+def test_id_with_a_path_never_touches_a_file_outside(tmp_path: Path, session_id: str) -> None:
     folder = write_odek(tmp_path / "memory", ["one"])
     (tmp_path / "victim.md").write_text("not odek's")
     write_index(folder, [*entries_of(folder), entry(session_id, "evil", nanoseconds(9))])
@@ -124,7 +124,7 @@ def test_an_id_that_leaves_the_folder_never_touches_a_file(tmp_path: Path, sessi
     assert files_in(tmp_path) == before
 
 
-def test_vectors_go_with_an_episode_and_come_back_when_it_fails(tmp_path: Path) -> None:
+def test_vectors_are_removed_and_restored_on_failure(tmp_path: Path) -> None:
     folder = write_odek(tmp_path / "memory", ["one", "two"])
     before = files_in(folder)
     with suppress(ZeroDivisionError), Odek(folder).changing() as writer:
@@ -140,14 +140,14 @@ def test_vectors_go_with_an_episode_and_come_back_when_it_fails(tmp_path: Path) 
     assert not any((folder / name).exists() for name in DERIVED)
 
 
-def test_files_go_before_the_index_as_odek_has_it() -> None:
+def test_files_are_removed_before_the_index() -> None:
     assert not Odek.index_first
 
 
 ENTRIES = '{\n    "session_id": "a"\n  }', "7", '{"session_id": "b"}', '{"session_id": "a"}'
 
 
-def test_whatever_is_in_the_list_it_comes_back_byte_for_byte() -> None:
+def test_any_index_list_is_restored_byte_for_byte() -> None:
     for end in ("", "\n", "\r\n\n"):
         raw = ("[\n  " + ",\n  ".join(ENTRIES) + "\n]" + end).encode()
         source = Odek("episodes")
@@ -159,7 +159,7 @@ def test_whatever_is_in_the_list_it_comes_back_byte_for_byte() -> None:
             assert source.insert_entries(left, deleted, ()) == raw
 
 
-def test_a_list_in_another_layout_is_read_and_kept_as_it_is(tmp_path: Path) -> None:
+def test_list_in_another_layout_is_read_but_not_changed(tmp_path: Path) -> None:
     write_odek(tmp_path, ["one", "two"])
     raw = json.dumps(entries_of(tmp_path)).encode()
     (tmp_path / "index.json").write_bytes(raw)
@@ -173,13 +173,13 @@ def test_a_list_in_another_layout_is_read_and_kept_as_it_is(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"[", b"[{}", b"[{},]", b"[] x", b"nonsense", b"[" * 9999])
-def test_a_list_that_is_none_is_an_error_that_says_so(tmp_path: Path, raw: bytes) -> None:
+def test_invalid_list_is_an_error(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "index.json").write_bytes(raw)
     with pytest.raises(StoreError, match=r"index\.json is not odek's list"):
         memlab.load(f"odek:{tmp_path}")
 
 
-def test_an_episode_without_a_time_is_named(tmp_path: Path) -> None:
+def test_episode_without_a_time_is_named(tmp_path: Path) -> None:
     write_odek(tmp_path, ["one"])
     write_index(tmp_path, [*entries_of(tmp_path), {"session_id": "x", "summary": "y"}])
     with pytest.raises(BadRowError, match="created_at None"):
@@ -187,7 +187,7 @@ def test_an_episode_without_a_time_is_named(tmp_path: Path) -> None:
     assert memlab.load(tmp_path, on_bad_row="keep")["prunable"].tolist() == [False, True]
 
 
-def test_what_comes_back_stands_before_an_episode_that_is_new(tmp_path: Path) -> None:
+def test_restored_episode_precedes_newer_ones(tmp_path: Path) -> None:
     write_odek(tmp_path, ["a", "b", "c"])
     records = records_of(tmp_path, ["s1"])
     write_odek(tmp_path, ["d"], start=3)
@@ -254,7 +254,7 @@ def test_lock_is_held_while_memlab_changes_the_folder(many: Path, was_there: boo
     assert (many / "episodes.lock").exists() == was_there
 
 
-def test_folder_of_another_user_gets_its_owners_lock(many: Path) -> None:
+def test_lock_file_belongs_to_the_owner_of_the_folder(many: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may give a file to another user")
     (many / "episodes.lock").unlink()
@@ -280,7 +280,7 @@ def test_doctor_warns_of_entries_without_a_file(many: Path) -> None:
     assert "s3" in check.summary
 
 
-def test_restore_puts_a_missing_file_back_under_an_equal_entry(many: Path) -> None:
+def test_restore_returns_a_missing_file_of_an_equal_entry(many: Path) -> None:
     """odek wrote its old list back after the deletion: entries without files."""
     index = (many / "index.json").read_bytes()
     before = {path.name: path.read_bytes() for path in many.glob("*.md")}
@@ -291,7 +291,7 @@ def test_restore_puts_a_missing_file_back_under_an_equal_entry(many: Path) -> No
     assert (many / "index.json").read_bytes() == index
 
 
-def test_restore_refuses_a_missing_file_under_another_entry(many: Path) -> None:
+def test_restore_rejects_a_missing_file_of_another_entry(many: Path) -> None:
     index = (many / "index.json").read_bytes()
     receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))
     (many / "index.json").write_bytes(index.replace(b"summary of 0", b"another summary"))

@@ -1,4 +1,4 @@
-"""What a name means: what a path is, by looking; stores below a folder; URLs of servers."""
+"""Opening stores: recognition of paths, search below a folder, server URLs."""
 
 import os
 import pickle
@@ -61,7 +61,7 @@ LACKS = {"claude-mem, which has another memory_items": "title", "mcp": "tags"}
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_is_what_its_tables_its_index_or_its_files_say(tmp_path: Path, path: str) -> None:
+def test_path_is_recognised_by_tables_index_or_files(tmp_path: Path, path: str) -> None:
     make, expected = PATHS[path]
     make(tmp_path / "store")
     system = recognise(tmp_path / "store")
@@ -73,12 +73,12 @@ def test_a_path_is_what_its_tables_its_index_or_its_files_say(tmp_path: Path, pa
             memlab.load(tmp_path / "store")
 
 
-def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
+def test_unknown_scheme_lists_the_known_ones() -> None:
     with pytest.raises(MemlabError, match="store called 'gopher'; it knows file, claude-mem"):
         open_source("gopher://memory")
 
 
-def test_a_journal_beside_an_emptied_store_stays(tmp_path: Path) -> None:
+def test_recognition_keeps_a_journal_beside_an_empty_store(tmp_path: Path) -> None:
     """SQLite removes it as stale when it opens the empty file, even for reading alone."""
     store = tmp_path / "memory.db"
     journal = tmp_path / "memory.db-journal"
@@ -169,7 +169,7 @@ def test_default_locations_follow_environment_variables() -> None:
     assert Path("/home/u/.openclaw") in usual_places({"HOME": "/home/u"})
 
 
-def test_a_busy_store_is_not_mistaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_store_is_not_misrecognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "sqlite_vec.db"
     moments = count()
     database(MEMORIES)(path)
@@ -187,7 +187,7 @@ Place = tuple[int, int | str]
 
 
 @given(st.tuples(st.integers(), TIES), st.tuples(TIMES, TIES), st.integers(0, 2**20 - 2))
-def test_places_rise_with_time_and_fit_into_64_bits(one: Place, other: Place, first: int) -> None:
+def test_positions_increase_with_time_and_fit_64_bits(one: Place, other: Place, first: int) -> None:
     here = position_from_timestamp(*one)
     there = position_from_timestamp(*other)
     assert min(here, there) >= 0
@@ -215,7 +215,7 @@ WRITTEN = "p%40ss%20word%2F%25%3A%23%3F%26%3D"
         f"postgresql://user@localhost/db?agent=a&password={WRITTEN}",
     ],
 )
-def test_a_password_is_known_and_never_shown(url: str) -> None:
+def test_password_is_used_but_never_shown(url: str) -> None:
     address = address_of(url)
     assert address.secrets["password"] == SECRET
     source = Memforge(url) if url.startswith("postgresql") else Betterdb(url)
@@ -238,21 +238,23 @@ def test_a_password_is_known_and_never_shown(url: str) -> None:
         ("redis://:secret@h/0?agent=a", "no option 'agent'; there are archive, db, name"),
     ],
 )
-def test_a_wrong_url_says_what_to_write_without_its_password(url: str, said: str) -> None:
+def test_wrong_url_is_explained_without_its_password(url: str, said: str) -> None:
     with pytest.raises(MemlabError, match=said) as caught:
         Betterdb(url)
     assert "secret" not in str(caught.value)
     assert "secret" not in "".join(traceback.format_exception(caught.value)).replace(url, "")
 
 
-def test_a_source_goes_to_another_process_with_its_password() -> None:
+def test_pickled_source_keeps_its_password() -> None:
     url = f"redis://:{WRITTEN}@localhost/0"
     back = pickle.loads(pickle.dumps(Betterdb(url)))
     assert back.name == "redis://localhost/0"
     assert vars(back) == vars(Betterdb(url))
 
 
-def test_one_store_has_one_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_server_store_has_one_archive_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     mine = Betterdb("redis://localhost").archive_path
     others = {archive_elsewhere(name) for name in ("redis://h/0?a=b", "redis://h/0?a:b", "../../b")}
     assert {path.parent for path in (mine, *others)} == {tmp_path / "data-home" / "memlab"}

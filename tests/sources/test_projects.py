@@ -1,4 +1,4 @@
-"""The project of a memory folder, and folders of projects that belong together by git."""
+"""The project of a memory folder, and folders of one project by git."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def pairs(home: Path) -> list[Kinship]:
     return [*memlab.find(home).kinships]
 
 
-def test_three_worktrees_of_a_repository_belong_together(home: Path) -> None:
+def test_worktrees_of_a_repository_belong_together(home: Path) -> None:
     app = repository(home / "work" / "app")
     app.git("worktree", "add", "-q", "../one")
     app.git("worktree", "add", "-q", "../two")
@@ -82,7 +82,7 @@ def test_three_worktrees_of_a_repository_belong_together(home: Path) -> None:
     assert f"worktrees of {app.root / '.git'}" in said("find", home)
 
 
-def test_clones_of_one_remote_are_named_with_it(home: Path) -> None:
+def test_clones_of_one_remote_are_suggested(home: Path) -> None:
     repository(home / "work" / "app", REMOTE)
     repository(home / "work" / "again", "https://me:secret@example.org/team/app")
     repository(home / "work" / "other", "https://example.org/team/other")
@@ -122,7 +122,7 @@ def test_two_links_to_one_project_are_one_path(home: Path) -> None:
     assert pair.path == str(app)
 
 
-def test_a_removed_worktree_is_orphaned_with_its_repository(home: Path) -> None:
+def test_removed_worktree_is_orphaned_with_its_repository(home: Path) -> None:
     app = repository(home / "work" / "app")
     app.git("worktree", "add", "-q", "../one")
     main = remember(home, app.root, "a")
@@ -137,7 +137,7 @@ def test_a_removed_worktree_is_orphaned_with_its_repository(home: Path) -> None:
     assert orphan.project == str(home / "work" / "one")
 
 
-def test_a_moved_project_is_orphaned_and_suggested_by_its_name(home: Path) -> None:
+def test_moved_project_is_orphaned_and_suggested_by_name(home: Path) -> None:
     new = home / "work" / "moved" / "app"
     new.mkdir(parents=True)
     old = remember(home, home / "work" / "app", "a", "b")
@@ -149,7 +149,7 @@ def test_a_moved_project_is_orphaned_and_suggested_by_its_name(home: Path) -> No
     assert "orphaned" in said("find", home)
 
 
-def test_a_name_that_two_projects_have_is_no_evidence(home: Path) -> None:
+def test_ambiguous_project_name_is_no_evidence(home: Path) -> None:
     for above in ("x", "y"):
         (home / "work" / above / "app").mkdir(parents=True)
         remember(home, home / "work" / above / "app", above)
@@ -183,13 +183,13 @@ def test_show_names_the_other_folders(home: Path) -> None:
     assert pair == json.loads(said("find", "--json", home))["kinships"][0]
 
 
-def test_show_says_that_a_folder_is_orphaned(home: Path) -> None:
+def test_show_reports_an_orphaned_folder(home: Path) -> None:
     folder = remember(home, home / "work" / "gone", "a")
     assert f"its project is not there any more: {home / 'work' / 'gone'}" in said("show", folder)
     assert json.loads(said("show", "--json", folder))["is_orphaned"] is True
 
 
-def test_a_project_is_found_by_the_name_of_its_folder(home: Path) -> None:
+def test_project_is_found_by_the_name_of_its_folder(home: Path) -> None:
     project = home / "work" / "my.app"
     project.mkdir()
     folder = remember(home, project, "a", transcript=False)
@@ -201,7 +201,7 @@ def test_a_project_is_found_by_the_name_of_its_folder(home: Path) -> None:
     assert project_of(folder) is None, "two paths have this name"
 
 
-def test_a_name_without_a_path_is_orphaned(home: Path) -> None:
+def test_folder_name_without_a_path_is_orphaned(home: Path) -> None:
     folder = remember(home, home / "work" / "gone", "a", transcript=False)
     found = project_of(folder)
     assert found is not None
@@ -211,7 +211,7 @@ def test_a_name_without_a_path_is_orphaned(home: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["C--Users-me-app", "app"])
-def test_names_of_other_systems_say_nothing(home: Path, name: str) -> None:
+def test_folder_names_of_other_systems_give_no_project(home: Path, name: str) -> None:
     folder = project_folder(home, name)
     assert project_of(folder) is None
 
@@ -236,7 +236,7 @@ def make_socket(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [make_pipe, write_binary, write_too_large, make_socket])
 @pytest.mark.parametrize("where", [".git", ".git/config", ".git/commondir"])
-def test_odd_file_in_the_place_of_gits_neither_blocks_nor_fails(
+def test_odd_file_in_place_of_git_is_ignored(
     home: Path, make: Callable[[Path], None], where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = home / "work" / "app"
@@ -251,7 +251,7 @@ def test_odd_file_in_the_place_of_gits_neither_blocks_nor_fails(
     assert memlab.find(home).kinships == ()
 
 
-def test_a_transcript_that_is_a_pipe_or_broken_is_skipped(home: Path) -> None:
+def test_broken_transcript_or_pipe_is_skipped(home: Path) -> None:
     folder = remember(home, home / "work", "a", transcript=False)
     os.mkfifo(folder.parent / "a.jsonl")
     (folder.parent / "b.jsonl").write_text('{"cwd": "/nowhere"}\n{"cwd": [1]}\n{"cwd":\n')
@@ -272,7 +272,7 @@ def test_a_transcript_that_is_a_pipe_or_broken_is_skipped(home: Path) -> None:
         ("../app.git", "/srv/app"),
     ],
 )
-def test_the_address_of_a_remote_has_one_form(address: str, normal: str) -> None:
+def test_remote_address_is_normalised(address: str, normal: str) -> None:
     assert normal_address(address, Path("/srv/here")) == normal
 
 
@@ -289,7 +289,7 @@ def test_git_and_memlab_read_the_same_remote(home: Path) -> None:
 
 
 @given(st.text(alphabet="aZ0._- é/", max_size=20))
-def test_every_character_of_a_path_becomes_one_of_its_name(path: str) -> None:
+def test_project_name_maps_each_character_of_the_path(path: str) -> None:
     name = project_name(path)
     assert len(name) == len(path)
     assert re.fullmatch("[A-Za-z0-9-]*", name)

@@ -1,4 +1,4 @@
-"""An index that is itself the memory is shown by section, with its tokens and what is cut."""
+"""An index that is itself the memory: shown by section with tokens and cut."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_show_lists_the_sections_and_what_is_cut(folder: Path) -> None:
+def test_show_lists_sections_and_their_cut(folder: Path) -> None:
     write_index(folder, [*PROSE, "Short."])
     before = (folder / "MEMORY.md").read_bytes()
     shown = said("show", folder)
@@ -47,18 +47,18 @@ def test_show_lists_the_sections_and_what_is_cut(folder: Path) -> None:
     assert (folder / "MEMORY.md").read_bytes() == before
 
 
-def test_an_index_of_files_has_no_sections(folder: Path) -> None:
+def test_index_of_files_has_no_sections(folder: Path) -> None:
     for number in range(3):
         write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
     write_index(folder, ["# Memory", *(f"- [T](f{number}.md) hook" for number in range(3))])
     assert "sections of MEMORY.md" not in said("show", folder)
 
 
-def test_an_index_as_found_in_the_field_has_no_sections(tmp_path: Path) -> None:
+def test_real_index_has_no_sections(tmp_path: Path) -> None:
     assert "sections of MEMORY.md" not in said("show", as_found(project_folder(tmp_path), files=12))
 
 
-def test_a_heading_in_a_code_block_begins_no_section() -> None:
+def test_heading_in_a_code_block_starts_no_section() -> None:
     index = MemoryIndex(b"# One\n```\n# no heading\n```\n#tag\n# Two\n")
     assert [section.title for section in sections_of(index)] == ["One", "Two"]
 
@@ -81,7 +81,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES, max_size=20), st.integers(1, 9))
-def test_sections_are_the_visible_text_and_its_loaded_part(lines: list[str], limit: int) -> None:
+def test_sections_cover_the_visible_and_loaded_text(lines: list[str], limit: int) -> None:
     index = MemoryIndex("\n".join(lines).encode(), LoadRule(lines=limit))
     visible = [block for block in index.blocks if block.state is not State.UNSEEN]
     loaded = [block for block in visible if block.state is State.LOADED]
@@ -96,7 +96,7 @@ def test_sections_are_the_visible_text_and_its_loaded_part(lines: list[str], lim
     )
 
 
-def test_compact_says_that_only_a_person_shortens_prose(folder: Path) -> None:
+def test_compact_explains_that_prose_is_not_shortened(folder: Path) -> None:
     write_index(folder, PROSE)
     printed = said("compact", folder, "--keep-recent", "3")
     assert "a start loads the text of the index itself" in printed

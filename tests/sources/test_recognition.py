@@ -1,4 +1,4 @@
-"""Which kind of store a folder is, by evidence, and that nothing else is ever taken for memory."""
+"""The kind of a folder by evidence; no document is ever taken for a memory."""
 
 import json
 import shutil
@@ -135,7 +135,7 @@ def test_evidence_decides_the_kind(tmp_path: Path, case: str) -> None:
     assert (str(folder) in listed) == (expected is not None)
 
 
-def test_every_kind_of_folder_has_evidence_that_the_page_says() -> None:
+def test_evidence_of_every_kind_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "stores.md").read_text()
     folders = {scheme: kind for scheme, kind in kinds().items() if kind.is_folder}
     assert folders
@@ -146,7 +146,7 @@ def test_every_kind_of_folder_has_evidence_that_the_page_says() -> None:
     assert sorted(Strength) == [Strength.CONTENT, Strength.TRACE, Strength.PLACE]
 
 
-def test_the_environment_names_configuration_folders(
+def test_environment_variables_set_configuration_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memories = tmp_path / "elsewhere" / "projects" / "app" / "memory"
@@ -188,7 +188,7 @@ def test_auto_memory_directory_of_settings_is_a_place(
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"autoMemoryDirectory": 1}', '{"x": "\\u0000"}'])
-def test_settings_that_say_no_folder_are_no_evidence(
+def test_settings_without_a_folder_are_no_evidence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -197,7 +197,7 @@ def test_settings_that_say_no_folder_are_no_evidence(
     assert recognise(tmp_path / "memory") is None
 
 
-def test_what_a_configuration_folder_links_to_is_a_place(
+def test_symlinked_configuration_folder_is_recognised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -213,7 +213,7 @@ def test_what_a_configuration_folder_links_to_is_a_place(
 
 
 @pytest.mark.parametrize("is_linked", ["memory", "project"])
-def test_memories_of_a_linked_place_go_and_come_back(tmp_path: Path, is_linked: str) -> None:
+def test_memories_in_a_symlinked_folder_are_restored(tmp_path: Path, is_linked: str) -> None:
     """Files without a type are memories by their place alone, which is a link."""
     real = tmp_path / "synced"
     for name in "abc":
@@ -272,7 +272,7 @@ def test_documents_are_kept_by_name_and_counted(tmp_path: Path) -> None:
     assert "7 kept by name" in said("show", folder)
 
 
-def test_untyped_files_are_no_memories_of_a_typed_folder(tmp_path: Path) -> None:
+def test_untyped_files_of_a_typed_folder_are_not_memories(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     typed(folder, untyped=2, count=5)
     for name in (str(folder), f"claude:{folder}"):
@@ -307,7 +307,7 @@ def test_untyped_folder_stays_a_store_after_deletions(tmp_path: Path) -> None:
     assert len(memlab.load(name)) > 0
 
 
-def test_a_scheme_opens_a_folder_without_evidence(tmp_path: Path) -> None:
+def test_scheme_opens_a_folder_without_evidence(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     documents(folder)
     with pytest.raises(UndecidedKindError) as caught:
@@ -319,7 +319,7 @@ def test_a_scheme_opens_a_folder_without_evidence(tmp_path: Path) -> None:
     assert "2 kept by name" in said("show", f"claude:{folder}")
 
 
-def test_a_command_without_a_kind_suggests_the_command_with_one(tmp_path: Path) -> None:
+def test_undecided_folder_suggests_the_command_with_a_scheme(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     documents(folder)
     before = sorted(folder.iterdir())
@@ -371,7 +371,7 @@ def test_every_file_of_serena_is_a_memory(tmp_path: Path) -> None:
     assert set(memlab.load(folder)["memory_id"]) == taken
 
 
-def test_serena_memories_may_be_a_link(tmp_path: Path) -> None:
+def test_serena_memories_can_be_a_symlink(tmp_path: Path) -> None:
     shared = tmp_path / "shared" / "notes"
     write_memory(shared, "README.md", "x")
     write_memory(shared, "style.md", "y")
@@ -389,7 +389,7 @@ def test_serena_memories_may_be_a_link(tmp_path: Path) -> None:
 # What is known of a folder
 
 
-def test_settings_keep_the_kind_that_a_person_named(tmp_path: Path) -> None:
+def test_settings_keep_the_explicitly_named_kind(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     write_memory(folder, "MEMORY.md", "- [a](a.md)\n")
     write_memory(folder, "a.md", "no front matter")
@@ -405,7 +405,7 @@ def test_settings_keep_the_kind_that_a_person_named(tmp_path: Path) -> None:
     assert open_source(folder).scheme == "openclaw"
 
 
-def test_an_archive_keeps_the_kind_when_the_evidence_goes(tmp_path: Path) -> None:
+def test_archive_keeps_the_kind_without_evidence(tmp_path: Path) -> None:
     folder = tmp_path / "w"
     workspace(folder, "2026-06-01.md", "2026-06-02.md")
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
@@ -417,7 +417,7 @@ def test_an_archive_keeps_the_kind_when_the_evidence_goes(tmp_path: Path) -> Non
     assert memlab.restore(receipt.digest, store=folder).memories == 1
 
 
-def test_a_plan_keeps_its_kind(tmp_path: Path) -> None:
+def test_plan_is_rejected_if_the_kind_became_ambiguous(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     typed(folder)
     made = memlab.plan(folder, memlab.KeepRecent(1))
@@ -534,7 +534,7 @@ def names_at(folder: Path, root: Path, keys: object) -> set[str]:
 
 
 @given(built())
-def test_nothing_but_memories_is_ever_taken(pieces: dict[str, str | None]) -> None:
+def test_only_memories_are_loaded_planned_or_copied(pieces: dict[str, str | None]) -> None:
     with written(pieces) as root:
         named = [store.where for store in memlab.find(root).stores]
         names = [str(root), f"serena:{root}", *named]
@@ -557,7 +557,7 @@ def test_nothing_but_memories_is_ever_taken(pieces: dict[str, str | None]) -> No
 
 
 @given(built(), st.booleans())
-def test_a_week_of_unattended_nights_takes_no_document(
+def test_nightly_maintenance_never_deletes_documents(
     pieces: dict[str, str | None], retires: bool
 ) -> None:
     """Notes come and go, a hand edits the index, and every night the store is maintained."""

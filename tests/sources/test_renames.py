@@ -1,4 +1,4 @@
-"""Renames in git: one memory goes on, and notes of one template do not become each other."""
+"""Renames in git: one memory continues, and notes of one template stay distinct."""
 
 import shutil
 import subprocess
@@ -105,7 +105,7 @@ def git_renames(repo: Repository, *options: str) -> set[tuple[str, str]]:
 # One memory goes on
 
 
-def test_renamed_memory_keeps_its_birth(tmp_path: Path) -> None:
+def test_renamed_memory_keeps_its_creation_time(tmp_path: Path) -> None:
     repo = serena(tmp_path, {f"{name}.md": prose(name) for name in "abc"})
     move(repo.folder, ("a.md", "topics/alpha.md"))
     with (repo.folder / "topics" / "alpha.md").open("a") as file:
@@ -130,7 +130,7 @@ def test_reads_follow_a_rename(tmp_path: Path) -> None:
     assert log[c.MEMORY_ID].tolist() == names
 
 
-def test_reads_of_a_name_taken_again_belong_to_who_had_it(tmp_path: Path) -> None:
+def test_reads_of_a_reused_name_belong_to_the_earlier_memory(tmp_path: Path) -> None:
     repo = serena(tmp_path, {"a.md": prose("a"), "b.md": prose("b")})
     move(repo.folder, ("a.md", "old.md"))
     repo.commit(1)
@@ -156,7 +156,7 @@ def test_reads_under_a_former_name_count_in_size_and_rows(tmp_path: Path) -> Non
     assert len(memlab.size(repo.folder, log=log).evidence.references) == 2
 
 
-def test_two_folders_moved_at_once_stay_the_same_memories(tmp_path: Path) -> None:
+def test_moved_folders_with_equal_names_stay_distinct(tmp_path: Path) -> None:
     """Their notes have the same names, and most of their text is a template's."""
     notes = {
         f"memory/{folder}/{name}.md": TEMPLATE + prose(f"{folder}{name}", 12)
@@ -180,7 +180,7 @@ def test_two_folders_moved_at_once_stay_the_same_memories(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("count", [3, 1_200])
-def test_renames_are_known_in_commits_of_any_size(tmp_path: Path, count: int) -> None:
+def test_renames_are_found_in_commits_of_any_size(tmp_path: Path, count: int) -> None:
     notes = {f"memory/2026-01-0{n}.md": prose(f"day{n}x") for n in range(1, 4)}
     others = {f"site/a{number}.txt": f"a {number} {'x' * number}" for number in range(count)}
     repo = workspace(tmp_path, notes | others)
@@ -215,7 +215,7 @@ def test_templated_notes_of_a_rolling_window_are_lost(tmp_path: Path) -> None:
     assert "perhaps renamed to" in page
 
 
-def test_a_true_rename_among_templated_notes_is_found(tmp_path: Path) -> None:
+def test_real_rename_among_templated_notes_is_found(tmp_path: Path) -> None:
     old = {f"session_{n}.md": TEMPLATE + prose(f"own{n}x", 14) for n in range(5)}
     repo = serena(tmp_path, old)
     remove(repo.folder, "session_0.md", "session_1.md")
@@ -229,7 +229,7 @@ def test_a_true_rename_among_templated_notes_is_found(tmp_path: Path) -> None:
     assert past.loc["kept_for_later.md", c.CREATED_AT] == day(0)
 
 
-def test_notes_of_other_days_are_other_notes(tmp_path: Path) -> None:
+def test_notes_of_different_days_are_not_renames(tmp_path: Path) -> None:
     text = prose("same", 80)
     repo = workspace(tmp_path, {"memory/2026-01-01.md": text + "first\n", "memory/x.md": "x y z\n"})
     remove(repo.folder, "memory/2026-01-01.md")
@@ -248,7 +248,7 @@ TITLES = {
 
 
 @pytest.mark.parametrize("case", TITLES)
-def test_index_title_tells_a_rename_from_another_memory(tmp_path: Path, case: str) -> None:
+def test_index_title_distinguishes_rename_from_new_memory(tmp_path: Path, case: str) -> None:
     before, after, is_rename = TITLES[case]
     texts = {"a.md": prose("a"), "c.md": prose("c")}
     repo = claude(tmp_path, texts, ["# Memory", before])
@@ -259,7 +259,7 @@ def test_index_title_tells_a_rename_from_another_memory(tmp_path: Path, case: st
     assert lost(f"claude:{repo.folder}") == ({} if is_rename else {"a.md": "b.md"})
 
 
-def test_unchanged_text_is_a_rename_under_any_title(tmp_path: Path) -> None:
+def test_unchanged_text_is_a_rename_with_any_title(tmp_path: Path) -> None:
     repo = claude(tmp_path, {"a.md": prose("a")}, ["- [Deploys](a.md)"])
     move(repo.folder, ("a.md", "b.md"))
     write_index(repo.folder, ["- [Releases](b.md)"])
@@ -267,7 +267,7 @@ def test_unchanged_text_is_a_rename_under_any_title(tmp_path: Path) -> None:
     assert lost(f"claude:{repo.folder}") == {}
 
 
-def test_copies_of_an_unfilled_template_are_no_renames(tmp_path: Path) -> None:
+def test_copies_of_an_empty_template_are_not_renames(tmp_path: Path) -> None:
     names = [f"memory/2026-01-0{n}.md" for n in range(1, 4)]
     repo = workspace(tmp_path, dict.fromkeys(names, TEMPLATE))
     remove(repo.folder, names[0])
@@ -289,7 +289,7 @@ def archived(tmp_path: Path) -> Repository:
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_notes_moved_out_are_past_and_not_lost(tmp_path: Path, *, is_committed: bool) -> None:
+def test_notes_moved_out_of_the_store_are_not_lost(tmp_path: Path, *, is_committed: bool) -> None:
     repo = archived(tmp_path)
     if is_committed:
         repo.commit(1)
@@ -301,7 +301,7 @@ def test_notes_moved_out_are_past_and_not_lost(tmp_path: Path, *, is_committed: 
     assert deleted(repo.folder) == {*moved, "memory/2026-01-04.md"}
 
 
-def test_a_note_moved_out_and_deleted_there_is_lost(tmp_path: Path) -> None:
+def test_note_moved_out_and_deleted_is_lost(tmp_path: Path) -> None:
     repo = archived(tmp_path)
     repo.commit(1)
     remove(repo.folder, "archive/2026-01-02.md")
@@ -309,7 +309,7 @@ def test_a_note_moved_out_and_deleted_there_is_lost(tmp_path: Path) -> None:
     assert lost(repo.folder).keys() == {"memory/2026-01-02.md", "memory/2026-01-04.md"}
 
 
-def test_a_note_moved_within_the_archive_stays_known(tmp_path: Path) -> None:
+def test_note_moved_again_outside_stays_known(tmp_path: Path) -> None:
     repo = archived(tmp_path)
     repo.commit(1)
     move(repo.folder, ("archive/2026-01-02.md", "archive/2026/02.md"))
@@ -318,7 +318,7 @@ def test_a_note_moved_within_the_archive_stays_known(tmp_path: Path) -> None:
     assert moved["memory/2026-01-02.md"].moved_to == "archive/2026/02.md"
 
 
-def test_a_note_that_was_moved_out_comes_back_as_itself(tmp_path: Path) -> None:
+def test_note_moved_back_is_the_same_memory(tmp_path: Path) -> None:
     repo = archived(tmp_path)
     repo.commit(1)
     move(repo.folder, ("archive/2026-01-02.md", "memory/2026-01-02-again.md"))
@@ -330,7 +330,7 @@ def test_a_note_that_was_moved_out_comes_back_as_itself(tmp_path: Path) -> None:
     assert now == ["memory/2026-01-02-again.md"]
 
 
-def test_a_link_where_notes_are_moved_to_is_passed_over(tmp_path: Path) -> None:
+def test_symlinks_outside_the_store_are_skipped(tmp_path: Path) -> None:
     repo = archived(tmp_path)
     (repo.folder / "archive" / "link.md").symlink_to(tmp_path)
     (repo.folder / "loop").symlink_to(repo.folder)
@@ -347,7 +347,7 @@ WORDS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=0, max_size=40)
     st.dictionaries(st.sampled_from([f"o{n}.md" for n in range(6)]), WORDS, max_size=5),
     st.dictionaries(st.sampled_from([f"n{n}.md" for n in range(6)]), WORDS, max_size=5),
 )
-def test_each_file_is_used_once_and_no_rename_is_doubtful(
+def test_each_file_takes_part_in_at_most_one_rename(
     before: dict[str, list[str]], after: dict[str, list[str]]
 ) -> None:
     texts: dict[str, bytes] = {}
@@ -380,7 +380,7 @@ def test_unreadable_text_makes_a_comparison_incomplete() -> None:
     assert renames.is_complete is False
 
 
-def test_dates_are_those_of_commits_whatever_the_clock(tmp_path: Path) -> None:
+def test_rename_is_dated_by_its_commit(tmp_path: Path) -> None:
     repo = serena(tmp_path, {"a.md": prose("a"), "b.md": prose("b")})
     move(repo.folder, ("a.md", "c.md"))
     repo.commit(1)

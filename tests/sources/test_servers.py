@@ -1,4 +1,4 @@
-"""What every server does to those who read it: it is not there, goes away, refuses, or lies."""
+"""Server stores that are missing, stop, refuse, or answer wrongly."""
 
 import os
 import random
@@ -152,14 +152,14 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         connection.execute("DROP OWNED BY looker; DROP ROLE looker")
 
 
-def test_the_missing_client_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_client_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for client, url in (("valkey", "redis://h/0"), ("psycopg", "postgresql://h/db")):
         monkeypatch.setitem(sys.modules, client, None)
         with pytest.raises(MissingExtraError, match=rf"run: .* -m pip install '{client}"):
             memlab.load(url)
 
 
-def test_a_server_that_goes_away_while_it_is_read_is_said(lab: Any) -> None:
+def test_server_that_stops_during_a_read_is_reported(lab: Any) -> None:
     keys = keys_of(lab)
     unavailable = pytest.raises(StoreError, match=r"does not answer|refuses")
     with unavailable, open_source(lab.name).reading() as reader:
@@ -170,7 +170,7 @@ def test_a_server_that_goes_away_while_it_is_read_is_said(lab: Any) -> None:
     assert len(memlab.load(lab.name)) == COUNT
 
 
-def test_a_server_that_stops_during_a_change_loses_nothing(lab: Any) -> None:
+def test_server_that_stops_during_a_change_loses_nothing(lab: Any) -> None:
     before = lab.exactly()
     records = records_of(lab, keys_of(lab))
     with pytest.raises(StoreError, match=r"does not answer|refuses"):
@@ -180,7 +180,7 @@ def test_a_server_that_stops_during_a_change_loses_nothing(lab: Any) -> None:
     assert lab.exactly() == (before if is_atomic(lab) else {})
 
 
-def test_a_read_only_user_is_told_which_right_is_missing(lab: Any) -> None:
+def test_read_only_user_is_told_the_missing_privilege(lab: Any) -> None:
     before = lab.exactly()
     records = records_of(lab, keys_of(lab))
     admin = lab.name
@@ -194,7 +194,7 @@ def test_a_read_only_user_is_told_which_right_is_missing(lab: Any) -> None:
 
 
 @pytest.mark.long
-def test_wrong_answers_of_a_server_end_in_result_or_error(
+def test_wrong_server_answers_give_a_result_or_an_error(
     lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(valkey, "_ANSWER_TIMEOUT", 0.03)  # it is waited for in every fifth answer
@@ -253,7 +253,9 @@ ANSWERS = (
         (("TIME",), b"*2\r\n+%d\r\n+0\r\n" % 10**20),
     ],
 )
-def test_an_odd_answer_is_refused(redis: RedisServer, command: tuple[str, ...], lie: bytes) -> None:
+def test_invalid_answer_is_rejected(
+    redis: RedisServer, command: tuple[str, ...], lie: bytes
+) -> None:
     lies: list[bytes] = []
     with in_between(str(redis.socket), lambda data: lies[0] if lies else data) as port:
         refused = pytest.raises(StoreError, match=f"to {command[0]} it says")
@@ -263,13 +265,13 @@ def test_an_odd_answer_is_refused(redis: RedisServer, command: tuple[str, ...], 
             line.ask(*command)
 
 
-def test_a_socket_is_read_like_a_port(redis: RedisServer) -> None:
+def test_unix_socket_gives_the_same_frame_as_a_port(redis: RedisServer) -> None:
     there = memlab.load(OnRedis(redis).name)
     assert memlab.load(f"unix://{redis.socket}?db=0").equals(there)
     assert memlab.load(redis.url.replace("redis:", "valkey:")).equals(there)
 
 
-def test_a_password_is_asked_for_and_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_password_is_required_and_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with redis_server(tmp_path, password="se/cret") as locked:
         OnRedis(locked)
         for url in (locked.url, locked.url.replace("//", "//:wr0ng@")):
@@ -285,14 +287,14 @@ def test_a_password_is_asked_for_and_taken(tmp_path: Path, monkeypatch: pytest.M
         assert "se/cret" not in str(frame.attrs)
 
 
-def test_silence_is_not_waited_for(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_server_times_out(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(valkey, "_ANSWER_TIMEOUT", 0.2)
     OnRedis(redis)
     with redis.stopped_dead(), pytest.raises(StoreError, match="does not answer"):
         memlab.load(redis.url)
 
 
-def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
+def test_cluster_node_is_rejected(tmp_path: Path) -> None:
     bus = str(free_port())  # its own choice, 10,000 above the other, may be no port at all
     options = ("--cluster-enabled", "yes", "--cluster-port", bus, "--appendonly", "no")
     with (
@@ -302,7 +304,7 @@ def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
         memlab.load(node.url)
 
 
-def test_a_replica_is_read_and_refuses_a_change(redis: RedisServer, tmp_path: Path) -> None:
+def test_replica_is_read_and_rejects_changes(redis: RedisServer, tmp_path: Path) -> None:
     lab = OnRedis(redis)
     redis.client().config_set("repl-diskless-sync-delay", "0")
     options = ("--appendonly", "no")
@@ -316,7 +318,7 @@ def test_a_replica_is_read_and_refuses_a_change(redis: RedisServer, tmp_path: Pa
     assert len(lab.exactly()) == COUNT
 
 
-def test_an_emptied_server_is_no_moment(redis: RedisServer) -> None:
+def test_server_emptied_during_the_read_is_an_error(redis: RedisServer) -> None:
     OnRedis(redis)
     emptied = pytest.raises(StoreError, match="was emptied while it was read")
     with emptied, open_source(redis.url).reading() as reader:

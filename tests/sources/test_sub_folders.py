@@ -1,4 +1,4 @@
-"""Claude Code's memories in sub-folders: which files they are, named, sized, taken out and back."""
+"""Claude Code memories in sub-folders: recognition, index, plans and restore."""
 
 import shutil
 from datetime import timedelta
@@ -180,7 +180,7 @@ def test_typed_file_of_a_sub_folder_is_a_memory(home: Path, name: str) -> None:
     assert ids(folder) == ({name, "top.md"} if is_one else {"top.md"})
 
 
-def test_folder_that_is_not_placed_has_no_sub_folders(tmp_path: Path) -> None:
+def test_folder_outside_claude_code_reads_no_sub_folders(tmp_path: Path) -> None:
     folder = with_subfolders(tmp_path / "notes")
     assert ids(folder) == {f"topic_{number}.md" for number in range(6)}
     (check,) = [check for check in doctor(folder).checks if check.name == "sub_folders"]
@@ -194,14 +194,14 @@ def test_linked_sub_folder_is_not_entered(home: Path, folder: Path) -> None:
     assert not any(name.startswith("link/") for name in ids(folder))
 
 
-def test_sub_folder_with_an_index_is_a_store_of_its_own(folder: Path) -> None:
+def test_sub_folder_with_an_index_is_a_separate_store(folder: Path) -> None:
     assert not any(name.startswith("other/") for name in ids(folder))
     assert ids(folder / "other") == {"n0.md", "n1.md"}
     assert [store.path for store in find_below([folder]).stores] == [folder, folder / "other"]
     assert "1 sub-folder has MEMORY.md" in said("show", folder)
 
 
-def test_type_in_doubt_by_its_folder_is_load_bearing(home: Path) -> None:
+def test_doubtful_type_by_folder_name_is_load_bearing(home: Path) -> None:
     folder = project_folder(home)
     write_memory(folder, "feedback/a.md", memory("a"), at(0))
     write_memory(folder, "deploy/a.md", memory("a"), at(1))
@@ -248,7 +248,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize(("base", "target"), LINKS)
-def test_link_leads_to_a_file_from_its_folder(base: str, target: str) -> None:
+def test_link_is_resolved_from_its_folder(base: str, target: str) -> None:
     assert NAMES.beside(f"{base}/x.md" if base else "x.md").file_of(target) == LINKS[base, target]
 
 
@@ -267,7 +267,7 @@ def links_check(folder: Path) -> Check:
     return checks["index_links"]
 
 
-def test_dead_link_into_a_sub_folder_is_seen_and_removed(folder: Path) -> None:
+def test_dead_link_into_a_sub_folder_is_reported_and_removed(folder: Path) -> None:
     lines = index_lines(folder)
     gone = "- [gone two](deploy/gone_two.md) — hook"
     write_index(folder, [*lines, gone])
@@ -304,13 +304,13 @@ def test_link_to_a_missing_sub_folder_is_named_and_stays(folder: Path) -> None:
         "deploy/deploy_0.md",
     ],
 )
-def test_link_out_of_the_memories_is_not_dead(folder: Path, target: str) -> None:
+def test_link_out_of_the_folder_is_not_dead(folder: Path, target: str) -> None:
     write_index(folder, [*index_lines(folder), f"- [T]({target}) — hook"])
     check = links_check(folder)
     assert check.summary == "no link of MEMORY.md leads to a missing file of the folder"
 
 
-def test_link_to_a_file_that_moved_out_of_a_sub_folder_stays(folder: Path) -> None:
+def test_link_to_a_file_moved_out_of_a_sub_folder_stays(folder: Path) -> None:
     line = "- [moved](deploy/topic_1.md) — hook"
     write_index(folder, [*index_lines(folder), line])
     plan = memlab.plan_index(folder)
@@ -318,7 +318,7 @@ def test_link_to_a_file_that_moved_out_of_a_sub_folder_stays(folder: Path) -> No
     assert line in plan.text.splitlines()
 
 
-def test_links_of_a_hub_lead_from_its_folder(folder: Path) -> None:
+def test_links_of_a_hub_are_resolved_from_its_folder(folder: Path) -> None:
     frame = memlab.load(folder).set_index(c.MEMORY_ID)
     assert "deploy/INDEX.md" not in frame.index
     reached = frame.index[frame["index_state"] == "reached"]
@@ -350,7 +350,7 @@ def test_hub_leads_to_hubs_in_sub_folders(home: Path) -> None:
     assert {*frame["index_state"]} == {"reached"}
 
 
-def test_wiki_link_is_a_reference_to_a_memory_in_a_sub_folder(folder: Path) -> None:
+def test_wiki_link_to_a_sub_folder_is_a_reference(folder: Path) -> None:
     frame = memlab.load(folder).set_index(c.MEMORY_ID)
     assert [*frame["evidence_refs"]["topic_1.md"]] == ["deploy/deploy_1.md"]
     assert [*frame["evidence_refs"]["deploy/deploy_0.md"]] == ["topic_0.md"]
@@ -391,7 +391,7 @@ def test_undo_restores_every_byte_and_permission(folder: Path, keep: int, retire
     assert state(folder) == before
 
 
-def test_only_what_the_index_names_can_go(folder: Path) -> None:
+def test_only_indexed_memories_are_deleted(folder: Path) -> None:
     before = state(folder)
     memlab.apply(memlab.plan(folder, memlab.KeepRecent(0)), all_prunable=True)
     gone = before.keys() - state(folder).keys()
@@ -406,7 +406,7 @@ def test_only_what_the_index_names_can_go(folder: Path) -> None:
     assert named.keys() == {"topic_3.md", "deploy/INDEX.md"}
 
 
-def test_memory_returns_although_its_sub_folder_is_gone(folder: Path) -> None:
+def test_restore_recreates_a_missing_sub_folder(folder: Path) -> None:
     before = state(folder)
     receipt = memlab.apply(memlab.plan(folder, ids=["billing/eu/billing_0.md"]))
     shutil.rmtree(folder / "billing")
@@ -415,7 +415,7 @@ def test_memory_returns_although_its_sub_folder_is_gone(folder: Path) -> None:
     assert state(folder)[name] == before[name]
 
 
-def test_memory_returns_into_a_sub_folder_that_became_a_store(folder: Path) -> None:
+def test_restore_works_if_the_sub_folder_became_a_store(folder: Path) -> None:
     before = state(folder)
     receipt = memlab.apply(memlab.plan(folder, ids=["deploy/deploy_2.md"]))
     (folder / "deploy/MEMORY.md").write_text("- [0](deploy_0.md)\n")
@@ -423,9 +423,7 @@ def test_memory_returns_into_a_sub_folder_that_became_a_store(folder: Path) -> N
     assert state(folder)["deploy/deploy_2.md"] == before["deploy/deploy_2.md"]
 
 
-def test_memory_returns_into_a_folder_that_is_not_placed_any_more(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_restore_works_in_a_copied_folder_elsewhere(folder: Path, tmp_path: Path) -> None:
     before = state(folder)
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(0)), all_prunable=True)
     moved = tmp_path / "elsewhere" / "memory"
@@ -436,7 +434,7 @@ def test_memory_returns_into_a_folder_that_is_not_placed_any_more(
     }
 
 
-def test_file_in_the_way_is_refused_and_nothing_is_changed(folder: Path) -> None:
+def test_file_in_place_of_a_sub_folder_stops_the_restore(folder: Path) -> None:
     receipt = memlab.apply(memlab.plan(folder, ids=["billing/eu/billing_0.md"]))
     shutil.rmtree(folder / "billing")
     (folder / "billing").write_text("a file\n")
@@ -456,7 +454,7 @@ def test_file_in_the_way_is_refused_and_nothing_is_changed(folder: Path) -> None
     st.integers(0, 5),
     st.booleans(),
 )
-def test_any_folder_returns_byte_for_byte(
+def test_random_folders_are_restored_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory,
     places: list[tuple[str, bool]],
     keep: int,
@@ -487,7 +485,7 @@ def test_line_is_added_for_an_unlisted_file(folder: Path) -> None:
     assert state(folder)["MEMORY.md"] == before["MEMORY.md"]
 
 
-def test_dead_link_to_a_file_that_was_moved_down_stays(folder: Path) -> None:
+def test_dead_link_to_a_file_moved_into_a_sub_folder_stays(folder: Path) -> None:
     (folder / "topic_0.md").rename(folder / "deploy/topic_0.md")
     mend = memlab.plan_index(folder)
     (line,) = [line for line in mend.lines if line.file == "topic_0.md"]
@@ -497,7 +495,7 @@ def test_dead_link_to_a_file_that_was_moved_down_stays(folder: Path) -> None:
 # Folders that are merged
 
 
-def test_merge_keeps_the_paths(home: Path, folder: Path) -> None:
+def test_merge_keeps_paths_of_sub_folders(home: Path, folder: Path) -> None:
     other = project_folder(home, "-home-u-other")
     write_memory(other, "x.md", memory("x", style="type"), at(0))
     write_index(other, ["- [X](x.md)"])
@@ -513,7 +511,7 @@ def test_merge_keeps_the_paths(home: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("is_link", [False, True])
-def test_merge_leaves_what_the_other_folder_has_no_place_for(
+def test_merge_leaves_files_that_do_not_fit_the_target(
     home: Path, folder: Path, is_link: bool
 ) -> None:
     other = project_folder(home, "-home-u-other")
@@ -529,7 +527,7 @@ def test_merge_leaves_what_the_other_folder_has_no_place_for(
     assert (other / "deploy/deploy_2.md").exists()
 
 
-def test_equal_memories_in_sub_folders_are_kinship(home: Path, folder: Path) -> None:
+def test_equal_memories_in_sub_folders_count_for_kinship(home: Path, folder: Path) -> None:
     other = project_folder(home, "-home-u-other")
     for number in range(3):
         name = f"billing/eu/billing_{number}.md"
@@ -553,7 +551,7 @@ def lost_names(folder: Path) -> set[str]:
     return {*memlab.lost(folder)[c.MEMORY_ID]}
 
 
-def test_git_knows_what_was_deleted_in_a_sub_folder(folder: Path) -> None:
+def test_git_finds_deletions_in_a_sub_folder(folder: Path) -> None:
     repository = committed(folder)
     (folder / "deploy/deploy_2.md").unlink()
     assert lost_names(folder) == {"deploy/deploy_2.md"}
@@ -571,7 +569,7 @@ def test_move_into_a_sub_folder_is_a_rename(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("is_tracked", [True, False])
-def test_memories_of_a_store_below_are_not_lost(folder: Path, is_tracked: bool) -> None:
+def test_memories_of_a_nested_store_are_not_lost(folder: Path, is_tracked: bool) -> None:
     if not is_tracked:
         (folder / ".gitignore").write_text("other/MEMORY.md\n")
     repository = committed(folder)
@@ -592,7 +590,7 @@ def test_document_deleted_in_a_sub_folder_is_not_lost(folder: Path) -> None:
     assert lost_names(folder) == set()
 
 
-def test_copy_of_a_memory_in_a_sub_folder_comes_back(folder: Path) -> None:
+def test_copy_of_a_memory_in_a_sub_folder_is_recovered(folder: Path) -> None:
     before = state(folder)
     keep_copies(folder)
     shutil.rmtree(folder / "billing")
@@ -605,7 +603,7 @@ def test_copy_of_a_memory_in_a_sub_folder_comes_back(folder: Path) -> None:
 # Reads
 
 
-def test_reads_in_sub_folders_are_found(home: Path) -> None:
+def test_reads_in_sub_folders_are_harvested(home: Path) -> None:
     world = World(home / "w", 0)
     with_subfolders(world.folder)
     session = Session(world, "reading", "-work-app")
@@ -638,7 +636,7 @@ def test_reads_in_sub_folders_are_found(home: Path) -> None:
     }
 
 
-def test_written_by_a_call_in_a_sub_folder(home: Path) -> None:
+def test_tool_call_in_a_sub_folder_dates_the_file(home: Path) -> None:
     folder = project_folder(home)
     path = write_memory(folder, "deploy/a.md", memory("a", style="type"), at(9))
     write_transcript(folder.parent, "s", call("Write", path, at(3), "s", 1))
