@@ -24,7 +24,7 @@ from tests.support.shell import said
 from tests.support.stores import run_sql
 
 START = 1_780_000_000
-# As the migrations of Codex 0.171 make it; test_test_schema_equals_the_schema_of_codex holds it to that.
+# The schema after the migrations of Codex 0.171 (see test_schema_equals_the_schema_of_codex).
 SCHEMA = """
 CREATE TABLE stage1_outputs (
     thread_id TEXT PRIMARY KEY,
@@ -289,7 +289,7 @@ def test_commands_read_a_database_written_by_codex(written: Path) -> None:
     assert sorted(home.iterdir()) == files
 
 
-def test_test_schema_equals_the_schema_of_codex(written: Path, tmp_path: Path) -> None:
+def test_schema_equals_the_schema_of_codex(written: Path, tmp_path: Path) -> None:
     made = write(tmp_path / "made.sqlite", [])
     query = (
         "SELECT tables.name, columns.* FROM sqlite_schema AS tables, "
