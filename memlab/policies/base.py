@@ -1,13 +1,13 @@
 """Base classes of retention policies, and the decision that enforces the load-bearing floor."""
 
 import re
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache, partial
 from operator import itemgetter
-from typing import Any, ClassVar, Final, Literal, NamedTuple, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, get_origin
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,11 @@ from memlab.frame.fields import (
     rows_in_state,
 )
 from memlab.policies.typed import check_settings
+
+if TYPE_CHECKING:
+    _ProtocolType = ABCMeta
+else:
+    _ProtocolType = type(Protocol)
 
 PINNED: Final = "held"
 """Column that marks rows which no policy may evict; they take up room."""
@@ -66,8 +71,33 @@ def one_scope(rows: pd.DataFrame) -> list[Scope]:
     return [Scope(every, every)]
 
 
+class _PolicyType(_ProtocolType):
+    """Type of the policy classes, whose ``dir`` leaves out the settings of a class.
+
+    IPython completes an instance by the names of its class, too. The base is the type of Protocol,
+    so that a policy can implement a Protocol; a policy class is none, and is checked as any class.
+    """
+
+    __instancecheck__ = ABCMeta.__instancecheck__
+    __subclasscheck__ = ABCMeta.__subclasscheck__
+
+    def __dir__(self) -> list[str]:
+        """Return the names that a user calls, for completion."""
+        return [name for name in super().__dir__() if name not in _class_settings(self)]
+
+
+def _class_settings(kind: type) -> set[str]:
+    """Return the names of the settings of a policy class, but for its name and its origin."""
+    names = set()
+    for base in kind.__mro__:
+        for name, annotation in vars(base).get("__annotations__", {}).items():
+            if get_origin(annotation) is ClassVar:
+                names.add(name)
+    return names - {"name", "origin"}
+
+
 @dataclass(frozen=True)
-class Policy(ABC):
+class Policy(metaclass=_PolicyType):
     """A retention rule: it names the memories that go.
 
     To write one, define a frozen dataclass with this base and an :meth:`evict`. It works wherever a
@@ -145,12 +175,7 @@ class Policy(ABC):
 
     def __dir__(self) -> list[str]:
         """Return the names that a user calls, for completion: no settings of the class."""
-        hidden = set()
-        for kind in type(self).__mro__:
-            for name, annotation in vars(kind).get("__annotations__", {}).items():
-                if get_origin(annotation) is ClassVar:
-                    hidden.add(name)
-        hidden -= {"name", "origin"}
+        hidden = _class_settings(type(self))
         return [name for name in super().__dir__() if name not in hidden]
 
     @property

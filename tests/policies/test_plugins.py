@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 from zipfile import ZipFile
 
 import pytest
@@ -128,3 +130,17 @@ def test_unknown_policy_name_lists_installed_policies(installed: Path) -> None:
     install(installed, "nth", nth="nth_rules:EveryNth")
     with pytest.raises(PolicyError, match=r"'mth' is not a policy: name one of recent.*, nth, or"):
         policy_named("mth")
+
+
+def test_a_policy_can_implement_a_protocol() -> None:
+    class Named(Protocol):
+        def greeting(self) -> str: ...
+
+    @dataclass(frozen=True)
+    class Greeting(memlab.KeepRecent, Named):
+        def greeting(self) -> str:
+            return f"keeps {self.keep}"
+
+    assert Greeting(3).greeting() == "keeps 3"
+    assert isinstance(Greeting(3), memlab.Policy)
+    assert not isinstance(3, memlab.Policy)

@@ -96,8 +96,9 @@ def test_completion_offers_the_public_names(used: tuple[Any, set[str]], complete
     assert not [name for name in offered if name.isupper()]
 
 
-def test_policy_completion_omits_class_internals() -> None:
-    names = set(dir(memlab.KeepRecent(5)))
+@pytest.mark.parametrize("completer", ["dir", "rlcompleter", "IPython"])
+def test_policy_completion_omits_class_internals(completer: str) -> None:
+    names = COMPLETERS[completer](memlab.KeepRecent(5))
     assert {"keep", "by", "evict", "name"} <= names
     assert not names & {"runner", "population", "signals", "reads_bodies", "reason"}
 
