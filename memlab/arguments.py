@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from memlab.errors import WrongArgumentError
 
-WORDS: Final = {
+DESCRIPTIONS: Final = {
     "DataFrame": "a frame, as memlab.load returns it",
     "MemoryItem": "a memlab.MemoryItem",
     "MemoryProvenance": "a memlab.MemoryProvenance",
@@ -37,7 +37,10 @@ WORDS: Final = {
     "str": "text",
     "tuple": 'a tuple, such as ("agent_id",)',
 }
-"""Description of each kind of argument in messages."""
+"""How a message describes each kind of argument.
+
+A key is the name of a class, or, for what no class expresses, a word of this module such as "log".
+"""
 
 HINTS: Final = {
     ("DataFrame", "path"): "load it first: memlab.load({given})",
@@ -69,10 +72,10 @@ HINTS: Final = {
 }
 """The call that was probably meant, by the expected kind and the given kind."""
 
-_OTHER_KINDS: Final = {"class": type, "number": int | float, "path": str | PathLike, "text": str}
-"""Kinds of values in the hints that are no class names."""
+_TYPES_OF_KIND: Final = {"class": type, "number": int | float, "path": str | PathLike, "text": str}
+"""Types of the given kinds in `HINTS` that are not named after a class."""
 
-SHOWN: Final = 160
+MAX_QUOTED_CHARS: Final = 160
 """Maximum number of characters of a value that a message quotes."""
 
 
@@ -88,8 +91,11 @@ def expect(value: object, *kinds: type, call: str, name: str, optional: bool = F
     memlab.errors.WrongArgumentError: TimeToLive takes as ttl an age, such as \
 timedelta(days=30) or '30d', not 30; say of what: timedelta(days=30)
     """
-    is_unwanted_bool = isinstance(value, bool) and not {bool, object} & {*kinds}
-    if (optional and value is None) or (isinstance(value, kinds) and not is_unwanted_bool):
+    if optional and value is None:
+        return
+    accepts_bool = bool in kinds or object in kinds
+    is_accepted = accepts_bool if isinstance(value, bool) else isinstance(value, kinds)
+    if is_accepted:
         return
     raise refusal(value, *(kind.__name__ for kind in kinds), call=call, name=name)
 
@@ -101,13 +107,14 @@ def expect_frame(
     if optional and value is None:
         return
     pandas: Any = sys.modules.get("pandas")
+    # Frames of another kind, such as a log, have a description of their own under that name.
     kind = "DataFrame" if name == "frame" else name
     if pandas is None or not isinstance(value, pandas.DataFrame):
         raise refusal(value, kind, call=call, name=name)
     missing = [column for column in columns if column not in value]
     if missing:
         raise WrongArgumentError(
-            f"{call} takes as {name} {WORDS[kind]}; this one has no column "
+            f"{call} takes as {name} {DESCRIPTIONS[kind]}; this one has no column "
             f"{' and no column '.join(map(repr, missing))}"
         )
 
@@ -186,8 +193,11 @@ def until(name: str, value: object) -> float:
 
 
 def refusal(value: object, *wanted: str, call: str, name: str) -> WrongArgumentError:
-    """Return the error for a `value` that is of none of the `wanted` kinds, given by name."""
-    descriptions = [WORDS.get(kind, f"a {kind}") for kind in wanted]
+    """Return the error for a `value` of the wrong kind.
+
+    `wanted` are the kinds that the call takes: keys of `DESCRIPTIONS`.
+    """
+    descriptions = [DESCRIPTIONS.get(kind, f"a {kind}") for kind in wanted]
     expected = " or ".join(dict.fromkeys(descriptions))
     message = f"{call} takes as {name} {expected}, not {_shown(value)}"
     hint = _hint(value, wanted)
@@ -214,7 +224,7 @@ def _kinds_of(value: object) -> list[str]:
     """Return the names by which the hints may refer to a value."""
     names = [kind.__name__ for kind in type(value).__mro__]
     if not isinstance(value, bool):
-        names += [name for name, kinds in _OTHER_KINDS.items() if isinstance(value, kinds)]
+        names += [name for name, kinds in _TYPES_OF_KIND.items() if isinstance(value, kinds)]
     return ["store" if name == "SqliteMemoryStore" else name for name in names]
 
 
@@ -230,4 +240,4 @@ def _shown(value: object) -> str:
         if isinstance(value, quoted_types) or "timedelta" in type(value).__name__
         else ""
     )
-    return text if 0 < len(text) <= SHOWN else f"a {type(value).__name__}"
+    return text if 0 < len(text) <= MAX_QUOTED_CHARS else f"a {type(value).__name__}"

@@ -20,8 +20,8 @@ RESEARCH_TAG: Final = "research"
 ZONE_UNSAID: Final = timezone(timedelta(0), "UTC, no zone given")
 """Time zone of a time that was given without one.
 
-It is UTC, and left out again when the time is written. It is recognized by its name, which survives
-copying."""
+It is UTC. A time with this zone is written without a zone. The zone is recognized by its name,
+which survives copying."""
 
 
 def resembles(tag: str, wanted: str) -> bool:
@@ -280,7 +280,10 @@ def tags_as_text(tags_json: Any) -> Any:
 def is_load_bearing_stored(
     kind: str, tags_json: str, protected: Collection[str] = frozenset()
 ) -> bool:
-    """Return :func:`is_load_bearing_memory` for items stored with this kind and these tags."""
+    """Return whether items that are stored with this kind and these tags are load-bearing.
+
+    :func:`is_load_bearing_memory` decides. Raise ValueError if the kind or the tags are not valid.
+    """
     if kind not in _KINDS:
         raise ValueError(f"kind {shortened(kind)} is not one of {', '.join(_KINDS)}")
     try:

@@ -13,9 +13,12 @@ from typing import Any, Final
 from memlab.errors import MissingExtraError
 
 _REQUIREMENT: Final = re.compile(
-    r"(?P<what>[^;]+?)\s*;\s*(?:\((?P<where>.+)\) and )?extra == ['\"](?P<extra>[^'\"]+)['\"]"
+    r"(?P<package>[^;]+?)\s*;\s*(?:\((?P<marker>.+)\) and )?extra == ['\"](?P<extra>[^'\"]+)['\"]"
 )
-"""A requirement of an extra in the metadata of a package."""
+"""A requirement of an extra in the metadata of a package.
+
+For example ``numba>=0.60; (python_version < "3.14") and extra == "fast"``.
+"""
 
 
 def lazy_names(
@@ -37,12 +40,11 @@ def lazy_names(
     def get(name: str) -> Any:
         if name in module_of:
             value = getattr(import_module(module_of[name]), name)
-        elif not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
-            return import_module(f"{package}.{name}")
-        else:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        setattr(sys.modules[package], name, value)
-        return value
+            setattr(sys.modules[package], name, value)  # so that this function is called once
+            return value
+        if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
+            return import_module(f"{package}.{name}")  # a module of the package
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get, lambda: sorted(module_of), sorted(module_of)
 
@@ -79,9 +81,9 @@ def install_command(extra: str) -> str:
         if match is None or match["extra"] != extra:
             continue
         marker = ""
-        if match["where"]:
-            marker = f"; {match['where']}".replace("'", '"')
-        needed_requirements.append(match["what"] + marker)
+        if match["marker"]:
+            marker = f"; {match['marker']}".replace("'", '"')
+        needed_requirements.append(match["package"] + marker)
     if not needed_requirements:
         return f"pip install '.[{extra}]' in a checkout of memlab"
     return shlex.join([sys.executable, "-m", "pip", "install", *needed_requirements])

@@ -97,19 +97,21 @@ def _rewrite(folder: Path, name: str, like: Path | None, change: Callable[[str],
     file = folder / FILE
     if like is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    readers = limit_like(like)
-    limit = FileMode(readers.mode & 0o644 | 0o600, readers.group)  # the owner alone may write
+    limit_of_store = limit_like(like)
+    # Only the owner may write the settings.
+    limit = FileMode(limit_of_store.mode & 0o644 | 0o600, limit_of_store.group)
     with folder_held(folder):
         present_text = text_of(file, like)
         text = change(present_text or "")
-        template = like if present_text is None else file
+        owner_template = like if present_text is None else file
         with whole_file(file, limit=limit) as draft, draft.open("w", encoding="utf-8") as opened:
             opened.write(text)
-            if template is not None and template.exists():
-                status = template.stat()
+            if owner_template is not None and owner_template.exists():
+                status = owner_template.stat()
                 mode = os.fstat(opened.fileno()).st_mode & 0o777
                 if present_text is None:
-                    mode = limit.mode  # whatever the umask: readers of the store need the settings
+                    # The umask does not count: who may read the store must read its settings.
+                    mode = limit.mode
                 make_like(opened.fileno(), (status.st_uid, status.st_gid), mode)
     read_settings(folder, name, like)
     return file

@@ -5,9 +5,9 @@ from typing import Any, Final
 import pandas as pd
 from matplotlib.axes import Axes
 
-from memlab.charts.figure import Palette, on_own_figure
+from memlab.charts.figure import on_own_figure
 from memlab.charts.hover import ABOVE_AREAS
-from memlab.charts.parts import MarkedCap, Plot, PointLabels, percent_of, shade, share, short
+from memlab.charts.parts import CapKind, Plot, PointLabels, percent_of, shade, share, short
 from memlab.sizing import Advice, Verdict
 from memlab.text import counted
 
@@ -69,6 +69,7 @@ def plot_cap_curve(
     caps = curve.index.to_numpy()
     limits = "limits" if advice is None else f"limits of {percent_of(advice.confidence)}"
     shaded = shade(palette.likely) | {"step": "post", "label": limits}
+    # The artists of the legend, in the order in which they are drawn.
     key: list[Any] = [ax.fill_between(caps, curve["low"], curve["high"], **shaded)]
     for column, name, colour, width, dashes in (
         ("served_elsewhere", "other projects", palette.grey, 1.4, ":"),
@@ -80,8 +81,8 @@ def plot_cap_curve(
             options: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
             key += ax.step(caps, curve[column], where="post", label=name, **options)
     plot.hover_along(caps, lambda place: _row_in_words(curve, place))
-    safe_cap = 0 if advice is None else advice.keep_recent or 0
-    largest = max(1, int(caps[-1]), cap or 0, safe_cap)
+    marked_caps = [cap, None if advice is None else advice.keep_recent]
+    largest = max(1, int(caps[-1]), *(marked for marked in marked_caps if marked is not None))
     ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= largest)]
     ax.set_xscale("symlog", linthresh=1)
     ax.set_xlim(0, largest)
@@ -89,6 +90,7 @@ def plot_cap_curve(
     ax.set_xticks([], minor=True)
     plot.name_axis(ax.xaxis, "keep_recent: how many of the newest prunable memories stay")
     plot.percent_axis(ax.yaxis, "share of references served")
+    # The main line is drawn last, over the others, and is first in the legend.
     plot.heading(_curve_title(curve, advice, cap), key=key[::-1])
     if not bare:
         mark_cap_curve(ax, curve, advice=advice, cap=cap)
@@ -128,15 +130,16 @@ def mark_cap_curve(
     palette = plot.palette
     if advice is not None:
         plot.draw_target(advice.target)
-        fits = advice.budget_cap
-        if fits is not None and fits < curve.index[-1]:
-            ax.axvspan(fits, ax.get_xlim()[1], **shade(palette.ink, 0.08))
-            plot.draw_upright(fits, f"budget allows {fits:,}", palette.ink, row=3)
-    for row, marked in enumerate(reversed(plot.caps_to_mark(advice, cap))):
-        plot.draw_upright(marked.value, marked.name, marked.colour, row=row)
+        budget_cap = advice.budget_cap
+        if budget_cap is not None and budget_cap < curve.index[-1]:
+            ax.axvspan(budget_cap, ax.get_xlim()[1], **shade(palette.ink, 0.08))
+            plot.draw_upright(budget_cap, f"budget allows {budget_cap:,}", palette.ink, row=3)
+    # The labels are written in rows one below the other, so that they do not overlap.
+    for row_of_label, marked in enumerate(reversed(plot.caps_to_mark(advice, cap))):
+        plot.draw_upright(marked.value, marked.name, marked.colour, row=row_of_label)
         if marked.value > curve.index[-1]:
             continue  # the curve ends before a cap that is meant for later growth
-        served = _served(_row(curve, marked.value), marked, palette)
+        served = _served(_row(curve, marked.value), marked.kind)
         options: dict[str, Any] = {"label": "_chosen", "zorder": ABOVE_AREAS, "clip_on": False}
         (mark,) = ax.plot(marked.value, served, "o", color=marked.colour, **options)
         plot.hover(mark, f"{marked.name}: serves {share(served)} of references")
@@ -193,7 +196,7 @@ def plot_trade_off(
     plot.hover_along(tokens, lambda place: _cost_in_words(curve, place))
     budget = None if advice is None else advice.token_budget
     axis_name = plot.loaded_or_recalled("boot context in tokens", "tokens to recall from")
-    _tokens_across(plot, tokens, budget, f"{axis_name} (only 5% of the moments had more)")
+    _set_token_axis(plot, tokens, budget, f"{axis_name} (only 5% of the moments had more)")
     if tokens.iloc[0] > ax.get_xlim()[0]:
         left_edge = ax.get_xlim()[0]
         floor = float(tokens.iloc[0])
@@ -243,7 +246,7 @@ def mark_trade_off(
             continue
         row = _row(curve, marked.value)
         x = float(row["boot_tokens_p95"])
-        y = _served(row, marked, palette)
+        y = _served(row, marked.kind)
         options: dict[str, Any] = {
             "markersize": 7,
             "label": "_cap",
@@ -253,7 +256,7 @@ def mark_trade_off(
         (mark,) = ax.plot(x, y, "o", color=marked.colour, **options)
         plot.hover(mark, f"{marked.name}: serves {share(y)} for {short(x)} tokens")
         labels.reserve(x, y)
-        above = marked.colour == palette.likely
+        above = marked.kind is CapKind.LIKELY
         label = labels.write(x, y, marked.name, marked.colour, above=above)
         if label is not None:
             label.set_fontweight("bold")
@@ -296,12 +299,12 @@ def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
     return curve.loc[: max(cap, curve.index[0])].iloc[-1]
 
 
-def _served(row: "pd.Series[float]", marked: MarkedCap, palette: Palette) -> float:
+def _served(row: "pd.Series[float]", kind: CapKind) -> float:
     """Return the share at which a cap is marked: the lower limit for the safe cap."""
-    return float(row["low" if marked.colour == palette.safe else "served"])
+    return float(row["low" if kind is CapKind.SAFE else "served"])
 
 
-def _tokens_across(plot: Plot, tokens: "pd.Series[float]", budget: int | None, name: str) -> None:
+def _set_token_axis(plot: Plot, tokens: "pd.Series[float]", budget: int | None, name: str) -> None:
     """Set the x axis for tokens; it is logarithmic if they range widely."""
     ax = plot.ax
     largest = max(1.0, float(tokens.iloc[-1]), budget or 0)

@@ -76,7 +76,7 @@ def plot_age_ranks(
         _draw_quantiles(plot, quantiles)
     caps = plot.caps_to_mark(advice, cap)
     for marked in caps:
-        plot.draw_across(*marked)
+        plot.draw_across(marked.value, marked.name, marked.colour)
     written = to_prunable["written"].max()
     ax.set_xlim(0, written if quantiles is None else max(written, quantiles["last"].max()))
     furthest = max([to_prunable["age_rank"].max(), *(marked.value for marked in caps)])

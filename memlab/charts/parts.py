@@ -1,6 +1,7 @@
 """Axes, labels, scales and marks that all charts share. ``rcParams`` and pyplot are not used."""
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from textwrap import fill
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
@@ -47,10 +48,22 @@ Numbers = npt.NDArray[np.float64]
 Measure = Literal["memories", "tokens"]
 
 
+class CapKind(Enum):
+    """Why a chart marks a cap."""
+
+    LIKELY = "likely"
+    """It is the likely cap of a recommendation."""
+    SAFE = "safe"
+    """It is the safe cap of a recommendation."""
+    CHOSEN = "keep_recent ="
+    """The caller chose it."""
+
+
 class MarkedCap(NamedTuple):
     """A cap that a chart marks, with its label and its colour."""
 
     value: int
+    kind: CapKind
     name: str
     colour: str
 
@@ -268,16 +281,20 @@ class Plot:
 
     def caps_to_mark(self, advice: Advice | None, cap: int | None) -> list[MarkedCap]:
         """Return the likely cap, the safe cap and the chosen one, without those that are None."""
-        caps: list[tuple[int | None, str, str]] = []
+        caps: dict[CapKind, int | None] = {}
         if advice is not None:
-            caps.append((advice.likely, "likely", self.palette.likely))
             safe = advice.trade[0].keep_recent if advice.trade else advice.keep_recent
-            caps.append((safe, "safe", self.palette.safe))
-        if cap not in {value for value, _, _ in caps}:
-            caps.append((cap, "keep_recent =", self.palette.ink))
+            caps = {CapKind.LIKELY: advice.likely, CapKind.SAFE: safe}
+        if cap not in caps.values():
+            caps[CapKind.CHOSEN] = cap
+        colours = {
+            CapKind.LIKELY: self.palette.likely,
+            CapKind.SAFE: self.palette.safe,
+            CapKind.CHOSEN: self.palette.ink,
+        }
         return [
-            MarkedCap(value=value, name=f"{name} {value:,}", colour=colour)
-            for value, name, colour in caps
+            MarkedCap(value=value, kind=kind, name=f"{kind.value} {value:,}", colour=colours[kind])
+            for kind, value in caps.items()
             if value is not None
         ]
 

@@ -268,7 +268,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
     if entry and change.resume(entry):
         expired_count = receipt.deleted - entry.memories
         return replace(receipt, deleted=entry.memories, expired=expired_count)
-    finished = change.reconcile(forget=bool(plan.memories or plan.moves))
+    finished = change.reconcile(discard_unchanged=bool(plan.memories or plan.moves))
     receipt = replace(receipt, finished=finished)
     expired = _check_against_store(change)
     change.watch("checked")

@@ -8,6 +8,7 @@ from memlab.clock import moment_or_now
 from memlab.compaction.wire import minute
 from memlab.errors import StoreError
 from memlab.evidence.losses import contents_of
+from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.readers import StepCallback, no_progress
 from memlab.store.archive.content_copies import Counts, copy_contents, keeps_copies
@@ -114,15 +115,16 @@ def keep_copies(
     archive = source.archive
     archive.check()
     if not keeps_copies(archive):
-        with (
-            archive.changing(source.changing()) as opened_change,  # this locks the store
-            opened_change.archive.changing(),
-        ):
-            opened_change.archive.format.make_table("copies")
+        _begin_copies(source)
         watch("begun")
 
     def copy() -> Counts:
-        with archive.writing() as opened, opened.changing(), source.reading() as reader:
+        # The store stays unlocked: it is only read.
+        with (
+            archive.writing() as opened,
+            opened.transaction(),
+            source.reading() as reader,
+        ):
             counts = copy_contents(opened, contents_of(source, reader), moment)
             watch("copied")
         return counts
@@ -130,3 +132,12 @@ def keep_copies(
     counts = retry_if_changed(copy)
     watch("committed")
     return Copies(source.name, str(archive.path), moment, counts)
+
+
+def _begin_copies(source: Source) -> None:
+    """Create the archive of a store if there is none, and the table of copies in it.
+
+    The store is locked meanwhile.
+    """
+    with source.archive.changing(source.changing()) as change, change.archive.transaction():
+        change.archive.format.make_table("copies")

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from memlab import errors
 from memlab.clock import moment_or_now
@@ -23,6 +24,9 @@ from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import MENDS, Apply, Entry, PlanText
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import DisplayMixin, TextPage, command
+
+_OTHERS_MAY_ACCESS: Final = 0o066
+"""Permission bits that let the group and others read or write a file."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ def apply_index_plan(
         return receipt_of_index(plan, None, moment)
 
     def carry_out() -> IndexReceipt:
+        # `mending.changing()` locks the folder; the archive is opened within that lock.
         with source.archive.changing(mending.changing()) as opened:
             change = IndexChange(
                 source=source, writer=opened.writer, archive=opened.archive, now=moment, watch=watch
@@ -81,8 +86,8 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
         )
     version = change.writer.index_now()
     if entry is not None and digest_of(version.data) == plan.digest_after:
-        return
-    change.reconcile(forget=True)
+        return  # an interrupted attempt changed the index; the caller only records that
+    change.reconcile(discard_unchanged=True)
     if digest_of(version.data) != plan.digest_before:
         raise errors.StalePlanError(
             f"{plan.index} was changed since plan {plan.digest[:12]} was made; nothing was "
@@ -91,16 +96,18 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
     change.watch("checked")
     _check_private(change, version.name)
     text = plan.to_json()
-    deletion = Apply(
+    new_entry = Apply(
         digest=plan.digest,
         policy=MENDS,
         made_at=plan.made_at,
         memories=0,
         plan=PlanText(lambda: [text]),
     )
-    with archive.deleting(deletion, (), at=change.now, watch=change.watch, is_undone=_is_unchanged):
-        earlier = version._replace(digest_after=plan.digest_after)
-        note_index_versions(archive, plan.digest, [earlier])
+    with archive.deleting(
+        new_entry, (), at=change.now, watch=change.watch, is_undone=_is_unchanged
+    ):
+        replaced = version._replace(digest_after=plan.digest_after)
+        note_index_versions(archive, plan.digest, [replaced])
         change.writer.rewrite_index(plan.text.encode(), digest=plan.digest_before)
         change.watch("verified")
 
@@ -118,7 +125,8 @@ def _check_private(change: StoreChange, name: str) -> None:
     with suppress(FileNotFoundError):
         file_mode = (template / name).stat().st_mode
         archive = change.archive.path
-        if archive.stat().st_mode & ~file_mode & 0o066:
+        archive_mode = archive.stat().st_mode
+        if archive_mode & ~file_mode & _OTHERS_MAY_ACCESS:
             raise errors.PlanError(
                 f"fewer people may read {template / name} than {archive}, which would have a copy; "
                 f"nothing was changed: chmod go-rwx {archive}"
@@ -213,8 +221,8 @@ def _restore_locked(
     digest = digest_of(current)
     if current == earlier.data:
         return IndexRestored(index=plan.index, is_exact=True)
-    is_as_left = digest == plan.digest_after
-    if current is None or is_as_left:
+    is_as_plan_left_it = digest == plan.digest_after
+    if current is None or is_as_plan_left_it:
         writer.rewrite_index(earlier.data, digest=digest, written=earlier.written)
         return IndexRestored(index=plan.index, is_exact=True)
     undone = mending.taken_back(earlier.data, plan.text.encode(), current)

@@ -49,15 +49,15 @@ class StoreChange:
     now: datetime
     watch: StepCallback
 
-    def reconcile(self, *, forget: bool = False) -> tuple[str, ...]:
+    def reconcile(self, *, discard_unchanged: bool = False) -> tuple[str, ...]:
         """Mark plans as applied that were interrupted after their changes; return their digests.
 
-        With `forget`, discard those that were interrupted before any change. See
+        With `discard_unchanged`, discard those that were interrupted before any change. See
         :meth:`OpenArchive.reconcile_interrupted`.
         """
         is_done = partial(is_in_effect, self.writer, self.source, self.archive)
         return self.archive.reconcile_interrupted(
-            self.writer.records, at=self.now, is_done=is_done, discard=forget
+            self.writer.records, at=self.now, is_done=is_done, discard=discard_unchanged
         )
 
     def links(self, keys: Iterable[Key]) -> dict[Key, str | None]:

@@ -13,7 +13,7 @@ from os import PathLike
 from os.path import lexists
 from pathlib import Path
 from stat import S_ISREG
-from typing import Final
+from typing import Final, NamedTuple
 
 from memlab.arguments import expect, refusal, whole_number
 from memlab.clock import aware, moment_of, now_utc
@@ -29,6 +29,13 @@ _MAX_FIRST_LINE: Final = 2**16
 _EXAMPLE_TIME: Final = "2026-06-30T18:00:00+00:00"
 _LINES_AT_ONCE: Final = 5_000
 """Number of lines that are written together."""
+
+
+class _OpenedFile(NamedTuple):
+    """An open file, and the process that opened it."""
+
+    process_id: int
+    descriptor: int
 
 
 class AccessLog(AbstractContextManager["AccessLog"]):
@@ -67,9 +74,8 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         self._like = None if like is None else Path(like)
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._opened: tuple[int, int] | None = None
-        """The process that opened the file, and the descriptor."""
-        with self._errors_in_words():
+        self._opened: _OpenedFile | None = None
+        with self._as_memlab_error():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor()
 
@@ -120,8 +126,8 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         Raises
         ------
         ValueError
-            If an entry has no ``memory_id`` or no such ``at``, or a value that is no JSON; earlier
-            entries may have been written.
+            If an entry has no ``memory_id``, no ``at`` of this form, or a value that JSON does not
+            know. Earlier entries may have been written.
         MemlabError
             If a line cannot be written; earlier ones have been.
         """
@@ -130,7 +136,7 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         written = 0
         lines = starmap(_line_of, enumerate(entries, 1))
         while chunk := list(islice(lines, _LINES_AT_ONCE)):
-            with self._lock, self._errors_in_words():
+            with self._lock, self._as_memlab_error():
                 self._append(b"".join(chunk))
             written += len(chunk)
         return written
@@ -154,10 +160,13 @@ class AccessLog(AbstractContextManager["AccessLog"]):
             self._close()
 
     def _descriptor(self) -> int:
-        """Return the open file. A forked child opens its own: it shares its parent's locks."""
-        if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = os.getpid(), self._open()
-        return self._opened[1]
+        """Return the descriptor of the open file.
+
+        A forked child opens the file itself: with its parent's descriptor it would share the locks.
+        """
+        if self._opened is None or self._opened.process_id != os.getpid():
+            self._opened = _OpenedFile(os.getpid(), self._open())
+        return self._opened.descriptor
 
     def _open(self) -> int:
         """Create the log, or open the existing one."""
@@ -198,12 +207,12 @@ class AccessLog(AbstractContextManager["AccessLog"]):
 
     def _close(self) -> None:
         """Close the file if this process opened it."""
-        if self._opened is not None and self._opened[0] == os.getpid():
-            os.close(self._opened[1])
+        if self._opened is not None and self._opened.process_id == os.getpid():
+            os.close(self._opened.descriptor)
         self._opened = None
 
     @contextmanager
-    def _errors_in_words(self) -> Iterator[None]:
+    def _as_memlab_error(self) -> Iterator[None]:
         """Raise MemlabError for an error of the file system."""
         try:
             yield

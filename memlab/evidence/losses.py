@@ -21,7 +21,7 @@ from memlab.arguments import refusal
 from memlab.clock import moment_or_now
 from memlab.evidence.past import (
     BY_OTHERS,
-    Deletion,
+    DeletedMemories,
     exclude_archived,
     interpretable_rows,
     load_deleted,
@@ -379,7 +379,7 @@ def losses_of(
     _, deletions = load_deleted(opened, with_body=bool(searches))
     missing = frame[~(frame[EMPTIED] | frame[UNLISTED])]
     if len(missing):
-        deletions = [*deletions, Deletion(missing[c.DELETED_AT], missing, BY_OTHERS)]
+        deletions = [*deletions, DeletedMemories(missing[c.DELETED_AT], missing, BY_OTHERS)]
     past = past_of(present, deletions)
     in_store = past[past[c.DELETED_AT].isna()]
     known_names = {*in_store[c.MEMORY_ID], *frame[c.MEMORY_ID], *moved}

@@ -8,7 +8,6 @@ mean that the memory was needed, so no number depends on them. Links that Claude
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import unquote
@@ -48,6 +47,7 @@ _COLUMNS: Final = (BY_ID, c.TARGET_ID, FORM, c.AT, DATED, MARK)
 _SUFFIX: Final = ".md"
 _INDEX: Final = "MEMORY.md"
 _LINK: Final = re.compile(r"\[[^\[\]\n]*\]\(<?([^()<>\s]+)>?(?:\s+\"[^\"\n]*\")?\)")
+"""A Markdown link with its target as group: ``[text](target)`` or ``[text](<target> "title")``."""
 _WIKI: Final = re.compile(r"\[\[([^\[\]\n|#]+)")
 _FILE: Final = re.compile(r"[\w./-]*\w\.md(?![\w-])")
 _TICKS: Final = re.compile(r"`([^`\n]+)`")
@@ -56,6 +56,8 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _NUMBER: Final = re.compile(r"[\dT:._/-]+")
 _COMMON_SHARE: Final = 0.05
 """Share of texts from which a bare word counts as a common word, not a name."""
+_LEAST_COMMON: Final = 2.0
+"""Number of texts below which a bare word never counts as a common word."""
 _HUB_MENTIONS: Final = 10
 """Number of mentions from which a text counts as a list of memories."""
 
@@ -63,9 +65,9 @@ _HUB_MENTIONS: Final = 10
 def find_mentions(memories: Memories) -> pd.DataFrame:
     """Return the mentions of other memories in the texts of memories.
 
-    A mention is a link, a wiki link, a file name with ``.md``, or an id in backticks that has a
-    digit and a separator. A bare word counts if it is an id with both, is neither date nor number,
-    and occurs in fewer than 5 % of the texts (or in one text only). It must be a whole word:
+    These are mentions: links, wiki links, file names with ``.md``, and ids in backticks that have a
+    digit and a separator. A bare word is a mention if it is such an id, is neither a date nor a
+    number, and occurs in fewer than 5 % of the texts, or in one text only. Only whole words count:
     ``ep-12`` does not mention ``ep-1``. Mentions are shown, and no cap is sized by them.
 
     Parameters
@@ -76,10 +78,19 @@ def find_mentions(memories: Memories) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row for each pair of memories: ``by_id``, ``target_id``; ``form``, one of `FORMS`;
-        ``at`` and ``dated``: the ``commit`` that first contains the mention, else when the file was
-        ``last changed``, else when the memory was ``written``; ``mark``, one of `MARKS` or empty.
-        In a store that is no folder, only later texts are searched.
+        One row for each pair of memories, in order of time.
+
+        =============  ===========================================================================
+        ``by_id``      the memory whose text has the mention
+        ``target_id``  the memory that it mentions
+        ``form``       one of `FORMS`
+        ``at``         time of the mention
+        ``dated``      what the time is that of: the ``commit`` that first has the mention, the file
+                       when it was ``last changed``, or the memory when it was ``written``
+        ``mark``       one of `MARKS`, or empty
+        =============  ===========================================================================
+
+        In a store that is not a folder, only texts later than the target are searched.
 
     Examples
     --------
@@ -93,45 +104,48 @@ def find_mentions(memories: Memories) -> pd.DataFrame:
     """
     call = "memlab.evidence.find_mentions"
     source = source_of(memories)
-    past = resolve_history(memories, call=call, with_body=True)
-    if c.BODY not in past:
+    history = resolve_history(memories, call=call, with_body=True)
+    if c.BODY not in history:
         raise ValueError("the frame has no texts; load it with with_body=True, or name the store")
-    return mentions_of(past, source)
+    return mentions_of(history, source)
 
 
-def mentions_of(past: pd.DataFrame, source: Source | None) -> pd.DataFrame:
-    """Return the mentions in a past with texts; `source` dates them if it is known."""
-    ids = [*map(str, past[c.MEMORY_ID])]
-    texts = [*(past[c.TITLE] + "\n" + past[c.BODY])]
+def mentions_of(history: pd.DataFrame, source: Source | None) -> pd.DataFrame:
+    """Return the mentions in a history with texts. If the store is known, it dates them."""
+    ids = [*map(str, history[c.MEMORY_ID])]
+    texts = [*(history[c.TITLE] + "\n" + history[c.BODY])]
     names = _Names(ids)
     form_of = _forms_by_text(ids, texts, names)
     row_of = {memory_id: number for number, memory_id in enumerate(ids)}
-    written = dict(zip(ids, past[c.CREATED_AT], strict=True))
+    written = dict(zip(ids, history[c.CREATED_AT], strict=True))
     is_folder = source is not None and source.is_folder
     versions: Mapping[str, Sequence[TextVersion]] = {}
-    births: Mapping[str, str] = {}
+    first_commits: Mapping[str, str] = {}
     if source is not None:
         versions = dict(source.external_history.text_versions(list(form_of)))
-        births = source.external_history.births()
+        first_commits = source.external_history.births()
     rows = []
     for mentioning, targets in form_of.items():
-        first_held = _first_mentions(versions.get(mentioning, ()), targets, names)
+        first_mentions = _first_mentions(versions.get(mentioning, ()), targets, names)
         for target, form in targets.items():
-            if not is_folder and row_of[mentioning] < row_of[target]:
+            is_earlier = row_of[mentioning] < row_of[target]
+            if is_earlier and not is_folder:  # only a file can be edited later
                 continue
-            at, commit = first_held.get(target, (None, ""))
-            dated = "commit"
-            if at is None:
-                at = written[mentioning]
-                dated = "written"
-                if is_folder and source is not None:
-                    at = source.external_history.last_changed(mentioning) or at
-                    dated = "last changed"
+            at = written[mentioning]
+            dated = "written"
+            commit = ""
+            if target in first_mentions:
+                at = first_mentions[target].at
+                commit = first_mentions[target].commit
+                dated = "commit"
+            elif is_folder and source is not None:
+                at = source.external_history.last_changed(mentioning) or at
+                dated = "last changed"
             is_index = _INDEX in {PurePosixPath(mentioning).name, PurePosixPath(target).name}
             applies_by_mark = {
                 "forward": bool(at < written[target]),
                 "index": is_index,
-                "same commit": bool(commit) and births.get(target) == commit,
+                "same commit": bool(commit) and first_commits.get(target) == commit,
                 "hub": len(targets) >= _HUB_MENTIONS,
                 "mutual": mentioning in form_of.get(target, ()),
             }
@@ -148,9 +162,10 @@ def mentions_of(past: pd.DataFrame, source: Source | None) -> pd.DataFrame:
 def _forms_by_text(
     ids: Sequence[str], texts: Sequence[str], names: "_Names"
 ) -> dict[str, dict[str, str]]:
-    """Return for each text the memories that it names, each with the plainest form.
+    """Return the memories that each text names, by id of the text and of the named memory.
 
-    A bare word that occurs in many texts is left out.
+    The value is the plainest form in which the text names the memory. A bare word that occurs in
+    many texts is left out.
     """
     mentions = []
     for mentioning, text in zip(ids, texts, strict=True):
@@ -159,7 +174,7 @@ def _forms_by_text(
                 mentions.append((mentioning, target, form))
     pairs = {(mentioning, target) for mentioning, target, _ in mentions}
     texts_naming = Counter(target for _, target in pairs)
-    limit = max(2.0, _COMMON_SHARE * len(texts))
+    limit = max(_LEAST_COMMON, _COMMON_SHARE * len(texts))
     form_of: dict[str, dict[str, str]] = defaultdict(dict)
     for mentioning, target, form in mentions:
         if form != "word" or texts_naming[target] < limit:
@@ -177,9 +192,9 @@ def mentions_in_words(mentions: pd.DataFrame) -> str:
     ]
     marks = mentions[MARK].value_counts()
     weak = [f"{marks[mark]:,} {plural}" for mark, plural in MARKS.items() if marks.get(mark)]
-    dated = (mentions[DATED] == "last changed").sum()
-    if dated:
-        weak.append(f"{dated:,} dated by the file's last change")
+    dated_by_file = (mentions[DATED] == "last changed").sum()
+    if dated_by_file:
+        weak.append(f"{dated_by_file:,} dated by the file's last change")
     total = f"{counted(len(mentions), 'mentions')}, not counted: {', '.join(by_form)}"
     return f"{total}; of these {', '.join(weak)}" if weak else total
 
@@ -199,9 +214,9 @@ class _Names:
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._full: dict[str, str | None] = {}
-        """Memory of each file name with its suffix; None if several share it."""
+        """Memory of each path or file name with ``.md``; None if several memories share it."""
         self._short: dict[str, str | None] = {}
-        """The same for other names."""
+        """Memory of each name without ``.md``; None if several memories share it."""
         for memory_id in dict.fromkeys(ids):
             self._full[memory_id] = memory_id
             if memory_id.endswith(_SUFFIX):
@@ -245,6 +260,7 @@ class _Names:
             if memory is not None:
                 yield memory, form
                 return
+        # The path may leave out the first folders of the memory's path.
         if path.endswith(_SUFFIX):
             memory = self._full.get(PurePosixPath(path).name)
             if memory is not None and memory.endswith(f"/{path}"):
@@ -258,13 +274,16 @@ def _looks_like_id(name: str) -> bool:
 
 def _first_mentions(
     versions: Sequence[TextVersion], targets: Mapping[str, str], names: _Names
-) -> dict[str, tuple[datetime, str]]:
-    """Return for each target when a file first named it, and the commit; oldest version first."""
-    first_mentions: dict[str, tuple[datetime, str]] = {}
+) -> dict[str, TextVersion]:
+    """Return the first version of a file that names each target, by target.
+
+    `versions` are in order of time.
+    """
+    first_mentions: dict[str, TextVersion] = {}
     for version in versions:
         for target, _ in names.in_text(version.text):
             if target in targets:
-                first_mentions.setdefault(target, (version.at, version.commit))
+                first_mentions.setdefault(target, version)
         if len(first_mentions) == len(targets):
             break
     return first_mentions

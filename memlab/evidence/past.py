@@ -25,12 +25,12 @@ from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Entry, Key
 from memlab.store.archive.tombstones import facts_in
 
-DELETION: Final = "_where_from"
-"""Column with the number of the deletion that removed a memory."""
+DELETION: Final = "_deletion"
+"""Column with the number of the deletion that removed a memory, in the order of the deletions."""
 _NOT_DELETED: Final = 2**63 - 1
 """Deletion number of a memory that is still present."""
 BY_OTHERS: Final = _NOT_DELETED - 1
-"""Deletion number of a memory that another program deleted after memlab's deletion or restore."""
+"""Deletion number of a memory that another program deleted: it comes after all of memlab's."""
 _IDENTITY: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
 """Columns that identify a memory: two rows with equal values are copies of one memory."""
 
@@ -62,13 +62,25 @@ Memories = pd.DataFrame | SourceLike | LoadedHistory
 """Input of a function about a store: its name, its history, or a frame."""
 
 
-class Deletion(NamedTuple):
-    """Memories that were deleted, when, and in which of an archive's deletions."""
+class DeletedMemories(NamedTuple):
+    """Memories that were deleted, in one deletion or in several.
+
+    Attributes
+    ----------
+    at : datetime or Series
+        Time of the deletion, or of the deletion of each memory.
+    memories : DataFrame
+        The memories.
+    number : int or Series
+        Number of the deletion, or that of each memory; see :data:`DELETION`.
+    hash_key : bytes or None
+        Key of the hashes that erased memories have in place of names; None for memories with names.
+    """
 
     at: "datetime | pd.Series[pd.Timestamp]"
     memories: pd.DataFrame
-    apply: "int | pd.Series[int]"
-    key: bytes | None = None
+    number: "int | pd.Series[int]"
+    hash_key: bytes | None = None
 
 
 def load_past(
@@ -113,10 +125,12 @@ def load_past(
     """
     expect_log(log, call="memlab.load_past")
     opened = open_source(source)
-    # Read the archive last: a memory deleted in between is then in both, and counts as present.
     options = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
-    past = past_of(load(opened, **options), deletions_of(opened, **options), log)
-    past[c.LABEL] = labels_of(past)  # a deleted memory has a label of its own
+    # The archive is read last: a memory deleted in between is then in both, and counts as present.
+    present = load(opened, **options)
+    deletions = deletions_of(opened, **options)
+    past = past_of(present, deletions, log)
+    past[c.LABEL] = labels_of(past)  # deleted memories get the label "deleted"
     return past
 
 
@@ -147,19 +161,20 @@ def resolve_history(
     return memories
 
 
-def deletions_of(source: Source, **options: Unpack[LoadOptions]) -> list[Deletion]:
+def deletions_of(source: Source, **options: Unpack[LoadOptions]) -> list[DeletedMemories]:
     """Return the known deletions: those of memlab's archive, then those of other programs."""
-    deleted_elsewhere, deletions = load_deleted(source, **options)
-    if deleted_elsewhere.empty:
+    deleted_by_others, deletions = load_deleted(source, **options)
+    if deleted_by_others.empty:
         return deletions
-    number = BY_OTHERS if c.WRITTEN_AT in deleted_elsewhere else 0
-    by_others = Deletion(deleted_elsewhere[c.DELETED_AT], deleted_elsewhere, number)
-    return [*deletions, by_others]
+    # If their times of writing are unknown, they count as deleted before memlab's deletions.
+    number = BY_OTHERS if c.WRITTEN_AT in deleted_by_others else 0
+    others = DeletedMemories(deleted_by_others[c.DELETED_AT], deleted_by_others, number)
+    return [*deletions, others]
 
 
 def load_deleted(
     source: Source, **options: Unpack[LoadOptions]
-) -> tuple[pd.DataFrame, list[Deletion]]:
+) -> tuple[pd.DataFrame, list[DeletedMemories]]:
     """Return the memories that other programs deleted, and the deletions of memlab."""
     if source.name == ":memory:":
         return pd.DataFrame(), []
@@ -171,22 +186,22 @@ def load_deleted(
         return frame_of(batches, name=name, protected=source.protected, **options)
 
     batches = list(source.external_history.iter_deleted(with_body=needs_bodies))
-    deleted_elsewhere = pd.DataFrame()
+    missing = pd.DataFrame()
     if batches:  # most stores have none, and building an empty frame of memories is slow
-        deleted_elsewhere = interpretable_rows(read(batches, source.name))
+        missing = interpretable_rows(read(batches, source.name))
     for name in (c.DELETED_AT, c.WRITTEN_AT):
-        if name in deleted_elsewhere:
-            moments = pd.to_datetime(deleted_elsewhere[name], utc=True)
-            deleted_elsewhere[name] = moments.astype(c.TIME)
+        if name in missing:
+            missing[name] = pd.to_datetime(missing[name], utc=True).astype(c.TIME)
     if not source.archive.exists:
-        return deleted_elsewhere, []
+        return missing, []
 
-    def read_deletions(archive: OpenArchive) -> tuple[pd.DataFrame, list[Deletion]]:
-        by_others = deleted_elsewhere
+    def read_deletions(archive: OpenArchive) -> tuple[pd.DataFrame, list[DeletedMemories]]:
+        deleted_by_others = missing
         keys_of_others = set[Key]()
-        if c.WRITTEN_AT in deleted_elsewhere:
-            by_others = exclude_archived(deleted_elsewhere, archive)
-            keys_of_others = set(by_others[c.KEY])
+        if c.WRITTEN_AT in missing:
+            deleted_by_others = exclude_archived(missing, archive)
+            keys_of_others = set(deleted_by_others[c.KEY])
+        # The entry of each record; it is filled while the records are read, in their order.
         entries = list[Entry]()
 
         def records() -> Iterator[tuple[Key, bytes]]:
@@ -201,14 +216,15 @@ def load_deleted(
         frame[c.DELETED_AT] = pd.Series(moments, frame.index, c.TIME)
         frame[DELETION] = np.array([entry.apply for entry in entries], np.int64)
         frame = interpretable_rows(frame)
-        deletions = list[Deletion]()
+        deletions = list[DeletedMemories]()
         if len(frame):
-            deletions.append(Deletion(frame[c.DELETED_AT], frame, frame[DELETION]))
+            deletions.append(DeletedMemories(frame[c.DELETED_AT], frame, frame[DELETION]))
         hash_key = key_of(archive)
         for erasure in archive.dropped():
             facts = frame_of_facts(facts_in(archive, erasure))
-            deletions.append(Deletion(erasure.deleted_at, facts, erasure.apply, hash_key))
-        return by_others, deletions
+            erased = DeletedMemories(erasure.deleted_at, facts, erasure.apply, hash_key)
+            deletions.append(erased)
+        return deleted_by_others, deletions
 
     return source.archive.read(read_deletions)
 
@@ -276,14 +292,14 @@ def exclude_archived(missing: pd.DataFrame, archive: OpenArchive) -> pd.DataFram
 
 
 def past_of(
-    present: pd.DataFrame, deletions: Sequence[Deletion], log: pd.DataFrame | None = None
+    present: pd.DataFrame, deletions: Sequence[DeletedMemories], log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return present and deleted memories as one frame, in the order in which they were written."""
     return with_deletions(present, deletions, log).drop(columns=DELETION)
 
 
 def with_deletions(
-    present: pd.DataFrame, deletions: Sequence[Deletion], log: pd.DataFrame | None = None
+    present: pd.DataFrame, deletions: Sequence[DeletedMemories], log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return the frame of :func:`past_of` with the column `DELETION`."""
     in_store = present.assign(**{c.DELETED_AT: pd.Series(pd.NaT, present.index, c.TIME)})
@@ -297,11 +313,11 @@ def with_deletions(
         is_retired = rows[c.SUPERSEDED_BY] == rows[c.MEMORY_ID]
         rows[c.SUPERSEDED_BY] = rows[c.SUPERSEDED_BY].mask(is_retired)
         rows[c.DELETED_AT] = pd.Series(deletion.at, rows.index, c.TIME)
-        rows[DELETION] = deletion.apply
+        rows[DELETION] = deletion.number
         deleted_frames.append(rows[[name for name in in_store if name in rows]])
     deleted = pd.concat(deleted_frames).sort_values(DELETION, kind="stable")
     history = pd.concat([deleted, in_store], ignore_index=True)
-    for flag in history.columns.intersection(list(UNSET)):
+    for flag in history.columns.intersection(list(UNSET)):  # facts of erased memories lack flags
         history[flag] = history[flag].where(history[flag].notna(), UNSET[flag])
     history = history.drop_duplicates(list(_IDENTITY), keep="last", ignore_index=True)
     history = history.iloc[_in_order_of_writing(history)].reset_index(drop=True)
@@ -314,7 +330,10 @@ def with_deletions(
 
 
 def _increasing(positions: Ints) -> Ints:
-    """Return positions that increase: a position not above the one before becomes that plus 1."""
+    """Return positions in which each one is greater than the one before.
+
+    The differences of the positions are kept if they are above 0, and are 1 otherwise.
+    """
     steps = np.diff(positions)
     steps = np.where(steps > 0, steps, 1)
     increasing: Ints = np.cumsum(np.append(positions[:1], steps))
@@ -324,10 +343,10 @@ def _increasing(positions: Ints) -> Ints:
 def rows_in_reach(past: pd.DataFrame) -> pd.DataFrame:
     """Return the memories of a history that sizing counts.
 
-    A memory in state :data:`memlab.columns.UNLISTED` is left out, because no cap can delete it.
-    A memory that only a hub links to counts as load-bearing, because no plan deletes it and so
-    every cap serves its reads. The frame itself is returned if every memory is listed, or if the
-    store has no index.
+    A memory in state :data:`memlab.columns.UNLISTED` is left out, because no cap can delete it. A
+    memory in state :data:`memlab.columns.REACHED` counts as load-bearing: no plan deletes it, so
+    every cap serves its reads. The frame itself is returned if the index names every memory, or if
+    the store has no index.
     """
     is_reached = rows_in_state(past, c.REACHED) & ~past[c.LOAD_BEARING].to_numpy(bool)
     if is_reached.any():
@@ -353,21 +372,21 @@ def present_rows(past: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_names(
-    present: pd.DataFrame, deletions: Sequence[Deletion], log: pd.DataFrame | None
-) -> Sequence[Deletion]:
+    present: pd.DataFrame, deletions: Sequence[DeletedMemories], log: pd.DataFrame | None
+) -> Sequence[DeletedMemories]:
     """Return deletions whose erased memories have their names back, as far as they are known.
 
     The facts of an erased memory hold hashes of names. A name is known if the log, a present
     memory or an archived one contains it. Other hashes get the prefix `_UNKNOWN_NAME`.
     """
-    hash_keys = [deletion.key for deletion in deletions if deletion.key is not None]
+    hash_keys = [deletion.hash_key for deletion in deletions if deletion.hash_key is not None]
     if not hash_keys:
         return deletions
-    hash_key = hash_keys[0]
+    hash_key = hash_keys[0]  # an archive has one
     known_names: set[str] = set() if log is None else set(log[c.MEMORY_ID].dropna())
     known_names |= _names_in(present)
     for deletion in deletions:
-        if deletion.key is None:
+        if deletion.hash_key is None:
             known_names |= _names_in(deletion.memories)
     name_by_hash = {hashed(name, hash_key): name for name in known_names}
 
@@ -376,7 +395,7 @@ def _with_names(
 
     named = []
     for deletion in deletions:
-        if deletion.key is None:
+        if deletion.hash_key is None:
             named.append(deletion)
         else:
             named.append(deletion._replace(memories=_renamed(deletion.memories, name_of)))
@@ -407,9 +426,9 @@ def _renamed(memories: pd.DataFrame, rename: Callable[[str], str]) -> pd.DataFra
 def _in_order_of_writing(history: pd.DataFrame) -> Ints:
     """Return row numbers in the order of writing.
 
-    It is the order of positions. SQLite may use the position of a deleted row again. Rows from the
-    first position that occurs twice on are ordered by creation time instead, and rows of one
-    position keep the order of their deletions.
+    Rows are ordered by position. But SQLite may give the position of a deleted row to a new one.
+    So from the first position that occurs twice, rows are ordered by creation time. Rows with one
+    position stay in the order of their deletions.
     """
     position = history[c.POSITION].to_numpy(np.int64)
     deletion = history[DELETION].to_numpy(np.int64)
@@ -423,6 +442,7 @@ def _in_order_of_writing(history: pd.DataFrame) -> Ints:
     created = (
         from_first_reused[c.CREATED_AT].ffill().bfill().to_numpy("datetime64[us]").astype(np.int64)
     )
+    # A row was written after the earlier rows with its position, whatever its creation time says.
     latest_time = (
         pd.Series(created).groupby(from_first_reused[c.POSITION].to_numpy()).cummax().to_numpy()
     )
@@ -449,7 +469,7 @@ def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
     )
     facts[c.CREATED_AT] = facts[c.CREATED_AT].map(pd.Timestamp.isoformat, na_action="ignore")
     facts = _renamed(facts, partial(hashed, key=key))
-    # `date_format` has an effect only if no memory has a time, so that the column is not of texts.
+    # If no memory has a time, the column still has the type of times. `date_format` is for that.
     lines = facts.to_json(orient="records", lines=True, date_format="iso")
     return lines.split()  # no value contains a space
 
@@ -475,12 +495,24 @@ _GAP: Final = "gap"
 """Column that marks rows for memories that were deleted without an archive."""
 _MAX_GAP_RATIO: Final = 1_000
 """Ratio of unused to used positions above which positions are taken as not consecutive."""
-_FIRST = np.iinfo(np.int64).min
-_LAST = np.iinfo(np.int64).max
+_BEFORE_ALL: Final = np.iinfo(np.int64).min
+"""A time in microseconds that is before all others."""
+_AFTER_ALL: Final = np.iinfo(np.int64).max
+"""A time in microseconds that is after all others."""
 
 
 class Gaps(NamedTuple):
-    """Memories that were deleted without an archive."""
+    """Memories that were deleted without an archive.
+
+    Attributes
+    ----------
+    memories : int
+        Number of these memories.
+    newest : int
+        Position of the newest of them; 0 if there are none.
+    cap : int or None
+        Largest cap that may have deleted them; None if no cap can explain them.
+    """
 
     memories: int = 0
     newest: int = 0
@@ -488,11 +520,7 @@ class Gaps(NamedTuple):
 
 
 def gaps_of(past: pd.DataFrame) -> Gaps:
-    """Return how many memories were deleted without an archive, from the unused positions.
-
-    `Gaps.newest` is the position of the newest of them. `Gaps.cap` is the largest cap that may
-    have deleted them, or None if no cap can explain them.
-    """
+    """Return which memories were deleted without an archive, from the unused positions."""
     free = _free_positions(past)
     if not len(free):
         return Gaps()
@@ -514,7 +542,7 @@ def fill_missing_rows(past: pd.DataFrame) -> pd.DataFrame:
         return past
     filled = pd.concat([past, _rows_at(past, free)], ignore_index=True)
     filled = filled.sort_values(c.POSITION, kind="stable", ignore_index=True)
-    filled[_GAP] = filled[_GAP].eq(other=True)
+    filled[_GAP] = filled[_GAP].eq(other=True)  # it is missing, not False, in the rows of `past`
     filled[c.CREATED_AT] = filled[c.CREATED_AT].where(~filled[_GAP]).ffill().bfill()
     filled.attrs = dict(past.attrs)
     return filled.astype(dict(past.dtypes))
@@ -550,18 +578,21 @@ def _may_be_capped(past: pd.DataFrame, free: Ints) -> Flags:
     """
     position = past[c.POSITION].to_numpy(np.int64)
     order = np.argsort(position, kind="stable")
-    deleted = np.zeros(len(past), np.int64)
+    deleted_at = np.zeros(len(past), np.int64)  # 0 for a present memory
     if c.DELETED_AT in past:
         moments = past[c.DELETED_AT].to_numpy("datetime64[us]")
-        deleted = np.where(np.isnat(moments), 0, moments.astype(np.int64))
+        deleted_at = np.where(np.isnat(moments), 0, moments.astype(np.int64))
     is_present = past[c.PRUNABLE].to_numpy(bool)
-    is_deleted = (deleted != 0) & ~past[c.LOAD_BEARING].to_numpy(bool)
-    latest_deletion = np.where(is_present, _LAST, np.where(is_deleted, deleted, _FIRST))[order]
-    earliest_deletion = np.where(is_deleted, deleted, _LAST)[order]
-    last_of_older = np.concatenate([[_FIRST], np.maximum.accumulate(latest_deletion)])
-    first_of_newer = np.concatenate([np.minimum.accumulate(earliest_deletion[::-1])[::-1], [_LAST]])
+    is_deleted = (deleted_at != 0) & ~past[c.LOAD_BEARING].to_numpy(bool)
+    # A present memory is deleted after all others, if ever. Memories that no cap deletes do not
+    # count: their times lie outside of all others.
+    latest = np.where(is_present, _AFTER_ALL, np.where(is_deleted, deleted_at, _BEFORE_ALL))
+    earliest = np.where(is_deleted, deleted_at, _AFTER_ALL)
+    latest_among_older = np.concatenate([[_BEFORE_ALL], np.maximum.accumulate(latest[order])])
+    earliest_from_newest = np.minimum.accumulate(earliest[order][::-1])
+    earliest_among_newer = np.concatenate([earliest_from_newest[::-1], [_AFTER_ALL]])
     older_count = np.searchsorted(position[order], free)
-    may_be_capped: Flags = last_of_older[older_count] < first_of_newer[older_count]
+    may_be_capped: Flags = latest_among_older[older_count] < earliest_among_newer[older_count]
     return may_be_capped
 
 
@@ -580,6 +611,6 @@ def _rows_at(past: pd.DataFrame, free: Ints) -> pd.DataFrame:
     }
     frame = frame_of_facts(columns)
     frame[[c.GRADUATED, c.TRUSTED, c.LOADED_AT_START, c.ACTIVE, c.PRUNABLE]] = False
-    frame[c.DELETED_AT] = pd.Timestamp(0, tz="UTC")
+    frame[c.DELETED_AT] = pd.Timestamp(0, tz="UTC")  # some time, which is not known
     frame[_GAP] = True
     return frame[[name for name in (*past, _GAP) if name in frame]]

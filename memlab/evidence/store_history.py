@@ -15,7 +15,7 @@ from memlab.arguments import expect, refusal
 from memlab.clock import moment_or_now, now_utc
 from memlab.errors import ChangedWhileReadError
 from memlab.evidence.past import (
-    Deletion,
+    DeletedMemories,
     LoadedHistory,
     Memories,
     deletions_of,
@@ -473,7 +473,7 @@ class _Snapshot:
         return past[~is_newer].reset_index(drop=True)
 
     @cached_property
-    def _deletions(self) -> tuple[list[Deletion], bool]:
+    def _deletions(self) -> tuple[list[DeletedMemories], bool]:
         """The deletions, and whether they are read some time after the rows."""
         source = self._store
         is_later = "rows" in vars(self)

@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -43,9 +43,9 @@ MARKER: Final = "memlab_fleet_plan"
 _CODEC: Final = "zstd"
 """Compression of a store's plan."""
 _MAX_PLAN_BYTES: Final = 2**24
-"""Maximum decompressed size of a store's plan, in bytes, unless its ratio is plausible."""
+"""Decompressed size up to which a store's plan is accepted, in bytes."""
 _MAX_RATIO: Final = 64
-"""Maximum compression ratio of a store's plan that is larger than :data:`_MAX_PLAN_BYTES`."""
+"""Ratio of compression up to which a larger plan is accepted, because plans can be that large."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class PlannedStore:
     boot_before, boot_after : int
         Tokens that an agent loads at start, before and after the deletion.
     floor : int
-        Tokens of the load-bearing memories among them.
+        Tokens of the load-bearing memories that an agent loads at start.
     """
 
     store: str
@@ -91,6 +91,7 @@ class DecidedStore(PlannedStore):
     plan: bytes
     """The store's plan as JSON, compressed to about a seventh of its size."""
 
+    # The names in Parquet files, which stay if a field is renamed; see `stored_names_of`.
     stored_names: ClassVar[Mapping[str, str]] = {
         "store": "store",
         "digest": "digest",
@@ -316,7 +317,7 @@ class FleetPlan(DisplayMixin):
             return []
         if self.folder is None:
             return ["nothing was deleted; add --save-plan FILE to have it reviewed and applied"]
-        file = self.folder.with_suffix("")
+        file = self.folder.with_suffix("")  # without ".plans"; see saved_beside
         return [
             f"nothing was deleted; the plan is in {file}. After review:",
             f"  {command('fleet apply', file)}",
@@ -417,7 +418,7 @@ def plan(
         runner=runner,
         progress=progress,
         out=folder,
-        argument_of=lambda member: member.name,
+        argument_of=lambda member: member.name,  # decide_store takes it as `name`
     )
     decided = [outcome.value for outcome in outcomes if outcome.value is not None]
     texts: dict[str, bytes] = {}
@@ -460,13 +461,13 @@ def plan_task(policy: Policy | None, now: datetime) -> FleetTask[DecidedStore]:
 
     The result of a policy that only ranks memories does not depend on `now`, and is reused later.
     """
-    ignores_time = policy is not None and all(runner_for(step) == "ranked" for step in policy.steps)
+    only_ranks = policy is not None and all(runner_for(step) == "ranked" for step in policy.steps)
     return FleetTask(
         name="plan",
         work=partial(decide_store, policy=policy, now=now),
         row=DecidedStore,
         settings={"policy": _policy_fields(policy)},
-        depends_on="" if ignores_time else now.isoformat(),
+        depends_on="" if only_ranks else now.isoformat(),
     )
 
 
@@ -565,6 +566,7 @@ class Applied:
     archive: str | None
     undo: str | None
 
+    # The names in Parquet files, which stay if a field is renamed; see `stored_names_of`.
     stored_names: ClassVar[Mapping[str, str]] = {
         "digest": "digest",
         "status": "status",
@@ -622,22 +624,37 @@ def apply(
     """
     expect(plan, FleetPlan, str, PathLike, call="memlab.fleet.apply", name="plan")
     reviewed = plan if isinstance(plan, FleetPlan) else FleetPlan.read(plan)
-    members, plan_of = saved_plans(reviewed)
+    members, saved_plan_of = saved_plans(reviewed)
     moment = moment_or_now(now, call="memlab.fleet.apply")
     work = partial(apply_saved, now=moment, all_prunable=all_prunable)
     task = FleetTask("apply", work, Applied, changes=True)
-    return table_of(task, members, runner=runner, progress=progress, argument_of=plan_of)
+    return table_of(task, members, runner=runner, progress=progress, argument_of=saved_plan_of)
 
 
-def apply_saved(location: str, saved: tuple[str, bytes | None], **options: Any) -> Applied:
+class SavedPlan(NamedTuple):
+    """A store's own plan as a fleet plan has it.
+
+    Attributes
+    ----------
+    digest : str
+        The digest that was reviewed.
+    packed : bytes or None
+        The plan, compressed; None if none was saved.
+    """
+
+    digest: str
+    packed: bytes | None
+
+
+def apply_saved(location: str, saved: SavedPlan, **options: Any) -> Applied:
     """Apply the plan of one store, and return the result.
 
     Parameters
     ----------
     location : str
         The path or URL that opens the store.
-    saved : tuple of str and bytes or None
-        The digest that was reviewed, and the store's compressed plan; None if none was saved.
+    saved : SavedPlan
+        The plan.
     **options
         As for :func:`memlab.apply`.
 
@@ -646,11 +663,10 @@ def apply_saved(location: str, saved: tuple[str, bytes | None], **options: Any) 
     PlanError
         If no plan was saved, it is damaged, or it has another digest.
     """
-    digest, packed = saved
-    if packed is None:
+    if saved.packed is None:
         raise PlanError("its plan is not among those saved; make a new plan")
-    plan = unpacked(packed)
-    if plan.digest != digest:
+    plan = unpacked(saved.packed)
+    if plan.digest != saved.digest:
         raise PlanError("its saved plan is not the one that was reviewed; make a new plan")
     status = "applied"
     try:
@@ -670,18 +686,19 @@ def apply_saved(location: str, saved: tuple[str, bytes | None], **options: Any) 
 
 
 def saved_plans(plan: FleetPlan) -> tuple[Members, ArgumentOf]:
-    """Return the stores that a plan changes, and a function that returns a store's own plan.
+    """Return the stores that a plan changes, and a function that returns the plan of a store.
 
-    The function takes a member. It returns the digest that was reviewed and the compressed plan,
-    which is None if none was saved.
+    The function takes a member, and returns a :class:`SavedPlan`.
     """
     digests = {store.store: store.digest for store in plan.changed}
-    packed_of = plan.texts.get if plan.folder is None else value_lookup(plan.folder, "plan")
+    packed_of: Callable[[str], bytes | None] = plan.texts.get
+    if plan.folder is not None:
+        packed_of = value_lookup(plan.folder, "plan")
 
-    def plan_of(member: Member) -> tuple[str, bytes | None]:
-        return digests[member.name], packed_of(member.name)
+    def saved_plan_of(member: Member) -> SavedPlan:
+        return SavedPlan(digests[member.name], packed_of(member.name))
 
-    return Members(tuple(Member.at(name) for name in digests)), plan_of
+    return Members(tuple(Member.at(name) for name in digests)), saved_plan_of
 
 
 @dataclass(frozen=True)
@@ -711,6 +728,7 @@ class MaintainedStore:
     failed: str | None
     undo: str | None
 
+    # The names in Parquet files, which stay if a field is renamed; see `stored_names_of`.
     stored_names: ClassVar[Mapping[str, str]] = {
         "status": "status",
         "deleted": "deleted",
@@ -780,12 +798,13 @@ def _maintain_store(location: str, **options: Any) -> MaintainedStore:
     result = maintain_store(location, **options)
     messages = {step.name: step.words for step in result.steps}
     failures = [step.words for step in result.steps if step.outcome == StepOutcome.FAILED]
-    planned = 0
+    would_delete = 0  # by a dry run
     if result.plan and result.has_work and not result.failed:
-        planned = len(result.plan.memories)
+        would_delete = len(result.plan.memories)
     return MaintainedStore(
         status=str(_status_of(result)),
-        deleted=result.deleted or planned,
+        deleted=result.deleted or would_delete,
+        # A clock that is wrong ends the maintenance before the doctor.
         doctor=messages.get("doctor", messages.get("clock")),
         compact=messages.get("compact"),
         drop=messages.get("drop"),
@@ -796,7 +815,7 @@ def _maintain_store(location: str, **options: Any) -> MaintainedStore:
 
 
 def _status_of(result: Maintenance) -> StepOutcome:
-    """Return the outcome of a maintenance as a whole."""
+    """Return the outcome of a maintenance as a whole: of the steps that may change the store."""
     if result.failed:
         return StepOutcome.FAILED
     outcomes = {step.outcome for step in result.steps if step.name != "doctor"}

@@ -201,11 +201,11 @@ class ParquetShards:
 
         Afterwards the folder holds at most one row for each store. Columns of bytes are not loaded.
         """
-        small = [field for field in self._schema if not pa.types.is_large_binary(field.type)]
+        columns = [field for field in self._schema if not pa.types.is_large_binary(field.type)]
         outcomes: dict[str, Outcome[Any]] = {}
         parts: dict[str, Path] = {}
         for part in _parts_of(self.folder):
-            for row in _read(part, pa.schema(small)).to_pylist():
+            for row in _read(part, pa.schema(columns)).to_pylist():
                 # a later result of the same store replaces an earlier one
                 outcomes[row[STORE]] = self._outcome(row)
                 parts[row[STORE]] = part
@@ -220,17 +220,19 @@ class ParquetShards:
         return valid
 
     def add(self, outcome: Outcome[Any]) -> Outcome[Any]:
-        """Queue a result to be written, and return it without its large fields."""
+        """Queue a result to be written, and return it with None in place of bytes."""
         row = _row_of(outcome)
         names = stored_names_of(self._task.row)
-        large = [name for name, column in names.items() if isinstance(row.get(column), bytes)]
+        without_bytes = {
+            name: None for name, column in names.items() if isinstance(row.get(column), bytes)
+        }
         self._queued.append(row)
         # a change to a store is recorded at once
         if self._task.changes or monotonic() - self._flushed_at > FLUSH_SECONDS:
             self.flush()
-        if outcome.value is None or not large:
+        if outcome.value is None or not without_bytes:
             return outcome
-        return replace(outcome, value=replace(outcome.value, **dict.fromkeys(large)))
+        return replace(outcome, value=replace(outcome.value, **without_bytes))
 
     def flush(self) -> None:
         """Write the queued results to a new file."""
@@ -306,7 +308,9 @@ class ParquetShards:
             )
         is_new_run = bool(last_run.get("finished", True))
         depends_on = self._task.depends_on
-        has_same_input = depends_on is not None and last_run.get("rests_on", "") == depends_on
+        input_of_last_run = last_run.get("rests_on", "")
+        # A task that depends on None never has the same input twice.
+        has_same_input = depends_on is not None and input_of_last_run == depends_on
         if is_new_run and not has_same_input:
             self._delete_rows_except({})
         self.write_run_file(finished=False)
@@ -403,9 +407,9 @@ class StoreLine:
     boot_memories, boot_tokens : int
         Memories that an agent loads at start, and their tokens.
     floor_memories, floor_tokens : int
-        The load-bearing memories among them, which no cap deletes.
+        Load-bearing memories that an agent loads at start, which no cap deletes, and their tokens.
     prunable, prunable_tokens : int
-        The prunable memories among them, which a cap could delete.
+        Prunable memories that an agent loads at start, which a cap could delete, and their tokens.
     per_day : float or None
         Prunable memories written a day; None if there is none.
     first_at, last_at : datetime or None
@@ -508,8 +512,8 @@ def survey_task(now: datetime) -> FleetTask[StoreLine]:
 def _survey_store(location: str, *, now: datetime) -> StoreLine:
     """Return the survey of one store."""
     source = open_source(location)
-    memories, _ = past_arrays(source, on_bad_row="keep")
-    summary = summary_of(memories, now=now, threshold=None)
+    memories, _archive_problem = past_arrays(source, on_bad_row="keep")
+    summary = summary_of(memories, now=now, threshold=None)  # without a forecast
     boot = summary.boot
     return StoreLine(
         scheme=source.scheme,
@@ -524,13 +528,13 @@ def _survey_store(location: str, *, now: datetime) -> StoreLine:
         first_at=summary.first_at,
         last_at=summary.last_at,
         bytes=bytes_of(source),
-        free_bytes=None if source.permissions_template is None else space(source).free,
+        free_bytes=None if source.is_server else space(source).free,
         unreadable=int(memories.unreadable.sum()),
     )
 
 
 def bytes_of(source: Source) -> int | None:
     """Return the size of a store's files in bytes; None for a server."""
-    if source.permissions_template is None:
+    if source.is_server:
         return None
     return sum(file.stat().st_size for file in source.files() if file.is_file())

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 from warnings import catch_warnings
 
@@ -42,9 +43,9 @@ class Alert:
     name, what : str
         Name and description.
     tokens : int
-        The tokens that it is about.
+        Number of tokens that it is about.
     how : str
-        What these tokens are a part of, such as ``"a start"``.
+        The total that these tokens are a part of, such as ``"a start"``.
     next : str
         The command to run next.
     """
@@ -60,7 +61,9 @@ class AlertData(NamedTuple):
     """The data of a store from which alerts are computed.
 
     The data of a frame has no `source`; alerts that need one are left out. `name` and `log_option`
-    name the store and its access log in a command.
+    name the store and its access log in a command. `has_archive` tells whether the store of a frame
+    has an archive; with a source it is not used. `rows` are the present memories, if they are
+    loaded already.
     """
 
     source: Source | None
@@ -70,17 +73,15 @@ class AlertData(NamedTuple):
     log: "pd.DataFrame | None" = None
     log_option: Sequence[str] = ()
     has_archive: bool = False
-    """Whether the store of a frame has an archive. It is not used if there is a source."""
     rows: "pd.DataFrame | None" = None
-    """The present memories, if they are loaded already."""
 
     @property
-    def start(self) -> int:
+    def start_tokens(self) -> int:
         """Tokens of the largest start; 0 if no start loads anything."""
         return largest_start(self.memories)
 
     @property
-    def loaded(self) -> Ints:
+    def loaded_tokens(self) -> Ints:
         """Tokens of each memory that a start loads; 0 for the others."""
         return self.memories.tokens * loaded_at_start(self.memories)
 
@@ -88,14 +89,14 @@ class AlertData(NamedTuple):
 def alerts_of(data: AlertData) -> list[Alert]:
     """Return the alerts of a store that was just read, the costliest first."""
     alerts = []
-    for name, (basis, findings_of) in ALERTS.items():
-        for description, tokens, command_words in findings_of(data):
-            verb, *arguments = command_words
+    for name, (total, find) in ALERTS.items():
+        for finding in find(data):
+            verb, *arguments = finding.command
             alert = Alert(
                 name=name,
-                what=description,
-                tokens=tokens,
-                how=basis,
+                what=finding.description,
+                tokens=finding.tokens,
+                how=total,
                 next=command(verb, *arguments),
             )
             alerts.append(alert)
@@ -118,15 +119,22 @@ def is_uncapped(source: Source) -> bool:
     return settings_of(source).policy is None and not is_capped
 
 
-_Findings = Iterator[tuple[str, int, Sequence[str]]]
-"""Findings of one kind: description, tokens, and a command with its arguments."""
+class _Finding(NamedTuple):
+    """A finding that becomes an alert; `command` is the next command with its arguments."""
+
+    description: str
+    tokens: int
+    command: Sequence[str]
+
+
+_Findings = Iterator[_Finding]
 
 
 def _never_compacted(data: AlertData) -> _Findings:
     """Find prunable memories of a store that has no cap and was never compacted."""
     prunable = data.summary.boot.prunable
     pace = data.summary.pace
-    if not data.start or prunable.tokens < NO_ALERT_BELOW or _is_compacted(data):
+    if not data.start_tokens or prunable.tokens < NO_ALERT_BELOW or _is_kept_small(data):
         return
     description = (
         f"{counted(prunable.memories, 'prunable memories')} alone, which a cap could take away"
@@ -135,10 +143,10 @@ def _never_compacted(data: AlertData) -> _Findings:
         description += f", {7 * pace.per_day:,.0f} more a week"
     if data.source is not None:
         description += ", and no cap is set"
-    yield description, prunable.tokens, ("size", data.name, *data.log_option)
+    yield _Finding(description, prunable.tokens, ("size", data.name, *data.log_option))
 
 
-def _is_compacted(data: AlertData) -> bool:
+def _is_kept_small(data: AlertData) -> bool:
     """Return whether a store has a cap or an archive, or whether another program deletes in it."""
     source = data.source
     if source is None:
@@ -154,26 +162,26 @@ def _is_compacted(data: AlertData) -> bool:
 
 def _one_large(data: AlertData) -> _Findings:
     """Find a memory that is a large share of a start."""
-    tokens = data.loaded
-    if not data.start or tokens.max() < max(NO_ALERT_BELOW, LARGE_SHARE * data.start):
+    tokens = data.loaded_tokens
+    if not data.start_tokens or tokens.max() < max(NO_ALERT_BELOW, LARGE_SHARE * data.start_tokens):
         return
     largest = int(tokens.argmax())
     label = "prunable" if data.memories.prunable[largest] else "load-bearing"
-    share = tokens[largest] / data.start
+    share = tokens[largest] / data.start_tokens
     description = f"{data.memories.memory_id[largest]}, {label}, is {share:.0%} of a start"
-    yield description, int(tokens[largest]), ("rows", data.name, "--where", label)
+    yield _Finding(description, int(tokens[largest]), ("rows", data.name, "--where", label))
 
 
 def _ten_largest(data: AlertData) -> _Findings:
     """Find the ten largest memories if they are most of a start."""
-    tokens = data.loaded
+    tokens = data.loaded_tokens
     largest = int(np.sort(tokens)[-TOP:].sum())
     loaded = int((tokens > 0).sum())
-    if not data.start or loaded < MIN_MEMORIES_FOR_TOP:
+    if not data.start_tokens or loaded < MIN_MEMORIES_FOR_TOP:
         return
-    if largest >= max(NO_ALERT_BELOW, TOP_SHARE * data.start):
-        description = f"{TOP} of {counted(loaded)} are {largest / data.start:.0%} of a start"
-        yield description, largest, ("rows", data.name, "--limit", str(TOP))
+    if largest >= max(NO_ALERT_BELOW, TOP_SHARE * data.start_tokens):
+        description = f"{TOP} of {counted(loaded)} are {largest / data.start_tokens:.0%} of a start"
+        yield _Finding(description, largest, ("rows", data.name, "--limit", str(TOP)))
 
 
 def _never_read(data: AlertData) -> _Findings:
@@ -186,7 +194,7 @@ def _never_read(data: AlertData) -> _Findings:
 
             with suppress(MemlabError):  # memlab size reports a broken log
                 log = remembered_reads(settings, data.source)
-    if log is None or not data.start:
+    if log is None or not data.start_tokens:
         return
     from memlab.evidence.reads import reading_chances
     from memlab.evidence.usage import MIN_DAYS, MIN_READS
@@ -197,35 +205,39 @@ def _never_read(data: AlertData) -> _Findings:
         if data.source is None:
             return
         frame = load(data.source, on_bad_row="keep")
-    chance = reading_chances(frame, log)
+    read_state = reading_chances(frame, log)
     loaded = frame[c.ACTIVE] & frame.get(c.LOADED_AT_START, default=True)
     reads = log[log[c.MEMORY_ID].isin(frame.loc[loaded, c.MEMORY_ID])]
     if len(reads) < MIN_READS or reads[c.AT].dt.date.nunique() < MIN_DAYS:
         return
-    unread = frame[loaded & frame[c.PRUNABLE] & (chance == "unread")]
+    unread = frame[loaded & frame[c.PRUNABLE] & (read_state == "unread")]
     tokens = int(unread[c.TOKENS].sum())
     if tokens >= NO_ALERT_BELOW:
         description = f"{counted(len(unread))}, by {counted(len(reads), 'reads')} of what is loaded"
-        yield description, tokens, ("rows", data.name, "--where", "unread", *data.log_option)
+        command_words = ("rows", data.name, "--where", "unread", *data.log_option)
+        yield _Finding(description, tokens, command_words)
 
 
 def _cut(data: AlertData) -> _Findings:
     """Find text that a start cuts off at a limit; ``memlab doctor`` warns of it too."""
-    if data.source is None or (not data.start and not data.summary.apart):
+    if data.source is None or (not data.start_tokens and not data.summary.apart):
         return
     for diagnostic in data.source.diagnostics():
         if diagnostic.chars_cut:
-            tokens = -(-diagnostic.chars_cut // CHARS_PER_TOKEN)
-            yield diagnostic.summary, tokens, ("doctor", data.name)
+            tokens = ceil(diagnostic.chars_cut / CHARS_PER_TOKEN)
+            yield _Finding(diagnostic.summary, tokens, ("doctor", data.name))
 
 
 def _not_read(data: AlertData) -> _Findings:
-    """Find files of an index that no memlab command reads."""
+    """Find files of an index that no memlab command reads.
+
+    Without their memories, what a start loads of the index belongs to no memory.
+    """
     if data.source is None or not data.summary.apart:
         return
     for diagnostic in data.source.diagnostics():
         if diagnostic.name == "sub_folders" and diagnostic.found:
-            yield diagnostic.summary, data.summary.apart, ("doctor", data.name)
+            yield _Finding(diagnostic.summary, data.summary.apart, ("doctor", data.name))
 
 
 def _lost(data: AlertData) -> _Findings:
@@ -236,17 +248,18 @@ def _lost(data: AlertData) -> _Findings:
             return
         from memlab.evidence.losses import ASKED, UNLISTED, losses_of
 
+        # without those that memlab itself deleted
         losses = losses_of(data.source, with_own=False)
         if losses.unlisted:
             tokens = int(losses.frame.loc[losses.frame[UNLISTED], c.TOKENS].sum())
             description = f"the index: {losses.title}"
-            yield description, tokens, ("lost", data.name, "--restore", "all")
+            yield _Finding(description, tokens, ("lost", data.name, "--restore", "all"))
         lost = losses.frame[~losses.frame[UNLISTED]]
         missed = lost[lost[c.LOAD_BEARING] | (lost[ASKED] > 0)]
         if len(missed):
             reasons = "load-bearing or asked for since"
             description = f"{counted(len(missed))}, {reasons}, that others deleted or emptied"
-            yield description, int(missed[c.TOKENS].sum()), ("lost", data.name)
+            yield _Finding(description, int(missed[c.TOKENS].sum()), ("lost", data.name))
 
 
 ALERTS: Final[dict[str, tuple[str, Callable[[AlertData], _Findings]]]] = {
@@ -258,4 +271,4 @@ ALERTS: Final[dict[str, tuple[str, Callable[[AlertData], _Findings]]]] = {
     "not read": ("of the index, in a start", _not_read),
     "lost": ("lost", _lost),
 }
-"""Each alert by name: what its tokens are a part of, and the function that finds it."""
+"""Each alert by name: the total that its tokens are a part of, and the function that finds it."""

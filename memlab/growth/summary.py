@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -310,7 +311,7 @@ def summary_of(
         starts=tuple(context.starts_of(memories)),
         loads_any=memories.at_start is None or bool(memories.at_start[is_present].any()),
         token_rule=token_rule,
-        apart=-(-chars_apart // CHARS_PER_TOKEN),
+        apart=ceil(chars_apart / CHARS_PER_TOKEN),
     )
 
 

@@ -11,7 +11,7 @@ from memlab.clock import Age, aware, moment_and_zone, now_utc
 from memlab.columns import AGENT_SCOPE
 from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
-from memlab.lifecycle import signals as side
+from memlab.lifecycle import signals as signal_tables
 from memlab.lifecycle.boot import chosen_for_start, estimated_tokens
 from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
 from memlab.store import ReadLog, SqliteMemoryStore
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from memlab.policies.duplicates import NearDuplicate
     from memlab.policies.text_index import Text
 
-_REPEATABLE: Final = (
+_SELECT_COMPARED: Final = (
     "SELECT memory_id, title, body, created_at, rowid FROM memory_items "
     "WHERE superseded_by IS NULL AND NOT load_bearing(kind, tags_json)"
 )
-"""Selects the rows that a new item may repeat, with their texts and their order."""
+"""Selects the rows that are compared with new items, with their texts and their order."""
 
 
-def _may_repeat(item: MemoryItem) -> bool:
-    """Return whether an item may replace a near-duplicate: it is active and not load-bearing."""
+def _is_compared(item: MemoryItem) -> bool:
+    """Return whether an item is compared with others: it is active and not load-bearing."""
     return item.is_active and not is_load_bearing_memory(item)
 
 
@@ -44,8 +44,8 @@ def _creation_time(created: object) -> datetime:
     return datetime.min.replace(tzinfo=UTC)
 
 
-SCOPE: Final = (*AGENT_SCOPE, side.TAGS)
-"""Fields of a scope if no capacity names them."""
+DEFAULT_SCOPE_FIELDS: Final = (*AGENT_SCOPE, signal_tables.TAGS)
+"""Fields by which rows are grouped into scopes if no capacity names others."""
 
 
 class _NoTexts:
@@ -76,9 +76,10 @@ class LifecycleStore(SqliteMemoryStore):
     expired and replaced rows are archived beside the file first, unless `archive` is off;
     ``memlab archive`` lists them and ``memlab restore`` puts them back.
 
-    Rows are deleted one by one, not by the routine that compacts a store: that routine judges and
-    counts every row of the file, so each put would take time in proportion to the file. The
-    statement that deletes a row asks the same predicate, and is rolled back if it changes others.
+    Rows are deleted one by one. A compaction classifies and counts every row of the file, so with
+    it each put would take time in proportion to the file. The statement that deletes a row
+    contains the same predicate :func:`memlab.is_load_bearing_memory`. The deletion is rolled back
+    if it changes other rows.
 
     Parameters
     ----------
@@ -149,25 +150,27 @@ class LifecycleStore(SqliteMemoryStore):
         if duplicates is not None:
             from memlab.policies.text_index import TextIndex
 
-            self._texts = TextIndex(duplicates, self._repeatable)
+            self._texts = TextIndex(duplicates, self._compared_texts)
         self._pending_deletions: list[tuple[str | None, datetime]] = []
         """Digest and time of each deletion in the present transaction.
 
         They are noted in the archive as done after the transaction is committed.
         """
-        self._is_settled = False
+        self._is_archive_checked = False
         """Whether this object has checked the archive and resolved interrupted deletions in it."""
-        self.connection.create_function("load_bearing", 2, side.load_bearing, deterministic=True)
+        self.connection.create_function(
+            "load_bearing", 2, signal_tables.load_bearing, deterministic=True
+        )
         try:
             with self._errors_in_words():
-                stored_fields = side.scope_fields(self.connection)
+                stored_fields = signal_tables.scope_fields(self.connection)
                 if capacity is None:
-                    self._fields = stored_fields or SCOPE
+                    self._scope_fields = stored_fields or DEFAULT_SCOPE_FIELDS
                 else:
-                    self._fields = capacity.scope
-                if stored_fields != self._fields:
+                    self._scope_fields = capacity.scope
+                if stored_fields != self._scope_fields:
                     with transaction(self.connection):
-                        side.prepare(self.connection, self._fields)
+                        signal_tables.prepare(self.connection, self._scope_fields)
         except BaseException:
             self.close()
             raise
@@ -186,10 +189,10 @@ class LifecycleStore(SqliteMemoryStore):
     ) -> MemoryItem:
         """Write an item and its signals, bring its scope within capacity, and return the item.
 
-        Item, signals and the near-duplicate that it replaces are one transaction; capacity is
-        enforced after it. If that fails, or the near-duplicate cannot be archived, nothing more is
-        deleted; the failure is counted in :meth:`stats` and the put remains. Writing an id again
-        replaces both.
+        One transaction writes the item and its signals, and replaces a near-duplicate. Capacity is
+        enforced after it. If that fails, or if the near-duplicate cannot be archived, nothing more
+        is deleted: the item stays, and :meth:`stats` counts the failure. If the id exists already,
+        its item and its signals are replaced.
 
         Parameters
         ----------
@@ -208,7 +211,7 @@ class LifecycleStore(SqliteMemoryStore):
             stored, and is counted in :meth:`stats`; with ``NearDuplicate(keep_untrusted=True)``
             both stay.
         graduated : bool
-            Whether an importance floor spares it, as in MemForge.
+            Whether a policy with an importance floor keeps the item, as in MemForge.
 
         Returns
         -------
@@ -223,17 +226,19 @@ class LifecycleStore(SqliteMemoryStore):
         now = self._clock()
         signals: dict[str, Any] = {
             **scope_values,
-            "importance": side.checked_importance(importance, bounded=self.capacity is not None),
+            "importance": signal_tables.checked_importance(
+                importance, bounded=self.capacity is not None
+            ),
             "last_accessed_at": as_text(now),
-            "expires_at": side.expiry_of(ttl, now),
+            "expires_at": signal_tables.expiry_of(ttl, now),
             "trusted": Trust(trust).rank,
             "graduated": int(graduated),
-            "scope": side.scope_key(self._fields, scope_values, item.tags),
+            "scope": signal_tables.scope_key(self._scope_fields, scope_values, item.tags),
         }
         with self._writing():
-            if self._repeats_trusted(item, signals["trusted"], now):
-                self._texts.forget()  # an earlier text of its id stays
-                side.count_not_stored(self.connection)
+            if self._resolve_near_duplicate(item, signals["trusted"], now):
+                self._texts.forget()  # the index has no text of this id now, the store may have one
+                signal_tables.count_not_stored(self.connection)
                 return item
             super().put(item)
             (position,) = self.connection.execute(
@@ -244,8 +249,8 @@ class LifecycleStore(SqliteMemoryStore):
             self.connection.execute(
                 f"INSERT OR REPLACE INTO memory_signals ({', '.join(row)}) VALUES ({values})", row
             )
-            if _may_repeat(item):
-                order = item.provenance.created_at, position
+            if _is_compared(item):
+                order = item.provenance.created_at, position  # of two near-duplicates
                 self._texts.add((item.memory_id, item.title, item.body, order))
         if self.capacity is not None and signals["scope"] is not None:
             self._enforce(signals["scope"], self.capacity, now)
@@ -344,10 +349,10 @@ class LifecycleStore(SqliteMemoryStore):
         """Record that memories were used (the time, and the UTC days of use); return how many were.
 
         Call it with the memories that the agent used in its work: those it cited, opened or
-        followed. Never call it with the memories that a start loaded: a count of starts ranks
-        memories worse than their age does. A second use on one day changes the time and not the
-        count. Expiry is unchanged. A row that a plain store wrote is counted from its first use on;
-        it still belongs to no scope.
+        followed. Never call it with the memories that a start loaded: the number of starts predicts
+        later needs worse than age does. A second use on one day changes the time and not the count.
+        Expiry is unchanged. A row that a plain store wrote is counted from its first use on; it
+        still belongs to no scope.
 
         Parameters
         ----------
@@ -357,7 +362,7 @@ class LifecycleStore(SqliteMemoryStore):
             Time of use, with a time zone; now by default. It becomes the last access even if a
             clock that was ahead recorded a later one, as in BetterDB.
         graduated : bool, optional
-            Whether an importance floor spares them from now on; unchanged by default.
+            Whether a policy with an importance floor keeps them from now on; unchanged by default.
 
         Returns
         -------
@@ -379,8 +384,9 @@ class LifecycleStore(SqliteMemoryStore):
             {"memory_id": memory_id, "at": at, "graduated": graduated} for memory_id in distinct
         ]
         with self._writing():
-            used = self.connection.executemany(side.REINFORCE, rows).rowcount
-            return used + self.connection.executemany(side.FIRST_USE, rows).rowcount
+            with_signals = self.connection.executemany(signal_tables.REINFORCE, rows).rowcount
+            without_signals = self.connection.executemany(signal_tables.FIRST_USE, rows).rowcount
+            return with_signals + without_signals
 
     def expire(self, now: datetime | None = None) -> int:
         """Delete expired rows, and signals whose row is gone; return the number of rows.
@@ -389,7 +395,7 @@ class LifecycleStore(SqliteMemoryStore):
         """
         now = self._clock() if now is None else aware(now, call="LifecycleStore")
         with self._writing():
-            count = self._sweep(now)
+            count = self._delete_expired(now)
             self.connection.execute(
                 "DELETE FROM memory_signals AS signal WHERE NOT EXISTS "
                 f"(SELECT 1 FROM memory_items AS item WHERE {HAS_SIGNALS})"
@@ -400,63 +406,77 @@ class LifecycleStore(SqliteMemoryStore):
         """Return the counters of evictions and the size of every scope. Reads all signals."""
         with self._errors_in_words():
             capacity = self.capacity.capacity if self.capacity else None
-            return side.read_stats(self.connection, capacity, self._failures, self._last_failure)
+            return signal_tables.read_stats(
+                self.connection, capacity, self._failures, self._last_failure
+            )
 
     def _enforce(self, scope: str, capacity: "ValueCap", now: datetime) -> None:
         """Evict the lowest rows of a scope above capacity; a failure never fails the put."""
         try:
             with self._writing():
-                keys = side.keys_within(self.connection, scope)
-                excess = side.size_within(self.connection, keys) - capacity.capacity
-                if excess > 0 and self._sweep(now):
-                    excess = side.size_within(self.connection, keys) - capacity.capacity
+                keys = signal_tables.keys_within(self.connection, scope)
+                excess = signal_tables.size_within(self.connection, keys) - capacity.capacity
+                if excess > 0 and self._delete_expired(now):
+                    excess = signal_tables.size_within(self.connection, keys) - capacity.capacity
                 if excess > 0:
-                    lowest = side.lowest_within(self.connection, keys, capacity, now)
+                    lowest = signal_tables.lowest_within(self.connection, keys, capacity, now)
                     self._remove(lowest[:excess], "lowest-value", now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)
 
-    def _sweep(self, now: datetime) -> int:
+    def _delete_expired(self, now: datetime) -> int:
         """Delete expired rows, and return the number of them."""
-        expired = side.expired_ids(self.connection, as_text(now))
+        expired = signal_tables.expired_ids(self.connection, as_text(now))
         self._remove(expired, "expired", now)
         return len(expired)
 
     def _expired(self, condition: str = "", *values: str) -> set[str]:
-        """Return the ids of expired rows."""
-        with self._errors_in_words():
-            return {*side.expired_ids(self.connection, as_text(self._clock()), condition, *values)}
+        """Return the ids of expired rows.
 
-    def _repeats_trusted(self, item: MemoryItem, trusted: int, now: datetime) -> bool:
-        """Delete the row that `item` repeats, unless that row is more trusted.
-
-        Return whether that row stays in place of `item`. If the policy keeps untrusted
-        near-duplicates, both stay, and the result is False.
+        `condition` is SQL that further restricts the rows, with `values` for its parameters.
         """
-        if not _may_repeat(item):
+        with self._errors_in_words():
+            return {
+                *signal_tables.expired_ids(
+                    self.connection, as_text(self._clock()), condition, *values
+                )
+            }
+
+    def _resolve_near_duplicate(self, item: MemoryItem, trusted: int, now: datetime) -> bool:
+        """Delete the near-duplicate of an item if it is no more trusted than the item.
+
+        Return True if the item must not be stored, because the near-duplicate is more trusted. If
+        the policy keeps untrusted items in that case, both stay, and the result is False.
+        """
+        if not _is_compared(item):
             self._texts.discard(item.memory_id)
             return False
-        repeated_id = self._texts.most_similar(item.memory_id, item.title, item.body)
-        if repeated_id is None:
+        duplicate_id = self._texts.most_similar(item.memory_id, item.title, item.body)
+        if duplicate_id is None:
             return False
         # A row without signals counts as trusted.
-        (trust_of_repeated,) = self.connection.execute(
-            f"SELECT coalesce(max(signal.trusted), 1) {side.WITH_ITEMS} WHERE signal.memory_id = ?",
-            (repeated_id,),
+        (trust_of_duplicate,) = self.connection.execute(
+            f"SELECT coalesce(max(signal.trusted), 1) {signal_tables.WITH_ITEMS} "
+            "WHERE signal.memory_id = ?",
+            (duplicate_id,),
         ).fetchone()
-        if trusted < trust_of_repeated:
-            return self.duplicates is not None and not self.duplicates.keep_untrusted
+        if trusted < trust_of_duplicate:
+            keeps_both = self.duplicates is None or self.duplicates.keep_untrusted
+            return not keeps_both
         try:
-            self._remove([repeated_id], "near-duplicate", now)
+            self._remove([duplicate_id], "near-duplicate", now)
         except (ArchiveError, UnsafeDeletionError) as error:  # nothing was deleted: both stay
             self._failed(error)
             self._texts.forget()
         return False
 
-    def _repeatable(self) -> "list[Text]":
-        """Return the texts of active rows that are not load-bearing, which may be repeated."""
-        rows = self.connection.execute(_REPEATABLE)
-        return [(*row, (_creation_time(at), position)) for *row, at, position in rows]
+    def _compared_texts(self) -> "list[Text]":
+        """Return the texts of the rows that new items are compared with."""
+        rows = self.connection.execute(_SELECT_COMPARED)
+        return [
+            (memory_id, title, body, (_creation_time(created_at), position))
+            for memory_id, title, body, created_at, position in rows
+        ]
 
     def _failed(self, error: Exception) -> None:
         """Count a failure of enforcement."""
@@ -475,17 +495,17 @@ class LifecycleStore(SqliteMemoryStore):
         except BaseException:
             self._known_version = None
             self._pending_deletions = []
-            self._is_settled = False
+            self._is_archive_checked = False
             raise
-        # The version was read while nobody else could write, so a later commit shows.
+        # The version was read while nobody else could write, so a later commit changes it.
         self._known_version = version, self.connection.total_changes
         pending = self._pending_deletions
         self._pending_deletions = []
         try:
             for digest, at in pending:
-                self._is_settled = False
+                self._is_archive_checked = False  # stays so if the archive cannot note the deletion
                 note_deleted(self.archive, digest, at=at)
-                self._is_settled = True
+                self._is_archive_checked = True
         except ArchiveError as error:
             self._failed(error)
 
@@ -500,17 +520,21 @@ class LifecycleStore(SqliteMemoryStore):
                 "SELECT rowid FROM memory_items WHERE memory_id = ?", (memory_id,)
             ).fetchone()
             positions.append(position)
-        fill_positions(connection, "going", positions)
-        chosen = "rowid IN (SELECT position FROM temp.going)"
+        fill_positions(connection, "deleted_positions", positions)
+        chosen = "rowid IN (SELECT position FROM temp.deleted_positions)"
         policy_and_reason = PolicyAndReason({"policy": "LifecycleStore", "reason": reason}, reason)
-        settle = not self._is_settled
         with archived_first(
-            connection, self.archive, chosen, policy_and_reason, at=now, settle=settle
+            connection,
+            self.archive,
+            chosen,
+            policy_and_reason,
+            at=now,
+            check=not self._is_archive_checked,
         ) as digest:
             for memory_id in memory_ids:
                 self._delete(memory_id)
         self._pending_deletions.append((digest, now))
-        self._is_settled = True
+        self._is_archive_checked = True
         connection.execute(
             "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "
             "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",

@@ -22,8 +22,8 @@ BLOCK: Final = 64
 """Number of vectors that are compared with all older ones in one operation."""
 DECIMALS: Final = {np.dtype(np.float64): 9, np.dtype(np.float32): 6}
 """Number of decimals to which cosines are rounded: further ones depend on the summation order."""
-_DENSE_DIVISOR: Final = 8
-"""If more than one pair in this many shares a rare column, all pairs are compared at once."""
+_MAX_CANDIDATE_SHARE: Final = 1 / 8
+"""Share of pairs with a common rare column above which all pairs are compared at once."""
 
 
 def vectors_of(texts: Sequence[str], vectorise: Vectorise | None = None) -> Any:
@@ -57,7 +57,7 @@ def word_counts(texts: Sequence[str]) -> Any:
 
 
 def counted_words(text: str) -> list[str]:
-    """Return the words of a text, and of each pair of neighbours again, as odek counts them.
+    """Return the words of a text, then both words of each pair of neighbours, as odek counts them.
 
     >>> counted_words("Retry_the upload")
     ['retry', 'the', 'upload', 'retry', 'the', 'the', 'upload']
@@ -147,37 +147,39 @@ class Likeness:
         self.unit = _used_columns(unit_rows(vectors))
         self.decimals = DECIMALS[self.unit.dtype]
         # The threshold is lowered by the rounding of cosines and by the error of a sum.
-        self.least = threshold - 1e-9 - 10.0**-self.decimals
+        self.min_cosine = threshold - 1e-9 - 10.0**-self.decimals
         is_sparse = hasattr(self.unit, "tocsr")
-        self._rare = _rare_columns(self.unit, self.least) if is_sparse else None
+        self._rare = _rare_columns(self.unit, self.min_cosine) if is_sparse else None
 
     def __len__(self) -> int:
         return int(self.unit.shape[0])
 
     def pairs(self, rows: Ints, others: Ints) -> Pairs:
-        """Return the pairs of rows with older others above the threshold; both are ascending."""
+        """Return the pairs of a row and an older one of the others, above the threshold.
+
+        `rows` and `others` are row numbers in ascending order.
+        """
         others = others[: np.searchsorted(others, rows[-1])] if len(rows) else others
         if not len(others) or not len(rows):
             return Pairs(rows[:0], rows[:0], np.empty(0))
         newer, older, cosine = self._products(rows, others)
         cosine = np.minimum(cosine.astype(np.float64).round(self.decimals), 1.0)
-        is_alike = (cosine >= self.least) & (older < newer)
+        is_alike = (cosine >= self.min_cosine) & (older < newer)
         return Pairs(newer, older, cosine).where(is_alike)
 
     def _products(self, rows: Ints, others: Ints) -> tuple[Ints, Ints, Floats]:
         """Return candidate pairs and their cosines."""
         if self._rare is not None:
             shared_counts = (self._rare[rows] @ self._rare[others].T).tocsr()
-            if shared_counts.nnz < len(rows) * len(others) // _DENSE_DIVISOR:
+            if shared_counts.nnz < int(_MAX_CANDIDATE_SHARE * len(rows) * len(others)):
                 shared_counts.sort_indices()
-                row_places = np.repeat(np.arange(len(rows)), np.diff(shared_counts.indptr))
-                newer = rows[row_places]
+                newer = np.repeat(rows, np.diff(shared_counts.indptr))
                 older = others[shared_counts.indices]
                 product = self.unit[newer].multiply(self.unit[older]).sum(axis=1)
                 return newer, older, np.asarray(product).ravel()
         product = cosines(self.unit[rows], self.unit[others])
-        row_places, other_places = np.nonzero(product >= self.least - 1e-6)
-        return rows[row_places], others[other_places], product[row_places, other_places]
+        row_index, other_index = np.nonzero(product >= self.min_cosine - 1e-6)
+        return rows[row_index], others[other_index], product[row_index, other_index]
 
     def has_near_duplicate(self) -> Flags:
         """Return which rows have a near-duplicate, older or newer."""
@@ -203,17 +205,21 @@ def _used_columns(unit: Any) -> Any:
     return sparse.csr_matrix((unit.data, column, unit.indptr), shape=(unit.shape[0], len(used)))
 
 
-def _rare_columns(unit: Any, least: float) -> Any:
-    """Return for each row its rarest columns, of which any near-duplicate shares one."""
+def _rare_columns(unit: Any, min_cosine: float) -> Any:
+    """Return a sparse matrix of ones at the rarest columns of each row.
+
+    Any near-duplicate of a row shares one of these columns.
+    """
     sparse = import_extra("scipy.sparse", extra="models")
     row = np.repeat(np.arange(unit.shape[0]), np.diff(unit.indptr))
     rows_with = np.bincount(unit.indices, minlength=unit.shape[1])
     order = np.lexsort((unit.indices, rows_with[unit.indices], row))
     square = unit.data[order] ** 2
     summed = np.append(0.0, np.cumsum(square))
-    # The sum of squares of the columns of the same row that are rarer.
-    rarer = summed[:-1] - summed[unit.indptr[row]]
-    is_rare = 1.0 - rarer >= least**2 - 1e-6
+    # For each value: the sum of squares of the values of its row in rarer columns. The rest of the
+    # row has the length sqrt(1 - sum); a column is kept while that length reaches the threshold.
+    square_of_rarer = summed[:-1] - summed[unit.indptr[row]]
+    is_rare = 1.0 - square_of_rarer >= min_cosine**2 - 1e-6
     kept = order[is_rare]
     ones = np.ones(len(kept), dtype=np.float32)
     return sparse.csr_matrix((ones, (row[is_rare], unit.indices[kept])), shape=unit.shape)

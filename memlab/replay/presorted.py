@@ -24,7 +24,7 @@ class Step(Protocol):
 
     reason: str
     """Reason that the step gives for the rows that it evicts."""
-    may_take: bool
+    can_evict: bool
     """Whether the step may evict any row. If not, it is skipped."""
 
     def start(self, row: int) -> None:
@@ -55,11 +55,13 @@ class Deadlines:
         self.reason = reason
         self._due = due.astype("datetime64[us]").astype(np.int64).tolist()
         is_ever_due = ~np.isnat(due)
-        self.may_take = bool(is_ever_due.any())
+        self.can_evict = bool(is_ever_due.any())
         self._is_ever_due = is_ever_due.tolist()
         self._when_superseded = when_superseded
         self._waiting: list[tuple[int, int]] = []
-        self._is_subject = bytearray(len(due))
+        """Heap of deadlines with their rows, some of which are no longer awaited."""
+        self._is_awaited = bytearray(len(due))
+        """Whether the row is to be evicted at its deadline."""
 
     def start(self, row: int) -> None:
         """Record that a row was written."""
@@ -71,23 +73,23 @@ class Deadlines:
         if self._when_superseded:
             self._wait(row)
         else:
-            self._is_subject[row] = False
+            self._is_awaited[row] = False
 
     def remove(self, row: int) -> None:
         """Record that a row was evicted."""
-        self._is_subject[row] = False
+        self._is_awaited[row] = False
 
     def evicted(self, now: int) -> Iterator[int]:
         """Yield the rows whose deadline has passed."""
         while self._waiting and self._waiting[0][0] < now:
             _, row = heappop(self._waiting)
-            if self._is_subject[row]:
+            if self._is_awaited[row]:
                 yield row
 
     def _wait(self, row: int) -> None:
         """Put a row into the heap of deadlines."""
         if self._is_ever_due[row]:
-            self._is_subject[row] = True
+            self._is_awaited[row] = True
             heappush(self._waiting, (self._due[row], row))
 
 
@@ -112,7 +114,7 @@ class Ranking:
         self, rank: Ints, size: Ints, evictable: Flags, scope: Ints, *, room: int, reason: str
     ) -> None:
         self.reason = reason
-        self.may_take = bool(size.sum() > room)
+        self.can_evict = bool(size.sum() > room)
         self._rank = rank.tolist()
         self._row_at = np.argsort(rank).tolist()
         self._size = size.tolist()
@@ -121,18 +123,22 @@ class Ranking:
         self._room = room
         scopes = int(scope.max(initial=NO_SCOPE)) + 1
         self._used = [0] * scopes
+        """Size of the rows in each scope."""
         self._lowest: list[list[int]] = [[] for _ in range(scopes)]
-        self._grown: set[int] = set()
-        self._is_held = bytearray(len(rank))
+        """For each scope a heap of ranks, some of which belong to evicted rows."""
+        self._grown_scopes: set[int] = set()
+        """Scopes to which rows were added since the step was last applied."""
+        self._is_counted = bytearray(len(rank))
+        """Whether the row counts towards the capacity of its scope."""
 
     def start(self, row: int) -> None:
         """Record that a row was written."""
         scope = self._scope[row]
         if scope == NO_SCOPE:
             return
-        self._is_held[row] = True
+        self._is_counted[row] = True
         self._used[scope] += self._size[row]
-        self._grown.add(scope)
+        self._grown_scopes.add(scope)
         if self._evictable[row]:
             heappush(self._lowest[scope], self._rank[row])
 
@@ -142,23 +148,25 @@ class Ranking:
 
     def remove(self, row: int) -> None:
         """Record that a row was evicted."""
-        if self._is_held[row]:
-            self._is_held[row] = False
+        if self._is_counted[row]:
+            self._is_counted[row] = False
             self._used[self._scope[row]] -= self._size[row]
 
     def evicted(self, now: int) -> Iterator[int]:  # noqa: ARG002
         """Yield the lowest rows of the scopes that exceed their capacity."""
-        for scope in self._grown:
+        for scope in self._grown_scopes:
             lowest = self._lowest[scope]
             while self._used[scope] > self._room and lowest:
                 row = self._row_at[heappop(lowest)]
-                if self._is_held[row]:
+                if self._is_counted[row]:
                     yield row
-        self._grown.clear()
+        self._grown_scopes.clear()
 
 
 def scope_numbers(scopes: Sequence[Scope], count: int) -> Ints | None:
-    """Return the number of each row's scope, or None if scopes share rows.
+    """Return the number of each row's scope, or None if that does not describe the scopes.
+
+    It does not if scopes share rows, or if a scope has members for which it does not exist.
 
     >>> separate = [Scope(np.array([0, 2]), np.array([0, 2]))]
     >>> scope_numbers(separate, 3).tolist()
@@ -182,15 +190,23 @@ class Evicted(NamedTuple):
     """Shape (rows,); None for a row that stays."""
 
 
-class Moment(NamedTuple):
-    """An application of a policy: the row after which it happens, and the time in microseconds."""
+class Application(NamedTuple):
+    """An application of a policy.
 
-    moment: int
+    Attributes
+    ----------
+    last_row : int
+        The row after which it happens.
+    now : int
+        The time in microseconds.
+    """
+
+    last_row: int
     now: int
 
 
 def evict_in_order(
-    steps: Sequence[Step], end: Ints, applications: Sequence[Moment], *, never: int
+    steps: Sequence[Step], end: Ints, applications: Sequence[Application], *, never: int
 ) -> Evicted:
     """Return when each row is evicted by steps whose order is known.
 
@@ -199,8 +215,8 @@ def evict_in_order(
     steps : sequence of Step
         Steps in order; each is about the rows that the previous ones left.
     end : array of int, shape (rows,)
-        The row that supersedes each row; any number from the count of rows on means none.
-    applications : sequence of Moment
+        The row that supersedes each row; the number of rows, or more, if none does.
+    applications : sequence of Application
         The applications of the policy, in order.
     never : int
         The moment to return for rows that stay.
@@ -211,21 +227,21 @@ def evict_in_order(
     reasons = [step.reason for step in steps]
     if len(steps) > 1:
         reasons = [f"step {number}: {step.reason}" for number, step in enumerate(steps, start=1)]
-    acting = [(step, reason) for step, reason in zip(steps, reasons, strict=True) if step.may_take]
+    acting = [(step, reason) for step, reason in zip(steps, reasons, strict=True) if step.can_evict]
     steps = [step for step, _ in acting]
-    superseded_by: dict[int, list[int]] = {}
+    superseded_rows: dict[int, list[int]] = {}  # by the row that supersedes them
     for row in np.flatnonzero(end < count).tolist():
-        superseded_by.setdefault(int(end[row]), []).append(row)
+        superseded_rows.setdefault(int(end[row]), []).append(row)
     is_present = bytearray(count)
     written = 0
-    for moment, now in applications:
-        stop = min(moment + 1, count)
+    for last_row, now in applications:
+        stop = min(last_row + 1, count)
         for row in range(written, stop):
             is_present[row] = True
             for step in steps:
                 step.start(row)
         for new in range(written, stop):
-            for row in superseded_by.get(new, ()):
+            for row in superseded_rows.get(new, ()):
                 if is_present[row]:
                     for step in steps:
                         step.supersede(row)
@@ -233,7 +249,7 @@ def evict_in_order(
         for step, reason in acting:
             for row in step.evicted(now):
                 is_present[row] = False
-                moments[row] = moment
+                moments[row] = last_row
                 reason_of[row] = reason
                 for any_step in steps:
                     any_step.remove(row)

@@ -38,8 +38,8 @@ def summarise(
         ``options``               command-line options; empty for a policy without a name
         ``retire``                whether memories are retired instead of deleted
         ``served``, ``lost``      share of references served; number of lost references
-        ``oracle``                share that the optimal offline bound serves in ``most_held``
-                                  slots
+        ``oracle``                largest share that any choice of memories could serve that holds
+                                  at most ``most_held`` prunable rows; see :func:`oracle`
         ``boot_memories_mean``    mean over the moments of the history
         ``boot_tokens_mean``,     mean and 95th percentile over the moments of the history
         ``boot_tokens_p95``
@@ -68,18 +68,22 @@ def summarise(
     history = prepare_history(frame, references)
     deleted = deleted_rows(replays)
     lost = lost_references(replays)
-    retire = np.array([replay.retire for replay in replays], dtype=bool)
+    retires = np.array([replay.retire for replay in replays], dtype=bool)
     floor_memories = 0
     floor_tokens = 0
     if len(history):
-        floor_memories = int(history.lifetimes.floor[0][-1])
-        floor_tokens = int(history.lifetimes.floor[1][-1])
+        memories_over_time, tokens_over_time = history.lifetimes.floor
+        floor_memories = int(memories_over_time[-1])
+        floor_tokens = int(tokens_over_time[-1])
     bounds: dict[int, float] = {}
     rows = []
     for number, replay in enumerate(replays):
         if replay.most_held not in bounds:
             bounds[replay.most_held] = bound_of(history, replay.most_held).served
         tokens = replay.boot[BOOT_TOKENS].to_numpy()
+        boot_tokens_p95 = np.nan
+        if len(tokens):
+            _, boot_tokens_p95, _ = mean_p95_max(tokens)
         ending = RETIRED if replay.retire else ""
         rows.append(
             {
@@ -93,19 +97,20 @@ def summarise(
                 "oracle": bounds[replay.most_held],
                 "boot_memories_mean": float(replay.boot[BOOT_MEMORIES].mean()),
                 "boot_tokens_mean": float(replay.boot[BOOT_TOKENS].mean()),
-                "boot_tokens_p95": float(mean_p95_max(tokens)[1]) if len(tokens) else np.nan,
+                "boot_tokens_p95": float(boot_tokens_p95),
                 "most_held": replay.most_held,
                 "deleted": len(replay.deleted),
-                "only_here": _alone(deleted, number, retire),
-                "lost_only_here": _alone(lost, number, retire),
+                "only_here": _count_only_here(deleted, number, retires),
+                "lost_only_here": _count_only_here(lost, number, retires),
                 "floor_memories": floor_memories,
                 "floor_tokens": floor_tokens,
             }
         )
     table = pd.DataFrame(rows).set_index("label")
-    goes_by = {}
-    for family, replay in zip(table["family"].tolist(), replays, strict=True):
-        goes_by[family] = replay.policy.goes_by
+    families = table["family"].tolist()
+    goes_by = {  # whether each family of policies chooses by age or by use
+        family: replay.policy.goes_by for family, replay in zip(families, replays, strict=True)
+    }
     table.attrs = {
         col.SOURCE: frame.attrs.get(col.SOURCE, ""),
         col.RECALLED: bool(frame.attrs.get(col.RECALLED)),
@@ -115,9 +120,19 @@ def summarise(
     return table
 
 
-def _alone(is_lost: Flags, number: int, retire: Flags) -> int:
-    """Count the rows or references that one replay lost and no other with the same `retire`."""
-    comparable = is_lost[:, retire == retire[number]]
+def _count_only_here(is_lost: Flags, number: int, retires: Flags) -> int:
+    """Count the rows or references that one replay lost and no comparable one did.
+
+    Parameters
+    ----------
+    is_lost : array of bool, shape (rows or references, replays)
+        Whether each replay lost each of them.
+    number : int
+        The number of the replay.
+    retires : array of bool, shape (replays,)
+        Whether each replay retires memories. Replays with equal values are comparable.
+    """
+    comparable = is_lost[:, retires == retires[number]]
     is_lost_once = comparable.sum(axis=1) == 1
     return int((is_lost[:, number] & is_lost_once).sum())
 

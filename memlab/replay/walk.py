@@ -20,7 +20,7 @@ from memlab.frame.fields import Flags, Ints, as_instant, as_moment
 from memlab.policies import Policy
 from memlab.policies.base import steps_of
 from memlab.replay.history import ReplayHistory, UsageState, prepare_history, runner_of
-from memlab.replay.presorted import Moment, Step, evict_in_order
+from memlab.replay.presorted import Application, Step, evict_in_order
 from memlab.sizing.lifetimes import grouped
 from memlab.text import DisplayMixin, TextPage, counted
 
@@ -345,9 +345,9 @@ class _Walk:
         history = self.history
         moments = range(every - 1, len(history), every)
         clock = history.clock[moments.start :: every].astype("datetime64[us]").astype(np.int64)
-        applications = [*map(Moment, moments, clock.tolist())]
+        applications = [*map(Application, moments, clock.tolist())]
         if now is not None:
-            applications.append(Moment(len(history), int(as_instant(now).astype(np.int64))))
+            applications.append(Application(len(history), int(as_instant(now).astype(np.int64))))
         self.evicted_at, self.reason = evict_in_order(
             steps, history.lifetimes.end, applications, never=NO_END
         )

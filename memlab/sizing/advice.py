@@ -45,6 +45,14 @@ _BRIEF_FACTS: Final[frozenset[str]] = frozenset(
 """Names of the facts and columns that the short page has."""
 
 
+_LEADING_COLUMNS: Final = 3
+"""Number of first columns of a table that the short page has: the number, the share, its limits."""
+_MAX_NUMBERS_WITH_NEIGHBOURS: Final = 2
+"""Number of numbers up to which a short table lists the row before each of them, too."""
+_HARVEST: Final = "  memlab harvest"
+"""Beginning of a line with a command that collects reads."""
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Advice(DisplayMixin):
     """A recommended cap with its evidence, or a verdict that explains why no cap meets the goal.
@@ -67,10 +75,12 @@ class Advice(DisplayMixin):
         Weight of the store's own references in the number, from 0 to 1, and the number of other
         projects, whose references have the rest of the weight.
     missing : int
-        References or reads until the store's own have the weight one half.
-    measured, missed, waste : int, int, float or None
-        Backtest: the number of splits of the history at which a number was measured, how many
-        missed the target, and the median ratio of the chosen number to the needed one.
+        Number of further references or reads at which the store's own have the weight one half.
+    measured, missed : int
+        Backtest: at how many splits of the history a number was measured, and at how many of them
+        it missed the target.
+    waste : float or None
+        Backtest: median ratio of the chosen number to the needed one.
     interval_inflation : float
         Factor by which the backtest widens the limits; 1.0 if all splits were within their limits.
     memories, until : int
@@ -80,13 +90,16 @@ class Advice(DisplayMixin):
         Boot context under `keep_recent`: now, and over the history under continuous compaction.
     days : float or None
         Age in days of the oldest prunable memory that the cap keeps now.
-    loaded, prunable : int
-        Tokens of the present boot context, and number of prunable rows.
+    loaded : int
+        Tokens of the present boot context.
+    prunable : int
+        Number of present prunable memories.
     target, confidence, token_budget : float, float, int or None
     within_budget : CurvePoint or None
         The largest cap whose boot context fits the budget, now and at its 95th percentile.
     trade : tuple of CurvePoint
-        If target and budget conflict: the cap that meets the target, then the one that fits.
+        If target and budget conflict: the cap that meets the target, then the largest cap within
+        the budget. Otherwise empty.
     floor : Floor
         Size of the load-bearing memories.
     would_change : tuple of str
@@ -149,7 +162,7 @@ class Advice(DisplayMixin):
 
     @property
     def number(self) -> int | None:
-        """The safe number."""
+        """The safe number: `keep_recent`, or `max_tokens` of a budget."""
         number: int | None = getattr(self, self.number_kind.field)
         return number
 
@@ -216,7 +229,7 @@ class Advice(DisplayMixin):
 
     @property
     def answers(self) -> tuple[int | None, ...]:
-        """Numbers that a table around the recommendation lists."""
+        """The numbers of the recommendation, as rows for a table; None for those that it lacks."""
         conflicting = (point.number for point in self.trade)
         return (self.number, self.likely, self.budget_cap, *conflicting)
 
@@ -231,15 +244,15 @@ class Advice(DisplayMixin):
         """Return the page that is printed."""
         return TextPage(self.answer, list(self._facts()), self._tables())
 
-    def brief(self, rows: pd.DataFrame, looked_at: int | None = None) -> TextPage:
+    def brief(self, rows: pd.DataFrame, chosen: int | None = None) -> TextPage:
         """Return the short page: the numbers, their evidence, and rows of the curve around them.
 
         Parameters
         ----------
         rows : DataFrame
-            Rows of the curve, with those of `answers` and `looked_at`.
-        looked_at : int, optional
-            Another number to list.
+            Rows of the curve, with those of `answers` and `chosen`.
+        chosen : int, optional
+            Another number to list, which the user chose.
         """
         shown_facts = set(_BRIEF_FACTS)
         if (self.target, self.confidence) != _USUAL_GOAL:
@@ -247,19 +260,15 @@ class Advice(DisplayMixin):
         facts = [(name, value) for name, value in self._facts() if name in shown_facts]
         numbers: list[int] = []
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
-            candidates = (*self.answers, looked_at)
+            candidates = (*self.answers, chosen)
             numbers = [number for number in candidates if number is not None]
         if not numbers:
             return self.sheet()._replace(facts=facts, tables=())
-        index = rows.index.tolist()
-        row_numbers = [index.index(number) for number in numbers]
-        listed = {len(rows) - 1, *row_numbers}
-        if len(row_numbers) < 3:  # few enough to list also the row before each number
-            before = {row - 1 for row in row_numbers if row > 0}
-            listed.update(row for row in before if not _is_near_any(index[row], numbers))
-        table = self.table(rows.iloc[sorted(listed)])
+        table = self.table(rows.iloc[_rows_around(rows.index.tolist(), numbers)])
         columns = [
-            column for column, name in enumerate(table.header) if column < 3 or name in _BRIEF_FACTS
+            column
+            for column, name in enumerate(table.header)
+            if column < _LEADING_COLUMNS or name in _BRIEF_FACTS
         ]
         header = tuple(str(table.header[column]) for column in columns)
         lines = [tuple(row[column] for column in columns) for row in table.rows]
@@ -361,7 +370,7 @@ class Advice(DisplayMixin):
             evidence_lines += self._lines_on_evidence(name, source, log)
         commands = [*self._commands(name, source, log_option, brief=brief)]
         if brief:
-            harvests = [line for line in evidence_lines if line.startswith("  memlab harvest")]
+            harvests = [line for line in evidence_lines if line.startswith(_HARVEST)]
             commands += [line.strip() for line in harvests]
             explain = command(
                 "size",
@@ -429,15 +438,17 @@ class Advice(DisplayMixin):
         )
         reads = Path("reads.jsonl")
         file = store
-        if opening.is_named_by_scheme(store):
-            file = store.partition(":")[2].partition("?")[0]
+        if opening.is_named_by_scheme(store):  # SCHEME:FILE?OPTIONS
+            _, _, after_scheme = store.partition(":")
+            file, _, _ = after_scheme.partition("?")
         if "://" not in store:
             path = Path(file)
             if not path.name.strip("."):  # "." and ".." are no names
                 path = path.resolve()
             reads = path.with_suffix(".reads.jsonl")
         if log is not None:
-            reads = reads if log.suffix == ".csv" else log
+            if log.suffix != ".csv":  # AccessLog writes JSON lines
+                reads = log
             yield "  let the runtime go on writing them down, each time it reads a memory:"
         else:
             if source and any(source.scheme in system.schemes for system in opening.harvestable()):
@@ -489,7 +500,7 @@ class Advice(DisplayMixin):
         if self.boot_tokens is not None:
             noun = self.number_kind.noun
             today = f"today {self.loaded:,} tokens, and {self.boot_tokens:,} under the safe {noun}"
-            boot = f"{today}; {self._starts} ({self.token_rule})"
+            boot = f"{today}; {self._note_on_starts} ({self.token_rule})"
             yield opening.start_words(self.source), boot
             if self.days is not None and not isnan(self.days):
                 yield "memory kept", f"{self.days:,.1f} days"
@@ -513,7 +524,7 @@ class Advice(DisplayMixin):
         return f"{share}, with {self.confidence:.0%} confidence"
 
     @property
-    def _starts(self) -> str:
+    def _note_on_starts(self) -> str:
         """Note on the tokens at start under the safe number."""
         return f"95% of all past starts would have taken at most {self.boot_tokens_p95:,} under it"
 
@@ -556,7 +567,7 @@ class BudgetAdvice(Advice):
         return f"a budget of {counted(number, self.number_kind.unit)}"
 
     @property
-    def _starts(self) -> str:
+    def _note_on_starts(self) -> str:
         return f"load-bearing memories take {self.floor.tokens:,} of them"
 
     @property
@@ -568,8 +579,30 @@ class BudgetAdvice(Advice):
         return []  # no system has a setting for a budget in tokens
 
 
+def _rows_around(index: Sequence[int], numbers: Sequence[int]) -> list[int]:
+    """Return the rows of a short table: those of some numbers, and the last row.
+
+    If there are few numbers, the row before each of them is listed too, unless it is near one of
+    them.
+
+    Parameters
+    ----------
+    index : sequence of int
+        The number of each row of the curve.
+    numbers : sequence of int
+        The numbers to list, which `index` contains.
+    """
+    rows = [index.index(number) for number in numbers]
+    listed = {len(index) - 1, *rows}
+    if len(rows) <= _MAX_NUMBERS_WITH_NEIGHBOURS:
+        for row in rows:
+            if row > 0 and not _is_near_any(index[row - 1], numbers):
+                listed.add(row - 1)
+    return sorted(listed)
+
+
 def _is_near_any(number: int, others: Sequence[int]) -> bool:
-    """Return whether a number differs from one of the others by a tenth of that at most."""
+    """Return whether a number is within a tenth of one of the others."""
     return any(abs(number - other) <= 0.1 * other for other in others)
 
 

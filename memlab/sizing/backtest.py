@@ -37,7 +37,15 @@ PRIOR_SPLITS: Final = 4.0
 
 
 class TrackRecord(NamedTuple):
-    """Result of a backtest: measured splits, missed targets, median of chosen over needed."""
+    """Result of a backtest.
+
+    Attributes
+    ----------
+    measured, missed : int
+        At how many splits a number was measured, and at how many of them it missed the target.
+    waste : float or None
+        Median ratio of the chosen number to the needed one; None without a measured split.
+    """
 
     measured: int
     missed: int
@@ -84,7 +92,7 @@ class BacktestSplit:
 
     def needed(self, target: float) -> int:
         """Return the smallest cap that would have met the target in the test part."""
-        served = math.ceil(target * len(self.after) - 1e-9)  # less a rounding error
+        served = math.ceil(target * len(self.after) - 1e-9)  # 1e-9 offsets rounding errors
         return int(self.after[served - 1])
 
     def achieved(self, cap: int) -> float:
@@ -162,8 +170,9 @@ def record_of(splits: Sequence[BacktestSplit], target: float) -> TrackRecord:
 def interval_inflation_of(splits: Sequence[BacktestSplit]) -> float:
     """Return the interval inflation of a backtest: a factor of 1 or more.
 
-    It is the largest of the factors at the shares of `INFLATION_SHARES`. Each is the root mean
-    square of the surprises, in standard deviations, and of `PRIOR_SPLITS` surprises of 1.
+    A factor is computed at each share of `INFLATION_SHARES`, and the largest is returned. A factor
+    is the root mean square of the surprises of all splits, in standard deviations. `PRIOR_SPLITS`
+    further surprises of 1 are added to them: the prior belief that intervals are right.
     """
     measured = [split for split in splits if len(split.after) >= MIN_TEST_REFERENCES]
     factors = [1.0]
@@ -246,8 +255,17 @@ def clusters_needed(target: float, confidence: float) -> int:
 def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share: float) -> Choice:
     """Return the smallest cap whose lower limit meets the target, with a verdict.
 
-    `prunable` is the number of present prunable memories, and `far_share` the share of references
-    that reach beyond half of the active memories.
+    Parameters
+    ----------
+    posterior : Posterior
+        The posterior of the caps.
+    target : float
+        Share of references to serve.
+    prunable : int
+        Number of present prunable memories.
+    far_share : float
+        Share of references whose age rank is more than half of the active memories; see
+        :attr:`Ranked.far_share`.
     """
     likely, low, cap = posterior.cap_for(target)
     needed = clusters_needed(target, posterior.terms.confidence)

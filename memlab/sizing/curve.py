@@ -39,14 +39,16 @@ MAX_FULL_CURVE_ROWS: Final = 4096
 ROUND_CAPS: Final = np.array([step * 10**zeros for zeros in range(9) for step in (1, 2, 5)])
 """Round caps, which have a row in every curve that reaches them."""
 
-TABLE_CAPS: Final = (0, *ROUND_CAPS[3:15].tolist())
+TABLE_CAPS: Final = (0, *ROUND_CAPS[(ROUND_CAPS >= 10) & (ROUND_CAPS <= 50_000)].tolist())
 """Round caps that a table shows beside a recommendation."""
 
 MAX_EXACT_CELLS: Final = 30_000_000
 """Largest product of caps and rows for exact statistics over the history: about one second."""
 
 MIN_EXACT_CAPS: Final = 24
-"""Smallest number of caps at which those statistics are exact: four per decade."""
+"""Smallest number of caps at which statistics over the history are exact.
+
+Of a million memories, these are four caps between each power of ten and the next."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,8 @@ class Sizing:
         Share of reads among the references, from 0 to 1. Without references it is 1 if the
         source lists the memories that are loaded at start, else 0.
     mean : float
-        Amount that a memory of mean length adds to the number: 1 for a cap, its tokens for a
-        budget.
+        By how much the number grows for one more memory of mean length: by 1 for a cap, by the
+        tokens of the memory for a budget.
 
     Examples
     --------
@@ -170,6 +172,7 @@ class Sizing:
         If a cap may have deleted memories without an archive, the recommendation is not below it:
         references to those memories are missing, so the cap would shrink at every run.
         """
+        # for a budget: the number of memories of mean length
         prunable = (self.most - self.floor) / self.mean
         choice = backtest.choose_cap(
             self.ahead,
@@ -189,8 +192,10 @@ class Sizing:
             )
         allowed_misses = 1 - target
         share_lost = self.lost / max(len(self.references), 1)
+        # The lost references alone use up half of the misses that the target allows.
+        has_many_lost = share_lost > allowed_misses / 2
         has_many_gaps = self.gaps.memories > allowed_misses * len(self.lifetimes)
-        if 2 * share_lost > allowed_misses or has_many_gaps:
+        if has_many_lost or has_many_gaps:
             return replace(choice, verdict=incomplete)
         return choice
 
@@ -252,24 +257,26 @@ class Sizing:
         all_caps = np.arange(self.lifetimes.prunable + 1)
         largest_cap = all_caps[-1]
         is_full = len(all_caps) <= MAX_FULL_CURVE_ROWS
-        exact = all_caps
+        exact_caps = all_caps  # at which the statistics over the history are computed
         if not is_full or len(all_caps) * len(self.lifetimes) > MAX_EXACT_CELLS:
             count = max(MAX_EXACT_CELLS // len(self.lifetimes), MIN_EXACT_CAPS)
-            exact = _geometric_caps(largest_cap, count)
+            exact_caps = _geometric_caps(largest_cap, count)
         caps = all_caps
         if not is_full:
             # the observed share changes at the ranks of references
             changes = np.flatnonzero(np.bincount(self.references.rank, minlength=1))
             spaced = _geometric_caps(largest_cap, MAX_FULL_CURVE_ROWS // 8)
-            caps = np.unique(np.concatenate([spaced, ROUND_CAPS, changes, exact]))
+            caps = np.unique(np.concatenate([spaced, ROUND_CAPS, changes, exact_caps]))
             caps = caps[caps <= largest_cap]
-        over_history = self.lifetimes.boot_at(exact)
-        interpolated = {name: np.interp(caps, exact, known) for name, known in over_history.items()}
+        over_history = self.lifetimes.boot_at(exact_caps)
+        interpolated = {
+            name: np.interp(caps, exact_caps, known) for name, known in over_history.items()
+        }
         curve = pd.DataFrame(
             self._columns(caps, interpolated), index=pd.Index(caps, name=KEEP_RECENT)
         )
         # pandas copies `attrs` with every frame, so a range is stored where it is possible
-        exact_at = range(len(all_caps)) if exact is all_caps else exact.tolist()
+        exact_at = range(len(all_caps)) if exact_caps is all_caps else exact_caps.tolist()
         curve.attrs = {
             EXACT_AT: exact_at,
             c.TOKEN_RULE: self.present.token_rule,
@@ -332,10 +339,11 @@ class Sizing:
 class BudgetSizing(Sizing):
     """A store prepared for sizing a budget in tokens.
 
-    `TokenBudget` keeps a memory while the tokens of it, of all newer memories and of the floor fit.
-    Their sum is the memory's age rank in tokens. Budgets keep nested sets, as caps do (stack
-    property, Mattson et al. 1970), so one pass over the history gives the result for every budget.
-    The reach of later references is estimated in memories of mean length.
+    The age rank of a memory in tokens is the sum of its own tokens, those of all newer memories and
+    those of the load-bearing ones. `TokenBudget` keeps the memory while that sum is within the
+    budget. Budgets keep nested sets, as caps do (stack property, Mattson et al. 1970), so one pass
+    over the history gives the result for every budget. The reach of later references is estimated
+    in memories of mean length.
 
     Attributes
     ----------
@@ -448,8 +456,10 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
     added_by_gaps = np.ceil((in_mean_lengths.rank - ranks) * mean).astype(np.int64)
     gaps = sizing.gaps
     if gaps.cap is not None:
-        # The budget that deleted those memories kept all later ones, but not another one.
-        least_budget = lengths[len(lengths) - gaps.cap :].sum() + lengths.max(initial=0)
+        # The budget that deleted those memories kept all later ones, but had no room for one more,
+        # which was at most as long as the longest memory.
+        later_lengths = lengths[len(lengths) - gaps.cap :]
+        least_budget = later_lengths.sum() + lengths.max(initial=0)
         gaps = gaps._replace(cap=int(np.ceil(least_budget / mean)))
     return BudgetSizing(
         lifetimes=lifetimes,
@@ -480,10 +490,12 @@ def prepared(  # noqa: PLR0913 - those of prepare_sizing, the call and the momen
 
     The ages of memories leave out rows that are dated after `now`, by default the current time.
     """
-    frame, references = in_reach(*with_references(frame, references, call=call))
+    past, past_references = with_references(frame, references, call=call)
+    frame, references = in_reach(past, past_references)
     is_read = references[c.KIND] == "log"
-    # without references, use the kind of evidence that such a system leaves
-    reads = float(is_read.mean() if len(is_read) else c.LOADED_AT_START in frame)
+    # Without references, it is the kind of references that such a store will have.
+    expected_reads = 1.0 if c.LOADED_AT_START in frame else 0.0
+    reads = float(is_read.mean()) if len(is_read) else expected_reads
     if law is None:
         law = mixture_prior(reads)
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()

@@ -51,6 +51,7 @@ class SizingGoal(NamedTuple):
         for name, value in options.items():
             if value is None:
                 continue
+            # "read" checks and converts a value of the setting
             check = arguments.whole_number if name == "keep_recent" else SETTINGS[name]["read"]
             fields[name] = check(name, value)
         return cls(**fields)
@@ -117,7 +118,10 @@ def recommend(
     tokens: bool,
     now: datetime | None = None,
 ) -> tuple[Sizing, Advice]:
-    """Return a store prepared for sizing, and the recommended cap; a budget with `tokens`."""
+    """Return a store prepared for sizing, and the recommended cap.
+
+    If `tokens` is true, the recommended number is a budget in tokens instead.
+    """
     sizing = prepared_for(past, references, goal, tokens=tokens, now=now)
     advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
     return sizing, replace(advice, context_window=goal.context_window)
@@ -131,7 +135,7 @@ def prepared_for(
     tokens: bool,
     now: datetime | None = None,
 ) -> Sizing:
-    """Return a store prepared for sizing a cap; a budget in tokens with `tokens`."""
+    """Return a store prepared for sizing a cap, or a budget in tokens if `tokens` is true."""
     call = "memlab.sizing.recommend"
     sizing = prepared(past, references, goal.confidence, goal.until, call=call, now=now)
     return in_tokens(sizing) if tokens else sizing
@@ -180,10 +184,11 @@ def advise(
     has_number = verdict not in _VERDICTS_WITHOUT_NUMBER
     likely = sizing.number_for(choice.likely)
     low, high = choice.interval
-    # The fields of the point: the safe number, the share that it serves and its cost.
+    # The fields of `Advice` on the safe number are those of a point of the curve: the number, the
+    # share that it serves and its cost. Without a safe number, each of them is None.
     safe_fields = vars(needed)
     if is_conflict or not has_number:
-        safe_fields = dict.fromkeys(safe_fields)  # each of them None
+        safe_fields = dict.fromkeys(safe_fields)
     values: dict[str, Any] = {
         **safe_fields,
         **record_of(sizing.cuts, target)._asdict(),
@@ -230,7 +235,8 @@ def _verdict_under_budget(
     if fits is None:
         return Verdict.FLOOR_EXCEEDS_BUDGET
     number = needed.number
-    if not isinstance(sizing, BudgetSizing):  # a larger cap costs no more than keeping all
+    if not isinstance(sizing, BudgetSizing):
+        # A cap above the number of memories keeps them all, and costs as much as that.
         number = min(number, sizing.most)
     return Verdict.TARGET_EXCEEDS_BUDGET if number > fits.number else verdict
 

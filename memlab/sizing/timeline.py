@@ -40,9 +40,15 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
     Returns
     -------
     DataFrame
-        Columns ``keep_recent`` (Int64, <NA> for no cap), ``written`` (rows written by then),
-        ``at`` (UTC; the time of as many rows, sorted by time), ``memories`` and ``tokens``. It is
-        sorted by cap in the order given, then by ``written``.
+        Sorted by cap in the order given, then by ``written``.
+
+        ===============  =====================================================================
+        ``keep_recent``  the cap; <NA> for no cap
+        ``written``      number of rows written so far
+        ``at``           time by which that many rows were created, in UTC
+        ``memories``     number of memories of the boot context
+        ``tokens``       tokens of the boot context
+        ===============  =====================================================================
 
     Raises
     ------
@@ -72,7 +78,8 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
     if n:
         kept_by_cap = lifetimes.kept_over_time([n, *distinct_caps])  # a cap of n keeps every row
     else:
-        kept_by_cap = iter([(sampled, sampled)] * len(caps_held))
+        nothing = np.empty(0, np.int64)
+        kept_by_cap = iter([(nothing, nothing)] * len(caps_held))
     tables = []
     for cap, (kept_memories, kept_tokens) in zip(caps_held, kept_by_cap, strict=True):
         columns = {
@@ -96,10 +103,10 @@ def age_ranks(frame: Memories, references: pd.DataFrame | None = None) -> pd.Dat
     Returns
     -------
     DataFrame
-        One row per reference in the order in which they arose: ``written``, the rows written by
-        then; ``age_rank``, the smallest cap that would have served it (1 for the newest row, 0 for
-        a load-bearing row, which every cap serves). For a target that was deleted without an
-        archive it is the rank expected under the prior, as in sizing.
+        One row per reference, in the order in which they arose. ``written`` is the number of rows
+        written before it. ``age_rank`` is the smallest cap that would have served it: 1 for the
+        newest row, and 0 for a load-bearing row, which every cap serves. For a target that was
+        deleted without an archive it is the rank expected under the prior, as in sizing.
 
     Examples
     --------
@@ -128,9 +135,14 @@ def age_rank_quantiles(
     Returns
     -------
     DataFrame
-        One row per part: ``first`` and ``last``, the rows written where it begins and ends;
-        ``references``; ``p50`` and ``p90`` (Int64, the smallest rank that is at least as large as
-        that share of ranks; <NA> for a part without references).
+        One row per part.
+
+        =====================  ===============================================================
+        ``first``, ``last``    number of rows written when it begins, and when it ends
+        ``references``         number of references in it
+        ``p50``, ``p90``       smallest rank that is not below half, or nine in ten, of the ranks;
+                               <NA> for a part without references
+        =====================  ===============================================================
 
     Raises
     ------
@@ -184,9 +196,9 @@ def caps_along(
     Returns
     -------
     DataFrame
-        One row per stretch with at least `FEWEST_AHEAD` references to prunable rows, and one row
-        for the posterior from now on: ``memories``, the number of prunable ones written by its
-        beginning; ``cap``.
+        One row for each stretch with at least `FEWEST_AHEAD` references to prunable rows, and a
+        last row for the stretch that begins now, from the posterior. ``memories`` is the number of
+        prunable memories written before the stretch, and ``cap`` the cap that serves the share.
 
     Raises
     ------
@@ -204,18 +216,19 @@ def caps_along(
     call = "memlab.sizing.caps_along"
     sizing = prepared(frame, references, until=until, call=call)
     ranked = sizing.references
-    now = sizing.ahead.memories
+    written_now = sizing.ahead.memories
     rows = []
-    for doublings in range(int(np.log2(max(now, 1))), 0, -1):
-        start = now / 2**doublings
-        end = now / 2 ** (doublings - 1)
+    for doublings in range(int(np.log2(max(written_now, 1))), 0, -1):
+        start = written_now / 2**doublings
+        end = written_now / 2 ** (doublings - 1)
         in_stretch = ranked.losable & (ranked.written >= start) & (ranked.written < end)
         if in_stretch.sum() >= prior.FEWEST_AHEAD:
             reaches = prior.log_rank_fraction(ranked.rank[in_stretch], ranked.written[in_stretch])
             reach = np.quantile(reaches, share, method="inverted_cdf")
-            cap = prior.rank_at(reach, prior.middle_of(prior.STRETCH) * start)
+            middle_size = prior.middle_of(prior.STRETCH) * start
+            cap = prior.rank_at(reach, middle_size)
             rows.append((int(start), float(cap)))
-    rows.append((now, float(sizing.ahead.cap_for(share)[0])))
+    rows.append((written_now, float(sizing.ahead.cap_for(share)[0])))
     return pd.DataFrame(rows, columns=[c.MEMORIES, prior.CAP])
 
 
@@ -260,10 +273,18 @@ def backtest_cap(
     Returns
     -------
     DataFrame
-        One row per cut: ``cut``; ``verdict`` on the evidence before it; ``keep_recent``, chosen by
-        that evidence alone; ``target``; ``achieved``, the share of references in the next fifth
-        that this cap would have served; ``reached``, whether that meets the target; ``references``
-        in that fifth; ``needed``, the smallest cap that would have met the target there.
+        One row per cut.
+
+        ===============  =====================================================================
+        ``cut``          share of the rows written before it
+        ``verdict``      verdict on the evidence before it
+        ``keep_recent``  the safe cap by that evidence alone
+        ``target``       the target
+        ``achieved``     share of the references in the next fifth that this cap would have served
+        ``reached``      whether that meets the target
+        ``references``   number of references in the next fifth
+        ``needed``       smallest cap that would have met the target there
+        ===============  =====================================================================
 
     Raises
     ------

@@ -248,6 +248,11 @@ class Source(ABC):
         return None
 
     @property
+    def is_server(self) -> bool:
+        """Whether it is on a server, and not in a file or a folder."""
+        return self.permissions_template is None
+
+    @property
     def archive_path(self) -> Path:
         """Path of its archive: beside the file or folder, or :func:`archive_elsewhere`."""
         template = self.permissions_template
@@ -258,7 +263,6 @@ class Source(ABC):
     @property
     def archive(self) -> Archive:
         """Its archive, which need not exist."""
-        is_server = self.permissions_template is None
         return Archive(
             ArchiveLocation(
                 path=self.archive_path,
@@ -267,7 +271,7 @@ class Source(ABC):
                 check=self.check_record,
                 check_copy=self.check_copy,
                 scheme=self.scheme,
-                compared=self.without_usage if is_server else unchanged,
+                compared=self.without_usage if self.is_server else unchanged,
                 id_of=lambda record: self.facts_of(record).memory_id,
                 has_sample=self.is_native_format,
                 narrowest=self.narrowest_mode if self.is_folder else None,

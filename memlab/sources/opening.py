@@ -511,7 +511,7 @@ def settings_without_effect(source: Source) -> dict[str, str]:
         reasons["context_window"] = "a start loads nothing of it"
     if not source.is_copied:
         reasons["keep_copies"] = "copies are kept of folders and of memory_items alone"
-    if source.permissions_template is None:
+    if source.is_server:
         reasons["archive_folder"] = "the URL names the archive of a server: ?archive=PATH"
     if not deletes and not source.is_copied:
         for key in ("archive_for", "archive_folder"):
@@ -600,7 +600,7 @@ def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
 def _with_settings(source: Source) -> Source:
     """Apply its settings to a source and return it."""
     settings = settings_of(source)
-    if settings.archive_folder is not None and source.permissions_template is None:
+    if settings.archive_folder is not None and source.is_server:
         words = "archive_folder is of files and folders; name the archive of a server in its URL"
         raise settings.error("archive_folder", f"{words}: ?archive=PATH")
     source.protected = settings.protected_tags

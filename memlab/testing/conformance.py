@@ -183,7 +183,7 @@ class ReadingSuite:
         source = open_source(lab.name)
         with suppress(errors.StoreError):  # a store of any columns has none of this one
             assert set(memlab.load(lab.name, columns=["colour of it"])["colour of it"]) <= {None}
-        if source.permissions_template is None:
+        if source.is_server:
             return
         before = sorted(tmp_path.iterdir())
         kind = cast("Callable[[Path], Source]", type(source))
@@ -324,7 +324,7 @@ class DeletingSuite(ReadingSuite):
 
     def test_file_that_is_no_memory_is_never_touched(self, lab: Lab) -> None:
         source = open_source(lab.name)
-        if source.permissions_template is None:
+        if source.is_server:
             return
         folder = lab.path if lab.path.is_dir() else lab.path.parent
         for number, (name, text) in enumerate(lab.others().items()):
@@ -580,9 +580,7 @@ def prints(records: list[tuple[Key, bytes]], lab: Lab | Path) -> dict[Key, str]:
     """Return the fingerprints that a plan compares memories with, by key."""
     source = source_of(lab)
     return {
-        key: fingerprint_of(
-            source.without_usage(record) if source.permissions_template is None else record
-        )
+        key: fingerprint_of(source.without_usage(record) if source.is_server else record)
         for key, record in records
     }
 

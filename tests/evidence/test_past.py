@@ -14,7 +14,7 @@ from memlab import columns as c
 from memlab.compaction import apply, plan
 from memlab.errors import ArchiveError, DamagedArchiveWarning
 from memlab.evidence.access_log import AccessLog
-from memlab.evidence.past import Deletion, gaps_of, load_past, past_of, present_rows
+from memlab.evidence.past import DeletedMemories, gaps_of, load_past, past_of, present_rows
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Policy
 from memlab.policies.activation import Activation
@@ -95,7 +95,7 @@ def test_past_is_in_writing_order_after_any_deletions(steps: list[Any]) -> None:
         every.iloc[positions_of].reset_index(drop=True) for positions_of in (there, *deleted)
     )
     days = (NOON + timedelta(days=day) for day in range(len(deletions)))
-    past = past_of(present, list(map(Deletion, days, deletions, range(len(deletions)))))
+    past = past_of(present, list(map(DeletedMemories, days, deletions, range(len(deletions)))))
     assert past[c.MEMORY_ID].tolist() == whole[c.MEMORY_ID].tolist()
     assert past[c.POSITION].is_monotonic_increasing
     assert past[c.POSITION].is_unique
@@ -106,7 +106,7 @@ def test_past_is_in_writing_order_after_any_deletions(steps: list[Any]) -> None:
 def test_memory_deleted_twice_has_the_later_time() -> None:
     frame = make_episodes(3)
     later = NOON + timedelta(days=1)
-    twice = [Deletion(at, frame.iloc[:1], number) for number, at in enumerate((NOON, later))]
+    twice = [DeletedMemories(at, frame.iloc[:1], number) for number, at in enumerate((NOON, later))]
     past = past_of(frame.iloc[1:], twice)
     assert past[c.DELETED_AT].tolist()[0] == later
     assert len(past) == 3
@@ -115,7 +115,7 @@ def test_memory_deleted_twice_has_the_later_time() -> None:
 def test_position_tie_orders_deleted_first() -> None:
     frame = make_episodes(3)
     late, early = (frame.iloc[[place]].assign(position=1) for place in (2, 0))
-    past = past_of(early, [Deletion(NOON, late, 1)])
+    past = past_of(early, [DeletedMemories(NOON, late, 1)])
     assert past[c.MEMORY_ID].tolist() == ["m3", "m1"]
     assert past[c.POSITION].tolist() == [1, 2]
 

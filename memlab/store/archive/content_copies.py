@@ -254,7 +254,7 @@ def count_copies(archive: OpenArchive, names: Iterable[str], before: datetime) -
 def erase_copies(archive: OpenArchive, names: Iterable[str], before: datetime) -> None:
     """Erase the copies that :func:`count_copies` counts."""
     if archive.has_table("copies"):
-        with archive.changing() as connection:
+        with archive.transaction() as connection:
             for where, value in _conditions_to_erase(names, before):
                 connection.execute(f"DELETE FROM copies WHERE {where}", (value,))
 

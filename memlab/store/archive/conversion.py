@@ -61,7 +61,7 @@ def upgrade(archive: OpenArchive) -> None:
     old = archive.format
     if old.number >= new.number:
         return
-    with archive.changing() as connection:
+    with archive.transaction() as connection:
         connection.execute("DROP VIEW IF EXISTS archived_memories")
         connection.execute(f"ALTER TABLE archived RENAME TO {_OLD_TABLE}")
         for name in new.in_each:

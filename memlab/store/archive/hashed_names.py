@@ -34,7 +34,7 @@ def make_key(archive: OpenArchive) -> bytes:
 
     Raise ArchiveError if the key is unreadable.
     """
-    with archive.changing() as connection:
+    with archive.transaction() as connection:
         connection.execute(
             "INSERT OR IGNORE INTO about VALUES (?, ?)", (_KEY, secrets.token_hex(_KEY_BYTES))
         )

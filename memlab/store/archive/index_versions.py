@@ -64,7 +64,7 @@ def note_index_versions(
         for version in versions
     ]
     if rows:
-        with archive.changing() as connection:
+        with archive.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO about VALUES (?, ?)",
                 (_PREFIX + digest, json.dumps(rows)),
@@ -104,7 +104,7 @@ def forget_index_versions(archive: OpenArchive) -> None:
 
 def note_index_undone(archive: OpenArchive, digest: str, at: datetime) -> None:
     """Record that the change of an index by a plan was undone."""
-    with archive.changing() as connection:
+    with archive.transaction() as connection:
         connection.execute(
             "INSERT OR REPLACE INTO about VALUES (?, ?)", (_UNDONE + digest, moment_text(at))
         )

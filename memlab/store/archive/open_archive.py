@@ -108,7 +108,7 @@ class OpenArchive:
             return self.connection.execute(statement, values).fetchall()
 
     @contextmanager
-    def changing(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         """Run the block in one transaction."""
         with archive_errors(self.path), transaction(self.connection):
             self.check_in_place()
@@ -431,7 +431,7 @@ class OpenArchive:
         is_undone : callable
             Returns whether the store is unchanged after an error of the block.
         """
-        with self.changing() as connection:
+        with self.transaction() as connection:
             self.erase(apply.digest)
             ((apply_number,),) = connection.execute(
                 "INSERT INTO applies (digest, policy, made_at, memories, archived_at) "
@@ -472,7 +472,7 @@ class OpenArchive:
 
     def mark_applied(self, digest: str, at: datetime) -> None:
         """Record that a deletion is done, unless that is recorded already."""
-        with self.changing() as connection:
+        with self.transaction() as connection:
             connection.execute(
                 "UPDATE applies SET finished_at = ? WHERE digest = ? AND finished_at IS NULL",
                 (schema.moment_text(at), digest),
@@ -480,12 +480,12 @@ class OpenArchive:
 
     def discard_pending(self, digest: str) -> None:
         """Delete an entry and its copies. The caller knows that its memories are in the store."""
-        with self.changing():
+        with self.transaction():
             self.erase(digest)
 
     def mark_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> None:
         """Record that copies were restored."""
-        with self.changing() as connection:
+        with self.transaction() as connection:
             connection.executemany(
                 "UPDATE archived SET restored_at = ? WHERE key = ? AND apply = "
                 "(SELECT apply FROM applies WHERE digest = ?)",

@@ -117,7 +117,7 @@ def note_retired(
     """
     hash_key = make_key(archive)
     moment = moment_text(at)
-    with archive.changing() as connection:
+    with archive.transaction() as connection:
         archive.format.make_table("retired")
         connection.executemany(
             f"{_RETIRE}, times_needed = times_needed * (name = excluded.name), "
@@ -147,7 +147,7 @@ def forget_retired(
         The ids of memories that the plan had returned and that are retired again, by key.
     """
     hash_key = make_key(archive)
-    with archive.changing() as connection:
+    with archive.transaction() as connection:
         archive.format.make_table("retired")
         connection.executemany("DELETE FROM retired WHERE key = ?", ((key,) for key in active))
         connection.executemany(

@@ -53,7 +53,7 @@ def archived_first(
     policy_and_reason: PolicyAndReason,
     *,
     at: datetime,
-    settle: bool = True,
+    check: bool = True,
 ) -> Iterator[str | None]:
     """Archive rows, then let the block delete them; discard the copies if the block raises.
 
@@ -76,7 +76,7 @@ def archived_first(
         What the archive records as the cause of the deletion.
     at : datetime
         The time to record.
-    settle : bool
+    check : bool
         Whether to check the archive, and to finish or discard interrupted deletions in it. A
         runtime that did so since it opened the store need not do it again.
 
@@ -89,7 +89,7 @@ def archived_first(
     if archive is None:
         yield None
         return
-    if settle:
+    if check:
         archive.check()
     layout = layout_of(connection)
     digest = secrets.token_hex(32)
@@ -98,7 +98,7 @@ def archived_first(
     store_is_open = nullcontext(None)
     with archived_change(archive.location, store_is_open) as change:
         opened = change.archive
-        if settle:
+        if check:
             opened.check_entries()
             opened.reconcile_interrupted(partial(records_at, connection, layout), at=at)
         positions = positions_where(connection, chosen)
@@ -106,7 +106,7 @@ def archived_first(
             Archived(position, record, policy_and_reason.reason)
             for position, record in records_at(connection, layout, positions)
         )
-        sample = identity_sample_of(connection, chosen) if settle else None
+        sample = identity_sample_of(connection, chosen) if check else None
         deletion = Apply(digest=digest, policy=policy_and_reason.policy, made_at=at, memories=count)
         with opened.deleting(deletion, copies, at=at, staying=sample):
             yield digest

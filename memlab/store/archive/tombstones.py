@@ -50,7 +50,7 @@ def drop(archive: OpenArchive, entry: Entry, facts: Iterable[str], *, at: dateti
     """
     deleted_at = moment_text(entry.finished_at or entry.archived_at)
     dropped_at = moment_text(at)
-    with archive.changing() as connection:
+    with archive.transaction() as connection:
         archive.format.make_table("dropped")
         connection.executemany(
             "INSERT INTO dropped VALUES (?, ?, ?, ?, ?)",
@@ -65,7 +65,7 @@ def drop(archive: OpenArchive, entry: Entry, facts: Iterable[str], *, at: dateti
 
 def drop_facts(archive: OpenArchive, dropped: Iterable[Dropped]) -> None:
     """Erase the tombstones of deletions. Nothing is known of their memories afterwards."""
-    with archive.changing() as connection:
+    with archive.transaction() as connection:
         connection.executemany(
             "DELETE FROM dropped WHERE apply = ?", ((deletion.apply,) for deletion in dropped)
         )
