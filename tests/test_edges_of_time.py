@@ -13,7 +13,7 @@ import memlab
 from memlab.clock import EARLIEST, LATEST, moment_and_zone, shifted
 from memlab.systems.memforge import _moment
 from tests.support.claude_store import write_index, write_memory
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import episodes, row, write_rows
 
 EDGES = (
@@ -32,7 +32,7 @@ COMMANDS = ("show {}", "find {out}", "rows {}", "size {}")
 
 def assert_words_for(store: Path, out: Path) -> None:
     for words in COMMANDS:
-        assert said(*(word.format(store, out=out) for word in words.split()))
+        assert output_of(*(word.format(store, out=out) for word in words.split()))
 
 
 def date_rows(store: Path, edge: str, which: str) -> None:
@@ -53,7 +53,7 @@ def test_report_with_extreme_dates_is_written(tmp_path: Path, edge: str, which: 
     else:
         store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
         date_rows(store, edge, which)
-    assert said("report", store, "-o", tmp_path / "page.html")
+    assert output_of("report", store, "-o", tmp_path / "page.html")
 
 
 @pytest.mark.parametrize("edge", EDGES)

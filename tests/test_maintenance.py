@@ -13,7 +13,7 @@ from memlab.errors import MemlabError, SettingsError, StoreError
 from memlab.settings import FILE
 from memlab.upkeep import maintenance
 from memlab.upkeep.maintenance import Maintenance, maintain
-from tests.support.shell import said as typed
+from tests.support.shell import output_of
 from tests.support.stores import Row, episodes, files_in, row, run_sql, write_rows
 
 NOW = datetime(2026, 6, 1, 3, 17, tzinfo=UTC)
@@ -35,7 +35,7 @@ def in_a_line(result: Maintenance) -> str:
     return ", ".join(f"{name} {outcome}" for name, outcome in outcomes(result).items())
 
 
-def said(result: Maintenance, name: str) -> str:
+def words_of_step(result: Maintenance, name: str) -> str:
     return next(step.words for step in result.steps if step.name == name)
 
 
@@ -44,7 +44,7 @@ def test_dry_run_changes_nothing_and_reports_the_work(store: Path) -> None:
     result = maintain(store, now=NOW)
     assert files_in(store.parent) == before
     assert in_a_line(result) == "doctor done, compact would, drop nothing, vacuum nothing"
-    assert "80 memories" in said(result, "compact")
+    assert "80 memories" in words_of_step(result, "compact")
     assert result.applied is False
     assert result.has_work is True
     assert result.failed is False
@@ -55,7 +55,7 @@ def test_maintenance_compacts_and_vacuums(store: Path) -> None:
     size = store.stat().st_size
     result = maintain(store, apply=True, now=NOW)
     assert in_a_line(result) == "doctor done, compact done, drop nothing, vacuum done"
-    assert "Rejected-Path" in said(result, "doctor")
+    assert "Rejected-Path" in words_of_step(result, "doctor")
     assert memlab.load(store)["prunable"].sum() == 20
     assert store.stat().st_size < size / 2
     twin = pickle.loads(pickle.dumps(result))
@@ -79,7 +79,7 @@ def test_drop_erases_only_expired_archive_entries(store: Path) -> None:
     maintain(store, apply=True, now=NOW + timedelta(days=20))
     assert [entry.left for entry in memlab.compaction.archived_plans(store)] == [80, 30]
     later = NOW + timedelta(days=31)
-    assert "80 memories, 80 never restored" in said(maintain(store, now=later), "drop")
+    assert "80 memories, 80 never restored" in words_of_step(maintain(store, now=later), "drop")
     assert len(memlab.compaction.archived_plans(store)) == 2
     assert outcomes(maintain(store, apply=True, now=later))["drop"] == "done"
     assert [entry.left for entry in memlab.compaction.archived_plans(store)] == [30]
@@ -93,7 +93,7 @@ def test_erasing_a_fresh_deletion_needs_yes(store: Path) -> None:
         maintain(store, apply=True, now=NOW)
     assert files_in(store.parent) == before
     assert outcomes(maintain(store, apply=True, now=NOW, yes=True))["compact"] == "done"
-    assert "--apply asks for --yes" in said(maintain(store, now=later), "drop")
+    assert "--apply asks for --yes" in words_of_step(maintain(store, now=later), "drop")
     assert outcomes(maintain(store, apply=True, now=later, yes=True))["drop"] == "done"
     assert not memlab.compaction.archived_plans(store)
 
@@ -133,7 +133,7 @@ def young(tmp_path: Path) -> Path:
 
 def test_saved_number_is_used_until_its_horizon(young: Path) -> None:
     size = ("size", young, "--unit", "tokens", "--save")
-    typed(*size)
+    output_of(*size)
     write_rows(young, episodes(7, start=41))
     assert outcomes(maintain(young, apply=True, now=NOW))["compact"] in {"done", "nothing"}
     write_rows(young, episodes(433, start=48))
@@ -141,11 +141,13 @@ def test_saved_number_is_used_until_its_horizon(young: Path) -> None:
     before = files_in(young.parent)
     for result in (maintain(young, now=NOW), maintain(young, apply=True, now=NOW)):
         assert outcomes(result) == {"doctor": "done", "compact": "FAILED"}
-        assert "valid until 48 episodes were written, and 480 were" in said(result, "compact")
-        assert f"memlab size {young} --unit tokens --save" in said(result, "compact")
-        assert "number: " in said(result, "doctor")
+        assert "valid until 48 episodes were written, and 480 were" in words_of_step(
+            result, "compact"
+        )
+        assert f"memlab size {young} --unit tokens --save" in words_of_step(result, "compact")
+        assert "number: " in words_of_step(result, "doctor")
     assert files_in(young.parent) == before
-    typed(*size)
+    output_of(*size)
     assert not maintain(young, apply=True, now=NOW).failed
 
 
@@ -158,7 +160,7 @@ def test_auto_cap_is_sized_on_each_run(young: Path) -> None:
         result = maintain(young, apply=True, now=NOW)
         assert result.plan is not None
         assert result.plan.policy["max_tokens"] == safe
-        assert f'"auto": max_tokens = {safe:,} is safe' in said(result, "compact")
+        assert f'"auto": max_tokens = {safe:,} is safe' in words_of_step(result, "compact")
     assert numbers == sorted(set(numbers))
 
 
@@ -177,7 +179,7 @@ def test_auto_cap_without_a_number_deletes_nothing(
     (tmp_path / FILE).write_text(settings)
     result = maintain(store, apply=True, now=NOW)
     assert outcomes(result)["compact"] == outcome
-    assert words.format(store) in said(result, "compact")
+    assert words.format(store) in words_of_step(result, "compact")
     assert len(memlab.load(store)) == len(rows)
 
 
@@ -202,7 +204,7 @@ def test_failed_step_stops_and_earlier_work_is_reported(
     monkeypatch.setattr("memlab.upkeep.maintenance.vacuum", full)
     result = maintain(store, apply=True, now=NOW)
     assert outcomes(result)["vacuum"] == "FAILED"
-    assert "no room left" in said(result, "vacuum")
+    assert "no room left" in words_of_step(result, "vacuum")
     assert result.failed
     assert result.receipt is not None
     assert result.receipt.undo in str(result)
@@ -232,7 +234,9 @@ def test_implausible_clock_stops_maintenance(store: Path) -> None:
     before = files_in(store.parent)
     result = maintain(store, apply=True, now=datetime(2199, 1, 1, tzinfo=UTC))
     assert outcomes(result) == {"clock": "FAILED"}
-    assert "the clock says 2199-01-01 and nothing was written since 2" in said(result, "clock")
+    assert "the clock says 2199-01-01 and nothing was written since 2" in words_of_step(
+        result, "clock"
+    )
     assert files_in(store.parent) == before
 
 
@@ -248,24 +252,24 @@ def test_retired_memories_return_or_are_deleted_later(store: Path) -> None:
     settings.write_text(RETIRE)
     (store.parent / "reads.log").touch()
     before = files_in(store.parent)
-    assert "retire 80 memories" in said(maintain(store, now=NOW), "compact")
+    assert "retire 80 memories" in words_of_step(maintain(store, now=NOW), "compact")
     assert files_in(store.parent) == before
     done = maintain(store, apply=True, now=NOW)
     assert done.to_dict()["retired"] == 80
     assert done.deleted == 0
     assert done.undo is not None
     again = maintain(store, apply=True, now=NOW)
-    assert said(again, "compact") == "nothing to retire and nothing to return"
+    assert words_of_step(again, "compact") == "nothing to retire and nothing to return"
     memlab.AccessLog(store.parent / "reads.log").extend(
         [{"memory_id": "e3", "at": (NOW + timedelta(days=2)).isoformat()}]
     )
     later = maintain(store, apply=True, now=NOW + timedelta(days=3))
-    assert "returned 1 memory" in said(later, "compact")
+    assert "returned 1 memory" in words_of_step(later, "compact")
     assert outcomes(later)["delete"] == "nothing"
     last = maintain(store, apply=True, now=NOW + timedelta(days=61))
     assert (last.deleted, last.to_dict()["retired"]) == (79, 1)  # e3 was read once
     assert memlab.load(store).retired_at.notna().sum() == 1
-    assert said(last, "delete").endswith(f"undo: {last.deletion and last.deletion.undo}")
+    assert words_of_step(last, "delete").endswith(f"undo: {last.deletion and last.deletion.undo}")
     assert last.deletion is not None
     assert memlab.restore(last.deletion).memories == 79
     assert memlab.load(store).retired_at.notna().sum() == 80
@@ -279,10 +283,10 @@ def test_maintenance_harvests_before_compacting(
     (store.parent / FILE).write_text(f'{RETIRE}harvest = "sessions"\n')
     (store.parent / "reads.log").touch()
     where = store.parent / "sessions"
-    assert f"reads of {where} into" in said(maintain(store, now=NOW), "harvest")
+    assert f"reads of {where} into" in words_of_step(maintain(store, now=NOW), "harvest")
     failed = maintain(store, apply=True, now=NOW)
     assert list(outcomes(failed).items())[-1] == ("harvest", "FAILED")
-    assert "there is no" in said(failed, "harvest")
+    assert "there is no" in words_of_step(failed, "harvest")
     memlab.apply(memlab.plan(store, memlab.KeepRecent(20), retire=True, now=NOW), now=NOW)
 
     def harvested(source: str, log: Path) -> SimpleNamespace:
@@ -292,20 +296,22 @@ def test_maintenance_harvests_before_compacting(
 
     monkeypatch.setattr(maintenance, "harvest", harvested)
     result = maintain(store, apply=True, now=NOW + timedelta(days=2))
-    assert said(result, "harvest").startswith(f"1 new read of {where} into")
-    assert "returned 1 memory" in said(result, "compact")
+    assert words_of_step(result, "harvest").startswith(f"1 new read of {where} into")
+    assert "returned 1 memory" in words_of_step(result, "compact")
 
 
 def test_copies_are_kept_and_old_ones_are_dropped(store: Path) -> None:
     (store.parent / FILE).write_text('keep_copies = true\narchive_for = "30d"\n')
-    assert said(maintain(store, now=NOW), "copy").startswith("what is new")
+    assert words_of_step(maintain(store, now=NOW), "copy").startswith("what is new")
     result = maintain(store, apply=True, now=NOW)
     assert outcomes(result)["copy"] == "done"
-    assert said(result, "copy") == "101 memories, new or changed, into the archive"
+    assert words_of_step(result, "copy") == "101 memories, new or changed, into the archive"
     run_sql(store, "UPDATE memory_items SET body = 'y' WHERE memory_id = 'e1'")
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e2'")
     for days, words, lost in ((1, "none", 1), (20, "none", 1), (40, "2 copies", 0)):
-        assert words in said(maintain(store, apply=True, now=NOW + timedelta(days=days)), "drop")
+        assert words in words_of_step(
+            maintain(store, apply=True, now=NOW + timedelta(days=days)), "drop"
+        )
         assert len(memlab.lost(store)) == lost
 
 
@@ -320,7 +326,7 @@ def test_first_run_of_a_replaced_policy_is_a_dry_run(store: Path, retire: bool) 
     assert looked.has_work
     first = maintain(store, apply=True, now=NOW)
     does = "retire" if retire else "delete"
-    words = said(first, "compact")
+    words = words_of_step(first, "compact")
     assert "memlab.toml names learned, which activation has replaced" in words
     assert f"it would {does} e1, e2, e3, e4, e5" in words
     assert first.deleted == 0

@@ -23,11 +23,11 @@ def browser() -> Iterator[Browser]:
 
     A process drives one browser at a time, and tests elsewhere begin their own.
     """
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
         pytest.skip(f"no browser on this machine (looked for {', '.join(BROWSERS)})")
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        running = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield running
         running.close()
 

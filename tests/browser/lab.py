@@ -90,9 +90,9 @@ def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
         server = subprocess.Popen(command, **into)
     try:
         until = time.monotonic() + 90
-        while "is running at" not in (told := log.read_text(errors="replace")):
-            assert server.poll() is None, told[-2000:]
-            assert time.monotonic() < until, told[-2000:]
+        while "is running at" not in (output_so_far := log.read_text(errors="replace")):
+            assert server.poll() is None, output_so_far[-2000:]
+            assert time.monotonic() < until, output_so_far[-2000:]
             time.sleep(0.2)
         yield lab
     finally:

@@ -27,10 +27,10 @@ def expected() -> MemoryBrowser:
 def shown(page: Page, lab: Lab) -> Locator:
     lab.open(page, NOTEBOOK)
     lab.run_all(page)
-    found = page.locator(".memlab-browser")
-    expect(found).to_have_count(1)
-    found.scroll_into_view_if_needed()
-    return found
+    widget = page.locator(".memlab-browser")
+    expect(widget).to_have_count(1)
+    widget.scroll_into_view_if_needed()
+    return widget
 
 
 @pytest.fixture
@@ -109,9 +109,9 @@ def test_chart_row_shows_its_memories(
 def test_column_search_filters_the_grid(all_shown: Locator, expected: MemoryBrowser) -> None:
     box = all_shown.locator(".dtcc-search input").first
     box.fill("webhook")
-    found = expected.memories["title"].str.contains("webhook", case=False).sum()
-    assert found
-    expect(all_shown.locator(".dt-info")).to_contain_text(f"of {found} entries")
+    matches = expected.memories["title"].str.contains("webhook", case=False).sum()
+    assert matches
+    expect(all_shown.locator(".dt-info")).to_contain_text(f"of {matches} entries")
     box.fill("")
     expect(all_shown.locator(".dt-info")).to_contain_text("of 480 entries")
 

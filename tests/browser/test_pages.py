@@ -9,7 +9,7 @@ from nbconvert import HTMLExporter
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.lab import Lab
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import episodes, row, write_rows
 
 LOUD = """</script><script>window.ran=1</script><img src=x onerror="window.ran=2">'`${1}"""
@@ -75,7 +75,7 @@ MIDDLE_OF_LINES = """() => [...document.querySelectorAll('svg')].filter(
 
 @pytest.mark.parametrize("width", [1360, 420])
 def test_lines_of_the_report_show_values_on_hover(page: Page, tmp_path: Path, width: int) -> None:
-    said("report", "-o", file := tmp_path / "page.html")
+    output_of("report", "-o", file := tmp_path / "page.html")
     page.set_viewport_size({"width": width, "height": 1000})
     page.set_content(file.read_text())
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true })")
@@ -90,7 +90,7 @@ def test_lines_of_the_report_show_values_on_hover(page: Page, tmp_path: Path, wi
 def test_printed_report_takes_few_sheets(
     page: Page, tmp_path: Path, paper: str, sheets: int
 ) -> None:
-    said("report", "-o", file := tmp_path / "page.html")
+    output_of("report", "-o", file := tmp_path / "page.html")
     page.set_content(file.read_text())
     printed = page.pdf(format=paper)
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= sheets

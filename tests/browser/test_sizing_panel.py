@@ -28,9 +28,9 @@ def curve(two_years: pd.DataFrame) -> pd.DataFrame:
 def panel(page: Page, lab: Lab) -> Locator:
     lab.open(page, NOTEBOOK)
     lab.run_all(page)
-    found = page.locator(".memlab-sizing")
-    expect(found).to_have_count(1)
-    return found
+    widget = page.locator(".memlab-sizing")
+    expect(widget).to_have_count(1)
+    return widget
 
 
 def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
@@ -126,10 +126,10 @@ def test_panel_fits_all_widths_in_both_themes(page: Page, panel: Locator, artifa
 
 
 def parts_outside(panel: Locator) -> list[str]:
-    found: list[str] = panel.evaluate(
+    parts: list[str] = panel.evaluate(
         """panel => [...panel.querySelectorAll("img, pre, table, button, input")]
             .filter(part => part.getBoundingClientRect().right
                             > panel.getBoundingClientRect().right + 1)
             .map(part => part.outerHTML.slice(0, 80))"""
     )
-    return found
+    return parts

@@ -113,8 +113,8 @@ def test_redrawn_chart_keeps_its_content(chart: Chart, svg: str) -> None:
 
 def areas_of(svg: str) -> list[tuple[float, float, str]]:
     """Return the left and the right end of each area, and its text."""
-    found = re.findall(r'<path d="M([\d.]+) [\d.]+h([\d.]+)v[^"]+"><title>([^<]+)', svg)
-    return [(float(left), float(left) + float(width), text) for left, width, text in found]
+    areas = re.findall(r'<path d="M([\d.]+) [\d.]+h([\d.]+)v[^"]+"><title>([^<]+)', svg)
+    return [(float(left), float(left) + float(width), text) for left, width, text in areas]
 
 
 def test_hover_areas_cover_the_axes_without_gaps(chart: Chart, svg: str) -> None:
@@ -278,17 +278,19 @@ def oklab(rgb: Colour) -> Colour:
     return to_lab @ np.cbrt(to_cones @ np.clip(rgb, 0, 1))
 
 
-def apart(one: str, other: str) -> float:
+def apart(first: str, second: str) -> float:
     """Return the smallest distance of two colours over all kinds of colour vision."""
     return min(
-        float(np.linalg.norm(oklab(sight @ linear(one)) - oklab(sight @ linear(other))))
+        float(np.linalg.norm(oklab(sight @ linear(first)) - oklab(sight @ linear(second))))
         for sight in matrices(SIGHTS)
     )
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """The contrast of WCAG 2.2, from 1 to 21."""
-    low, high = sorted(float(np.array([0.2126, 0.7152, 0.0722]) @ linear(c)) for c in (one, other))
+    low, high = sorted(
+        float(np.array([0.2126, 0.7152, 0.0722]) @ linear(c)) for c in (first, second)
+    )
     return (high + 0.05) / (low + 0.05)
 
 

@@ -12,7 +12,7 @@ import pytest
 import memlab
 from memlab.settings import FILE
 from tests.support.invariants import assert_compacted, rows_of
-from tests.support.shell import run, said, undo_in
+from tests.support.shell import output_of, run, undo_in
 from tests.support.stores import episodes, run_sql, write_rows
 
 MEMLAB = Path(sys.executable).with_name("memlab")
@@ -42,38 +42,40 @@ def test_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> None:
     before = rows_of(store)
     content = store.read_bytes()
     compact = ("--keep-recent", 50)
-    assert "nothing was deleted" in said("compact", store, *compact)
-    assert "memlab deleted nothing, or it was undone" in said("archive", store)
-    assert json.loads(said("archive", store, "--json")) == []
+    assert "nothing was deleted" in output_of("compact", store, *compact)
+    assert "memlab deleted nothing, or it was undone" in output_of("archive", store)
+    assert json.loads(output_of("archive", store, "--json")) == []
     assert store.read_bytes() == content
-    digest = undo_in(said("compact", store, *compact, "--apply"))
+    digest = undo_in(output_of("compact", store, *compact, "--apply"))
     assert_compacted(before, rows_of(store), 50)
-    assert "542 memories, 0 restored" in said("archive", store)
-    assert "Merged #12:" in said("archive", store, "--search", "Merged #12:")
+    assert "542 memories, 0 restored" in output_of("archive", store)
+    assert "Merged #12:" in output_of("archive", store, "--search", "Merged #12:")
     export = store.with_name("a.jsonl")
-    assert "542 memories written" in said("archive", store, "--export", export)
-    assert json.loads(said("archive", store, "--export", export, "--json"))["written"] == 542
+    assert "542 memories written" in output_of("archive", store, "--export", export)
+    assert json.loads(output_of("archive", store, "--export", export, "--json"))["written"] == 542
     assert len(export.read_text().splitlines()) == 542
     assert run("archive", store, "--export", store.with_name("a.xls")).exit_code == 2
-    assert "542 memories restored" in said("restore", store, digest)
+    assert "542 memories restored" in output_of("restore", store, digest)
     assert rows_of(store) == before
-    again = said("restore", store, digest)
+    again = output_of("restore", store, digest)
     assert "0 memories restored" in again
     assert "is undone already" in again
-    printed_json = json.loads(said("restore", store, digest, "--json"))
+    printed_json = json.loads(output_of("restore", store, digest, "--json"))
     assert printed_json == {"restored": 0, "left_out": 0, "rows_left_out": {}, "into": str(store)}
-    assert "nothing to drop" in said("archive", store, "--drop-before", "2000-01-01")
+    assert "nothing to drop" in output_of("archive", store, "--drop-before", "2000-01-01")
     both = ("--drop-before", "2000-01-01", "--drop", "")
-    assert "give either --drop-before or --drop" in said("archive", store, *both, code=2)
-    assert "whole plans" in said("archive", store, "--drop", digest, "--rows", code=2)
-    assert "name a DIGEST too" in said("apply", store, code=2)
-    shown = said("archive", store, "--drop", digest)
+    assert "give either --drop-before or --drop" in output_of("archive", store, *both, code=2)
+    assert "whole plans" in output_of("archive", store, "--drop", digest, "--rows", code=2)
+    assert "name a DIGEST too" in output_of("apply", store, code=2)
+    shown = output_of("archive", store, "--drop", digest)
     assert "nothing was dropped; add --apply to do it" in shown
-    assert "dropped 542 memories for good" in said("archive", store, "--drop", digest, "--apply")
-    assert f"{digest}  " in said("archive", store)
+    assert "dropped 542 memories for good" in output_of(
+        "archive", store, "--drop", digest, "--apply"
+    )
+    assert f"{digest}  " in output_of("archive", store)
     assert run("restore", store, digest).exit_code == 2
     store.with_name("memory.db.archive.db").write_text("something else")
-    shown = said("show", store, "--backlog", 50)
+    shown = output_of("show", store, "--backlog", 50)
     for words in ("644 memories", "passed 50 on", "left out: "):
         assert words in shown
 
@@ -89,12 +91,12 @@ def test_saved_plan_applies_once_and_only_to_its_store(small: Path, tmp_path: Pa
     assert rows_of(small) == before
     assert run("apply", plan).exit_code == 0
     assert_compacted(before, rows_of(small), 9)
-    assert "was applied on" in said("apply", plan, code=1)
+    assert "was applied on" in output_of("apply", plan, code=1)
     empty = tmp_path / "empty.json"
-    saved = said("compact", small, "--keep-recent", 9, "--save-plan", empty)
+    saved = output_of("compact", small, "--keep-recent", 9, "--save-plan", empty)
     assert f"nothing to do: this policy keeps every memory; the plan is in {empty}" in saved
     empty.write_text("{}")
-    assert f"{empty}: this is not a plan: " in said("apply", empty, code=2)
+    assert f"{empty}: this is not a plan: " in output_of("apply", empty, code=2)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +117,10 @@ def test_undo_command_is_quoted_for_a_shell(
     monkeypatch.chdir(tmp_path)
     store = write_rows(tmp_path / "plain.db", episodes(9), journal_mode="DELETE")
     store = store.rename(tmp_path / name)
-    said("compact", name, "--keep-recent", 4, "--save-plan", "saved")
-    done = said("apply", "saved")
+    output_of("compact", name, "--keep-recent", 4, "--save-plan", "saved")
+    done = output_of("apply", "saved")
     assert len(rows_of(store)) == 4
-    made = {tmp_path / each for each in (name, f"{name}.archive.db", "saved")}
+    made = {tmp_path / file for file in (name, f"{name}.archive.db", "saved")}
     assert {*tmp_path.iterdir()} == made
     (undo,) = re.findall(r"undo +memlab (.*)", done)
     back = subprocess.run(["bash", "-c", f"{MEMLAB} {undo}"], capture_output=True, check=True)
@@ -131,7 +133,7 @@ def test_unknown_collation_is_an_error_with_advice(small: Path) -> None:
     connection.execute("CREATE INDEX by_title ON memory_items (title COLLATE mine)")
     connection.close()
     for words in ("show {}", "compact {} --keep-recent 4 --apply", "vacuum {} --apply"):
-        assert "drop that index" in said(*words.format(small).split(), code=2)
+        assert "drop that index" in output_of(*words.format(small).split(), code=2)
 
 
 def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
@@ -164,21 +166,21 @@ def test_read_only_file_system_is_reported(small: Path, mode: str) -> None:
 
 def test_against_lists_differences_of_two_plans(small: Path, tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
-    said("compact", small, "--keep-recent", 27, "--save-plan", saved)
+    output_of("compact", small, "--keep-recent", 27, "--save-plan", saved)
     against = ("compact", small, "--against", saved, "--keep-recent")
-    printed = said(*against, 25, code=1)
+    printed = output_of(*against, 25, code=1)
     assert "--keep-recent 27 -> --keep-recent 25" in printed
     assert "only the second deletes: 2" in printed
-    difference = json.loads(said(*against, 25, "--json", code=1))
+    difference = json.loads(output_of(*against, 25, "--json", code=1))
     assert [memory["memory_id"] for memory in difference["added"]] == ["e4", "e5"]
     assert difference["removed"] == []
     assert difference["rewritten"] == []
-    assert len(json.loads(said(*against, 30, "--json", code=1))["removed"]) == 3
+    assert len(json.loads(output_of(*against, 30, "--json", code=1))["removed"]) == 3
     before = small.read_bytes()
-    refused = said(*against, 25, "--apply", code=2)
+    refused = output_of(*against, 25, "--apply", code=2)
     assert "--against only compares, and nothing was changed" in refused
     assert small.read_bytes() == before
-    assert "the same memories, for the same reasons" in said(*against, 27)
+    assert "the same memories, for the same reasons" in output_of(*against, 27)
     run_sql(small, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'e2'")
-    difference = json.loads(said(*against, 25, "--json", code=1))
+    difference = json.loads(output_of(*against, 25, "--json", code=1))
     assert [memory["memory_id"] for memory in difference["rewritten"]] == ["e2"]

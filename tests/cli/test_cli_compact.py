@@ -11,7 +11,7 @@ from memlab.errors import PlanError
 from memlab.policies.named import NAMED, options_of, policy_named, policy_of
 from memlab.policies.typed import REQUIRED
 from tests.support.invariants import rows_of
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, row, write_rows
 
 
@@ -23,32 +23,32 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_dry_run_shows_effect_cost_and_undo_in_order(store: Path) -> None:
-    lines = said("compact", store, "--keep-recent", 4).splitlines()
+    lines = output_of("compact", store, "--keep-recent", 4).splitlines()
     assert lines[0] == "Deletes 6 of 13 memories: a start goes from 78 to 42 tokens."
     assert [line.split("  ")[1] for line in lines[1:3]] == ["of later needs", "in the past"]
     assert lines[-1].split("    ")[0] == "undo: memlab restore memory.db latest"
 
 
 def test_apply_shows_the_cost_and_ends_with_undo(store: Path) -> None:
-    lines = said("compact", store, "--keep-recent", 4, "--apply").splitlines()
+    lines = output_of("compact", store, "--keep-recent", 4, "--apply").splitlines()
     assert lines[0].startswith("Deletes 6 of 13 memories")
     assert "in the past" in lines[2]
     assert lines[-1].split()[:4] == ["undo", "memlab", "restore", "memory.db"]
 
 
 def test_compact_prints_paths_as_given(store: Path) -> None:
-    done = said("compact", store, "--keep-recent", 4)
-    done += said("compact", store, "--keep-recent", 4, "--apply")
+    done = output_of("compact", store, "--keep-recent", 4)
+    done += output_of("compact", store, "--keep-recent", 4, "--apply")
     assert str(store.resolve().parent) not in done
     assert "  archive       memory.db.archive.db\n" in done
 
 
 def test_cost_in_the_past_equals_the_observed_curve(tmp_path: Path) -> None:
     two_years = memlab.copy_store(memlab.store_path("two_years"), tmp_path / "m.db")
-    cost = json.loads(said("compact", two_years, "--keep-recent", 675, "--json"))["cost"]
+    cost = json.loads(output_of("compact", two_years, "--keep-recent", 675, "--json"))["cost"]
     served = memlab.sizing.cap_curve(two_years).loc[675, "served_observed"]
     assert cost["missed"] == round(cost["references"] * (1 - served))
-    done = said("compact", two_years, "--keep-recent", 675)
+    done = output_of("compact", two_years, "--keep-recent", 675)
     share = f"{cost['missed'] / cost['references']:.1%}"
     assert f"{cost['missed']} of {cost['references']} references ({share})" in done
     assert "led to" not in done
@@ -59,29 +59,29 @@ def test_cost_in_the_past_equals_the_observed_curve(tmp_path: Path) -> None:
 
 def test_restore_latest_takes_the_last_plan_not_undone(store: Path) -> None:
     before = rows_of(store)
-    said("compact", store, "--keep-recent", 6, "--apply")
+    output_of("compact", store, "--keep-recent", 6, "--apply")
     between = rows_of(store)
-    said("compact", store, "--keep-recent", 4, "--apply")
-    several = said("restore", store, code=2)
+    output_of("compact", store, "--keep-recent", 4, "--apply")
+    several = output_of("restore", store, code=2)
     assert "which plan? " in several
     assert "memlab restore memory.db latest" in several
-    assert "2 memories restored" in said("restore", store, "latest")
+    assert "2 memories restored" in output_of("restore", store, "latest")
     assert rows_of(store) == between
-    assert "4 memories restored" in said("restore", store)  # one is left
+    assert "4 memories restored" in output_of("restore", store)  # one is left
     assert rows_of(store) == before
-    assert "no plan is left to undo" in said("restore", store, "latest", code=2)
+    assert "no plan is left to undo" in output_of("restore", store, "latest", code=2)
 
 
 def test_restore_latest_undoes_a_retirement(store: Path) -> None:
     before = rows_of(store)
-    said("compact", store, "--keep-recent", 4, "--retire", "--apply")
-    said("restore", store, "latest")
+    output_of("compact", store, "--keep-recent", 4, "--retire", "--apply")
+    output_of("restore", store, "latest")
     assert rows_of(store) == before
 
 
 def test_second_retirement_retires_none(store: Path) -> None:
-    said("compact", store, "--keep-recent", 4, "--retire", "--apply")
-    again = " ".join(said("compact", store, "--keep-recent", 4, "--retire").split())
+    output_of("compact", store, "--keep-recent", 4, "--retire", "--apply")
+    again = " ".join(output_of("compact", store, "--keep-recent", 4, "--retire").split())
     assert " retires 0 of 7 memories (0.0%)" in again
     assert "deletes 0 of" not in again
 
@@ -92,19 +92,19 @@ def test_second_retirement_retires_none(store: Path) -> None:
 @pytest.mark.parametrize("how", ["--delete", "--retire"])
 def test_memories_given_by_id_are_deleted_and_restored(store: Path, how: str) -> None:
     before = rows_of(store)
-    done = said("compact", store, "--id", "e3", "--id", "e7", how, "--apply")
+    done = output_of("compact", store, "--id", "e3", "--id", "e7", how, "--apply")
     assert "  policy        --id e3 --id e7\n" in done
     frame = memlab.load(store)
     assert set(frame.loc[frame["active"] & frame["prunable"], "memory_id"]) == {
         f"e{number}" for number in range(1, 11) if number not in {3, 7}
     }
-    said("restore", store)
+    output_of("restore", store)
     assert rows_of(store) == before
 
 
 def test_second_retirement_by_id_keeps_the_first(store: Path) -> None:
     for memory_id in ("e3", "e7"):
-        said("compact", store, "--id", memory_id, "--retire", "--apply")
+        output_of("compact", store, "--id", memory_id, "--retire", "--apply")
     frame = memlab.load(store)
     assert set(frame.loc[~frame["active"], "memory_id"]) == {"e3", "e7"}
 
@@ -129,15 +129,15 @@ def test_unremovable_id_is_rejected(store: Path, memory_id: str, words: str, how
 
 def test_all_prunable_memories_by_id_need_no_all_option(store: Path) -> None:
     ids = [word for number in range(1, 11) for word in ("--id", f"e{number}")]
-    assert "--all" not in said("compact", store, *ids)
-    said("compact", store, *ids, "--apply")
+    assert "--all" not in output_of("compact", store, *ids)
+    output_of("compact", store, *ids, "--apply")
     assert len(rows_of(store)) == 3
-    said("restore", store, "latest")
+    output_of("restore", store, "latest")
     assert len(rows_of(store)) == 13
 
 
 def test_ids_exclude_a_policy(store: Path) -> None:
-    assert "leave out the policy" in said(
+    assert "leave out the policy" in output_of(
         "compact", store, "--id", "e1", "--keep-recent", 3, code=2
     )
     with pytest.raises(ValueError, match="either a policy or ids"):
@@ -191,17 +191,17 @@ def test_every_single_rule_policy_has_options() -> None:
 
 
 def test_plan_file_in_place_of_a_digest_is_explained(store: Path) -> None:
-    said("compact", store, "--keep-recent", 4, "--save-plan", "plan.json")
-    words = said("apply", store, "plan.json", code=2)
+    output_of("compact", store, "--keep-recent", 4, "--save-plan", "plan.json")
+    words = output_of("apply", store, "plan.json", code=2)
     assert "plan.json is a plan file: memlab apply plan.json" in words
-    said("apply", "plan.json")
+    output_of("apply", "plan.json")
     digest = memlab.Plan.from_json(Path("plan.json").read_bytes()).digest
-    refusal = said("restore", store, "plan.json", code=2)
+    refusal = output_of("restore", store, "plan.json", code=2)
     assert f"memlab restore memory.db {digest[:12]}" in " ".join(refusal.split())
 
 
 def test_cap_of_zero_needs_no_all_option(store: Path) -> None:
-    dry_run = said("compact", store, "--keep-recent", 0)
+    dry_run = output_of("compact", store, "--keep-recent", 0)
     assert "every prunable memory would go: a cap of 0 asks for it, without --all" in dry_run
-    assert "A cap of 0 needs no --all" in " ".join(said("compact", "--help").split())
-    assert "10 memories" in said("compact", store, "--keep-recent", 0, "--apply")
+    assert "A cap of 0 needs no --all" in " ".join(output_of("compact", "--help").split())
+    assert "10 memories" in output_of("compact", store, "--keep-recent", 0, "--apply")

@@ -21,7 +21,7 @@ from tests.support.claude_store import (
 )
 from tests.support.claude_store import write_transcript as transcript
 from tests.support.odek_store import write_odek
-from tests.support.shell import LOOKING, run, said, typed
+from tests.support.shell import LOOKING, output_of, run, typed
 from tests.support.stores import episodes, files_in, row, write_rows
 from tests.support.transcripts import World
 
@@ -35,29 +35,29 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_find_prints_a_line_per_store_and_next_command(home: Path) -> None:
-    assert "0 stores" in said("find")
-    assert "next: memlab find FOLDER" in said("find")
+    assert "0 stores" in output_of("find")
+    assert "next: memlab find FOLDER" in output_of("find")
     folder = as_found(project_folder(home), files=12)
     write_odek(home / "elsewhere", ["one"])
-    shown = said("find")
+    shown = output_of("find")
     assert "1 store" in shown
     assert "Claude Code memory        12" in shown
     assert shown.rstrip().endswith(f"next: memlab show {folder}")
-    assert len(json.loads(said("find", "--json"))["stores"]) == 1
+    assert len(json.loads(output_of("find", "--json"))["stores"]) == 1
 
 
 def test_only_folders_that_can_be_merged_are_suggested(home: Path) -> None:
     for name in ("one", "two"):
         write_odek(home / name, ["a", "b", "c"])
-    found = json.loads(said("find", "--json", home))
-    assert [store["memories"] for store in found["stores"]] == [3, 3]
-    assert found["kinships"] == []
-    shown = said("find", home)
+    inventory = json.loads(output_of("find", "--json", home))
+    assert [store["memories"] for store in inventory["stores"]] == [3, 3]
+    assert inventory["kinships"] == []
+    shown = output_of("find", home)
     assert "may be one project" not in shown
     assert "--into" not in shown
     for name in ("-p1", "-p2"):
         as_found(project_folder(home, name), files=8)
-    kinships = json.loads(said("find", "--json", home))["kinships"]
+    kinships = json.loads(output_of("find", "--json", home))["kinships"]
     assert len(kinships) == 1
     assert all("/projects/" in kinships[0][end] for end in ("where", "other"))
 
@@ -65,18 +65,20 @@ def test_only_folders_that_can_be_merged_are_suggested(home: Path) -> None:
 def test_find_suggests_the_store_with_most_memories(tmp_path: Path) -> None:
     write_odek(tmp_path / "a", ["one"])
     write_odek(tmp_path / "b", ["one", "two"])
-    assert said("find", tmp_path).rstrip().endswith(f"next: memlab show {tmp_path}/b")
+    assert output_of("find", tmp_path).rstrip().endswith(f"next: memlab show {tmp_path}/b")
 
 
 def test_show_lists_the_stores_of_a_folder(home: Path) -> None:
     for number in range(2):
         as_found(project_folder(home, f"-p{number}"), files=5)
-    assert "2 stores" in said("show", home / ".claude")
+    assert "2 stores" in output_of("show", home / ".claude")
     (home / "empty").mkdir()
-    assert "a folder without a store in it; name a store" in said("show", home / "empty", code=2)
+    assert "a folder without a store in it; name a store" in output_of(
+        "show", home / "empty", code=2
+    )
     (home / "empty" / "note.md").write_text("---\nname: note\n---\n")
     notes = f"name notes by their system, as claude:{home}/empty"
-    assert notes in said("show", home / "empty", code=2)
+    assert notes in output_of("show", home / "empty", code=2)
 
 
 def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
@@ -85,7 +87,7 @@ def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
         write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
     write_memory(folder, "alone.md", memory("nobody names me", style="broken"), at(300))
     write_index(folder, [*(f"- [T](f{number}.md)" for number in range(204)), "- [X](gone.md)"])
-    shown = said("show", folder)
+    shown = output_of("show", folder)
     assert re.search(r"loaded at every start +200 ", shown)
     for words in (
         "200 of 205 lines are loaded",
@@ -101,7 +103,7 @@ def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
         "206 by file time",
     ):
         assert words in shown, words
-    about = json.loads(said("show", folder, "--json"))["about"]
+    about = json.loads(output_of("show", folder, "--json"))["about"]
     assert about["cut_files"] == ["f200.md", "f201.md", "f202.md", "f203.md"]
 
 
@@ -184,7 +186,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def test_harvest_prints_counts_and_log(world: World, tmp_path: Path) -> None:
     log = tmp_path / "reads.log"
-    done = said("harvest", world.folder, "-o", log)
+    done = output_of("harvest", world.folder, "-o", log)
     counted = len(world.counted())
     apart = len(world.apart("maintenance"))
     for words in (
@@ -218,7 +220,7 @@ def test_size_suggests_harvest_only_if_reads_are_recorded(world: World, tmp_path
     write_odek(tmp_path / "d", ["one", "two"])
     of_odek = f"odek:{tmp_path}/d"
     for source, named in ((world.folder, True), (own, False), (of_odek, False)):
-        done = said("size", source, "--explain")
+        done = output_of("size", source, "--explain")
         assert "memlab.AccessLog" in done
         for words in (done, run("size", source).output):
             assert ("memlab harvest" in words) == named
@@ -234,7 +236,7 @@ def test_size_counts_reads_and_chances_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "reads.log"
     log.write_text('{"memory_id": "zz", "at": "2026-06-01T00:00:00"}\n' * 2)
     for look in ("size", "rows"):
-        assert "is it another store's log?" in said(look, store, "--log", log)
+        assert "is it another store's log?" in output_of(look, store, "--log", log)
     with memlab.AccessLog(log) as reads:
         for memory_id, at in (("e1", days[2]), ("another store's", days[4]), ("e2", late)):
             reads.add(memory_id, at)
@@ -249,8 +251,8 @@ def test_size_counts_reads_and_chances_of_a_log(tmp_path: Path) -> None:
         "2 of something that was never in the store",
     ):
         assert words in sized
-    as_json = json.loads(said("size", store, "--log", log, "--json"))
+    as_json = json.loads(output_of("size", store, "--log", log, "--json"))
     assert as_json["chances"] == {"read": 1, "unread": 2, "too new": 2, "not loaded": 0}
-    alone = json.loads(said("size", store, "--log", log, "--only-log", "--json"))
+    alone = json.loads(output_of("size", store, "--log", log, "--only-log", "--json"))
     assert as_json["references"] == 2
     assert alone["references"] == 1

@@ -11,7 +11,7 @@ import pytest
 
 from memlab.fleet import size
 from tests.support.fleets import agent_store
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, run_sql, write_rows
 
 
@@ -24,13 +24,13 @@ def agents(tmp_path: Path) -> Path:
 
 def test_fleet_show_lists_largest_first_with_totals(agents: Path) -> None:
     names = f"{agents}/*/memory.db"
-    shown = said("fleet", "show", names, "--backlog", 300)
+    shown = output_of("fleet", "show", names, "--backlog", 300)
     assert shown.startswith("3 stores, all read\n")
     assert "336 memories" in shown
     assert re.findall(r"agent-(\d+)/memory.db$", shown, re.MULTILINE) == ["300", "30", "3"]
-    assert "1 of 3 stores" in said("fleet", "show", names, "--backlog", 100, code=1)
+    assert "1 of 3 stores" in output_of("fleet", "show", names, "--backlog", 100, code=1)
     for command in ("show", "size"):
-        none = said("fleet", command, agents / "none", code=1)
+        none = output_of("fleet", command, agents / "none", code=1)
         assert "there is no file" in none
         assert not re.search("loaded at start|would go|next: ", none)
 
@@ -63,7 +63,7 @@ def test_fleet_show_json_and_csv_list_every_store(agents: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("show", "Missing argument"),
         ("show {}/*.none", "nothing matches"),
@@ -74,18 +74,18 @@ def test_fleet_show_json_and_csv_list_every_store(agents: Path) -> None:
         ("show {} --processes 2 --scheduler tcp://h:9", "--processes and --scheduler exclude each"),
     ],
 )
-def test_invalid_fleet_command_is_bad_input(agents: Path, words: str, told: str) -> None:
+def test_invalid_fleet_command_is_bad_input(agents: Path, words: str, message: str) -> None:
     (agents / "none.json").write_text("{}")
-    assert told in said("fleet", *words.format(agents).split(), code=2)
+    assert message in output_of("fleet", *words.format(agents).split(), code=2)
 
 
 def test_fleet_plan_review_and_apply(agents: Path) -> None:
     file = agents / "plan.json"
     names = f"{agents}/agent-*/memory.db"
-    shown = said("fleet", "plan", names, "--keep-recent", 20, "--save-plan", file)
+    shown = output_of("fleet", "plan", names, "--keep-recent", 20, "--save-plan", file)
     assert "2 of 3 stores change" in shown
     assert shown.rstrip().endswith(f"memlab fleet apply {file}")
-    done = said("fleet", "apply", file)
+    done = output_of("fleet", "apply", file)
     assert "2 of 2 stores applied, 0 refused" in done
     assert "  290 memories, archived beside their stores" in done
     printed = run("fleet", "show", names).output
@@ -93,9 +93,9 @@ def test_fleet_plan_review_and_apply(agents: Path) -> None:
     printed = run("fleet", "apply", file).output
     assert "  0 memories, archived beside their stores" in printed
     assert "2 stores; nothing is applied twice" in printed
-    again = records_in(said("fleet", "apply", file, "--csv"))
+    again = records_in(output_of("fleet", "apply", file, "--csv"))
     assert [outcome["status"] for outcome in again] == ["applied before"] * 2
-    assert "nothing to do" in said("fleet", "plan", names, "--keep-recent", 20)
+    assert "nothing to do" in output_of("fleet", "plan", names, "--keep-recent", 20)
 
 
 def test_rejected_store_gives_exit_code_1(agents: Path) -> None:
@@ -103,9 +103,9 @@ def test_rejected_store_gives_exit_code_1(agents: Path) -> None:
     names = (f"{agents}/agent-*/memory.db", agents / "text.db")
     file = agents / "plan.json"
     asked = ("--keep-recent", 20, "--save-plan", file)
-    assert "refused" in said("fleet", "plan", *names, *asked, code=1)
+    assert "refused" in output_of("fleet", "plan", *names, *asked, code=1)
     run_sql(agents / "agent-30" / "memory.db", "DELETE FROM memory_items WHERE memory_id = 'e1'")
-    applied = said("fleet", "apply", file, code=1)
+    applied = output_of("fleet", "apply", file, code=1)
     assert "1 of 2 stores applied, 1 refused" in applied
     assert "is not as plan" in applied
 
@@ -130,21 +130,21 @@ def test_fleet_results_are_kept_and_discarded_with_fresh(
         (store / "memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
     into = ("--save-plan", "out") if words[0] == "plan" else ("--results", "out")
     names = ("fleet", words[0], "*/memory.db", *words[1:], *into)
-    said(*names)
+    output_of(*names)
     (part,) = (agents / folder).glob("part-*.parquet")
     part.write_bytes(b"what was kept")
-    assert "cannot be read" in said(*names, code=2)
-    said(*names, "--fresh")
+    assert "cannot be read" in output_of(*names, code=2)
+    output_of(*names, "--fresh")
 
 
 def test_fleet_size_prints_a_cap_and_evidence_per_store(agents: Path) -> None:
-    shown = said("fleet", "size", f"{agents}/*/memory.db")
+    shown = output_of("fleet", "size", f"{agents}/*/memory.db")
     assert "The safe caps of 3 stores cut their starts today from " in shown
     assert "too few stores have references" in shown
     step = shown.splitlines()[-1].removeprefix("next: memlab ").partition("    ")[0]
     assert run(*shlex.split(step.replace("fleet-plan", f"{agents}/plan"))).exit_code == 0
     asked = ("fleet", "size", f"{agents}/*/memory.db", "--token-budget", "1")
-    over = records_in(said(*asked, "--csv", code=1))
+    over = records_in(output_of(*asked, "--csv", code=1))
     assert {store["verdict"] for store in over} == {"floor-exceeds-budget"}
     without = run(*asked).output
     assert "No store has a cap: " in without
@@ -171,10 +171,10 @@ def test_fleet_maintain_follows_the_settings_of_each_store(agents: Path) -> None
     (agents / "agent-30" / "memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
     for words, status in (((), "would"), (("--apply",), "done")):
         names = (agents / "agent-30" / "memory.db", *words, "--json")
-        (outcome,) = json.loads(said("fleet", "maintain", *names))
+        (outcome,) = json.loads(output_of("fleet", "maintain", *names))
         assert outcome["status"] == status
         assert outcome["deleted"] == 25
-    every = said("fleet", "maintain", f"{agents}/*/memory.db", code=1)
+    every = output_of("fleet", "maintain", f"{agents}/*/memory.db", code=1)
     assert "maintenance of 3 stores: 1 nothing" in every
     assert every.count("  no settings for it\n") == 2
     assert every.count("memlab size STORE --save") == 1

@@ -19,7 +19,7 @@ from memlab.sources.opening import (
 from tests.support.claude_store import as_found, project_folder
 from tests.support.invariants import rows_of
 from tests.support.odek_store import write_odek
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import episodes, run_sql, write_rows
 
 HAVE_NO_KIND = {"kind", "claude"}
@@ -56,7 +56,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_init_without_apply_only_shows(store: Path) -> None:
-    shown = said("init", store)
+    shown = output_of("init", store)
     assert "nothing was written; add --apply to write it" in shown
     assert f"settings: {store.parent / FILE}" in shown
     assert not (store.parent / FILE).exists()
@@ -64,8 +64,8 @@ def test_init_without_apply_only_shows(store: Path) -> None:
 
 def test_init_writes_each_setting_as_a_comment(store: Path) -> None:
     before = rows_of(store)
-    shown = said("init", store)
-    said("init", store, "--apply")
+    shown = output_of("init", store)
+    output_of("init", store, "--apply")
     text = (store.parent / FILE).read_text()
     assert text in shown
     for key, setting in SETTINGS.items():
@@ -78,7 +78,7 @@ def test_init_writes_each_setting_as_a_comment(store: Path) -> None:
 
 @pytest.mark.parametrize("key", sorted(SETTINGS.keys() - LEFT_OUT["file"]))
 def test_uncommented_line_is_a_valid_setting(store: Path, key: str) -> None:
-    said("init", store, "--apply")
+    output_of("init", store, "--apply")
     file = store.parent / FILE
     file.write_text(file.read_text().replace(f"# {key} = ", f"{key} = "))
     settings = read_settings(store.parent, "memory.db")
@@ -88,12 +88,12 @@ def test_uncommented_line_is_a_valid_setting(store: Path, key: str) -> None:
 def test_init_keeps_existing_settings_and_is_idempotent(store: Path) -> None:
     file = store.parent / FILE
     file.write_text('# mine\ntarget = 0.8\n\n[store."memory.db"]\nmax_per_run = 7  # few\n')
-    said("init", store, "--apply")
+    output_of("init", store, "--apply")
     once = file.read_text()
     assert once.startswith("# mine\ntarget = 0.8\n")
     assert "max_per_run = 7  # few" in once
     assert "# max_per_run = " not in once
-    said("init", store, "--apply")
+    output_of("init", store, "--apply")
     assert file.read_text() == once
     settings = read_settings(store.parent, "memory.db")
     assert settings.target == 0.8
@@ -103,19 +103,19 @@ def test_init_keeps_existing_settings_and_is_idempotent(store: Path) -> None:
 def test_broken_or_foreign_settings_file_is_unchanged(store: Path) -> None:
     file = store.parent / FILE
     file.write_text("target = \n")
-    assert "is not TOML" in said("init", store, "--apply", code=2)
+    assert "is not TOML" in output_of("init", store, "--apply", code=2)
     assert file.read_text() == "target = \n"
     file.write_text("target = 0.8\n")
     file.chmod(0o666)
-    assert "chmod go-w" in said("init", store, "--apply", code=2)
+    assert "chmod go-w" in output_of("init", store, "--apply", code=2)
     assert file.read_text() == "target = 0.8\n"
 
 
 def test_init_json_holds_the_text(store: Path) -> None:
-    printed = json.loads(said("init", store, "--json"))
+    printed = json.loads(output_of("init", store, "--json"))
     assert printed["written"] is False
     assert printed["file"] == str(store.parent / FILE)
-    assert printed["text"] in said("init", store)
+    assert printed["text"] in output_of("init", store)
     assert set(printed["left_out"]) == LEFT_OUT["file"]
 
 
@@ -173,14 +173,14 @@ def test_settings_file_of_init_does_not_change_loading(
 ) -> None:
     name = make(tmp_path)
     before = memlab.load(name)
-    printed = json.loads(said("init", name, "--apply", "--json"))
+    printed = json.loads(output_of("init", name, "--apply", "--json"))
     file = Path(printed["file"])
     assert file.read_text() == printed["text"]
     assert settings_of(open_source(name)).policy is None
     assert memlab.load(name).equals(before)
     for key, reason in printed["left_out"].items():
         assert f"# {key} = " not in printed["text"]
-        assert reason in " ".join(said("init", name).split())
+        assert reason in " ".join(output_of("init", name).split())
     lines = [line for line in printed["text"].splitlines() if " = " in line]
     listed = {line.split()[1] for line in lines if line.startswith("# ")} & SETTINGS.keys()
     assert listed == SETTINGS.keys() - printed["left_out"].keys()
@@ -192,11 +192,11 @@ def test_settings_file_of_init_does_not_change_loading(
 def test_init_of_a_non_store_writes_no_settings(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     run_sql(other, "CREATE TABLE things (name TEXT)")
-    said("init", other, "--apply", code=2)
+    output_of("init", other, "--apply", code=2)
     assert not (tmp_path / FILE).exists()
 
 
 def test_save_works_on_the_file_of_init(store: Path) -> None:
-    said("init", store, "--apply")
-    said("compact", store, "--keep-recent", 5, "--save")
+    output_of("init", store, "--apply")
+    output_of("compact", store, "--keep-recent", 5, "--save")
     assert read_settings(store.parent, "memory.db").keep_recent == 5

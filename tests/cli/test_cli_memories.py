@@ -14,7 +14,7 @@ import memlab
 from memlab.cli import questions
 from memlab.policies.supersession import supersedable
 from memlab.views.memory_table import BY, WHERE
-from tests.support.shell import run, said, undo_in
+from tests.support.shell import output_of, run, undo_in
 from tests.support.stores import Row, episodes, row, write_rows
 
 LOUD = "\x1b[31m=loud\u202e\n<b>"
@@ -52,7 +52,9 @@ def test_rows_options_equal_the_function_arguments() -> None:
 
 
 def test_control_characters_of_memories_are_escaped_in_rows(store: Path) -> None:
-    as_csv, as_json = (said("rows", store, "--author", "me", form) for form in ("--csv", "--json"))
+    as_csv, as_json = (
+        output_of("rows", store, "--author", "me", form) for form in ("--csv", "--json")
+    )
     assert not {"\x1b", "\u202e"} & set(as_csv + as_json)
     (mine,) = csv.DictReader(StringIO(as_csv))
     assert mine["title"] == r"\x1b[31m=loud\u202e\n<b>"
@@ -76,7 +78,7 @@ def test_control_characters_of_memories_are_escaped_in_rows(store: Path) -> None
 def test_dry_run_lists_the_costliest_and_the_full_command(
     store: Path, policy: tuple[str, ...]
 ) -> None:
-    shown = said("compact", store, *policy, "--rows")
+    shown = output_of("compact", store, *policy, "--rows")
     listed = shown.partition("the costliest that would go\n")[2].splitlines()
     (line,) = [text for text in listed if text.startswith("next: memlab rows")]
     words = shlex.split(line.removeprefix("next: memlab ").removesuffix("    all of them"))
@@ -106,7 +108,7 @@ def test_lists_of_deletions_end_with_the_undo_command(store: Path) -> None:
 
 def test_rows_option_is_only_for_the_dry_run(store: Path) -> None:
     for other in ("--apply", "--json"):
-        said("compact", store, "--keep-recent", 5, "--rows", other, code=2)
+        output_of("compact", store, "--keep-recent", 5, "--rows", other, code=2)
     assert len(memlab.load(store)) == 31
     assert "the costliest" not in run("compact", store, "--keep-recent", 50, "--rows").stdout
 
@@ -132,7 +134,7 @@ def twins(tmp_path: Path) -> Path:
     )
 
 
-def found(store: Path) -> dict[str, tuple[str, str]]:
+def suggested_successors(store: Path) -> dict[str, tuple[str, str]]:
     table = supersedable(memlab.load(store, with_body=True))
     assert table["tokens"].is_monotonic_decreasing
     columns = (table[name] for name in ("memory_id", "superseded_by", "reason"))
@@ -141,7 +143,7 @@ def found(store: Path) -> dict[str, tuple[str, str]]:
 
 def test_floor_lists_older_duplicates_with_the_newest_copy(twins: Path) -> None:
     """None that is superseded already, or that a cap deletes."""
-    assert found(twins) == {"d1": ("d3", "repeated"), "d2": ("d3", "repeated")}
+    assert suggested_successors(twins) == {"d1": ("d3", "repeated"), "d2": ("d3", "repeated")}
 
 
 def test_long_floor_list_is_cut_and_json_is_complete(tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_floor_finds_replacements_named_in_memories(tmp_path: Path) -> None:
         decision("both", "a queue for slow readers", evidence_refs_json='["kept"]'),
         row("e1", evidence_refs_json='["built", "kept", "both"]'),
     ]
-    assert found(write_rows(tmp_path / "memory.db", rows)) == {
+    assert suggested_successors(write_rows(tmp_path / "memory.db", rows)) == {
         "old": ("new", "said to be replaced"),
         "stub": ("new", "passed on"),
         "basis": ("built", "overtaken"),
@@ -194,11 +196,11 @@ def test_floor_finds_replacements_named_in_memories(tmp_path: Path) -> None:
     ],
 )
 def test_floor_rejects_invalid_arguments(twins: Path, words: tuple[str, ...], fault: str) -> None:
-    assert fault in said("floor", twins, *words, code=2)
+    assert fault in output_of("floor", twins, *words, code=2)
 
 
 def test_floor_of_a_recorded_store(real_store: Callable[[str], Path]) -> None:
-    assert "590 memories" in said("floor", real_store("agent-store1"))
+    assert "590 memories" in output_of("floor", real_store("agent-store1"))
 
 
 def test_floor_without_scipy_omits_near_duplicates(
@@ -208,15 +210,15 @@ def test_floor_without_scipy_omits_near_duplicates(
         raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
 
     monkeypatch.setattr("memlab.lazy.import_module", not_installed)
-    shown = said("floor", twins)
+    shown = output_of("floor", twins)
     assert "The costliest" in shown
     assert "not looked for  near-duplicates: this needs scipy, " in shown
-    assert "near-duplicates" in json.loads(said("floor", twins, "--json"))["unseen"]
+    assert "near-duplicates" in json.loads(output_of("floor", twins, "--json"))["unseen"]
     assert run("floor", twins, "--save-plan", twins.with_name("plan.json")).exit_code == 2
 
 
 def test_floor_of_a_store_of_episodes_is_empty(tmp_path: Path) -> None:
-    shown = said("floor", write_rows(tmp_path / "memory.db", episodes(3)))
+    shown = output_of("floor", write_rows(tmp_path / "memory.db", episodes(3)))
     assert "load-bearing  none: a cap can delete every memory" in shown
     assert "boot context  18 tokens, all of them prunable" in shown
 
@@ -240,6 +242,6 @@ def test_floor_plans_are_applied_and_undone(twins: Path, tmp_path: Path) -> None
     assert f"2 memories restored into {twins}" in run("restore", twins, undo_in(receipt)).output
     assert len(memlab.load(twins).query("active")) == 10
     for words in (("--id", "d1"), ("--supersede", "d4=s1")):
-        assert "superseded    1 memory" in said("floor", twins, *words, "--apply")
+        assert "superseded    1 memory" in output_of("floor", twins, *words, "--apply")
     frame = memlab.load(twins).set_index("memory_id")
     assert frame.superseded_by[["d1", "d4"]].tolist() == ["d3", "s1"]

@@ -15,7 +15,7 @@ from memlab.policies import NAMED, POLICIES, KeepRecent, Pipeline, Policy, Value
 from memlab.policies.named import options_of
 from tests.support.invariants import rows_of
 from tests.support.own_policies import EveryOther
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, write_rows
 
 RULES = '''
@@ -87,7 +87,7 @@ def test_plan_of_a_custom_policy_applies_without_its_module(
 ) -> None:
     asked = ("--policy", "house_rules:Modulo", "--set", "every=2")
     plan = tmp_path / "plan.json"
-    assert "house_rules:Modulo(every=2" in said("compact", store, *asked, "--save-plan", plan)
+    assert "house_rules:Modulo(every=2" in output_of("compact", store, *asked, "--save-plan", plan)
     assert json.loads(plan.read_text())["policy"]["policy"] == "house_rules:Modulo"
     rules.unlink()
     del sys.modules["house_rules"]
@@ -98,7 +98,7 @@ def test_plan_of_a_custom_policy_applies_without_its_module(
 
 def test_nested_policy_class_is_found_and_its_warning_shown(store: Path, rules: Path) -> None:
     with pytest.warns(UserWarning, match="the house is full"):
-        said("compact", store, "--policy", "house_rules:inner.Warns")
+        output_of("compact", store, "--policy", "house_rules:inner.Warns")
 
 
 @pytest.mark.parametrize("option", ["--set every=", "--keep-recent "])
@@ -111,7 +111,7 @@ def test_custom_policy_is_compared_at_each_setting(store: Path, rules: Path, opt
 
 @pytest.mark.parametrize("command", ["compact", "compare"])
 def test_bodies_are_loaded_for_a_custom_policy_that_reads_them(store: Path, command: str) -> None:
-    said(command, store, "--policy", "tests.support.own_policies:ShortBodies")
+    output_of(command, store, "--policy", "tests.support.own_policies:ShortBodies")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_custom_policy_settings_are_parsed_by_type(
     store: Path, rules: Path, given: str, meant: dict[str, object]
 ) -> None:
     words = [word for setting in given.split() for word in ("--set", setting)]
-    shown = said("compact", store, "--policy", "house_rules:Modulo", *words, "--json")
+    shown = output_of("compact", store, "--policy", "house_rules:Modulo", *words, "--json")
     assert json.loads(shown)["policy"].items() >= meant.items()
 
 
@@ -168,17 +168,17 @@ def test_invalid_policy_or_setting_is_explained(
     store: Path, rules: Path, command: str, words: str
 ) -> None:
     before = rows_of(store)
-    refused = said(command, store, "--policy", *words.split(), code=2)
+    refused = output_of(command, store, "--policy", *words.split(), code=2)
     assert WRONG[words] in " ".join(refused.split())
-    assert "Usage: " in said(command, store, "--keep-recent", "x", code=2)
+    assert "Usage: " in output_of(command, store, "--keep-recent", "x", code=2)
     assert rows_of(store) == before
 
 
 def test_compare_explains_how_to_give_a_setting(store: Path) -> None:
-    message = said("compare", store, "--policy", "value", "--max-items", 9, code=2)
+    message = output_of("compare", store, "--policy", "value", "--max-items", 9, code=2)
     assert "--set max_items=VALUE" in message
     assert "Did you mean" not in message
-    assert "'--ttl'" in said("compare", store, "--tll", "9d", code=2)
+    assert "'--ttl'" in output_of("compare", store, "--tll", "9d", code=2)
 
 
 def test_every_policy_setting_is_an_option() -> None:
@@ -213,7 +213,7 @@ def test_compare_shows_served_share_and_bound() -> None:
 
 def test_compare_retire_suggests_the_best_policy() -> None:
     store = memlab.store_path("three_hundred_issues")
-    retired = json.loads(said("compare", store, "--retire", "--every", 25, "--json"))
+    retired = json.loads(output_of("compare", store, "--retire", "--every", 25, "--json"))
     tried = {row["rule"] for row in retired if row["retire"]}
     assert tried == {"newest (forge-loop)", "age", "by use", "BetterDB", "odek", "MemForge"}
     last = run("compare", store, "--policy", "activation", "--max-tokens", 2000, "--retire").output

@@ -13,7 +13,7 @@ import pytest
 import memlab
 from memlab import charts
 from memlab.views.drawing import CHARTS
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_report_record_holds_evidence_and_plan(
     page, record, log = (tmp_path / name for name in ("report.html", "record.md", "reads.csv"))
     log.write_text("memory_id,at\nsemantic-decision-1,2026-06-01T00:00:00Z\n")
     asked = ("--keep-recent", 25, "--target", 0.8, "--token-budget", 9_000, "--log", log)
-    done = said("report", store, "-o", page, *asked, "--record", record)
+    done = output_of("report", store, "-o", page, *asked, "--record", record)
     assert re.search(rf"^  report +{page}$", done, re.MULTILINE)
     assert "600 → 33 memories" in done
     assert f"next: memlab compact {store} --keep-recent 25    shows" in done
@@ -40,9 +40,9 @@ def test_report_record_holds_evidence_and_plan(
     assert str(tmp_path) not in page.read_text()
     assert "| deletes | 567 of 644 memories |" in record.read_text()
     assert "`memlab apply record.plan.json`" in record.read_text()
-    said("apply", tmp_path / "record.plan.json")
+    output_of("apply", tmp_path / "record.plan.json")
     monkeypatch.setattr("memlab.views.page.page_of", lambda *_, **__: "")
-    said("report", store, "-o", page, "--keep-recent", 25, "--record", record)
+    output_of("report", store, "-o", page, "--keep-recent", 25, "--record", record)
     assert "567 memories deleted and archived; undo: `memlab restore" in record.read_text()
 
 
@@ -59,7 +59,7 @@ def test_every_chart_has_a_name() -> None:
 def test_chart_is_an_svg_file_and_its_title_is_printed(
     name: str, store: Path, tmp_path: Path
 ) -> None:
-    drawn = said("report", store, "--chart", name, "-o", tmp_path / "chart.svg")
+    drawn = output_of("report", store, "--chart", name, "-o", tmp_path / "chart.svg")
     title = ET.parse(tmp_path / "chart.svg").findtext("{*}title")
     assert title
     assert title in drawn
@@ -75,7 +75,7 @@ def test_chart_options_set_width_format_and_cap(store: Path, tmp_path: Path) -> 
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "keep_recent = 123" in wide.read_text()
     assert "target 75%" in wide.read_text()
-    assert "--narrow needs --chart" in said("report", store, "--narrow", code=2)
+    assert "--narrow needs --chart" in output_of("report", store, "--narrow", code=2)
 
 
 # Notebooks
@@ -101,10 +101,10 @@ def test_lab_start_page_links_every_notebook(
 def test_each_store_has_its_own_persistent_notebooks(store: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = memlab.copy_store(store, tmp_path / "other" / store.name)
-    assert all("wrote" in said("lab", path) for path in (store, other))
+    assert all("wrote" in output_of("lab", path) for path in (store, other))
     first, second = sorted(Path("memlab-notebooks").iterdir())
     (first / "02_compact.ipynb").write_text("mine")
-    assert not any("wrote" in said("lab", path) for path in (store, other))
+    assert not any("wrote" in output_of("lab", path) for path in (store, other))
     assert (first / "02_compact.ipynb").read_text() == "mine"
     stated = "".join((folder / "01_growth.ipynb").read_text() for folder in (first, second))
     assert all(f"'{path}'" in stated for path in (store, other))
@@ -125,7 +125,7 @@ def test_claude_code_folder_replaces_the_bundled_one(tmp_path: Path) -> None:
 def test_notebooks_of_another_store_are_rejected(store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "notebooks"
     assert run("lab", "--folder", folder).exit_code == 0
-    refused = said("lab", store, "--folder", folder, code=2)
+    refused = output_of("lab", store, "--folder", folder, code=2)
     assert f"the notebooks in {folder} are for " in refused
     assert "name another folder with --folder" in refused
 

@@ -9,7 +9,7 @@ from memlab.cli import COMMANDS
 from memlab.cli.fleet import fleet
 from tests.support.betterdb_store import Betterdb
 from tests.support.servers import redis_server
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import write_rows
 
 pytest.importorskip("betterdb_agent_memory")
@@ -29,18 +29,18 @@ def test_server_store_is_sized_compacted_and_restored(
         url = server.url.replace("//", f"//:{SECRET}@")
         plan = str(tmp_path / "plan.json")
         steps = [
-            said("show", url),
-            said("size", url, "--explain"),
-            said("compare", url, "--policy", "recent", "--keep-recent", 5),
-            said("compact", url, "--keep-recent", 5, "--save-plan", plan),
-            said("floor", url),
-            said("report", url, "-o", tmp_path / "report.html"),
+            output_of("show", url),
+            output_of("size", url, "--explain"),
+            output_of("compare", url, "--policy", "recent", "--keep-recent", 5),
+            output_of("compact", url, "--keep-recent", 5, "--save-plan", plan),
+            output_of("floor", url),
+            output_of("report", url, "-o", tmp_path / "report.html"),
         ]
         monkeypatch.setenv("VALKEYCLI_AUTH", SECRET)  # a plan knows no password
-        steps.append(said("apply", plan))
+        steps.append(output_of("apply", plan))
         assert len(made.ids()) == 5
-        steps += [said("doctor", url), said("archive", url)]
-        steps.append(said("restore", url, steps[-1].split()[0]))
+        steps += [output_of("doctor", url), output_of("archive", url)]
+        steps.append(output_of("restore", url, steps[-1].split()[0]))
         for step in (steps[1], *steps[3:7]):
             assert "boot context" not in step
             assert "recalled from" in step or "to recall from" in step
@@ -60,7 +60,7 @@ def test_notebooks_name_the_server_without_password(
     (tmp_path / "odek" / "index.json").write_text("[]")
     for number, url in enumerate((f"redis://:{SECRET}@localhost/0", f"odek:{tmp_path}/odek")):
         folder = tmp_path / str(number)
-        opened = said("lab", url, "--folder", str(folder))
+        opened = output_of("lab", url, "--folder", str(folder))
         names = sorted(path.name[:2] for path in folder.glob("*.ipynb"))
         assert names == ["00", "01", "02", "03", "04", "05", "06", "07", "08"]
         written = "".join(path.read_text() for path in folder.iterdir())
@@ -80,7 +80,7 @@ def test_unsupported_server_command_hides_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, store: str, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused = said(*command.split(), store.format(SECRET), code=2)
+    refused = output_of(*command.split(), store.format(SECRET), code=2)
     assert words in " ".join(refused.split())
     assert SECRET not in refused
 
@@ -118,4 +118,4 @@ def test_next_steps_name_a_server_without_password(
     store = write_rows(tmp_path / "memory.db", [])
     url = f"redis://me:{SECRET}@127.0.0.1:1/0?name=n&sslpassword={SECRET}"
     step = f"next: memlab fleet size {store} 'redis://me@127.0.0.1:1/0?name=n'"
-    assert step in said("fleet", "show", store, url, code=1)
+    assert step in output_of("fleet", "show", store, url, code=1)

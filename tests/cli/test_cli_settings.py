@@ -13,7 +13,7 @@ import pytest
 import memlab
 from memlab import fleet
 from memlab.settings import FILE, read_settings
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, write_rows
 
 
@@ -37,7 +37,7 @@ def test_saved_number_is_used_by_every_command(two_years: Path) -> None:
     words = (
         word for name, value in asked.items() for word in (f"--{name}".replace("_", "-"), value)
     )
-    assert f"saved in {two_years.parent / FILE}" in said("size", two_years, *words, "--save")
+    assert f"saved in {two_years.parent / FILE}" in output_of("size", two_years, *words, "--save")
     advice = memlab.recommend_cap(memlab.load(two_years), **asked)
     settings = remembered(two_years)
     assert settings.keep_recent == advice.keep_recent
@@ -55,28 +55,28 @@ def test_saved_number_is_used_by_every_command(two_years: Path) -> None:
 
 
 def test_expired_number_is_reported_and_not_used(store: Path) -> None:
-    said("size", store, "--save")
+    output_of("size", store, "--save")
     for verb in ("show", "doctor", "compact"):
-        assert "found at 80 episodes on" in said(verb, store)
+        assert "found at 80 episodes on" in output_of(verb, store)
     write_rows(store, episodes(16, start=81))
     past = "valid until 96 episodes were written, and 96 were"
     for words in (("compact", store), ("compact", store, "--apply")):
-        refused = said(*words, code=2)
+        refused = output_of(*words, code=2)
         assert past in refused
         assert f"memlab size {store} --save" in refused
-    assert past in said("show", store)
-    assert past in json.loads(said("show", store, "--json"))["number"]
+    assert past in output_of("show", store)
+    assert past in json.loads(output_of("show", store, "--json"))["number"]
     assert [run("doctor", store, *words).exit_code for words in ((), ("--strict",))] == [0, 1]
     assert past in fleet.plan(store).refused[0].error
-    said("compact", store, "--keep-recent", 90, "--save", "--apply")
+    output_of("compact", store, "--keep-recent", 90, "--save", "--apply")
     write_rows(store, episodes(500, start=200))
-    said("compact", store)  # a number that a person gave has no horizon
+    output_of("compact", store)  # a number that a person gave has no horizon
 
 
 def test_auto_cap_is_used_by_every_command(store: Path) -> None:
     settings = '[store."memory.db"]\npolicy = { name = "recent", keep = "auto" }\n'
     (store.parent / FILE).write_text(settings)
-    assert 'its number stays "auto"' in said("size", store, "--target", 0.5, "--save")
+    assert 'its number stays "auto"' in output_of("size", store, "--target", 0.5, "--save")
     advice = memlab.recommend_cap(store, target=0.5)
     assert advice.keep_recent < 80
     for verb, words in (
@@ -85,10 +85,10 @@ def test_auto_cap_is_used_by_every_command(store: Path) -> None:
         ("doctor", f"more than {advice.keep_recent} prunable"),
         ("compare", f"recent {advice.keep_recent} "),
     ):
-        assert words in said(verb, store)
+        assert words in output_of(verb, store)
     assert [planned.deleted for planned in fleet.plan(store).stores] == [80 - advice.keep_recent]
-    said("size", store, "--unit", "tokens", "--save")
-    made = json.loads(said("compact", store, "--json"))["policy"]
+    output_of("size", store, "--unit", "tokens", "--save")
+    made = json.loads(output_of("compact", store, "--json"))["policy"]
     tokens = memlab.size(store, target=0.5, unit="tokens").advice.number
     assert made == {"policy": "tokens", "max_tokens": tokens}
 
@@ -96,8 +96,8 @@ def test_auto_cap_is_used_by_every_command(store: Path) -> None:
 def test_no_number_is_suggested_without_settings(store: Path) -> None:
     assert "50" not in run("show", store).output.replace(str(store), "")
     assert run("doctor", store, "--strict").exit_code == 0
-    assert f"memlab size {store} --save" in said("compact", store, code=2)
-    assert "--save needs a STORE" in said("size", "--save", code=2), "the bundled one"
+    assert f"memlab size {store} --save" in output_of("compact", store, code=2)
+    assert "--save needs a STORE" in output_of("size", "--save", code=2), "the bundled one"
 
 
 def test_given_policy_precedes_the_saved_one(store: Path) -> None:
@@ -136,7 +136,7 @@ def test_saved_log_is_used_and_named_if_missing(store: Path) -> None:
     assert re.search("^  references .*1 read", run("size", store, "--explain").output, re.MULTILINE)
     assert run("size", store, "--only-log").exit_code == 0
     log.unlink()
-    assert re.search(rf"{FILE}, line \d: .*reads.jsonl", said("size", store, code=2))
+    assert re.search(rf"{FILE}, line \d: .*reads.jsonl", output_of("size", store, code=2))
 
 
 def test_compare_uses_the_saved_policy_and_log(store: Path) -> None:
@@ -144,30 +144,30 @@ def test_compare_uses_the_saved_policy_and_log(store: Path) -> None:
     log.add("e1")
     settings = 'policy = { name = "recent", keep = 32 }\nlog = "reads.jsonl"\n'
     (store.parent / FILE).write_text(settings)
-    named = said("compare", store, "--policy", "recent", "--keep-recent", 5)
-    assert "recent 32" in said("compare", store, "--keep-recent", 5)
+    named = output_of("compare", store, "--policy", "recent", "--keep-recent", 5)
+    assert "recent 32" in output_of("compare", store, "--keep-recent", 5)
     assert "recent 32" not in named
     assert re.search(r"references +1\b", named)
 
 
 def test_saved_retire_can_be_overridden(store: Path) -> None:
-    shown = said("compact", store, "--keep-recent", 20, "--retire", "--save")
+    shown = output_of("compact", store, "--keep-recent", 20, "--retire", "--save")
     for words in (
         "retires       60 of 80",
         'log = ["reads.jsonl"]',
         "nothing was changed; add --apply",
     ):
         assert words in shown
-    assert "the costliest that would go" in said("compact", store, "--rows")
-    assert "deletes       60 of 80" in said("compact", store, "--delete")
+    assert "the costliest that would go" in output_of("compact", store, "--rows")
+    assert "deletes       60 of 80" in output_of("compact", store, "--delete")
     assert "says retire = true, and a fleet plan deletes" in fleet.plan([store]).refused[0].error
-    digest = memlab.Receipt.from_json(said("compact", store, "--apply", "--json")).digest[:12]
-    assert "retired, loaded again when needed        60" in said("show", store)
-    listed = said("archive", store)
+    digest = memlab.Receipt.from_json(output_of("compact", store, "--apply", "--json")).digest[:12]
+    assert "retired, loaded again when needed        60" in output_of("show", store)
+    listed = output_of("archive", store)
     assert "applied  retired 60 memories\n" in listed
     assert f"undo: memlab restore {store} {digest}    " in listed
-    assert said("restore", store, digest).startswith("60 memories restored")
-    said("compact", store, "--keep-recent", 20, "--delete", "--save")
+    assert output_of("restore", store, digest).startswith("60 memories restored")
+    output_of("compact", store, "--keep-recent", 20, "--delete", "--save")
     assert not remembered(store).retire
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import memlab
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import Row, episodes, row, write_rows
 
 
@@ -29,7 +29,7 @@ def frame(store: Path) -> pd.DataFrame:
 def test_printed_caps_agree_with_the_curve(store: Path, frame: pd.DataFrame) -> None:
     curve = memlab.sizing.cap_curve(frame)
     advice = memlab.recommend_cap(frame)
-    shown = said("size", store, "--explain")
+    shown = output_of("size", store, "--explain")
     lines = re.findall(r"^[>~ ]+([\d,]+) +([\d.]+%) +(.+)$", shown, re.MULTILINE)
     table = {int(cap.replace(",", "")): [served, *rest.split()] for cap, served, rest in lines}
     assert {advice.keep_recent, advice.likely} <= set(table)
@@ -44,7 +44,7 @@ def test_printed_caps_agree_with_the_curve(store: Path, frame: pd.DataFrame) -> 
 def test_size_json_holds_advice_table_and_working_command(
     store: Path, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
-    sized = json.loads(said("size", store, "--target", 0.8, "--json"))
+    sized = json.loads(output_of("size", store, "--target", 0.8, "--json"))
     advice = json.loads(memlab.recommend_cap(frame, target=0.8).to_json())
     assert {name: sized[name] for name in advice} == advice
     assert sized["store"] == str(store)
@@ -62,7 +62,7 @@ def test_size_recommends_retirement_if_use_predicts_better(tmp_path: Path) -> No
     bundled = memlab.store_path("looked_up")
     store = memlab.copy_store(bundled, tmp_path / "m.db")
     log = bundled.with_suffix(".searches.jsonl")
-    lines = said("size", store, "--log", log).splitlines()
+    lines = output_of("size", store, "--log", log).splitlines()
     opens = re.match(
         r"Retiring by use cuts a start today from 25,005 to at most ([\d,]+) tokens .*; in that "
         r"many it served (9\d)% of the reads \(\d+% to \d+%\), and the newest memories (\d+)%",
@@ -70,39 +70,39 @@ def test_size_recommends_retirement_if_use_predicts_better(tmp_path: Path) -> No
     )
     assert opens is not None
     assert int(opens[3]) < int(opens[2])
-    by_use = json.loads(said("size", store, "--log", log, "--json"))["by_use"]
+    by_use = json.loads(output_of("size", store, "--log", log, "--json"))["by_use"]
     assert f"{by_use['likely']:,}" == opens[1]
     assert by_use["likely"] in [budget["tokens"] for budget in by_use["budgets"]]
     (step,) = [line for line in lines if line.startswith("next: ")]
     words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
     asked = ["--max-tokens", opens[1].replace(",", ""), "--retire", "--log", str(log)]
     assert words[-5:] == asked
-    explained = said("size", store, "--log", log, "--explain").splitlines()
+    explained = output_of("size", store, "--log", log, "--explain").splitlines()
     acts = [line for line in explained if "memlab compact" in line]
     assert [line for line in acts if f"--log {log}" in line] == acts != []
 
     def retired(*words: object) -> Any:
-        return json.loads(said(*words, "--json"))["retires"]
+        return json.loads(output_of(*words, "--json"))["retires"]
 
     by_reads = retired(*words)
     assert by_reads != retired(*words[:-2])
-    said(*words, "--save")
+    output_of(*words, "--save")
     assert retired("compact", store) == by_reads
 
 
 def test_suggested_logging_code_works(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
-    sized = said("size", store, "--explain")
+    sized = output_of("size", store, "--explain")
     lines = re.findall(r"^    (log.*)$", sized, re.MULTILINE)
     for memory_id in ("e1", "e2"):
         exec("\n".join(lines), {"memlab": memlab, "memory_id": memory_id})
     (log,) = re.findall(r"memlab size .* --log (\S+)", sized)
-    sized = said("size", store, "--explain", "--log", log)
+    sized = output_of("size", store, "--explain", "--log", log)
     assert "2 read" in sized
     assert "harvest" not in sized
     assert "size" not in re.findall(rf"memlab (\w+) .*--log {log}", sized)
     for command in ("show", "size", "compare"):
-        assert f"memlab size {store} --log {log}" in said(command, store, "--log", log)
+        assert f"memlab size {store} --log {log}" in output_of(command, store, "--log", log)
 
 
 @pytest.mark.parametrize("by", ["memories", "tokens"])
@@ -128,7 +128,7 @@ def test_shares_can_be_given_in_per_cent(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("--log {log}", "line 2: at 'yesterday' is not a timestamp"),
         ("--only-log", "needs a log: give one as log (--log FILE)"),
@@ -138,11 +138,11 @@ def test_shares_can_be_given_in_per_cent(store: Path) -> None:
     ],
 )
 def test_invalid_size_option_is_explained(
-    store: Path, tmp_path: Path, words: str, told: str
+    store: Path, tmp_path: Path, words: str, message: str
 ) -> None:
     log = tmp_path / "reads.csv"
     log.write_text("memory_id,at\na,yesterday\n")
     refused = run("size", store, *words.format(log=log).split())
     assert refused.exit_code == 2
     assert refused.stdout == ""
-    assert told in refused.stderr
+    assert message in refused.stderr

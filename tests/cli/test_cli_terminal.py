@@ -19,7 +19,7 @@ import memlab
 from memlab.cli import main, output
 from memlab.text import Table, TextPage, as_text, fitted_line
 from tests.support.archives import compacted, leave_unfinished, planned
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, write_rows
 
 
@@ -142,10 +142,10 @@ def test_compare_with_few_references_shows_counts(
     rows[30]["evidence_refs_json"] = json.dumps(named)
     store = write_rows(tmp_path / "memory.db", rows)
     asked = ("compare", store, "--policy", "odek", "--keep-recent", 5)
-    shown = said(*asked)
+    shown = output_of(*asked)
     assert [pattern for pattern in words if not re.search(pattern, shown)] == []
     assert "was applied after every" not in shown
-    assert "after every 7 memories" in said(*asked, "--every", 7)
+    assert "after every 7 memories" in output_of(*asked, "--every", 7)
 
 
 def coloured(page: str) -> dict[str, list[str]]:
@@ -200,7 +200,7 @@ def test_alerts_deletions_and_commands_are_coloured(store: Path) -> None:
 
 def test_help_groups_policy_options_separately() -> None:
     for words in (("compact",), ("rows",), ("compare",), ("fleet", "plan")):
-        helped = said(*words, "--help")
+        helped = output_of(*words, "--help")
         own = helped.partition("\nOptions:\n")[2].partition("\nPolicy options:\n")[0]
         of_policies = helped.partition("\nPolicy options:\n")[2].partition("\nPolicies:\n")[0]
         assert "--help" in own
@@ -215,11 +215,11 @@ def test_slow_commands_show_progress(tmp_path: Path, monkeypatch: pytest.MonkeyP
     store = write_rows(tmp_path / "memory.db", episodes(30))
     at: list[str] = []
     monkeypatch.setattr(output, "show_progress", at.append)
-    said("compact", store, "--keep-recent", 9)
+    output_of("compact", store, "--keep-recent", 9)
     planned = ["planning", "planning: read", "planning: decided"]
     assert at == [*planned, "reading the later references"]
     at.clear()
-    said("compact", store, "--keep-recent", 9, "--apply")
+    output_of("compact", store, "--keep-recent", 9, "--apply")
     assert at[:5] == [*planned, "reading the later references", "applying"]
     assert "applying: archived" in at
 

@@ -18,7 +18,7 @@ from memlab.cli.fleet import fleet
 from memlab.settings import FILE
 from memlab.store.database import connect_reading
 from tests.support.permissions import as_nobody
-from tests.support.shell import LOOKING, run, said, typed
+from tests.support.shell import LOOKING, output_of, run, typed
 from tests.support.stores import Row, episodes, files_in, row, write_rows
 
 CHANGING = {
@@ -48,12 +48,12 @@ COMMAND = re.compile(r"\s*(next: |undo: )?\s*memlab ")
 def test_every_command_is_tested_and_has_help() -> None:
     named = {words.partition(" ")[0] for words in (LOOKING | CHANGING | OTHERS).values()}
     assert named | {"lab"} == set(COMMANDS)
-    assert said("--version") == f"memlab, version {memlab.__version__}\n"
-    listed = said("--help").partition("Commands:")[2].strip().splitlines()
+    assert output_of("--version") == f"memlab, version {memlab.__version__}\n"
+    listed = output_of("--help").partition("Commands:")[2].strip().splitlines()
     assert [line.split()[0] for line in listed] == sorted(COMMANDS)
     assert not [line for line in listed if line.endswith("...")]
     for name in (*COMMANDS, *(f"fleet {name}" for name in fleet.commands)):
-        helped = said(*name.split(), "--help")
+        helped = output_of(*name.split(), "--help")
         assert len(helped.partition("\n\n")[2].splitlines()[0]) > 10
         assert [line for line in helped.splitlines() if len(line) > 80] == []
 
@@ -74,8 +74,8 @@ def test_options_are_declared_alike_in_all_commands() -> None:
 @pytest.mark.parametrize("words", [[], ["fleet"]])
 def test_missing_command_shows_help_and_wrong_one_a_suggestion(words: list[str]) -> None:
     assert run(*words).output.splitlines() == run(*words, "--help").output.splitlines()
-    assert "Did you mean 'size'?" in said(*words, "sise", code=2)
-    assert "Did you mean '--json'?" in said(*words, "size", "x", "--jsno", code=2)
+    assert "Did you mean 'size'?" in output_of(*words, "sise", code=2)
+    assert "Did you mean '--json'?" in output_of(*words, "size", "x", "--jsno", code=2)
 
 
 def test_interrupted_command_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_interrupted_command_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("words", ["show", "size", "floor", "report -o {out}/page.html"])
 def test_example_store_output_points_to_own_store(words: str, out: Path) -> None:
-    looked = said(*typed(words, Path(), out))
+    looked = output_of(*typed(words, Path(), out))
     name = words.partition(" ")[0]
     last = f"this is the bundled example; next: memlab {name} STORE with a store of yours"
     assert looked.splitlines()[-1] == last
@@ -153,7 +153,7 @@ def test_control_characters_of_arguments_are_escaped(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
-    refused = said(*(store if word == "STORE" else word for word in words), code=2)
+    refused = output_of(*(store if word == "STORE" else word for word in words), code=2)
     assert "\x1b" not in refused
     assert "\\x1b[31m" in refused
 
@@ -208,7 +208,7 @@ def test_commands_work_on_nearly_empty_stores(
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
     (tmp_path / FILE).write_text(REMEMBERED)
-    done = said(*typed((LOOKING | CHANGING)[name].replace("recent 5", "recent 0"), store, out))
+    done = output_of(*typed((LOOKING | CHANGING)[name].replace("recent 5", "recent 0"), store, out))
     assert SEVERAL.findall(done) == []
     headings = re.findall(r"^([A-Z][^:\n]*[^:.\n])\n(?!  )", done, re.MULTILINE)
     assert headings == [], "an empty table"
@@ -221,7 +221,7 @@ def test_invalid_settings_are_reported_with_their_line(
     store = write_rows(tmp_path / "memory.db", episodes(3))
     (tmp_path / FILE).write_text("\n\nkeep = 50\n")
     before = files_in(tmp_path)
-    message = said(
+    message = output_of(
         *typed((LOOKING | CHANGING)[name], store, out), code=1 if name == "doctor" else 2
     )
     assert "memlab.toml, line 3: there is no setting 'keep'" in message
@@ -239,7 +239,9 @@ def test_locked_store_is_reported(
         writer.execute("BEGIN EXCLUSIVE")
         writer.execute("DELETE FROM memory_items")
         code = 1 if name in {"doctor", "maintain"} else 2
-        assert "is locked by another process" in said(*typed(LOOKING[name], store, out), code=code)
+        assert "is locked by another process" in output_of(
+            *typed(LOOKING[name], store, out), code=code
+        )
     assert len(memlab.load(store)) == 3
 
 
@@ -302,6 +304,6 @@ def test_unwritable_output_stops_a_command_before_reading(
     for name in ("evidence.past.load_past", "plan", "fleet.examine_fleet"):
         monkeypatch.setattr(f"memlab.{name}", lambda *_, **__: pytest.fail("it read"))
     store = write_rows(tmp_path / "memory.db", episodes(3))
-    refused = said(*typed(words, store, out), code=2)
+    refused = output_of(*typed(words, store, out), code=2)
     assert str(out) in refused or "must end in ." in refused
     assert files_in(out) == before

@@ -9,7 +9,7 @@ import pytest
 import memlab.policies
 from memlab.policies import KeepRecent
 from memlab.policies.named import NAMED, _entry_of_class
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, write_rows
 
 
@@ -28,8 +28,10 @@ def test_policy_option_sets_the_declared_field(
 ) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(8))
     monkeypatch.setitem(NAMED, "weeks", _entry_of_class("weeks", KeepWeeks))
-    assert ":KeepWeeks(keep=3" in said("compact", store, "--policy", "weeks", "--keep-weeks", 3)
-    assert "  --keep-recent 2\n" in said("compact", store, "--keep-recent", 2)
+    assert ":KeepWeeks(keep=3" in output_of(
+        "compact", store, "--policy", "weeks", "--keep-weeks", 3
+    )
+    assert "  --keep-recent 2\n" in output_of("compact", store, "--keep-recent", 2)
     wrong = run("compact", store, "--policy", "weeks", "--ttl", "3d")
     assert wrong.exit_code == 2
     assert "ttl is not a setting of the policy 'weeks'" in wrong.output

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import memlab
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, write_rows
 
 COMMANDS = (
@@ -61,8 +61,8 @@ def test_absolute_path_is_printed_absolute(words: str, folder: Path) -> None:
 
 
 def test_saved_plan_names_its_store_by_a_relative_path(folder: Path) -> None:
-    said("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
-    done = said("apply", "plan.json")
+    output_of("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
+    done = output_of("apply", "plan.json")
     assert "applied to memory.db\n" in done
     assert "memlab restore memory.db " in done
     assert str(folder) not in done
@@ -74,20 +74,20 @@ def test_saved_plan_names_its_store_by_a_relative_path(folder: Path) -> None:
 def test_plan_used_elsewhere_names_its_store_in_full(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
+    output_of("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    assert f"applied to {folder / 'memory.db'}\n" in said("apply", folder / "plan.json")
+    assert f"applied to {folder / 'memory.db'}\n" in output_of("apply", folder / "plan.json")
 
 
 def test_paths_in_memory_texts_are_unchanged(folder: Path) -> None:
     write_rows(folder / "notes.db", [{**episodes(1)[0], "title": f"{folder}/x.txt"}])
-    assert str(folder)[:20] in said("rows", "notes.db")
+    assert str(folder)[:20] in output_of("rows", "notes.db")
 
 
 def test_paths_in_the_settings_file_are_unchanged(folder: Path) -> None:
     line = f'archive_folder = "{folder}/archives"'
     (folder / "memlab.toml").write_text(f"{line}\n")
-    assert line in said("init", "memory.db").splitlines()
+    assert line in output_of("init", "memory.db").splitlines()
 
 
 def test_restore_latest_without_a_store_shows_the_syntax(folder: Path) -> None:
@@ -98,8 +98,8 @@ def test_restore_latest_without_a_store_shows_the_syntax(folder: Path) -> None:
 
 def test_apply_and_restore_accept_a_redundant_apply_option(folder: Path) -> None:
     before = memlab.load("memory.db")
-    said("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
-    said("apply", "plan.json", "--apply")
+    output_of("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
+    output_of("apply", "plan.json", "--apply")
     assert len(memlab.load("memory.db")) == 3
-    said("restore", "memory.db", "--apply")
+    output_of("restore", "memory.db", "--apply")
     assert memlab.load("memory.db").equals(before)

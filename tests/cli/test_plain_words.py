@@ -12,7 +12,7 @@ import memlab
 from memlab.cli import COMMANDS as COMMANDS_BY_NAME
 from memlab.growth.summary import Pace, _pace_in_words
 from tests.support.claude_store import memory, project_folder, write_index, write_memory
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, row, write_rows
 
 NEVER: tuple[str, ...] = (
@@ -122,7 +122,7 @@ def test_no_command_prints_an_old_phrase(
 
 @pytest.mark.parametrize("name", sorted(COMMANDS_BY_NAME))
 def test_no_help_text_has_an_old_phrase(name: str) -> None:
-    helped = " ".join(said(name, "--help").split())
+    helped = " ".join(output_of(name, "--help").split())
     assert [phrase for phrase in NEVER if phrase in helped] == []
 
 
@@ -133,12 +133,12 @@ def test_no_documentation_page_has_an_old_phrase(page: Path) -> None:
 
 
 def test_no_message_has_an_old_phrase() -> None:
-    said_nowhere = [phrase for phrase in NEVER if phrase != ".reads.log"]  # logs of old are read
-    found = []
+    forbidden = [phrase for phrase in NEVER if phrase != ".reads.log"]  # logs of old are read
+    occurrences = []
     for file in sorted((ROOT / "memlab").rglob("*.py")):
         for text in texts_of(ast.parse(file.read_text(encoding="utf-8"))):
-            found += [(file.name, phrase) for phrase in said_nowhere if phrase in text]
-    assert found == []
+            occurrences += [(file.name, phrase) for phrase in forbidden if phrase in text]
+    assert occurrences == []
 
 
 def texts_of(tree: ast.AST) -> Iterator[str]:
@@ -157,7 +157,7 @@ def test_phrase_check_joins_split_strings() -> None:
 
 
 def test_report_has_no_old_phrase(zoneless: Path, tmp_path: Path) -> None:
-    said("report", zoneless, "-o", tmp_path / "page.html")
+    output_of("report", zoneless, "-o", tmp_path / "page.html")
     text = " ".join((tmp_path / "page.html").read_text(encoding="utf-8").split())
     assert [phrase for phrase in NEVER if phrase in text] == []
 
@@ -165,28 +165,28 @@ def test_report_has_no_old_phrase(zoneless: Path, tmp_path: Path) -> None:
 def test_dates_without_a_zone_are_counted_in_a_sentence(zoneless: Path) -> None:
     sentence = "21 dates have no time zone; read as UTC"
     for words in (("show", zoneless), ("size", zoneless), ("doctor", zoneless)):
-        assert sentence in said(*words)
+        assert sentence in output_of(*words)
 
 
 def test_repeated_mention_is_described_as_repeat(zoneless: Path) -> None:
-    explained = said("size", zoneless, "--explain")
+    explained = output_of("size", zoneless, "--explain")
     assert "repeats of a reference that is counted already" in explained
 
 
 def test_single_link_uses_the_singular(folder: Path) -> None:
-    assert "1 link;" in f"{said('size', folder, '--explain')};".replace("\n", ";")
+    assert "1 link;" in f"{output_of('size', folder, '--explain')};".replace("\n", ";")
 
 
 def test_user_and_feedback_notes_are_not_called_decisions(folder: Path) -> None:
     for words in (("show", folder), ("doctor", folder)):
-        done = said(*words)
+        done = output_of(*words)
         assert "decision" not in done
         assert "facts" in done
-    assert "decision" in said("show", memlab.store_path("two_years"))
+    assert "decision" in output_of("show", memlab.store_path("two_years"))
 
 
 def test_plan_states_how_long_the_undo_is_exact(zoneless: Path) -> None:
-    done = said("compact", zoneless, "--keep-recent", 0, "--all")
+    done = output_of("compact", zoneless, "--keep-recent", 0, "--all")
     assert "exact until the agent writes again" in done
 
 
@@ -250,7 +250,7 @@ def test_pace_of_few_memories_is_a_count() -> None:
 
 def test_size_explains_how_log_lines_become_needs() -> None:
     store = memlab.store_path("looked_up")
-    printed = said("size", store, "--log", store.with_suffix(".reads.jsonl"))
+    printed = output_of("size", store, "--log", store.with_suffix(".reads.jsonl"))
     (line,) = [line for line in printed.splitlines() if line.startswith("  reads ")]
     assert "lines in the log, " in line
     assert "of them later needs" in line

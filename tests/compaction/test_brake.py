@@ -16,7 +16,7 @@ from memlab.policies import PurgeSuperseded, TimeToLive
 from memlab.settings import FILE
 from memlab.upkeep.maintenance import Maintenance, maintain
 from tests.support.invariants import rows_of
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import episodes, files_in, row, write_rows
 
 NOW = datetime(2026, 6, 1, 3, 17, tzinfo=UTC)
@@ -119,12 +119,12 @@ def test_fleet_stops_only_the_store_that_would_lose_all(store: Path, tmp_path: P
 def test_command_line_asks_for_all_option(store: Path) -> None:
     made = str(store.parent / "plan.json")
     compact = ("compact", str(store), "--policy", "ttl", "--ttl", "30d")
-    assert "every prunable memory would go; --apply needs --all, too" in said(*compact)
-    assert "would be retired; --apply needs --all, too" in said(*compact, "--retire")
-    assert "--all" in said(*compact, "--apply", code=2)
-    said(*compact, "--save-plan", made)
-    said("apply", made, code=2)
-    said("apply", made, "--all")
+    assert "every prunable memory would go; --apply needs --all, too" in output_of(*compact)
+    assert "would be retired; --apply needs --all, too" in output_of(*compact, "--retire")
+    assert "--all" in output_of(*compact, "--apply", code=2)
+    output_of(*compact, "--save-plan", made)
+    output_of("apply", made, code=2)
+    output_of("apply", made, "--all")
     write_rows(store, episodes(3, start=20))
-    said(*compact, "--apply", "--all")
+    output_of(*compact, "--apply", "--all")
     assert len(rows_of(store)) == 3

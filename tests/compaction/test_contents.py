@@ -48,7 +48,7 @@ class TestListing:
         assert alone["memory_id"].tolist() == SIX[2:]
 
     @pytest.mark.parametrize(
-        ("text", "found"),
+        ("text", "matches"),
         [
             ("BODY OF E3", ["e3"]),
             ("e1", ["e1"]),
@@ -59,13 +59,13 @@ class TestListing:
         ],
     )
     def test_search_covers_id_title_body_and_tags(
-        self, store: Path, text: str, found: list[str]
+        self, store: Path, text: str, matches: list[str]
     ) -> None:
         odd = {"title": "100 %", "body": "grün", "source_event_id": RawText(b"\xff")}
         write_rows(store, [row("odd", rowid=0, **odd)])
         compacted(store)
         before = files_in(store.parent)
-        assert archived_rows(store, search=text)["memory_id"].tolist() == found
+        assert archived_rows(store, search=text)["memory_id"].tolist() == matches
         assert files_in(store.parent) == before
 
 

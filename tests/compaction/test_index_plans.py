@@ -27,7 +27,7 @@ from tests.support.claude_store import (
 from tests.support.crashing import crash_everywhere
 from tests.support.index_edits import EDITS, by_hand, edited
 from tests.support.properties import examples, one_in
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
 WRITTEN = 1_700_000_000_123_456_789
@@ -366,8 +366,8 @@ def test_crash_in_undo_leaves_the_new_or_the_old_index(
     for number in crash_everywhere(do, every=one_in(3)):
         there = crashed[0]
         index = there / "MEMORY.md"
-        found = index.read_bytes() if index.exists() else None
-        assert found in (old, plan.text.encode())
+        content = index.read_bytes() if index.exists() else None
+        assert content in (old, plan.text.encode())
         assert memlab.load(there)["memory_id"].tolist() == memlab.load(folder)["memory_id"].tolist()
         memlab.restore(receipt.digest, store=there)
         assert state_of(there) == before
@@ -396,15 +396,15 @@ def test_interrupted_index_plan_is_finished_by_digest(
 
 def test_index_command_shows_applies_and_undoes(folder: Path) -> None:
     before = state_of(folder)
-    shown = said("index", folder)
+    shown = output_of("index", folder)
     assert "removes 1 line, adds 2 lines" in shown
     assert "nothing was changed; add --apply" in shown
     assert state_of(folder) == before
-    applied = said("index", folder, "--apply")
+    applied = output_of("index", folder, "--apply")
     (undo,) = [line for line in applied.splitlines() if line.strip().startswith("undo ")]
-    assert "needs no change" in said("index", folder)
+    assert "needs no change" in output_of("index", folder)
     words = undo.split()
-    assert "is again as it was" in said(*words[2:])
+    assert "is again as it was" in output_of(*words[2:])
     assert state_of(folder) == before
     assert "no plan is left to undo" in run("restore", folder, "latest").output
 
@@ -420,12 +420,12 @@ def long_folder(tmp_path: Path) -> Path:
 
 
 def test_plan_without_a_log_explains_the_unchanged_order(long_folder: Path) -> None:
-    printed = " ".join(said("index", long_folder).split())
+    printed = " ".join(output_of("index", long_folder).split())
     assert "order left alone, for no log says what is read most" in printed
     assert "a start does not load the lines of 10 memories" in printed
     assert f"memlab harvest {long_folder} -o LOG" in printed
     assert f"memlab index {long_folder} --log LOG puts first what is read most" in printed
-    asked = " ".join(said("index", long_folder, "--keep-order").split())
+    asked = " ".join(output_of("index", long_folder, "--keep-order").split())
     assert "order left alone, as asked" in asked
 
 
@@ -465,9 +465,9 @@ def test_unclosed_comment_is_named(tmp_path: Path, lines: list[str], line: int) 
 
 def test_saved_index_plan_is_applied_by_command(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "index.json"
-    assert f"memlab apply {file}" in said("index", folder, "--save-plan", file)
-    assert json.loads(said("apply", file, "--json"))["adds"] == 2
-    assert json.loads(said("restore", folder, "latest", "--json")) == {
+    assert f"memlab apply {file}" in output_of("index", folder, "--save-plan", file)
+    assert json.loads(output_of("apply", file, "--json"))["adds"] == 2
+    assert json.loads(output_of("restore", folder, "latest", "--json")) == {
         "index": "MEMORY.md",
         "is_exact": True,
         "stays": [],
@@ -476,16 +476,16 @@ def test_saved_index_plan_is_applied_by_command(folder: Path, tmp_path: Path) ->
 
 
 def test_index_command_prints_json(folder: Path) -> None:
-    shown = json.loads(said("index", folder, "--json"))
+    shown = json.loads(output_of("index", folder, "--json"))
     assert len(shown["lines"]) == 3
-    assert json.loads(said("index", folder, "--apply", "--json"))["removes"] == 1
+    assert json.loads(output_of("index", folder, "--apply", "--json"))["removes"] == 1
 
 
 def test_restore_command_names_lines_that_stay(folder: Path) -> None:
-    said("index", folder, "--apply")
+    output_of("index", folder, "--apply")
     text = index_of(folder).decode().replace("about new", "about new, by hand")
     (folder / "MEMORY.md").write_text(text)
-    printed = said("restore", folder)
+    printed = output_of("restore", folder)
     assert "was edited since" in printed
     assert "stays: - [new](new.md) — about new, by hand" in printed
 

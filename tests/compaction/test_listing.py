@@ -21,7 +21,7 @@ from memlab.items import Size
 from memlab.settings import FILE
 from memlab.views.memory_table import BY, FACTS, LABELS, WHERE, table_of
 from tests.support.frames import ROWS_OF_ANY_KIND, START, frame_of, make_frame, make_log
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import episodes, item, row, run_sql, write_rows
 
 WRITTEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -257,17 +257,17 @@ def test_past_outside_the_limits_is_explained() -> None:
 def test_dry_run_prints_cost_as_text_and_json(issues: Path) -> None:
     cost = cost_of(memlab.plan(issues, memlab.KeepRecent(50), now=NOW))
     low, high = cost.lost_limits or (0, 0)
-    shown = said("compact", issues, "--keep-recent", 50)
+    shown = output_of("compact", issues, "--keep-recent", 50)
     assert f"about {cost.lost:.1%} would not find their memory" in shown
     assert f"limits {low:.1%} to {high:.1%}" in shown
     assert f"{cost.safe} is safe, {cost.likely} is likely" in shown
-    printed = said("compact", issues, "--keep-recent", 50, "--json")
+    printed = output_of("compact", issues, "--keep-recent", 50, "--json")
     assert json.loads(printed)["cost"] == json.loads(cost.to_json())
     plan = memlab.Plan.from_json(printed)
     lines = printed.splitlines()
     assert len(plan.memories) == 542
     assert [*lines[:-3], "]", "}"] == plan.to_json().splitlines()
-    assert "what that costs" not in said("compact", issues, "--keep-recent", 600)
+    assert "what that costs" not in output_of("compact", issues, "--keep-recent", 600)
 
 
 def test_unknown_cost_does_not_fail_the_dry_run(tmp_path: Path) -> None:
@@ -275,8 +275,8 @@ def test_unknown_cost_does_not_fail_the_dry_run(tmp_path: Path) -> None:
     (tmp_path / "memlab.toml").write_text('log = "gone.jsonl"\n')
     compact = ("compact", store, "--keep-recent", 3)
     for words in (compact, (*compact, "--json")):
-        assert "is not known: " in said(*words)
+        assert "is not known: " in output_of(*words)
     (tmp_path / "memlab.toml").unlink()
-    assert "no reference or read is known" in said(*compact)
+    assert "no reference or read is known" in output_of(*compact)
     run_sql(store, "DELETE FROM memory_items")
-    assert "nothing to do" in said(*compact)
+    assert "nothing to do" in output_of(*compact)

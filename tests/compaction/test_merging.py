@@ -37,7 +37,7 @@ from tests.support.crashing import crash_everywhere
 from tests.support.programs import run_program
 from tests.support.properties import examples, one_in
 from tests.support.repositories import Repository
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import episodes, write_rows
 
 FROM = "-srv-app-one"
@@ -77,7 +77,7 @@ State = dict[str, tuple[bytes, int, int]]
 
 def state(*folders: Path) -> State:
     """Return content, permissions and time of each file of folders."""
-    found = {}
+    files = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):
             if ".memlab" in path.parts:  # a change that the next one takes back
@@ -85,8 +85,8 @@ def state(*folders: Path) -> State:
             status = path.stat()
             content = path.read_bytes() if path.is_file() else b""
             written = status.st_mtime_ns if path.is_file() else 0
-            found[str(path)] = (content, status.st_mode, written)
-    return found
+            files[str(path)] = (content, status.st_mode, written)
+    return files
 
 
 def texts(folder: Path) -> dict[str, bytes]:
@@ -140,7 +140,7 @@ def test_merge_is_undone_byte_for_byte_on_both_sides(
     before = state(*folders)
     receipt = merged(*folders)
     assert state(*folders) != before
-    printed = said("restore", folders[asked], receipt.digest[:12])
+    printed = output_of("restore", folders[asked], receipt.digest[:12])
     assert state(*folders) == before
     assert f"3 memories restored into {folders[0]}" in printed
     assert f"2 memories taken out of {folders[1]} again" in printed
@@ -154,7 +154,7 @@ def test_merge_is_undone_byte_for_byte_on_both_sides(
 def test_restore_latest_works_from_either_folder(folders: tuple[Path, Path], asked: int) -> None:
     before = state(*folders)
     merged(*folders)
-    said("restore", folders[asked], "latest")
+    output_of("restore", folders[asked], "latest")
     assert state(*folders) == before
 
 
@@ -259,7 +259,7 @@ def test_memories_listed_in_a_hub_stay_with_it(home: Path) -> None:
 
 def test_merge_dry_run_changes_nothing(folders: tuple[Path, Path]) -> None:
     before = state(*(folder.parent for folder in folders))
-    printed = said("compact", folders[0], "--into", folders[1])
+    printed = output_of("compact", folders[0], "--into", folders[1])
     assert "Copies 2 memories into" in printed
     assert "add --apply to do it" in printed
     assert state(*(folder.parent for folder in folders)) == before
@@ -267,17 +267,17 @@ def test_merge_dry_run_changes_nothing(folders: tuple[Path, Path]) -> None:
 
 def about_index(folder: Path) -> dict[str, object]:
     """Return what ``show`` says about the index of a folder."""
-    about: dict[str, object] = json.loads(said("show", "--json", folder))["about"]
+    about: dict[str, object] = json.loads(output_of("show", "--json", folder))["about"]
     return about
 
 
 def test_merge_output_says_archived_instead_of_deleted(folders: tuple[Path, Path]) -> None:
     source, other = folders
-    shown = said("compact", source, "--into", other)
+    shown = output_of("compact", source, "--into", other)
     assert "that it archives" in shown or "what it archives" in shown
     assert "nothing was changed" in shown
     assert "delete" not in shown
-    receipt = said("compact", source, "--into", other, "--apply")
+    receipt = output_of("compact", source, "--into", other, "--apply")
     assert "  archived  " in receipt
     assert "deleted" not in receipt
 
@@ -303,7 +303,7 @@ def test_plan_predicts_what_a_start_will_load(home: Path, there: int, here: int,
     assert start.cut == cut
     assert any("start there" in fact for fact in plan.sheet().facts)
     assert bool(plan.warnings()) == (start.cut > start.cut_now)
-    printed = json.loads(said("compact", source, "--into", other, "--json"))["start_there"]
+    printed = json.loads(output_of("compact", source, "--into", other, "--json"))["start_there"]
     assert printed == start._asdict()
     memlab.apply(plan)
     about = about_index(other)
@@ -333,7 +333,7 @@ def test_plan_predicts_the_start_of_a_real_folder(home: Path, files: int) -> Non
 def test_cut_index_gives_a_warning_with_remedies(home: Path) -> None:
     source = write_folder(home, FROM, {"b": "project", "c": "project"})
     other = write_folder(home, INTO, {f"a{number}": "project" for number in range(199)})
-    printed = " ".join(said("compact", source, "--into", other).split())
+    printed = " ".join(output_of("compact", source, "--into", other).split())
     assert "200 of 201 lines of the index" in printed
     assert "1 memory is cut (now 0)" in printed
     assert "would not load the lines of 1 more memory" in printed
@@ -353,7 +353,7 @@ def test_saved_plan_does_not_store_the_predicted_start(folders: tuple[Path, Path
 def test_merge_without_copies_does_not_mention_them(home: Path) -> None:
     source = write_folder(home, FROM, {"a": "project"})
     other = write_folder(home, INTO, {"a": "project"})
-    printed = said("compact", source, "--into", other, "--apply")
+    printed = output_of("compact", source, "--into", other, "--apply")
     assert "1 memory" in printed
     assert "has the copies" not in printed
 
@@ -361,32 +361,32 @@ def test_merge_without_copies_does_not_mention_them(home: Path) -> None:
 def test_undone_merge_leaves_nothing_to_undo(folders: tuple[Path, Path]) -> None:
     source, other = folders
     receipt = merged(source, other)
-    assert receipt.digest[:12] in said("archive", other)
+    assert receipt.digest[:12] in output_of("archive", other)
     memlab.restore(receipt)
     assert f"nothing to undo in {other}: memlab deleted nothing, or it was undone" in " ".join(
-        said("archive", other).split()
+        output_of("archive", other).split()
     )
 
 
 def test_saved_merge_plan_is_applied_once(folders: tuple[Path, Path], tmp_path: Path) -> None:
     source, other = folders
     file = tmp_path / "plan.json"
-    said("compact", source, "--into", other, "--save-plan", file)
+    output_of("compact", source, "--into", other, "--save-plan", file)
     plan = memlab.Plan.from_json(file.read_text())
     assert plan.into == str(other)
     assert plan.copied.memories == 2
-    said("apply", file)
+    output_of("apply", file)
     assert (other / "a.md").exists()
     with pytest.raises(AlreadyAppliedError):
         memlab.apply(plan)
 
 
 def test_merge_receipt_round_trips_through_json(folders: tuple[Path, Path]) -> None:
-    printed = said("compact", folders[0], "--into", folders[1], "--apply", "--json")
+    printed = output_of("compact", folders[0], "--into", folders[1], "--apply", "--json")
     receipt = memlab.Receipt.from_json(printed)
     assert receipt.into == str(folders[1])
     assert receipt.copied == 2
-    fields = json.loads(said("restore", "--json", folders[0], "latest"))
+    fields = json.loads(output_of("restore", "--json", folders[0], "latest"))
     assert fields["taken_out"] == {"folder": str(folders[1]), "memories": 2, "stay": []}
 
 
@@ -476,7 +476,7 @@ def test_only_claude_code_folders_can_be_merged(folders: tuple[Path, Path], tmp_
 
 @pytest.mark.parametrize("more", [["--keep-recent", "3"], ["--id", "a.md"], ["--retire"]])
 def test_into_excludes_other_selections(folders: tuple[Path, Path], more: list[str]) -> None:
-    printed = said("compact", folders[0], "--into", folders[1], *more, code=2)
+    printed = output_of("compact", folders[0], "--into", folders[1], *more, code=2)
     assert "--into merges all memories" in printed
 
 
@@ -535,8 +535,8 @@ def test_single_memory_of_a_merge_can_be_restored(folders: tuple[Path, Path]) ->
     assert (other / "b.md").exists()
     memlab.restore(receipt)
     assert texts(source).keys() == {"how.md", "a.md", "b.md", "same.md"}
-    assert {path: found[0] for path, found in state(*folders).items()} == {
-        path: found[0] for path, found in before.items()
+    assert {path: file[0] for path, file in state(*folders).items()} == {
+        path: file[0] for path, file in before.items()
     }
 
 
@@ -569,11 +569,11 @@ def test_merge_is_undone_from_a_moved_target(folders: tuple[Path, Path]) -> None
 
 def everything(*folders: Path) -> set[bytes]:
     """Return the contents of all memories of folders, without their pending changes."""
-    found = set[bytes]()
+    contents = set[bytes]()
     for folder in folders:
         frame = memlab.load(folder, with_body=True)
-        found.update(text.encode() for text in frame["body"])
-    return found
+        contents.update(text.encode() for text in frame["body"])
+    return contents
 
 
 @pytest.fixture
@@ -602,7 +602,7 @@ def test_crash_at_any_call_loses_and_duplicates_nothing(
     for number in crash_everywhere(lambda: merged(*folders), every=one_in(3)):
         assert everything(*folders) == contents
         if number % 2:
-            said("compact", folders[0], "--into", folders[1], "--apply")
+            output_of("compact", folders[0], "--into", folders[1], "--apply")
             assert (texts(folders[0]), texts(folders[1]), index_lines(folders[1])) == done
         for folder in folders:
             if Path(f"{folder}.archive.db").exists():
@@ -680,7 +680,7 @@ def test_merge_killed_at_any_step_is_finished_or_undone(
     killed(KILLED, source, other, step)
     assert everything(*folders) == contents
     if then == "again":
-        said("compact", source, "--into", other, "--apply")
+        output_of("compact", source, "--into", other, "--apply")
         assert (texts(source), texts(other), index_lines(source), index_lines(other)) == done
         undo_all(source)
         assert state(*folders) == before
@@ -747,7 +747,7 @@ def test_three_worktrees_are_merged_into_one_index(home: Path) -> None:
         if not words:
             break
         assert words[0][-1] == str(folders[0])
-        said(*words[0][1:], "--apply")
+        output_of(*words[0][1:], "--apply")
         merges += 1
     assert merges == 2
     assert everything(*folders) == contents
@@ -758,11 +758,11 @@ def test_three_worktrees_are_merged_into_one_index(home: Path) -> None:
         f"- [{stem}]({stem}.md) — on {stem}"
         for stem in ("how", "build", "deploy", "queue", "cache")
     )
-    assert json.loads(said("find", "--json", home))["kinships"] == []
+    assert json.loads(output_of("find", "--json", home))["kinships"] == []
     for other in reversed(others):
         undo_all(other)
-    assert {path: found[0] for path, found in state(*folders).items()} == {
-        path: found[0] for path, found in before.items()
+    assert {path: file[0] for path, file in state(*folders).items()} == {
+        path: file[0] for path, file in before.items()
     }
 
 

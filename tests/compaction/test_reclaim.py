@@ -18,7 +18,7 @@ from memlab.errors import StoreError
 from memlab.store import SqliteMemoryStore
 from tests.support.archives import compacted
 from tests.support.invariants import archive_of, assert_sound, rows_of
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import Row, episodes, files_in, row, row_lists, run_sql, write_rows
 
 
@@ -63,7 +63,7 @@ def test_vacuum_returns_the_space_of_deleted_rows(store: Path) -> None:
     write_rows(store, [row("again", body="x" * 1_000_000)])
     assert store.stat().st_size == before  # a free page is filled before the file grows
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'again'")
-    promised = json.loads(said("vacuum", store, "--json"))["after_vacuum"]
+    promised = json.loads(output_of("vacuum", store, "--json"))["after_vacuum"]
     done = vacuum(store)
     assert store.stat().st_size == done.after.file == promised
     assert done.freed == before - done.after.file > 2_000_000
@@ -147,7 +147,7 @@ def test_table_that_vacuum_would_renumber_is_named(tmp_path: Path) -> None:
     before = store.read_bytes()
     with pytest.raises(StoreError, match="would number the rows of notes anew"):
         vacuum(store)
-    assert "rows of notes anew" in json.loads(said("vacuum", store, "--json"))["refused"]
+    assert "rows of notes anew" in json.loads(output_of("vacuum", store, "--json"))["refused"]
     assert store.read_bytes() == before
     run_sql(store, "UPDATE notes SET rowid = 1")
     vacuum(store)  # of a table that counts from 1 every row stays where it is

@@ -262,15 +262,15 @@ def test_damaged_copy_is_left_out_and_named(robbed: Path, forged: str) -> None:
         assert lost(robbed) == []
 
 
-@pytest.mark.parametrize("said", ["[]", "{}", "[[1]]", '[["b.md","{}"]]', '[[7,"x"]]', "null"])
-def test_forged_recovery_record_is_rejected(folder: Path, said: str) -> None:
+@pytest.mark.parametrize("record", ["[]", "{}", "[[1]]", '[["b.md","{}"]]', '[[7,"x"]]', "null"])
+def test_forged_recovery_record_is_rejected(folder: Path, record: str) -> None:
     keep_copies(folder, now=NOON)
     (folder / "b.md").write_text("")
     digest = recover(folder).digest
-    blob = zlib.compress(said.encode()).hex()
+    blob = zlib.compress(record.encode()).hex()
     run_sql(archive_of(folder), f"UPDATE applies SET plan_json_zlib = x'{blob}'")
     before = files_in(folder)
-    if said in ("[]", "{}"):  # it replaced nothing
+    if record in ("[]", "{}"):  # it replaced nothing
         assert memlab.restore(digest, store=folder).memories == 1
         return
     with pytest.raises(ArchiveError, match=r"what .* replaced cannot be read"):

@@ -27,8 +27,8 @@ from tests.support.index_edits import EDITS, FILES, INDEXES, by_hand, edited
 from tests.support.odek_store import write_odek
 from tests.support.properties import examples
 from tests.support.repositories import NO_CONFIG, Repository
+from tests.support.shell import output_of
 from tests.support.shell import run as run_command
-from tests.support.shell import said
 
 MODES = (0o755, 0o664, 0o600, 0o640, 0o444)
 HOOKS = {name: f"- [{name[0]}](<{name}>) — hook" for name in FILES}
@@ -119,16 +119,16 @@ def test_undo_recreates_a_deleted_folder(tmp_path: Path, kind: str, ids: int | N
     folder = of_kind(tmp_path, kind)
     name = f"{kind}:{folder}"
     made = memlab.plan(name, memlab.KeepRecent(0))
-    wanted = [each.memory_id for each in made.memories][:ids]
+    wanted = [memory.memory_id for memory in made.memories][:ids]
     before = {path.name: path.read_bytes() for path in folder.rglob("*.md")}
     receipt = memlab.apply(made, all_prunable=True)
     shutil.rmtree(folder)
     restored = memlab.restore(receipt, ids=None if ids is None else wanted)
     assert restored.memories == len(wanted)
-    found = {path.name: path.read_bytes() for path in folder.rglob("*.md")}
-    found.pop("MEMORY.md", None)
-    assert len(found) == len(wanted)
-    assert found.items() <= before.items()
+    files = {path.name: path.read_bytes() for path in folder.rglob("*.md")}
+    files.pop("MEMORY.md", None)
+    assert len(files) == len(wanted)
+    assert files.items() <= before.items()
 
 
 def test_undo_fails_if_the_folder_cannot_be_recreated(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_restore_names_index_entries_that_exist_already(tmp_path: Path) -> None:
     receipt = applied(folder, 1)
     with (folder / "MEMORY.md").open("ab") as index:
         index.write(AGAIN)
-    words = said("restore", folder, receipt.digest[:12])
+    words = output_of("restore", folder, receipt.digest[:12])
     assert "4 memories restored" in words
     assert "index: it has an entry of 1 of them already, which stays as it is: a.md" in words
     again = memlab.restore(receipt)
@@ -269,7 +269,7 @@ def test_taken_file_name_is_reported_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(MemlabError, match="--export"):
         memlab.restore(receipt, into=tmp_path / "new")
     out = tmp_path / "memories.jsonl"
-    said("archive", folder, "--export", out)
+    output_of("archive", folder, "--export", out)
     assert len(out.read_text().splitlines()) == 4
     assert memlab.restore(receipt, ids=["b.md", "c.md", "d.md"]).memories == 3
 
@@ -376,7 +376,7 @@ def test_line_returned_by_hand_during_apply_is_kept(
 
 
 def _was_noted(folder: Path, plan: memlab.Plan) -> bool:
-    return plan.digest[:12] in said("archive", folder)
+    return plan.digest[:12] in output_of("archive", folder)
 
 
 def test_reworded_index_line_is_restored_as_reworded(tmp_path: Path) -> None:
@@ -415,7 +415,7 @@ def test_undo_restores_lines_without_retired_md(tmp_path: Path) -> None:
     assert checks["retired_lines"].counts == {"found": 4}
     assert "neither" in checks["retired_lines"].summary
     assert "RETIRED.md" in checks["index_links"].summary
-    words = said("restore", folder, receipt.digest[:12])
+    words = output_of("restore", folder, receipt.digest[:12])
     assert "4 memories restored" in words
     assert "back already" not in words
     assert state(folder) == before

@@ -17,7 +17,7 @@ import pytest
 import memlab
 from memlab.errors import MemlabError
 from tests.support.claude_store import memory, write_index, write_memory
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 MONDAY = datetime(2026, 6, 1, 3, tzinfo=UTC)
 WORKSPACE = ".openclaw/workspace"
@@ -222,17 +222,17 @@ def maintain(home: Path, moment: datetime) -> list[memlab.Receipt]:
 def undo(receipts: list[memlab.Receipt]) -> None:
     """Take back what was done, the last first."""
     for receipt in reversed(receipts):
-        said("restore", receipt.store, receipt.digest)
+        output_of("restore", receipt.store, receipt.digest)
 
 
 def check_only_memories_went(before: Tree, after: Tree) -> set[str]:
     """Check that nothing but memories and their index is different; return what went."""
-    gone = before.keys() - after.keys()
+    deleted = before.keys() - after.keys()
     changed = {name for name in before.keys() & after.keys() if before[name] != after[name]}
-    assert {name for name in gone if not is_memory(name)} == set()
+    assert {name for name in deleted if not is_memory(name)} == set()
     assert changed <= INDEXES
     assert after.keys() - before.keys() <= INDEXES
-    return gone
+    return deleted
 
 
 def named_in(index: Path) -> set[str]:
@@ -252,7 +252,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.long
 @pytest.mark.parametrize("retire", [False, True])
 def test_each_night_removes_only_memories_and_is_undone(home: Path, retire: bool) -> None:
-    gone = set[str]()
+    deleted = set[str]()
     changed = 0
     for night, evening in enumerate(EVENINGS):
         evening(home)
@@ -260,12 +260,12 @@ def test_each_night_removes_only_memories_and_is_undone(home: Path, retire: bool
         before = tree_of(home)
         receipts = maintain(home, MONDAY + timedelta(days=night))
         changed += len(receipts)
-        gone |= check_only_memories_went(before, tree_of(home))
+        deleted |= check_only_memories_went(before, tree_of(home))
         undo(receipts)
         assert tree_of(home) == before, night
         maintain(home, MONDAY + timedelta(days=night, hours=1))
     assert changed >= 6
-    assert {name.partition("/")[0] for name in gone} >= {".openclaw", "agent", "project"}
+    assert {name.partition("/")[0] for name in deleted} >= {".openclaw", "agent", "project"}
 
 
 @pytest.mark.long
@@ -276,20 +276,20 @@ def test_whole_week_is_undone_after_changes_by_the_agent(
     twin = tmp_path / "twin"
     receipts = []
     for night, evening in enumerate(EVENINGS):
-        for each in (home, twin):
-            evening(each)
-            write_settings(each, retire=retire)
+        for edited_home in (home, twin):
+            evening(edited_home)
+            write_settings(edited_home, retire=retire)
         receipts += maintain(home, MONDAY + timedelta(days=night))
     undo(receipts)
-    found = tree_of(home)
+    restored = tree_of(home)
     wanted = tree_of(twin)
-    contents = set(found.values())
+    contents = set(restored.values())
     for name, file in wanted.items():
         if is_memory(name):  # its file may have been away when the agent moved it
             assert file in contents, name
         elif name not in INDEXES:
-            assert found[name] == file, name
-    assert {name for name in found.keys() - wanted.keys() if not is_memory(name)} == set()
+            assert restored[name] == file, name
+    assert {name for name in restored.keys() - wanted.keys() if not is_memory(name)} == set()
     index = home / CLAUDE / "MEMORY.md"
     assert named_in(index) >= named_in(twin / CLAUDE / "MEMORY.md") - {"renamed.md"}
     assert "by hand" in index.read_text()

@@ -26,7 +26,7 @@ def citation(*threads: str, tag: str = "rollout_ids") -> str:
     return f"\n<oai-mem-citation>\n{entries}\n{ids}\n</oai-mem-citation>\n"
 
 
-def said(text: str, at: str = AT, **payload: Any) -> dict[str, Any]:
+def agent_message(text: str, at: str = AT, **payload: Any) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text}]
     message = {"type": "message", "role": "assistant", "content": content, **payload}
     return {"timestamp": at, "type": "response_item", "payload": message}
@@ -58,9 +58,9 @@ def test_citation_is_a_read_of_each_thread_it_names(home: Path) -> None:
     write(
         home,
         THREADS[0],
-        said("Nothing was needed."),
-        said("Done." + citation(THREADS[1], THREADS[2], THREADS[1])),
-        said("Again." + citation(THREADS[1], tag="thread_ids"), at="2026-08-01T10:00:00Z"),
+        agent_message("Nothing was needed."),
+        agent_message("Done." + citation(THREADS[1], THREADS[2], THREADS[1])),
+        agent_message("Again." + citation(THREADS[1], tag="thread_ids"), at="2026-08-01T10:00:00Z"),
     )
     harvested = harvest(home)
     assert harvested.way == "Codex"
@@ -75,13 +75,13 @@ def test_invalid_and_own_citations_are_no_reads(home: Path) -> None:
     write(
         home,
         THREADS[0],
-        said("a user quoted it" + block, role="user"),
+        agent_message("a user quoted it" + block, role="user"),
         {"timestamp": AT, "type": "event_msg", "payload": message},
-        said("It names no thread." + citation()),
-        said("It never ends. <oai-mem-citation><rollout_ids>\nx"),
-        said("It has no time." + block, at=""),
-        said("It cites itself." + citation(THREADS[0])),
-        said("odd" + block, content="a text"),
+        agent_message("It names no thread." + citation()),
+        agent_message("It never ends. <oai-mem-citation><rollout_ids>\nx"),
+        agent_message("It has no time." + block, at=""),
+        agent_message("It cites itself." + citation(THREADS[0])),
+        agent_message("odd" + block, content="a text"),
     )
     harvested = harvest(home)
     assert harvested.reads == 0
@@ -90,10 +90,13 @@ def test_invalid_and_own_citations_are_no_reads(home: Path) -> None:
 
 
 def test_citations_copied_into_a_fork_count_once(home: Path) -> None:
-    before = [said("One." + citation(THREADS[5])), said("One." + citation(THREADS[5]))]
+    before = [
+        agent_message("One." + citation(THREADS[5])),
+        agent_message("One." + citation(THREADS[5])),
+    ]
     write(home, THREADS[0], *before)
     later = [{**line, "timestamp": "2026-08-02T09:00:00Z"} for line in before]
-    again = (meta(THREADS[0]), *later, said("Two." + citation(THREADS[5])))
+    again = (meta(THREADS[0]), *later, agent_message("Two." + citation(THREADS[5])))
     write(home, THREADS[1], *again, forked_from=THREADS[0])
     write(home, THREADS[2], *later, forked_from=THREADS[1])
     harvested = harvest(home)
@@ -105,12 +108,12 @@ def test_citations_copied_into_a_fork_count_once(home: Path) -> None:
 
 def test_cyclic_forks_are_harvested_once_each(home: Path) -> None:
     for thread, other in (THREADS[:2], THREADS[1::-1]):
-        write(home, thread, said(thread + citation(THREADS[5])), forked_from=other)
+        write(home, thread, agent_message(thread + citation(THREADS[5])), forked_from=other)
     assert harvest(home).reads == 2
 
 
 def test_codex_database_resolves_to_sessions_beside_it(home: Path) -> None:
-    write(home, THREADS[0], said("Done." + citation(THREADS[1])))
+    write(home, THREADS[0], agent_message("Done." + citation(THREADS[1])))
     run_sql(home / "memories_1.sqlite", "CREATE TABLE stage1_outputs (thread_id TEXT PRIMARY KEY)")
     assert harvest(home / "memories_1.sqlite").reads == 1
     assert harvest(home / "sessions").reads == 1

@@ -127,14 +127,14 @@ def test_store_with_large_position_jumps_has_no_gaps() -> None:
 def test_only_learning_policies_need_archive_and_reads(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
 
-    def gone(policy: Policy) -> list[str]:
+    def deleted_by(policy: Policy) -> list[str]:
         return [memory.memory_id for memory in plan(store, policy).memories]
 
     AccessLog(tmp_path / "reads.jsonl").add("e3")
-    assert "e3" in gone(Activation(5))
+    assert "e3" in deleted_by(Activation(5))
     (tmp_path / "memlab.toml").write_text('log = "reads.jsonl"\n')
-    assert "e3" not in gone(Activation(5))
+    assert "e3" not in deleted_by(Activation(5))
     archive_path(store).write_bytes(b"something else entirely" * 50)
-    assert len(gone(KeepRecent(2))) == 28
+    assert len(deleted_by(KeepRecent(2))) == 28
     with pytest.raises(ArchiveError):
-        gone(Activation(2))
+        deleted_by(Activation(2))

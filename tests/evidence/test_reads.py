@@ -33,7 +33,7 @@ UTC_TAKEN = ["the log: 2 dates have no time zone; read as UTC"]
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "notes"),
     [
         ("memory_id,at\na,2025-01-01T02:30:00+00:00\nb,2025-01-01T04:30:00+02:00\n", []),
         ("at,who,memory_id\r\n2025-01-01T02:30:00Z,x,a\r\n\r\n2025-01-01T02:30Z,y,b\r\n", []),
@@ -44,10 +44,10 @@ UTC_TAKEN = ["the log: 2 dates have no time zone; read as UTC"]
     ],
 )
 def test_csv_and_json_logs_are_read_with_utc_default(
-    tmp_path: Path, content: str, said: Any
+    tmp_path: Path, content: str, notes: Any
 ) -> None:
     log = read_access_log(written(tmp_path, content))
-    assert describe_log(log) == said
+    assert describe_log(log) == notes
     assert log[c.MEMORY_ID].tolist() == ["a", "b"]
     assert log[c.AT].tolist() == [pd.Timestamp("2025-01-01T02:30", tz="UTC")] * 2
     assert log[c.AT].dtype == c.TIME

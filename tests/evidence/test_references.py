@@ -13,7 +13,9 @@ from memlab.evidence.references import REASONS, count_references, find_reference
 from tests.support.frames import START, make_frame, make_log, row
 
 
-def found(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> list[tuple[str, int, str]]:
+def references_in(
+    frame: pd.DataFrame, log: pd.DataFrame | None = None
+) -> list[tuple[str, int, str]]:
     """(target, at_position, kind) of every reference."""
     references = find_references(frame, log)
     columns = references[[c.TARGET_ID, c.AT_POSITION, c.KIND]]
@@ -58,7 +60,7 @@ NEEDS: dict[str, tuple[list[Any], list[tuple[str, int, str]]]] = {
 @pytest.mark.parametrize("name", NEEDS)
 def test_find_references_finds_later_needs(name: str) -> None:
     rows, needs = NEEDS[name]
-    assert found(make_frame(*rows)) == needs
+    assert references_in(make_frame(*rows)) == needs
 
 
 def test_repeated_id_refers_to_the_newest_earlier_memory() -> None:
@@ -73,7 +75,7 @@ def test_supersession_named_by_both_rows_is_one_reference() -> None:
         row("b", supersedes=("a",)),
         row("c", source_task_ref="T"),
     )
-    assert found(frame) == [("a", 2, "supersedes")]
+    assert references_in(frame) == [("a", 2, "supersedes")]
     assert left_out(frame) == {("superseded", "duplicate"): 1, ("task", "continued"): 1}
 
 
@@ -84,7 +86,7 @@ def test_forward_self_and_dangling_mentions_are_counted() -> None:
         row("c", superseded_by="gone"),
         row("d", superseded_by="a"),
     )
-    assert found(frame) == []
+    assert references_in(frame) == []
     assert left_out(frame) == {
         ("evidence", "forward"): 2,
         ("evidence", "self"): 2,
@@ -107,17 +109,17 @@ def test_store_without_mentions_has_no_references() -> None:
 
 def test_read_is_placed_after_rows_created_before_it() -> None:
     frame = make_frame("a", "b", "c")
-    reads = found(frame, make_log(("a", 0.0), ("a", 1.5), ("b", 90.0)))
+    reads = references_in(frame, make_log(("a", 0.0), ("a", 1.5), ("b", 90.0)))
     assert reads == [("a", 2, "log"), ("a", 3, "log"), ("b", 4, "log")]
     late = row("b", created_at=START + pd.Timedelta(days=9999))  # one clock moves no other read
-    assert found(make_frame("a", late, "c", "d"), make_log(("a", 2.5))) == [("a", 3, "log")]
+    assert references_in(make_frame("a", late, "c", "d"), make_log(("a", 2.5))) == [("a", 3, "log")]
 
 
 def test_unusable_reads_are_counted_by_reason() -> None:
     log = make_log(("a", -1.0), ("nothing", 1.0), ("b", 5.0), ("b", 5.0), ("a", 5.0))
     log.loc[4, c.AT] = pd.NaT
     frame = make_frame("a", "b")
-    assert found(frame, log) == [("b", 3, "log")]
+    assert references_in(frame, log) == [("b", 3, "log")]
     reasons = ("forward", "dangling", "duplicate", "undated")
     assert left_out(frame, log) == {("log", reason): 1 for reason in reasons}
 
@@ -126,7 +128,10 @@ def test_repeated_read_in_one_session_counts_once() -> None:
     moments = (("a", 1.5, "s"), ("a", 1.6, "s"), ("a", 1.7), ("b", 1.7, "s"), ("a", 90, "t"))
     log = make_log(*moments, ("a", 91))
     frame = make_frame("a", "b", "c")
-    assert found(frame, log) == [("a", 3, "log")] * 2 + [("b", 3, "log")] + [("a", 4, "log")] * 2
+    assert (
+        references_in(frame, log)
+        == [("a", 3, "log")] * 2 + [("b", 3, "log")] + [("a", 4, "log")] * 2
+    )
     assert left_out(frame, log) == {("log", "repeated"): 1}
 
 
@@ -149,11 +154,11 @@ def test_log_without_time_zone_is_rejected() -> None:
 def test_log_references_keep_positions_with_gaps() -> None:
     frame = make_frame(row("a", position=7), row("b", position=90, evidence_refs=("a",)))
     log = make_log(("a", 0.5), ("b", 5.0))
-    assert found(frame, log) == [("a", 90, "evidence"), ("a", 90, "log"), ("b", 91, "log")]
+    assert references_in(frame, log) == [("a", 90, "evidence"), ("a", 90, "log"), ("b", 91, "log")]
     assert list(find_references(frame, log, only_log=True)[c.KIND]) == ["log", "log"]
     last = 2**63 - 1  # the last position there can be
     frame = make_frame("a", row("b", position=last))
-    assert found(frame, make_log(("a", 90.0))) == [("a", last, "log")]
+    assert references_in(frame, make_log(("a", 90.0))) == [("a", last, "log")]
 
 
 NAMES = [f"m{i}" for i in range(6)]

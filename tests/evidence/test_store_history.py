@@ -157,11 +157,11 @@ def test_lost_takes_a_history(store: Path) -> None:
         connection.execute("DELETE FROM memory_items WHERE rowid <= 100")
         connection.commit()
     history = StoreHistory(store, READS)
-    found = memlab.lost(history)
-    assert len(found) == 100
-    assert set(found[c.DELETED_AT]) == {pd.Timestamp(history.now)}  # it was missed at this moment
+    lost = memlab.lost(history)
+    assert len(lost) == 100
+    assert set(lost[c.DELETED_AT]) == {pd.Timestamp(history.now)}  # it was missed at this moment
     afresh = memlab.lost(store, log=READS)
-    pd.testing.assert_frame_equal(found, afresh.assign(**{c.DELETED_AT: found[c.DELETED_AT]}))
+    pd.testing.assert_frame_equal(lost, afresh.assign(**{c.DELETED_AT: lost[c.DELETED_AT]}))
 
 
 def test_lost_rejects_the_history_of_a_frame() -> None:

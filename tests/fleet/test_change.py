@@ -28,13 +28,13 @@ def good_ones(names: list[Path]) -> list[Path]:
 
 
 @pytest.fixture
-def four(tmp_path: Path) -> list[Path]:
+def four_stores(tmp_path: Path) -> list[Path]:
     """Four stores of a decision and nine episodes."""
     return [agent_store(tmp_path / str(n) / "memory.db", 9) for n in range(4)]
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Path:
+def single_store(tmp_path: Path) -> Path:
     return agent_store(tmp_path / "memory.db", 9)
 
 
@@ -81,19 +81,19 @@ def test_plan_file_round_trips_and_diffs_by_line(tmp_path: Path) -> None:
     assert {json.loads(line.strip(" ,"))["store"] for line in stores} == {str(names[5])}
 
 
-def test_repeated_plan_uses_its_own_time(tmp_path: Path, one: Path) -> None:
+def test_repeated_plan_uses_its_own_time(tmp_path: Path, single_store: Path) -> None:
     policy = memlab.TimeToLive(timedelta(days=60))
     for days in (0, 400):
         now = NOW + timedelta(days=days)
-        made = plan(one, policy, now=now, save=tmp_path / "plan.json")
-        assert made.stores == plan(one, policy, now=now).stores
+        made = plan(single_store, policy, now=now, save=tmp_path / "plan.json")
+        assert made.stores == plan(single_store, policy, now=now).stores
         assert made.made_at == now
 
 
 def test_only_failed_plans_are_made_again(
-    tmp_path: Path, one: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, single_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [one, tmp_path / "b.db"]
+    names = [single_store, tmp_path / "b.db"]
     file = tmp_path / "plan.json"
     assert len(plan(names, KEEP, now=NOW, save=file).refused) == 1
     agent_store(names[1], 7)
@@ -104,12 +104,12 @@ def test_only_failed_plans_are_made_again(
     assert apply(file, now=NOW)["deleted"].tolist() == [5, 3]
 
 
-def test_each_store_is_planned_by_its_settings(four: list[Path]) -> None:
-    remember(four[0], 2)
-    remember(four[1], 7)
-    made = plan(four[:3], now=NOW)
+def test_each_store_is_planned_by_its_settings(four_stores: list[Path]) -> None:
+    remember(four_stores[0], 2)
+    remember(four_stores[1], 7)
+    made = plan(four_stores[:3], now=NOW)
     assert [planned.deleted for planned in made.stores] == [7, 2]
-    assert [refused.store for refused in made.refused] == [str(four[2])]
+    assert [refused.store for refused in made.refused] == [str(four_stores[2])]
     assert "no policy is set for" in made.refused[0].error
 
 
@@ -129,21 +129,21 @@ def test_fleet_apply_agrees_with_the_plan_of_each_store(tmp_path: Path, saved: b
     assert counts(good_ones(names)) == [1 + 3 * n for n in range(12)]
 
 
-def test_memories_expired_since_planning_are_not_counted(one: Path) -> None:
-    write_signals(one, "e1", expires_at=(NOW + timedelta(hours=1)).isoformat())
-    made = plan(one, KEEP, now=NOW)
-    run_sql(one, "DELETE FROM memory_items WHERE memory_id = 'e1'")
+def test_memories_expired_since_planning_are_not_counted(single_store: Path) -> None:
+    write_signals(single_store, "e1", expires_at=(NOW + timedelta(hours=1)).isoformat())
+    made = plan(single_store, KEEP, now=NOW)
+    run_sql(single_store, "DELETE FROM memory_items WHERE memory_id = 'e1'")
     assert apply(made, now=NOW + timedelta(hours=2))["deleted"].tolist() == [4]
 
 
-def test_changed_store_is_rejected_alone(four: list[Path]) -> None:
-    made = plan(four, KEEP, now=NOW)
-    run_sql(four[1], "UPDATE memory_items SET body = 'other' WHERE memory_id = 'e1'")
-    run_sql(four[2], "DELETE FROM memory_items WHERE memory_id = 'e9'")
-    write_rows(four[3], [row("new")])
+def test_changed_store_is_rejected_alone(four_stores: list[Path]) -> None:
+    made = plan(four_stores, KEEP, now=NOW)
+    run_sql(four_stores[1], "UPDATE memory_items SET body = 'other' WHERE memory_id = 'e1'")
+    run_sql(four_stores[2], "DELETE FROM memory_items WHERE memory_id = 'e9'")
+    write_rows(four_stores[3], [row("new")])
     kinds = [outcome.kind for outcome in applied(made)]
     assert kinds == ["", "StalePlanError", "StalePlanError", ""]
-    assert counts(four) == [5, 10, 9, 6]
+    assert counts(four_stores) == [5, 10, 9, 6]
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_changed_store_is_rejected_alone(four: list[Path]) -> None:
     ],
     ids=["edited", "no plan", "without the plans beside it"],
 )
-def test_invalid_plan_file_is_rejected(one: Path, spoil: Any, words: str) -> None:
-    file = one.with_name("plan.json")
-    plan(one, KEEP, now=NOW, save=file)
+def test_invalid_plan_file_is_rejected(single_store: Path, spoil: Any, words: str) -> None:
+    file = single_store.with_name("plan.json")
+    plan(single_store, KEEP, now=NOW, save=file)
     spoil(file)
     with pytest.raises(PlanError, match=words):
         apply(file, now=NOW)
@@ -171,30 +171,30 @@ def test_invalid_target_or_time_is_rejected() -> None:
 
 
 @pytest.mark.long
-def test_killed_client_resumes_where_it_stopped(tmp_path: Path, four: list[Path]) -> None:
+def test_killed_client_resumes_where_it_stopped(tmp_path: Path, four_stores: list[Path]) -> None:
     file = tmp_path / "plan.json"
     dies = {"runner": Serial(), "progress": DiesAfter(3)}
     with forked("tests.support.fleets") as children:
-        ended = children.run(plan, sources=four, policy=KEEP, now=NOW, save=file, **dies)
+        ended = children.run(plan, sources=four_stores, policy=KEEP, now=NOW, save=file, **dies)
         assert ended.code == -signal.SIGKILL
         assert not file.exists()
-        made = plan(four, KEEP, now=NOW, save=file)
+        made = plan(four_stores, KEEP, now=NOW, save=file)
         assert [planned.deleted for planned in made.stores] == [5] * 4
         assert children.run(apply, plan=file, now=NOW, **dies).code == -signal.SIGKILL
-    assert counts(four) == [5, 5, 5, 10]
+    assert counts(four_stores) == [5, 5, 5, 10]
     assert apply(file, now=NOW)["status"].tolist() == [*["applied before"] * 3, "applied"]
-    assert counts(four) == [5] * 4
+    assert counts(four_stores) == [5] * 4
 
 
 # Maintain
 
 
-def test_each_store_is_maintained_by_its_settings(four: list[Path]) -> None:
-    names = four[:3]
+def test_each_store_is_maintained_by_its_settings(four_stores: list[Path]) -> None:
+    names = four_stores[:3]
     remember(names[0], 2)
     remember(names[1], 20)
-    remember(four[3], 2, "max_per_run = 1\nkeep_copies = true\n")
-    stopped = maintain(four[3], now=NOW).iloc[0]
+    remember(four_stores[3], 2, "max_per_run = 1\nkeep_copies = true\n")
+    stopped = maintain(four_stores[3], now=NOW).iloc[0]
     assert stopped["status"] == "FAILED"
     assert stopped["deleted"] == 0
     assert "max_per_run" in stopped["failed"]
@@ -208,9 +208,9 @@ def test_each_store_is_maintained_by_its_settings(four: list[Path]) -> None:
 
 
 def test_interrupted_maintenance_resumes_and_reports_everything(
-    tmp_path: Path, four: list[Path]
+    tmp_path: Path, four_stores: list[Path]
 ) -> None:
-    for name in four:
+    for name in four_stores:
         remember(name, 2)
 
     def stop(done: int, total: int) -> None:
@@ -219,11 +219,11 @@ def test_interrupted_maintenance_resumes_and_reports_everything(
 
     kept = tmp_path / "kept"
     with pytest.raises(KeyboardInterrupt):
-        maintain(four, apply=True, now=NOW, runner=Serial(), progress=stop, out=kept)
-    assert counts(four) == [3, 3, 10, 10]
-    done = maintain(four, apply=True, now=NOW, runner=Serial(), out=kept)
+        maintain(four_stores, apply=True, now=NOW, runner=Serial(), progress=stop, out=kept)
+    assert counts(four_stores) == [3, 3, 10, 10]
+    done = maintain(four_stores, apply=True, now=NOW, runner=Serial(), out=kept)
     assert done["status"].tolist() == ["done"] * 4
     assert done["deleted"].tolist() == [7] * 4
     assert done["undo"].str.startswith("memlab restore ").all()
-    again = maintain(four, apply=True, now=NOW, out=kept)
+    again = maintain(four_stores, apply=True, now=NOW, out=kept)
     assert again["status"].tolist() == ["nothing"] * 4

@@ -31,10 +31,10 @@ def agents(tmp_path: Path) -> Path:
     return folder
 
 
-def names_and_problems(found: Members) -> tuple[list[str], list[str]]:
+def names_and_problems(members: Members) -> tuple[list[str], list[str]]:
     """Return the names of stores, and the problems of names that mean none."""
-    good = [member.name for member in found.stores if not member.problem]
-    return good, [member.problem for member in found.stores if member.problem]
+    good = [member.name for member in members.stores if not member.problem]
+    return good, [member.problem for member in members.stores if member.problem]
 
 
 A, B, C = (f"agents/{name}/memory.db" for name in "abc")

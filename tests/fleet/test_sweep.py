@@ -19,7 +19,7 @@ from memlab.growth.summary import past_arrays
 from memlab.sources.opening import open_source
 from tests.support.claude_store import as_found, project_folder
 from tests.support.fleets import NOW, agent_store, mixed_fleet
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, files_in, row, run_sql, write_rows
 
 
@@ -105,11 +105,11 @@ def test_each_broken_store_is_a_row_with_its_error(tmp_path: Path) -> None:
         assert results.index[~bad].tolist() == [str(good)]
         assert {type(error) for error in results["error"].dropna()} <= {str}
     for names in (str(folder), f"{folder}/*"):
-        nightly = said("fleet", "maintain", names, code=1)
+        nightly = output_of("fleet", "maintain", names, code=1)
         assert nightly.count(f"memory_integrity: {folder}/torn.db is damaged") == 1
         named = [path.name for path in broken if names == str(folder) or os.path.lexists(path)]
         assert [name for name in named if name not in nightly] == []
-    shown = said("fleet", "show", folder, code=1)
+    shown = output_of("fleet", "show", folder, code=1)
     assert f"1 database of something else, such as {folder}/cache.db" in shown
     listed = run("show", folder).output
     assert all(path.name in listed for path in (good, *broken))

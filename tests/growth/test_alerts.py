@@ -20,7 +20,7 @@ from memlab.views.findings import examine
 from tests.support.claude_store import memory, write_memories, write_memory
 from tests.support.openclaw_store import days_before, write_workspace
 from tests.support.repositories import Repository
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import Row, episodes, row, run_sql, write_rows
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ LARGE = "memlab rows STORE --where load-bearing"
 
 
 @pytest.mark.parametrize(
-    ("make", "found"),
+    ("make", "expected"),
     [
         (lambda folder: write_rows(folder / "memory.db", episodes(20)), []),
         (grown, [("never compacted", 6_111, "memlab size STORE")]),
@@ -77,11 +77,11 @@ LARGE = "memlab rows STORE --where load-bearing"
     ],
 )
 def test_each_alert_has_its_cost_and_command(
-    make: Callable[[Path], object], found: list[tuple[str, int, str]], tmp_path: Path
+    make: Callable[[Path], object], expected: list[tuple[str, int, str]], tmp_path: Path
 ) -> None:
     make(tmp_path)
     (store,) = [path for path in tmp_path.iterdir() if path.name in ("memory.db", "memory")]
-    assert [(a.name, a.tokens, a.next) for a in alerts(store).values()] == found
+    assert [(a.name, a.tokens, a.next) for a in alerts(store).values()] == expected
 
 
 SIZES = st.tuples(st.sampled_from(["episodic", "semantic"]), st.integers(0, 9_000))
@@ -132,15 +132,15 @@ def test_load_bearing_memory_deleted_elsewhere_is_an_alert(tmp_path: Path) -> No
 def test_alerts_come_first_in_show_and_report(tmp_path: Path) -> None:
     store = write_rows(grown(tmp_path), [row("b", body="x" * 12_000)])
     page = tmp_path / "r.html"
-    shown = said("show", store)
+    shown = output_of("show", store)
     places = [
         shown.index(heading) for heading in ("never compacted: 61", "one large", "61 memories,")
     ]
     assert places == sorted(places)
-    names = [alert["name"] for alert in json.loads(said("show", store, "--json"))["alerts"]]
+    names = [alert["name"] for alert in json.loads(output_of("show", store, "--json"))["alerts"]]
     assert names == ["never compacted", "one large memory"]
     assert {*names} < {*ALERTS}
-    said("report", store, "-o", page)
+    output_of("report", store, "-o", page)
     assert "never compacted: 61" in page.read_text().split("<section id=")[1]
 
 

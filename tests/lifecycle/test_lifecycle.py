@@ -26,7 +26,7 @@ from tests.lifecycle.memories import DAY, HOUR, SAME, START, Open, ids, item
 from tests.support.decisions import kept
 from tests.support.invariants import archive_of, rows_of
 from tests.support.programs import run_program
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import run_sql, signals_of
 
 TICK = timedelta(microseconds=1)
@@ -533,8 +533,8 @@ def test_archive_list_shows_evictions_as_one_line(open_store: Open, path: Path) 
     store = open_store(capacity=ValueCap(1))
     for number in range(8):
         store.put(item(f"m{number}"), agent_id="a")
-    line, _, undo = said("archive", path).splitlines()
+    line, _, undo = output_of("archive", path).splitlines()
     assert "7 deletions of a runtime's own" in line
     assert "7 memories, 0 restored" in line
     assert undo.startswith("undo: memlab restore ")
-    assert said("archive", path, "--rows").count("lowest-value") == 7
+    assert output_of("archive", path, "--rows").count("lowest-value") == 7

@@ -246,8 +246,8 @@ def test_reads_of_unknown_memories_change_nothing() -> None:
     strange = find_references(frame, make_log(("other", 24 * 30), ("m9", -24 * 30)))
     last = frame[c.CREATED_AT].iloc[-1]
     policies = (Activation(5).after(frame, reads) for reads in (strange, strange[:0]))
-    told, untold = (decide(frame, policy, now=last) for policy in policies)
-    pd.testing.assert_frame_equal(told, untold)
+    with_reads, without_reads = (decide(frame, policy, now=last) for policy in policies)
+    pd.testing.assert_frame_equal(with_reads, without_reads)
 
 
 @pytest.mark.parametrize("unit", ["max_items", "max_tokens"])

@@ -14,7 +14,7 @@ from memlab.errors import PolicyError
 from memlab.policies import KeepRecent, policy_named
 from memlab.policies.named import as_setting, policy_in
 from memlab.settings import Settings
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 CODE = '''
 from dataclasses import dataclass, field
@@ -83,9 +83,9 @@ def store(tmp_path: Path) -> Path:
 def test_installed_policy_is_available_by_name(installed: Path, store: Path) -> None:
     install(installed, "nth", nth="nth_rules:EveryNth")
     assert policy_named("nth").origin == "nth_rules:EveryNth"
-    plan = said("compact", store, "--policy", "nth", "--set", "n=3")
+    plan = output_of("compact", store, "--policy", "nth", "--set", "n=3")
     assert "every nth" in plan
-    assert "of the installed package nth" in said("compact", "--help")
+    assert "of the installed package nth" in output_of("compact", "--help")
 
 
 def test_settings_store_the_name_of_an_installed_policy(installed: Path) -> None:
@@ -99,7 +99,7 @@ def test_settings_store_the_name_of_an_installed_policy(installed: Path) -> None
 def test_built_in_policy_takes_precedence(installed: Path) -> None:
     install(installed, "nth", recent="nth_rules:EveryNth")
     assert policy_named("recent").make(5) == KeepRecent(5)
-    assert "of the installed package" not in said("compact", "--help")
+    assert "of the installed package" not in output_of("compact", "--help")
 
 
 BROKEN = {

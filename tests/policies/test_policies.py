@@ -182,10 +182,12 @@ def some_of(policies: Iterable[Policy]) -> st.SearchStrategy[list[Policy]]:
 
 @settings(max_examples=examples(50))
 @given(rows, st.booleans(), some_of(EVERY.values()))
-def test_every_policy_keeps_the_contract(drawn: Drawn, signals: bool, some: list[Policy]) -> None:
+def test_every_policy_keeps_the_contract(
+    drawn: Drawn, signals: bool, policies: list[Policy]
+) -> None:
     frame = memories(drawn, signals=signals).set_axis([n % 5 or None for n in range(len(drawn))])
     before = frame.copy(deep=True)
-    for policy in some:
+    for policy in policies:
         decision = decide(frame, policy, now=NOW)
         pd.testing.assert_frame_equal(frame, before)
         pd.testing.assert_index_equal(decision.index, frame.index)
@@ -206,11 +208,11 @@ def test_every_policy_keeps_the_contract(drawn: Drawn, signals: bool, some: list
 @settings(max_examples=examples(50))
 @given(rows, st.randoms(use_true_random=False), some_of(SOME_OF_EACH.values()))
 def test_decisions_ignore_row_order_and_are_idempotent(
-    drawn: Drawn, random: Any, some: Any
+    drawn: Drawn, random: Any, policies: Any
 ) -> None:
     frame = memories(drawn)
     shuffled = frame.sample(frac=1, random_state=random.randrange(2**32))
-    for policy in some:
+    for policy in policies:
         keep = decide(frame, policy, now=NOW)["keep"]
         pd.testing.assert_series_equal(keep, decide(shuffled, policy, now=NOW)["keep"].sort_index())
         if policy is not SOME_OF_EACH["odek"]:  # the cap takes rows that others were most like

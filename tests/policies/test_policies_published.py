@@ -157,11 +157,11 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("rows", "policy", "gone"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("rows", "policy", "deleted"), CASES.values(), ids=CASES)
 def test_published_case_is_reproduced(
-    rows: list[dict[str, Any]], policy: Policy, gone: list[int]
+    rows: list[dict[str, Any]], policy: Policy, deleted: list[int]
 ) -> None:
-    assert went(memories(rows), policy) == [f"m{i}" for i in gone]
+    assert went(memories(rows), policy) == [f"m{i}" for i in deleted]
 
 
 @pytest.mark.parametrize(("lives", "left"), [(4, 0.0625), (-3, 8.0), (-2000, 2.0**1000)])

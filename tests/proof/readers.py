@@ -89,9 +89,9 @@ class Reader:
 
     def spoil(self, outside: Path, rng: random.Random) -> str:
         """Change some of it."""
-        found = [path for each in self.files for path in sorted(self.folder.glob(each))]
+        paths = [path for pattern in self.files for path in sorted(self.folder.glob(pattern))]
         return ", ".join(
-            spoil(rng.choice(found), outside, rng) for _ in range(rng.choice((1, 1, 2, 4)))
+            spoil(rng.choice(paths), outside, rng) for _ in range(rng.choice((1, 1, 2, 4)))
         )
 
     def check(self) -> None:
@@ -107,8 +107,8 @@ class Store(Reader):
 
     def spoil(self, outside: Path, rng: random.Random) -> str:
         done = mutate(self.store, rng)
-        for each in self.folder.iterdir():  # SQLite takes rights from an empty log that has more
-            each.chmod(each.stat().st_mode & 0o750)
+        for path in self.folder.iterdir():  # SQLite takes rights from an empty log that has more
+            path.chmod(path.stat().st_mode & 0o750)
         return done
 
     def looks(self) -> Uses:
@@ -184,10 +184,10 @@ class Settings(Reader):
             policy_in(settings)
         remembered_reads(settings)
         if settings.lines:
-            found = (self.folder / FILE).lstat()
-            assert stat.S_ISREG(found.st_mode)
-            assert not found.st_mode & 0o022
-            assert found.st_uid in (0, os.geteuid())
+            status = (self.folder / FILE).lstat()
+            assert stat.S_ISREG(status.st_mode)
+            assert not status.st_mode & 0o022
+            assert status.st_uid in (0, os.geteuid())
 
     def changes(self) -> Uses:
         return [lambda: remember(open_source(self.store), {"target": 0.7})]
@@ -206,14 +206,17 @@ class Log(Reader):
             if n % 3:
                 kind = ("read", "maintenance")[n % 2]
                 line |= {"session": f"s{n % 4}", "id": f"r{n}", "how": "Read", "kind": kind}
-        for end, some in ((".1", lines[:15]), ("", lines[15:30]), (".apart", lines[30:])):
-            text = "".join(f"{json.dumps(line)}\n" for line in some)
+        for end, part in ((".1", lines[:15]), ("", lines[15:30]), (".apart", lines[30:])):
+            text = "".join(f"{json.dumps(line)}\n" for line in part)
             (self.folder / f"{LOG}{end}").write_text(text)
-        rows = "".join(f"{each['memory_id']},{each['at']},x\n" for each in lines)
+        rows = "".join(f"{line['memory_id']},{line['at']},x\n" for line in lines)
         (self.folder / "reads.csv").write_text(f"memory_id,at,session\n{rows}")
 
     def looks(self) -> Uses:
-        return [partial(self._look, *each) for each in product((LOG, "reads.csv"), (True, False))]
+        return [
+            partial(self._look, *arguments)
+            for arguments in product((LOG, "reads.csv"), (True, False))
+        ]
 
     def _look(self, name: str, maintenance: bool) -> None:
         describe_log(read_access_log(self.folder / name, maintenance=maintenance))
@@ -255,8 +258,8 @@ class ClaudeIndex(Reader):
         assert self.contents() == before
 
     def contents(self) -> dict[str, bytes]:
-        found = {path.name: content_of(path) for path in self.memory.iterdir()}
-        return {name: data for name, data in found.items() if data and name not in DERIVED}
+        files = {path.name: content_of(path) for path in self.memory.iterdir()}
+        return {name: data for name, data in files.items() if data and name not in DERIVED}
 
 
 class OdekIndex(ClaudeIndex):
@@ -273,8 +276,8 @@ class OdekIndex(ClaudeIndex):
 
     def contents(self) -> dict[str, bytes]:
         """Without the blanks of an index: what comes back stands as far in as most entries do."""
-        found = super().contents()
-        return found | {"index.json": b"".join(found.get("index.json", b"").split())}
+        files = super().contents()
+        return files | {"index.json": b"".join(files.get("index.json", b"").split())}
 
 
 class Transcripts(Reader):
@@ -295,12 +298,14 @@ class Recalls(Reader):
         sessions.mkdir(parents=True)
         ids = "<rollout_ids>\n{}\n</rollout_ids>".format("\n".join(threads))
         content = [{"type": "output_text", "text": f"<oai-mem-citation>{ids}</oai-mem-citation>"}]
-        said = {"type": "message", "role": "assistant", "content": content}
+        message = {"type": "message", "role": "assistant", "content": content}
         for thread in threads:
-            lines = {"session_meta": {"id": thread, "cwd": "/w"}, "response_item": said}
+            lines = {"session_meta": {"id": thread, "cwd": "/w"}, "response_item": message}
             path = sessions / f"rollout-2026-08-01T09-00-00-{thread}.jsonl"
             stamp = {"timestamp": "2026-08-01T09:00:00.000Z"}
-            stamped = [stamp | {"type": kind, "payload": each} for kind, each in lines.items()]
+            stamped = [
+                stamp | {"type": kind, "payload": payload} for kind, payload in lines.items()
+            ]
             path.write_text("".join(f"{json.dumps(line)}\n" for line in stamped))
         write_workspace(self.folder / "w", days_before(NOW.date(), 4))
 
@@ -433,27 +438,27 @@ class Journal(Reader):
 
 
 _KINDS = (Store, Settings, Log, ClaudeIndex, OdekIndex, Journal, Transcripts, Recalls, Databases)
-READERS: Final[dict[str, type[Reader]]] = {each.__name__: each for each in _KINDS}
+READERS: Final[dict[str, type[Reader]]] = {kind.__name__: kind for kind in _KINDS}
 
 
 def content_of(path: Path) -> bytes | None:
     """The bytes of what is a file of a size that somebody wrote, but of shared memory."""
-    found = path.lstat()
+    status = path.lstat()
     if path.name.endswith("-shm"):
         return None
-    return path.read_bytes() if stat.S_ISREG(found.st_mode) and found.st_size < 2**26 else None
+    return path.read_bytes() if stat.S_ISREG(status.st_mode) and status.st_size < 2**26 else None
 
 
 def state_of(folder: Path) -> dict[str, STATE]:
     """Number, permissions, owner and contents of everything in a folder; no link is followed."""
-    found = {}
+    entries = {}
     for path in folder.rglob("*"):
         looked_at = path.lstat()
         data = os.fsencode(path.readlink()) if path.is_symlink() else content_of(path)
         owner = looked_at.st_uid, looked_at.st_gid
         name = str(path.relative_to(folder))
-        found[name] = looked_at.st_ino, looked_at.st_mode, *owner, data or b""
-    return found
+        entries[name] = looked_at.st_ino, looked_at.st_mode, *owner, data or b""
+    return entries
 
 
 def spoil(path: Path, outside: Path, rng: random.Random) -> str:

@@ -156,8 +156,8 @@ def row_scene(folder: Path, operation: str, journal: str) -> RowScene:
     whole = rows_of(store)
     signals = signals_of(store)
     made = plan(store, KeepRecent(KEEP), now=NOW)
-    gone = {memory.position for memory in made.memories}
-    left = {position: row for position, row in whole.items() if position not in gone}
+    deleted = {memory.position for memory in made.memories}
+    left = {position: row for position, row in whole.items() if position not in deleted}
     assert_compacted(whole, left, KEEP)
     if operation == "apply":
         return RowScene(tasks.apply_plan, made.to_json(), store, whole, whole, left, signals)
@@ -196,26 +196,26 @@ class FolderScene(Scene):
 
     def state(self, store: Path) -> dict[Any, Any]:
         """Bytes, mode and time of every file; an index gets a new time when it changes."""
-        found: dict[str, Any] = {VIEW: str(load(store, with_body=True).to_csv())}
+        contents: dict[str, Any] = {VIEW: str(load(store, with_body=True).to_csv())}
         for path in store.rglob("*"):
             name = str(path.relative_to(store))
             looked_at = path.stat()
             if path.is_file() and not name.startswith(LEFT):
                 when = 0 if name in INDEXES else looked_at.st_mtime_ns
-                found[name] = (path.read_bytes(), looked_at.st_mode, when)
-        return found
+                contents[name] = (path.read_bytes(), looked_at.st_mode, when)
+        return contents
 
     def check(self, store: Path) -> None:
         if archive_of(store).exists():
             assert_sound(archive_of(store))
         files = [record.get("file") for _, record in records_in_archive_of(store)]
-        there = {stored(each["data"])[0] for each in files if each}
-        found = self.state(store)
-        there |= {file[0] for name, file in found.items() if name != VIEW}
+        there = {stored(file["data"])[0] for file in files if file}
+        contents = self.state(store)
+        there |= {file[0] for name, file in contents.items() if name != VIEW}
         names = set(self.whole) - {*INDEXES, VIEW}
         assert {name for name in names if self.whole[name][0] not in there} == set()
-        assert _names_without_a_file(found) <= _names_without_a_file(self.whole)
-        assert found[VIEW] in (self.before[VIEW], self.after[VIEW])
+        assert _names_without_a_file(contents) <= _names_without_a_file(self.whole)
+        assert contents[VIEW] in (self.before[VIEW], self.after[VIEW])
 
     def take_back(self, children: Children, store: Path) -> None:
         """Whatever has happened, a restore leaves all as it was before anything was deleted."""

@@ -73,12 +73,16 @@ def test_distinct_tags_are_not_held_in_memory_by_show(tmp_path: Path) -> None:
     assert most_of(differing, "show") - most_of(alike, "show") < 420 * MANY
 
 
-@pytest.mark.parametrize(("saved", "each"), [(False, 900), (True, 1_100)], ids=["shown", "saved"])
+@pytest.mark.parametrize(
+    ("saved", "bytes_per_memory"), [(False, 900), (True, 1_100)], ids=["shown", "saved"]
+)
 def test_large_plan_uses_little_more_memory_than_its_text(
-    tmp_path: Path, saved: bool, each: int
+    tmp_path: Path, saved: bool, bytes_per_memory: int
 ) -> None:
     store = many(tmp_path / "memory.db")
     plan = str(tmp_path / "plan.json")
     words = ["compact", "--keep-recent", "50", *(["--save-plan", plan] if saved else [])]
     most = most_of(store, *words)
-    assert most - most_of_next_to_nothing("compact", "--keep-recent", "50") < each * MANY
+    assert (
+        most - most_of_next_to_nothing("compact", "--keep-recent", "50") < bytes_per_memory * MANY
+    )

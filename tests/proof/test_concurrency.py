@@ -96,22 +96,22 @@ def test_concurrent_writers_and_plans_lose_nothing(
         writing_still = children.any_running(pids)  # so the last plan is made in peace
         plan_and_apply()
     ended = [children.wait(pid) for pid in pids]
-    assert [each.error for each in ended] == [None] * WRITERS
+    assert [child.error for child in ended] == [None] * WRITERS
     assert_sound(store)
-    deleted = sum(each.result.deleted for each in ended) + tally["deleted"]
+    deleted = sum(child.result.deleted for child in ended) + tally["deleted"]
     assert WRITERS * PUTS + tally["restored"] == len(rows_of(store)) + deleted
     with SqliteMemoryStore(store) as opened:
-        for written in (each.result for each in ended):
+        for written in (child.result for child in ended):
             for memory_id, item in written.items.items():
-                found = opened.get(memory_id)
+                stored = opened.get(memory_id)
                 if memory_id in written.superseded:
-                    assert found is not None
-                    assert found.superseded_by not in (None, memory_id)
+                    assert stored is not None
+                    assert stored.superseded_by not in (None, memory_id)
                 elif memlab.is_load_bearing_memory(item):
-                    assert found == item
-                elif found is not None:
-                    assert found.is_active or retire
-                    assert replace(found, superseded_by=None) == item
+                    assert stored == item
+                elif stored is not None:
+                    assert stored.is_active or retire
+                    assert replace(stored, superseded_by=None) == item
     assert tally["applied"] > 0
     assert tally["applied"] + tally["stale"] == tally["plans"]
 
@@ -123,15 +123,15 @@ def test_concurrent_equal_operations_run_once(
 ) -> None:
     for round_ in range(4):
         scene = row_scene(scratch / f"round {round_}", operation, journal)
-        told = {"store": scene.store, "what": scene.what}
-        pids = [children.start(scene.operation, **told) for _ in range(WRITERS)]
+        arguments = {"store": scene.store, "what": scene.what}
+        pids = [children.start(scene.operation, **arguments) for _ in range(WRITERS)]
         ended = [children.wait(pid) for pid in pids]
         if operation == "restore":
             back = len(scene.after) - len(scene.before)
-            assert sorted(each.result for each in ended) == [0] * (WRITERS - 1) + [back]
+            assert sorted(child.result for child in ended) == [0] * (WRITERS - 1) + [back]
         else:  # who comes between the deletion and its record sees to the record, and tells of it
-            receipts = [each for each in ended if isinstance(each.result, Receipt)]
+            receipts = [child for child in ended if isinstance(child.result, Receipt)]
             assert receipts
-            refused = [each for each in ended if isinstance(each.error, AlreadyAppliedError)]
+            refused = [child for child in ended if isinstance(child.error, AlreadyAppliedError)]
             assert len(receipts) + len(refused) == WRITERS
         scene.check_done(scene.store)

@@ -45,9 +45,9 @@ def test_hostile_file_gives_a_result_or_a_memlab_error(
     for path in case.rglob("*"):
         path.chmod(path.stat().st_mode & 0o750)
     case.rename(scratch / "whole")
-    told = {"reader": reader, "outside": outside}
+    arguments = {"reader": reader, "outside": outside}
     for seed in range(STORES if name == Store.__name__ else FILES):
-        ended = examiners.run(examine, **told, seed=seed)
+        ended = examiners.run(examine, **arguments, seed=seed)
         assert (ended.code, ended.error, ended.result) == (0, None, None), f"seed {seed}"
 
 

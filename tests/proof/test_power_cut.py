@@ -86,11 +86,11 @@ def test_simulated_disk_can_lose_an_earlier_rename(scratch: Path, recorder: Path
         (folder / name).write_text("old")
     disks = [Disk(folder) for _ in range(20)]
     events = recorded(recorder, rename_and_remove, folder / "index", "old.md")
-    found = {
+    images = {
         tuple((name, copy.content) for name, copy in sorted(image.items()))
         for seed, disk in enumerate(disks)
         for image in images_of(disk, events, seed=str(seed))
     }
-    assert (("index", b"old"),) in found
-    assert (("index", b""), ("old.md", b"old")) in found
-    assert (("index", b"new"),) in found
+    assert (("index", b"old"),) in images
+    assert (("index", b""), ("old.md", b"old")) in images
+    assert (("index", b"new"),) in images

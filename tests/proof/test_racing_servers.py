@@ -113,7 +113,9 @@ def write_memforge(url: str, writer: int, steps: int) -> Written:
             """Return the rows that the last statement wrote; none for a lost or locked memory."""
             try:
                 with connection.transaction():
-                    return [connection.execute(each, values) for each in statements][-1].rowcount
+                    return [connection.execute(statement, values) for statement in statements][
+                        -1
+                    ].rowcount
             except (psycopg.IntegrityError, psycopg.errors.DeadlockDetected):
                 return 0
 
@@ -141,14 +143,14 @@ def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_racing_betterdb_memories_are_stored_or_archived(scratch: Path, children: Children) -> None:
     pytest.importorskip("betterdb_agent_memory")
     with redis_server(scratch, program=SEARCHING_SERVER or REDIS) as server:
-        told = {"socket": str(server.socket), "steps": 4 * STEPS}
-        written, deleted = raced(server.url, children, write_betterdb, told)
+        arguments = {"socket": str(server.socket), "steps": 4 * STEPS}
+        written, deleted = raced(server.url, children, write_betterdb, arguments)
         with server.client() as client:
             there = {key.decode(): fields for key, (fields, _) in exact(client).items()}
             evictions = int(client.hget(f"{NAME}:__mem_stats", "evictions") or 0)
     memories = {key: fields for key, fields in there.items() if b"content" in fields}
     contents = {key: fields[b"content"].decode() for key, fields in memories.items()}
-    assert contents == {k: v for each in written for k, v in each.contents.items()}
+    assert contents == {k: v for report in written for k, v in report.contents.items()}
     assert {(len(fields), len(fields[b"vector"])) for fields in memories.values()} == {(6, 32)}
     of_recalls = {b"access_count", b"last_accessed_at"}
     assert all(fields.keys() <= of_recalls for key, fields in there.items() if key not in memories)
@@ -163,32 +165,32 @@ def test_racing_memforge_memories_are_stored_or_archived(children: Children) -> 
         written, _ = raced(url, children, write_memforge, {"url": url, "steps": STEPS})
 
         def rows(query: str) -> list[tuple[Any, ...]]:
-            found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
-            return found
+            rows_found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+            return rows_found
 
         contents = dict(rows("SELECT id, content FROM warm_tier"))
         log = rows("SELECT warm_tier_id, count(*) FROM retrieval_log GROUP BY 1")
         counts = rows("SELECT id, access_count FROM warm_tier WHERE access_count > 0")
         links = set(rows("SELECT cause_id, effect_id FROM causal_edges"))
         cold = rows("SELECT id FROM cold_tier")
-    assert contents == {k: v for each in written for k, v in each.contents.items()}
-    uses = {k: used for each in written for k, used in each.uses.items() if used}
+    assert contents == {k: v for report in written for k, v in report.contents.items()}
+    uses = {k: used for report in written for k, used in report.uses.items() if used}
     assert dict(log) == dict(counts) == uses
-    assert links == {pair for each in written for pair in each.links}
+    assert links == {pair for report in written for pair in report.links}
     assert cold == []
 
 
 def raced(
-    url: str, children: Children, write: Any, told: dict[str, Any]
+    url: str, children: Children, write: Any, arguments: dict[str, Any]
 ) -> tuple[list[Written], int]:
     """Plan, apply and restore until every writer has ended, and take back what is gone then.
 
     Returns what each wrote, and how many memories went.
     """
-    pids = [children.start(write, writer=writer, **told) for writer in range(WRITERS)]
+    pids = [children.start(write, writer=writer, **arguments) for writer in range(WRITERS)]
     deleted = 0
     plans = 0
-    gone: list[memlab.Receipt] = []
+    applied: list[memlab.Receipt] = []
     disturbed: list[memlab.Receipt] = []
     writing_still = True
     while writing_still:
@@ -200,19 +202,19 @@ def raced(
         plans += 1
         deleted += receipt.deleted
         if receipt.deleted:
-            gone.append(receipt)
-        if gone and plans % 3 == 0:
+            applied.append(receipt)
+        if applied and plans % 3 == 0:
             with suppress(StalePlanError, StoreError):
                 try:
-                    memlab.restore(gone[-1])
+                    memlab.restore(applied[-1])
                 except ArchiveError:  # a writer revised or forgot one in the moment it was back
-                    disturbed.append(gone[-1])
-                gone.pop()
+                    disturbed.append(applied[-1])
+                applied.pop()
     ended = [children.wait(pid) for pid in pids]
-    assert [each.error for each in ended] == [None] * WRITERS
-    for receipt in reversed(gone):  # what is between two memories went with the first of them
+    assert [child.error for child in ended] == [None] * WRITERS
+    for receipt in reversed(applied):  # what is between two memories went with the first of them
         memlab.restore(receipt)
-    wanted = {str(key) for each in ended for key in each.result.contents}
+    wanted = {str(key) for child in ended for key in child.result.contents}
     for receipt in disturbed:
         frame = archived_rows(url)
         left = set(frame.memory_id[frame.digest == receipt.digest]) - set(
@@ -222,7 +224,7 @@ def raced(
     checked = CliRunner().invoke(main, ["doctor", url])
     assert "cut short" not in checked.output
     assert deleted > 0
-    return [each.result for each in ended], deleted
+    return [child.result for child in ended], deleted
 
 
 MEMORIES = 30
@@ -259,9 +261,9 @@ class TwoOnOneStore:
     def assert_nothing_lost(self, before: dict[str, str]) -> None:
         """Every memory is on the server or comes back out of the archive at its path."""
         there = self.contents()
-        gone = before.keys() - there.keys()
-        if gone:
-            assert gone <= set(archived_rows(self.url).memory_id)
+        deleted = before.keys() - there.keys()
+        if deleted:
+            assert deleted <= set(archived_rows(self.url).memory_id)
             for entry in reversed(archived_plans(self.url)):
                 with suppress(ArchiveError):  # all of it is there
                     memlab.restore(entry.digest, store=self.url)
@@ -303,8 +305,8 @@ def two(request: pytest.FixtureRequest, scratch: Path) -> Iterator[TwoOnOneStore
             add_memory(connection, AGENT, content=f"memory {number}")
 
         def rows() -> dict[str, str]:
-            found = connection.execute("SELECT id::text, content FROM warm_tier").fetchall()
-            return dict(found)
+            rows_found = connection.execute("SELECT id::text, content FROM warm_tier").fetchall()
+            return dict(rows_found)
 
         def revise_row() -> None:
             connection.execute("UPDATE warm_tier SET content = 'revised' WHERE id = 1")
@@ -346,7 +348,7 @@ def test_copies_of_a_running_deletion_are_not_erased(
     time.sleep(0.5)
     two.go_on("first")
     ended = [children.wait(pid) for pid in (first, second)]
-    assert [each.error for each in ended] == [None, None]
+    assert [child.error for child in ended] == [None, None]
     assert "refused" not in ended[0].result
     two.assert_nothing_lost(before)
     two.assert_tidy()
@@ -362,6 +364,6 @@ def test_two_concurrent_plans_lose_nothing(two: TwoOnOneStore, children: Childre
             for at, plan in enumerate(plans)
         ]
         ended = [children.wait(pid) for pid in pids]
-        assert [each.error for each in ended] == [None, None]
+        assert [child.error for child in ended] == [None, None]
         two.assert_nothing_lost(before)
         two.archive.unlink(missing_ok=True)

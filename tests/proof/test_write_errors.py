@@ -93,12 +93,12 @@ def test_failed_write_of_an_operation_loses_nothing(
     scene: Scene, scratch: Path, faulty: Children
 ) -> None:
     case = scratch / "case"
-    told = {"do": scene.operation, "arguments": (copy_aside(scene.store, case), scene.what)}
-    counted = faulty.run(under, fault=Fault(case), **told)
+    arguments = {"do": scene.operation, "arguments": (copy_aside(scene.store, case), scene.what)}
+    counted = faulty.run(under, fault=Fault(case), **arguments)
     assert counted.error is None
     for fault in faults(case, counted.result[1], FAULTS // CASES):
         store = copy_aside(scene.store, case)
-        ended = faulty.run(under, fault=fault, **told)
+        ended = faulty.run(under, fault=fault, **arguments)
         scene.check(store)
         if ended.error is None:
             scene.check_done(store)

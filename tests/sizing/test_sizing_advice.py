@@ -121,7 +121,7 @@ def dangling() -> World:
 
 
 @pytest.mark.parametrize(
-    ("world", "asked", "verdict", "said"),
+    ("world", "asked", "verdict", "condition"),
     [
         (far_end, {"confidence": 0.6}, Verdict.HORIZON_TOO_SHORT, "25% of references reach beyond"),
         (far_end, {"confidence": 0.6, "target": 0.7}, Verdict.OK, "cap           keep_recent = "),
@@ -149,11 +149,11 @@ def dangling() -> World:
     ],
 )
 def test_verdict_comes_with_conditions_that_change_it(
-    world: Callable[[], World], asked: dict[str, float], verdict: Verdict, said: str
+    world: Callable[[], World], asked: dict[str, float], verdict: Verdict, condition: str
 ) -> None:
     advice = recommend_cap(*world(), **asked)
     assert advice.verdict is verdict
-    assert said in str(advice)
+    assert condition in str(advice)
     if verdict is Verdict.CAP_HAS_NO_EFFECT:
         assert advice.keep_recent >= advice.prunable
         assert advice.command("memory.db") is None

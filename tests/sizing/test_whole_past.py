@@ -18,7 +18,7 @@ from memlab.replay import compare
 from memlab.sizing import advise, age_ranks, backtest_cap, cap_curve
 from memlab.sources.opening import open_source
 from tests.support.histories import recommend_budget, recorded_rows
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import write_rows
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -46,8 +46,8 @@ def keep(cap: int) -> Compact:
 
 def as_sized(store: Path) -> None:
     """Do what a nightly job would: size, and compact to that."""
-    said("size", store, "--save")
-    said("maintain", store, "--apply")
+    output_of("size", store, "--save")
+    output_of("maintain", store, "--apply")
 
 
 def restored_half_way(store: Path) -> None:
@@ -151,7 +151,7 @@ def test_sizing_uses_the_log_of_the_settings(whole: Path, tmp_path: Path) -> Non
     advice = memlab.recommend_cap(store)
     assert advice.references == plain.references + 100
     assert advice.keep_recent > plain.keep_recent
-    assert json.loads(said("size", store, "--json"))["keep_recent"] == advice.keep_recent
+    assert json.loads(output_of("size", store, "--json"))["keep_recent"] == advice.keep_recent
     assert (memlab.find_references(store)[c.KIND] == "log").sum() == 100
 
 

@@ -39,7 +39,7 @@ class JsonLinesLab(Lab):
 
     def exactly(self) -> dict[Any, Any]:
         lines = self.path.read_text().splitlines()
-        return {json.loads(each)["id"]: each for each in lines}
+        return {json.loads(text)["id"]: text for text in lines}
 
 
 class TestJsonLines(DeletingSuite):

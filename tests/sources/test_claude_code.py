@@ -38,7 +38,7 @@ from tests.support.claude_store import (
     write_memory,
     write_transcript,
 )
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import files_in
 
 
@@ -465,7 +465,7 @@ def test_index_cut_loses_reads_of_lines_below_it(long_index: Path) -> None:
     assert losses.below == 100
     assert set(losses.files.values()) == {199}
     assert losses.to_frame()["share"].tolist() == [0.3, 0.5, 0.3, 0.6]
-    lines = said("show", long_index, "--log", log).splitlines()
+    lines = output_of("show", long_index, "--log", log).splitlines()
     assert ["newest", "first", "199", "10", "50.0%"] in [line.split() for line in lines]
     with pytest.raises(MemlabError, match="has no index that a start loads"):
         reads_missed_by_index_cut(memlab.store_path("two_years"), memlab.read_access_log(log))
@@ -504,11 +504,11 @@ def test_report_shows_reads_lost_by_the_index_cut(long_index: Path) -> None:
 
 def test_size_and_compact_report_a_cut_index(long_index: Path) -> None:
     loads = "is cut: a start loads 199 of the 299 memories that it names"
-    assert loads in said("size", long_index)
-    assert loads in said("compact", long_index, "--keep-recent", 146)
+    assert loads in output_of("size", long_index)
+    assert loads in output_of("compact", long_index, "--keep-recent", 146)
     write_index(long_index, [f"- [m{n:03}](m{n:03}.md)" for n in range(100)])
-    assert "is cut" not in said("size", long_index)
-    assert "is cut" not in said("compact", long_index, "--keep-recent", 146)
+    assert "is cut" not in output_of("size", long_index)
+    assert "is cut" not in output_of("compact", long_index, "--keep-recent", 146)
 
 
 def test_index_is_hashed_once_for_any_number_of_lines(

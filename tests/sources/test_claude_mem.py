@@ -17,7 +17,7 @@ from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
 from memlab.testing.conformance import ReadingSuite
 from memlab.testing.labs import TEXTS, Lab
 from tests.support.owners import observation, write_claude_mem
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import run_sql
 
 START = 1_780_000_000_000
@@ -152,11 +152,11 @@ def test_environment_precedes_the_settings_file(
 
 def test_size_ends_with_the_setting_and_its_file(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 120)])
-    *_, step, setting = said("size", file).splitlines()
+    *_, step, setting = output_of("size", file).splitlines()
     number = setting.strip().removeprefix(f"{SETTING}=")
     assert f'write "{SETTING}": "{number}" into {file.parent / "settings.json"}' in step
     assert "(today 50, its default;" in step
-    printed = json.loads(said("size", file, "--json"))
+    printed = json.loads(output_of("size", file, "--json"))
     assert printed["setting"] == f"{SETTING}={number}"
     assert printed["command"] is None
     for unit in ("memories", "tokens"):
@@ -167,16 +167,16 @@ def test_size_ends_with_the_setting_and_its_file(file: Path) -> None:
 
 def test_several_projects_are_listed_with_their_start_tokens(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 60), session("s2", "it's", 9, first=99)])
-    several = said("size", file)
+    several = output_of("size", file)
     assert f"memlab size 'claude-mem:{file}?project=web'" in several
     assert "these are of 2" in several
-    printed = said("size", f"claude-mem:{file}?project=it%27s")
+    printed = output_of("size", f"claude-mem:{file}?project=it%27s")
     assert f"memlab harvest {file} -o {file.with_suffix('.reads.jsonl')}" in printed
-    shown = " ".join(said("show", file).split())
+    shown = " ".join(output_of("show", file).split())
     for words in ("web 60 50", "it's 9 9", "starts of 2 projects, one loads 50 at most"):
         assert words in shown
     web = f"claude-mem:{file}?project=web"
-    assert "loaded at every start 50" in " ".join(said("show", web).split())
+    assert "loaded at every start 50" in " ".join(output_of("show", web).split())
     table = memlab.find(file.parent.parent).to_frame()
     weight = memlab.load(web).query("loaded_at_start")["tokens"].sum()
     assert table["tokens_at_start"].tolist() == [weight]

@@ -20,7 +20,7 @@ from memlab.testing.conformance import ReadingSuite
 from memlab.testing.labs import TEXTS, Lab
 from tests.support.codex_home import DATABASES, CodexThread, write_codex
 from tests.support.owners import CODEX
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import run_sql
 
 START = 1_780_000_000
@@ -182,9 +182,9 @@ def test_show_names_the_memories_of_the_other_version(tmp_path: Path) -> None:
     home = tmp_path / ".codex"
     first = write(home / DATABASES["v1"], [row(0), row(1)])
     write(home / DATABASES["v2"], [row(9)])
-    about = json.loads(said("show", "--json", home))["about"]
+    about = json.loads(output_of("show", "--json", home))["about"]
     assert about["other_databases"] == {str(first): 2}
-    assert f"2 memories in {first.name}, a store of its own" in said("show", home)
+    assert f"2 memories in {first.name}, a store of its own" in output_of("show", home)
 
 
 def test_summary_is_the_text_without_a_raw_memory(tmp_path: Path) -> None:
@@ -197,14 +197,14 @@ def test_summary_is_the_text_without_a_raw_memory(tmp_path: Path) -> None:
 
 def test_commands_work_and_size_names_the_setting(tmp_path: Path) -> None:
     path = write(tmp_path / "memories_1.sqlite", [row(number) for number in range(40)])
-    assert json.loads(said("show", "--json", str(path)))["summary"]["rows"]["memories"] == 40
-    assert "Codex" in said("show", str(path))
-    assert len(json.loads(said("rows", "--json", str(path)))) == 40
-    assert SETTING in said("size", str(path))
-    stores = json.loads(said("find", "--json", str(tmp_path)))["stores"]
+    assert json.loads(output_of("show", "--json", str(path)))["summary"]["rows"]["memories"] == 40
+    assert "Codex" in output_of("show", str(path))
+    assert len(json.loads(output_of("rows", "--json", str(path)))) == 40
+    assert SETTING in output_of("size", str(path))
+    stores = json.loads(output_of("find", "--json", str(tmp_path)))["stores"]
     assert [store["what"] for store in stores] == ["Codex"]
-    assert SETTING in said("compact", "--keep-recent", "9", "--apply", str(path), code=2)
-    assert SETTING in said("compact", "--keep-recent", "9", "--retire", str(path), code=2)
+    assert SETTING in output_of("compact", "--keep-recent", "9", "--apply", str(path), code=2)
+    assert SETTING in output_of("compact", "--keep-recent", "9", "--retire", str(path), code=2)
 
 
 @given(text=st.text(max_size=80), number=st.none() | st.integers(-9, 9) | st.text(max_size=9))
@@ -273,18 +273,18 @@ def test_commands_read_a_database_written_by_codex(written: Path) -> None:
     before = written.read_bytes()
     home = written.parent
     files = sorted(home.iterdir())
-    stores = json.loads(said("find", "--json", home))["stores"]
+    stores = json.loads(output_of("find", "--json", home))["stores"]
     assert {store["what"] for store in stores} == {"Codex"}
     assert [store["memories"] for store in stores if store["where"] == str(written)] == [3]
-    assert json.loads(said("show", "--json", home))["about"]["consolidated"] == 2
-    listed = json.loads(said("rows", "--json", home))
+    assert json.loads(output_of("show", "--json", home))["about"]["consolidated"] == 2
+    listed = json.loads(output_of("rows", "--json", home))
     assert {memory["title"] for memory in listed} >= {"build-with-uv", "release-day"}
-    sized = json.loads(said("size", "--json", home))
+    sized = json.loads(output_of("size", "--json", home))
     assert sized["store"] == str(home)
-    assert SETTING in said("size", home)
-    assert said("rows", "--by", "need", home).index("build-with-uv")
-    assert "memories" in said("doctor", home)
-    assert SETTING in said("compact", "--keep-recent", "1", "--apply", home, code=2)
+    assert SETTING in output_of("size", home)
+    assert output_of("rows", "--by", "need", home).index("build-with-uv")
+    assert "memories" in output_of("doctor", home)
+    assert SETTING in output_of("compact", "--keep-recent", "1", "--apply", home, code=2)
     assert written.read_bytes() == before
     assert sorted(home.iterdir()) == files
 

@@ -31,13 +31,17 @@ class Lines(Index):
     index_first: bool
     index_name = "INDEX"
 
-    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
-        return b"".join(line for line in raw.splitlines(True) if _named(line) not in said)
+    def remove_entries(
+        self, raw: bytes, entries: Mapping[str, Any], there: Collection[str]
+    ) -> bytes:
+        return b"".join(line for line in raw.splitlines(True) if _named(line) not in entries)
 
-    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
-        assert set(said) <= set(there)
+    def insert_entries(
+        self, raw: bytes, entries: Mapping[str, Any], there: Collection[str]
+    ) -> bytes:
+        assert set(entries) <= set(there)
         lines = raw.splitlines(True)
-        missing = {k: v for k, v in said.items() if k not in map(_named, lines)}
+        missing = {k: v for k, v in entries.items() if k not in map(_named, lines)}
         for number, text in sorted(missing.values()):
             lines.insert(number, text.encode())
         return b"".join(lines)

@@ -61,8 +61,8 @@ def test_find_walks_the_transcripts_once(home: Path, monkeypatch: pytest.MonkeyP
         return walk(root, **asked)
 
     monkeypatch.setattr(view, "transcript_files", noted)
-    found = memlab.find(home)
-    assert [store.memories for store in found.stores] == [1, 1, 1]
+    inventory = memlab.find(home)
+    assert [store.memories for store in inventory.stores] == [1, 1, 1]
     assert walked == [home / ".claude" / "projects"]
 
 

@@ -17,7 +17,7 @@ from memlab.systems.hermes import DELIMITER, NOTES, USER, Hermes, entries_in
 from memlab.testing.conformance import ReadingSuite
 from memlab.testing.labs import TEXTS, Lab
 from tests.support.owners import write_hermes
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 
 def write(path: Path, entries: list[str]) -> None:
@@ -83,16 +83,16 @@ def test_commands_work_and_show_the_limits(tmp_path: Path) -> None:
     folder = tmp_path / ".hermes" / "memories"
     write(folder / NOTES, [f"note {number} " + "x" * 50 for number in range(40)])
     write(folder / USER, ["likes tea"])
-    shown = said("show", str(folder))
+    shown = output_of("show", str(folder))
     assert "2,427 of at most 2,200 characters" in shown
     assert "9 of at most 1,375 characters" in shown
     (folder.parent / "config.yaml").write_text("memory:\n  memory_char_limit: 5000  # more\n")
-    assert "2,427 of at most 5,000 characters" in said("show", str(folder.parent / "memories"))
-    assert len(json.loads(said("rows", "--json", str(folder)))) == 41
-    assert json.loads(said("size", "--json", str(folder)))["verdict"]
-    stores = json.loads(said("find", "--json", str(tmp_path)))["stores"]
+    assert "2,427 of at most 5,000 characters" in output_of("show", str(folder.parent / "memories"))
+    assert len(json.loads(output_of("rows", "--json", str(folder)))) == 41
+    assert json.loads(output_of("size", "--json", str(folder)))["verdict"]
+    stores = json.loads(output_of("find", "--json", str(tmp_path)))["stores"]
     assert [store["what"] for store in stores] == ["Hermes memories"]
-    refused = said("compact", "--keep-recent", "9", "--apply", str(folder), code=2)
+    refused = output_of("compact", "--keep-recent", "9", "--apply", str(folder), code=2)
     assert "memory tool" in refused
 
 
@@ -141,7 +141,7 @@ def test_files_written_by_hermes_are_read(tmp_path: Path) -> None:
     sizes = Hermes(folder).sizes()
     files = {name: (folder / name).read_text() for name in (NOTES, USER)}
     assert sizes == {name: len(text) for name, text in files.items()}
-    assert "Hermes memories" in said("find", tmp_path)
+    assert "Hermes memories" in output_of("find", tmp_path)
 
 
 def test_limit_of_the_notes_is_the_token_budget(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_limit_of_the_notes_is_the_token_budget(tmp_path: Path) -> None:
     assert sized.advice.token_budget == (2_200 + 99) // 4
     assert sized.advice.budget_cap is not None
     assert sized.advice.budget_cap < 40, "sixty notes are more than the limit has room for"
-    printed = said("size", folder)
+    printed = output_of("size", folder)
     assert "2,200 characters of MEMORY.md, Hermes' memory_char_limit" in printed
     (folder.parent / "config.yaml").write_text("memory:\n  memory_char_limit: 9000\n")
     assert memlab.size(folder).advice.token_budget == (9_000 + 99) // 4

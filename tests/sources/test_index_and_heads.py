@@ -207,7 +207,7 @@ def test_inline_comments_and_code_are_loaded_unchanged() -> None:
 # Lines that come back
 
 
-def said(raw: bytes, back: Collection[str]) -> dict[str, list[dict[str, object]]]:
+def entries_of_files(raw: bytes, back: Collection[str]) -> dict[str, list[dict[str, object]]]:
     every = entries_of(MemoryIndex(raw), names(*FILES))
     return {file: every.get(file, []) for file in back}
 
@@ -237,7 +237,7 @@ def test_restored_entry_is_inserted_at_its_place(
 ) -> None:
     coming = [f"{name}.md" for name in back]
     there = {name for name in FILES if name != "d.md"} | {*coming}
-    entries = said(raw, coming)
+    entries = entries_of_files(raw, coming)
     assert insert_entries(left, entries, names_of(entries, there, FOLDER)) == after
 
 
@@ -272,16 +272,16 @@ SOME = st.lists(st.sampled_from(FILES), unique=True)
 @example(["- [A](a.md)", "---", "- [D](d.md)", "---"], ["a.md"], True)
 @given(LINES, SOME, st.booleans())
 def test_removed_entries_are_restored_exactly(
-    lines: list[str], gone: list[str], ends: bool
+    lines: list[str], removed: list[str], ends: bool
 ) -> None:
     raw = ("\n".join(lines) + "\n" * ends).encode("utf-8", "surrogateescape")
     index = MemoryIndex(raw)
     present = names(*FILES)
     assert encoded("".join(block.text for block in index.blocks)) == raw
-    left = remove_entries(raw, gone, present)
-    assert insert_entries(left, said(raw, gone), present) == raw
+    left = remove_entries(raw, removed, present)
+    assert insert_entries(left, entries_of_files(raw, removed), present) == raw
     stayed = {
-        name: len(blocks) for name, blocks in index.named(present).items() if name not in gone
+        name: len(blocks) for name, blocks in index.named(present).items() if name not in removed
     }
     named = MemoryIndex(left).named(present)
     assert {name: len(blocks) for name, blocks in named.items()} == stayed

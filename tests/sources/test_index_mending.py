@@ -402,10 +402,10 @@ def test_doctor_counts_what_the_index_command_mends(folder: Path) -> None:
     for name in "abc":
         write_memory(folder, f"{name}.md", memory(name))
     write_index(folder, ["- [A](a.md)", "- [B](b.md)", "- [Gone](gone.md)", "## Empty"])
-    for name, found in (("unlisted", 1), ("index_links", 1), ("empty_headings", 1)):
+    for name, count in (("unlisted", 1), ("index_links", 1), ("empty_headings", 1)):
         check = check_of(folder, name)
         assert check.status == "WARN"
-        assert check.counts == {"found": found}
+        assert check.counts == {"found": count}
         assert f"memlab index {folder}" in check.advice
     memlab.apply(memlab.plan_index(folder, empty_headings=True))
     assert memlab.doctor(folder).status == "OK"

@@ -48,13 +48,13 @@ ITEMS = {
 }
 
 
-def said(raw: bytes, names: FileNames = NAMES) -> dict[str, list[dict[str, object]]]:
+def entries_by_file(raw: bytes, names: FileNames = NAMES) -> dict[str, list[dict[str, object]]]:
     return {file: list(entries) for file, entries in entries_of(MemoryIndex(raw), names).items()}
 
 
 def back(raw: bytes, left: bytes, *files: str) -> bytes:
     """The index `left` with what `raw` said of some files."""
-    known = said(raw)
+    known = entries_by_file(raw)
     return insert_entries(left, {file: known.get(file, []) for file in files}, NAMES)
 
 
@@ -161,9 +161,9 @@ def test_line_of_two_memories_is_restored_in_either_order() -> None:
     assert without_both == b"- [C](c.md)\n"
     files = {file for file in FILES if file != "b.md"}
     names = FileNames(FOLDER, files)
-    with_a = insert_entries(without_both, {"a.md": said(raw)["a.md"]}, names)
+    with_a = insert_entries(without_both, {"a.md": entries_by_file(raw)["a.md"]}, names)
     assert with_a == b"- [A](a.md), B - both\n- [C](c.md)\n"
-    assert insert_entries(with_a, {"b.md": said(without_a)["b.md"]}, NAMES) == raw
+    assert insert_entries(with_a, {"b.md": entries_by_file(without_a)["b.md"]}, NAMES) == raw
 
 
 def test_link_is_restored_with_changed_line_ends() -> None:
@@ -185,11 +185,13 @@ def readable_names(raw: bytes) -> set[str]:
 @settings(max_examples=examples(400))
 @example(b"- [B](b.md) x\n- [B](b.md) x\n  goes on to [A](a.md)", {"b.md"})
 @given(INDEXES, SOME)
-def test_random_index_is_restored_byte_for_byte(raw: bytes, gone: set[str]) -> None:
-    left = remove_entries(raw, gone, NAMES)
-    assert not gone & readable_names(left)
-    assert back(raw, left, *gone) == raw
-    assert are_entries_unchanged(raw, {file: said(raw).get(file, []) for file in gone}, NAMES)
+def test_random_index_is_restored_byte_for_byte(raw: bytes, removed: set[str]) -> None:
+    left = remove_entries(raw, removed, NAMES)
+    assert not removed & readable_names(left)
+    assert back(raw, left, *removed) == raw
+    assert are_entries_unchanged(
+        raw, {file: entries_by_file(raw).get(file, []) for file in removed}, NAMES
+    )
 
 
 @settings(max_examples=examples(400))
@@ -200,12 +202,12 @@ def test_random_index_is_restored_byte_for_byte(raw: bytes, gone: set[str]) -> N
 )
 @given(INDEXES, SOME, EDITS)
 def test_random_edits_are_kept_and_memories_named_again(
-    raw: bytes, gone: set[str], edits: list[tuple[str, int, int, str]]
+    raw: bytes, removed: set[str], edits: list[tuple[str, int, int, str]]
 ) -> None:
-    left = edited(remove_entries(raw, gone, NAMES), edits)
-    after = back(raw, left, *gone)
+    left = edited(remove_entries(raw, removed, NAMES), edits)
+    after = back(raw, left, *removed)
     assert by_hand(after) == by_hand(left)
-    assert gone & readable_names(raw) <= readable_names(after)
+    assert removed & readable_names(raw) <= readable_names(after)
     assert readable_names(left) <= readable_names(after)
     words = [bare(line) for line in left.splitlines()]
     kept = [bare(line) for line in after.splitlines()]
@@ -221,9 +223,9 @@ def bare(line: bytes) -> str:
 @settings(max_examples=examples(400))
 @given(INDEXES, SOME, EDITS)
 def test_rolled_back_step_keeps_edits_by_hand(
-    raw: bytes, gone: set[str], edits: list[tuple[str, int, int, str]]
+    raw: bytes, removed: set[str], edits: list[tuple[str, int, int, str]]
 ) -> None:
-    before = remove_entries(raw, gone, NAMES)
+    before = remove_entries(raw, removed, NAMES)
     assert take_back(before, raw, raw) == before
     now = edited(raw, edits)
     after = take_back(before, raw, now)

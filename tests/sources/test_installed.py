@@ -17,7 +17,7 @@ from memlab.sources.conformance_record import SUFFIX
 from memlab.sources.opening import open_source, recognise
 from tests.sources.json_lines_lab import JsonLinesLab
 from tests.support.packages import LINES_MODULE, package_of_lines
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 
 def pip(*words: object) -> None:
@@ -75,9 +75,9 @@ def store(tmp_path: Path) -> Path:
 def test_path_of_an_installed_system_is_recognised(site: Path, store: Path) -> None:
     offer_lines(site)
     assert open_source(store).name == f"lines:{store}"
-    assert "12 memories" in said("show", store)
-    found = json.loads(said("find", "--json", store.parent))["stores"]
-    assert [(row["what"], row["memories"]) for row in found] == [("JSON lines", 12)]
+    assert "12 memories" in output_of("show", store)
+    stores = json.loads(output_of("find", "--json", store.parent))["stores"]
+    assert [(row["what"], row["memories"]) for row in stores] == [("JSON lines", 12)]
 
 
 def test_adapter_without_conformance_record_only_reads(site: Path, store: Path) -> None:
@@ -87,7 +87,7 @@ def test_adapter_without_conformance_record_only_reads(site: Path, store: Path) 
     words = r"memlab-lines has not shown .* no memlab_lines\.conformance\.json .* memlab\.testing"
     with pytest.raises(UnsafeDeletionError, match=words):
         memlab.apply(plan)
-    refusal = said("compact", store, "--keep-recent", "3", "--apply", code=2)
+    refusal = output_of("compact", store, "--keep-recent", "3", "--apply", code=2)
     assert "memlab only reads" in refusal
     assert store.read_bytes() == before
     assert [path.name for path in store.parent.iterdir()] == [store.name]
@@ -151,7 +151,7 @@ def test_broken_package_is_named_and_other_stores_work(
     memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
     with warnings.catch_warnings(action="error"):
         assert len(memlab.load(tmp_path / "memory.db")) > 0
-    shown = said("find", tmp_path)
+    shown = output_of("find", tmp_path)
     assert "memory.db" in shown
 
 

@@ -15,7 +15,7 @@ from memlab.store.archive.schema import record_of as archived_record
 from memlab.store.records import fingerprint_of
 from tests.sources.json_lines import LINES, JsonLines
 from tests.sources.json_lines_lab import JsonLinesLab, TestJsonLines, line
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 __all__ = ["TestJsonLines"]
 
@@ -39,23 +39,25 @@ def test_every_command_supports_a_custom_source(tmp_path: Path) -> None:
     lab.fill(40)
     (tmp_path / "reads.jsonl").write_text('{"memory_id": "m1", "at": "2026-04-01T00:00:00Z"}\n')
 
-    assert json.loads(said("show", "--json", lab.name))["summary"]["rows"]["memories"] == 40
-    found = json.loads(said("find", "--json", str(tmp_path)))["stores"]
-    assert [(each["what"], each["memories"]) for each in found] == [("JSON lines", 40)]
-    assert "boot context" in said("size", "--explain", lab.name)
-    assert "holds no record of reads; let its agent write one" in said("harvest", lab.name, code=2)
+    assert json.loads(output_of("show", "--json", lab.name))["summary"]["rows"]["memories"] == 40
+    stores = json.loads(output_of("find", "--json", str(tmp_path)))["stores"]
+    assert [(store["what"], store["memories"]) for store in stores] == [("JSON lines", 40)]
+    assert "boot context" in output_of("size", "--explain", lab.name)
+    assert "holds no record of reads; let its agent write one" in output_of(
+        "harvest", lab.name, code=2
+    )
     text = lab.path.read_text().splitlines()
     lab.path.write_text("\r\n".join([text[1], text[0], *text[2:]]))  # no end, no order
     before = lab.path.read_bytes()
-    assert json.loads(said("vacuum", "--json", lab.name))["file"] == len(before)
-    assert "there is nothing to vacuum" in said("vacuum", "--apply", lab.name, code=2)
-    assert "all 40 can be read" in said("doctor", lab.name)
-    assert json.loads(said("fleet", "show", "--json", str(tmp_path)))[0]["memories"] == 40
-    applied = json.loads(said("compact", "--keep-recent", "9", "--apply", "--json", lab.name))
+    assert json.loads(output_of("vacuum", "--json", lab.name))["file"] == len(before)
+    assert "there is nothing to vacuum" in output_of("vacuum", "--apply", lab.name, code=2)
+    assert "all 40 can be read" in output_of("doctor", lab.name)
+    assert json.loads(output_of("fleet", "show", "--json", str(tmp_path)))[0]["memories"] == 40
+    applied = json.loads(output_of("compact", "--keep-recent", "9", "--apply", "--json", lab.name))
     assert len(memlab.load(f"lines:{lab.path}")) == 10
-    said("restore", lab.name, applied["digest"])
+    output_of("restore", lab.name, applied["digest"])
     assert lab.path.read_bytes() == before
-    assert json.loads(said("find", "--json", str(tmp_path)))["stores"] == found
+    assert json.loads(output_of("find", "--json", str(tmp_path)))["stores"] == stores
 
 
 def test_emptied_file_is_still_a_store(tmp_path: Path) -> None:
@@ -71,8 +73,8 @@ def test_emptied_file_is_still_a_store(tmp_path: Path) -> None:
 class OnlyRequired(JsonLines):
     """The source with the required columns of a row alone."""
 
-    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        row = super().row_in(said)
+    def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
+        row = super().row_in(parsed)
         required = ("position", "key", "memory_id", "kind", "title", "body")
         return {name: row[name] for name in required}
 

@@ -12,7 +12,7 @@ import memlab
 from memlab.sources.checkouts import Project
 from memlab.sources.kinship import LEAST_EQUAL, LEAST_SHARE, Kinship, kinships_among
 from tests.support.claude_store import at, memory, project_folder, write_index, write_memory
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 
 @pytest.fixture
@@ -47,10 +47,10 @@ def test_moved_project_is_suggested_by_equal_memories(home: Path) -> None:
     write_project(home, "-srv-other", facts(20, 26))
     inventory = memlab.find(home)
     assert inventory.kinships == (Kinship(str(new), str(old), equal=3, memories=5),)
-    shown = said("find", home)
+    shown = output_of("find", home)
     assert "may be one project" in shown
     assert f"3 of 5 equal  {old}  {new}" in shown
-    (kinship,) = json.loads(said("find", "--json", home))["kinships"]
+    (kinship,) = json.loads(output_of("find", "--json", home))["kinships"]
     assert kinship["equal"] == 3
 
 
@@ -58,7 +58,7 @@ def test_copied_preferences_are_no_evidence(home: Path) -> None:
     write_project(home, "-srv-app", {**preferences(6), **facts(0, 3)})
     write_project(home, "-srv-other", {**preferences(6), **facts(10, 13)})
     assert memlab.find(home).kinships == ()
-    assert "may be one project" not in said("find", home)
+    assert "may be one project" not in output_of("find", home)
 
 
 def test_three_clones_give_three_pairs(home: Path) -> None:
@@ -72,8 +72,8 @@ def test_show_ends_with_the_merge_that_find_suggests(home: Path) -> None:
     new = write_project(home, "-srv-work-app", facts(2, 9))
     merge = f"memlab compact {old} --into {new}"
     for folder in (old, new):
-        assert merge in said("show", folder)
-    assert merge in said("find", home)
+        assert merge in output_of("show", folder)
+    assert merge in output_of("find", home)
 
 
 def test_worktrees_are_merged_into_the_main_checkout_first(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_worktrees_are_merged_into_the_main_checkout_first(tmp_path: Path) -> No
             (root / ".git").write_text(f"gitdir: {own}\n")
         projects[name] = Project.at(root)
     contents = {"app": frozenset("1"), "docs": frozenset("234"), "fix": frozenset("56")}
-    pairs = [(each.other, each.where) for each in kinships_among(contents, projects)]
+    pairs = [(kinship.other, kinship.where) for kinship in kinships_among(contents, projects)]
     assert pairs == [("docs", "app"), ("fix", "app"), ("fix", "docs")]
 
 

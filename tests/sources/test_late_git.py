@@ -11,7 +11,7 @@ from memlab.sources.opening import open_source
 from memlab.upkeep.maintenance import StepOutcome
 from tests.support.claude_store import write_index, write_memory
 from tests.support.repositories import Repository
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 NEVER_ENDING = (".git/HEAD", ".git/config", ".git/objects/info/alternates")
 
@@ -57,8 +57,8 @@ def test_hanging_git_leaves_the_past_unread(folder: Path, tmp_path: Path, name: 
     assert "was not read" in source.external_history.note()
     assert not source.external_history.is_read()
     assert len(memlab.load_past(folder)) == 7
-    assert said("show", folder)
-    said("doctor", folder)
+    assert output_of("show", folder)
+    output_of("doctor", folder)
 
 
 def test_auto_cap_fails_without_the_git_past(folder: Path, tmp_path: Path) -> None:

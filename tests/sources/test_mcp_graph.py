@@ -18,7 +18,7 @@ from memlab.systems.mcp_graph import graph_of
 from memlab.testing.conformance import ReadingSuite
 from memlab.testing.labs import TEXTS, Lab
 from tests.support.owners import write_mcp_graph
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 
 def entity(name: str, *observations: str, kind: str = "person") -> dict[str, Any]:
@@ -97,15 +97,17 @@ def test_commands_work_and_count_lines_that_are_no_entity(tmp_path: Path) -> Non
     path = write(tmp_path / "memory.jsonl", [entity(f"e{n}", "x" * 40) for n in range(40)])
     with path.open("a") as file:
         file.write('{"type":"entity","name":"e1","entityType":"","observations":[]}\n{broken\n')
-    shown = json.loads(said("show", "--json", str(path)))
+    shown = json.loads(output_of("show", "--json", str(path)))
     assert shown["summary"]["rows"]["memories"] == 40
-    assert "2 lines that are no entity" in said("show", str(path))
-    assert len(json.loads(said("rows", "--json", str(path)))) == 40
-    assert json.loads(said("size", "--json", str(path)))["verdict"]
-    stores = json.loads(said("find", "--json", str(tmp_path)))["stores"]
+    assert "2 lines that are no entity" in output_of("show", str(path))
+    assert len(json.loads(output_of("rows", "--json", str(path)))) == 40
+    assert json.loads(output_of("size", "--json", str(path)))["verdict"]
+    stores = json.loads(output_of("find", "--json", str(tmp_path)))["stores"]
     assert [store["what"] for store in stores] == ["MCP memory server"]
-    assert "delete_entities" in said("compact", "--keep-recent", "9", "--apply", str(path), code=2)
-    assert "memory" in said("doctor", str(path))
+    assert "delete_entities" in output_of(
+        "compact", "--keep-recent", "9", "--apply", str(path), code=2
+    )
+    assert "memory" in output_of("doctor", str(path))
 
 
 def test_file_of_another_name_is_recognised_but_not_found(tmp_path: Path) -> None:
@@ -178,7 +180,7 @@ def test_file_written_by_the_server_is_read(tmp_path: Path) -> None:
     assert "builds with uv" in frame.loc["app", "body"]
     assert "née 🦀" in frame.loc["app", "body"]
     assert "runs nightly" in frame.loc["ci", "body"]
-    assert json.loads(said("show", "--json", file))["about"]["relations"] == 1
-    assert "MCP" in said("find", tmp_path)
-    assert said("size", file)
+    assert json.loads(output_of("show", "--json", file))["about"]["relations"] == 1
+    assert "MCP" in output_of("find", tmp_path)
+    assert output_of("size", file)
     assert file.read_bytes() == before

@@ -15,7 +15,7 @@ from memlab.testing.labs import COUNT, TEXTS, Lab
 from memlab.upkeep.health import doctor
 from tests.support.databases import copy_recorded, record, recording_of
 from tests.support.owners import has_mcp_memory, mcp_memory, needs_mcp_memory
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import run_sql
 
 START = 1_780_000_000.25
@@ -114,7 +114,7 @@ class TestMcpMemorySource(DeletingSuite):
         second = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(2)))
         live = set(memlab.load(lab.name)["memory_id"])
         assert lab.edges() == [edge for edge in before if {edge[0], edge[1]} <= live]
-        shown = said("show", lab.name)
+        shown = output_of("show", lab.name)
         assert "2 vectors, 0 edges" in shown  # one of the three that are left had none
         assert f"{COUNT - 2}, which the service has not purged yet" in shown
         memlab.restore(first)

@@ -24,7 +24,7 @@ from memlab.testing.labs import COUNT
 from tests.support import memforge_store
 from tests.support.memforge_store import TOUCHED, MemforgeLab
 from tests.support.servers import PostgresServer
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 TEXT = st.text().filter(lambda text: "\0" not in text)
 JSON_VALUES = st.recursive(
@@ -102,7 +102,7 @@ def test_cold_tier_memories_are_part_of_the_past(empty: MemforgeLab) -> None:
     past = memlab.load_past(url, with_body=True).set_index("memory_id")
     kept = ["position", "title", "body", "chars", "tokens", "created_at", "agent_id", "namespace"]
     assert past[kept].equals(before[kept])
-    assert "history-incomplete" not in said("size", url)  # ids between are another agent's
+    assert "history-incomplete" not in output_of("size", url)  # ids between are another agent's
     assert (past["deleted_at"] > past["created_at"]).tolist() == [True] * 3 + [False] * 3
     assert past["prunable"].tolist() == [False] * 3 + [True] * 3
     assert memlab.load_past(empty.name)["deleted_at"].notna().sum() == 4
@@ -129,7 +129,7 @@ def test_undo_names_rows_left_in_the_archive(empty: MemforgeLab) -> None:
     assert whole.rows_left_out == {}
     receipt = memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0)))
     empty.connection.execute("DELETE FROM entities")
-    first, second = said("restore", empty.name, receipt.digest).splitlines()
+    first, second = output_of("restore", empty.name, receipt.digest).splitlines()
     assert first == f"1 memory restored into {open_source(empty.name).name}"
     assert second.startswith("1 row of warm_tier_entities left in the archive, since")
     assert empty.rows("warm_tier_entities") == []
@@ -334,11 +334,11 @@ DANGERS = {
 }
 
 
-@pytest.mark.parametrize("said", DANGERS)
-def test_deletion_with_side_effects_is_rejected_by_name(own: TwoAgents, said: str) -> None:
-    own.connection.execute(DANGERS[said])
+@pytest.mark.parametrize("danger", DANGERS)
+def test_deletion_with_side_effects_is_rejected_by_name(own: TwoAgents, danger: str) -> None:
+    own.connection.execute(DANGERS[danger])
     before = own.everything()
-    with pytest.raises((errors.UnsafeDeletionError, errors.CompactionError), match=said):
+    with pytest.raises((errors.UnsafeDeletionError, errors.CompactionError), match=danger):
         delete(own, *own.mine)
     assert own.everything() == before
 

@@ -26,7 +26,7 @@ from memlab.systems.memory_items.source import MemoryItems
 from memlab.testing.conformance import DeletingSuite
 from memlab.testing.labs import Lab
 from tests.support.invariants import rows_of
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import ANY_VALUE, RawText, row, row_lists, run_sql, write_rows
 
 
@@ -145,13 +145,13 @@ def test_store_written_by_plain_sql_works_in_every_command(written: Path) -> Non
     """Its times are SQLite's own, without a zone."""
     before = rows_of(written)
     taken = "5 dates have no time zone; read as UTC"
-    assert "5 memories, all of 2026-03-01" in said("show", written)
-    assert taken in said("doctor", "--strict", written)
-    assert taken in said("size", written)
-    done = said("compact", written, "--keep-recent=1", "--apply")
+    assert "5 memories, all of 2026-03-01" in output_of("show", written)
+    assert taken in output_of("doctor", "--strict", written)
+    assert taken in output_of("size", written)
+    done = output_of("compact", written, "--keep-recent=1", "--apply")
     assert rows_of(written) == {k: r for k, r in before.items() if r[1] != b"episode-1"}
     (undo,) = re.findall(r"memlab (restore .*)", done)
-    said(*shlex.split(undo))
+    output_of(*shlex.split(undo))
     assert rows_of(written) == before
 
 

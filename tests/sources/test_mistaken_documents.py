@@ -12,7 +12,7 @@ from memlab import compaction
 from memlab.errors import UndecidedKindError
 from memlab.upkeep.health import Check, Status, doctor
 from tests.support.claude_store import write_memories
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import files_in
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "mistaken_documents"
@@ -87,7 +87,7 @@ def test_restore_in_python_counts_restored_documents(tmp_path: Path, store: str)
 )
 def test_restore_by_id_returns_one_document(tmp_path: Path, store: str, document: str) -> None:
     folder = copy_of(store, tmp_path)
-    said("restore", folder, DIGESTS[store], "--id", document)
+    output_of("restore", folder, DIGESTS[store], "--id", document)
     there = texts_in(folder)
     assert there[document] == FILES[store]["before"][document]
     assert there.keys() == FILES[store]["after"].keys() | {document}
@@ -106,7 +106,7 @@ def test_archive_lists_and_exports_documents(tmp_path: Path, store: str) -> None
     assert compaction.export_archived(folder, export) == len(missing)
     rows = [json.loads(line) for line in export.read_text().splitlines()]
     assert {row["memory_id"] for row in rows} == missing
-    assert DIGESTS[store] in said("archive", folder)
+    assert DIGESTS[store] in output_of("archive", folder)
 
 
 def test_copies_of_documents_can_be_recovered(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_copies_of_documents_can_be_recovered(tmp_path: Path) -> None:
     assert memlab.lost(folder).empty
     (folder / "TOOLS.md").unlink()
     assert memlab.lost(folder)["memory_id"].tolist() == ["TOOLS.md"]
-    said("lost", folder, "--restore", "all", "--apply")
+    output_of("lost", folder, "--restore", "all", "--apply")
     assert (folder / "TOOLS.md").read_text() == FILES["workspace"]["before"]["TOOLS.md"]
     assert memlab.lost(folder).empty
 
@@ -148,7 +148,7 @@ def test_doctor_names_retired_documents_and_the_command(
     for document in RETIRED[store]:
         assert document in documents.summary
     assert f"memlab restore {folder} {DIGESTS[store]}" in documents.advice
-    said("restore", folder, DIGESTS[store])
+    output_of("restore", folder, DIGESTS[store])
     assert documents_found(name.format(folder)) == []
 
 
@@ -221,4 +221,4 @@ def test_documents_in_an_archive_are_not_memories(tmp_path: Path) -> None:
     assert memlab.plan(folder, memlab.KeepRecent(0)).is_empty
     compaction.keep_copies(folder)
     assert memlab.lost(folder).empty
-    assert "2 kept by name: CHANGELOG.md, README.md" in said("show", folder)
+    assert "2 kept by name: CHANGELOG.md, README.md" in output_of("show", folder)

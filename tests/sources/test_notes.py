@@ -23,7 +23,7 @@ from tests.support.openclaw_store import days_before, noon, recall, write_events
 from tests.support.permissions import as_nobody
 from tests.support.repositories import Repository
 from tests.support.repositories import day as moment
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import files_in
 from tests.support.transcripts import Session, World
 
@@ -171,8 +171,8 @@ def test_notes_deleted_by_dreaming_are_listed_with_searches(workspace: Path) -> 
     assert losses["memory_id"].tolist() == [f"memory/{path.name}" for path in (kafka, dated)]
     assert losses["searches"].tolist() == losses["asked"].tolist() == [3, 1]
     assert set(losses["commit"]) == {commit}
-    assert "kafka rebalance" not in said("lost", workspace)
-    said("lost", workspace, "--restore", "all", "--apply")
+    assert "kafka rebalance" not in output_of("lost", workspace)
+    output_of("lost", workspace, "--restore", "all", "--apply")
     back = files_in(workspace / "memory")
     assert before == back | {".dreams/events.jsonl": before[".dreams/events.jsonl"]}
 
@@ -294,4 +294,4 @@ def test_tool_calls_in_the_project_are_reads(project: Path) -> None:
     assert harvest(project, harvested.log, transcripts=world.projects).new == 0
     (step,) = harvested.next_steps()
     words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
-    assert "2 read" in said(*words)
+    assert "2 read" in output_of(*words)

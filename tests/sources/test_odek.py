@@ -30,7 +30,7 @@ from tests.support.odek_store import (
     write_odek,
 )
 from tests.support.programs import forked
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.stores import files_in
 
 
@@ -98,7 +98,7 @@ def test_episode_is_a_row_with_its_trust(tmp_path: Path) -> None:
     entries[1]["provenance"] = {"untrusted": True, "sources": ["web", "mail"]}
     write_index(tmp_path, entries)
     for name in (tmp_path, f"odek:{tmp_path}"):
-        assert "none loaded at start, recalled from         2" in said("show", name)
+        assert "none loaded at start, recalled from         2" in output_of("show", name)
     frame = memlab.load(tmp_path, with_body=True)
     assert frame["title"].tolist() == ["first line", "other"]
     assert frame["body"].tolist() == ["second", ""]

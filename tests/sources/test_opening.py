@@ -187,13 +187,15 @@ Place = tuple[int, int | str]
 
 
 @given(st.tuples(st.integers(), TIES), st.tuples(TIMES, TIES), st.integers(0, 2**20 - 2))
-def test_positions_increase_with_time_and_fit_64_bits(one: Place, other: Place, first: int) -> None:
-    here = position_from_timestamp(*one)
+def test_positions_increase_with_time_and_fit_64_bits(
+    place: Place, other: Place, first: int
+) -> None:
+    here = position_from_timestamp(*place)
     there = position_from_timestamp(*other)
     assert min(here, there) >= 0
     assert max(here, there) < 2**63
-    if one[0] < other[0]:
-        assert here < there or one[0] < 0
+    if place[0] < other[0]:
+        assert here < there or place[0] < 0
     assert position_from_timestamp(other[0], first) + 1 == position_from_timestamp(
         other[0], first + 1
     )
@@ -228,7 +230,7 @@ def test_password_is_used_but_never_shown(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("redis://:secret@[::1/0", "cannot be taken apart"),
         ("redis://:secret@h/0?name", "cannot be taken apart"),
@@ -238,8 +240,8 @@ def test_password_is_used_but_never_shown(url: str) -> None:
         ("redis://:secret@h/0?agent=a", "no option 'agent'; there are archive, db, name"),
     ],
 )
-def test_wrong_url_is_explained_without_its_password(url: str, said: str) -> None:
-    with pytest.raises(MemlabError, match=said) as caught:
+def test_wrong_url_is_explained_without_its_password(url: str, message: str) -> None:
+    with pytest.raises(MemlabError, match=message) as caught:
         Betterdb(url)
     assert "secret" not in str(caught.value)
     assert "secret" not in "".join(traceback.format_exception(caught.value)).replace(url, "")

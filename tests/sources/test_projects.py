@@ -24,7 +24,7 @@ from tests.support.claude_store import (
     write_transcript,
 )
 from tests.support.repositories import Repository
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 REMOTE = "git@example.org:team/app.git"
 
@@ -69,17 +69,17 @@ def test_worktrees_of_a_repository_belong_together(home: Path) -> None:
     app.git("worktree", "add", "-q", "../one")
     app.git("worktree", "add", "-q", "../two")
     main = remember(home, app.root, "a")
-    one = remember(home, home / "work" / "one", "b", "c")
-    two = remember(home, home / "work" / "two", "d")
-    found = pairs(home)
-    assert {(pair.other, pair.where) for pair in found} == {
-        (str(one), str(main)),
-        (str(two), str(main)),
-        (str(two), str(one)),
+    first = remember(home, home / "work" / "one", "b", "c")
+    second = remember(home, home / "work" / "two", "d")
+    suggested = pairs(home)
+    assert {(pair.other, pair.where) for pair in suggested} == {
+        (str(first), str(main)),
+        (str(second), str(main)),
+        (str(second), str(first)),
     }
-    assert {pair.repository for pair in found} == {str(app.root / ".git")}
-    assert {pair.equal for pair in found} == {0}
-    assert f"worktrees of {app.root / '.git'}" in said("find", home)
+    assert {pair.repository for pair in suggested} == {str(app.root / ".git")}
+    assert {pair.equal for pair in suggested} == {0}
+    assert f"worktrees of {app.root / '.git'}" in output_of("find", home)
 
 
 def test_clones_of_one_remote_are_suggested(home: Path) -> None:
@@ -93,9 +93,9 @@ def test_clones_of_one_remote_are_suggested(home: Path) -> None:
     assert pair.where == str(first)
     assert pair.other == str(second)
     assert pair.remote == "example.org/team/app"
-    printed = said("find", home)
+    printed = output_of("find", home)
     assert "two clones can be meant" in printed
-    assert "secret" not in printed + said("find", "--json", home)
+    assert "secret" not in printed + output_of("find", "--json", home)
     assert f"memlab compact {second} --into {first}" in printed
 
 
@@ -126,14 +126,14 @@ def test_removed_worktree_is_orphaned_with_its_repository(home: Path) -> None:
     app = repository(home / "work" / "app")
     app.git("worktree", "add", "-q", "../one")
     main = remember(home, app.root, "a")
-    one = remember(home, home / "work" / "one", "b", "c")
+    removed = remember(home, home / "work" / "one", "b", "c")
     (home / "work" / "one").rename(home / "elsewhere")
     (pair,) = pairs(home)
     assert pair.where == str(main)
-    assert pair.other == str(one)
+    assert pair.other == str(removed)
     assert pair.repository == str(app.root / ".git")
     (orphan,) = [store for store in memlab.find(home).stores if store.is_orphaned]
-    assert orphan.where == str(one)
+    assert orphan.where == str(removed)
     assert orphan.project == str(home / "work" / "one")
 
 
@@ -146,7 +146,7 @@ def test_moved_project_is_orphaned_and_suggested_by_name(home: Path) -> None:
     assert pair.where == str(other)
     assert pair.other == str(old)
     assert pair.name == "app"
-    assert "orphaned" in said("find", home)
+    assert "orphaned" in output_of("find", home)
 
 
 def test_ambiguous_project_name_is_no_evidence(home: Path) -> None:
@@ -168,46 +168,48 @@ def test_show_names_the_other_folders(home: Path) -> None:
     app = repository(home / "work" / "app")
     app.git("worktree", "add", "-q", "../one")
     main = remember(home, app.root, "a", "b", "c")
-    one = remember(home, home / "work" / "one", "a", "b", "d")
+    worktree = remember(home, home / "work" / "one", "a", "b", "d")
     unrelated = remember(home, home / "work" / "app" / ".git", "z")
-    printed = said("show", one)
+    printed = output_of("show", worktree)
     assert f"worktrees of {app.root / '.git'}, 2 of 3 equal" in printed
     assert str(main) in printed
     assert str(unrelated) not in printed
-    fields = json.loads(said("show", "--json", one))
+    fields = json.loads(output_of("show", "--json", worktree))
     (pair,) = fields["kinships"]
     assert pair["where"] == str(main)
-    assert pair["other"] == str(one)
+    assert pair["other"] == str(worktree)
     assert pair["equal"] == 2
     assert fields["project"] == str(home / "work" / "one")
-    assert pair == json.loads(said("find", "--json", home))["kinships"][0]
+    assert pair == json.loads(output_of("find", "--json", home))["kinships"][0]
 
 
 def test_show_reports_an_orphaned_folder(home: Path) -> None:
     folder = remember(home, home / "work" / "gone", "a")
-    assert f"its project is not there any more: {home / 'work' / 'gone'}" in said("show", folder)
-    assert json.loads(said("show", "--json", folder))["is_orphaned"] is True
+    assert f"its project is not there any more: {home / 'work' / 'gone'}" in output_of(
+        "show", folder
+    )
+    assert json.loads(output_of("show", "--json", folder))["is_orphaned"] is True
 
 
 def test_project_is_found_by_the_name_of_its_folder(home: Path) -> None:
     project = home / "work" / "my.app"
     project.mkdir()
     folder = remember(home, project, "a", transcript=False)
-    found = project_of(folder)
-    assert found is not None
-    assert found.path == str(project)
-    assert found.is_missing is False
+    detected = project_of(folder)
+    assert detected is not None
+    assert detected.path == str(project)
+    assert detected.is_missing is False
     (home / "work" / "my-app").mkdir()
     assert project_of(folder) is None, "two paths have this name"
 
 
 def test_folder_name_without_a_path_is_orphaned(home: Path) -> None:
     folder = remember(home, home / "work" / "gone", "a", transcript=False)
-    found = project_of(folder)
-    assert found is not None
-    assert found.path == ""
-    assert found.is_missing is True
-    assert "no folder has a path of that name" in said("find", home)
+    detected = project_of(folder)
+    assert detected is not None
+    assert detected.path == ""
+    assert detected.is_missing is True
+    assert "no folder has a path of that name" in output_of("find", home)
 
 
 @pytest.mark.parametrize("name", ["C--Users-me-app", "app"])
@@ -255,9 +257,9 @@ def test_broken_transcript_or_pipe_is_skipped(home: Path) -> None:
     folder = remember(home, home / "work", "a", transcript=False)
     os.mkfifo(folder.parent / "a.jsonl")
     (folder.parent / "b.jsonl").write_text('{"cwd": "/nowhere"}\n{"cwd": [1]}\n{"cwd":\n')
-    found = project_of(folder)
-    assert found is not None
-    assert found.path == str(home / "work")
+    detected = project_of(folder)
+    assert detected is not None
+    assert detected.path == str(home / "work")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.support.claude_store import (
     write_index,
     write_memory,
 )
-from tests.support.shell import said
+from tests.support.shell import output_of
 
 PROSE = ["# Build", "Use make.", "", "## Deploy", *(f"Step {n}." for n in range(300)), "# Style #"]
 
@@ -36,9 +36,9 @@ def folder(tmp_path: Path) -> Path:
 def test_show_lists_sections_and_their_cut(folder: Path) -> None:
     write_index(folder, [*PROSE, "Short."])
     before = (folder / "MEMORY.md").read_bytes()
-    shown = said("show", folder)
+    shown = output_of("show", folder)
     assert "3 sections of MEMORY.md, which is itself the memory" in shown
-    about = json.loads(said("show", "--json", folder))["about"]
+    about = json.loads(output_of("show", "--json", folder))["about"]
     sections = [(section["line"], section["title"]) for section in about["sections"]]
     assert sections == [(1, "Build"), (4, "Deploy"), (305, "Style")]
     cut = [section["cut_tokens"] for section in about["sections"]]
@@ -51,11 +51,13 @@ def test_index_of_files_has_no_sections(folder: Path) -> None:
     for number in range(3):
         write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
     write_index(folder, ["# Memory", *(f"- [T](f{number}.md) hook" for number in range(3))])
-    assert "sections of MEMORY.md" not in said("show", folder)
+    assert "sections of MEMORY.md" not in output_of("show", folder)
 
 
 def test_real_index_has_no_sections(tmp_path: Path) -> None:
-    assert "sections of MEMORY.md" not in said("show", as_found(project_folder(tmp_path), files=12))
+    assert "sections of MEMORY.md" not in output_of(
+        "show", as_found(project_folder(tmp_path), files=12)
+    )
 
 
 def test_heading_in_a_code_block_starts_no_section() -> None:
@@ -98,6 +100,6 @@ def test_sections_cover_the_visible_and_loaded_text(lines: list[str], limit: int
 
 def test_compact_explains_that_prose_is_not_shortened(folder: Path) -> None:
     write_index(folder, PROSE)
-    printed = said("compact", folder, "--keep-recent", "3")
+    printed = output_of("compact", folder, "--keep-recent", "3")
     assert "a start loads the text of the index itself" in printed
-    assert "no memory is loaded, so no cap can take anything away" in said("show", folder)
+    assert "no memory is loaded, so no cap can take anything away" in output_of("show", folder)

@@ -21,7 +21,7 @@ from memlab.systems.claude_code.evidence import has_claude_type, is_kept_by_name
 from tests.support.claude_store import as_found, memory, write_index, write_memories, write_memory
 from tests.support.odek_store import write_odek
 from tests.support.openclaw_store import write_events
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import files_in
 
 AGENTS_FILES = ("AGENTS.md", "SOUL.md", "TOOLS.md", "USER.md")
@@ -267,9 +267,9 @@ def test_documents_are_kept_by_name_and_counted(tmp_path: Path) -> None:
         write_memory(folder, name, memory(name))
     frame = memlab.load(folder)
     assert set(frame["memory_id"]) == {"m0.md", "m1.md", "m2.md"}
-    assert "8 kept by name" in said("show", folder)
+    assert "8 kept by name" in output_of("show", folder)
     (folder / "README.md").rename(tmp_path / "README.md")
-    assert "7 kept by name" in said("show", folder)
+    assert "7 kept by name" in output_of("show", folder)
 
 
 def test_untyped_files_of_a_typed_folder_are_not_memories(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_untyped_files_of_a_typed_folder_are_not_memories(tmp_path: Path) -> Non
         assert len(memlab.load(name)) == 5
         made = memlab.plan(name, memlab.KeepRecent(0))
         assert {memory.memory_id for memory in made.memories} == {f"m{n}.md" for n in range(5)}
-        assert "2 without a type of Claude Code's" in said("show", name)
+        assert "2 without a type of Claude Code's" in output_of("show", name)
     # Most memories go, and the documents are in the majority: they stay documents.
     memlab.apply(memlab.plan(f"claude:{folder}", memlab.KeepRecent(1)))
     for name in (str(folder), f"claude:{folder}"):
@@ -316,7 +316,7 @@ def test_scheme_opens_a_folder_without_evidence(tmp_path: Path) -> None:
     assert f"memlab show claude:{folder}" in str(caught.value)
     frame = memlab.load(f"claude:{folder}")
     assert frame["memory_id"].tolist() == ["ARCHITECTURE.md"]
-    assert "2 kept by name" in said("show", f"claude:{folder}")
+    assert "2 kept by name" in output_of("show", f"claude:{folder}")
 
 
 def test_undecided_folder_suggests_the_command_with_a_scheme(tmp_path: Path) -> None:

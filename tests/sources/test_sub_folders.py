@@ -35,7 +35,7 @@ from tests.support.claude_store import (
     write_transcript,
 )
 from tests.support.repositories import Repository
-from tests.support.shell import said
+from tests.support.shell import output_of
 from tests.support.transcripts import Session, World
 
 
@@ -128,13 +128,13 @@ State = dict[str, tuple[bytes, int, int]]
 
 def state(folder: Path) -> State:
     """Content, permissions and time of every file, and permissions of every sub-folder."""
-    found = {}
+    files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         status = path.lstat()
         content = path.read_bytes() if path.is_file() else b""
-        found[name] = content, status.st_mode, status.st_mtime_ns if path.is_file() else 0
-    return found
+        files[name] = content, status.st_mode, status.st_mtime_ns if path.is_file() else 0
+    return files
 
 
 def ids(folder: Path | str) -> set[str]:
@@ -198,7 +198,7 @@ def test_sub_folder_with_an_index_is_a_separate_store(folder: Path) -> None:
     assert not any(name.startswith("other/") for name in ids(folder))
     assert ids(folder / "other") == {"n0.md", "n1.md"}
     assert [store.path for store in find_below([folder]).stores] == [folder, folder / "other"]
-    assert "1 sub-folder has MEMORY.md" in said("show", folder)
+    assert "1 sub-folder has MEMORY.md" in output_of("show", folder)
 
 
 def test_doubtful_type_by_folder_name_is_load_bearing(home: Path) -> None:
@@ -269,13 +269,13 @@ def links_check(folder: Path) -> Check:
 
 def test_dead_link_into_a_sub_folder_is_reported_and_removed(folder: Path) -> None:
     lines = index_lines(folder)
-    gone = "- [gone two](deploy/gone_two.md) — hook"
-    write_index(folder, [*lines, gone])
+    dead_line = "- [gone two](deploy/gone_two.md) — hook"
+    write_index(folder, [*lines, dead_line])
     assert links_check(folder).counts == {"found": 1}
     assert f"line {len(lines) + 1}: deploy/gone_two.md" in links_check(folder).summary
-    assert "deploy/gone_two.md" in said("show", folder)
+    assert "deploy/gone_two.md" in output_of("show", folder)
     memlab.apply(memlab.plan_index(folder))
-    assert gone not in index_lines(folder)
+    assert dead_line not in index_lines(folder)
     assert links_check(folder).counts == {"found": 0}
 
 
@@ -286,7 +286,7 @@ def test_link_to_a_missing_sub_folder_is_named_and_stays(folder: Path) -> None:
     assert check.status == "OK"
     assert "1 link not found below the folder" in check.summary
     assert "docs/gone.md" in check.summary
-    assert "docs/gone.md" in said("show", folder)
+    assert "docs/gone.md" in output_of("show", folder)
     memlab.apply(memlab.plan_index(folder))
     assert line in index_lines(folder)
 
@@ -361,7 +361,7 @@ def test_index_of_sub_folders_alone_is_not_prose(home: Path) -> None:
     for number in range(3):
         write_memory(folder, f"deploy/{number}.md", memory(str(number)), at(number))
     write_index(folder, [f"- [{number}](deploy/{number}.md) — hook" for number in range(3)])
-    assert "sections" not in said("show", folder)
+    assert "sections" not in output_of("show", folder)
 
 
 def test_index_of_hubs_in_sub_folders_is_not_prose(home: Path) -> None:
@@ -370,7 +370,7 @@ def test_index_of_hubs_in_sub_folders_is_not_prose(home: Path) -> None:
         write_memory(folder, f"deploy/{number}.md", memory(str(number)), at(number))
     write_memory(folder, "deploy/INDEX.md", "- [0](0.md)\n- [1](1.md)\n", at(2))
     write_index(folder, ["- [Deploying](deploy/INDEX.md) — all of it"])
-    assert "sections" not in said("show", folder)
+    assert "sections" not in output_of("show", folder)
 
 
 # Taken out and back
@@ -394,8 +394,8 @@ def test_undo_restores_every_byte_and_permission(folder: Path, keep: int, retire
 def test_only_indexed_memories_are_deleted(folder: Path) -> None:
     before = state(folder)
     memlab.apply(memlab.plan(folder, memlab.KeepRecent(0)), all_prunable=True)
-    gone = before.keys() - state(folder).keys()
-    assert gone == {
+    deleted = before.keys() - state(folder).keys()
+    assert deleted == {
         *(f"topic_{number}.md" for number in (0, 1, 2, 4, 5)),
         *(f"deploy/deploy_{number}.md" for number in (2, 3)),
         *(f"billing/eu/billing_{number}.md" for number in (0, 1, 2)),

@@ -12,7 +12,7 @@ from memlab.sources.opening import open_source, remember, settings_of
 from memlab.store.archive.location import archive_beside, archive_path
 from tests.support.claude_store import at, memory, write_index, write_memory
 from tests.support.invariants import rows_of
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, item, row, run_sql, write_rows
 
 
@@ -62,18 +62,18 @@ def archives(tmp_path: Path) -> list[Path]:
 
 def test_every_command_uses_the_archive_folder(store: Path, tmp_path: Path) -> None:
     before = content(store)
-    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    receipt = output_of("compact", store, "--keep-recent", 3, "--apply")
     (archive,) = archives(tmp_path)
     assert str(archive) in receipt.replace("\n", "").replace(" ", "")
     assert not archive_beside(store).exists()
-    assert "archive_file" in said("doctor", store)
+    assert "archive_file" in output_of("doctor", store)
     assert str(archive) in str(memlab.doctor(store))
     assert len(memlab.load_past(store)) == len(memlab.load(store)) + 7
-    assert "7" in said("archive", store)
+    assert "7" in output_of("archive", store)
     (plan,) = memlab.compaction.archived_plans(store)
-    said("restore", store, plan.digest[:12])
+    output_of("restore", store, plan.digest[:12])
     assert content(store) == before
-    said("size", store)
+    output_of("size", store)
 
 
 def test_lost_memories_are_recovered_from_the_archive_folder(store: Path, tmp_path: Path) -> None:
@@ -86,14 +86,14 @@ def test_lost_memories_are_recovered_from_the_archive_folder(store: Path, tmp_pa
         run_sql(store, "DELETE FROM memory_items WHERE rowid = 5")
     keep_copies(store)
     assert content(store) != before
-    said("lost", store, "--restore", "all", "--apply")
+    output_of("lost", store, "--restore", "all", "--apply")
     assert content(store) == before
 
 
 def test_maintain_uses_the_archive_folder(store: Path, tmp_path: Path) -> None:
     remember(open_source(store), {"policy": {"name": "recent", "keep": 4}, "keep_copies": True})
     assert settings_of(open_source(store)).archive_folder == tmp_path / "archives"
-    said("maintain", store, "--apply")
+    output_of("maintain", store, "--apply")
     assert len(archives(tmp_path)) == 1
     assert not archive_beside(store).exists()
     assert settings_of(open_source(store)).keep_recent == 4

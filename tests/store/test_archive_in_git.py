@@ -12,7 +12,7 @@ import memlab
 from memlab.errors import CompactionError, MemlabError
 from memlab.store.archive.location import archive_path
 from tests.support.repositories import Repository
-from tests.support.shell import said, undo_in
+from tests.support.shell import output_of, undo_in
 from tests.support.stores import episodes, row, write_rows
 
 
@@ -35,12 +35,12 @@ def committed(repository: Repository) -> list[str]:
 
 
 def test_archive_is_ignored_by_git(repository: Repository, store: Path) -> None:
-    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    receipt = output_of("compact", store, "--keep-recent", 3, "--apply")
     assert "git ignores it" in receipt
     assert "git clean -x deletes it" in receipt
     assert committed(repository) == ["agent/memory.db"]
-    assert "git ignores it" in said("doctor", store)
-    said("restore", store, undo_in(receipt))
+    assert "git ignores it" in output_of("doctor", store)
+    output_of("restore", store, undo_in(receipt))
 
 
 def test_copies_are_ignored_by_git(repository: Repository, store: Path) -> None:
@@ -53,13 +53,13 @@ def test_existing_gitignore_is_unchanged_and_the_line_is_named(
 ) -> None:
     ignore = store.with_name(".gitignore")
     ignore.write_text("*.log\n")
-    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    receipt = output_of("compact", store, "--keep-recent", 3, "--apply")
     assert ignore.read_text() == "*.log\n"
     assert f"add the line /memory.db.archive.db* to {ignore}" in " ".join(receipt.split())
-    doctor = said("doctor", store)
+    doctor = output_of("doctor", store)
     assert "WARN archive_file" in doctor
     ignore.write_text("*.log\n/memory.db.archive.db*\n")
-    said("doctor", store)
+    output_of("doctor", store)
     assert committed(repository) == ["agent/.gitignore", "agent/memory.db"]
 
 
@@ -88,10 +88,10 @@ def test_unusual_gitignore_is_unchanged(
     ignore = store.with_name(".gitignore")
     make(ignore)
     before = ignore.lstat()
-    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    receipt = output_of("compact", store, "--keep-recent", 3, "--apply")
     assert f"add the line /memory.db.archive.db* to {ignore}" in " ".join(receipt.split())
-    assert "WARN archive_file" in said("doctor", store)
-    said("restore", store, undo_in(receipt))
+    assert "WARN archive_file" in output_of("doctor", store)
+    output_of("restore", store, undo_in(receipt))
     after = ignore.lstat()
     assert after.st_ino == before.st_ino
     assert after.st_mode == before.st_mode
@@ -108,17 +108,17 @@ def test_no_gitignore_is_written_if_already_ignored(repository: Repository, stor
 
 def test_tracked_archive_is_not_reported_as_ignored(repository: Repository, store: Path) -> None:
     archive = archive_path(store)
-    said("compact", store, "--keep-recent", 5, "--apply")
+    output_of("compact", store, "--keep-recent", 5, "--apply")
     repository.git("add", "-f", str(archive))
     repository.commit(2)
-    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    receipt = output_of("compact", store, "--keep-recent", 3, "--apply")
     assert "git ignores it" not in receipt
-    doctor = " ".join(said("doctor", store).split())
+    doctor = " ".join(output_of("doctor", store).split())
     untrack = f"git -C {repository.root} rm --cached {archive}"
     assert "WARN archive_file" in doctor
     assert untrack in doctor
     repository.git(*untrack.split()[1:])
-    assert "git ignores it" in said("doctor", store)
+    assert "git ignores it" in output_of("doctor", store)
     assert archive.exists()
     assert committed(repository) == ["agent/memory.db"]
 
@@ -146,13 +146,13 @@ def test_archive_is_ignored_in_worktrees_and_submodules(
     repository = make(tmp_path)
     assert (repository.root / ".git").is_file()
     store = write_rows(repository.folder / "memory.db", [row("d1", "semantic"), *episodes(10)])
-    assert "git ignores it" in said("compact", store, "--keep-recent", 3, "--apply")
+    assert "git ignores it" in output_of("compact", store, "--keep-recent", 3, "--apply")
     assert committed(repository) == ["agent/memory.db"]
 
 
 def test_no_gitignore_is_written_outside_a_work_tree(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
-    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    receipt = output_of("compact", store, "--keep-recent", 3, "--apply")
     assert "git" not in receipt
     assert {path.name for path in tmp_path.iterdir()} == {"memory.db", "memory.db.archive.db"}
 

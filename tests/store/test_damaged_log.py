@@ -17,7 +17,7 @@ from memlab.errors import DamagedLogWarning, StoreError
 from memlab.store.database import wal_fault
 from memlab.upkeep.health import Status
 from tests.support.archives import check, compacted, planned
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, row, write_rows
 
 
@@ -107,8 +107,8 @@ def test_restore_export_and_copies_work_with_a_damaged_log(tmp_path: Path) -> No
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     digest = compacted(store, 4).digest
     log_of(store).write_bytes(b"\x01" * 4096)
-    said("archive", store, "--export", tmp_path / "memories.jsonl")
-    said("archive", store, "--copy")
+    output_of("archive", store, "--export", tmp_path / "memories.jsonl")
+    output_of("archive", store, "--copy")
     log_of(store).write_bytes(b"\x01" * 4096)
     with pytest.warns(DamagedLogWarning):
         assert memlab.restore(digest, store=store).memories == 6
@@ -147,7 +147,7 @@ def test_command_names_the_saved_damaged_log(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     digest = compacted(store, 4).digest
     log_of(store).write_bytes(b"\x01" * 4096)
-    output = said("restore", store, digest[:12])
+    output = output_of("restore", store, digest[:12])
     assert "memory.db-wal.damaged-1" in output.replace("\n", "")
 
 
@@ -215,7 +215,7 @@ def test_nothing_is_deleted_with_a_damaged_table(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"is damaged .*nothing was changed.*\.recover"):
         apply(made)
     assert store.read_bytes() == before
-    said("archive", store, "--export", tmp_path / "memories.jsonl")
+    output_of("archive", store, "--export", tmp_path / "memories.jsonl")
     assert memlab.restore(digest, store=store).memories == 2
 
 

@@ -24,7 +24,7 @@ from tests.support.archives import NOON, apply_until_statement, check, compacted
 from tests.support.claude_store import write_index, write_memory
 from tests.support.invariants import archive_of, rows_of
 from tests.support.programs import Children, forked
-from tests.support.shell import LOOKING, run, said, typed, undo_in
+from tests.support.shell import LOOKING, output_of, run, typed, undo_in
 from tests.support.stores import run_sql
 
 CHANGING = {
@@ -168,11 +168,11 @@ def test_half_made_archive_is_filled_by_a_deletion(store: Path, how: str) -> Non
 @pytest.mark.parametrize("how", HALF_MADE)
 def test_half_made_archive_is_filled_by_copies(folder: Path, how: str) -> None:
     HALF_MADE[how](archive_path(folder))
-    said("archive", folder, "--copy")
+    output_of("archive", folder, "--copy")
     lost = folder / "note_3.md"
     text = lost.read_bytes()
     lost.unlink()
-    said("lost", folder, "--restore", "all", "--apply")
+    output_of("lost", folder, "--restore", "all", "--apply")
     assert lost.read_bytes() == text
 
 
@@ -180,8 +180,8 @@ def test_half_made_archive_is_filled_by_copies(folder: Path, how: str) -> None:
 def test_half_made_archive_is_filled_by_a_retirement(folder: Path, how: str) -> None:
     HALF_MADE[how](archive_path(folder))
     index = (folder / "MEMORY.md").read_bytes()
-    receipt = said("compact", folder, "--keep-recent", 3, "--retire", "--apply")
-    said("restore", folder, undo_in(receipt))
+    receipt = output_of("compact", folder, "--keep-recent", 3, "--retire", "--apply")
+    output_of("restore", folder, undo_in(receipt))
     assert (folder / "MEMORY.md").read_bytes() == index
 
 

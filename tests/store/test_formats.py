@@ -34,7 +34,7 @@ from tests.support.archives import check, compacted, planned
 from tests.support.golden_files import CLAUDE, FORMATS, copy_golden
 from tests.support.invariants import archive_of, copies_of, rows_of
 from tests.support.programs import run_program
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, files_in, row, run_sql, write_rows
 
 
@@ -200,7 +200,7 @@ def seen_of(store: Path) -> dict[str, Any]:
         "entries": archived_plans(store),
         "dropped": dropped_plans(store),
         "exported": exported.read_text(),
-        "lost": said("lost", store, "--json") if store.is_file() else "",
+        "lost": output_of("lost", store, "--json") if store.is_file() else "",
         "rows": archived_rows(store).to_json(),
     }
 
@@ -217,7 +217,7 @@ def test_converted_archive_lists_and_restores_the_same(
     before = seen_of(store)
     files = files_in(tmp_path)
     assert what_upgrades(store).format == int(name.removeprefix("format_"))
-    assert "nothing was converted" in said("archive", store, "--upgrade")
+    assert "nothing was converted" in output_of("archive", store, "--upgrade")
     assert files_in(tmp_path) == files
     done = upgrade_archive(store)
     assert done.newest == 3

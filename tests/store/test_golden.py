@@ -17,7 +17,7 @@ from memlab.errors import StalePlanError
 from memlab.sources.opening import open_source, settings_of
 from tests.support.golden_files import CLAUDE, FORMATS, copy_golden, raise_formats, write_first_rows
 from tests.support.invariants import archive_of, rows_of
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import files_in
 
 
@@ -94,7 +94,7 @@ def test_reading_golden_store_changes_no_byte(
 
 
 def test_golden_store_loses_one_memory_and_recovers_it(items: Path) -> None:
-    assert json.loads(said("lost", items, "--json"))["lost"][0]["memory_id"] == "e13"
+    assert json.loads(output_of("lost", items, "--json"))["lost"][0]["memory_id"] == "e13"
     recovered = recover(items)
     assert list(recovered.kept) == ["e13"]
     assert memlab.restore(recovered.digest, store=items).memories == 1
@@ -129,7 +129,7 @@ def test_deletion_of_one_memory_is_undone_by_id(items: Path) -> None:
 def test_interrupted_plan_of_golden_store_is_finished(items: Path) -> None:
     digest = digests_of(items)[-1]
     before = rows_of(items)
-    assert said("apply", items, digest[:12], "--json")
+    assert output_of("apply", items, digest[:12], "--json")
     assert rows_of(items) == before
     assert all(entry.finished_at for entry in archived_plans(items))
     assert memlab.restore(digest, store=items).memories == 4
@@ -147,10 +147,10 @@ def test_golden_archive_takes_another_plan(items: Path) -> None:
 
 
 def test_golden_archive_is_dropped_and_copied(items: Path) -> None:
-    done = said("archive", items, "--drop", digests_of(items)[0], "--apply")
+    done = output_of("archive", items, "--drop", digests_of(items)[0], "--apply")
     assert "4 memories" in done
     assert len(dropped_plans(items)) == 2
-    said("archive", items, "--copy")
+    output_of("archive", items, "--copy")
     assert archive_of(items).exists()
 
 
@@ -195,7 +195,7 @@ def test_golden_odek_folder_undoes_deletion(golden: str, tmp_path: Path) -> None
 
 def test_pending_change_of_golden_folder_is_rolled_back(golden: str, tmp_path: Path) -> None:
     folder = copy_golden(golden, "pending", tmp_path) / CLAUDE
-    said("show", folder)
+    output_of("show", folder)
     assert (folder / ".memlab").exists()
     assert not (folder / "topic_7.md").exists()
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(5)))

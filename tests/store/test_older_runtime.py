@@ -22,7 +22,7 @@ from tests.support.claude_store import (
     write_memory,
 )
 from tests.support.invariants import assert_nothing_lost, copies_of, is_prunable_row, rows_of
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import row, write_rows
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -133,13 +133,13 @@ def take_turns(runtime: Runtime, store: Path, count: int) -> list[str]:
         if answer.startswith("deleted"):
             assert prunable_in(store) <= RUNTIME_KEEPS
         if number % 10 == 4:
-            said("archive", store, "--copy")
+            output_of("archive", store, "--copy")
         if number % 10 == 6:
             assert run("doctor", store).exit_code in (0, 1)
         if number % 10 == 8:
             last = archived_plans(store)[-1]
-            said("restore", store, last.digest[:12])
-        said("compact", store, "--keep-recent", COMMAND_KEEPS, "--apply")
+            output_of("restore", store, last.digest[:12])
+        output_of("compact", store, "--keep-recent", COMMAND_KEEPS, "--apply")
         assert prunable_in(store) <= COMMAND_KEEPS
         assert_nothing_lost(seen, store)
     runtime.end()
@@ -177,7 +177,7 @@ def test_older_runtime_refuses_a_newer_archive_and_loses_nothing(
     runtime: Runtime, store: Path
 ) -> None:
     write_rows(store, [row(f"first{number}") for number in range(RUNTIME_KEEPS)])
-    said("compact", store, "--keep-recent", COMMAND_KEEPS, "--apply")
+    output_of("compact", store, "--keep-recent", COMMAND_KEEPS, "--apply")
     assert what_upgrades(store).format == 3
     answers = take_turns(runtime, store, 10)
     assert [answer for answer in answers if not answer.startswith("refused")] == []
@@ -290,10 +290,10 @@ def test_upgrade_of_a_shared_archive_keeps_every_memory(folder: Path, older_tree
     older(older_tree, "compact", folder, 7)
     before = files_in(folder)
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(4)))
-    said("archive", folder, "--upgrade", "--apply")
+    output_of("archive", folder, "--upgrade", "--apply")
     assert memlab.restore(receipt).memories == receipt.deleted
     assert files_in(folder) == before
-    said("restore", folder, archived_plans(folder)[0].digest[:12])
+    output_of("restore", folder, archived_plans(folder)[0].digest[:12])
     assert files_in(folder) == first
 
 

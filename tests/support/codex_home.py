@@ -181,9 +181,9 @@ def _model(home: Path, version: str, threads: Sequence[CodexThread]) -> Iterator
 
 def _answer(request: dict[str, Any], folder: Path, threads: Sequence[CodexThread]) -> str:
     """Return what the model answers to a request."""
-    said = json.dumps(request["input"])
+    prompt = json.dumps(request["input"])
     if request["model"] == _EXTRACTS:
-        thread = next(thread for thread in threads if thread.prompt in said)
+        thread = next(thread for thread in threads if thread.prompt in prompt)
         memory = {"rollout_summary": thread.summary, "rollout_slug": thread.slug}
         if "raw_memory" in json.dumps(request.get("text")):
             memory["raw_memory"] = thread.raw
@@ -192,8 +192,8 @@ def _answer(request: dict[str, Any], folder: Path, threads: Sequence[CodexThread
         (folder / "MEMORY.md").write_text("# Memory\n")
         (folder / "memory_summary.md").write_text(_SUMMARY)
         return "consolidated"
-    _, found, cited = said.rpartition(_CITE)
-    return _CITATION.format(cited[:36]) if found else "done"
+    _, marker, cited = prompt.rpartition(_CITE)
+    return _CITATION.format(cited[:36]) if marker else "done"
 
 
 @contextmanager

@@ -172,8 +172,8 @@ def mcp_memory(file: Path, *calls: list[Any]) -> list[Any]:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    found: list[Any] = json.loads(run.stdout.rpartition("SAID")[2])
-    return found
+    results: list[Any] = json.loads(run.stdout.rpartition("SAID")[2])
+    return results
 
 
 GRAPH_SERVER = OWNERS / "mcp-graph/node_modules/@modelcontextprotocol/server-memory/dist/index.js"

@@ -31,7 +31,7 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
-def said(*words: object, code: int = 0) -> str:
+def output_of(*words: object, code: int = 0) -> str:
     """Return the output of a command, which must end with the exit code `code`."""
     done = run(*words)
     assert done.exit_code == code, (words, done.output)

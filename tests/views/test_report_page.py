@@ -21,7 +21,7 @@ from memlab.views.findings import Findings, examine
 from memlab.views.page import decision_record, page_of, sections_of, sentence
 from tests.support.claude_store import as_found
 from tests.support.odek_store import write_odek
-from tests.support.shell import run, said
+from tests.support.shell import output_of, run
 from tests.support.stores import episodes, row, write_rows
 
 NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
@@ -145,7 +145,7 @@ def test_reads_add_a_section_on_age_or_use(findings: Findings) -> None:
 def test_use_verdict_recommends_retirement(tmp_path: Path) -> None:
     store = memlab.copy_store(memlab.store_path("looked_up"), tmp_path / "looked_up.db")
     log = str(memlab.store_path("looked_up").with_suffix(".reads.jsonl"))
-    lines = said("size", store, "--log", log).splitlines()
+    lines = output_of("size", store, "--log", log).splitlines()
     words = next(line for line in lines if line.startswith("Retiring by use cuts "))
     step = next(line for line in lines if line.startswith("next: ")).split("    ")[0]
     findings = examine(store, log=log)
@@ -220,7 +220,9 @@ def test_next_steps_run_in_the_folder_of_the_page(
     as_found(tmp_path / "there" / "notes", files=40)
     for name in ("there/a b.db", "odek:there/episodes", "there/notes", f"{tmp_path}/there/notes"):
         (tmp_path / "pages").mkdir(exist_ok=True)
-        said("report", name, "--keep-recent", 5, "--log", "reads.csv", "-o", "pages/report.html")
+        output_of(
+            "report", name, "--keep-recent", 5, "--log", "reads.csv", "-o", "pages/report.html"
+        )
         words = words_of((tmp_path / "pages" / "report.html").read_text())
         assert str(tmp_path) not in " ".join(words)
         assert "In the folder of this page." in words
@@ -241,7 +243,7 @@ def test_store_far_from_the_page_is_named_without_folders(tmp_path: Path) -> Non
     store = write_rows(tmp_path / "memory.db", episodes(5))
     folder = tmp_path / "a" / "b" / "c"
     folder.mkdir(parents=True)
-    said("report", store, "-o", folder / "report.html")
+    output_of("report", store, "-o", folder / "report.html")
     words = words_of((folder / "report.html").read_text())
     assert "In the folder that holds memory.db." in words
     assert not [word for word in words if "../" in word]
@@ -315,7 +317,7 @@ def test_small_store_page_has_no_empty_chart(tmp_path: Path, count: int) -> None
 
 @pytest.mark.usefixtures("no_charts")
 def test_page_shows_when_it_was_made(tmp_path: Path) -> None:
-    said("report", "-o", output := tmp_path / "r.html")
+    output_of("report", "-o", output := tmp_path / "r.html")
     words = words_of(output.read_text())
     assert words[words.index("made") + 1].startswith(f"{datetime.now(UTC):%Y-%m-%d}")
     assert words[words.index("as of") + 1].startswith("2026-06-30")
