@@ -40,7 +40,7 @@ def file_for_a_folder(path: Path) -> Path:
 
 
 def beside(end: str, put: Callable[[Path], None]) -> Callable[[Path], None]:
-    """A store with something beside it that SQLite would take for a part of it."""
+    """Return a maker of a store with a file beside it that SQLite takes for a part of it."""
 
     def make(path: Path) -> None:
         put(write_rows(path, episodes(3), journal_mode="DELETE").with_name(f"{path.name}{end}"))
@@ -87,7 +87,7 @@ NOT_A_STORE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "nonsense in the middle": (damage, "{} is damaged (database disk", "restore a backup, or copy"),
 }
-"""How it is made, what is wrong with it and where, and what to do."""
+"""Maker of each path, its error message, and the advice."""
 DECLARED = {
     (")\n", ") WITHOUT ROWID\n"): "was made WITHOUT ROWID, so its rows have no order of insertion",
     ("source_event_id TEXT, ", ""): "lacks the column source_event_id",
@@ -96,7 +96,7 @@ DECLARED = {
     ("title TEXT NOT NULL", "title"): "declares title as nothing, not TEXT",
     ("memory_id TEXT PRIMARY KEY", "memory_id TEXT"): "has another primary key than memory_id",
 }
-"""What the table is declared with instead of what, and what is said of it."""
+"""Usual declaration and changed declaration, and the error message."""
 
 
 def refused_in_words(path: Path, wrong: str, instead: str) -> None:

@@ -26,7 +26,7 @@ EDGES = (
     "9999-12-31T23:59:59-14:00",
 )
 ON_A_PAGE = ("0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-14:00")
-"""Edges beyond which a moment in UTC lies; with ``--all`` each edge stands on a page."""
+"""Extreme dates that a default run puts on a page; ``--all`` tries every date."""
 COMMANDS = ("show {}", "find {out}", "rows {}", "size {}")
 
 

@@ -47,7 +47,7 @@ ORDER = [
     "testing",
     "__main__",
 ]
-"""From the ground up; on one floor nobody imports another."""
+"""Layers from the lowest up; packages of one layer do not import each other."""
 
 FLOOR = {
     part: floor
@@ -59,9 +59,9 @@ NOTHING_OF_SQL = {"growth", "sizing", "policies", "replay", "charts"}
 LAZY = sorted(
     ".".join(stub.relative_to(PACKAGE.parent).parts[:-1]) for stub in PACKAGE.rglob("*.pyi")
 )
-"""Packages whose public names their stub says once."""
+"""Packages whose public names are listed in their stub."""
 LIGHT = (*LAZY, "memlab.cli")
-"""Packages whose ``__init__`` somebody imports who may need nothing heavy."""
+"""Packages whose ``__init__`` must import nothing heavy."""
 
 HEAVY = {"pandas", "numpy", "matplotlib", "IPython", "nbformat", "pyarrow", "numba", "scipy"}
 CLOCKS = {
@@ -79,7 +79,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__
 
 
 def part_of(path: Path) -> str:
-    """The module or package directly below memlab that a file belongs to."""
+    """Return the module or package directly below memlab that a file belongs to."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -90,7 +90,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def imported_names(path: Path) -> set[str]:
-    """Every module a file imports, wherever in it."""
+    """Return every module that a file imports anywhere."""
     names = set()
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
@@ -102,7 +102,7 @@ def imported_names(path: Path) -> set[str]:
 
 @cache
 def called_names(path: Path) -> set[str]:
-    """Every name that a file calls, or hands on, dotted as it stands there."""
+    """Return every dotted name that a file calls or passes on."""
     return {
         ast.unparse(n) for n in ast.walk(tree_of(path)) if isinstance(n, ast.Name | ast.Attribute)
     }
@@ -165,7 +165,7 @@ def parts_calling(*names: str) -> set[str]:
 
 
 def test_runtime_half_imports_only_the_standard_library() -> None:
-    """The package without its dependencies gives a runtime the store and the access log."""
+    """A runtime uses the store and the access log without any dependency."""
     log = {PACKAGE / "evidence" / name for name in ("__init__.py", "access_log.py")}
     light = [path for path in MODULES if path in log or part_of(path) in STANDARD_LIBRARY_ONLY]
     tops = {name.partition(".")[0] for path in light for name in imported_names(path)}
@@ -180,7 +180,7 @@ def test_restricted_calls_stay_in_their_packages() -> None:
 
 
 def test_no_module_has_the_name_of_a_public_function() -> None:
-    """Importing ``memlab.report`` would put a module in the place of the function."""
+    """Importing a module ``memlab.report`` would replace the function."""
     called = {path.parent.name if path.stem == "__init__" else path.stem for path in MODULES}
     assert called & set(memlab.__all__) == set()
     for path in MODULES:
@@ -204,7 +204,7 @@ LOADS = {
     TYPED.format(["--help"]): HEAVY,
     TYPED.format(["archive", "--help"]): HEAVY | OF_OTHER_COMMANDS,
 }
-"""Programs, and modules that none of what they do needs."""
+"""Programs, each with modules that it must not import."""
 
 
 @pytest.mark.parametrize("program", LOADS)
@@ -244,7 +244,7 @@ def test_lazy_package_resolves_its_public_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", LAZY)
 def test_lazy_package_agrees_with_its_stub(name: str) -> None:
-    """In a stub a name is public where it is imported as itself."""
+    """A name is public in a stub if it is imported as itself."""
     stub = tree_of(PACKAGE.joinpath(*name.split(".")[1:], "__init__.pyi"))
     lines = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
     public = [alias.asname or "" for line in lines for alias in line.names]
@@ -272,7 +272,7 @@ def test_reference_page_covers_every_public_name() -> None:
 
 
 def test_every_documented_name_exists() -> None:
-    """In docstrings, in the README and in notebooks."""
+    """Names are taken from docstrings, the README and the notebooks."""
     checkout = PACKAGE.parent
     pages = [*MODULES, checkout / "README.md", *(checkout / "notebooks").glob("*.ipynb")]
     named = {

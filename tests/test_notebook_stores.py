@@ -12,7 +12,7 @@ from memlab.views.needs import NEEDS as WORDS
 from tests.support.notebook_stores import STORES, run_here, written_for
 
 SMALL = ("empty", "all deleted", "decision left", "sixty")
-"""Stores that the suite tries by itself; ``--all`` tries the others too."""
+"""Stores of a default run; ``--all`` tries the others, too."""
 
 ANSWERED = {
     "empty": {"06"},
@@ -41,7 +41,7 @@ ANSWERED = {
 def written(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, list[Path]]]:
-    """The name of a store, and the notebooks for it; the store is there until the tests end."""
+    """Write the notebooks for a store; yield the name of the store and their paths."""
     if request.param == "server":
         pytest.importorskip("betterdb_agent_memory")
     folder = tmp_path_factory.mktemp("store")

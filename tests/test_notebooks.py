@@ -13,7 +13,7 @@ NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("
 
 
 def tree_of(cell: dict[str, Any]) -> ast.Module:
-    """A cell's code without its magics."""
+    """Return the syntax tree of a cell without its magics."""
     return ast.parse("".join(line for line in cell["source"] if not line.startswith("%")))
 
 

@@ -79,7 +79,7 @@ def test_parallel_assignments_are_found(source: str, lines: list[int]) -> None:
 
 @pytest.fixture(scope="module")
 def trees() -> dict[str, ast.AST]:
-    """The syntax tree of each file, by its path."""
+    """Return the syntax tree of each file by path."""
     return {str(path): ast.parse(path.read_text()) for path in FILES}
 
 

@@ -151,7 +151,7 @@ def test_settings_writable_by_others_are_rejected_with_a_fix(store: Path, mode: 
 def test_custom_policy_is_imported_only_from_listed_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, ran: bool
 ) -> None:
-    """Importing runs code, and whoever may write beside a store could have it run."""
+    """Importing a module runs its code, and others may write beside a store."""
     (tmp_path / "planted.py").write_text(
         "from dataclasses import dataclass\n"
         "from pathlib import Path\n"
@@ -320,7 +320,7 @@ def remember_often(store: Path) -> None:
 
 
 def test_concurrent_settings_writes_all_survive(tmp_path: Path) -> None:
-    """Two nightly runs on stores of one folder remember at the same time."""
+    """Nightly runs on stores of one folder save their settings at the same time."""
     stores = [write_rows(tmp_path / f"m{n}.db", []) for n in range(6)]
     with forked("tests.test_settings") as children:
         running = [children.start(remember_often, store=store) for store in stores]

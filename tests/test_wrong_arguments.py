@@ -48,7 +48,7 @@ OTHERS_KNOW = {
     "only_log",
     "maintenance",
 }
-"""Flags, where anything is true or false, and functions, which are called as they are."""
+"""Parameters without a check: flags, and functions."""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def wrong_values(right: dict[str, Any]) -> Iterator[Any]:
-    """Whatever somebody may hand over."""
+    """Return wrong values of many types."""
     yield from (None, 50, -1, 3.5, float("nan"), True, "", "no such thing", b"bytes", [], [1], {})
     yield from ({"memory_id": "m1"}, object(), lambda: None, Path("nowhere.db"), timedelta(days=1))
     yield from (datetime(2026, 1, 1), memlab.KeepRecent, memlab.KeepRecent(3))  # noqa: DTZ001
@@ -125,7 +125,7 @@ def bound(name: str, folder: Path) -> Callable[..., Any]:
 
 
 DRAWING = {"report", "explore", "browse", "compare"}
-"""What takes about a second each time that an argument is no fault."""
+"""Functions that draw or compute for about a second with valid arguments."""
 NAMES = [
     pytest.param(name, marks=[pytest.mark.long] * (name in DRAWING)) for name in (*CALLS, *METHODS)
 ]
@@ -196,7 +196,7 @@ MEANT = {
     "memlab.fleet.survey(7)": "memlab.fleet takes as sources a list of texts, not 7",
     "memlab.fleet.survey([7])": "memlab.fleet takes as one of sources text or a path, not 7",
 }
-"""What somebody types, and the call that was meant."""
+"""A mistaken call, and the words that name the intended call."""
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

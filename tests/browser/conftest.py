@@ -19,7 +19,7 @@ AT_HOME = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium; where there is none, the test is skipped by name.
+    """Start headless Chromium, or skip the test if it is not installed.
 
     A process drives one browser at a time, and tests elsewhere begin their own.
     """
@@ -34,7 +34,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
-    """A page; once its tests are done, it must have asked for nothing outside this machine."""
+    """Open a page; at the end check that it made no request outside this machine."""
     context = browser.new_context(viewport={"width": 1360, "height": 1000})
     asked: list[str] = []
     context.on("request", lambda request: asked.append(request.url))
@@ -64,7 +64,7 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def artifacts() -> Path:
-    """Where screenshots are kept: the folder named by MEMLAB_ARTIFACTS, or one in the checkout."""
+    """Return the folder for screenshots: MEMLAB_ARTIFACTS, or one in the checkout."""
     folder = Path(os.environ.get("MEMLAB_ARTIFACTS", CHECKOUT / "artifacts"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder

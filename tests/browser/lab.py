@@ -28,7 +28,7 @@ PRIVATE = (
     "JUPYTERLAB_SETTINGS_DIR",
     "JUPYTERLAB_WORKSPACES_DIR",
 )
-"""Where Jupyter keeps what is a user's own, which is neither read nor written."""
+"""Jupyter's user folders, which must be neither read nor written."""
 
 RUN_ALL = """async () => {
     const app = window.jupyterapp;
@@ -44,7 +44,7 @@ RUN_ALL = """async () => {
 
 @dataclass(frozen=True)
 class Lab:
-    """A server that runs: where it is reached, and the folder it shows."""
+    """A running server: its address and the folder that it serves."""
 
     url: str
     token: str
@@ -62,7 +62,7 @@ class Lab:
 
 @contextmanager
 def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
-    """Run JupyterLab on `folder` until the block ends; it keeps what is its own in `private`."""
+    """Run JupyterLab on `folder` until the block ends; its own files are in `private`."""
     lab = Lab(f"http://127.0.0.1:{free_port()}", secrets.token_hex(16), folder)
     places = {name: str(private / name) for name in PRIVATE}
     overrides = Path(places["JUPYTER_CONFIG_DIR"], "labconfig", "default_setting_overrides.json")

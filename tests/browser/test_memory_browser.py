@@ -17,7 +17,7 @@ CHANGE_THEME = "theme => window.jupyterapp.commands.execute('apputils:change-the
 
 @pytest.fixture
 def expected() -> MemoryBrowser:
-    """The same browser in Python, whose methods say what the widgets must show."""
+    """Return the same browser in Python, as the reference for the widgets."""
     store = memlab.store_path("looked_up")
     log = store.with_suffix(".searches.jsonl")
     return memlab.browse(store, log=log, now=datetime.fromisoformat("2026-06-30T18:00:00+00:00"))

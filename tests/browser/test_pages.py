@@ -17,7 +17,7 @@ CELL = 'import memlab\nmemlab.rows("memory.db", memlab.KeepRecent(20))'
 
 
 def use(page: Page, grid: Locator) -> None:
-    """Page, sort and filter as a person does; nothing that a memory says has run."""
+    """Page, sort and filter the grid, and check that no script of a memory ran."""
     info = grid.locator(".dt-info")
     ids = grid.locator("tbody tr td:first-child")
     expect(info).to_have_text("Showing 1 to 10 of 41 entries")
@@ -35,7 +35,7 @@ def use(page: Page, grid: Locator) -> None:
 def test_notebook_and_exported_page_show_rows_as_a_grid(
     page: Page, lab: Lab, artifacts: Path
 ) -> None:
-    """Of a hostile store, in a folder of hostile settings."""
+    """The store and the name of its folder hold markup."""
     own = row(LOUD, "semantic", LOUD, title=LOUD, authored_by=LOUD, body="x" * 400)
     write_rows(lab.folder / "memory.db", [own, *episodes(40)])
     (lab.folder / "evil.js").write_text("window.ran = 3")
@@ -70,7 +70,7 @@ MIDDLE_OF_LINES = """() => [...document.querySelectorAll('svg')].filter(
     return hit?.querySelector(':scope > title')?.textContent ?? hit?.outerHTML.slice(0, 200);
   });
 })"""
-"""What a browser shows over the middle of each line: the title of the topmost element there."""
+"""Script that returns the title shown at the middle of each line of a chart."""
 
 
 @pytest.mark.parametrize("width", [1360, 420])

@@ -20,7 +20,7 @@ PAGES = ("index", "words", "guides/size", "notebooks/01_growth", "reference/name
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built anew; a warning is an error."""
+    """Build the site; a warning is an error."""
     made = tmp_path_factory.mktemp("site")
     build = ["-m", "mkdocs", "build", "--strict", "--quiet", "-f", ".ci/mkdocs.yml", "-d"]
     built = subprocess.run(

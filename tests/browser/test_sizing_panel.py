@@ -34,7 +34,7 @@ def panel(page: Page, lab: Lab) -> Locator:
 
 
 def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
-    """The panel shows a cap, what the curve says about it, its command and its picture."""
+    """Check that the panel shows a cap with its numbers, command and picture."""
     served = f"{curve.loc[cap, 'served']:.1%} (limits "
     for name, text in (("keep_recent", f"{cap:,}"), ("references served", served)):
         expect(panel.locator("tr", has_text=name).locator("td").last).to_contain_text(text)
@@ -53,7 +53,7 @@ def slider(panel: Locator, name: str) -> Locator:
 
 
 def type_into(panel: Locator, name: str, text: str) -> None:
-    """Type into a number box, by the name that a screen reader says."""
+    """Type into the number box with an accessible name."""
     box = panel.get_by_role("spinbutton", name=name)
     box.fill(text)
     box.press("Enter")

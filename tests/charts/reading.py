@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 
 def drawn(ax: Axes) -> Axes:
-    """The axes once their figure has been rendered, so that whatever can go wrong has."""
+    """Render the figure of some axes and return the axes."""
     assert isinstance(ax.figure, Figure)
     FigureCanvasAgg(ax.figure).draw()
     return ax
@@ -26,7 +26,7 @@ def line_named(ax: Axes, name: str) -> Line2D:
 
 
 def points_of(ax: Axes, name: str) -> tuple[list[Any], list[Any]]:
-    """Where a line goes, across and up."""
+    """Return the x and y values of a named line."""
     line = line_named(ax, name)
     return list(line.get_xdata()), list(line.get_ydata())
 
@@ -36,19 +36,19 @@ def title(ax: Axes) -> str:
 
 
 def written(ax: Axes) -> list[str]:
-    """Every text on the axes but tick labels."""
+    """Return every text on the axes except tick labels."""
     legend = ax.get_legend()
     texts = [*ax.texts, *(legend.get_texts() if legend else [])]
     return [title(ax), *(text.get_text() for text in texts if text.get_text())]
 
 
 def note(ax: Axes) -> str:
-    """All of it as one line."""
+    """Return the note below a chart on one line."""
     return " ".join(written(ax)).replace("\n", " ")
 
 
 def upright_lines(ax: Axes) -> list[float]:
-    """Where lines stand from the bottom to the top of the axes."""
+    """Return the x positions of the vertical lines of the axes."""
     return [
         float(line.get_xdata()[0])
         for line in ax.get_lines()

@@ -40,7 +40,7 @@ from tests.support.frames import START, make_episodes, make_frame, row
 PICTURES = Path(__file__).parent / "pictures"
 DOTS_PER_INCH = 40
 TOLERANCE = 2.0
-"""Root mean square over all pixels: below what one line in another colour makes."""
+"""Largest root mean square difference of two pictures; one recoloured line exceeds it."""
 
 CLOCKS = ("0001-01-01", "9999-12-31T23:59:59")
 DECISION = {c.KIND: "semantic", c.TOKENS: 900}
@@ -53,7 +53,7 @@ def looked_up() -> pd.DataFrame:
 
 
 def searches_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """A log of sixty days after them, of the first few again and again and of any."""
+    """Return a log of sixty days, in which the first few memories are read repeatedly."""
     rng = np.random.default_rng(7)
     ids = frame[c.MEMORY_ID]
     rows = rng.integers(0, np.tile([len(ids), min(len(ids), 9)], 60)) if len(ids) else []
@@ -86,7 +86,7 @@ POLICIES = (
 
 @cache
 def charts_of(name: str) -> dict[str, "partial[Axes]"]:
-    """Every chart of a frame, ready to be drawn: what is called, and what it is given."""
+    """Return every chart of a kind of frame, as a partial call that draws it."""
     frame = FRAMES[name]()
     growth = growth_curve(frame)
     context = boot_context(frame)
@@ -130,7 +130,7 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
 
 
 def fleet(count: int) -> pd.DataFrame:
-    """Stores as a fleet's survey and sizes describe them, of every kind, some of which coincide."""
+    """Return the survey and sizes of a fleet, with some coinciding stores."""
     tokens = np.geomspace(200_000, 900, count).astype(np.int64)
     sizes = {"boot_tokens": tokens, "floor_tokens": tokens // 12, "error": None, "prunable": 90}
     kinds = {"boot_now": [9_000, 1_900, 900, 4_000], "boot_after": [2_000, 1_900, 900, 3_900]}
@@ -156,7 +156,7 @@ NARROW_TOO = ("context", "trade-off", "comparison", "backtest")
 
 @cache
 def chart_named(name: str) -> Chart:
-    """A picture's chart, drawn once for all tests; nobody changes it."""
+    """Draw the chart of a picture once for all tests; the tests do not change it."""
     chart, _, paper = name.partition("/")
     figure = DRAWN[chart]().figure if not paper else chart_named(chart)
     assert isinstance(figure, Chart)
@@ -245,7 +245,7 @@ def test_unknown_measure_is_rejected() -> None:
 
 
 def save(figure: Chart, path: Path) -> None:
-    """Save a picture, small, and in few shades so that it takes little room."""
+    """Save a small picture in few colours."""
     with Image.open(BytesIO(figure.png(dpi=DOTS_PER_INCH))) as image:
         posterize(image.convert("RGB"), 4).save(path, optimize=True)
 

@@ -46,7 +46,7 @@ def svg(chart: Chart) -> str:
 
 
 def bare(width: float = 8.0) -> Axes:
-    """Axes of a chart that has drawn nothing yet."""
+    """Return the axes of an empty chart."""
     return Chart(lambda ax: ax, width=width).axes[0]
 
 
@@ -273,7 +273,7 @@ def linear(colour: str) -> Colour:
 
 
 def oklab(rgb: Colour) -> Colour:
-    """A colour where distances are as they look; black and white are 1 apart."""
+    """Convert a colour to Oklab, where distances follow perception."""
     to_cones, to_lab = matrices(OKLAB)
     return to_lab @ np.cbrt(to_cones @ np.clip(rgb, 0, 1))
 
@@ -287,7 +287,7 @@ def apart(first: str, second: str) -> float:
 
 
 def contrast(first: str, second: str) -> float:
-    """The contrast of WCAG 2.2, from 1 to 21."""
+    """Return the contrast ratio of WCAG 2.2, from 1 to 21."""
     low, high = sorted(
         float(np.array([0.2126, 0.7152, 0.0722]) @ linear(c)) for c in (first, second)
     )

@@ -142,7 +142,7 @@ def suggested_successors(store: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_floor_lists_older_duplicates_with_the_newest_copy(twins: Path) -> None:
-    """None that is superseded already, or that a cap deletes."""
+    """Superseded and prunable memories are not listed."""
     assert suggested_successors(twins) == {"d1": ("d3", "repeated"), "d2": ("d3", "repeated")}
 
 

@@ -71,7 +71,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A module in the working folder, as a user would write it."""
+    """Write a module with custom policies into the working folder."""
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "house_rules.py").write_text(RULES)

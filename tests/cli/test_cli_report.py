@@ -18,7 +18,7 @@ from tests.support.shell import output_of, run
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """To be read, and not changed."""
+    """Return a store that the tests only read."""
     path = tmp_path_factory.mktemp("charts") / "memory.db"
     return memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
 
@@ -131,7 +131,7 @@ def test_notebooks_of_another_store_are_rejected(store: Path, tmp_path: Path) ->
 
 
 def test_lab_server_replaces_the_command_process(tmp_path: Path) -> None:
-    """So that Ctrl-C, a signal and its exit code are its own."""
+    """Ctrl-C, signals and the exit code then belong to the server."""
     (tmp_path / "jupyterlab.py").write_text("import os, sys; print(os.getpid()); sys.exit(7)")
     command = [sys.executable, "-m", "memlab", "lab", "--folder", tmp_path / "notebooks"]
     path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"

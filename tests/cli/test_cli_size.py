@@ -16,7 +16,7 @@ from tests.support.stores import Row, episodes, row, write_rows
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two years, to be read and not changed."""
+    """Return a copy of the two-year store that the tests only read."""
     folder = tmp_path_factory.mktemp("two years")
     return memlab.copy_store(memlab.store_path("two_years"), folder / "my memory.db")
 

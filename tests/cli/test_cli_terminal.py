@@ -149,7 +149,7 @@ def test_compare_with_few_references_shows_counts(
 
 
 def coloured(page: str) -> dict[str, list[str]]:
-    """Lines of a page by the code of their colour."""
+    """Return the lines of a page, grouped by colour code."""
     lines: dict[str, list[str]] = {}
     for line in output._styled(page).split("\n"):
         code = re.search(r"\x1b\[(3\d)m", line)
@@ -270,7 +270,7 @@ KNOWN = {
     "zsh": "autoload -Uz compinit && compinit -u; {line}; print $_comps[memlab]",
     "fish": "{line}; complete -c memlab",
 }
-"""How each shell takes the line for its startup file, and says what completes memlab."""
+"""For each shell, a script that runs the startup line and prints the completion of memlab."""
 
 
 @pytest.mark.parametrize("shell", KNOWN)

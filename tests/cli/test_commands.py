@@ -37,9 +37,9 @@ OTHERS = {
     "fleet show": "fleet show {}",
     "fleet maintain": "fleet maintain {}",
 }
-"""Commands that take something else than a store."""
+"""Commands whose argument is not a store."""
 PLAIN = {"report", "report --chart"}
-"""These print no JSON."""
+"""Commands without JSON output."""
 
 REMEMBERED = 'policy = { name = "recent", keep = 9 }\n'
 COMMAND = re.compile(r"\s*(next: |undo: )?\s*memlab ")
@@ -160,7 +160,7 @@ def test_control_characters_of_arguments_are_escaped(
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A store with an archive, whose folder and texts would steer a terminal; its name is bytes."""
+    """Make a store with an archive, with control characters in its path and texts."""
     loud = "\x1b[2J\x1b]0;owned\x07" + "x" * 400
     rows = [row("d\x1b[31m", "semantic", title=loud, body=loud), *episodes(30)]
     rows[-1]["title"] = loud

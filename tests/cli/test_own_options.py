@@ -15,7 +15,7 @@ from tests.support.stores import episodes, write_rows
 
 @dataclass(frozen=True)
 class KeepWeeks(KeepRecent):
-    """Keep the newest of so many weeks, by an option of its own for the field `keep`."""
+    """Keep the newest weeks; the field `keep` declares its own option."""
 
     keep: int = field(
         default=4, metadata={"help": "weeks to keep", "option": "--keep-weeks", "least": 0}

@@ -41,7 +41,7 @@ COMMANDS = (
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, which holds a store of twenty memories."""
+    """Change into a folder with a store of twenty memories."""
     write_rows(tmp_path / "memory.db", episodes(20))
     monkeypatch.chdir(tmp_path)
     return tmp_path

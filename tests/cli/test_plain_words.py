@@ -48,7 +48,7 @@ NEVER: tuple[str, ...] = (
     "none is nearly one that protects",
     "what memlab.toml remembers",
 )
-"""Phrases of earlier versions that readers stumbled over."""
+"""Confusing phrases of earlier versions."""
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -61,7 +61,7 @@ PAGES = [
     *sorted((ROOT / "memlab").rglob("*.jinja")),
     *sorted((ROOT / "memlab").rglob("*.js")),
 ]
-"""Texts for users outside of the code."""
+"""Documentation pages for users."""
 
 COMMANDS = (
     "show {}",
@@ -87,7 +87,7 @@ COMMANDS = (
 
 @pytest.fixture
 def zoneless(tmp_path: Path) -> Path:
-    """A store whose dates have no time zone, and in which memories refer to each other twice."""
+    """Make a store of dates without a time zone and with repeated references."""
     twice = {"supersedes_json": '["e1"]', "evidence_refs_json": '["e1", "e1"]'}
     rows = [
         *(columns | {"created_at": f"2026-03-{day:02} 12:00:00"} for day, columns in days()),
@@ -102,7 +102,7 @@ def days() -> list[tuple[int, dict[str, object]]]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of Claude Code whose user and feedback notes link to each other."""
+    """Make a Claude Code folder of user and feedback notes that link to each other."""
     where = project_folder(tmp_path)
     write_memory(where, "one.md", memory("one", "feedback", body="See [two](two.md)."))
     write_memory(where, "two.md", memory("two", "user", body="Nothing else."))
@@ -142,7 +142,7 @@ def test_no_message_has_an_old_phrase() -> None:
 
 
 def texts_of(tree: ast.AST) -> Iterator[str]:
-    """Yield the texts of a module as they are printed, with a mark for each value in them."""
+    """Yield the text literals of a module, with a mark for each formatted value."""
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             parts = [part.value if isinstance(part, ast.Constant) else "0" for part in node.values]

@@ -22,7 +22,7 @@ UNLINK_STEPS = ("locked", "verified", "committed")
 
 
 class StoppedError(Exception):
-    """Raised at a step, as if the process had been stopped there."""
+    """Raised at a step to simulate a process that stops there."""
 
 
 def stop_at(step: str | None) -> StepCallback:
@@ -34,7 +34,7 @@ def stop_at(step: str | None) -> StepCallback:
 
 
 class Operation(NamedTuple):
-    """Prepares a store and returns a text; takes both and a watch; is on the disk at a step."""
+    """An operation: its preparation, its call, and the step at which it is on disk."""
 
     prepare: Callable[[Path], str]
     run: Callable[[Path, str, StepCallback], Any]
@@ -47,7 +47,7 @@ def supersession(store: Path) -> Plan:
 
 
 def retirement(store: Path) -> Plan:
-    """A plan that retires one memory and returns another, which an earlier plan retired."""
+    """Return a plan that retires one memory and returns an earlier retired one."""
     apply(plan(store, KeepRecent(9), retire=True, now=NOON), now=NOON)
     store.with_name("memlab.toml").write_text('log = "reads.jsonl"\n')
     read = {"memory_id": "e1", "at": (NOON + timedelta(days=1)).isoformat()}
@@ -70,7 +70,7 @@ def put_back(store: Path, digest: str, watch: StepCallback) -> Any:
 
 
 def robbed(store: Path) -> str:
-    """Let somebody else delete four memories of a store that was copied, and empty one."""
+    """Copy a store, then delete four of its memories and empty one outside memlab."""
     keep_copies(store, now=NOON)
     run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('d1', 's1', 'e1', 'e2')")
     run_sql(store, "UPDATE memory_items SET body = '' WHERE memory_id = 'e3'")

@@ -101,7 +101,7 @@ STALE: list[tuple[Callable[[Path], Plan], str, list[str]]] = [
     (planned, "UPDATE memory_signals SET access_count = 2 WHERE memory_id = 'e1'", ["e1"]),
     (planned, "DELETE FROM memory_items WHERE rowid > 3", [f"e{n}" for n in range(1, 11)]),
 ]
-"""A plan, what somebody changes after it, and the memories of which it is stale then."""
+"""A plan, a change made after planning, and the memories that make the plan stale."""
 
 
 @pytest.mark.parametrize(("make", "change", "stale"), STALE)
@@ -185,7 +185,7 @@ SPOILED = {
     "take retirement back": ("UPDATE ON memory_items WHEN NEW.memory_id = 'e2'", "'old'"),
     "recover": ("INSERT ON memory_items", "'old'"),
 }
-"""After what a trigger changes which memory."""
+"""By operation: the event of a trigger and the memory that it changes."""
 
 
 @pytest.mark.parametrize("name", SPOILED)

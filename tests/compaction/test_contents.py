@@ -108,7 +108,7 @@ WORDS = ("swordfish", "stoat", "heron", "issue:#4711")
 
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
-    """Ten episodes that refer to earlier ones, in words that must not be left behind."""
+    """Make ten episodes with references, whose texts must not survive a drop."""
     rows = [
         row(
             f"stoat-{n}",

@@ -42,7 +42,7 @@ def refused(store: Path, plan: Plan, words: str) -> None:
 
 
 def adding_up(plan: Plan) -> Plan:
-    """The plan with groups that count what it deletes."""
+    """Return a plan with consistent groups."""
     kinds = {memory.kind for memory in plan.memories}
     groups = [group for group in plan.groups if not group.deleted]
     for kind in sorted(kinds):
@@ -53,14 +53,14 @@ def adding_up(plan: Plan) -> Plan:
 
 
 def decision(store: Path, planned: PlannedMemory) -> PlannedMemory:
-    """A decision in the place of a planned episode, and said to be one."""
+    """Return a planned episode replaced by a decision that claims to be an episode."""
     (d1,) = plan_supersession(store, {"d1": "s1"}, now=NOON).supersedes
     names = ("key", "position", "memory_id", "title", "fingerprint")
     return planned._replace(**{name: getattr(d1, name) for name in names})
 
 
 def deleting(store: Path) -> list[tuple[str, Plan]]:
-    """Plans that delete and say what is not so: why each is refused."""
+    """Return deleting plans with a false claim, each with the reason of its rejection."""
     made = planned(store)
     first, *others = made.memories
     kept, *more = made.kept
@@ -92,7 +92,7 @@ def deleting(store: Path) -> list[tuple[str, Plan]]:
 
 
 def superseding(store: Path) -> list[tuple[str, Plan]]:
-    """The same of plans that supersede."""
+    """Return superseding plans with a false claim, each with the reason of its rejection."""
     write_rows(store, [row("d2", "semantic")])
     run_sql(store, "UPDATE memory_items SET superseded_by = '' WHERE memory_id = 'e3'")
     made = plan_supersession(store, {"d1": "d2", "s1": "d2"}, now=NOON)
@@ -116,7 +116,7 @@ def superseding(store: Path) -> list[tuple[str, Plan]]:
 
 
 def retiring(store: Path) -> list[tuple[str, Plan]]:
-    """The same of plans that retire."""
+    """Return retiring plans with a false claim, each with the reason of its rejection."""
     run_sql(store, "UPDATE memory_items SET superseded_by = 'e10' WHERE memory_id = 'e10'")
     old, e10 = plan(store, PURGE).memories
     made = plan(store, KeepRecent(4), retire=True, now=NOON)
@@ -146,7 +146,7 @@ EXAMPLES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "60"))
 
 
 def signed(content: dict[str, Any]) -> str:
-    """A plan's text whose digest fits what it says, as far as anybody can make it fit."""
+    """Return the text of a plan with a valid digest of its content."""
     named = {
         name: value for name, value in content.items() if name not in ("memlab_plan", "digest")
     }
@@ -216,7 +216,7 @@ def test_mutated_receipt_restores_all_or_nothing(store: Path) -> None:
 
 ROOM = 300 * 2**20
 NOISE = base64.b64encode(random.Random(1).randbytes(2**20))
-"""Text that no packing makes much smaller, so that as much again as it allows may stand beside."""
+"""Incompressible text, which raises the allowed unpacked size."""
 
 LIMITED = """
 import resource, sys
@@ -243,7 +243,7 @@ BOMBS = {
     "memories": (b'{"memlab_plan": 2, "memories": [', b'{"key":1},', b"{}]}"),
     "deep": (b'{"memlab_plan": 2, "memories": ', b"[", b"}"),
 }
-"""Begins, goes on and ends; a list without anything in it takes twenty times its text."""
+"""Start, repeated part and end of each text; an empty list takes twenty times its text."""
 
 
 def bomb_of(kind: str, size: int, noise: bytes = b"") -> list[bytes]:

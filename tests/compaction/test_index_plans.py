@@ -35,7 +35,7 @@ WRITTEN = 1_700_000_000_123_456_789
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is written twice within a tick of the clock."""
+    """Skip the wait for the file clock; these tests write no file twice within a tick."""
     monkeypatch.setattr("memlab.clock._STEP", 0)
 
 
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def neglected(home: Path) -> Path:
-    """A folder whose index lacks two files, and has a line of one that is gone."""
+    """Make a folder whose index lacks two files and has one dead line."""
     folder = as_found(project_folder(home))
     write_memory(folder, "new.md", memory("new"), at(50))
     index = folder / "MEMORY.md"
@@ -55,7 +55,7 @@ def neglected(home: Path) -> Path:
 
 
 def state_of(folder: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Bytes, permissions and time of each file."""
+    """Return the bytes, permissions and time of each file."""
     state = {}
     for path in folder.iterdir():
         status = path.stat()
@@ -310,7 +310,7 @@ def test_undo_of_an_index_plan_rejects_ids_and_into(folder: Path, tmp_path: Path
 
 
 def checked_copy(folder: Path, to: Path) -> Path:
-    """A copy of a folder with its archive, with the times of its files."""
+    """Copy a folder with its archive and its file times."""
     copy = to / folder.relative_to(folder.parents[3])
     shutil.copytree(folder.parents[2], copy.parents[2])
     return copy
@@ -411,7 +411,7 @@ def test_index_command_shows_applies_and_undoes(folder: Path) -> None:
 
 @pytest.fixture
 def long_folder(tmp_path: Path) -> Path:
-    """A folder with 210 lines, of which a start loads 200."""
+    """Make a folder with 210 index lines, of which a start loads 200."""
     folder = project_folder(tmp_path, "-long")
     for number in range(210):
         write_memory(folder, f"m{number}.md", memory(f"m {number}"), at(number))
@@ -511,7 +511,7 @@ def test_wrong_index_plan_arguments_are_named(folder: Path) -> None:
 
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "index_mend"
-"""A folder whose index was mended, written once and never again."""
+"""A recorded folder whose index was mended by an earlier version."""
 
 
 def test_index_plan_and_receipt_of_earlier_version_are_read() -> None:

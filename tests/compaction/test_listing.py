@@ -29,14 +29,14 @@ NOW = WRITTEN + timedelta(days=100)
 
 
 def read(*reads: tuple[str, float]) -> pd.DataFrame:
-    """A log of memories read so many days after all were written."""
+    """Return a log of reads, each with its days after the memories were written."""
     hours = (pd.Timestamp(WRITTEN) - START) / pd.Timedelta(hours=1)
     return make_log(*((memory_id, hours + 24 * day) for memory_id, day in reads))
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A decision, a superseded episode, ten episodes of which two were deleted, one reference."""
+    """Make a store: a decision, a superseded episode, ten episodes (two deleted), one reference."""
     rows = [row("d", "semantic"), row("old", superseded_by="e1"), *episodes(10)]
     rows[-1] |= {"evidence_refs_json": '["e9"]', "body": "long " * 100}
     path = write_rows(tmp_path / "memory.db", rows)

@@ -53,7 +53,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def folders(home: Path) -> tuple[Path, Path]:
-    """Two folders: one equal preference, two memories that the second lacks, one name in both."""
+    """Two folders: one equal preference, two memories missing in the second, one common name."""
     source = write_folder(home, FROM, {"how": "feedback", "a": "project", "b": "user"})
     write_memory(source, "same.md", memory("same", body="In the first."), at(7))
     write_index(source, [*index_lines(source), "- [Same](same.md) — the first"])
@@ -266,7 +266,7 @@ def test_merge_dry_run_changes_nothing(folders: tuple[Path, Path]) -> None:
 
 
 def about_index(folder: Path) -> dict[str, object]:
-    """Return what ``show`` says about the index of a folder."""
+    """Return the index part of ``show`` for a folder."""
     about: dict[str, object] = json.loads(output_of("show", "--json", folder))["about"]
     return about
 

@@ -86,7 +86,7 @@ REFUSED_AGAIN: dict[tuple[str, str], type[MemlabError]] = {
     **{(name, "recorded"): AlreadyAppliedError for name in _PLANS},
     **{("finish", step): ArchiveError for step in ("checked", "copied")},
 }
-"""What was done is not done twice; an archive has forgotten a plan that it is to copy anew."""
+"""By operation and step: the error of repeating an operation interrupted there."""
 
 
 def is_locked(store: Path) -> bool:
@@ -105,7 +105,7 @@ def notes_in(store: Path) -> int:
 
 
 def watched(operation: Operation, store: Path, what: str) -> list[str]:
-    """The steps of an operation; nobody else writes until it is done, which its last step notes."""
+    """Return the steps of an operation, and check that the store is locked until the last."""
     seen: list[tuple[str, bool, int]] = []
     operation.run(
         store, what, lambda step: seen.append((str(step), is_locked(store), notes_in(store)))
@@ -252,7 +252,7 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder": (Path.mkdir, "no ordinary file"),
     "a loop": (lambda path: path.symlink_to(path), "no ordinary file"),
 }
-"""What may lie in an archive's place, and what is said of it."""
+"""Foreign files in place of an archive, each with its error message."""
 
 
 @pytest.mark.parametrize("what", FOREIGN)

@@ -88,7 +88,7 @@ KINDS: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def any_of(record: Any, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Records with anything in them that is of the types they declare."""
+    """Return a strategy of records with any values of the declared types."""
     for name, kind in record.__annotations__.items():
         if kind not in KINDS and name not in given:
             given[name] = rows_of(any_of(get_args(kind)[0]))

@@ -24,7 +24,7 @@ from tests.support.stores import Row, episodes, files_in, row, row_lists, run_sq
 
 @pytest.fixture(scope="module")
 def shrunk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that has shrunk to a tenth of the pages in its file."""
+    """Make a store in which nine tenths of the pages are free."""
     big = [row(f"big{n}", "episodic", body="x" * 10_000) for n in range(200)]
     folder = tmp_path_factory.mktemp("shrunk")
     compacted(write_rows(folder / "memory.db", [*big, *episodes(10)]), 10)

@@ -291,7 +291,7 @@ def test_random_retirements_are_undone_byte_for_byte(rows: list[Row], data: st.D
 
 @pytest.mark.long
 def test_year_of_activation_returns_needed_memories(tmp_path: Path) -> None:
-    """Two memories are needed weekly, one once; what is loaded is not read, as agents do it."""
+    """Two memories are needed weekly and one once; loaded memories leave no reads."""
     policy = memlab.Activation(20)
     old = [row(f"e{n}", created_at="2025-01-01") for n in range(30)]
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *old])

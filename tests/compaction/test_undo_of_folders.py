@@ -38,7 +38,7 @@ State = dict[str, tuple[bytes, int, int]]
 
 
 def filled(tmp_path: Path, index: bytes = INDEX) -> Path:
-    """A folder of five memories with a mode each."""
+    """Make a folder of five memories with different permissions."""
     folder = project_folder(tmp_path)
     for number, (name, mode) in enumerate(zip(FILES, MODES, strict=True)):
         path = write_memory(folder, name, memory(name, style="type"), at(number))
@@ -49,7 +49,7 @@ def filled(tmp_path: Path, index: bytes = INDEX) -> Path:
 
 
 def state(folder: Path, *, with_index_times: bool = False) -> State:
-    """Bytes, mode and time of every file; an index has a new time when it is edited."""
+    """Return bytes, mode and time of every file, without the time of an index by default."""
     files = {}
     for path in filter(Path.is_file, folder.rglob("*")):
         there = path.lstat()
@@ -61,7 +61,7 @@ def state(folder: Path, *, with_index_times: bool = False) -> State:
 
 
 def named(folder: Path) -> set[str]:
-    """The files that the index names."""
+    """Return the files that the index names."""
     index = folder / "MEMORY.md"
     raw = index.read_bytes() if index.exists() else b""
     return set(MemoryIndex(raw).named(FileNames(folder, FILES)))
@@ -76,7 +76,7 @@ def applied(folder: Path, keep: int, *, retire: bool = False) -> memlab.Receipt:
 
 
 def written(folder: Path) -> list[bytes]:
-    """The lines that a hand wrote into either index."""
+    """Return the handwritten lines of both indexes."""
     names = ("MEMORY.md", "RETIRED.md")
     lines = (by_hand((folder / name).read_bytes()) for name in names if (folder / name).exists())
     return sorted(line for index in lines for line in index)
@@ -99,7 +99,7 @@ KINDS = ("openclaw", "serena", "odek", "claude")
 
 
 def of_kind(tmp_path: Path, kind: str) -> Path:
-    """A folder of five memories of one kind."""
+    """Make a folder of five memories of one kind of store."""
     if kind == "claude":
         return filled(tmp_path)
     if kind == "odek":
@@ -115,7 +115,7 @@ def of_kind(tmp_path: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ids", [None, 1])
 def test_undo_recreates_a_deleted_folder(tmp_path: Path, kind: str, ids: int | None) -> None:
-    """Git and file synchronisation keep no empty folder."""
+    """Git and file synchronisation remove empty folders."""
     folder = of_kind(tmp_path, kind)
     name = f"{kind}:{folder}"
     made = memlab.plan(name, memlab.KeepRecent(0))
@@ -244,7 +244,7 @@ def test_restore_names_index_entries_that_exist_already(tmp_path: Path) -> None:
 
 
 def test_undo_accepts_a_file_put_back_by_hand(tmp_path: Path) -> None:
-    """Its line has other words than when it was archived."""
+    """Its index line differs from the archived one."""
     folder = filled(tmp_path)
     old = folder / "a.md"
     kept = old.read_bytes()
@@ -334,7 +334,7 @@ def test_index_line_edited_during_apply_is_kept(
 def test_line_returned_by_hand_during_apply_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, step: str
 ) -> None:
-    """A hand moves and rewords a line from RETIRED.md to MEMORY.md while a plan returns it."""
+    """The line is moved by hand from RETIRED.md to MEMORY.md while a plan returns it."""
     folder = filled(tmp_path)
     applied(folder, 1, retire=True)
     aside = folder / "RETIRED.md"
@@ -626,7 +626,7 @@ def test_random_edits_during_apply_or_undo_are_kept(
 
 
 def edit(folder: Path, edits: list[tuple[str, int, int, str]]) -> bool:
-    """Edit the index as a hand does; whether that changed it."""
+    """Edit the index; return whether that changed it."""
     index = folder / "MEMORY.md"
     left = edited(index.read_bytes(), edits)
     if left == index.read_bytes():
@@ -636,10 +636,10 @@ def edit(folder: Path, edits: list[tuple[str, int, int, str]]) -> bool:
 
 
 def moved_by(plan: memlab.Plan) -> set[str]:
-    """The memories that a plan takes out of what is loaded."""
+    """Return the memories that a plan deletes or retires."""
     return {memory.memory_id for memory in (*plan.memories, *plan.retires)}
 
 
 def named_then(seen: list[tuple[list[bytes], set[str]]], otherwise: set[str]) -> set[str]:
-    """What the index named after a hand had edited it."""
+    """Return the files that the index named after the edit."""
     return seen[0][1] if seen else otherwise

@@ -32,7 +32,7 @@ MADE_BY_MEMLAB = (".archive.db", ".archive.db-wal", ".archive.db-shm", ".archive
 
 
 class Found(NamedTuple):
-    """What a file or a link is."""
+    """The content and status of a file or link."""
 
     data: bytes
     mode: int
@@ -43,7 +43,7 @@ Tree = dict[str, Found]
 
 
 def tree_of(home: Path) -> Tree:
-    """Every file and link of a home but archives, by its path."""
+    """Return every file and link of a home except archives, by path."""
     tree = {}
     for path in home.rglob("*"):
         if path.name.endswith(MADE_BY_MEMLAB) or (path.is_dir() and not path.is_symlink()):
@@ -56,7 +56,7 @@ def tree_of(home: Path) -> Tree:
 
 
 def is_memory(name: str) -> bool:
-    """Whether a file is what its system calls a memory, by what this home is made of."""
+    """Return whether a file of this home is a memory of its system."""
     path = PurePosixPath(name)
     if path.suffix != ".md" or "dreaming" in path.parts or "elsewhere" in path.parts:
         return False
@@ -68,7 +68,7 @@ def is_memory(name: str) -> bool:
 
 
 def write(path: Path, text: str, number: float = 0, mode: int = 0o644) -> None:
-    """Write a file that is some days old."""
+    """Write a file with a modification time some days ago."""
     write_memory(path.parent, path.name, text, MONDAY - timedelta(days=30 - number))
     path.chmod(mode)
 
@@ -112,7 +112,7 @@ def edit_index(home: Path, edit: Callable[[bytes], bytes]) -> None:
 
 
 def moved(path: Path, to: Path) -> None:
-    """Move a file that may have gone."""
+    """Move a file if it exists."""
     if path.exists():
         to.parent.mkdir(parents=True, exist_ok=True)
         path.rename(to)
@@ -195,7 +195,7 @@ EVENINGS: tuple[Callable[[Path], None], ...] = (
     reword_lines,
 )
 NAMED = (*STORES, REPOSITORY, "project", "serena:project")
-"""Everything that somebody might let ``maintain`` run on."""
+"""The stores on which ``maintain`` runs."""
 
 
 def write_settings(home: Path, *, retire: bool) -> None:
@@ -220,13 +220,13 @@ def maintain(home: Path, moment: datetime) -> list[memlab.Receipt]:
 
 
 def undo(receipts: list[memlab.Receipt]) -> None:
-    """Take back what was done, the last first."""
+    """Undo the receipts, the last first."""
     for receipt in reversed(receipts):
         output_of("restore", receipt.store, receipt.digest)
 
 
 def check_only_memories_went(before: Tree, after: Tree) -> set[str]:
-    """Check that nothing but memories and their index is different; return what went."""
+    """Check that only memories and their indexes changed; return the deleted files."""
     deleted = before.keys() - after.keys()
     changed = {name for name in before.keys() & after.keys() if before[name] != after[name]}
     assert {name for name in deleted if not is_memory(name)} == set()

@@ -26,7 +26,7 @@ FORK = mp.get_context("fork")
 
 
 def lines_of(path: Path) -> list[dict[str, str]]:
-    """Every line of every part, each of which must be whole."""
+    """Return the lines of all parts, and check that each is complete."""
     text = b"".join(part.read_bytes() for part in log_parts(path))
     assert text.endswith(b"\n")
     return [json.loads(line) for line in text.splitlines()]

@@ -44,7 +44,7 @@ def gathered(world: World) -> Harvest:
 @given(st.integers(0, 2**32), st.sampled_from([None, f"/home/x/.claude/projects/{SLUG}/memory"]))
 @settings(max_examples=examples(30))
 def test_harvest_finds_exactly_the_simulated_reads(seed: int, called: str | None) -> None:
-    """Transcripts from another place call the folder otherwise."""
+    """Transcripts of another machine use another path of the folder."""
     with TemporaryDirectory() as home:
         world = World(Path(home), seed, called=called)
         world.run(8)
@@ -140,7 +140,7 @@ def test_tool_result_in_earlier_file_is_matched_to_its_call(desk: Desk) -> None:
 
 
 def test_copied_lines_belong_to_the_original_session(desk: Desk) -> None:
-    """One session wrote m1, and one that branched off it, and ended before it, read m1."""
+    """One session wrote m1; a session branched off it, which ended earlier, read m1."""
     first = desk.session("s2")
     second = desk.session("s1")
     WRITE(first, "m1.md")

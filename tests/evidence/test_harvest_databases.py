@@ -55,7 +55,7 @@ class TestClaudeMem:
         return path
 
     def harvested(self, source: Path, *calls: tuple[str, Any], tool: str = TOOL) -> Harvest:
-        """Harvest sessions that call a tool with ids; an answer to None is an error."""
+        """Harvest sessions that call a tool with ids; a call with None fails."""
         world = World(source.parents[1], 0)
         sessions = {name: Session(world, name, SLUG) for name, _ in calls}
         for name, ids in calls:
@@ -65,7 +65,7 @@ class TestClaudeMem:
         return harvest(source, source.parents[1] / "reads.log")
 
     def test_fetch_reads_all_requested_ids_except_own_session(self, source: Path) -> None:
-        """claude-mem takes ids as one text, too, and answers."""
+        """claude-mem also accepts ids as one text."""
         before = files_in(source.parent)
         asked = ([5, "6", 5], "[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
         calls = (*(("s1", ids) for ids in asked), ("content-1", [1, 5]))

@@ -17,7 +17,7 @@ from tests.support.stores import episodes, write_rows
 
 
 def workspace(folder: Path, events: int = 3) -> Path:
-    """An OpenClaw workspace, the smallest of sources."""
+    """Write a small OpenClaw workspace."""
     log = folder / "memory" / ".dreams" / "events.jsonl"
     write_events(log, *(recall(at(n), f"memory/{n}.md") for n in range(events)))
     return folder

@@ -43,7 +43,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def write(home: Path, thread: str, *lines: dict[str, Any], forked_from: str | None = None) -> None:
-    """Write a thread, which begins by saying what it is."""
+    """Write a thread; its first line is its metadata."""
     file = home / "sessions" / "2026" / "08" / "01" / f"rollout-2026-08-01T09-00-00-{thread}.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
     whole = (meta(thread, forked_from), *lines)

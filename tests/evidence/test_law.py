@@ -42,7 +42,7 @@ def test_shipped_prior_equals_fit_of_recorded_histories(fitting: ModuleType) -> 
 
 
 def test_fit_recovers_reach_and_spread_of_simulated_projects(fitting: ModuleType) -> None:
-    """Each has references that reach uniformly far, all of them farther by a shift."""
+    """The reach of each project is uniform, shifted by a constant per project."""
     rng = np.random.default_rng(1)
     shifts = rng.normal(0.1, 0.05, 12)
     projects = []
@@ -166,7 +166,7 @@ def test_most_project_caps_lie_within_the_limits() -> None:
 
 
 def known(reach: list[float], *, memories: int = 1_000, always: float = 0.0) -> Posterior:
-    """A store whose own references reached this far."""
+    """Return the posterior of a store with references of this reach."""
     same = np.ones(len(reach))
     return Posterior(PosteriorSettings(), memories, np.sort(reach), same, len(reach), always)
 

@@ -38,7 +38,7 @@ def pairs(mentions: pd.DataFrame) -> set[tuple[str, str]]:
 
 
 def folders(tmp_path: Path, name: str, words: str) -> dict[str, tuple[str, str]]:
-    """Stores in which a memory names an earlier one: how each is opened, and the earlier's id."""
+    """Write stores in which a later memory mentions an earlier one; return both ids by store."""
     (claude := tmp_path / "claude").mkdir(parents=True)
     (claude / f"{name}.md").write_text(memory(name))
     (claude / "later.md").write_text(memory("later", body=words))

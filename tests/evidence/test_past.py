@@ -75,7 +75,7 @@ def test_unreadable_archived_row_is_left_out_with_warning(tmp_path: Path) -> Non
 
 @given(st.lists(st.integers(-4, 6) | st.sets(st.integers(0, 30), max_size=8), max_size=12))
 def test_past_is_in_writing_order_after_any_deletions(steps: list[Any]) -> None:
-    """So many are written, so many of the newest deleted, or some; numbered as SQLite does."""
+    """Steps write memories or delete some; positions are those that SQLite assigns."""
     positions: list[int] = []
     there: list[int] = []
     deleted: list[list[int]] = []

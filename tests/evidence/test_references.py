@@ -16,7 +16,7 @@ from tests.support.frames import START, make_frame, make_log, row
 def references_in(
     frame: pd.DataFrame, log: pd.DataFrame | None = None
 ) -> list[tuple[str, int, str]]:
-    """(target, at_position, kind) of every reference."""
+    """Return target, at_position and kind of every reference."""
     references = find_references(frame, log)
     columns = references[[c.TARGET_ID, c.AT_POSITION, c.KIND]]
     return [(str(t), int(a), str(k)) for t, a, k in columns.itertuples(index=False)]

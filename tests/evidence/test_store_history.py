@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the stages in the order in which they are computed."""
+    """Record the names of the stages in the order in which they are computed."""
     computed: list[str] = []
 
     def counted(name: str) -> None:

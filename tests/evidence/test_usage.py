@@ -20,11 +20,11 @@ STORE = memlab.store_path("looked_up")
 
 
 BEST_HITS_AGAIN = (0.327, 0.176, 0.106)
-"""Share of notes found on one, two and three days or more in public stores, best hits alone."""
+"""Share of notes found on one, two, and three or more days in public stores (best hits only)."""
 
 
 def looked_at(frame: pd.DataFrame, *reads: tuple[str, float]) -> AgeOrUse:
-    """Compare age and use by reads of memories, given in days after the first row."""
+    """Score recency against use by reads, given as memory and days after the first row."""
     log = make_log(*((name, 24 * day) for name, day in reads))
     return age_or_use(frame, find_references(frame, log))
 
@@ -43,7 +43,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 def reaches(history: History) -> list[list[float]]:
-    """The shares to be loaded for each read, found by putting the memories there in order."""
+    """Return the share that must be loaded for each read, by sorting the memories."""
     written, left, tokens, reads = history
     there = {d: [r for r in range(len(left)) if written[r] < d <= left[r]] for d in range(13)}
     counted = sorted({(day, target) for day, target in reads if target in there[day]})

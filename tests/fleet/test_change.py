@@ -29,7 +29,7 @@ def good_ones(names: list[Path]) -> list[Path]:
 
 @pytest.fixture
 def four_stores(tmp_path: Path) -> list[Path]:
-    """Four stores of a decision and nine episodes."""
+    """Make four stores, each with a decision and nine episodes."""
     return [agent_store(tmp_path / str(n) / "memory.db", 9) for n in range(4)]
 
 

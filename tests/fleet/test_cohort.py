@@ -30,7 +30,7 @@ AT = int(np.searchsorted(LAW.shares, 0.9))
 def simulated(
     stores: int, *, away: float = 0.0, spread: float = 0.04, references: int = 60, seed: int = 0
 ) -> dict[str, StoreEstimate]:
-    """Stores whose references reach as the law says, `away` further, and differ by `spread`."""
+    """Simulate stores around the prior, shifted by `away` and varied by `spread`."""
     rng = np.random.default_rng(seed)
     estimates = {}
     for number in range(stores):
@@ -115,7 +115,7 @@ def test_sample_does_not_depend_on_order() -> None:
 
 
 def follower(path: Path, count: int, back: int) -> Path:
-    """A store whose every fifth episode refers to one `back` before it."""
+    """Write a store in which every fifth episode refers to the one `back` before it."""
     rows = [
         row(
             f"e{n}",

@@ -15,7 +15,7 @@ from tests.support.stores import episodes, write_rows
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Path:
-    """A folder of three stores, with links and other names of them beside it."""
+    """Make a folder of three stores, with links and other names beside it."""
     folder = tmp_path / "agents"
     for name in "abc":
         agent_store(folder / name / "memory.db", 2)
@@ -32,7 +32,7 @@ def agents(tmp_path: Path) -> Path:
 
 
 def names_and_problems(members: Members) -> tuple[list[str], list[str]]:
-    """Return the names of stores, and the problems of names that mean none."""
+    """Return the names of stores, and the problems of names without a store."""
     good = [member.name for member in members.stores if not member.problem]
     return good, [member.problem for member in members.stores if member.problem]
 
@@ -48,7 +48,7 @@ MEANT = {
     "what cannot be seen from here": (("agents/elsewhere.db",), ("agents/elsewhere.db",), 0),
     "the signs of a pattern in a path": (("agent[1].db",), ("agent[1].db",), 0),
 }
-"""What names mean, each store once, and how many meant one that was named before."""
+"""Given names, the stores that they expand to, and the number of repeated stores."""
 
 
 @pytest.mark.parametrize(("given", "meant", "repeated"), MEANT.values(), ids=MEANT)

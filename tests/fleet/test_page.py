@@ -28,14 +28,14 @@ def attributes_in(page: str, *names: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> FleetFindings:
-    """Findings on a store that a cap helps, and on others of which two cannot be read."""
+    """Return findings on a fleet; a cap helps one store, and two cannot be read."""
     folder = tmp_path_factory.mktemp("few")
     large = agent_store(folder / "large.db", 900)
     return examine_fleet([large, *mixed_fleet(folder)], now=NOW, runner=Serial())
 
 
 def many(few: FleetFindings, count: int) -> FleetFindings:
-    """The same again and again, as no disk here could hold it."""
+    """Repeat the findings up to a number of stores."""
     names = [f"/srv/tenants/{n:06}/memory.db" for n in range(count)]
     which = np.arange(count) % len(few.stores)
     stores, sizes = (

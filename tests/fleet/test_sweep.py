@@ -66,7 +66,7 @@ def test_internal_error_on_one_store_does_not_end_the_survey(
 
 
 def broken_stores(folder: Path) -> list[Path]:
-    """Write a broken store of every kind under names that are searched for."""
+    """Write a broken store of every kind under names that ``find`` searches for."""
     sound = agent_store(folder.parent / "real.db", 400).read_bytes()
     contents = {
         "torn.db": sound[:9000],
@@ -121,7 +121,7 @@ def test_each_broken_store_is_a_row_with_its_error(tmp_path: Path) -> None:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """Notes the stores that are really read, in order."""
+    """Record the stores that are read, in order."""
     monkeypatch.setattr("memlab.fleet.sweep.open_source", looks := Mock(wraps=open_source))
     return looks
 

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::Depr
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Workers as a user would start them: a scheduler and two workers of their own."""
+    """Start a scheduler and two workers in processes of their own."""
     pytest.importorskip("distributed")
     with (
         dask_cluster(tmp_path_factory.mktemp("dask")) as file,
@@ -60,7 +60,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class KillsOne(Processes):
-    """Processes of which one is killed by somebody else, whatever it is doing then."""
+    """A process pool of which one process is killed at some point."""
 
     def run(
         self,
@@ -83,7 +83,7 @@ def runner(request: pytest.FixtureRequest) -> Runner:
 
 
 def test_results_do_not_depend_on_runner(runner: Runner, tmp_path: Path) -> None:
-    """Of the processes one is killed in each pass."""
+    """One process of the pool is killed in each pass."""
     hurt = KillsOne(2) if isinstance(runner, Processes) else runner
     names = mixed_fleet(tmp_path / "fleet")
     for name in names[:6]:
@@ -99,7 +99,7 @@ def test_results_do_not_depend_on_runner(runner: Runner, tmp_path: Path) -> None
 
 
 def everything(names: Sequence[Path], runner: Runner) -> Iterator[pd.DataFrame]:
-    """All that a fleet can do; who is killed once all is done is not heard of."""
+    """Yield the result of every fleet operation."""
     seen = fleet.examine_fleet(names, now=NOW, runner=runner)
     yield from (seen.stores, seen.sizes, seen.weeks)
     made = fleet.plan(names, KeepRecent(7), now=NOW, runner=runner)
@@ -179,7 +179,7 @@ def test_chunks_hold_each_store_once_and_large_ones_alone(sizes: list[int], work
 
 
 class Watched(WorkerPool):
-    """Two threads that note how many stores they hold at most."""
+    """A pool of two threads that counts the stores submitted at once."""
 
     workers = 2
     death_errors = (ZeroDivisionError,)
@@ -255,7 +255,7 @@ sys.meta_path.insert(0, NotThere)
 def test_worker_without_memlab_is_reported(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dask ends a worker that cannot take what it is sent."""
+    """Dask ends a worker that cannot unpickle its task."""
     monkeypatch.setattr("memlab.fleet.workers.HEARTBEAT", 0.5)
     (tmp_path / "without.py").write_text(NO_MEMLAB)
     words = f"no worker at tcp://127.*: start one with memlab {memlab.__version__}"

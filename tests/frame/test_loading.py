@@ -274,7 +274,7 @@ WAYS: list[dict[str, Any]] = [
     {"_MOST_JOINED_BYTES": 90, "_PIECE_BYTES": 7},
     {"_split_joined": lambda *_: None},
 ]
-"""Where rows are too large to be joined, and where values that were joined cannot be told apart."""
+"""Settings of the scan that force each loading path."""
 
 
 @settings(max_examples=examples(50))

@@ -27,7 +27,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 def alerts(store: Path, log: Path | None = None) -> dict[str, Alert]:
-    """The alerts of a store, which is called STORE, by name, in their order."""
+    """Return the alerts of a store by name, in order; its path is replaced by STORE."""
     shown = memlab.show(store, log=log, now=NOW).alerts
     return {a.name: replace(a, next=a.next.replace(str(store), "STORE")) for a in shown}
 

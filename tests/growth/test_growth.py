@@ -168,7 +168,7 @@ def test_out_of_order_dangling_and_undated_rows_are_counted() -> None:
 
 
 def episodes_on(*days: float) -> pd.DataFrame:
-    """Episodes so many days before NOW, oldest first."""
+    """Return episodes written the given days before NOW, oldest first."""
     created = pd.Timestamp(NOW) - pd.to_timedelta(sorted(days, reverse=True), unit="D")
     return make_episodes(len(days)).assign(**{c.CREATED_AT: created.astype(c.TIME)})
 

@@ -43,7 +43,7 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[LifecycleStore]:
 
 
 def item(memory_id: str, body: str, *, at: datetime, kind: str = "episodic") -> memlab.MemoryItem:
-    """A memory without a title."""
+    """Return a memory without a title."""
     return stored_item(memory_id, kind, title="", body=body, created_at=at.isoformat())
 
 

@@ -154,7 +154,7 @@ SCOPES = {
     "a tag may hold a comma": ("a0.9#x,y a0.1#x a0.2#x,y", ["m0", "m1"]),
     "a thread counts all its agents": ("a0.9s a0.1t b0.9u b0.1t 0.5t", ["m0", "m2", "m4"]),
 }  # fmt: skip
-"""Agent, importance, thread and tags of each memory in turn, and what a cap of one leaves."""
+"""Memories as agent, importance, thread and tags, and the ids that a cap of one keeps."""
 
 
 @pytest.mark.parametrize(("written", "left"), SCOPES.values(), ids=SCOPES)
@@ -328,7 +328,7 @@ rules = st.builds(
 
 
 class Paused(LifecycleStore):
-    """Comes within capacity when it is told to, not with each put."""
+    """A store that enforces its capacity on request instead of on each put."""
 
     asked: tuple[Any, ...] | None = None
 

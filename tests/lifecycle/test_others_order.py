@@ -42,7 +42,7 @@ def moment(milliseconds: int) -> datetime:
 
 
 class Both:
-    """BetterDB on a server and a lifecycle store on a file, told the same."""
+    """BetterDB on a server and a lifecycle store on a file, with the same calls."""
 
     def __init__(self, client: Any, path: Any, cap: int) -> None:
         self.client = client
@@ -53,7 +53,7 @@ class Both:
         )
         self.ours.connection.execute("PRAGMA synchronous = OFF")
         self.names: dict[str, str] = {}
-        """Of each memory that is there: our name by theirs."""
+        """Id in the lifecycle store by id in BetterDB, of each memory present."""
         self.written = 0
 
     def write(self, tags: list[str], importance: float, belongs: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ class Both:
         assert {memory.memory_id for memory in self.ours.list_active()} == set(self.names.values())
 
     def recall(self, words: str, tags: list[str], belongs: dict[str, Any]) -> None:
-        """Recall the best that matches, which is an access."""
+        """Recall the best match, which counts as an access."""
         from betterdb_agent_memory.composite_score import similarity_from_distance
 
         now = moment(self.theirs.store.now)
@@ -124,7 +124,7 @@ CAP = 4
 ALIKE = NearDuplicate(0.8)
 TEXTS = ("port taken", "port taken again", "port port taken", "tea in shade", "tea", "")
 NEWEST = ValueCap(CAP, recency=1.0, importance=0.0, scope=())
-"""The cap of the newest written, as long as nothing is touched."""
+"""Cap on the newest memories, if none is touched."""
 
 
 class Episode(NamedTuple):
@@ -134,7 +134,7 @@ class Episode(NamedTuple):
 
 
 class Odek:
-    """A model of odek's episodes, written after what it documents and its tests state."""
+    """A model of odek's episodes after its documentation and tests."""
 
     def __init__(self) -> None:
         self.episodes: dict[str, Episode] = {}

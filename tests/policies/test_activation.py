@@ -28,7 +28,7 @@ reads = st.integers(0, 500)
 
 
 def days_of_writing(count: int, **signals: Any) -> pd.DataFrame:
-    """So many episodes, one a day, and a store's signals of them."""
+    """Return a frame of one episode a day, with the given signal columns."""
     frame = make_frame(*(row(f"m{n}") for n in range(count)), minutes=24 * 60)
     return frame.assign(**signals)
 
@@ -42,7 +42,7 @@ def none(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def times(*days: float | None) -> "pd.Series[Any]":
-    """So many days after the first memory was written."""
+    """Return times in days after the first memory."""
     at = [pd.NaT if day is None else START + pd.Timedelta(days=day) for day in days]
     return pd.Series(at, dtype=c.TIME)
 
@@ -279,7 +279,7 @@ def test_past_is_not_part_of_policy_equality() -> None:
 
 
 def misled() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A history in which only the newest is ever read, on three days in a row, and never again."""
+    """Return a history in which each memory is read on its first three days only."""
     frame = days_of_writing(120)
     reads = [(f"m{n}", 24 * (n + later) + 1) for n in range(120) for later in range(3)]
     return frame, find_references(frame, make_log(*reads))
@@ -333,7 +333,7 @@ def test_activation_serves_recorded_histories_as_well_as_newest(real_store, name
 
 
 def used_again_and_again() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A note a day, and every fifth of the first thirty read twice a week from then on."""
+    """Return a note a day; every fifth of the first thirty is read twice a week."""
     frame = make_episodes(200, tokens=[50, 400] * 100)
     frame[c.CREATED_AT] = START + pd.to_timedelta(range(200), unit="D")
     later = [(at, at - target) for at in range(40, 200, 4) for target in range(0, 30, 5)]

@@ -59,7 +59,7 @@ def wheel(folder: Path, package: str, offers: dict[str, str]) -> Path:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on Python's path into which packages are installed."""
+    """Put an empty folder for packages on Python's path."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))

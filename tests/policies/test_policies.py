@@ -176,7 +176,7 @@ rows = st.lists(
 
 
 def some_of(policies: Iterable[Policy]) -> st.SearchStrategy[list[Policy]]:
-    """A few policies: each comes up in many examples, and an example stays quick."""
+    """Return a strategy of a few policies, so that an example is quick."""
     return st.lists(st.sampled_from(list(policies)), min_size=4, max_size=4, unique=True)
 
 
@@ -229,13 +229,13 @@ def test_importance_budget_applies_per_agent(drawn: Drawn, cap: int) -> None:
 
 
 def given_with(row: dict[str, Any]) -> frozenset[tuple[str, str]]:
-    """Fields and tags that a memory was written with."""
+    """Return the scope fields and tags that a memory was written with."""
     fields = {(n, row[n]) for n in ("agent_id", "namespace") if isinstance(row[n], str)}
     return frozenset(fields | {("tags", tag) for tag in row["tags"]})
 
 
 def capped_by_hand(frame: pd.DataFrame, policy: ValueCap) -> set[str]:
-    """The ids that go when every scope is looked at, that of the newest memory last."""
+    """Return the ids that a cap deletes, computed scope by scope."""
     worth = list(zip(*policy.eviction_keys(frame, now=NOW), strict=True))
     there = frame.assign(worth=worth)[frame["active"]].to_dict("records")
     newest_first = dict.fromkeys(given_with(memory) for memory in reversed(there))

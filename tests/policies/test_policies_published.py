@@ -22,7 +22,7 @@ WEEK = 7 * DAY
 
 
 def rows_of(**columns: Sequence[Any]) -> list[dict[str, Any]]:
-    """Memories by what each says in a column."""
+    """Return memories with the given values of columns."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -191,7 +191,7 @@ PAIRS = {
     ("x² grew", "x grew"): 1.0,
     ("ŁÓDŹ İstanbul ΣΊΣΥΦΟΣ", "łódź istanbul σίσυφοσ"): 1.0,
 }  # fmt: skip
-"""Texts, and their cosine in odek without its projection, as odek's own code gives it."""
+"""Texts, and their cosine by odek's own code without its projection."""
 
 
 @pytest.mark.parametrize(("texts", "cosine"), PAIRS.items())
@@ -235,7 +235,7 @@ def test_missing_scipy_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def replaced_by_hand(
     vectors: np.ndarray, trust: np.ndarray, threshold: float, *, keep_untrusted: bool
 ) -> dict[int, int]:
-    """Compare all pairs, in order, until nothing more goes."""
+    """Compare all pairs in order; return the replacement of each duplicate."""
     length = np.linalg.norm(vectors, axis=1)
     unit = vectors / np.where(length == 0, 1, length)[:, None]
     alive = list(range(len(vectors)))

@@ -10,7 +10,7 @@ from memlab.policies.base import select_victims
 def by_sorting(
     keys: list[npt.NDArray[np.float64]], size: npt.NDArray[np.int64], surplus: int, *, fill: bool
 ) -> set[int]:
-    """The lowest rows that take up the surplus, of all rows in order; the highest spared first."""
+    """Return the lowest rows that cover the surplus, by sorting all rows."""
     order = np.lexsort(tuple(np.where(np.isnan(key), np.inf, key) for key in reversed(keys)))
     evicted = []
     taken = 0

@@ -16,7 +16,7 @@ SOURCES = tuple(
     f"memlab.systems.{name}"
     for name in ("memory_items.source", "claude_code.source", "odek", "openclaw")
 )
-"""What children need and would import each for itself."""
+"""Modules that the parent of the children imports once."""
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def children() -> Iterator[Children]:
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """A folder that every user can enter."""
+    """Return a folder that every user can enter."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -45,7 +45,7 @@ def scene(request: pytest.FixtureRequest, scratch: Path) -> Scene:
 
 @pytest.fixture(scope="session")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that writes down what a process does to files, and lets it fail."""
+    """Build the library that records file operations and makes them fail."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not sys.platform.startswith("linux"):
         pytest.skip("no C compiler to build the recorder of a process's writes with")

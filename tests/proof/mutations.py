@@ -11,7 +11,7 @@ from memlab.testing.forging import STORED, in_bytes
 
 
 def _statements(text: str) -> tuple[str, ...]:
-    """One to a line; what goes on in the next line stands in."""
+    """Return one statement per line; continuation lines are indented."""
     return tuple(text.strip().replace("\n  ", " ").split("\n"))
 
 
@@ -94,7 +94,7 @@ replace(sql, 'kind TEXT NOT NULL', 'kind TEXT NOT NULL COLLATE NOSUCH')
 replace(sql, 'superseded_by TEXT', 'superseded_by TEXT, extra TEXT')
 replace(sql, ', superseded_by TEXT', '')
 """)
-"""Expressions of the SQL by which the table was made."""
+"""SQL expressions that change the statement of the table."""
 SCHEMA: Final = """
 PRAGMA writable_schema = ON;
 UPDATE sqlite_schema SET {} WHERE name = 'memory_items';
@@ -131,7 +131,7 @@ def flip_in_heads(store: Path, rng: random.Random) -> None:
 
 
 def overwrite_pages(store: Path, rng: random.Random) -> None:
-    """Zero pages, put noise or another page there, cut some off, or add some."""
+    """Zero, overwrite, cut or add pages."""
     data = bytearray(store.read_bytes() or b"\0")
     size = _page_size(store)
     pages = max(1, len(data) // size)
@@ -146,7 +146,7 @@ def overwrite_pages(store: Path, rng: random.Random) -> None:
 
 
 def leave_a_log(store: Path, rng: random.Random) -> None:
-    """Leave the log of a process that was killed, damaged now and then."""
+    """Leave the log of a killed process, sometimes damaged."""
     copies = {}
     with closing(sqlite3.connect(store, isolation_level=None)) as connection, suppress(*IMPOSSIBLE):
         connection.executescript(WITH_A_LOG)
@@ -179,7 +179,7 @@ def reshape(store: Path, rng: random.Random) -> None:
 
 
 def put_hostile_values(store: Path, rng: random.Random) -> None:
-    """Put values of the wrong type or form into rows, NULL too where it is forbidden."""
+    """Put values of the wrong type or form into rows, also NULL if it is forbidden."""
     if rng.random() < 0.4:
         _run(store, SCHEMA.format("sql = replace(sql, ' NOT NULL', '')"))
     for _ in range(rng.choice((1, 1, 3, 10))):
@@ -194,7 +194,7 @@ def put_hostile_values(store: Path, rng: random.Random) -> None:
 
 
 def move_rows(store: Path, rng: random.Random) -> None:
-    """Put rows at the ends of the range of positions, and make supersession go in circles."""
+    """Move rows to the ends of the position range, and create supersession cycles."""
     ends = (-(2**63), -1, 0, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1)
     for position in rng.sample(ends, rng.randrange(1, len(ends))):
         moved = f"m{rng.randrange(25)}"
@@ -230,6 +230,6 @@ def _page_size(store: Path) -> int:
 
 
 def _run(store: Path, script: str, *values: Any) -> None:
-    """Run statements, up to one that an earlier mutation has made impossible."""
+    """Run statements until one fails because of an earlier mutation."""
     with closing(sqlite3.connect(store, isolation_level=None)) as connection, suppress(*IMPOSSIBLE):
         connection.execute(script, values) if values else connection.executescript(script)

@@ -28,17 +28,17 @@ _PROGRAM = "import pickle, sys; do, *given = pickle.load(sys.stdin.buffer); do(*
 
 
 class Event(NamedTuple):
-    """One thing that a process did to a file; what it is called is said by ``recorder.c``."""
+    """One operation of a process on a file; ``recorder.c`` defines the names."""
 
     what: str
     file: int
-    """Its inode, which another file may get once it is gone; 0 for one that is not told."""
+    """Its inode, which can be reused; 0 if unknown."""
     at: int
-    """Where it was written, its new length, a folder's mode, or when what is synced was written."""
+    """Offset of a write, new length, mode of a folder, or the event up to which data is synced."""
     path: str
-    """The name created, removed, or given up for another."""
+    """The name created, removed, or renamed."""
     data: bytes
-    """What was written, the other name, or the mode of a file that was synced."""
+    """Written bytes, the new name, or the mode of a synced file."""
 
 
 def recorded(recorder: Path, do: Task, store: Path, what: Any) -> list[Event]:
@@ -65,13 +65,13 @@ def _events(log: bytes) -> Iterator[Event]:
 
 
 Names = dict[int, dict[str, int]]
-"""What the names of each folder stand for, by number."""
+"""For each folder, the number of the file of each name."""
 Change = tuple[int, str, int | None]
-"""In a folder a name, and what it stands for from now on."""
+"""A folder, a name in it, and its new file number."""
 
 
 class Copy(NamedTuple):
-    """A file or a folder of an image; files of one number are one file of several names."""
+    """A file or folder of an image; equal numbers mean one file with several names."""
 
     number: int
     content: bytes | None
@@ -80,7 +80,7 @@ class Copy(NamedTuple):
 
 
 Image = dict[str, Copy]
-"""What is on the disk, by path below the folder; folders have no content."""
+"""Content of the disk by path below the folder; folders have no content."""
 
 
 @dataclass
@@ -103,7 +103,7 @@ class _Node:
 
 
 class Disk:
-    """A folder and all below it, which is on the disk when a process begins to change it."""
+    """A folder with its content, on disk before a process changes it."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
@@ -115,7 +115,7 @@ class Disk:
         self._add(folder)
 
     def _add(self, path: Path) -> int:
-        """Take a file or a folder as it is, all of it synced."""
+        """Add a file or folder in its synced state."""
         status = path.stat()
         number = self._new(status.st_ino, _Node(status.st_mode & 0o7777, status.st_mtime_ns))
         if path.is_dir():
@@ -176,12 +176,12 @@ class Disk:
         return self.names[folder].get(name)
 
     def _change(self, *step: Change) -> None:
-        """Change names in one step, which is kept whole or not at all."""
+        """Change names in one atomic step."""
         self.pending.append(step)
         _apply(self.names, step)
 
     def _closed(self, wanted: set[int]) -> list[int]:
-        """Return the steps that are kept where some are: with all before them at their names."""
+        """Return the steps that are kept, with all earlier steps on the same names."""
         kept = []
         places = set()
         for number in reversed(range(len(self.pending))):
@@ -198,7 +198,7 @@ class Disk:
         return names
 
     def images_after_a_cut(self, rng: random.Random) -> Iterator[Image]:
-        """Yield what may be on the disk when the power goes now."""
+        """Yield possible contents of the disk after a power cut now."""
         everything = {number: node.since for number, node in enumerate(self.nodes)}
         nothing: dict[int, list[Event]] = {number: [] for number in everything}
         for names in (self.names, self.synced_names):
@@ -243,7 +243,7 @@ def put_on_disk(image: Image, folder: Path) -> None:
 
 
 def _places(step: tuple[Change, ...]) -> set[tuple[int, str]]:
-    """Return the folders, and the names in them, that a step changes."""
+    """Return the folders and names that a step changes."""
     return {(folder, name) for folder, name, _ in step}
 
 
@@ -256,7 +256,7 @@ def _apply(names: Names, step: tuple[Change, ...]) -> None:
 
 
 def _some_of(events: list[Event], rng: random.Random) -> list[Event]:
-    """Return some of what was written, each write whole or in some of its sectors."""
+    """Return a random part of the writes, each whole or in some sectors."""
     kept = [event for event in events if rng.random() < 0.5]
     return [part for event in kept for part in _sectors_of(event, rng)]
 

@@ -57,49 +57,49 @@ OTHERS: Final[tuple[Callable[[Path, Path], object], ...]] = (
     lambda path, _: path.mkdir(),
     lambda path, _: os.truncate(path, 2**40) if not path.touch() else None,
 )
-"""What is no file of a size that anybody wrote."""
+"""Makers of special or huge files."""
 PLACED: Final = "projects/-p/memory"
-"""Where a folder is Claude Code's memory, whatever is in it."""
+"""A place in which every folder is Claude Code memory."""
 SESSIONS: Final = "sdk_sessions (content_session_id, memory_session_id)"
 
 
 class Reader:
-    """A kind of file that anybody may have written, and the calls that read it."""
+    """A kind of untrusted file, and the calls that read it."""
 
     files: ClassVar[tuple[str, ...]] = ("**/*.jsonl",)
-    """Patterns of those that anybody may have written; what several name is spoilt more often."""
+    """Patterns of the untrusted files; files matched repeatedly are damaged more often."""
     where: ClassVar[str] = "memory"
-    """Where its folder of memories lies."""
+    """Path of its memory folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.memory = folder / self.where
 
     def make(self) -> None:
-        """Write it as those do who mean well."""
+        """Write valid files."""
         raise NotImplementedError
 
     def looks(self) -> Uses:
-        """Return all that only reads; each case does one of it."""
+        """Return the read operations; each case runs one."""
         return [lambda: memlab.load(self.memory)]
 
     def changes(self) -> Uses:
-        """Return all that writes; each case does one of it after it has looked."""
+        """Return the write operations; each case runs one after a read."""
         return [lambda: harvest(self.memory)]
 
     def spoil(self, outside: Path, rng: random.Random) -> str:
-        """Change some of it."""
+        """Damage some files; return a description."""
         paths = [path for pattern in self.files for path in sorted(self.folder.glob(pattern))]
         return ", ".join(
             spoil(rng.choice(paths), outside, rng) for _ in range(rng.choice((1, 1, 2, 4)))
         )
 
     def check(self) -> None:
-        """Assert what holds when all is done."""
+        """Assert invariants at the end."""
 
 
 class Store(Reader):
-    """``memory_items`` and all else that may be in a database or beside it."""
+    """``memory_items``, and anything in the database or beside it."""
 
     def make(self) -> None:
         self.store = make_store(self.folder / "memory.db", rows=25, page_size=512)
@@ -129,7 +129,7 @@ class Store(Reader):
         return [self._all]
 
     def _all(self) -> None:
-        """Compact a copy, and go by a plan made now and by one made before it was spoilt."""
+        """Compact a copy, by a plan made now and by one made before the damage."""
         self._compact(copy_aside(self.store, self.folder.with_name("compacted")))
         for made in (result_of(self._plan), self.early):
             if made is not None:
@@ -149,11 +149,11 @@ class Store(Reader):
             self._check_nothing_lost(before)
 
     def _salvaged(self, store: Path) -> dict[int, Row]:
-        """Return the rows that can be read of a copy: reading may recover the file."""
+        """Return the readable rows of a copy, because reading may recover the file."""
         return salvaged_rows_of(copy_aside(store, self.folder.with_name("aside")))
 
     def _check_nothing_lost(self, before: dict[int, Row]) -> None:
-        """Each row that could be read can be, or the archive has it if it may go."""
+        """Check that each readable row is still readable or archived."""
         after = self._salvaged(self.store)
         assert_load_bearing_rows_stay(before, after)
         missing = {p: row for p, row in before.items() if after.get(p) != row}
@@ -275,13 +275,13 @@ class OdekIndex(ClaudeIndex):
         return super().looks()[:3]
 
     def contents(self) -> dict[str, bytes]:
-        """Without the blanks of an index: what comes back stands as far in as most entries do."""
+        """Return the contents without whitespace of the index, whose indentation may change."""
         files = super().contents()
         return files | {"index.json": b"".join(files.get("index.json", b"").split())}
 
 
 class Transcripts(Reader):
-    """Claude Code's sessions, which say when memories were written and read."""
+    """Transcripts of Claude Code, which date writes and reads of memories."""
 
     def make(self) -> None:
         world = World(self.folder, 3, memories=4)
@@ -382,7 +382,7 @@ class Databases(Reader):
 
 
 class Journal(Reader):
-    """The journal of a change of a folder that was interrupted."""
+    """The journal of an interrupted change of a folder."""
 
     where = PLACED
     files = (*(f"{PLACED}/.memlab/**/journal.json",) * 4, f"{PLACED}/.memlab/**/*")
@@ -430,7 +430,7 @@ class Journal(Reader):
         assert self.before <= set(self._texts())
 
     def _texts(self) -> Iterator[bytes]:
-        """Return the contents of files, under their names or moved aside."""
+        """Return the contents of files, in place or moved aside."""
         for path in (*self.memory.glob("*"), *self.memory.glob(".memlab*/*/out/*")):
             data = content_of(path)
             if data is not None and path.name != "MEMORY.md":
@@ -442,7 +442,7 @@ READERS: Final[dict[str, type[Reader]]] = {kind.__name__: kind for kind in _KIND
 
 
 def content_of(path: Path) -> bytes | None:
-    """The bytes of what is a file of a size that somebody wrote, but of shared memory."""
+    """Return the bytes of a regular file of normal size, except shared-memory files."""
     status = path.lstat()
     if path.name.endswith("-shm"):
         return None
@@ -450,7 +450,7 @@ def content_of(path: Path) -> bytes | None:
 
 
 def state_of(folder: Path) -> dict[str, STATE]:
-    """Number, permissions, owner and contents of everything in a folder; no link is followed."""
+    """Return inode, permissions, owner and content of every path, without following links."""
     entries = {}
     for path in folder.rglob("*"):
         looked_at = path.lstat()
@@ -462,7 +462,7 @@ def state_of(folder: Path) -> dict[str, STATE]:
 
 
 def spoil(path: Path, outside: Path, rng: random.Random) -> str:
-    """Change a file, or put something else in its place; return what was done."""
+    """Damage or replace a file; return a description."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > 2**20:
         return "nothing"
     choice = rng.random()
@@ -498,7 +498,7 @@ def in_lines(data: bytes, rng: random.Random) -> bytes:
 
 
 def in_json(data: bytes, rng: random.Random) -> bytes:
-    """Have other values in JSON, of a whole file or of some of its lines; else in its bytes."""
+    """Change values of a JSON file or of some of its lines; otherwise change bytes."""
     for end in (b"\n\0\n", b"\n"):
         parts = data.split(end)
         for number in rng.sample(range(len(parts)), min(len(parts), rng.choice((1, 2, 8)))):

@@ -43,7 +43,7 @@ _TEXTS = ("shipped, well", "né à Zürich — 北京 🦀", "NUL \0 inside", ""
 
 
 def make_store(path: Path, *, rows: int, journal: str = "wal", page_size: int = 4096) -> Path:
-    """Write a closed store: three kinds, rejected paths, superseded rows, signals, odd text."""
+    """Write a closed store of all kinds, rejected paths, superseded rows, signals, odd text."""
     rng = random.Random(0)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA page_size = {page_size}")
@@ -75,7 +75,7 @@ def _row(number: int, rng: random.Random) -> Row:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Every file by name, byte for byte; but what readers note in shared memory is not content."""
+    """Return the bytes of every file by name, without shared-memory files."""
     return {
         path.name: b"" if path.name.endswith("-shm") else path.read_bytes()
         for path in folder.iterdir()
@@ -84,7 +84,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def copy_aside(store: Path, folder: Path) -> Path:
-    """Copy a store with all that lies beside it, as it is, and return the copy's path.
+    """Copy a store with everything beside it, and return the path of the copy.
 
     A copy of a project's memory is in a place of the same form, by which it is known.
     """
@@ -98,17 +98,17 @@ def copy_aside(store: Path, folder: Path) -> Path:
 
 @dataclass
 class Scene(ABC):
-    """A store before an operation, what it holds then and what it is to hold afterwards."""
+    """A store before an operation, with its contents before and after it."""
 
     operation: tasks.Operation
     what: Any
     store: Path
-    """Alone in its folder with all that belongs to it."""
+    """The store, in a folder of its own."""
     whole: dict[Any, Any]
-    """What must be in the store or in its archive at any moment."""
+    """Contents that must be in the store or its archive at any time."""
     before: dict[Any, Any]
     after: dict[Any, Any]
-    """What the store holds at the end; never anything between."""
+    """Contents after the operation; no other state is allowed."""
 
     @abstractmethod
     def state(self, store: Path) -> dict[Any, Any]:
@@ -116,15 +116,15 @@ class Scene(ABC):
 
     @abstractmethod
     def check(self, store: Path) -> None:
-        """Nothing is lost, and the operation has happened altogether or not at all."""
+        """Assert that nothing is lost and the operation is done completely or not at all."""
 
     def check_done(self, store: Path) -> None:
-        """Nothing is lost, and the operation has happened."""
+        """Assert that nothing is lost and the operation is done."""
         self.check(store)
         assert self.state(store) == self.after
 
     def finish(self, children: Children, store: Path) -> None:
-        """Carry out the operation again, as it is; only a finished one may be refused."""
+        """Repeat the operation; only a finished one may be rejected."""
         ended = children.run(self.operation, store=store, what=self.what)
         if not isinstance(ended.error, AlreadyAppliedError):
             assert ended.error is None, repr(ended)
@@ -133,10 +133,10 @@ class Scene(ABC):
 
 @dataclass
 class RowScene(Scene):
-    """The same of a table, whose rows are looked at by position."""
+    """A scene of a table, whose rows are compared by position."""
 
     signals: list[tuple[Any, ...]]
-    """What the side table says of ids in the store, at any moment; empty where nobody promises."""
+    """Expected signals at any time; empty if nothing is promised."""
 
     def state(self, store: Path) -> dict[Any, Any]:
         return rows_of(store)
@@ -178,24 +178,24 @@ ROW_SCENES: Final[dict[str, Callable[[Path], RowScene]]] = {
         ("apply", "restore", "compact_episodic", "vacuum"), ("wal", "delete")
     )
 }
-"""Each operation with each way to keep transactions."""
+"""Each operation with each journal mode."""
 
 VIEW = "what a reader sees"
-"""In the place of a name of a file."""
+"""Key of the loaded frame, beside the names of files."""
 INDEXES = ("MEMORY.md", "index.json")
 LEFT = (".memlab-", LOCK)
-"""How a name begins that a change may leave to the next one to sweep, or to odek."""
+"""Prefixes of files that a change may leave behind."""
 _LINK = re.compile(r"\]\(([^)]+\.md)\)", re.IGNORECASE)
 
 
 @dataclass
 class FolderScene(Scene):
-    """The same of a folder of memories."""
+    """A scene of a folder of memories."""
 
     digest: str
 
     def state(self, store: Path) -> dict[Any, Any]:
-        """Bytes, mode and time of every file; an index gets a new time when it changes."""
+        """Return bytes, mode and time of every file, without the time of an index."""
         contents: dict[str, Any] = {VIEW: str(load(store, with_body=True).to_csv())}
         for path in store.rglob("*"):
             name = str(path.relative_to(store))
@@ -218,7 +218,7 @@ class FolderScene(Scene):
         assert contents[VIEW] in (self.before[VIEW], self.after[VIEW])
 
     def take_back(self, children: Children, store: Path) -> None:
-        """Whatever has happened, a restore leaves all as it was before anything was deleted."""
+        """Assert that a restore returns the original state."""
         ended = children.run(tasks.restore_rows, store=store, what=self.digest)
         # Else nothing was archived, so that nothing was deleted.
         assert ended.error is None or isinstance(ended.error, ArchiveError)
@@ -239,7 +239,7 @@ def _claude(folder: Path) -> Path:
 
 
 def _claude_below(folder: Path) -> Path:
-    """Memories in sub-folders of a project's memory, beside a store of its own."""
+    """Write memories in sub-folders of a project's memory, and a nested store."""
     return claude_store.with_subfolders(folder / PROJECTS / "-w" / "memory")
 
 
@@ -248,7 +248,7 @@ def _odek(folder: Path) -> Path:
 
 
 def _openclaw(folder: Path) -> Path:
-    """Notes in folders below each other, of which some go whole."""
+    """Write notes in nested folders, some of which are deleted completely."""
     days = days_before(claude_store.START.date(), 9)
     workspace = write_workspace(folder / "workspace", days)
     (workspace / "memory" / "old").mkdir()
@@ -258,7 +258,7 @@ def _openclaw(folder: Path) -> Path:
 
 
 def _folder_scene(folder: Path, system: Callable[[Path], Path], operation: str) -> FolderScene:
-    """A folder, and a plan that deletes some of it: to be applied, or applied and to be taken back.
+    """Make a folder and a plan that deletes some of it; the operation applies or restores it.
 
     What is to be true afterwards is found out on a copy.
     """

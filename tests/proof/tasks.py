@@ -12,7 +12,7 @@ from memlab.store import SqliteMemoryStore
 
 Operation = Callable[[Path, Any], Any]
 PATIENCE = 20.0
-"""Seconds that a process waits for another one's word."""
+"""Seconds that a process waits for another one."""
 
 
 def apply_plan(store: Path, what: str) -> Any:
@@ -48,7 +48,7 @@ def without_privileges(arguments: tuple[Any, ...]) -> Any:
 def apply_in_steps(
     url: str, text: str, stop_at: str, reached: Path, go_on: Path, delay: float = 0.0
 ) -> str:
-    """Apply a plan; at one step say that it is reached, and wait until somebody says go on.
+    """Apply a plan; at one step create a file and wait for another file.
 
     Returns the digest of the plan, or why it was refused.
     """
@@ -66,7 +66,7 @@ def apply_in_steps(
 
 
 def wait_for(file: Path, seconds: float) -> bool:
-    """Wait until a file is there; whether it is."""
+    """Wait until a file exists; return whether it does."""
     until = time.monotonic() + seconds
     while not file.exists() and time.monotonic() < until:
         time.sleep(0.002)

@@ -37,7 +37,7 @@ def most_of(store: Path, *words: str) -> int:
 
 @cache
 def most_of_next_to_nothing(*words: str) -> int:
-    """Return the peak memory of a command on a store of next to nothing."""
+    """Return the peak memory of a command on a tiny store."""
     with TemporaryDirectory() as folder:
         return most_of(write_rows(Path(folder) / "memory.db", episodes(20)), *words)
 
@@ -53,7 +53,7 @@ MANY = 150_000
 
 
 def many(path: Path, tags: str = "'[\"shared\"]'") -> Path:
-    """A store of many episodes; their tags are an expression of SQL in their number n."""
+    """Write a store of many episodes; `tags` is an SQL expression of their number n."""
     run_sql(
         path,
         CREATE_TABLE,

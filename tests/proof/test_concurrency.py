@@ -38,7 +38,7 @@ class Written:
 
 
 def write(store: Path, writer: int, puts: int) -> Written:
-    """Put so many items; now and then supersede one of them, or compact the store."""
+    """Put items, and sometimes supersede one or compact the store."""
     rng = random.Random(writer)
     written = Written()
     with SqliteMemoryStore(store) as opened:

@@ -20,9 +20,9 @@ from tests.support.programs import Children, forked
 FILES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "60"))
 """How often the files of each reader are damaged, from seed 0 on; each takes 0.2 s of a core."""
 STORES = max(300, FILES)
-"""How often a store is damaged: it has the most ways to be."""
+"""Number of damaged stores; a store can be damaged in most ways."""
 PATIENCE = 60
-"""Seconds after which a store counts as one that hangs."""
+"""Seconds after which a call counts as hanging."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_hostile_file_gives_a_result_or_a_memlab_error(
 
 
 def examine(reader: Reader, outside: Path, seed: int) -> str | None:
-    """Have a reader use what somebody else wrote; return what is wrong with what it did then."""
+    """Run a reader on damaged files; return what went wrong, or None."""
     os.umask(0)
     vars(clock)["_STEP"] = 0  # nobody else writes here
     warnings.simplefilter("error")
@@ -80,7 +80,7 @@ def examine(reader: Reader, outside: Path, seed: int) -> str | None:
 
 
 def check_rights(before: dict[str, STATE], after: dict[str, STATE]) -> None:
-    """No file that was made has more rights than its folder, or than one that it replaces."""
+    """Check that new files have no more permissions than their folder or the replaced file."""
     owners = {(os.geteuid(), os.getegid()), *(state[2:4] for state in before.values())}
     there = {state[0] for state in before.values()}
     for name, (number, mode, user, group, _) in after.items():

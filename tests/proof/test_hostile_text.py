@@ -71,7 +71,7 @@ def make_hostile_store(path: Path, texts: dict[str, str]) -> Path:
 
 
 MOST_SHOWN = 60_000
-"""Characters that a command or a page may take to show a store with a text of two million."""
+"""Upper bound on the length of output for a store with a text of two million characters."""
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def opened() -> Iterator[Any]:
 
 
 def steering(text: str) -> set[str]:
-    """The characters in a text that could steer a terminal, or hide."""
+    """Return the control and invisible characters of a text."""
     return {c for c in text if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp", "Cs"}} - {"\n"}
 
 
@@ -184,7 +184,7 @@ def test_notebook_html_is_escaped_and_short(store: Path) -> None:
 
 
 def report_of(store: Path, page: Path) -> Path:
-    """The report on a store whose name is hostile too."""
+    """Write the report of a store with a hostile name."""
     named = store.rename(store.with_name(TEXTS["image"].replace("/", "")[:60]))
     result = run("report", named, "-o", page, "--keep-recent", 3)
     assert result.exit_code == 0, result.output
@@ -192,7 +192,7 @@ def report_of(store: Path, page: Path) -> Path:
 
 
 def notebook_of(store: Path, page: Path) -> Path:
-    """A page of all that a notebook shows of a store's own text."""
+    """Write a page of everything that a notebook shows of the texts of a store."""
     code = (
         f"import memlab; from memlab.upkeep.health import doctor; store = {str(store)!r}",
         "memlab.load(store, with_body=True)",

@@ -20,7 +20,7 @@ KILLS = max(int(os.environ.get("MEMLAB_KILLS", "240")) // 20, 6)
 
 
 def copied(home: Path, to: Path) -> Path:
-    """The memory folder in a copy of a home folder."""
+    """Copy a home folder and return its memory folder."""
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(home, to)
     return claude_store.project_folder(to)

@@ -12,12 +12,12 @@ from tests.proof.scenes import FOLDER_SCENES, ROW_SCENES, FolderScene, Scene
 from tests.support.programs import Children
 
 CUTS = int(os.environ.get("MEMLAB_POWER_CUTS", "840"))
-"""How many different images of a disk are looked at, over all operations."""
+"""Number of disk images that are checked over all operations."""
 CASES = len(ROW_SCENES) + len(FOLDER_SCENES) + 2
 
 
 def images_of(disk: Disk, events: list[Event], *, seed: str) -> Iterator[Image]:
-    """Every different image that a cut at any moment may leave, the last moment's last."""
+    """Yield the distinct images after a cut at any event, the last event last."""
     rng = random.Random(seed)
     seen = set()
     for event in events:
@@ -57,7 +57,7 @@ def test_second_power_cut_during_recovery_loses_nothing(
 
 
 def _look_at(scene: Scene, images: list[Image], children: Children, *, every: bool = False) -> None:
-    """Check some of the images a disk may hold, or every one; go on from some, or back."""
+    """Check some or all images of a disk; finish or undo the operation from some."""
     wanted = min(-(-CUTS // CASES), len(images))
     chosen = set(random.Random(0).sample(range(len(images)), wanted))
     for number in range(len(images)) if every else sorted(chosen):

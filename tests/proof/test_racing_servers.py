@@ -28,7 +28,7 @@ from tests.support.servers import REDIS, postgres_server, redis_server
 
 WRITERS = 4
 STEPS = int(os.environ.get("MEMLAB_PUTS", "150"))
-"""Writes and reads of each, at least."""
+"""Least number of writes and reads of each process."""
 AGENT = "a"
 _READ = (
     "UPDATE warm_tier SET access_count = access_count + 1, last_accessed = now() "
@@ -49,20 +49,20 @@ class Written:
     """The report of one writer."""
 
     contents: dict[Any, str] = field(default_factory=dict)
-    """By memory, as it wrote it last and was not told that it is gone."""
+    """Last written content of each memory that still exists for the writer."""
     uses: dict[Any, int] = field(default_factory=dict)
-    """By memory, how many of its reads were taken down."""
+    """Number of recorded reads of each memory."""
     links: list[tuple[Any, Any]] = field(default_factory=list)
-    """Pairs of memories between which it wrote something."""
+    """Linked pairs of memories."""
 
     def some(self, rng: random.Random, count: int) -> list[Any]:
-        """Of its memories, whatever became of them; of the newest more often than of the others."""
+        """Return random memories of this writer, the newest more often."""
         known = list(self.contents)
         return [known[-1 - int(len(known) * rng.random() ** 2)] for _ in range(count)]
 
 
 def write_betterdb(socket: str, writer: int, steps: int) -> Written:
-    """Remember, recall, revise and forget, by the commands that the package sends."""
+    """Remember, recall, revise and forget memories by the commands of the package."""
     import valkey
     from betterdb_agent_memory.build_memory_record import build_memory_record
 
@@ -183,9 +183,9 @@ def test_racing_memforge_memories_are_stored_or_archived(children: Children) -> 
 def raced(
     url: str, children: Children, write: Any, arguments: dict[str, Any]
 ) -> tuple[list[Written], int]:
-    """Plan, apply and restore until every writer has ended, and take back what is gone then.
+    """Plan, apply and restore until every writer has ended, then restore everything.
 
-    Returns what each wrote, and how many memories went.
+    Return the report of each writer and the number of deleted memories.
     """
     pids = [children.start(write, writer=writer, **arguments) for writer in range(WRITERS)]
     deleted = 0
@@ -259,7 +259,7 @@ class TwoOnOneStore:
         (self.folder / f"{name}.go").touch()
 
     def assert_nothing_lost(self, before: dict[str, str]) -> None:
-        """Every memory is on the server or comes back out of the archive at its path."""
+        """Assert that every memory is on the server or can be restored from the archive."""
         there = self.contents()
         deleted = before.keys() - there.keys()
         if deleted:
@@ -318,7 +318,7 @@ def two(request: pytest.FixtureRequest, scratch: Path) -> Iterator[TwoOnOneStore
 def test_archive_is_kept_if_its_creator_is_rejected(
     two: TwoOnOneStore, children: Children, step: str
 ) -> None:
-    """The first makes the file and is refused; the second is in the midst of filling it."""
+    """The first process creates the file and is rejected while the second fills it."""
     before = two.contents()
     first = two.started(children, "first", two.plan(3), "locked")
     assert two.wait("first", 20)
@@ -339,7 +339,7 @@ def test_archive_is_kept_if_its_creator_is_rejected(
 def test_copies_of_a_running_deletion_are_not_erased(
     two: TwoOnOneStore, children: Children, step: str, is_same: bool
 ) -> None:
-    """The second sees copies whose memories are all there still, and must not take them out."""
+    """The second process sees copies of present memories and must not erase them."""
     plans = [two.plan(3), two.plan(20)]
     before = two.contents()
     first = two.started(children, "first", plans[0], step)

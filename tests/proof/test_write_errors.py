@@ -47,12 +47,12 @@ FAULTS = int(os.environ.get("MEMLAB_WRITE_ERRORS", "240"))
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EACCES)
 EVERY = 2**31 - 1
 NEEDED = ("pandas", "numba", "matplotlib.backends.backend_svg", "memlab.views", "memlab.fleet")
-"""What commands would import, each for itself."""
+"""Modules that the parent of the children imports once."""
 CASES = len(ROW_SCENES) + len(FOLDER_SCENES)
 
 
 class Fault(NamedTuple):
-    """Which of the changes of a folder fail, from 1, and with what error; none by default."""
+    """The numbers of the failing changes, from 1, and their error; by default none fails."""
 
     folder: Path
     first: int = 0
@@ -74,7 +74,7 @@ def command(*words: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def faulty(recorder: Path) -> Iterator[Children]:
-    """Children in which changes of files can fail."""
+    """Return children in which changes of files can fail."""
     with forked(
         "tests.proof.test_write_errors", *SOURCES, *NEEDED, LD_PRELOAD=str(recorder)
     ) as made:
@@ -82,7 +82,7 @@ def faulty(recorder: Path) -> Iterator[Children]:
 
 
 def faults(folder: Path, changes: int, wanted: int) -> Iterator[Fault]:
-    """Let one change after the other fail: with every error, alone or with all that follow."""
+    """Yield faults: each change fails with each error, alone or with all later ones."""
     every = list(product(range(1, changes + 1), ERRORS, (True, False)))
     rng = random.Random(changes)
     for number, error, alone in rng.sample(every, min(wanted, len(every))):
@@ -132,7 +132,7 @@ WRITERS = {
 
 
 def assert_whole(path: Path) -> None:
-    """Assert that a file that a command wrote is one, by the end of its name."""
+    """Assert that a written file is complete, by its suffix."""
     match path.suffix:
         case ".html":
             assert path.read_text().rstrip().endswith("</html>")
@@ -152,9 +152,9 @@ def assert_whole(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A store with an archive and settings, what an agent read, and files of an earlier run.
+    """Make a store with archive, settings, access log and files of an earlier run.
 
-    With the digest of the plan that was applied.
+    Return it with the digest of the applied plan.
     """
     folder = tmp_path_factory.mktemp("made") / "case"
     folder.mkdir()

@@ -24,11 +24,11 @@ def by_default() -> Comparison:
 
 
 EVERY = 25
-"""Every how many memories rules are applied: each time, all texts are compared with each other."""
+"""Number of memories between two applications; each compares all texts."""
 
 
 def importance_frame(*, rows: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Episodes of which the important ones alone are needed, with 200 references."""
+    """Return episodes with 200 references, all to important ones."""
     frame = make_episodes(rows)
     chance = np.random.default_rng(0)
     important = chance.random(rows) < 0.2

@@ -14,7 +14,7 @@ from memlab.replay import BudgetByUse, budget_by_use, replay
 
 
 def searched() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The bundled store whose reads say use, and the searches of it."""
+    """Return the past of the bundled searched store and its references."""
     store = memlab.store_path("looked_up")
     past = memlab.load_past(store)
     log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))

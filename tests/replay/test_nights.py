@@ -29,7 +29,7 @@ def rows_of(name: str) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module", params=STORES)
 def recorded(request: pytest.FixtureRequest) -> tuple[list[datetime], list[tuple[datetime, int]]]:
-    """When the notes of a public store were written, and its reads, a note once a day."""
+    """Return creation times and daily reads of the notes of a public store."""
     name = str(request.param)
     if not (DATA / f"{name}-memories.csv.gz").exists():
         pytest.skip(f"no recorded store {name} (shared/data) beside the checkout")
@@ -51,7 +51,7 @@ def nights(
     *,
     silent: bool,
 ) -> list[bool]:
-    """Write the notes into a store that is planned and applied every midnight; what was loaded."""
+    """Write the notes into a store compacted nightly; return whether each read was loaded."""
     store = write_rows(folder / "memory.db", [])
     log = folder / "reads.jsonl"
     log.touch()

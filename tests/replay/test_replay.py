@@ -37,7 +37,7 @@ POLICIES = SOME_OF_EACH | OF_ONES_OWN
 
 
 def valued(frame: pd.DataFrame, titles: list[int], importance: list[float]) -> pd.DataFrame:
-    """The same memories, some titles of them alike, with an importance and an agent."""
+    """Return the frame with drawn titles, importance and agents."""
     titles = titles[: len(frame)]
     frame[c.TITLE] = pd.Series([TITLES[title] for title in titles], dtype="str")
     frame[c.IMPORTANCE] = importance[: len(frame)]
@@ -53,13 +53,13 @@ LIVES = st.builds(
 )
 PAIRS = [row(f"m{n}", superseded_by=None if n % 2 else f"m{n + 1}") for n in range(8)]
 REPLACED = valued(make_frame(*PAIRS, minutes=24 * 60), [n % 5 for n in range(8)], [0.5] * 8)
-"""Of each pair the second replaces the first."""
+"""Pairs of memories; the second of each pair supersedes the first."""
 
 
 def decided_forward(
     frame: pd.DataFrame, references: pd.DataFrame, policy: Policy, every: int, now: Any
 ) -> tuple[dict[str, str], list[bool]]:
-    """Decide again and again about what is there: the ids that went and why, what was served."""
+    """Decide step by step; return deleted ids with reasons, and the served references."""
     accessed = dict(zip(frame[c.MEMORY_ID], frame[c.CREATED_AT], strict=True))
     deleted: dict[str, str] = {}
     served = pd.Series(data=True, index=references.index)
@@ -185,7 +185,7 @@ def test_no_policy_serves_more_than_the_offline_bound(
 
 
 def most_by_search(pairs: set[tuple[int, int]], slots: int) -> int:
-    """The most references (target, at) that any choice of intervals serves, every choice tried."""
+    """Return the most references that any choice of intervals serves, by exhaustive search."""
     last: dict[int, int] = {}
     spans = []
     for target, at in sorted(pairs, key=lambda pair: pair[1]):

@@ -174,7 +174,7 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         ),
     ),
 }
-"""Fields of the recommendation, the case, and the sentences, by what the case is."""
+"""By description: changed fields of the recommendation, the case, and its sentences."""
 
 
 @pytest.mark.parametrize("name", CASES)

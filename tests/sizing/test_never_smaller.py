@@ -38,7 +38,7 @@ def planned(store: Path, recommend: Recommend) -> memlab.Plan:
 
 
 def compact_for_good(store: Path, recommend: Recommend, *, archive: bool = False) -> None:
-    """Keep as many as the number does, as a runtime would that can only count."""
+    """Compact by count to the recommended number, as a runtime does."""
     with SqliteMemoryStore(store, archive=archive) as opened:
         opened.compact_episodic(len(planned(store, recommend).kept))
 
@@ -60,7 +60,7 @@ WALKS = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6)
 
 @st.composite
 def stores(draw: st.DrawFn) -> list[Row]:
-    """Rows that refer to earlier ones, with decisions and superseded ones between them."""
+    """Draw rows that refer to earlier ones, with decisions and superseded rows."""
     count = draw(st.integers(30, 160))
     back = draw(st.lists(st.integers(1, 150), min_size=count, max_size=count))
     often = draw(st.integers(1, 4))

@@ -28,7 +28,7 @@ from tests.support.frames import lives, make_episodes, make_frame, make_referenc
 
 
 def dated(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """The same memories, dated in any order."""
+    """Return the memories with shuffled dates."""
     created = frame[c.CREATED_AT].sample(frac=1, random_state=seed)
     return frame.assign(**{c.CREATED_AT: created.array})
 

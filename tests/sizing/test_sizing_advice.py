@@ -26,7 +26,7 @@ World = tuple[pd.DataFrame, pd.DataFrame]
 
 
 def near(rows: int = 1000, *, references: int = 200, **columns: Any) -> World:
-    """A history whose references all lie within twenty rows; keywords are columns."""
+    """Return a history whose references all lie within twenty rows; keywords are columns."""
     rng = np.random.default_rng(0)
     at = np.sort(rng.integers(30, rows, references))
     frame = make_episodes(rows).assign(**columns)
@@ -101,7 +101,7 @@ def test_weight_of_own_references_grows_with_their_number() -> None:
 
 
 def far_end() -> World:
-    """A history of which every fourth reference goes back two thirds of it."""
+    """Return a history in which every fourth reference goes back two thirds of it."""
     frame = make_episodes(2000)
     at = np.arange(1200, 2000, 4)
     distance = np.where(np.arange(200) % 4 == 0, at * 2 // 3, 1 + at % 7)
@@ -172,7 +172,7 @@ def test_references_served_by_every_cap_lower_the_cap() -> None:
 
 
 def two_kinds() -> World:
-    """Near references in a store with two hundred tokens of decisions and skills."""
+    """Return a history of near references with two hundred tokens of decisions and skills."""
     frame, references = near(references=900, kind="episodic")
     facts = [("semantic", 120), ("procedural", 50), ("semantic", 30)]
     frame.loc[:2, [c.KIND, c.TOKENS]] = facts
@@ -265,7 +265,7 @@ def test_longer_horizon_needs_more_memories(recommend) -> None:
 
 
 def pruned_by_hand(path: Path, *, after: int, count: int) -> pd.DataFrame:
-    """The past of two years of memories, of which somebody deleted some without an archive."""
+    """Return the two-year past after an unarchived deletion of some memories."""
     store = memlab.copy_store(memlab.store_path("two_years"), path / "memory.db")
     episodes = "FROM memory_items WHERE kind = 'episodic' ORDER BY rowid"
     chosen = f"SELECT rowid {episodes} LIMIT {count} OFFSET {after}"

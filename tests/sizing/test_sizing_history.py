@@ -133,7 +133,7 @@ def test_track_record_is_poor_above_one_miss_in_four() -> None:
 
 
 def with_gaps() -> pd.DataFrame:
-    """The past of a store of which somebody deleted memories without an archive."""
+    """Return the past of a store with unarchived deletions."""
     named = [(f"m{max(n - 9, 0)}",) if n % 3 == 0 else () for n in range(60)]
     frame = make_frame(*(row(f"m{n}", evidence_refs=ids) for n, ids in enumerate(named)))
     past = frame.assign(**{c.DELETED_AT: pd.Series(pd.NaT, range(60), dtype=c.TIME)})

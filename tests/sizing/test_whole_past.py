@@ -28,7 +28,7 @@ Compact = Callable[[Path], None]
 
 
 def in_steps(path: Path, steps: int, compact: Compact) -> Path:
-    """Write the rows as an agent would, and compact after each part of them."""
+    """Write the rows in parts and compact after each part."""
     rows = recorded_rows(700)
     size = -(-len(rows) // steps)
     for start in range(0, len(rows), size):
@@ -45,7 +45,7 @@ def keep(cap: int) -> Compact:
 
 
 def as_sized(store: Path) -> None:
-    """Do what a nightly job would: size, and compact to that."""
+    """Size the store and compact it to the recommended cap."""
     output_of("size", store, "--save")
     output_of("maintain", store, "--apply")
 

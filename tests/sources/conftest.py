@@ -17,13 +17,13 @@ ReadingSuite.run_program = staticmethod(run_program)  # type: ignore[method-assi
 
 @pytest.fixture(autouse=True)
 def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where archives of servers go."""
+    """Set the folder for archives of servers."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
 
 
 @pytest.fixture(scope="session")
 def one_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One with vector search where there is one, as a BetterDB at work has it."""
+    """Start a server, with vector search if it is installed."""
     folder = tmp_path_factory.mktemp("redis")
     with redis_server(folder, program=SEARCHING_SERVER or REDIS) as server:
         yield server
@@ -31,7 +31,7 @@ def one_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]
 
 @pytest.fixture
 def redis(one_redis: RedisServer) -> RedisServer:
-    """A running server with nothing in it."""
+    """Return a running server without data."""
     with one_redis.client() as client:
         client.flushall()
     return one_redis
@@ -53,7 +53,7 @@ def memforge_template(one_postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def memforge(one_postgres: PostgresServer, memforge_template: str) -> str:
-    """The name of a database with MemForge's tables and nothing in them; leave the tables be."""
+    """Return a database with empty MemForge tables; tests must not alter the tables."""
     with one_postgres.connect(memforge_template) as connection:
         empty_tables(connection)
     return memforge_template
@@ -61,7 +61,7 @@ def memforge(one_postgres: PostgresServer, memforge_template: str) -> str:
 
 @pytest.fixture
 def own_memforge(one_postgres: PostgresServer, memforge: str) -> Iterator[str]:
-    """The name of one whose tables a test may alter."""
+    """Return a database whose tables a test may alter."""
     name = one_postgres.new_database(memforge)
     yield name
     one_postgres.drop(name)

@@ -43,7 +43,7 @@ from tests.support.stores import files_in
 
 
 class ClaudeCodeLab(FilesLab):
-    """A folder of a project with transcripts; every memory named by the index."""
+    """A project folder with transcripts, in which the index names every memory."""
 
     where = ".claude/projects/-home-u-work/memory"
     in_one_step = False
@@ -181,7 +181,7 @@ def test_created_at_is_the_earliest_known_time(folder: Path) -> None:
 
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_copied_files_are_dated_by_their_index_lines(folder: Path, newest_first: bool) -> None:
-    """Which end is the newer one is told by the files whose times are known."""
+    """The files of known time show which end of the index is the newer one."""
     names = [f"{name:02}.md" for name in random.Random(7).sample(range(40), 40)]
     known = names[3:39:7]
     since = names[-1]
@@ -334,7 +334,7 @@ def test_record_of_any_other_file_is_rejected(folder: Path) -> None:
 
 
 def test_restored_file_gets_only_its_own_permission_bits(folder: Path) -> None:
-    """A group that was another may do what anybody could; no file comes back set-id."""
+    """A different group gets the permissions of others; set-id bits are not restored."""
     write_memory(folder, "a.md", memory("a"), at(0))
     ((key, record),) = records = records_of(folder, ["a.md"])
     delete_all(folder, records)
@@ -434,7 +434,7 @@ def test_space_of_a_folder_is_the_size_of_its_files(folder: Path) -> None:
 
 @pytest.fixture
 def long_index(folder: Path) -> Path:
-    """A folder of 300 files whose index, oldest first, is cut after 200 lines; one has no line."""
+    """Make a folder of 300 files; the index, oldest first, is cut after 200 lines."""
     for number in range(300):
         text = memory(f"m{number:03}", style="modified", modified=at(number))
         write_memory(folder, f"m{number:03}.md", text)
@@ -514,7 +514,7 @@ def test_size_and_compact_report_a_cut_index(long_index: Path) -> None:
 def test_index_is_hashed_once_for_any_number_of_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its bytes are not gone through again for each line, which a large index would not end of."""
+    """Hashing per line would take quadratic time in a large index."""
     hashed = 0
     digest_of = indexes.digest_of
 

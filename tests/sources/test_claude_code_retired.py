@@ -103,7 +103,7 @@ def test_read_memory_returns_to_the_top_of_the_index(tmp_path: Path) -> None:
 
 
 def test_nothing_returns_without_an_index(tmp_path: Path) -> None:
-    """An index of another name, or a lost one, is no reason to begin a second one."""
+    """A renamed or lost index must not cause a second one."""
     folder = filled(tmp_path)
     memlab.apply(retiring(folder, 4), now=NOW)
     note_read(folder, "t_2.md", NOW + DAY)

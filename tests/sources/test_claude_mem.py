@@ -28,7 +28,7 @@ INSERT = (
 
 
 def session(name: str, project: str, count: int, *, first: int = 0) -> dict[str, Any]:
-    """A session of observations, one a minute."""
+    """Return a session of observations, one a minute."""
     made = [observation(f"{project} {n}", at=START + (first + n) * 60_000) for n in range(count)]
     return {"session": name, "project": project, "observations": made}
 
@@ -39,14 +39,14 @@ def file(tmp_path: Path) -> Path:
 
 
 def loaded(file: Path, **settings: Any) -> list[str]:
-    """The titles that a start loads by some settings."""
+    """Return the titles that a start loads with some settings."""
     (file.parent / "settings.json").write_text(json.dumps(settings))
     frame = memlab.load(file)
     return sorted(frame.loc[frame["loaded_at_start"], "title"])
 
 
 class ClaudeMemLab(Lab):
-    """A database that claude-mem made; further observations come by its own statement."""
+    """A database made by claude-mem; observations are added by its own statement."""
 
     where = "claude-mem/claude-mem.db"
 
@@ -136,7 +136,7 @@ STARTS = {
     ('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "many"}', ""): (50, "its default"),
     ("[1]", ""): (50, "its default"),
 }
-"""By what a file of settings and the environment say: what a start loads, and why."""
+"""Settings file and environment variable, and the expected limit with its origin."""
 
 
 def test_environment_precedes_the_settings_file(

@@ -71,7 +71,7 @@ def thread(number: int) -> str:
 
 
 def row(number: int, text: str = "raw", slug: str | None = None) -> tuple[Any, ...]:
-    """Return a memory of a thread, used as often as its number and on the day after."""
+    """Return the raw memory of a thread, used as many times as its number."""
     at = START + number * 86_400
     return (thread(number), at, text, f"summary {number}\nmore", slug, at, number, at + 9, 0)
 

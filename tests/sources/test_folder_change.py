@@ -66,7 +66,7 @@ class Notes:
         return replace(self, path=shutil.copytree(self.path, to))
 
     def content(self) -> dict[str, tuple[bytes, int, int]]:
-        """Bytes, mode and time of every file; the index gets a new time when it changes."""
+        """Return bytes, mode and time of every file, without the time of the index."""
         files = {}
         for path in filter(Path.is_file, self.path.rglob("*")):
             there = path.stat()
@@ -118,13 +118,13 @@ def notes(request: pytest.FixtureRequest, tmp_path: Path) -> Notes:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is written twice within a tick of the clock."""
+    """Skip the wait for the file clock; these tests write no file twice within a tick."""
     monkeypatch.setattr("memlab.clock._STEP", 0)
 
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
-    """What changes names, numbered, in order, with what a test has done after it."""
+    """Record renames in order; a test can register a function to run after one."""
     made = Steps()
     times = Counter[str]()
 

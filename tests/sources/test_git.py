@@ -25,7 +25,7 @@ TEXTS = {name: memory(name, body=f"{name} alone. " * 60) for name in "abcdefghij
 
 
 PLACE = "projects/-home-u-work/memory"
-"""Where every file is a memory, whatever is in it."""
+"""A place in which every file is a memory."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Repository:
-    """A folder of three memories and an index, committed on the first day."""
+    """Make a folder of three memories and an index, committed on the first day."""
     made = Repository(tmp_path / PLACE)
     write(made, *"abc")
     write_index(made.folder, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "abc")])
@@ -50,7 +50,7 @@ def write(repo: Repository, *names: str) -> None:
 
 
 def loose(repo: Repository, name: str) -> Path:
-    """The file of an object."""
+    """Return the file of a git object."""
     object_id = repo.git("rev-parse", name).strip()
     return repo.root / ".git" / "objects" / object_id[:2] / object_id[2:]
 
@@ -65,7 +65,7 @@ def past_of(folder: Path | str) -> pd.DataFrame:
 
 
 def lives(folder: Path | str) -> dict[str, tuple[datetime, datetime | None]]:
-    """When each memory was born, and when it was deleted."""
+    """Return creation and deletion time of each memory."""
     past = past_of(folder)[[c.CREATED_AT, c.DELETED_AT]].astype(object)
     return {
         str(name): (born, None if pd.isna(deleted) else deleted)
@@ -74,7 +74,7 @@ def lives(folder: Path | str) -> dict[str, tuple[datetime, datetime | None]]:
 
 
 def by_git_log(repo: Repository, name: str) -> tuple[datetime, datetime | None]:
-    """When ``git log`` has a file born, under whatever name, and when it was last deleted."""
+    """Return creation and deletion time of a file by ``git log``, following renames."""
 
     def moments(*words: str) -> list[datetime]:
         log = ("log", "--format=@%ct", "--diff-merges=first-parent", "--full-history", "-M70%")
@@ -87,7 +87,7 @@ def by_git_log(repo: Repository, name: str) -> tuple[datetime, datetime | None]:
 
 
 def test_creation_and_deletion_times_equal_git_log(repo: Repository, tmp_path: Path) -> None:
-    """Of files that were renamed, restored, deleted and merged."""
+    """The files were renamed, restored, deleted and merged."""
     write(repo, *"def")
     repo.commit(1)
     (repo.folder / "a.md").rename(repo.folder / "renamed.md")
@@ -155,7 +155,7 @@ def test_uncommitted_changes_are_included(repo: Repository) -> None:
 
 
 def test_deleted_memory_keeps_its_text_tokens_and_links(repo: Repository) -> None:
-    """Even of one that was emptied before."""
+    """One memory was emptied before its deletion."""
     write_memory(repo.folder, "d.md", memory("d", "feedback", body="See [[b]] and [[a]]."))
     write_index(repo.folder, ["- [d](d.md) — hook", "- [b](b.md)"])
     repo.commit(1)
@@ -409,7 +409,7 @@ def test_lost_files_are_recovered_exactly_from_git(repo: Repository) -> None:
 
 
 def test_odek_episodes_have_a_git_past(tmp_path: Path) -> None:
-    """Their list of then names those that stayed, too."""
+    """The committed list names the remaining episodes, too."""
     folder = odek_store.write_odek(tmp_path / "episodes", ["one", "two", "three"])
     repo = Repository(folder)
     repo.commit(0)

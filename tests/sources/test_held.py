@@ -41,7 +41,7 @@ def test_nothing_is_held_after_a_block_or_an_error() -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Three projects, in whose transcripts the first one's memories were written."""
+    """Make three projects with transcripts that write the memories of the first."""
     for number in range(3):
         folder = project_folder(tmp_path, f"-home-u-work{number}")
         write_memory(folder, "a.md", memory("a", style="none"), at(900))

@@ -21,7 +21,7 @@ from tests.support.shell import output_of
 
 
 def write(path: Path, entries: list[str]) -> None:
-    """Write a file as Hermes does: into another file, which then takes its name."""
+    """Write a file as Hermes does: into a temporary file that replaces it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".tmp")
     draft.write_text(DELIMITER.join(entries))

@@ -144,7 +144,7 @@ LINK = re.compile(
     r"\[(?P<label>(?:[^\[\]\\\n]|\\.|\[[^\[\]\n]*\])*)\]"
     r"\((?P<target><[^<>\n]*>|[^()\n]*(?:\([^()\n]*\)[^()\n]*)*)\)"
 )
-"""What a link is. Left to itself it takes time that grows with the square of a line."""
+"""The grammar of a link; a plain search with it takes quadratic time in the line length."""
 
 
 @given(st.text("[]()\\<>a\n", max_size=30))

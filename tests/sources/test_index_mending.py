@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def planned(folder: Path, **options: bool) -> list[str]:
-    """The lines of the index after its mend."""
+    """Return the lines of the index after its mend."""
     return memlab.plan_index(folder, **options).text.splitlines()
 
 
@@ -277,7 +277,7 @@ def test_empty_headings_are_removed_only_on_request(folder: Path) -> None:
 
 
 def long_folder(folder: Path, count: int = 12, *, loaded: int = 4) -> ClaudeCode:
-    """A folder of which a start loads the first lines alone."""
+    """Make a folder of which a start loads only the first lines."""
     for number in range(count):
         write_memory(folder, f"m{number}.md", memory(f"m {number}"), at(number))
     write_index(folder, [f"- [M {number}](m{number}.md)" for number in range(count)])
@@ -432,7 +432,7 @@ def test_index_that_is_not_utf8_is_rejected(folder: Path) -> None:
 
 
 def test_index_without_room_for_a_line_is_rejected(folder: Path) -> None:
-    """An indented line would continue a new entry above it, and open code would hide one below."""
+    """An indented line would continue a new entry above it; open code would hide one below."""
     for name in "ab":
         write_memory(folder, f"{name}.md", memory(name))
     write_index(folder, ["  goes on to [A](a.md)", "```"], end="")
@@ -473,7 +473,7 @@ INDEXES = st.builds(
 
 
 def has_open_end(text: str) -> bool:
-    """Whether a comment or code of an index never ends, so that it takes in what follows."""
+    """Return whether a comment or code block of an index is not closed."""
     has_open_comment = text.rfind("<!--") > text.rfind("-->")
     return has_open_comment or text.count("```") % 2 == 1 or text.count("~~~") % 2 == 1
 

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write_listed(folder: Path, count: int) -> None:
-    """Write memories that the index names."""
+    """Write memories and their index lines."""
     for number in range(count):
         write_memory(folder, f"in_{number}.md", memory(f"in {number}"), at(10 * number))
     write_index(folder, [f"- [In {n}](in_{n}.md) — a hook" for n in range(count)])

@@ -34,7 +34,7 @@ OTHERS = {
     "reference-style link": "see [spec][1]",
     "anchor": 'see <a href="gone.md">this</a>',
 }
-"""What looks like a link in a line and names no memory."""
+"""Texts that look like a link and name no memory."""
 ITEMS = {
     "bullet": "- [A](a.md) — {}",
     "number": "1. [A](a.md) — {}",
@@ -53,7 +53,7 @@ def entries_by_file(raw: bytes, names: FileNames = NAMES) -> dict[str, list[dict
 
 
 def back(raw: bytes, left: bytes, *files: str) -> bytes:
-    """The index `left` with what `raw` said of some files."""
+    """Return the index `left` with the entries that `raw` has for some files."""
     known = entries_by_file(raw)
     return insert_entries(left, {file: known.get(file, []) for file in files}, NAMES)
 
@@ -96,7 +96,7 @@ RESIDUES = [
 @pytest.mark.parametrize("other", RESIDUES)
 @pytest.mark.parametrize("is_edited", [False, True])
 def test_line_left_by_older_versions_gets_its_link_back(other: str, is_edited: bool) -> None:
-    """A line with anything like a second link once stayed, without the link of what went."""
+    """Older versions kept a line with a second link and removed only the deleted link."""
     raw = f"# Memory\n- [A](a.md) {OTHERS[other]}\n- [B](b.md)\n".encode()
     left = raw.replace(b"[A](a.md)", b"A")
     more = b"by hand\n" if is_edited else b""
@@ -215,7 +215,7 @@ def test_random_edits_are_kept_and_memories_named_again(
 
 
 def bare(line: bytes) -> str:
-    """The words of a line, with no link to a memory."""
+    """Return a line without links to memories."""
     text = line.decode("utf-8", "surrogateescape").rstrip()
     return unlinked(text, set(FILES), NAMES) or text
 

@@ -39,7 +39,7 @@ def install(site: Path, wheel: Path) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on Python's path into which packages are installed."""
+    """Put an empty folder for packages on Python's path."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))

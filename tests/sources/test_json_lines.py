@@ -71,7 +71,7 @@ def test_emptied_file_is_still_a_store(tmp_path: Path) -> None:
 
 
 class OnlyRequired(JsonLines):
-    """The source with the required columns of a row alone."""
+    """The source with only the required columns of a row."""
 
     def row_in(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         row = super().row_in(parsed)

@@ -18,13 +18,13 @@ NEVER_ENDING = (".git/HEAD", ".git/config", ".git/objects/info/alternates")
 
 @pytest.fixture(autouse=True)
 def asked_anew() -> None:
-    """No repository of an earlier test is remembered as one that does not answer."""
+    """Forget repositories of earlier tests that did not answer."""
     folder_git._LATE.clear()
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A memory folder with a past in git: nine memories, of which two were deleted."""
+    """Make a memory folder in git: nine memories, of which two were deleted."""
     monkeypatch.setattr(folder_git, "ANSWER_WITHIN", 0.5)
     monkeypatch.setattr(folder_git, "READ_WITHIN", 0.5)
     path = tmp_path / ".claude" / "projects" / "-w" / "memory"
@@ -70,7 +70,7 @@ def test_auto_cap_fails_without_the_git_past(folder: Path, tmp_path: Path) -> No
 
 
 def test_partially_read_past_is_discarded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command but the first is too slow: what it has said so far does not count."""
+    """Every command after the first is too slow, and its partial output is discarded."""
     monkeypatch.setattr(folder_git, "READ_WITHIN", 0.0)
     folder_git._read.cache_clear()
     assert folder_git.history_of(folder, type(open_source(folder))).lives == ()

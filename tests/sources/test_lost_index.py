@@ -41,7 +41,7 @@ def check_of(folder: Path | str, name: str) -> Check:
 
 
 def entries(folder: Path) -> list[str]:
-    """The lines of the index that name memories."""
+    """Return the lines of the index that name memories."""
     return [line for line in index_lines(folder) if line.startswith("- ")]
 
 

@@ -30,7 +30,7 @@ def relation(name: str, other: str, kind: str = "knows") -> dict[str, Any]:
 
 
 def write(path: Path, items: list[Mapping[str, Any]]) -> Path:
-    """Write a file as the server does: into another file, which then takes its name."""
+    """Write a file as the server does: into a temporary file that replaces it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in items]
     draft = path.with_suffix(".tmp")

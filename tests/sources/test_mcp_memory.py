@@ -22,7 +22,7 @@ START = 1_780_000_000.25
 
 
 def stored(number: int, content: str, **fields: Any) -> list[Any]:
-    """A call that stores a memory, one a minute."""
+    """Return a call that stores a memory, one a minute."""
     at = START + 60 * number
     given = {"created_at": at, "tags": ["b", "né"], "memory_type": "note", "metadata": {"x": 1.5}}
     return ["store", f"{content} {number}", given | fields]
@@ -37,7 +37,7 @@ class McpMemoryLab(Lab):
     """A database that the service wrote, with vectors, edges, tombstones and used memories."""
 
     made: ClassVar[list[bytes]] = []
-    """The database, written once: the service takes a second to do it."""
+    """The database, written once, because the service takes a second."""
     where = "mcp/sqlite_vec.db"
 
     def fill(self, count: int) -> None:
@@ -85,7 +85,7 @@ class McpMemoryLab(Lab):
             return {row[0]: (row, vectors.get(row[0])) for row in rows}
 
     def edges(self) -> list[Any]:
-        """The graph, which belongs to memories on both sides."""
+        """Return the edges between memories."""
         with vector_connection(self.path) as connection:
             return list(connection.execute("SELECT * FROM memory_graph ORDER BY 1, 2"))
 
@@ -98,7 +98,7 @@ def lab(tmp_path: Path) -> McpMemoryLab:
 
 
 def vector_connection(path: Path) -> Any:
-    """A connection of the tests' own that knows the table type of vectors."""
+    """Open a connection that supports the table type of vectors."""
     connection = driver().connect(str(path), isolation_level=None)
     load_extension(connection)
     return closing(connection)
@@ -149,7 +149,7 @@ def test_memory_has_tags_type_quality_usage_and_successor(file: Path) -> None:
 @needs_mcp_memory
 @pytest.mark.long
 def test_service_sees_deletions_and_restored_memories(file: Path) -> None:
-    """Purged by the service since or not; what it has stored again is left alone."""
+    """This holds with and without a purge by the service; contents stored again are kept."""
     calls = [stored(n, f"memory about {n} cats") for n in range(6)]
     hashes = mcp_memory(file, *calls)
     mcp_memory(file, ["edge", hashes[0], hashes[1], 0.9, ["semantic"]])

@@ -109,7 +109,7 @@ def test_cold_tier_memories_are_part_of_the_past(empty: MemforgeLab) -> None:
 
 
 def test_conflicts_of_an_undo_are_named(empty: MemforgeLab) -> None:
-    """An agent who is gone, and a memory that MemForge itself has brought back."""
+    """Conflicts are a deleted agent and a memory restored by MemForge itself."""
     memory = empty.add()
     records = delete(empty, memory)
     cold = str(empty.rows("cold_tier")[0][0])
@@ -227,7 +227,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "servers.md").read_text(encoding="u
 
 
 class TwoAgents(MemforgeLab):
-    """A database of its own with some memories of two agents."""
+    """A separate database with memories of two agents."""
 
     def __init__(self, server: PostgresServer, database: str) -> None:
         super().__init__(server, database)
@@ -238,7 +238,7 @@ class TwoAgents(MemforgeLab):
         self.roles: list[str] = []
 
     def become(self, role: str, *, bypass: bool) -> None:
-        """Go on as a role that has the least privileges of the documentation."""
+        """Continue as a role with the documented minimal privileges."""
         least = LEAST.replace("worker", role).replace("BYPASSRLS", "BYPASSRLS" * bypass)
         self.connection.execute(least)
         self.roles.append(role)

@@ -31,7 +31,7 @@ from tests.support.stores import ANY_VALUE, RawText, row, row_lists, run_sql, wr
 
 
 class MemoryItemsLab(Lab):
-    """A store in one file, with columns of an agent's own and signals."""
+    """A store in one file, with additional columns and signals."""
 
     where = "memory.db"
 
@@ -73,7 +73,7 @@ class MemoryItemsLab(Lab):
         run_sql(self.path, f"UPDATE memory_items SET body = body || '!' WHERE rowid = {key}")
 
     def exactly(self) -> dict[Any, Any]:
-        """Text is told from blobs, and neither is decoded."""
+        """Text and blobs are distinguished, and neither is decoded."""
         query = (
             "SELECT item.rowid, item.*, signal.* FROM memory_items AS item "
             "LEFT JOIN memory_signals AS signal USING (memory_id) ORDER BY item.rowid"
@@ -90,12 +90,12 @@ _CELLS = [
     if line.startswith("| `")
 ]
 SAID = {name: (kind, need == "yes", default) for name, kind, need, _, default, _ in _CELLS}
-"""Of each column of the page's table: its type, whether it is required, and its default."""
+"""Type, required flag and default of each column in the table of the docs page."""
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """A store that the statements of the page wrote, long ago."""
+    """Write a store by the statements of the docs page."""
     path = tmp_path / "agent.db"
     with closing(sqlite3.connect(path)) as connection:
         for statements in re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL):
@@ -142,7 +142,7 @@ def test_row_without_a_required_column_is_named(written: Path, name: str) -> Non
 
 
 def test_store_written_by_plain_sql_works_in_every_command(written: Path) -> None:
-    """Its times are SQLite's own, without a zone."""
+    """Its times are in SQLite's format, without a zone."""
     before = rows_of(written)
     taken = "5 dates have no time zone; read as UTC"
     assert "5 memories, all of 2026-03-01" in output_of("show", written)

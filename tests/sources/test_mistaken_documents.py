@@ -45,7 +45,7 @@ def texts_in(folder: Path) -> dict[str, str]:
 
 
 def copy_of(store: str, to: Path) -> Path:
-    """A folder as the deletion left it, with the archive beside it."""
+    """Copy a folder after the deletion, with its archive."""
     folder = to / store
     for name, text in FILES[store]["after"].items():
         path = folder / name
@@ -56,7 +56,7 @@ def copy_of(store: str, to: Path) -> Path:
 
 
 def noted_workspace(to: Path) -> Path:
-    """The workspace after the deletion, with daily notes that its agent has written since."""
+    """Copy the workspace after the deletion and add later daily notes."""
     folder = copy_of("workspace", to)
     (folder / "memory").mkdir()
     for day in ("01", "02", "03"):

@@ -72,7 +72,7 @@ class TestOpenClaw(DeletingSuite):
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """57 notes of as many days, three more without a date, and no skipped hits."""
+    """Write 57 dated and three undated notes, without skipped hits."""
     undated = ("people/anna", "projects", "2026-13-45")
     return write_workspace(tmp_path / "workspace", days_before(TODAY, 57), undated=undated)
 
@@ -250,7 +250,7 @@ class TestSerena(DeletingSuite):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """With a memory that costs four tokens at start, its name, and one beside it."""
+    """Make a project with two Serena memories; a start loads only their names."""
     made = tmp_path / "project"
     write_memory(made / MEMORIES, "core/how-we-test.md", "Run them.\n" * 99, at(0))
     write_memory(made / MEMORIES, "style.md", "Short.", at(1))

@@ -208,7 +208,7 @@ def many(tmp_path: Path) -> Path:
 def test_lock_of_odek_is_waited_for(
     many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """odek is in the midst of a write: nothing is changed, and it is said who holds the lock."""
+    """While odek writes, nothing is changed and the error names the holder of the lock."""
     receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))
     made = memlab.plan(f"odek:{many}", memlab.KeepRecent(4))
     before = {path.name: path.read_bytes() for path in many.iterdir()}
@@ -233,7 +233,7 @@ def test_lock_of_odek_is_waited_for(
 
 @pytest.mark.parametrize("was_there", [True, False])
 def test_lock_is_held_while_memlab_changes_the_folder(many: Path, was_there: bool) -> None:
-    """Whoever wants it meanwhile, as odek does, does not get it."""
+    """Another process cannot take the lock meanwhile."""
     if not was_there:
         (many / "episodes.lock").unlink()
     seen = []
@@ -281,7 +281,7 @@ def test_doctor_warns_of_entries_without_a_file(many: Path) -> None:
 
 
 def test_restore_returns_a_missing_file_of_an_equal_entry(many: Path) -> None:
-    """odek wrote its old list back after the deletion: entries without files."""
+    """odek rewrote its old list after the deletion, with entries without files."""
     index = (many / "index.json").read_bytes()
     before = {path.name: path.read_bytes() for path in many.glob("*.md")}
     receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))

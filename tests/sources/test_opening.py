@@ -57,7 +57,7 @@ PATHS: dict[str, tuple[Callable[[Path], object], str | None]] = {
     "a broken index": (folder("index.json", "{"), None),
 }
 LACKS = {"claude-mem, which has another memory_items": "title", "mcp": "tags"}
-"""Of another version, a column that it has not."""
+"""A column that is missing in a store of another version."""
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -79,7 +79,7 @@ def test_unknown_scheme_lists_the_known_ones() -> None:
 
 
 def test_recognition_keeps_a_journal_beside_an_empty_store(tmp_path: Path) -> None:
-    """SQLite removes it as stale when it opens the empty file, even for reading alone."""
+    """SQLite would remove it as stale on opening the empty file, even for reading."""
     store = tmp_path / "memory.db"
     journal = tmp_path / "memory.db-journal"
     store.touch()
@@ -110,7 +110,7 @@ STORES: dict[str, tuple[Callable[[Path], object], int | None]] = {
     "app/.claude/agent-memory-local/reviewer": (of_an_agent, 1),
     "app/.serena/memories": (lambda path: write_memory(path, "a.md", "Short.", noon(DAY)), 1),
 }
-"""What lies below a home folder, and of how many memories it is."""
+"""Stores below a home folder, with their numbers of memories."""
 NO_STORES: dict[str, Callable[[Path], object]] = {
     "../outside/memory.db": lambda path: write_rows(path, episodes(1)),
     "a diary": lambda path: write_memory(path, "memory/2026-04-05.md", "mine", noon(DAY)),

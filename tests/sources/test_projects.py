@@ -31,7 +31,7 @@ REMOTE = "git@example.org:team/app.git"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home, where projects lie in ``work``."""
+    """Make a home folder with projects in ``work``."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     (tmp_path / "work").mkdir()

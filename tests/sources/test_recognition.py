@@ -31,14 +31,14 @@ Make = Callable[[Path], object]
 
 
 def documents(folder: Path) -> None:
-    """A project whose own MEMORY.md links its documents."""
+    """Write a project whose MEMORY.md links its documents."""
     write_memory(folder, "MEMORY.md", INDEX_OF_DOCUMENTS)
     for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md"):
         write_memory(folder, name, f"# {name}\n")
 
 
 def workspace(folder: Path, *notes: str) -> None:
-    """An OpenClaw workspace whose MEMORY.md links its agent's files."""
+    """Write an OpenClaw workspace whose MEMORY.md links its agent's files."""
     lines = "".join(f"- [{name}]({name})\n" for name in AGENTS_FILES)
     write_memory(folder, "MEMORY.md", f"# Long-term memory\n\n{lines}")
     for name in AGENTS_FILES:
@@ -48,7 +48,7 @@ def workspace(folder: Path, *notes: str) -> None:
 
 
 def typed(folder: Path, *, untyped: int = 0, count: int = 3) -> None:
-    """A folder like Claude Code's memory, with documents that its index names too."""
+    """Write typed memories, and documents that the index also names."""
     write_memories(folder, *(f"m{number}" for number in range(count)))
     for number in range(untyped):
         write_memory(folder, f"doc{number}.md", "no front matter\n")
@@ -57,7 +57,7 @@ def typed(folder: Path, *, untyped: int = 0, count: int = 3) -> None:
 
 
 def skills_front_matter(folder: Path) -> None:
-    """Skills have names and descriptions, and no type."""
+    """Write skills, which have names and descriptions but no type."""
     write_index(folder, ["- [a](a.md)", "- [b](b.md)"])
     for name in "ab":
         write_memory(folder, f"{name}.md", f"---\nname: {name}\ndescription: does it\n---\n")
@@ -214,7 +214,7 @@ def test_symlinked_configuration_folder_is_recognised(
 
 @pytest.mark.parametrize("is_linked", ["memory", "project"])
 def test_memories_in_a_symlinked_folder_are_restored(tmp_path: Path, is_linked: str) -> None:
-    """Files without a type are memories by their place alone, which is a link."""
+    """Files without a type are memories only by their place, which is a symlink."""
     real = tmp_path / "synced"
     for name in "abc":
         write_memory(real / "memory", f"{name}.md", f"what {name} is\n")
@@ -430,7 +430,7 @@ def test_plan_is_rejected_if_the_kind_became_ambiguous(tmp_path: Path) -> None:
 
 
 def test_archived_documents_are_restored_byte_for_byte(tmp_path: Path) -> None:
-    """As they were taken out of a folder that was a place then, a list of links among them."""
+    """They were deleted while the folder was in a known place; one is a list of links."""
     placed = tmp_path / ".claude" / "projects" / "-app" / "memory"
     as_found(placed, files=8)
     write_memory(placed, "topics.md", "- [a](a.md)\n- [b](b.md)\n")
@@ -462,7 +462,7 @@ SERENA_STATES = ("none", "folder", "file", "dangling", "project only", "link")
 
 @st.composite
 def built(draw: st.DrawFn) -> dict[str, str | None]:
-    """The pieces of a folder: texts by path; None for a link that leads nowhere."""
+    """Draw the pieces of a folder: texts by path; None is a dangling link."""
     made: dict[str, str | None] = {}
     documents_there = draw(st.sets(st.sampled_from(["README.md", "ARCHITECTURE.md", "docs/d1.md"])))
     made |= {name: f"# {name}\n" for name in documents_there}
@@ -499,7 +499,7 @@ def built(draw: st.DrawFn) -> dict[str, str | None]:
 
 
 def is_memory_by_its_system(path: str) -> bool:
-    """What the systems call a memory, of all that :func:`built` makes."""
+    """Return whether a path of :func:`built` is a memory of its system."""
     where = PurePosixPath(path)
     if path.startswith(".serena/memories/"):
         return True
@@ -513,7 +513,7 @@ def is_memory_by_its_system(path: str) -> bool:
 
 @contextmanager
 def written(pieces: dict[str, str | None]) -> Iterator[Path]:
-    """A folder of some pieces, and no configuration folder that names it."""
+    """Write the pieces into a folder that no configuration names."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "repository"
         folder.mkdir()
@@ -528,7 +528,7 @@ def written(pieces: dict[str, str | None]) -> Iterator[Path]:
 
 
 def names_at(folder: Path, root: Path, keys: object) -> set[str]:
-    """Paths from the root of a folder's keys."""
+    """Return the keys of a folder as paths from the root."""
     below = folder.relative_to(root).as_posix()
     return {str(PurePosixPath(below, str(key))) for key in keys}  # type: ignore[attr-defined]
 
@@ -560,7 +560,7 @@ def test_only_memories_are_loaded_planned_or_copied(pieces: dict[str, str | None
 def test_nightly_maintenance_never_deletes_documents(
     pieces: dict[str, str | None], retires: bool
 ) -> None:
-    """Notes come and go, a hand edits the index, and every night the store is maintained."""
+    """Notes change, the index is edited, and maintenance runs every night."""
     with written(pieces) as root:
         kept = {path: text for path, text in pieces.items() if text is not None}
         settings = 'policy = { name = "recent", keep = 1 }\nkeep_copies = true\n'

@@ -37,7 +37,7 @@ def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prose(seed: str, words: int = 60) -> str:
-    """Text that shares no run of words with that of another seed."""
+    """Return text that shares no run of words with the text of another seed."""
     return " ".join(f"{seed}{number}" for number in range(words)) + "\n"
 
 
@@ -60,7 +60,7 @@ def move(folder: Path, *pairs: tuple[str, str]) -> None:
 
 
 def workspace(tmp_path: Path, notes: Mapping[str, str]) -> Repository:
-    """An OpenClaw workspace, committed on the first day."""
+    """Make an OpenClaw workspace, committed on the first day."""
     made = Repository(tmp_path / "workspace")
     write(made.folder, {"MEMORY.md": "# Index\n", "AGENTS.md": "Search first.\n", **notes})
     made.commit(0)
@@ -68,7 +68,7 @@ def workspace(tmp_path: Path, notes: Mapping[str, str]) -> Repository:
 
 
 def serena(tmp_path: Path, memories: Mapping[str, str]) -> Repository:
-    """A project with Serena's memories, committed on the first day."""
+    """Make a project with Serena memories, committed on the first day."""
     made = Repository(tmp_path / "project" / ".serena" / "memories", root=tmp_path / "project")
     write(made.folder, memories)
     made.commit(0)
@@ -76,7 +76,7 @@ def serena(tmp_path: Path, memories: Mapping[str, str]) -> Repository:
 
 
 def claude(tmp_path: Path, memories: Mapping[str, str], lines: list[str]) -> Repository:
-    """A folder of Claude Code's memory, committed on the first day."""
+    """Make a Claude Code folder, committed on the first day."""
     made = Repository(tmp_path / "memory")
     write(made.folder, memories)
     write_index(made.folder, lines)
@@ -96,7 +96,7 @@ def deleted(folder: Path | str) -> set[str]:
 
 
 def git_renames(repo: Repository, *options: str) -> set[tuple[str, str]]:
-    """The renames that git itself sees in the newest commit."""
+    """Return the renames that git itself detects in the newest commit."""
     words = ("diff-tree", "-r", "-M70%", "--name-status", *options, "HEAD^", "HEAD")
     lines = [line.split("\t") for line in repo.git(*words).splitlines()]
     return {(line[1], line[2]) for line in lines if line[0].startswith("R")}
@@ -157,7 +157,7 @@ def test_reads_under_a_former_name_count_in_size_and_rows(tmp_path: Path) -> Non
 
 
 def test_moved_folders_with_equal_names_stay_distinct(tmp_path: Path) -> None:
-    """Their notes have the same names, and most of their text is a template's."""
+    """Their notes have equal names and mostly the text of a template."""
     notes = {
         f"memory/{folder}/{name}.md": TEMPLATE + prose(f"{folder}{name}", 12)
         for folder in ("one", "two")
@@ -199,7 +199,7 @@ def test_renames_are_found_in_commits_of_any_size(tmp_path: Path, count: int) ->
 
 
 def test_templated_notes_of_a_rolling_window_are_lost(tmp_path: Path) -> None:
-    """Four are deleted and four written in one commit; git takes them for renames."""
+    """Four notes are deleted and four written in one commit; git detects renames."""
     old = {f"session_{n}.md": TEMPLATE + prose(f"own{n}x", 14) for n in range(4)}
     repo = serena(tmp_path, {**old, "plan.md": prose("plan")})
     remove(repo.folder, *old)
@@ -280,7 +280,7 @@ def test_copies_of_an_empty_template_are_not_renames(tmp_path: Path) -> None:
 
 
 def archived(tmp_path: Path) -> Repository:
-    """A workspace of six notes, of which two are moved to a folder beside them, one deleted."""
+    """Make a workspace of six notes; two are moved out and one is deleted."""
     notes = {f"memory/2026-01-0{n}.md": prose(f"day{n}x") for n in range(1, 7)}
     repo = workspace(tmp_path, notes)
     move(repo.folder, *((f"memory/2026-01-0{n}.md", f"archive/2026-01-0{n}.md") for n in (2, 3)))
@@ -392,7 +392,7 @@ def test_rename_is_dated_by_its_commit(tmp_path: Path) -> None:
 def test_git_is_not_asked_to_detect_renames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its detection gives up at a limit that an owner's settings may change."""
+    """Its detection stops at a configurable limit."""
     repo = serena(tmp_path, {"a.md": prose("a"), "b.md": prose("b")})
     subprocess.run(
         ["git", "config", "diff.renames", "copies"], cwd=repo.root, check=True, capture_output=True

@@ -27,11 +27,11 @@ from tests.support.servers import PostgresServer, RedisServer, free_port, in_bet
 COUNT = 5
 PAGE = (Path(__file__).parents[2] / "docs" / "servers.md").read_text(encoding="utf-8")
 LIES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 2
-"""Times that each of two servers lies."""
+"""Number of wrong answers by each of two servers."""
 
 
 class OnRedis(BetterdbLab):
-    """Memories on a server of the test's own, which it may end."""
+    """Memories on a server that the test may stop."""
 
     refusal = "does not allow this user"
 
@@ -57,7 +57,7 @@ class OnRedis(BetterdbLab):
         return self.name.replace("//", "//looker:any@")
 
     def lying(self, rng: random.Random) -> Callable[[bytes], bytes]:
-        """Answers of which some are others, cut, or changed by a byte."""
+        """Return a proxy function that replaces, cuts or corrupts some answers."""
 
         def answer(data: bytes) -> bytes:
             if rng.random() < 0.8:
@@ -84,14 +84,14 @@ class OnPostgres(MemforgeLab):
         self.fill(COUNT)
 
     def cut(self) -> None:
-        """End every other session there, as a restart of the server does."""
+        """End every other session, as a restart of the server does."""
         self.connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
 
     def mend(self) -> None:
-        """Nothing: the server goes on."""
+        """Do nothing; the server is still running."""
 
     def url_at(self, port: int) -> str:
         return f"postgresql://postgres@127.0.0.1:{port}/{self.database}"
@@ -104,7 +104,7 @@ class OnPostgres(MemforgeLab):
         return self.name.replace("postgres:@", "looker:s3cret@")
 
     def lying(self, rng: random.Random) -> Callable[[bytes], bytes]:
-        """Answers in which now and then a value is another one, as long as it was or not."""
+        """Return a proxy function that changes some values of rows."""
 
         def answer(data: bytes) -> bytes:
             at = 0
@@ -122,7 +122,7 @@ class OnPostgres(MemforgeLab):
 
 
 def other_row(message: bytes, rng: random.Random) -> bytes:
-    """A row of PostgreSQL's of which a value is another one."""
+    """Return a PostgreSQL row with one changed value."""
     count = int.from_bytes(message[5:7])
     at = 7
     values = []

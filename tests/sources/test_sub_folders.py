@@ -40,7 +40,7 @@ from tests.support.transcripts import Session, World
 
 
 class ClaudeCodeBelowLab(ClaudeCodeLab):
-    """The same with two of three memories in sub-folders, beside a store below and a document."""
+    """A Claude Code folder with memories in sub-folders, a nested store and a document."""
 
     def fill(self, count: int) -> None:
         bodies = ("text", "né 北京 🦀 [[topic_1]] [[topic_3]]\r\n", "", "<b>" + "long " * 3000)
@@ -91,7 +91,7 @@ class ClaudeCodeBelowLab(ClaudeCodeLab):
 
     @staticmethod
     def memories(folder: Path) -> list[str]:
-        """The files that are memories, by the rule in words."""
+        """Return the files that are memories by the documented rule."""
         left_out = {"README.md", "notes.md", "MEMORY.md", "RETIRED.md"}
         names = []
         for path in folder.rglob("*.md"):
@@ -127,7 +127,7 @@ State = dict[str, tuple[bytes, int, int]]
 
 
 def state(folder: Path) -> State:
-    """Content, permissions and time of every file, and permissions of every sub-folder."""
+    """Return content, permissions and time of every file, and permissions of sub-folders."""
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -262,7 +262,7 @@ def test_sub_folders_change_neither_prose_nor_dead_links(targets: list[str]) -> 
 
 
 def links_check(folder: Path) -> Check:
-    """Return the check of the index's links."""
+    """Return the doctor's check of the index links."""
     checks = {check.name: check for check in doctor(folder).checks}
     return checks["index_links"]
 

@@ -91,7 +91,7 @@ def test_empty_archive_counts_as_none(store: Path) -> None:
 
 
 def flipped(store: Path, change: str) -> str:
-    """Damage the copy of one memory, and return what it is called afterwards."""
+    """Damage the archived copy of one memory, and return its name in messages."""
     digest = compacted(store, 4).digest
     run_sql(archive_of(store), f"UPDATE archived SET {change} WHERE key = 5")
     return f"key 5 of plan {digest[:12]}"

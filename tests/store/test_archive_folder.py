@@ -17,7 +17,7 @@ from tests.support.stores import episodes, item, row, run_sql, write_rows
 
 
 def make_items(project: Path) -> Path:
-    """Write a file of one decision and ten episodes."""
+    """Write a store of one decision and ten episodes."""
     project.mkdir()
     return write_rows(project / "memory.db", [row("d1", "semantic"), *episodes(10)])
 
@@ -36,13 +36,13 @@ MAKES = {"items": make_items, "folder": make_folder}
 
 
 def choose(store: Path, folder: Path | str) -> None:
-    """Let the settings beside a store name a folder for archives."""
+    """Set ``archive_folder`` in the settings beside a store."""
     store.with_name("memlab.toml").write_text(f'archive_folder = "{folder}"\n')
     store.with_name("memlab.toml").chmod(0o600)
 
 
 def content(store: Path) -> object:
-    """All that a store holds."""
+    """Return the content of a store."""
     if store.is_dir():
         return {path.name: path.read_bytes() for path in store.iterdir()}
     return rows_of(store)

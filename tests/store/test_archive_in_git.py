@@ -29,7 +29,7 @@ def store(repository: Repository) -> Path:
 
 
 def committed(repository: Repository) -> list[str]:
-    """The names of what a nightly ``git add -A`` commits."""
+    """Commit everything with ``git add -A`` and return the names of the files."""
     repository.commit(2)
     return repository.git("ls-files").splitlines()
 

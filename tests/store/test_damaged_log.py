@@ -46,7 +46,7 @@ DAMAGE: tuple[Callable[[bytearray], None], ...] = (
 
 
 def with_log(path: Path, *, damage: Callable[[bytearray], None] | None = None) -> Path:
-    """Write a store of eleven memories, and thirty more that are in its log alone."""
+    """Write a store of eleven memories, and thirty more only in its write-ahead log."""
     live = write_rows(path.with_name("live.db"), [row("d1", "semantic"), *episodes(10)])
     with closing(sqlite3.connect(live, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")

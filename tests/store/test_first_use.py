@@ -45,7 +45,7 @@ COMMANDS = {
     for name, words in (LOOKING | CHANGING).items()
     if name not in ("size by tokens", "compare", "floor", "report --chart")
 }
-"""Of those that look alike, one."""
+"""One command of each similar group."""
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write_folder(folder: Path) -> Path:
-    """A folder of Claude Code's with eight memories."""
+    """Write a Claude Code folder with eight memories."""
     names = [f"note_{number}.md" for number in range(8)]
     for name in names:
         write_memory(folder, name, f"---\nname: {name}\nmetadata:\n  type: project\n---\n{name}\n")
@@ -76,7 +76,7 @@ def make_tables_gone(path: Path) -> None:
 
 
 def statements() -> list[str]:
-    """Every statement by which the tables of an archive are made."""
+    """Return every statement that creates the tables of an archive."""
     executed: list[str] = []
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.set_trace_callback(executed.append)
@@ -107,7 +107,7 @@ def outcome(words: str, store: Path, out: Path) -> tuple[int, str]:
 
 
 def assert_count_as_none(store: Path, *makes: Callable[[Path], None]) -> None:
-    """Hold that every command does what it does without an archive, from the same beginning."""
+    """Assert that every command gives the same outcome as without an archive."""
     beside = {*store.parent.iterdir()}
     with tempfile.TemporaryDirectory() as scratch:
         kept = Path(scratch, "kept")
@@ -187,7 +187,7 @@ def test_half_made_archive_is_filled_by_a_retirement(folder: Path, how: str) -> 
 
 @pytest.mark.parametrize("table", ["applies", "archived"])
 def test_archive_with_rows_but_no_version_is_rejected(store: Path, table: str) -> None:
-    """Rows in any table are somebody's memories."""
+    """Rows in any table may be memories."""
     compacted(store, 4)
     run_sql(archive_of(store), "PRAGMA user_version = 0")
     before = archive_of(store).read_bytes()
@@ -217,7 +217,7 @@ FOREIGN = {
     "a view": f"{statements()[0]}; CREATE VIEW totals AS SELECT 1",
     "a trigger": (f"{statements()[0]}; CREATE TRIGGER t AFTER INSERT ON about BEGIN SELECT 1; END"),
 }
-"""Databases that have an archive's place and names of its tables, and that memlab did not make."""
+"""Foreign databases in place of an archive, with the names of its tables."""
 
 
 @pytest.mark.parametrize("what", FOREIGN)

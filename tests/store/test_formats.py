@@ -40,13 +40,13 @@ from tests.support.stores import episodes, files_in, row, run_sql, write_rows
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Two load-bearing rows and ten episodes."""
+    """Make a store of two load-bearing rows and ten episodes."""
     floor = [row("d1", "semantic"), row("s1", "procedural")]
     return write_rows(tmp_path / "memory.db", [*floor, *episodes(10)])
 
 
 def raise_version(archive: Path, readable_from: int, *changes: str) -> None:
-    """Let an archive say that a newer memlab wrote it, and change it as that one might have."""
+    """Mark an archive as written by a newer memlab, with some changes to its tables."""
     says = f"INSERT OR REPLACE INTO about VALUES ('readable_from', '{readable_from}')"
     run_sql(archive, *changes, says, "PRAGMA user_version = 9")
 
@@ -193,7 +193,7 @@ def test_newer_journal_is_used_only_if_declared_readable(name: str, tmp_path: Pa
 
 
 def seen_of(store: Path) -> dict[str, Any]:
-    """All that an archive says to those who read it."""
+    """Return everything that can be read from an archive."""
     exported = store.with_name("seen.jsonl")
     export_archived(store, exported)
     return {
@@ -352,7 +352,7 @@ VALUES = st.recursive(
 LONE = st.dictionaries(
     NAMES | st.just("\udc8e"), VALUES | st.just("a\udc8e"), min_size=1, max_size=3
 )
-"""With lone surrogates, as a name of a file that is not UTF-8 has, which JSON writes as escapes."""
+"""Text with lone surrogates, as in file names that are not UTF-8."""
 RECORDS = st.builds(
     lambda fields, place: with_place(encoded(fields), place) if place else encoded(fields),
     st.dictionaries(NAMES, VALUES, min_size=1, max_size=6).filter(

@@ -23,7 +23,7 @@ from tests.support.stores import files_in
 
 @pytest.fixture(params=[False, True], ids=["today", "raised"], autouse=True)
 def raised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Let memlab write newer formats than today: it still reads every earlier one."""
+    """Raise the written formats; every earlier format must still be read."""
     if request.param:
         raise_formats(monkeypatch)
     return bool(request.param)
@@ -31,19 +31,19 @@ def raised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
 
 @pytest.fixture(params=FORMATS)
 def golden(request: pytest.FixtureRequest) -> str:
-    """The name of the folder of one format."""
+    """Return the folder name of each format."""
     return str(request.param)
 
 
 @pytest.fixture
 def items(golden: str, tmp_path: Path) -> Path:
-    """A copy of the golden store with its archive, settings and log."""
+    """Copy the golden store with its archive, settings and log."""
     return copy_golden(golden, "items", tmp_path) / "memory.db"
 
 
 @pytest.fixture
 def claude(golden: str, tmp_path: Path) -> Path:
-    """A copy of the golden folder of Claude Code's memory."""
+    """Copy the golden Claude Code folder."""
     return copy_golden(golden, "claude", tmp_path) / CLAUDE
 
 
@@ -231,7 +231,7 @@ VERSIONS = re.compile(r'\n? ?"(memlab_\w+|readable_from)": \d+,')
 
 
 def without_versions(text: str) -> str:
-    """A file without its versions: format 2 began without that of its readers."""
+    """Return a text without its format versions."""
     return VERSIONS.sub("", text)
 
 

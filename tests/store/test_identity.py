@@ -66,7 +66,7 @@ class TestForeignArchive:
 
 class TestOwnArchive:
     def test_archive_matches_after_noted_memories_were_deleted(self, tmp_path: Path) -> None:
-        """An agent's own pruning may delete all that stayed; what came after says nothing else."""
+        """An agent may delete all memories that were kept, and write new ones."""
         path = tmp_path / "memory.db"
         receipt = compacted(path)
         write_rows(path, [row(f"new{n}") for n in range(20)])
@@ -89,7 +89,7 @@ class TestOwnArchive:
     def test_archive_matches_after_positions_were_reused(
         self, tmp_path: Path, dropped: bool
     ) -> None:
-        """A store that evicts on write has its highest places taken again and again."""
+        """A store that evicts on write reuses its highest positions."""
         path = write_rows(tmp_path / "memory.db", episodes(10))
         apply(planned(path))
         second = apply(planned(path, 0))

@@ -63,7 +63,7 @@ print(len(archived_plans(sys.argv[1])), int(memlab.restore(sys.argv[2], store=sy
 
 @pytest.fixture(scope="module")
 def older_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as it was then; skips where the history does not go back so far."""
+    """Check out the older package; skip if the git history is too short."""
     packing = subprocess.run(
         ["git", "-C", str(CHECKOUT), "archive", COMMIT, "memlab"], capture_output=True, check=False
     )
@@ -88,7 +88,7 @@ class Runtime:
         )
 
     def turn(self, number: int) -> str:
-        """Write three memories, then compact; return what came of it."""
+        """Write three memories, then compact; return the outcome."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         answer = ""
@@ -99,14 +99,14 @@ class Runtime:
         return answer
 
     def end(self) -> None:
-        """Let it end."""
+        """End the process."""
         self.process.communicate(timeout=60)
         assert self.process.returncode == 0
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A store of one decision and one episode."""
+    """Make a store of one decision and one episode."""
     return write_rows(tmp_path / "memory.db", [row("d1", "semantic"), row("e1")])
 
 
@@ -123,7 +123,7 @@ def prunable_in(store: Path) -> int:
 
 
 def take_turns(runtime: Runtime, store: Path, count: int) -> list[str]:
-    """Let the runtime and the command line take turns; nothing may be lost at any of them."""
+    """Let the runtime and the command line take turns, and check that nothing is lost."""
     seen = rows_of(store)
     answers = list[str]()
     for number in range(count):
@@ -209,7 +209,7 @@ elif does == "read":
 
 
 def older(tree: Path, *words: object) -> list[str]:
-    """Let the older package do something to a store; return the words that it prints."""
+    """Run the older package on a store; return the printed words."""
     command = [sys.executable, "-W", "ignore", "-c", OLDER, *map(str, words)]
     done = subprocess.run(command, cwd=tree, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -217,12 +217,12 @@ def older(tree: Path, *words: object) -> list[str]:
 
 
 def files_in(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """The bytes and permissions of every file of a folder."""
+    """Return the bytes and permissions of every file of a folder."""
     return {path.name: (path.read_bytes(), path.stat().st_mode) for path in folder.iterdir()}
 
 
 def write_states(folder: Path) -> None:
-    """Write memories that an index lists, a hub reaches, and nothing names; some doubtful."""
+    """Write listed, reached, unlisted and doubtful memories."""
     for number in range(8):
         write_memory(folder, f"in_{number}.md", memory(f"in {number}"), at(10 * number))
     for number in range(3):

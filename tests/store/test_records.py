@@ -51,7 +51,7 @@ def records_of(path: Path) -> list[tuple[int, bytes]]:
 
 
 def copied(path: Path, other: Path) -> None:
-    """Put every row of a store into another by its record alone."""
+    """Copy every row of a store into another by its record."""
     with closing(sqlite3.connect(other)) as connection, connection:
         insert_records(connection, layout_of(connection), records_of(path))
 
@@ -145,7 +145,7 @@ DAY = timedelta(days=1)
 
 
 def write_name_again(path: Path, *, by_sql: bool) -> None:
-    """Delete a memory with an hour to live, and write another of its name for good."""
+    """Delete a memory with an expiry, and write another of its name without one."""
     with LifecycleStore(path, clock=lambda: START) as lifecycle:
         lifecycle.put(item("m0"))
         lifecycle.put(item("m1", title="short-lived"), ttl=HOUR)
@@ -180,7 +180,7 @@ def test_signals_of_a_reused_name_belong_to_the_earlier_row(tmp_path: Path, by_s
 
 @pytest.mark.parametrize("by_sql", [False, True])
 def test_first_use_of_a_reused_name_starts_new_signals(tmp_path: Path, by_sql: bool) -> None:
-    """A use of the later memory of a name takes over nothing that the earlier one had."""
+    """The later memory of a name inherits nothing from the earlier one."""
     path = tmp_path / "memory.db"
     write_name_again(path, by_sql=by_sql)
     with LifecycleStore(path, clock=lambda: START + 2 * DAY) as lifecycle:

@@ -14,7 +14,7 @@ from tests.support.programs import run_program
 from tests.support.stores import episodes, row, write_rows
 
 OWNER = GROUP = 1
-"""``daemon``, which is on every machine, and its group."""
+"""The user ``daemon``, which exists on every machine, and its group."""
 MEMBER = 4102
 STRANGER = 4103
 AS = """
@@ -48,7 +48,7 @@ pytestmark = [
 
 @pytest.fixture
 def store() -> Iterator[Path]:
-    """A store that its owner's group may write, in a folder of that group."""
+    """Make a store that the owner's group may write."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "memory.db")
         rows = [row("d1", "semantic"), *episodes(10)]
@@ -148,7 +148,7 @@ print(done.exit_code, " ".join(done.output.split()))
 
 @pytest.fixture
 def planted(store: Path) -> Path:
-    """A store in a folder like ``/tmp``, and settings beside it that somebody else wrote."""
+    """Make a store in a folder like ``/tmp``, with settings written by another user."""
     store.parent.chmod(0o1777)
     file = store.parent / FILE
     file.write_text(EMPTYING)

@@ -57,7 +57,7 @@ ITEMS = st.builds(
 
 
 class StoreAgainstList(RuleBasedStateMachine):
-    """Runs the same calls on a store and on a dict, which keeps the order of insertion."""
+    """Runs the same calls on a store and on an ordered dict."""
 
     def __init__(self) -> None:
         super().__init__()

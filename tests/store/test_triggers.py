@@ -53,7 +53,7 @@ def on_delete(action: str) -> str:
 
 
 def assert_refused(store: Path, act: Callable[[], object], words: str, *tables: str) -> None:
-    """Nothing changes in the store, and the refusal says what to do instead."""
+    """Assert that a call is rejected with advice and changes nothing."""
     before = content(store, "memory_items", *tables)
     archived = archive_path(store).exists()
     with pytest.raises(UnsafeDeletionError, match=words):

@@ -40,7 +40,7 @@ def check(store: Path, name: str = "archive") -> Check:
 
 
 def leave_unfinished(store: Path, made: Plan) -> None:
-    """Leave the archive as a process does that dies between its copies and its deletion."""
+    """Leave the archive as if the process died between copying and deleting."""
     reasons = {memory.key: memory.reason for memory in made.memories}
     text = text_for_archive(made, expired=())
     named = Apply(made.digest, made.policy, NOON, len(made.memories), text)
@@ -56,7 +56,7 @@ def leave_unfinished(store: Path, made: Plan) -> None:
 
 
 def apply_until_statement(store: Path, number: int) -> Receipt:
-    """Apply a plan, and be killed before a statement on the archive is done."""
+    """Apply a plan in a process that is killed before a statement on the archive."""
     made = planned(store)
     count = 0
 

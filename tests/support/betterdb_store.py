@@ -18,7 +18,7 @@ START_MS = 1_772_366_400_000
 
 
 class Awaited:
-    """A connection as the package wants one; bytes that are no text it drops."""
+    """An asynchronous connection for the package; undecodable bytes are dropped."""
 
     def __init__(self, client: Any) -> None:
         import valkey
@@ -45,7 +45,7 @@ async def embed(text: str) -> list[float]:
 
 
 class Betterdb:
-    """The package's own store on a server of the test, called without ``await``."""
+    """The package's own store on a test server, called without ``await``."""
 
     def __init__(self, client: Any, *, name: str = NAME, **options: Any) -> None:
         from betterdb_agent_memory import MemoryStore
@@ -66,7 +66,7 @@ class Betterdb:
             self.run(self.store.ensure_index())
 
     def run(self, work: Any) -> Any:
-        """Wait for its code in a thread of its own, where no loop of a browser's tests runs."""
+        """Run a coroutine in a separate thread, where no other event loop runs."""
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, work).result()
 
@@ -89,12 +89,12 @@ class Betterdb:
             pipe.execute()
 
     def ids(self) -> list[str]:
-        """Of every memory, sorted."""
+        """Return the sorted ids of all memories."""
         keys = self.client.scan_iter(match=f"{self.name}:mem:*", _type="HASH")
         return sorted(key.decode().rpartition(":")[2] for key in keys)
 
     def everything(self) -> dict[str, Any]:
-        """Return all that the package reads: each memory by ``get``, and a list of all."""
+        """Return each memory by ``get``, and the list of all."""
         from betterdb_agent_memory import MemoryListOptions
 
         memories: dict[str, Any] = {
@@ -106,13 +106,13 @@ class Betterdb:
 
 
 def exact(client: Any) -> dict[bytes, tuple[dict[bytes, bytes], int]]:
-    """Every memory with every byte, and the moment at which it ends (-1 for never)."""
+    """Return every memory as raw bytes with its expiry time (-1: none)."""
     keys = client.scan_iter(match=f"{NAME}:mem:*")
     return {key: (client.hgetall(key), client.execute_command("PEXPIRETIME", key)) for key in keys}
 
 
 class BetterdbLab(Lab):
-    """A store on a server, with vectors, times to live, scopes, and fields that nobody knows."""
+    """A server store with vectors, expiry times, scopes and unknown fields."""
 
     def __init__(self, redis: RedisServer) -> None:
         self.name = f"{redis.url}?name={NAME}"
@@ -143,7 +143,7 @@ class BetterdbLab(Lab):
         self.client.hset(key, "importance", "0.25")
 
     def use(self, key: Any) -> None:
-        """As the package's own recall does to what it found."""
+        """Update a memory as the package's recall does."""
         self.client.hset(key, "last_accessed_at", "1772366999999")
         self.client.hincrby(key, "access_count", 1)
 

@@ -22,7 +22,7 @@ HEADS = {
     "none": "",
     "broken": "description: [{name}\ntype: {kind}",
 }
-"""Generations of front matter, below the name and the description."""
+"""Styles of front matter, below the name and the description."""
 STYLES = tuple(HEADS)
 NAMES = ("topic_{}.md", "Topic {}.md", "v1.{}.notes.md", "überblick-{}.md", "北京_{}.md")
 BODIES = ("Short.", "A longer text. " * 40, "See [[{0}]] [[{1}]].", "né 北京 🦀\r\nend")
@@ -39,12 +39,12 @@ LINES = (
 
 
 def at(number: float) -> datetime:
-    """A moment so many hours after the start."""
+    """Return the time of the given hours after the start."""
     return START + timedelta(hours=number)
 
 
 def stamp(moment: datetime) -> str:
-    """A moment as a transcript has it."""
+    """Return a time in the format of transcripts."""
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 
 
@@ -57,7 +57,7 @@ def memory(
     modified: datetime | None = None,
     body: str = "What was found out.",
 ) -> str:
-    """The text of a memory file."""
+    """Return the text of a memory file."""
     if style == "none":
         return f"{body}\n"
     when = "" if modified is None else stamp(modified)
@@ -91,7 +91,7 @@ def index_lines(folder: Path) -> list[str]:
 
 
 def call(tool: str, path: Path | str, moment: datetime, session: str, number: int) -> list[str]:
-    """The two lines of a call of a tool: the call, and its result."""
+    """Return the two transcript lines of a tool call: the call and its result."""
     name = f"toolu_{session}_{number}"
     use = {"type": "tool_use", "id": name, "name": tool, "input": {"file_path": str(path)}}
     result = {"type": "tool_result", "tool_use_id": name, "content": "1\tx"}
@@ -116,14 +116,14 @@ def write_transcript(project: Path, session: str, lines: Sequence[str]) -> Path:
 
 
 def project_folder(home: Path, slug: str = "-home-u-work") -> Path:
-    """The memory folder of a project below a home folder."""
+    """Return the memory folder of a project below a home folder."""
     folder = home / ".claude" / "projects" / slug / "memory"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def as_found(folder: Path, *, files: int = 8) -> Path:
-    """Fill a folder with a file and lines of each kind that such folders are found with."""
+    """Fill a folder with files and index lines of every kind seen in real folders."""
     names = [NAMES[number % 5].format(number) for number in range(files)]
     stems = [name.removesuffix(".md") for name in names]
     lines = ["---", "title: index", "---", "<!-- for people", "only -->", "# Memory index", ""]

@@ -12,11 +12,11 @@ CALLS = ("rename", "link", "unlink", "mkdir", "rmdir")
 
 
 class Crashed(BaseException):
-    """Not an Exception: nothing but the test catches it."""
+    """A simulated crash; not an Exception, so that only the test catches it."""
 
 
 class Calls:
-    """Counts calls that change a folder, and lets none through from the chosen one on."""
+    """Counts calls that change a folder, and blocks them from a chosen call on."""
 
     def __init__(self, crash_at: int | None) -> None:
         self.made = 0
@@ -35,7 +35,7 @@ class Calls:
 
 @contextmanager
 def crashing(at: int | None = None) -> Iterator[Calls]:
-    """Crash at the call with this number, from 1; never without one."""
+    """Crash at the call with this number, from 1; without a number never crash."""
     calls = Calls(at)
 
     patches = [patch.object(os, name, calls.counted(getattr(os, name))) for name in CALLS]

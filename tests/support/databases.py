@@ -30,7 +30,7 @@ def copy_recorded(recording: Path, file: Path) -> None:
 
 
 def record(recording: Path, file: Path) -> None:
-    """Record a database if that was asked for; it is complete without its log."""
+    """Record a database on request, with its log checkpointed."""
     if "MEMLAB_RECORD_DATABASES" not in os.environ:
         return
     with closing(sqlite3.connect(file)) as connection:

@@ -18,11 +18,11 @@ SIGNALS: dict[str, tuple[Any, str]] = {
     "graduated": (False, "bool"),
     "trusted": (True, "bool"),
 }
-"""What a memory says that says nothing else, and the type of all that do."""
+"""Default value and type of each signal."""
 
 
 def memories(rows: list[dict[str, Any]], *, signals: bool = True) -> pd.DataFrame:
-    """A frame with a row per dict; what a dict leaves out is an active, unused episode."""
+    """Return a frame with a row per dict; the defaults are those of an active, unused episode."""
     frame = make_frame(
         *(
             {

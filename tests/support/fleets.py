@@ -22,17 +22,17 @@ from tests.support.stores import episodes, row, write_rows
 CHECKOUT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 START = 120.0
-"""Seconds that processes may take to start on a machine that does other things too."""
+"""Seconds that processes may take to start on a busy machine."""
 
 
 def agent_store(path: Path, count: int) -> Path:
-    """A store of one decision and some episodes."""
+    """Write a store of one decision and some episodes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return write_rows(path, [row("decision", "semantic"), *episodes(count)])
 
 
 def mixed_fleet(folder: Path) -> list[Path]:
-    """Stores of several sizes, and names of what is none."""
+    """Write stores of several sizes; return their names and two names without a store."""
     good = [agent_store(folder / f"agent-{n}" / "memory.db", 3 * n) for n in range(12)]
     text = folder / "text.db"
     text.write_text("no database, by its first bytes")
@@ -41,7 +41,7 @@ def mixed_fleet(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Deadly:
-    """A survey that kills its worker at some stores: so many times each."""
+    """A survey that kills its worker at some stores, a number of times each."""
 
     tally: Path
     deadly: frozenset[str]
@@ -57,7 +57,7 @@ class Deadly:
 
 @dataclass(frozen=True)
 class DiesAfter:
-    """Kills the process that is told how far it is, at so many stores."""
+    """A progress callback that kills its process after a number of stores."""
 
     count: int
 
@@ -68,7 +68,7 @@ class DiesAfter:
 
 @dataclass(frozen=True)
 class DiesApplying:
-    """Applies, and kills its worker at a step of one store, once."""
+    """Applies plans and kills its worker once, at a step of one store."""
 
     tally: Path
     step: str

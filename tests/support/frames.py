@@ -14,7 +14,7 @@ START = pd.Timestamp("2025-01-01", tz="UTC")
 
 
 def row(memory_id: str, **fields: Any) -> dict[str, Any]:
-    """One item, an episode of 10 tokens unless told otherwise; keywords are column names."""
+    """Return one row, by default an episode of 10 tokens; keywords are column names."""
     return {c.MEMORY_ID: memory_id, **fields}
 
 
@@ -34,11 +34,11 @@ USUAL: dict[str, Any] = {
     c.LOAD_BEARING: False,
     c.PRUNABLE: True,
 }
-"""What an item is of which nothing else is said."""
+"""Default values of a row."""
 
 
 def make_frame(*rows: dict[str, Any] | str, minutes: float = 60.0) -> pd.DataFrame:
-    """A frame of `rows` in this order, one every so many minutes; a bare string is an episode."""
+    """Return a frame of `rows`, one every `minutes`; a string is the id of an episode."""
     full = []
     for place, given in enumerate(rows):
         fields = row(given) if isinstance(given, str) else given
@@ -53,7 +53,7 @@ def make_frame(*rows: dict[str, Any] | str, minutes: float = 60.0) -> pd.DataFra
 
 
 def make_episodes(count: int, *, tokens: Iterable[int] | None = None) -> pd.DataFrame:
-    """A frame of `count` episodes ``m1``, ``m2``, ... at one an hour, without references."""
+    """Return a frame of `count` episodes ``m1``, ``m2``, ..., one an hour, without references."""
     place = np.arange(1, count + 1)
     own = {
         c.POSITION: place,
@@ -68,7 +68,7 @@ def make_episodes(count: int, *, tokens: Iterable[int] | None = None) -> pd.Data
 def make_references(
     frame: pd.DataFrame, at: Iterable[int], distance: Iterable[int]
 ) -> pd.DataFrame:
-    """References made just before the row numbered `at` (from 0), `distance` rows back."""
+    """Return references made just before row `at` (from 0) to the row `distance` before it."""
     later = np.asarray(list(at), dtype=np.int64)
     target = later - np.asarray(list(distance), dtype=np.int64)
     positions = frame[c.POSITION].to_numpy()
@@ -85,7 +85,7 @@ def make_references(
 
 
 def make_log(*reads: tuple[Any, ...]) -> pd.DataFrame:
-    """An access log of reads as memory, hours after the first row and, where known, session."""
+    """Return an access log; a read is (memory, hours after the first row[, session])."""
     full = [(*read, None)[:3] for read in reads]
     log = pd.DataFrame(full, columns=[c.MEMORY_ID, c.AT, c.SESSION])
     log[c.AT] = START + pd.to_timedelta(log[c.AT].astype(float), unit="h")
@@ -108,7 +108,7 @@ ROWS_OF_ANY_KIND = st.lists(
 
 @st.composite
 def lives(draw: st.DrawFn, *, superseded: bool = True) -> pd.DataFrame:
-    """A frame of a memory a day: a floor, memories superseded later, names of earlier ones."""
+    """Draw a frame of one memory a day with load-bearing, superseded and referring rows."""
     count = draw(st.integers(1, 13))
     rows = []
     for number in range(count):
@@ -127,12 +127,12 @@ def lives(draw: st.DrawFn, *, superseded: bool = True) -> pd.DataFrame:
 
 
 def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """A frame of drawn rows; a successor out of range dangles."""
+    """Return a frame of drawn rows; a successor out of range is dangling."""
     return make_frame(*(row(f"m{n}", **fields) for n, fields in enumerate(rows)))
 
 
 def mixed_frame() -> pd.DataFrame:
-    """One row of every part, of 1, 2, 4, 8 and 16 tokens, the last superseded."""
+    """Return one row of every part with 1, 2, 4, 8 and 16 tokens; the last is superseded."""
     return make_frame(
         row("decision", **{c.KIND: "semantic", c.TOKENS: 1}),
         row("skill", **{c.KIND: "procedural", c.TOKENS: 2}),

@@ -22,11 +22,11 @@ FORMATS: Final = tuple(sorted(path.name for path in GOLDEN.glob("format_*")))
 """One folder for each format of archives."""
 
 CLAUDE: Final = ".claude/projects/-home-u-work/memory"
-"""Where in a golden folder the memory folder of a Claude Code project lies."""
+"""Path of the Claude Code memory folder in a golden folder."""
 
 
 def copy_golden(name: str, part: str, to: Path) -> Path:
-    """Copy a part of a golden folder; git keeps no permissions, which memlab goes by."""
+    """Copy a part of a golden folder and set the permissions, which git does not keep."""
     copied = Path(shutil.copytree(GOLDEN / name / part, to / part))
     for path in [copied, *copied.rglob("*")]:
         # What .memlab holds of the memories and their index has their own permissions.
@@ -44,7 +44,7 @@ def script() -> dict[str, Any]:
 
 
 def write_first_rows(path: Path) -> Path:
-    """Write the store of the golden files as it was before memlab did anything to it."""
+    """Write the store of the golden files in its initial state."""
     write_items = script()["write_items"]
     write_items(path, "semantic", ["d1", "d2"])
     write_items(path, "procedural", ["s1"])
@@ -53,7 +53,7 @@ def write_first_rows(path: Path) -> Path:
 
 
 NEWER: Final = 9
-"""A format that is newer than any."""
+"""A format newer than any existing one."""
 
 
 class NewerFormat(formats.Format3):

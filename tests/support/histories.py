@@ -25,14 +25,14 @@ DRIFTS = ("steady", "growing", "shrinking", "wandering")
 
 
 def recommend_budget(memories: Any, *references: Any, target: float = 0.9, **terms: Any) -> Any:
-    """Recommend a budget of tokens, as `recommend_cap` does a number of memories."""
+    """Recommend a token budget, as `recommend_cap` recommends a number of memories."""
     return advise(in_tokens(prepare_sizing(memories, *references, **terms)), target=target)
 
 
 def simulate_history(
     seed: int, drift: str, *, rows: int | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Draw episodes and references; everything about them, their number too, is the seed's."""
+    """Draw episodes and references, determined by the seed."""
     rng = np.random.default_rng(seed)
     if rows is None:
         rows = int(np.exp(rng.uniform(np.log(2000), np.log(15000))))
@@ -50,7 +50,7 @@ def simulate_history(
 
 
 def _scale(rng: np.random.Generator, rows: int, drift: str) -> Floats:
-    """By how much distances are longer than at the middle of the history."""
+    """Return the factor by which distances exceed those at the middle of the history."""
     if drift == "wandering":
         return np.repeat(np.exp(rng.normal(0, 0.5, 10)), rows // 10 + 1)[:rows]
     rate = {"steady": 0.0, "growing": rng.uniform(0.3, 1.5), "shrinking": -rng.uniform(0.3, 1.2)}
@@ -64,7 +64,7 @@ def _bursts(rng: np.random.Generator, rows: int) -> Floats:
 
 
 def work(rows: int = 1600, *, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A history in which only long texts tagged ``core`` are ever needed, some time later."""
+    """Return a history in which only long texts tagged ``core`` are needed later."""
     rng = np.random.default_rng(seed)
     matters = rng.random(rows) < 0.3
     distance = np.ceil(rng.lognormal(3, 1.2, rows)).astype(int)
@@ -79,7 +79,7 @@ def work(rows: int = 1600, *, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame
 
 
 def recorded() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The same work, with the needs written down in the rows themselves."""
+    """Return the history of :func:`work` with its references written in the rows."""
     frame, references = work()
     named: dict[int, list[str]] = {}
     for at, target in zip(references[c.AT_POSITION], references[c.TARGET_ID], strict=True):
@@ -91,7 +91,7 @@ def recorded() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def recorded_rows(count: int | None = None) -> list[Row]:
-    """The same as rows of a store."""
+    """Return the history of :func:`recorded` as rows of a store."""
     frame, _ = recorded()
     return [
         row(

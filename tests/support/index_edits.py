@@ -5,7 +5,7 @@ import re
 from hypothesis import strategies as st
 
 FILES = ("a.md", "b.md", "c.md", "d.md", "my notes.md")
-"""The memories that they may name."""
+"""File names that the lines may name."""
 LINES = (
     "- [A](a.md) - hook",
     "- [A](a.md), [B](b.md)",
@@ -51,7 +51,7 @@ HANDS = (
     "- [[d]] {} by hand",
     "# {} by hand",
 )
-"""Lines that a hand adds, each with a number of its own."""
+"""Lines added by hand, each with its own number."""
 EDITS = st.lists(
     st.tuples(
         st.sampled_from(("add", "remove", "reword", "move", "line ends", "no end")),
@@ -72,7 +72,7 @@ INDEXES = st.builds(
 
 
 def edited(raw: bytes, edits: list[tuple[str, int, int, str]]) -> bytes:
-    """An index after a hand has edited it; each of its lines says so."""
+    """Return an index after edits; each added line is marked as handwritten."""
     lines = raw.decode("utf-8", "surrogateescape").splitlines(keepends=True)
     for number, (edit, first, second, words) in enumerate(edits):
         at = first % (len(lines) + 1)

@@ -24,7 +24,7 @@ _SUPERSEDED_BY = 14
 
 
 def rows_of(store: Path | sqlite3.Connection) -> dict[int, Row]:
-    """Every row by position: its columns, text as bytes so that nothing is decoded, and types."""
+    """Return every row by position: undecoded values and SQLite types."""
     if isinstance(store, Path):
         with closing(sqlite3.connect(store)) as connection:
             return rows_of(connection)
@@ -37,7 +37,7 @@ def rows_of(store: Path | sqlite3.Connection) -> dict[int, Row]:
 
 
 def salvaged_rows_of(store: Path) -> dict[int, Row]:
-    """Every row of a damaged store that can still be read, one by one; none of what is no table.
+    """Return every row of a damaged store that can still be read.
 
     Work on a copy: reading may recover the file.
     """
@@ -60,7 +60,7 @@ def archive_of(store: Path) -> Path:
 
 
 def records_in_archive_of(store: Path) -> list[tuple[Any, dict[str, Any]]]:
-    """Every key with its record, as JSON says it: read independently of the package."""
+    """Return every key with its record as JSON, read without the package."""
     archive = archive_of(store)
     if not archive.exists():
         return []
@@ -78,7 +78,7 @@ def records_in_archive_of(store: Path) -> list[tuple[Any, dict[str, Any]]]:
 
 
 def named(fields: str, paths: str) -> dict[str, Any]:
-    """A record that an archive keeps as a list of values, or as it is."""
+    """Return a record with its column names, from a list of values if it is stored so."""
     values: Any = json.loads(fields)
     if isinstance(values, dict):
         return values
@@ -86,7 +86,7 @@ def named(fields: str, paths: str) -> dict[str, Any]:
 
 
 def copies_of(store: Path) -> dict[int, list[Row]]:
-    """Every archived row by position, as :func:`rows_of` has it; a position may have several."""
+    """Return the archived rows of each position, in the form of :func:`rows_of`."""
     copies: dict[int, list[Row]] = {}
     for position, record in records_in_archive_of(store):
         cells = [stored(record.get(name)) for name in _COLUMNS.split(", ")]
@@ -111,7 +111,7 @@ def stored(value: Any) -> tuple[Any, str]:
 
 
 def is_load_bearing_row(row: Row) -> bool:
-    """The predicate's verdict on a row; one that cannot be classified counts as load-bearing."""
+    """Return whether a row is load-bearing; unclassifiable rows count as load-bearing."""
     try:
         return is_load_bearing_stored(row[_KIND].decode(), row[_TAGS].decode())
     except (ValueError, AttributeError):
@@ -123,7 +123,7 @@ def is_prunable_row(row: Row) -> bool:
 
 
 def result_of(use: Callable[[], Any]) -> Any:
-    """A result; None where an error of memlab says why there is none."""
+    """Return the result of a call, or None if it raises a memlab error."""
     try:
         return use()
     except MemlabError:
@@ -136,7 +136,7 @@ def assert_sound(store: Path) -> None:
 
 
 def assert_nothing_lost(before: dict[int, Row], store: Path) -> None:
-    """Store and archive are sound, and each row of `before` is in one of them, byte for byte.
+    """Assert that store and archive are intact and hold each row of `before` byte for byte.
 
     Load-bearing rows are in the store itself. This holds whenever an operation is stopped.
     """
@@ -157,7 +157,7 @@ def assert_load_bearing_rows_stay(before: dict[int, Row], after: dict[int, Row])
 
 
 def assert_compacted(before: dict[int, Row], after: dict[int, Row], keep_recent: int) -> None:
-    """Exactly the newest `keep_recent` prunable rows are left, and every other row is as it was."""
+    """Assert that exactly the newest `keep_recent` prunable rows and all other rows are left."""
     prunable = [position for position, row in before.items() if is_prunable_row(row)]
     surplus = set(prunable[: max(0, len(prunable) - keep_recent)])
     assert after == {p: row for p, row in before.items() if p not in surplus}

@@ -105,7 +105,7 @@ TO_MEMORIES = (
 
 
 def create_tables(connection: Any) -> None:
-    """Make the tables in an empty database, with MemForge's row-level security."""
+    """Create the tables in an empty database, with MemForge's row-level security."""
     connection.execute(SCHEMA)
     for table, rule in OWN_ROWS.items():
         connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
@@ -121,11 +121,11 @@ def empty_tables(connection: Any) -> None:
 
 
 OWNER = "a"
-"""The agent whose memories these are, unless told otherwise."""
+"""The default agent."""
 
 
 def add_memory(connection: Any, agent: str = OWNER, **columns: Any) -> int:
-    """Write one memory, with a content unless told otherwise; return its id."""
+    """Write one memory and return its id."""
     connection.execute("INSERT INTO agents (id) VALUES (%s) ON CONFLICT DO NOTHING", (agent,))
     given = {"agent_id": agent, "content": "what the agent noted", **columns}
     marks = ", ".join("%s" for _ in given)
@@ -163,7 +163,7 @@ HISTORY = {
 
 
 def add_links(connection: Any, pairs: Iterable[tuple[int, int]]) -> None:
-    """Write what stands between two memories, which may be the same."""
+    """Write rows that link two memories, which may be the same."""
     for pair in pairs:
         for table, names in (
             ("memory_conflicts", "warm_tier_id_a, warm_tier_id_b, winner_id"),
@@ -176,7 +176,7 @@ def add_links(connection: Any, pairs: Iterable[tuple[int, int]]) -> None:
 
 
 def everything(connection: Any, *tables: str) -> dict[str, list[str]]:
-    """Every column of every row of the tables, as PostgreSQL writes them."""
+    """Return every row of the tables in PostgreSQL's text format."""
     connection.execute("SET TIME ZONE 'UTC'")
     return {
         table: sorted(row for (row,) in connection.execute(f"SELECT t::text FROM {table} AS t"))
@@ -198,7 +198,7 @@ def evict_as_memforge(connection: Any, agent: str, count: int) -> None:
 
 
 class MemforgeLab(Lab):
-    """A database, of one agent unless told otherwise."""
+    """A database, by default of one agent."""
 
     def __init__(self, server: PostgresServer, database: str) -> None:
         self.connection = server.connect(database)

@@ -32,7 +32,7 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def write_episodes(path: Path, count: int) -> str:
-    """Write so many episodes at one in three hours, the first a decision, without references."""
+    """Write a decision and episodes, one in three hours, without references."""
     memlab.SqliteMemoryStore(path).close()
     rows = [
         row(
@@ -55,7 +55,7 @@ def episodes_of(folder: Path, count: int) -> Iterator[str]:
 
 @contextmanager
 def compacted(folder: Path, *, load_bearing: bool) -> Iterator[str]:
-    """A store whose prunable memories were all deleted, with or without a decision that stays."""
+    """Write a store whose prunable memories were all deleted."""
     path = Path(write_episodes(folder / "memory.db", 60))
     if not load_bearing:
         with closing(sqlite3.connect(path)) as connection, connection:
@@ -66,7 +66,7 @@ def compacted(folder: Path, *, load_bearing: bool) -> Iterator[str]:
 
 @contextmanager
 def logged(folder: Path) -> Iterator[str]:
-    """A store whose settings name a log of what was read."""
+    """Write a store whose settings name an access log."""
     path = memlab.copy_store(memlab.store_path("looked_up"), folder / "memory.db")
     reads = memlab.store_path("looked_up").with_suffix(".reads.jsonl")
     (folder / "reads.jsonl").write_bytes(reads.read_bytes())
@@ -121,7 +121,7 @@ def odek(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def server(folder: Path) -> Iterator[str]:
-    """BetterDB's memories on a Redis, as BetterDB's own code writes them."""
+    """Write BetterDB's memories on a Redis server by BetterDB's own code."""
     from tests.support.betterdb_store import Betterdb
 
     with redis_server(folder) as redis, redis.client() as client:
@@ -155,7 +155,7 @@ def written_for(store: str, folder: Path) -> list[Path]:
 
 
 def run_here(path: Path) -> list[str]:
-    """Run a notebook's cells in this process; return what each shows, as a page has it."""
+    """Run the cells of a notebook in this process; return the output of each."""
     names: dict[str, Any] = {"__name__": "__main__"}
     cells = nbformat.read(path, as_version=4).cells
     code = [cell.source for cell in cells if cell.cell_type == "code"]

@@ -13,7 +13,7 @@ DERIVED = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta
 
 
 def entry(session_id: str, summary: str, created_at: str, **provenance: Any) -> dict[str, Any]:
-    """An entry of the index; the summary is cut as odek cuts it, in bytes."""
+    """Return an entry of the index; the summary is cut by bytes, as odek does."""
     raw = summary.encode()
     shown = raw[:117].decode(errors="replace") + "..." if len(raw) > 120 else summary
     return {
@@ -26,7 +26,7 @@ def entry(session_id: str, summary: str, created_at: str, **provenance: Any) -> 
 
 
 def nanoseconds(number: int) -> str:
-    """A time as Go writes it, so many seconds after the start."""
+    """Return a time in Go's format, the given seconds after the start."""
     moment = START + timedelta(seconds=number)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{123_456_789 + number:09d}Z"
 
@@ -55,7 +55,7 @@ def entries_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_odek(folder: Path, summaries: list[str], *, start: int = 0) -> Path:
-    """Add episodes ``s0``, ``s1`` and so on, and what odek derives from them."""
+    """Add episodes ``s0``, ``s1``, ..., with the files that odek derives from them."""
     folder.mkdir(mode=0o700, exist_ok=True)
     entries = entries_of(folder)
     for number, summary in enumerate(summaries, start):
@@ -68,7 +68,7 @@ def write_odek(folder: Path, summaries: list[str], *, start: int = 0) -> Path:
 
 
 def hold_lock_of_odek(folder: Path, reached: Path, go_on: Path) -> None:
-    """Hold odek's lock as odek does, until somebody says go on."""
+    """Hold odek's lock until a file appears."""
     with (folder / "episodes.lock").open("a+") as lock:
         flock(lock, LOCK_EX)
         reached.touch()

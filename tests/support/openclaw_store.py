@@ -13,7 +13,7 @@ SKIPPED = "memory.recall.skipped"
 
 
 def recall(at: datetime, *paths: str, kind: str = RECORDED, **changed: Any) -> dict[str, Any]:
-    """A search and the files that it hit."""
+    """Return the event of a search and the files that it hit."""
     results = [{"path": path, "startLine": 1, "endLine": 4, "score": 0.9} for path in paths]
     event = {"type": kind, "timestamp": f"{at:%Y-%m-%dT%H:%M:%S}.000Z", "query": "where is it"}
     return event | {"resultCount": len(results), "results": results, **changed}
@@ -26,7 +26,7 @@ def write_events(path: Path, *events: dict[str, Any]) -> Path:
 
 
 def days_before(day: date, count: int) -> list[date]:
-    """So many days, the oldest first; `day` is the last."""
+    """Return consecutive days, the oldest first, ending with `day`."""
     return [day - timedelta(days=back) for back in range(count)][::-1]
 
 

@@ -27,7 +27,7 @@ from memlab.policies.base import runner_for
 
 @dataclass(frozen=True)
 class EveryOther(Policy):
-    """Keep memories at every other position; the least that a class of one's own says."""
+    """Keep memories at every other position; a minimal custom policy."""
 
     offset: int = field(default=0, metadata={"help": "which of two positions goes", "least": 0})
 
@@ -57,7 +57,7 @@ class Crowded(Policy):
 
 @dataclass(frozen=True)
 class NeverReferred(Policy):
-    """Learn: what is five memories old and was never referred to goes."""
+    """Delete memories five positions old that were never referred to."""
 
     age: int = 5
     seen: frozenset[str] = field(default=frozenset(), init=False, compare=False)
@@ -80,7 +80,7 @@ class NeverReferred(Policy):
 
 @dataclass(frozen=True)
 class ShortBodies(Policy):
-    """Read texts: a body of few characters goes."""
+    """Delete memories with a short body."""
 
     least: int = 10
 
@@ -91,7 +91,7 @@ class ShortBodies(Policy):
 
 
 class Hasty(TimeToLive):
-    """A subclass that decides otherwise than what it stands on."""
+    """A subclass that decides differently from its base."""
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         return pd.Series("hasty", index=rows.index)
@@ -99,7 +99,7 @@ class Hasty(TimeToLive):
 
 @dataclass(frozen=True)
 class RecentByUse(KeepRecent):
-    """A subclass whose ranking is not what its base promises of it: references change it."""
+    """A subclass whose ranking depends on references, unlike that of its base."""
 
     def eviction_keys(
         self, rows: Mapping[str, Any] | pd.DataFrame, *, now: datetime
@@ -111,7 +111,7 @@ class RecentByUse(KeepRecent):
 
 
 class AllAtOnce(Pipeline):
-    """A pipeline that decides as a whole, and otherwise than its steps."""
+    """A pipeline that overrides the decision of its steps."""
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         named = super().evict(rows, now=now)
@@ -162,7 +162,7 @@ OF_ONES_OWN: dict[str, Policy] = {
 
 
 def asked(policy: Policy) -> Policy:
-    """Return a policy that decides the same and names no quicker way to find out."""
+    """Return a policy with the same decisions and the slow runner."""
     if runner_for(policy) == "steps":
         return Pipeline(*(asked(step) for step in policy.steps))
     kind: Any = type(policy)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Be a user whom file permissions hold back; root is not one."""
+    """Run the block as an unprivileged user, to whom file permissions apply."""
     is_root = os.geteuid() == 0
     if is_root:
         os.seteuid(65534)

@@ -36,7 +36,7 @@ PATIENCE = 600
 
 
 class Ended(NamedTuple):
-    """The end of a child: a code (less than 0: by that signal), an error, or a result."""
+    """The end of a child: exit code (negative: killed by that signal), error or result."""
 
     code: int
     error: BaseException | None = None
@@ -175,7 +175,7 @@ def _programs(owner: int) -> Children:
 def _be_program(
     program: str, words: list[str], cwd: Path, environment: dict[str, str], files: list[Path]
 ) -> int:
-    """Be a program, and return the code that an interpreter ends with."""
+    """Run a program in this process and return its exit code."""
     for number, file in enumerate(files, start=1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), number)
     os.chdir(cwd)

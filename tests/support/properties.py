@@ -3,7 +3,7 @@
 from hypothesis import settings
 
 USUAL = 25
-"""Examples of a property whose test says nothing else; a default run tries fewer of all."""
+"""Usual number of examples of a property; a default run tries fewer."""
 
 
 def examples(count: int) -> int:
@@ -15,5 +15,5 @@ def examples(count: int) -> int:
 
 
 def one_in(count: int) -> int:
-    """Return of how many cases one is tried: of `count` by default, and each with ``--all``."""
+    """Return the step between tried cases: `count` by default, 1 with ``--all``."""
     return 1 if settings().max_examples >= USUAL else count

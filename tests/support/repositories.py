@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 NO_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-"""Lets git go by no settings of whoever runs the tests."""
+"""Environment in which git ignores the settings of the user."""
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def day(number: float) -> datetime:
-    """A moment so many days after the start."""
+    """Return the time of the given days after the start."""
     return START + timedelta(days=number)
 
 
@@ -27,7 +27,7 @@ class Repository:
             self.git("init", "-q", "-b", "main")
 
     def git(self, *words: str, at: datetime = START) -> str:
-        """Run git as a person without settings of their own; return what it prints."""
+        """Run git without user settings and return its output."""
         moment = f"{at.timestamp():.0f} +0000"
         names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
         dates = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), moment)
@@ -42,12 +42,12 @@ class Repository:
         return ran.stdout.decode(errors="surrogateescape")
 
     def commit(self, number: float) -> str:
-        """Commit all that is there, so many days after the start; return git's name of it."""
+        """Commit all files at the given days after the start; return the commit's hash."""
         self.git("add", "-A")
         self.git("commit", "-q", "--allow-empty", "-m", "c", at=day(number))
         return self.git("rev-parse", "HEAD").strip()
 
     def clone(self, folder: Path, *options: str) -> "Repository":
-        """Clone it."""
+        """Clone the repository."""
         self.git("clone", "-q", *options, f"file://{self.root}", str(folder))
         return Repository(folder)

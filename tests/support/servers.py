@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 REDIS = ("redis-server",)
-"""How a server without vector search is started."""
+"""Program of a server without vector search."""
 
 
 @dataclass
 class RedisServer:
-    """A server of the test's own, on a port of the loopback and on a unix socket."""
+    """A Redis server of one test, on a loopback port and a unix socket."""
 
     folder: Path
     password: str | None = None
@@ -74,7 +74,7 @@ class RedisServer:
         raise AssertionError(f"{self.program[0]} did not start")
 
     def stop(self) -> None:
-        """Kill the server; what was written is on its disk and is there again after a start."""
+        """Kill the server; its data are on disk and available after a restart."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -82,7 +82,7 @@ class RedisServer:
 
     @contextmanager
     def stopped_dead(self) -> Iterator[None]:
-        """Let the server answer nothing for a while, its connections open."""
+        """Suspend the server, with its connections open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -111,12 +111,12 @@ def redis_server(folder: Path, **given: Any) -> Iterator[RedisServer]:
 
 
 Answer = Callable[[bytes], bytes]
-"""Takes some of what a server answers, and returns what is handed on instead."""
+"""A function that replaces a part of a server's answer."""
 
 
 @contextmanager
 def in_between(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[int]:
-    """A port of loopback that hands on to a server, or its socket, and something else back."""
+    """Run a proxy on a loopback port that replaces the answers of a server."""
 
     def hand_on(source: socket.socket, to: socket.socket, change: Answer) -> None:
         with suppress(OSError):
@@ -152,7 +152,7 @@ def in_between(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[int]
 
 
 class PostgresServer:
-    """A PostgreSQL of the test's own, with a template from which a database is made at once."""
+    """A PostgreSQL server of the tests, with a template for quick new databases."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -201,7 +201,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody listens to."""
+    """Return a free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

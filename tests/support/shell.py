@@ -27,7 +27,7 @@ LOOKING = {
 
 
 def run(*words: object) -> Result:
-    """Run a command in this process; an error that is no word to a person is raised."""
+    """Run a command in this process; unexpected errors are raised."""
     return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
@@ -39,11 +39,11 @@ def output_of(*words: object, code: int = 0) -> str:
 
 
 def undo_in(receipt: str) -> str:
-    """The digest in the line of a receipt that says how to take it back."""
+    """Return the digest in the undo line of a receipt."""
     (line,) = [line for line in receipt.splitlines() if line.strip().startswith("undo")]
     return line.split()[-1]
 
 
 def typed(words: str, store: Path, out: Path) -> list[str]:
-    """The words of a command on a store, which puts what it writes into a folder."""
+    """Return the words of a command on a store; `out` is the folder for its output."""
     return [word.format(store, out=out) for word in words.split()]

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 def row(memory_id: str, kind: str = "episodic", *tags: str, **columns: Any) -> Row:
-    """One row, an episode unless told otherwise; keywords are columns, ``rowid`` among them."""
+    """Return one row, by default an episode; keywords are columns or ``rowid``."""
     return {
         "memory_id": memory_id,
         "kind": kind,
@@ -36,18 +36,18 @@ def row(memory_id: str, kind: str = "episodic", *tags: str, **columns: Any) -> R
 
 
 def episodes(count: int, start: int = 1) -> list[Row]:
-    """Prunable rows ``e1``, ``e2``, ..."""
+    """Return prunable rows ``e1``, ``e2``, ..."""
     return [row(f"e{number}", "episodic", "merged") for number in range(start, start + count)]
 
 
 def item(memory_id: str, kind: str = "episodic", *tags: str, **columns: Any) -> MemoryItem:
-    """The item whose row :func:`row` is."""
+    """Return the memory item of the row that :func:`row` returns."""
     made = row(memory_id, kind, *tags, **columns)
     return item_of(tuple(made.get(name) for name in COLUMNS))
 
 
 def write_rows(path: Path, rows: Iterable[Row], *, journal_mode: str = "WAL") -> Path:
-    """Add rows to a store, made when it is missing."""
+    """Add rows to a store; create the store if it is missing."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA journal_mode = {journal_mode}")
         connection.execute(CREATE_TABLE)
@@ -62,7 +62,7 @@ def write_rows(path: Path, rows: Iterable[Row], *, journal_mode: str = "WAL") ->
 
 
 def write_signals(path: Path, memory_id: str, **signals: Any) -> None:
-    """Say something of a row in the side table, made when it is missing."""
+    """Write signals of a row; create the signals table if it is missing."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(CREATE_SIGNALS)
         names = ", ".join(["memory_id", "position", *signals])
@@ -80,7 +80,7 @@ def signals_of(path: Path) -> list[tuple[Any, ...]]:
 
 
 def files_in(folder: Path) -> dict[str, bytes | None]:
-    """Name and bytes of everything in a folder; None for what is no file."""
+    """Return the bytes of every path in a folder, by name; None if it is not a file."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in folder.rglob("*")
@@ -88,14 +88,14 @@ def files_in(folder: Path) -> dict[str, bytes | None]:
 
 
 def run_sql(path: Path, *statements: str) -> None:
-    """Change a store as anybody with the sqlite3 shell could."""
+    """Run SQL statements on a store, as with the sqlite3 shell."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in statements:
             connection.executescript(statement)
 
 
 class RawText:
-    """Bytes that are stored as text, UTF-8 or not."""
+    """Bytes that are stored as SQLite text, valid UTF-8 or not."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

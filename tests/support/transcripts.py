@@ -111,7 +111,7 @@ WRITES = "write"
 
 
 class Act(NamedTuple):
-    """A call of a tool, what it is to the memory, and how it is answered."""
+    """A tool call, its effect on the memory, and its result."""
 
     tool: str
     given: dict[str, str]
@@ -119,7 +119,7 @@ class Act(NamedTuple):
     answer: dict[str, Any] | None = None
 
     def __call__(self, session: Session, memory_id: str) -> None:
-        """Make the call, and note what it was to the memory."""
+        """Make the call and record its effect."""
         folder = session.world.called
         words = {"path": session.path(memory_id), "folder": folder, "name": memory_id}
         words |= {"last": Path(folder).name, "home": str(session.world.home)}
@@ -264,7 +264,7 @@ class World:
         return f"{kind}_{self._count}"
 
     def run(self, sessions: int, *, actions: int = 12) -> None:
-        """Let sessions come and go, each written to disk as it ends."""
+        """Run sessions; each is written to disk when it ends."""
         acts, weights = zip(*ACTIONS, strict=True)
         for _ in range(sessions):
             self._now += timedelta(hours=self.chance.randrange(1, 30))
@@ -278,7 +278,7 @@ class World:
             self._save(session)
 
     def counted(self) -> set[tuple[str, datetime]]:
-        """The reads that are later needs: by sessions that never changed the memory."""
+        """Return the reads by sessions that never changed the memory."""
         return self.apart("read")
 
     def apart(self, kind: str) -> set[tuple[str, datetime]]:

@@ -215,7 +215,7 @@ def test_new_selection_removes_the_shown_plan(browser: MemoryBrowser) -> None:
 
 @pytest.fixture
 def own(tmp_path: Path) -> MemoryBrowser:
-    """The browser of a store that is no bundled one, with two prunable memories selected."""
+    """Open a browser on a new store, with two prunable memories selected."""
     rows = [*episodes(8), row("d0", "semantic"), row("d1", "semantic")]
     browser = memlab.browse(write_rows(tmp_path / "memory.db", rows))
     browser.select(["e2", "e3"])

@@ -43,7 +43,7 @@ USED: Final[dict[str, tuple[Callable[[Path], Any], set[str]]]] = {
     "fleet_findings": (lambda _: fleet.examine_fleet([STORE]), {"stores"}),
     "overview": (lambda _: memlab.show(STORE), {"alerts", "summary", "next_steps"}),
 }
-"""What a user has at hand, with some names that each must offer."""
+"""Results of public functions, each with names that completion must offer."""
 
 
 def from_dir(shown: Any) -> set[str]:
@@ -51,7 +51,7 @@ def from_dir(shown: Any) -> set[str]:
 
 
 def from_rlcompleter(shown: Any) -> set[str]:
-    """Return what Python's own prompt offers."""
+    """Return the completions of Python's own prompt."""
     completer = Completer({"shown": shown})
     names = set()
     for state in range(10_000):
@@ -63,7 +63,7 @@ def from_rlcompleter(shown: Any) -> set[str]:
 
 
 def from_ipython(shown: Any, *, use_jedi: bool) -> set[str]:
-    """Return what IPython and a notebook offer."""
+    """Return the completions of IPython and notebooks."""
     shell = InteractiveShell()
     shell.Completer.use_jedi = use_jedi
     shell.push({"shown": shown})

@@ -38,7 +38,7 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def sizing(frame: pd.DataFrame) -> Sizing:
-    """Return the sizing that every panel of the bundled store is made of."""
+    """Return the sizing shared by every panel of the bundled store."""
     return prepare_sizing(frame)
 
 
@@ -49,7 +49,7 @@ def panel(sizing: Sizing, frame: pd.DataFrame) -> SizingPanel:
 
 
 def facts(panel: SizingPanel) -> dict[str, str]:
-    """The table of numbers, as a person reads it."""
+    """Return the table of numbers as a dictionary."""
     cells = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td></tr>", panel.numbers.value)
     return {unescape(name): unescape(value) for name, value in cells}
 

@@ -50,7 +50,7 @@ def page(findings: Findings) -> str:
 
 
 def small(tmp_path: Path, rows: list[tuple[object, ...]], **asked: object) -> Findings:
-    """The findings on a store of these rows."""
+    """Return the findings on a store of these rows."""
     return examine(memlab.load_past(write_rows(tmp_path / "memory.db", rows)), now=NOW, **asked)
 
 
