@@ -234,25 +234,25 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = 
     "matching": (compacted, Status.OK, ("6 memories of 1 plan, matching the store",)),
     "restored": (lambda store: restore(compacted(store)), Status.OK, ()),
     "without a record": (lambda store: not_recorded(apply, planned(store)), Status.OK, ()),
-    "of what a later plan deleted again": (restored_and_applied_again, Status.OK, ()),
+    "of rows deleted again by a later plan": (restored_and_applied_again, Status.OK, ()),
     "empty": (lambda store: archive_of(store).touch(), Status.OK, ()),
-    "of an apply cut short": (
+    "of an interrupted apply": (
         cut_short,
         Status.WARN,
         ("6 memories archived, 6 of them not deleted", "memlab apply {} ", "{} --drop "),
     ),
-    "of rows that went another way": (one_gone_another_way, Status.WARN, ("memlab restore {} ",)),
-    "of a restore that was not recorded": (
+    "of rows deleted by others": (one_gone_another_way, Status.WARN, ("memlab restore {} ",)),
+    "of an unrecorded restore": (
         lambda store: not_recorded(restore, compacted(store)),
         Status.WARN,
         ("6 memories that plan",),
     ),
-    "of what is called restored and is gone": (
+    "of rows recorded as restored but missing": (
         restored_and_gone,
         Status.WARN,
         ("2 memories", "are called restored and are not in the store", "memlab restore {} "),
     ),
-    "whose id another memory took": (
+    "whose id was reused": (
         id_taken_since,
         Status.WARN,
         (
@@ -263,13 +263,13 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = 
             "--into NEW.db",
         ),
     ),
-    "whose position another memory took": (
+    "whose position was reused": (
         position_taken_since,
         Status.OK,
         (),
     ),
     "beside an older store": (an_older_store, Status.WARN, ("the store is an older copy",)),
-    "that is none": (
+    "that is not an archive": (
         lambda store: archive_of(store).write_bytes(b"somebody's notes, not an archive"),
         Status.FAIL,
         (),

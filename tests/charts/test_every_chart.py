@@ -66,11 +66,11 @@ FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
     "one": lambda: make_episodes(3).iloc[:1],
     "two": lambda: make_episodes(3).iloc[:2],
     "without tokens": lambda: make_episodes(3, tokens=[0, 0, 0]),
-    "a decision beside": lambda: make_frame(
+    "with a decision": lambda: make_frame(
         row("d", **DECISION), row("e", **{c.EVIDENCE_REFS: ("d",)}), "f"
     ),
-    "hardly any to prune": lambda: make_frame(*(row(f"d{n}", **DECISION) for n in range(99)), "e"),
-    "clocks far off": lambda: make_frame(
+    "few prunable": lambda: make_frame(*(row(f"d{n}", **DECISION) for n in range(99)), "e"),
+    "wrong clocks": lambda: make_frame(
         *(row(clock, **{c.CREATED_AT: pd.Timestamp(clock, tz="UTC")}) for clock in CLOCKS), "e"
     ),
     "looked up": looked_up,
@@ -207,7 +207,7 @@ def test_empty_chart_has_a_message_and_no_axis() -> None:
 @pytest.mark.parametrize(
     ("frame", "chart", "words"),
     [
-        ("a decision beside", "ages", "Every reference is to a load-bearing memory"),
+        ("with a decision", "ages", "Every reference is to a load-bearing memory"),
         ("one", "starts", "One moment only: no course to draw yet"),
         ("one", "backtest", "No reference followed any cut"),
     ],

@@ -55,8 +55,8 @@ def test_removing_all_prunable_needs_confirmation(
         if made.removes_all_prunable:
             assert files_in(Path(folder)) == before
             receipt = memlab.apply(made, now=NOW, all_prunable=True)
-            counts = (0, len(old)) if retire else (len(old), 0)
-            assert (receipt.deleted, receipt.retired) == counts
+            assert receipt.deleted == (0 if retire else len(old))
+            assert receipt.retired == (len(old) if retire else 0)
             assert memlab.restore(receipt, now=NOW).memories == len(old)
 
 

@@ -291,7 +291,7 @@ def test_merge_effect_names_the_index(folders: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize(
     ("there", "here", "cut"),
     [(5, 5, 0), (150, 60, 10), (200, 10, 10), (230, 3, 33)],
-    ids=["below the limit", "across it", "at it", "already cut"],
+    ids=["below the limit", "across the limit", "at the limit", "already cut"],
 )
 def test_plan_predicts_what_a_start_will_load(home: Path, there: int, here: int, cut: int) -> None:
     source = write_folder(home, FROM, {f"b{number}": "project" for number in range(here)})

@@ -201,7 +201,7 @@ EDITED: dict[str, Callable[[bytes], bytes]] = {
     "wiki link": lambda raw: raw.replace(b"hook", b"replaces [[a]]"),
     "emptied": lambda _: b"",
     "line ends": lambda raw: raw.replace(b"\n", b"\r\n"),
-    "prose alone": lambda _: b"I keep my notes elsewhere, see [a](a.md).\n",
+    "only prose": lambda _: b"I keep my notes elsewhere, see [a](a.md).\n",
 }
 
 
@@ -455,7 +455,7 @@ def test_retired_md_without_final_newline_is_restored_exactly(tmp_path: Path) ->
 
 
 NESTED = {
-    "a memory below another": b"- [A](a.md) - hook\n  - [D](d.md) nested\n",
+    "nested memories": b"- [A](a.md) - hook\n  - [D](d.md) nested\n",
     "no line end": b"- [A](a.md) - hook\n  - [D](d.md) nested",
     "two levels": b"- [A](a.md)\n  - [B](b.md)\n    - [C](c.md)\n",
     "below a heading entry": b"- Notes\n  - [A](a.md)\n  - [B](b.md) hook\n",
@@ -509,12 +509,12 @@ def test_erasing_a_deletion_erases_earlier_index_versions(tmp_path: Path) -> Non
 
 DAMAGED_VERSIONS = {
     "no JSON": "{",
-    "no list": '{"name": "MEMORY.md"}',
-    "no base64": '[{"name": "MEMORY.md", "data": "*", "written": 0, "after": ""}]',
+    "not a list": '{"name": "MEMORY.md"}',
+    "invalid base64": '[{"name": "MEMORY.md", "data": "*", "written": 0, "after": ""}]',
     "not compressed": '[{"name": "MEMORY.md", "data": "YWJj", "written": 0, "after": ""}]',
     "another file": '[{"name": "../MEMORY.md", "data": null, "written": 0, "after": ""}]',
     "too large a time": '[{"name": "MEMORY.md", "data": null, "written": 1e400, "after": ""}]',
-    "nested too deep": "[" * 100_000,
+    "deeply nested": "[" * 100_000,
 }
 
 

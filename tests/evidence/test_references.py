@@ -29,7 +29,7 @@ def left_out(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> dict[tuple
 
 
 NEEDS: dict[str, tuple[list[Any], list[tuple[str, int, str]]]] = {
-    "an id among the evidence is a need when the row is written": (
+    "an id among the evidence is a reference at the time of writing": (
         ["a", "b", row("c", evidence_refs=("a",))],
         [("a", 3, "evidence")],
     ),
@@ -46,11 +46,11 @@ NEEDS: dict[str, tuple[list[Any], list[tuple[str, int, str]]]] = {
         ["x", row("b", source_task_ref="x"), row("c", evidence_refs=("x",))],
         [("x", 3, "evidence")],
     ),
-    "what a row replaces was needed when it was written": (
+    "a superseded row is referred to when its successor is written": (
         ["a", row("b", superseded_by="d"), row("c", supersedes=("a",)), "d"],
         [("a", 3, "supersedes"), ("b", 4, "superseded")],
     ),
-    "a task that is taken up again needs its last item": (
+    "a resumed task refers to its last item": (
         [row(name, source_task_ref=task) for name, task in zip("abc", "TUT", strict=True)],
         [("a", 3, "task")],
     ),

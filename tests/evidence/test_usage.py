@@ -109,11 +109,8 @@ def test_limits_are_those_of_a_poisson_count() -> None:
     apart = looked_at(frame, *zip(both, range(2, 10), strict=True))
     alike = looked_at(frame, *((name, 2 + place // 4) for place, name in enumerate(both)))
     apart_chances, other = (usage.chances.loc["oldest quarter"] for usage in (apart, alike))
-    assert (
-        (apart_chances["reads"], apart_chances["chance"])
-        == (other["reads"], other["chance"])
-        == (4, 2)
-    )
+    assert apart_chances["reads"] == other["reads"] == 4
+    assert apart_chances["chance"] == other["chance"] == 2
     assert other["low"] < apart_chances["low"] < apart_chances["high"] < other["high"]
 
 

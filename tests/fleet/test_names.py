@@ -45,8 +45,8 @@ MEANT = {
     "a path and its URLs": ((A, f"file:{A}", f"file:{A}?mode=ro"), (A,), 2),
     "a file of names": (("@names.txt",), (A, B, C), 0),
     "a folder: the stores below it": (("agents",), (A, B, C), 0),
-    "what cannot be seen from here": (("agents/elsewhere.db",), ("agents/elsewhere.db",), 0),
-    "the signs of a pattern in a path": (("agent[1].db",), ("agent[1].db",), 0),
+    "a path that does not exist": (("agents/elsewhere.db",), ("agents/elsewhere.db",), 0),
+    "pattern characters in a path": (("agent[1].db",), ("agent[1].db",), 0),
 }
 """Given names, the stores that they expand to, and the number of repeated stores."""
 

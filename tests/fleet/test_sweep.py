@@ -176,7 +176,7 @@ def test_folder_with_foreign_files_or_columns_is_rejected(tmp_path: Path) -> Non
         lambda part: pd.read_parquet(part).drop(columns="error").to_parquet(part),
         lambda part: pd.read_parquet(part).assign(store=5).to_parquet(part),
     ],
-    ids=["torn", "a column less", "another type"],
+    ids=["torn", "a missing column", "another type"],
 )
 def test_damaged_results_file_is_named(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     store = agent_store(tmp_path / "memory.db", 1)

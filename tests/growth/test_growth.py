@@ -187,8 +187,13 @@ def test_pace_is_the_median_window_with_its_range(
 ) -> None:
     pace = summarize(episodes_on(*days), now=NOW).pace
     assert pace is not None
-    assert (pace.windows, pace.window_days) == windows
-    assert (pace.low, pace.median, pace.high) == rates
+    windows_expected, days_expected = windows
+    low, median, high = rates
+    assert pace.windows == windows_expected
+    assert pace.window_days == days_expected
+    assert pace.low == low
+    assert pace.median == median
+    assert pace.high == high
 
 
 def test_pace_counts_only_past_prunable_memories() -> None:

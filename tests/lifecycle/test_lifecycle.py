@@ -145,14 +145,14 @@ def test_invalid_value_is_rejected_and_nothing_written(
 
 
 SCOPES = {
-    "an agent alone counts all its threads": ("a0.9t a0.8u a0.1", ["m0"]),
-    "a thread counts no other": ("a0.9t a0.8u a0.1t", ["m0", "m1"]),
+    "an agent without thread counts all threads": ("a0.9t a0.8u a0.1", ["m0"]),
+    "a thread excludes other threads": ("a0.9t a0.8u a0.1t", ["m0", "m1"]),
     "other tags of an agent are another scope": ("a0.9#x a0.1#y", ["m0", "m1"]),
-    "a tag counts what has more": ("a0.9#x#y a0.1#x", ["m0"]),
-    "more tags count what has them all": ("a0.9#x a0.1#x#y", ["m0", "m1"]),
+    "a tag counts rows with more tags": ("a0.9#x#y a0.1#x", ["m0"]),
+    "several tags count rows with all of them": ("a0.9#x a0.1#x#y", ["m0", "m1"]),
     "case makes no difference": ("A0.9#X a0.1#x", ["m0"]),
     "a tag may hold a comma": ("a0.9#x,y a0.1#x a0.2#x,y", ["m0", "m1"]),
-    "a thread counts all its agents": ("a0.9s a0.1t b0.9u b0.1t 0.5t", ["m0", "m2", "m4"]),
+    "a thread counts all of its agents": ("a0.9s a0.1t b0.9u b0.1t 0.5t", ["m0", "m2", "m4"]),
 }  # fmt: skip
 """Memories as agent, importance, thread and tags, and the ids that a cap of one keeps."""
 
@@ -220,7 +220,7 @@ LAST_USED = "UPDATE memory_signals SET last_accessed_at = {}"
         (SPOILS.format("AFTER", "DELETE FROM memory_items WHERE kind = 'semantic'"), MENDS, "trig"),
         (LAST_USED.format("'lately'"), LAST_USED.format("NULL"), "lately"),
     ],
-    ids=["a trigger that refuses", "a trigger that is greedy", "a time that is none"],
+    ids=["a trigger that raises", "a trigger that deletes more", "an invalid time"],
 )
 def test_failed_eviction_keeps_every_row(
     open_store: Open, path: Path, spoils: str, mends: str, words: str
@@ -436,13 +436,15 @@ def test_evicted_expired_and_replaced_rows_are_archived(open_store: Open, path: 
 def test_evicted_row_is_restored_with_its_signals(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(1))
     store.put(item("low"), agent_id="a", importance=0.1, graduated=True)
-    before = rows_of(path), signals_of(path)
+    rows = rows_of(path)
+    signals = signals_of(path)
     store.put(item("high"), agent_id="a", importance=0.9)
     for table in ("memory_items", "memory_signals"):
         run_sql(path, f"DELETE FROM {table} WHERE memory_id = 'high'")
     (entry,) = archived_plans(path)
     assert restore(entry.digest, store=path).memories == 1
-    assert (rows_of(path), signals_of(path)) == before
+    assert rows_of(path) == rows
+    assert signals_of(path) == signals
 
 
 def test_deletion_without_an_archive_is_final(open_store: Open, path: Path) -> None:

@@ -140,10 +140,10 @@ def test_log_and_counter_are_combined_per_memory() -> None:
 
 
 COUNTERS = {
-    "a last access at the birth": (0, 0.0, base_level(100)),
-    "a last access that nobody counted is one read": (0, 60.0, base_level(100, 40, reads=1)),
+    "last access at creation": (0, 0.0, base_level(100)),
+    "an uncounted last access is one read": (0, 60.0, base_level(100, 40, reads=1)),
     "never accessed": (0, None, base_level(100)),
-    "counted, and no time of it": (4, None, base_level(100, 100, reads=4)),
+    "counted without a time": (4, None, base_level(100, 100, reads=4)),
     "not finite": (float("inf"), 60.0, base_level(100, 40, reads=1)),
     "negative": (-3, 60.0, base_level(100, 40, reads=1)),
     "missing": (None, None, base_level(100)),

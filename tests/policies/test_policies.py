@@ -32,7 +32,10 @@ from tests.support.properties import examples
 
 PAST = pd.DataFrame({"memory_id": ["m0"] * 4})
 EVERY = SOME_OF_EACH | OF_ONES_OWN
-EVERY |= {"one that reads": ShortBodies(12), "one that learns": NeverReferred(2).after(PAST)}
+EVERY |= {
+    "a policy that reads bodies": ShortBodies(12),
+    "a learning policy with a past": NeverReferred(2).after(PAST),
+}
 
 
 @pytest.mark.parametrize("policy", EVERY.values(), ids=EVERY)
@@ -86,8 +89,8 @@ def test_pipeline_inherits_requirements_of_its_steps() -> None:
     [
         ([0, 1], "returned list"),
         (pd.Series([True, False, True]), "let rows go for True"),
-        (pd.Series("old", index=[-1]), "rows that are not there"),
-        (pd.Series("old", index=[1, 1]), "one twice"),
+        (pd.Series("old", index=[-1]), "missing rows"),
+        (pd.Series("old", index=[1, 1]), "one row twice"),
         (pd.Series("old", index=["m0"]), "named rows by str"),
         (pd.Series([None], index=[0], dtype="str"), "let rows go for nan"),
         (pd.Series("kept", index=[0]), "let rows go for 'kept'"),

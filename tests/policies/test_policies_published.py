@@ -38,37 +38,37 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     # BetterDB agent-memory
     "low then middle importance": (rows_of(importance=[0.1, 0.5, 0.9]), OF_ALL, [0, 1]),
     "oldest then middle": (rows_of(last_accessed_at=ago(0, 7, 28)), OF_ALL, [1, 2]),
-    "important but stale loses where recency weighs": (
+    "an important but stale row loses if recency has weight": (
         rows_of(last_accessed_at=ago(42, 0), importance=[0.9, 0.1]),
         ValueCap(1, recency=0.9, importance=0.1, scope=()), [0],
     ),
-    "a cap below zero takes all": ([{}, {}], ValueCap(-5, scope=()), [0, 1]),
+    "a negative cap deletes everything": ([{}, {}], ValueCap(-5, scope=()), [0, 1]),
     "without weights the older last access goes": (
         rows_of(last_accessed_at=ago(0, 7), importance=[0.0, 1.0]),
         ValueCap(1, recency=0, importance=0, scope=()), [1],
     ),
-    "an importance not finite is none": (rows_of(importance=[float("inf"), 0.1]), OF_ALL, [0]),
+    "infinite importance counts as missing": (rows_of(importance=[float("inf"), 0.1]), OF_ALL, [0]),
     "a last access that is missing is the epoch": (
         rows_of(last_accessed_at=[None, *ago(3_500)]), OF_ALL, [0],
     ),
-    "tags make no scopes where they are left out": (
+    "tags outside of the scope setting make no scopes": (
         rows_of(agent_id=["a", "a"], tags=[("x",), ("y",)]), ValueCap(1, scope=("agent_id",)), [0],
     ),
-    "a scope of a thread holds no other": (
+    "a scope of a thread excludes other threads": (
         rows_of(agent_id=["a", "a"], thread_id=["t1", "t2"]), ValueCap(1), [],
     ),
     "case makes no difference to agents and tags": (
         rows_of(importance=[0.9, 0.1], agent_id=["A", "a"], tags=[("X",), ("x",)]),
         ValueCap(1), [1],
     ),
-    "expiry is passed after its moment": (
+    "a row expires only after its expiry time": (
         rows_of(expires_at=[NOW - INSTANT, NOW]), TimeToLive(), [0],
     ),
-    "an expiry of its own goes before the age": (
+    "the row's own expiry precedes the age": (
         rows_of(expires_at=ago(-1), created_at=ago(90)), TimeToLive(DAY), [],
     ),
     # odek
-    "threshold zero leaves both": (rows_of(title=[SAME, SAME]), Pipeline.odek(threshold=0), []),
+    "threshold zero keeps both": (rows_of(title=[SAME, SAME]), Pipeline.odek(threshold=0), []),
     "an untrusted newer is not stored beside a trusted older": (
         rows_of(title=[SAME, SAME], trusted=[True, False]), Pipeline.odek(), [1],
     ),
@@ -76,48 +76,48 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
         rows_of(title=[SAME, SAME], trusted=[True, False]),
         Pipeline.odek(keep_untrusted=True), [],
     ),
-    "odek knows no expiry of a row's own": (
+    "odek ignores a row's own expiry": (
         rows_of(expires_at=[NOW - DAY, NOW - DAY]), Pipeline.odek(), [],
     ),
-    "odek's age goes by creation whatever a row's own expiry says": (
+    "odek's age counts from creation despite a row's own expiry": (
         rows_of(expires_at=[NOW + DAY, NOW + DAY], created_at=ago(24 * 9, 1)),
         Pipeline.odek(ttl=7 * DAY), [0],
     ),
     "the newest by creation are kept": (
         rows_of(created_at=ago(1, 5, 3, 2, 4)), Pipeline.odek(keep=3), [1, 4],
     ),
-    "a ttl is passed after its moment": (
+    "a row expires only after its ttl": (
         rows_of(created_at=[NOW - DAY - INSTANT, NOW - DAY]), Pipeline.odek(ttl=DAY), [0],
     ),
     "a cap of zero is off": ([{}, {}, {}], Pipeline.odek(keep=0), []),
-    "newer goes by creation in dedup too": (
+    "deduplication also orders by creation": (
         rows_of(title=[SAME, SAME], created_at=ago(1, 7)), Pipeline.odek(), [1],
     ),
     "words are letters and digits": (
         rows_of(title=["cache_size grew", "cache size, grew"]), NearDuplicate(0.99), [0],
     ),
-    "texts without words are like none": (rows_of(title=["", "", ".", "."]), NearDuplicate(), []),
+    "wordless texts have no duplicates": (rows_of(title=["", "", ".", "."]), NearDuplicate(), []),
     "load-bearing and superseded rows are not compared": (
         rows_of(title=[SAME] * 3, load_bearing=[True, False, False], active=[True, True, False]),
         NearDuplicate(), [],
     ),
-    "bodies are compared when they are there": (
+    "bodies are compared if they are loaded": (
         rows_of(title=["shipped"] * 2, body=["one thing entirely", "quite another"]),
         NearDuplicate(), [],
     ),
     "a negative ttl is durable": (rows_of(created_at=ago(365)), TimeToLive(-DAY), []),
     "a ttl of zero is durable": (rows_of(created_at=ago(365)), TimeToLive(0 * DAY), []),
-    "duplicates go before the cap counts": (
+    "duplicates are deleted before the cap applies": (
         rows_of(title=["one more thing", SAME, SAME]), Pipeline.odek(keep=2), [1],
     ),
     # MemForge
-    "no budget keeps fifty": ([{}] * 50, ImportanceBudget(None), []),
+    "the default budget keeps fifty": ([{}] * 50, ImportanceBudget(None), []),
     "a budget of zero is off": ([{}] * 50, ImportanceBudget(0), []),
     "a graduated row is not exempt from the budget": (
         rows_of(importance=[0.5, 0.9, 0.6, 0.1], graduated=[False] * 3 + [True]),
         ImportanceBudget(2), [0, 3],
     ),
-    "a graduated row is exempt from the floor, which is 0.1 unless said": (
+    "a graduated row is exempt from the default floor of 0.1": (
         rows_of(importance=[0.05, 0.1, 0.05], graduated=[False, False, True]),
         ImportanceFloor(), [0],
     ),
@@ -127,13 +127,13 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "an importance at the floor is compared as it is kept": (
         rows_of(importance=[float(np.float32(0.7)), 0.69]), ImportanceFloor(0.7), [1],
     ),
-    "an importance that is no number goes last": (
+    "a non-numeric importance is deleted last": (
         rows_of(importance=[float("nan"), 3.0, 0.1]), ImportanceBudget(1), [1, 2],
     ),
     "equal in single precision is a tie": (
         rows_of(importance=[0.1 + 1e-12, 0.1]), ImportanceBudget(1), [0],
     ),
-    "MemForge's order has defaults": (
+    "MemForge's order has default values": (
         rows_of(importance=[0.05, *[0.5] * 60]), Pipeline.memforge(), [0],
     ),
     # memlab's own
@@ -146,7 +146,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "load-bearing rows take up a budget in tokens": (
         rows_of(load_bearing=[True, False, False, False]), TokenBudget(25), [1, 2],
     ),
-    "superseded episodes of the age go, decisions stay": (
+    "old superseded episodes are deleted, decisions stay": (
         rows_of(
             active=[False] * 3 + [True],
             load_bearing=[False, True, False, False],

@@ -77,7 +77,9 @@ def nights(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("silent", [False, True], ids=["every need is seen", "loaded is silent"])
+@pytest.mark.parametrize(
+    "silent", [False, True], ids=["every read is logged", "reads of loaded memories are silent"]
+)
 def test_replay_agrees_with_nightly_plans_on_a_store(
     tmp_path: Path,
     recorded: tuple[list[datetime], list[tuple[datetime, int]]],

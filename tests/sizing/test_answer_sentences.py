@@ -38,7 +38,7 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
             "are still served. 356 would cut it to 25,719, at even odds."
         ),
     ),
-    "a context window of its own": (
+    "a custom context window": (
         {"context_window": 1_000_000, "likely": 675},
         AnswerCase.COMPACT,
         (
@@ -47,7 +47,7 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
             "are still served."
         ),
     ),
-    "a target and a confidence of its own": (
+    "a custom target and confidence": (
         {"target": 0.87, "confidence": 0.95, "likely": 675},
         AnswerCase.COMPACT,
         (
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
             "of nine other projects: the store itself has shown no later need yet."
         ),
     ),
-    "needs that reach back to the oldest": (
+    "references to the oldest memories": (
         {"verdict": Verdict.HORIZON_TOO_SHORT, "likely": 675},
         AnswerCase.COMPACT,
         (
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
             "than is known."
         ),
     ),
-    "a poor record": (
+    "a poor track record": (
         {"measured": 4, "missed": 2, "likely": 675},
         AnswerCase.COMPACT,
         (

@@ -221,7 +221,7 @@ def test_budget_below_target_offers_both_caps() -> None:
     assert above.keep_recent == free.keep_recent
 
 
-@pytest.mark.parametrize("late", [[], [400] * 20], ids=["alike", "longer of late"])
+@pytest.mark.parametrize("late", [[], [400] * 20], ids=["alike", "recently longer"])
 def test_the_budget_cap_is_the_largest_that_fits(late: list[int]) -> None:
     tokens = np.append(np.random.default_rng(2).integers(1, 100, 500), late).astype(int)
     sizing = prepare_sizing(make_episodes(len(tokens), tokens=tokens))

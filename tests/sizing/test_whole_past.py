@@ -59,10 +59,10 @@ def restored_half_way(store: Path) -> None:
 
 WAYS: dict[str, tuple[int, Compact]] = {
     "once, at the end": (1, keep(200)),
-    "once, to nothing": (1, keep(0)),
+    "once, to zero": (1, keep(0)),
     "every tenth": (10, keep(60)),
-    "to nothing in between": (3, keep(0)),
-    "as sized, often": (7, as_sized),
+    "to zero in between": (3, keep(0)),
+    "as sized, repeatedly": (7, as_sized),
     "restored half way": (4, restored_half_way),
 }
 

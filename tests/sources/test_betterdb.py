@@ -80,7 +80,7 @@ def test_restored_vector_can_be_recalled(lab: BetterdbLab) -> None:
     assert hit.similarity == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize("is_watched", [False, True], ids=["before the look", "within the step"])
+@pytest.mark.parametrize("is_watched", [False, True], ids=["before the check", "within the step"])
 @pytest.mark.parametrize(
     "meanwhile", [BetterdbLab.change, lambda lab, key: lab.client.delete(key)], ids=["change", "go"]
 )

@@ -192,7 +192,7 @@ KEPT = {
     "heading": "## [Gone](gone.md)",
     "another file": "- [Gone](gone.md), [A](a.md)",
     "web": "- [Gone](gone.md), [site](https://x.y/z.md)",
-    "a wish": "- [Gone](gone.md), [[later]]",
+    "a note of a file to write": "- [Gone](gone.md), [[later]]",
     "code": "- `[Gone](gone.md)`",
     "image": "- ![Gone](gone.md)",
     "comment": "<!-- [Gone](gone.md) -->",
@@ -347,7 +347,7 @@ def test_order_follows_the_given_log(folder: Path, tmp_path: Path) -> None:
 # A lost index
 
 
-@pytest.mark.parametrize("left", [None, 0, 1], ids=["gone", "emptied", "cut to a line"])
+@pytest.mark.parametrize("left", [None, 0, 1], ids=["gone", "emptied", "cut to one line"])
 @pytest.mark.parametrize("known_by", ["git", "copies"])
 def test_lost_index_is_restored_from_git_or_copies(
     folder: Path, left: int | None, known_by: str

@@ -48,7 +48,7 @@ def entries(folder: Path) -> list[str]:
 # The index
 
 
-@pytest.mark.parametrize("left", [0, 1, None], ids=["emptied", "cut to a line", "gone"])
+@pytest.mark.parametrize("left", [0, 1, None], ids=["emptied", "cut to one line", "gone"])
 def test_copies_restore_a_lost_index(folder: Path, left: int | None) -> None:
     before = entries(folder)
     keep_copies(folder)

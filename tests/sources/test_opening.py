@@ -38,7 +38,7 @@ def folder(name: str, text: str) -> Callable[[Path], object]:
 OBSERVATIONS = "observations (id, memory_session_id, project, type, created_at_epoch)"
 MEMORIES = "memories (id, content_hash, content, memory_type, metadata, created_at)"
 PATHS: dict[str, tuple[Callable[[Path], object], str | None]] = {
-    "an agent's own": (lambda path: write_rows(path, episodes(1)), "file"),
+    "the table of an agent": (lambda path: write_rows(path, episodes(1)), "file"),
     "claude-mem, which has another memory_items": (
         database(OBSERVATIONS, "sdk_sessions (id, memory_session_id)", "memory_items (id, kind)"),
         "claude-mem",

@@ -67,9 +67,9 @@ KINDS: dict[str, tuple[str, Make, str | None]] = {
     "placed in .claude": (".claude/projects/app/memory", Path.mkdir, "claude"),
     "placed by a slug of Claude's": ("backup/projects/-home-u-app/memory", Path.mkdir, "claude"),
     "placed by a slug of Windows": ("backup/projects/C--Users-app/memory", Path.mkdir, "claude"),
-    "below projects, and no slug": ("src/projects/billing/memory", documents, None),
-    "below projects, no slug, no index": ("src/projects/billing/memory", Path.mkdir, None),
-    "a subagent's": ("app/.claude/agent-memory/reviewer", Path.mkdir, "claude"),
+    "below projects without a slug": ("src/projects/billing/memory", documents, None),
+    "below projects without slug and index": ("src/projects/billing/memory", Path.mkdir, None),
+    "memory of a subagent": ("app/.claude/agent-memory/reviewer", Path.mkdir, "claude"),
     "agent-memory elsewhere": ("packages/agent-memory/src", Path.mkdir, None),
     "front matter in all": ("notes", typed, "claude"),
     "front matter in most": ("notes", lambda at: typed(at, untyped=2), "claude"),
@@ -87,13 +87,13 @@ KINDS: dict[str, tuple[str, Make, str | None]] = {
     "a workspace with daily notes": ("w", lambda at: workspace(at, "2026-06-01.md"), "openclaw"),
     "daily notes below": ("w", lambda at: workspace(at, "daily/2026-06-01.md"), "openclaw"),
     "undated notes": ("w", lambda at: workspace(at, "people.md"), "openclaw"),
-    "a workspace in its place": (".openclaw/workspace-anna", Path.mkdir, "openclaw"),
+    "a workspace in the default place": (".openclaw/workspace-anna", Path.mkdir, "openclaw"),
     "recall events alone": (
         "w",
         lambda at: write_events(at / "memory/.dreams/events.jsonl"),
         "openclaw",
     ),
-    "one file of an agent's": (
+    "one file of an agent": (
         "home",
         lambda at: [write_memory(at, name, "x") for name in ("SOUL.md", "MEMORY.md")],
         None,
@@ -105,7 +105,7 @@ KINDS: dict[str, tuple[str, Make, str | None]] = {
         ],
         None,
     ),
-    "files of both": ("both", lambda at: [workspace(at), typed(at)], None),
+    "files of two systems": ("both", lambda at: [workspace(at), typed(at)], None),
     "Serena's": ("app/.serena/memories", Path.mkdir, "serena"),
     "a project with Serena": (
         "app",
@@ -115,7 +115,7 @@ KINDS: dict[str, tuple[str, Make, str | None]] = {
     "memories elsewhere": ("app/memories", documents, None),
     "odek's": ("episodes", lambda at: write_odek(at, ["one"]), "odek"),
     "an empty list elsewhere": ("memory", lambda at: write_memory(at, "index.json", "[]"), None),
-    "an empty list of odek's": (
+    "an empty odek list": (
         ".odek/memory",
         lambda at: write_memory(at, "index.json", "[]"),
         "odek",

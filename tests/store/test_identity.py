@@ -37,7 +37,8 @@ class TestForeignArchive:
         receipt = compacted(other, 2, 55)
         mine = store_at(tmp_path / "memory.db")
         shutil.copy(archive_path(other), archive_path(mine))
-        before = rows_of(mine), archive_path(mine).read_bytes()
+        rows = rows_of(mine)
+        archive = archive_path(mine).read_bytes()
         for act in (
             lambda: restore(receipt, store=mine),
             lambda: finish(mine, receipt.digest),
@@ -47,7 +48,8 @@ class TestForeignArchive:
         ):
             with pytest.raises(ArchiveError, match="is the archive of another store"):
                 act()
-            assert (rows_of(mine), archive_path(mine).read_bytes()) == before
+            assert rows_of(mine) == rows
+            assert archive_path(mine).read_bytes() == archive
         archive_check = check(mine)
         assert archive_check.status == Status.FAIL
         assert "of another store" in archive_check.summary

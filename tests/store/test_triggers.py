@@ -101,7 +101,8 @@ def test_rows_inserted_by_triggers_are_part_of_the_plan(store: Path) -> None:
         apply(early)
     assert files_in(store.parent) == before
     retires = plan(store, KeepRecent(9), retire=True, now=NOON)
-    assert (retires.written, apply(retires).retired) == ((), 1)  # nothing goes
+    assert retires.written == ()
+    assert apply(retires).retired == 1
     restore(retires.digest, store=store)
     made = planned(store)
     assert [tuple(effect) for effect in made.written] == [("greedy", "inserts into", "gone")]

@@ -124,8 +124,8 @@ SOME_OF_EACH: dict[str, Policy] = {
     "newest by time": KeepRecent(3, by="created_at"),
     "ttl": TimeToLive(3 * DAY),
     "value": ValueCap(2),
-    "value that fades fast": ValueCap(4, half_life=2 * DAY, importance=0.5),
-    "value of use alone": ValueCap(2, importance=0.0),
+    "value with a short half-life": ValueCap(4, half_life=2 * DAY, importance=0.5),
+    "value by use alone": ValueCap(2, importance=0.0),
     "value of the whole store": ValueCap(3, scope=()),
     "value by agents": ValueCap(2, scope=("agent_id",)),
     "value by tags": ValueCap(1, scope=("tags",)),
@@ -141,23 +141,23 @@ SOME_OF_EACH: dict[str, Policy] = {
     "odek": Pipeline.odek(threshold=0.6, ttl=5 * DAY, keep=2),
     "memforge": Pipeline.memforge(threshold=0.3, max_items=2),
     "betterdb": Pipeline.betterdb(max_items=2),
-    "steps in steps": Pipeline(
+    "nested pipelines": Pipeline(
         ImportanceFloor(0.2), Pipeline(PurgeSuperseded(2 * DAY), TokenBudget(35))
     ),
 }
 """Every policy of the package, for small frames of a memory a day."""
 
 OF_ONES_OWN: dict[str, Policy] = {
-    "a class of one's own": EveryOther(),
-    "one over all rows": Crowded(4),
-    "one with a choice": Crowded(3, how="newest"),
-    "one that learns": NeverReferred(3),
+    "a custom policy": EveryOther(),
+    "a custom policy over all rows": Crowded(4),
+    "a policy with an option": Crowded(3, how="newest"),
+    "a learning policy": NeverReferred(3),
     "a subclass": Hasty(),
     "a subclass with another ranking": RecentByUse(3),
-    "one's own first": Pipeline(EveryOther(1), KeepRecent(3)),
-    "one that learns first": Pipeline(NeverReferred(4), ValueCap(3)),
-    "a pipeline of one's own": AllAtOnce(ImportanceFloor(0.4), KeepRecent(2)),
-    "a pipeline of one's own in one": Pipeline(AllAtOnce(ImportanceFloor(0.3)), KeepRecent(3)),
+    "a custom policy first": Pipeline(EveryOther(1), KeepRecent(3)),
+    "a learning policy first": Pipeline(NeverReferred(4), ValueCap(3)),
+    "a custom pipeline": AllAtOnce(ImportanceFloor(0.4), KeepRecent(2)),
+    "a custom pipeline in a pipeline": Pipeline(AllAtOnce(ImportanceFloor(0.3)), KeepRecent(3)),
 }
 
 
