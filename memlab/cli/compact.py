@@ -22,7 +22,7 @@ from memlab.text import TextPage, command, for_terminal
 from memlab.views.bundled import store_path
 
 if TYPE_CHECKING:
-    from memlab.compaction.restorer import Restored
+    from memlab.compaction.undo import Restored
     from memlab.sources.base import Source
 
 _IGNORED_APPLY = options.flag_option("--apply", hidden=True, expose_value=False)

@@ -18,14 +18,13 @@ from memlab.compaction.index_change import apply_index_plan
 from memlab.compaction.index_plans import IndexPlan, IndexReceipt
 from memlab.compaction.merging import copies_removed_on_error, copy_into_other
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
+from memlab.compaction.recorded_change import RecordedChange
 from memlab.compaction.store_change import (
     LinkingChange,
     PlannedChange,
     changes_in_words,
     explain_unrecorded,
-    index_plan_in,
     opened_for,
-    plan_in,
     receipt_of,
 )
 from memlab.compaction.wire import some_of
@@ -250,9 +249,9 @@ def finish(
     source = open_source(store)
     source.archive.check()
     with source.archive.writing() as archive:
-        entry = archive.entry(digest)
+        recorded = RecordedChange.named(archive, digest)
         plan: Plan | IndexPlan
-        plan = index_plan_in(archive, entry) if entry.mends else plan_in(archive, entry)
+        plan = recorded.index_plan if recorded.entry.mends else recorded.plan
     return apply(plan, store=source, now=now, watch=watch, all_prunable=True)
 
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from memlab import columns as col
 from memlab.compaction.index_plans import actions_in_words
-from memlab.compaction.merging import merge_in, target_of
 from memlab.compaction.plans import Plan, Receipt
-from memlab.compaction.store_change import index_plan_in, plan_in, receipt_of
+from memlab.compaction.recorded_change import RecordedChange, nothing_to_undo, recorded_changes
+from memlab.compaction.store_change import receipt_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.items import tags_as_text
@@ -28,7 +28,6 @@ from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive.content_copies import last_copied
-from memlab.store.archive.index_versions import is_index_undone
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.retired import retired_in
 from memlab.store.archive.schema import Copy, Dropped, Entry
@@ -128,8 +127,7 @@ class ArchiveListing(DisplayMixin):
     def last_undoable(self) -> Entry:
         """Return the last plan that is not undone yet; raise ArchiveError if there is none."""
         if not self.undoable:
-            archive = command("archive", self.store)
-            raise ArchiveError(f"no plan is left to undo; {archive} lists all plans")
+            raise nothing_to_undo(self.store)
         return self.undoable[-1]
 
     def to_json(self) -> str:
@@ -216,43 +214,25 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
         return ArchiveListing(name)
 
     def read(archive: OpenArchive) -> ArchiveListing:
-        entries = archive.entries()
+        changes = recorded_changes(archive)
         retired = retired_in(archive)
         moved = {}
         undo = ""
         unfinished = ""
         undoable = []
-        for entry in entries:
-            can_be_undone = entry.left > entry.restored
-            merge = merge_in(archive, entry)
-            other = target_of(archive, entry)
-            if merge is not None:
-                moved[entry.digest] = f"copied {counted(entry.memories)} from {merge.origin}"
-                undo = undo_line(name, entry.digest)
-                undoable.append(entry)
-            elif other:
-                restored = f"{entry.restored:,} restored"
-                moved[entry.digest] = f"{counted(entry.memories)} merged into {other}, {restored}"
-            if entry.mends:
-                index_plan = index_plan_in(archive, entry)
-                is_undone = is_index_undone(archive, entry.digest)
-                words = f"{index_plan.index}: {actions_in_words(index_plan.counts)}"
-                moved[entry.digest] = f"{words}, undone" if is_undone else words
-                can_be_undone = not is_undone
-            elif entry.planned and not entry.memories and not entry.recovers:
-                plan = plan_in(archive, entry)
-                moved[entry.digest] = _done_in_words(receipt_of(plan, source, plan.made_at))
-                can_be_undone = not plan.moves or any(
-                    memory.key in retired for memory in plan.moves
-                )
-            if can_be_undone and entry.finished_at and not entry.recovers:
+        for change in changes:
+            entry = change.entry
+            words = _done_in_words(change, source)
+            if words:
+                moved[entry.digest] = words
+            if change.can_be_undone(retired):
                 undo = undo_line(name, entry.digest, of_index=entry.mends)
                 undoable.append(entry)
             elif entry.planned and not (entry.finished_at or entry.recovers):
                 unfinished = f"next: {command('apply', name, entry.digest[:12])}    finishes it"
         return ArchiveListing(
             store=name,
-            entries=tuple(entries),
+            entries=tuple(change.entry for change in changes),
             dropped=tuple(archive.dropped()),
             moved=moved,
             steps=tuple(step for step in (unfinished, undo) if step),
@@ -263,9 +243,22 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
     return look_into(source, read)
 
 
-def _done_in_words(receipt: Receipt) -> str:
-    """Return the numbers of memories that a plan changed, in words."""
-    return ", ".join(f"{did} {counted(count)}" for did, count in receipt.done if count)
+def _done_in_words(change: RecordedChange, source: Source) -> str:
+    """Return what a change did besides deleting memories; empty if the numbers say everything."""
+    entry = change.entry
+    if change.merge is not None:
+        return f"copied {counted(entry.memories)} from {change.merge.origin}"
+    if entry.mends:
+        index_plan = change.index_plan
+        words = f"{index_plan.index}: {actions_in_words(index_plan.counts)}"
+        return f"{words}, undone" if change.is_index_undone else words
+    if change.is_of_links:
+        receipt = receipt_of(change.plan, source, change.plan.made_at)
+        return ", ".join(f"{did} {counted(count)}" for did, count in receipt.done if count)
+    if change.merged_into:
+        merged = f"{counted(entry.memories)} merged into {change.merged_into}"
+        return f"{merged}, {entry.restored:,} restored"
+    return ""
 
 
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
@@ -279,7 +272,7 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
             return None
         last = finished[-1]
         try:
-            plan = plan_in(archive, last)
+            plan = RecordedChange(archive, last).plan
         except ArchiveError as error:
             archive.faults[f"plan {last.digest[:12]}"] = str(error)
             return None

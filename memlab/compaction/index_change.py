@@ -8,7 +8,8 @@ from typing import Final
 from memlab import errors
 from memlab.clock import moment_or_now
 from memlab.compaction.index_plans import IndexPlan, IndexReceipt, receipt_of_index
-from memlab.compaction.store_change import StoreChange, explain_unrecorded, index_plan_in
+from memlab.compaction.recorded_change import RecordedChange
+from memlab.compaction.store_change import StoreChange, explain_unrecorded
 from memlab.sources.base import Source
 from memlab.sources.capabilities import IndexMending, require
 from memlab.sources.opening import SourceLike, open_source
@@ -16,12 +17,10 @@ from memlab.sources.readers import IndexWriter, StepCallback, no_progress
 from memlab.store.archive.index_versions import (
     IndexVersion,
     digest_of,
-    index_versions_in,
     note_index_undone,
     note_index_versions,
 )
-from memlab.store.archive.open_archive import OpenArchive
-from memlab.store.archive.schema import MENDS, Apply, Entry, PlanText
+from memlab.store.archive.schema import MENDS, Apply, PlanText
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import DisplayMixin, TextPage, command
 
@@ -177,21 +176,16 @@ class IndexRestored(DisplayMixin):
 
 
 def restore_index(
-    source: Source,
-    archive: OpenArchive,
-    entry: Entry,
-    *,
-    now: datetime,
-    watch: StepCallback = no_progress,
+    source: Source, recorded: RecordedChange, *, now: datetime, watch: StepCallback = no_progress
 ) -> IndexRestored:
     """Undo a change of an index, and keep what somebody else wrote since."""
-    plan = index_plan_in(archive, entry)
+    plan = recorded.index_plan
     mending = _mending_of(source)
-    earlier = index_versions_in(archive, entry.digest).get(plan.index)
+    earlier = recorded.index_before.get(plan.index)
     if earlier is None:
         listing = command("archive", source.name)
         raise errors.ArchiveError(
-            f"the archive has {plan.index} from before plan {entry.digest[:12]} no more, and "
+            f"the archive has {plan.index} from before plan {plan.digest[:12]} no more, and "
             f"nothing was changed: a drop erases the indexes, which quote memories; {listing} "
             "lists what it has"
         )
@@ -206,9 +200,9 @@ def restore_index(
     restored = retry_if_changed(carry_out)
     watch("committed")
     with explain_unrecorded(f"{plan.index} was restored in {source.name}"):
-        if entry.finished_at is None:
-            archive.mark_applied(entry.digest, now)
-        note_index_undone(archive, entry.digest, now)
+        if recorded.entry.finished_at is None:
+            recorded.archive.mark_applied(plan.digest, now)
+        note_index_undone(recorded.archive, plan.digest, now)
     watch("recorded")
     return restored
 

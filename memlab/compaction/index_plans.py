@@ -220,6 +220,11 @@ class IndexReceipt(DisplayMixin):
         return command("restore", self.store, self.digest[:12])
 
     @property
+    def changed_nothing(self) -> bool:
+        """Whether the index was right already, so that the archive need not exist."""
+        return self.archive is None
+
+    @property
     def counts(self) -> dict[str, int]:
         """The number of lines by action."""
         return {

@@ -7,15 +7,15 @@ process that is stopped at any moment leaves a memory too many, never one too fe
 command again continues: a new plan takes over the copies that an interrupted one made.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os.path import realpath
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from memlab import errors
-from memlab.compaction.plans import MERGES, Plan, PlannedCopy
+from memlab.compaction.plans import Plan, PlannedCopy
+from memlab.compaction.recorded_change import Merge, RecordedChange, recorded_changes
 from memlab.compaction.store_change import PlannedChange, StoreChange
 from memlab.compaction.wire import some_of
 from memlab.sources.archived import open_to_restore
@@ -25,14 +25,10 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.readers import Key, Reader, StepCallback, keys_in, no_progress
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.content_copies import digest_of
-from memlab.store.archive.index_versions import (
-    IndexVersion,
-    index_versions_in,
-    note_index_versions,
-)
+from memlab.store.archive.index_versions import IndexVersion, note_index_versions
 from memlab.store.archive.index_versions import digest_of as digest_of_index
 from memlab.store.archive.open_archive import OpenArchive
-from memlab.store.archive.schema import RECOVERS, Apply, Archived, Entry, PlanText
+from memlab.store.archive.schema import RECOVERS, Apply, Archived, PlanText
 from memlab.store.records import fingerprint_of
 from memlab.text import command, counted
 
@@ -42,10 +38,6 @@ EQUAL: Final = "equal there"
 """Reason of a memory of which the other folder has the same bytes, under any name."""
 NAME_IN_USE: Final = "stays: its name has another content there"
 """Reason of a memory that stays, because it would overwrite another file."""
-
-_MARKER: Final = "memlab_merge"
-_FROM: Final = "from"
-_RELIES_ON: Final = "relies_on"
 
 
 class Outcome(NamedTuple):
@@ -193,13 +185,8 @@ def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -
         inserted = other_change.writer.as_put_back(missing)
         records_to_note = {**earlier.records, **dict(inserted)}
         _check_not_private(other_change, records_to_note)
-        text = json.dumps(
-            {
-                _MARKER: 1,
-                _FROM: change.source.name,
-                _RELIES_ON: sorted(str(copy.other_key) for copy in copies),
-            }
-        )
+        relies_on = frozenset(str(copy.other_key) for copy in copies)
+        text = Merge(origin=change.source.name, relies_on=relies_on).to_json()
         merge = Apply(
             digest=digest,
             policy=RECOVERS,
@@ -280,20 +267,19 @@ def _earlier_copies(
     found: dict[Key, bytes] = {}
     digests: list[str] = []
     version: IndexVersion | None = None
-    for entry in other_change.archive.entries():
-        merge = merge_in(other_change.archive, entry)
-        if merge is None or merge.origin != change.source.name or entry.digest in applied:
+    for recorded in recorded_changes(other_change.archive):
+        merge = recorded.merge
+        if merge is None or merge.origin != change.source.name or recorded.digest in applied:
             continue
-        records = dict(other_change.archive.records(entry))
+        records = dict(other_change.archive.records(recorded.entry))
         current = dict(other_change.writer.records([key for key in records if key in keys]))
         for key, record in current.items():
             if other_change.writer.is_as_put_back(record, records[key]):
                 found[key] = records[key]
-        if entry.digest != change.plan.digest:
-            digests.append(entry.digest)
+        if recorded.digest != change.plan.digest:
+            digests.append(recorded.digest)
         if found:
-            versions = index_versions_in(other_change.archive, entry.digest)
-            version = next(iter(versions.values()), version)
+            version = next(iter(recorded.index_before.values()), version)
     return _Earlier(found, digests, version)
 
 
@@ -323,43 +309,6 @@ def _check_not_private(other_change: StoreChange, records: Mapping[Key, bytes]) 
             f"fewer people may read {some_of(private)} than {other_change.archive.path}, which "
             "keeps a copy; nothing was changed: make the archive narrower first, as with chmod 600"
         )
-
-
-class Merge(NamedTuple):
-    """A merge in the archive of the folder that took the memories.
-
-    Attributes
-    ----------
-    origin : str
-        The name of the folder that the memories came from.
-    relies_on : frozenset of str
-        The keys of the memories that stand for those that left that folder.
-    """
-
-    origin: str
-    relies_on: frozenset[str]
-
-
-def merge_in(archive: OpenArchive, entry: Entry) -> Merge | None:
-    """Return the merge that an entry of the other archive records; None for another entry."""
-    if not (entry.recovers and entry.planned):
-        return None
-    with suppress(errors.ArchiveError, ValueError, RecursionError):
-        fields = json.loads(archive.plan_text(entry))
-        if isinstance(fields, dict) and fields.get(_MARKER) == 1:
-            return Merge(str(fields[_FROM]), frozenset(map(str, fields[_RELIES_ON])))
-    return None
-
-
-def target_of(archive: OpenArchive, entry: Entry) -> str:
-    """Return the folder that a plan merged memories into; empty for another plan."""
-    ((stored,),) = archive.rows("SELECT policy FROM applies WHERE apply = ?", entry.apply)
-    policy: Any = None
-    with suppress(TypeError, ValueError, RecursionError):
-        policy = json.loads(stored)
-    if not isinstance(policy, dict) or policy.get("policy") != MERGES:
-        return ""
-    return str(policy.get("into", ""))
 
 
 @dataclass(frozen=True)
@@ -405,14 +354,17 @@ def take_out_copies(
     )
     with other.archive.writing() as archive:
         entry = archive.find_entry(digest)
-        if entry is None or merge_in(archive, entry) is None:
+        if entry is None:
+            return TakenOut()
+        recorded = RecordedChange(archive, entry)
+        if recorded.merge is None:
             return TakenOut()
         copies = dict(archive.records(entry))
         wanted = {key: copies[key] for key in copies if keys is None or key in keys}
         relied_on = _relied_on_by_others(archive, digest)
         with other.changing() as writer:
             current = dict(writer.records(wanted))
-            writer.index_before = index_versions_in(archive, digest)
+            writer.index_before = recorded.index_before
             is_as_before = writer.is_back if writer.is_index_as_left() else writer.is_as_put_back
             leaving = {}
             for key, record in current.items():
@@ -439,10 +391,9 @@ def take_out_copies(
 def _relied_on_by_others(archive: OpenArchive, digest: str) -> set[str]:
     """Return the keys of the memories that other merges into the same folder rely on."""
     keys = set[str]()
-    for entry in archive.entries():
-        merge = merge_in(archive, entry)
-        if merge is not None and entry.digest != digest:
-            keys.update(merge.relies_on)
+    for recorded in recorded_changes(archive):
+        if recorded.merge is not None and recorded.digest != digest:
+            keys.update(recorded.merge.relies_on)
     return keys
 
 

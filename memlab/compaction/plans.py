@@ -640,6 +640,12 @@ class Receipt(DisplayMixin):
         return command("restore", self.store, self.digest[:12])
 
     @property
+    def changed_nothing(self) -> bool:
+        """Whether the plan changed no memory, so that the archive need not exist."""
+        changed = self.deleted + self.superseded + self.retired + self.returned
+        return self.archive is None and not changed
+
+    @property
     def done(self) -> list[tuple[str, int]]:
         """Past participle and number of memories of each action, such as ("deleted", 3)."""
         if self.retired or self.returned:

@@ -4,16 +4,15 @@ Applying, restoring, superseding, retiring and recovering each hold a :class:`St
 store is locked and its archive is open.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
 
 from memlab import errors
-from memlab.compaction.index_plans import IndexPlan
 from memlab.compaction.plans import Plan, Receipt
+from memlab.compaction.recorded_change import RecordedChange
 from memlab.sources.base import Source
 from memlab.sources.capabilities import check_deletable, require, superseding_id
 from memlab.sources.readers import Key, Reader, StepCallback, SupersedingWriter, Writer
@@ -21,8 +20,6 @@ from memlab.store.archive.index_versions import digest_of
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Entry
 from memlab.text import counted
-
-AnyPlan = TypeVar("AnyPlan", Plan, IndexPlan)
 
 
 @dataclass(frozen=True)
@@ -141,43 +138,10 @@ def opened_to_supersede(plan: Plan, source: Source) -> AbstractContextManager[Su
     return require(source, "supersession" if plan.supersedes else "retirement").changing()
 
 
-def plan_in(archive: OpenArchive, entry: Entry) -> Plan:
-    """Load the plan of an archive entry.
-
-    Raise ArchiveError if its text cannot be read or belongs to another plan.
-    """
-    rows_of = partial(archive.plan_rows, entry)
-    return _read_plan(archive, entry, partial(Plan.from_json, rows_of=rows_of))
-
-
-def index_plan_in(archive: OpenArchive, entry: Entry) -> IndexPlan:
-    """Load the plan of an archive entry that changed an index.
-
-    Raise ArchiveError if its text cannot be read or belongs to another plan.
-    """
-    return _read_plan(archive, entry, IndexPlan.from_json)
-
-
-def _read_plan(
-    archive: OpenArchive, entry: Entry, parse: Callable[[str | bytes], AnyPlan]
-) -> AnyPlan:
-    """Parse the plan of an archive entry; raise ArchiveError if it is unreadable or another one."""
-    name = f"plan {entry.digest[:12]} in {archive.path}"
-    try:
-        plan = parse(archive.plan_text(entry))
-    except errors.PlanError as error:
-        raise errors.ArchiveError(f"{name} cannot be read: {error}") from error
-    if plan.digest != entry.digest:
-        raise errors.ArchiveError(
-            f"{name} is another one, {plan.digest[:12]}; restore a backup of it"
-        )
-    return plan
-
-
-def _is_mended(source: Source, archive: OpenArchive, entry: Entry) -> bool | None:
+def _is_mended(source: Source, recorded: RecordedChange) -> bool | None:
     """Return whether an index shows that a plan changed it; None if somebody edited it since."""
     try:
-        plan = index_plan_in(archive, entry)
+        plan = recorded.index_plan
     except errors.ArchiveError:
         return None
     mending = None if source.index is None else source.index.mending
@@ -196,10 +160,11 @@ def is_in_effect(reader: Reader, source: Source, archive: OpenArchive, entry: En
     decided: the plan cannot be read, not all memories that it supersedes are superseded, or
     somebody edited the index since.
     """
+    recorded = RecordedChange(archive, entry)
     if entry.mends:
-        return _is_mended(source, archive, entry)
+        return _is_mended(source, recorded)
     try:
-        plan = plan_in(archive, entry)
+        plan = recorded.plan
     except errors.ArchiveError:
         return None
     if _is_linked(reader, source, plan):

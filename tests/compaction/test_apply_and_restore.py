@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memlab import files
 from memlab.compaction import Plan, Receipt, apply, archived_plans, drop_archived, restore
 from memlab.compaction.archive_views import last_applied
-from memlab.compaction.restorer import Restored
+from memlab.compaction.undo import Restored
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
