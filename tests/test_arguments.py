@@ -48,7 +48,7 @@ def test_time_argument_needs_a_zone_and_defaults_to_now() -> None:
     assert before <= moment_or_now(None, call="memlab.plan") <= datetime.now(UTC)
     assert moment_or_now(before, call="memlab.plan") == before
     with pytest.raises(ValueError, match=r"now=.* has no time zone"):
-        aware(datetime(2026, 3, 1), call="memlab.plan")  # noqa: DTZ001 - that is the point
+        aware(datetime(2026, 3, 1), call="memlab.plan")  # noqa: DTZ001 - the missing zone is tested
     with pytest.raises(WrongArgumentError, match=r"datetime.fromisoformat\('2026-03-01'\)"):
         aware("2026-03-01", call="memlab.plan")  # type: ignore[arg-type]
 

@@ -118,7 +118,7 @@ def test_non_store_is_rejected_and_unchanged(tmp_path: Path, name: str) -> None:
     path = made if isinstance(made, Path) else path
     before = files_in(tmp_path)
     refused_in_words(path, wrong, instead)
-    if name.endswith(("for a log", "journal", "to itself", "text")):  # a runtime, too
+    if name.endswith(("for a log", "journal", "to itself", "text")):  # a runtime also rejects it
         with pytest.raises(StoreError) as caught:
             memlab.SqliteMemoryStore(path)
         assert str(caught.value).startswith(wrong.format(path, path))
@@ -161,9 +161,13 @@ DEEP = "[" * 100_000
 RAW = RawText(b"caf\xe9")
 WRONG: list[tuple[str, object, str]] = [
     ("tags_json", DEEP, f"'{DEEP[:77]}...' is not JSON"),
-    ("tags_json", '["a"],["b"]', '\'["a"],["b"]\' is not JSON'),  # would join with the next row's
+    (
+        "tags_json",
+        '["a"],["b"]',
+        '\'["a"],["b"]\' is not JSON',
+    ),  # it would combine with the next row's
     ("created_at", "2026-02-30T00:00:00Z", "'2026-02-30T00:00:00Z' is not a timestamp"),
-    # Milliseconds since 1970, not a quarter to midnight in the year 1712.
+    # Milliseconds since 1970, not a time in the year 1712.
     ("created_at", "1712013112345", "'1712013112345' is not a timestamp"),
     ("title", RAW, "is not UTF-8"),
     ("body", RawText(b"\xed\xa0\xbd"), "is not UTF-8"),

@@ -71,7 +71,7 @@ def test_created_at_defaults_to_now_in_utc() -> None:
     created_at = MemoryProvenance(None, "agent", source_task_ref="issue:#1").created_at
     assert before <= created_at <= datetime.now(UTC)
     assert created_at.tzinfo is UTC
-    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - the missing zone is the point
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - the missing zone is tested
     assert replace(PROVENANCE, created_at=naive).created_at == naive.replace(tzinfo=UTC)
 
 

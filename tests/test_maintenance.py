@@ -51,7 +51,9 @@ def test_dry_run_changes_nothing_and_reports_the_work(store: Path) -> None:
 
 
 def test_maintenance_compacts_and_vacuums(store: Path) -> None:
-    write_rows(store, [row("a", "episodic", "Rejected-Path")])  # a warning, which does not stop it
+    write_rows(
+        store, [row("a", "episodic", "Rejected-Path")]
+    )  # a warning does not stop maintenance
     size = store.stat().st_size
     result = maintain(store, apply=True, now=NOW)
     assert in_a_line(result) == "doctor done, compact done, drop nothing, vacuum done"

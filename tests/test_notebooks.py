@@ -59,7 +59,9 @@ def test_only_the_first_cell_sets_parameters(notebook: Path) -> None:
     assert "now" in stated
     assert stated & {"store", "stores"}
     others = [cell for cell in rest if "parameters" not in cell["metadata"].get("tags", ())]
-    assert "../" not in "".join(line for cell in others for line in cell["source"])  # a copy runs
+    assert "../" not in "".join(
+        line for cell in others for line in cell["source"]
+    )  # so that a copy runs
 
 
 def test_notebook_begins_with_question_and_ends_with_answer(notebook: Path) -> None:

@@ -223,7 +223,7 @@ def test_protected_tag_applies_to_frames_plans_and_deletions(store: Path) -> Non
     memlab.apply(memlab.plan(store, memlab.KeepRecent(0)))
     assert memlab.load(store)["memory_id"].tolist() == ["kept"]
     (store.parent / FILE).write_text('[store."memory.db"]\nprotected_tags = "merged"\n')
-    past = memlab.load_past(store).set_index("memory_id")  # what was deleted too
+    past = memlab.load_past(store).set_index("memory_id")  # including deleted memories
     assert past["load_bearing"].sum() == past["tags"].map(lambda tags: "merged" in tags).sum() > 1
 
 

@@ -109,7 +109,7 @@ def outcome_of(call: Callable[..., Any], arguments: dict[str, Any], value: Any) 
         if getattr(call, "__name__", "") == "supersede" and isinstance(value, str):
             return None  # an id that is not in the store
         return f"{value!r:.40}: {type(error).__name__}: {error}"
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is no word to a person
+    except Exception as error:  # noqa: BLE001 - any other error is a fault
         return f"{value!r:.40}: {type(error).__name__}: {error}"
     return None
 

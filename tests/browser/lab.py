@@ -96,7 +96,7 @@ def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
             time.sleep(0.2)
         yield lab
     finally:
-        server.terminate()  # it ends its kernels
+        server.terminate()  # which also ends its kernels
         with suppress(subprocess.TimeoutExpired):
             server.wait(15)
         server.kill()

@@ -80,7 +80,7 @@ def test_svg_is_reproducible_and_self_contained(
 def test_svg_colours_follow_the_theme(svg: str) -> None:
     body = svg[svg.index("</style>") :]
     plain = set(re.findall(r"(?<!,)#[0-9a-f]{6}\b", body))
-    assert plain <= {"#000000"}  # what clips is black, and never seen
+    assert plain <= {"#000000"}  # clip paths are black and invisible
     assert f"var(--chart-prunable,{LIGHT.prunable})" in body
     for name, colour in figure.roles(DARK).items():
         assert f"--chart-{name}:{colour}" in svg
@@ -244,14 +244,14 @@ def test_text_is_not_parsed_as_mathtext() -> None:
 BOTH = pytest.mark.parametrize("paint", [LIGHT, DARK], ids=["light", "dark"])
 Colour = npt.NDArray[np.float64]
 
-# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB; a kind of sight a line
+# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB; one colour vision a line
 SIGHTS = """
 1 0 0  0 1 0  0 0 1
 0.152286 1.052583 -0.204868  0.114503 0.786281 0.099216  -0.003882 -0.048116 1.051998
 0.367322 0.860646 -0.227968  0.280085 0.672501 0.047413  -0.011820 0.042940 0.968881
 1.255528 -0.076749 -0.178779  -0.078411 0.930809 0.147602  0.004733 0.691367 0.303900
 """
-# Ottosson (2020): to what the three kinds of cones see, and from its cube roots to Oklab
+# Ottosson (2020): from linear RGB to cone responses, and from their cube roots to Oklab
 OKLAB = """
 0.4122214708 0.5363325363 0.0514459929
 0.2119034982 0.6806995451 0.1073969566

@@ -201,7 +201,7 @@ def test_unread_group_has_a_limit_and_no_dot(searched: AgeOrUse) -> None:
 def test_a_comparison_of_few_references_starts_at_zero(history: History) -> None:
     table = compare(*history, [KeepRecent(50), ValueCap(50)]).table
     ax = charts.plot_comparison(table)
-    assert ax.get_ylim()[0] == 0  # a few marks do not pretend to a narrow range
+    assert ax.get_ylim()[0] == 0  # the axis starts at zero for few marks
     assert points_of(ax, "keep all")[0] == [table.loc["all", "boot_tokens_mean"]] * 2
     assert "keep all: " in note(ax)
 

@@ -54,7 +54,7 @@ def test_cost_in_the_past_equals_the_observed_curve(tmp_path: Path) -> None:
     assert "led to" not in done
 
 
-# Undo by name
+# Undo with ``latest``
 
 
 def test_restore_latest_takes_the_last_plan_not_undone(store: Path) -> None:
@@ -67,7 +67,7 @@ def test_restore_latest_takes_the_last_plan_not_undone(store: Path) -> None:
     assert "memlab restore memory.db latest" in several
     assert "2 memories restored" in output_of("restore", store, "latest")
     assert rows_of(store) == between
-    assert "4 memories restored" in output_of("restore", store)  # one is left
+    assert "4 memories restored" in output_of("restore", store)  # only one plan is left to undo
     assert rows_of(store) == before
     assert "no plan is left to undo" in output_of("restore", store, "latest", code=2)
 
@@ -86,7 +86,7 @@ def test_second_retirement_retires_none(store: Path) -> None:
     assert "deletes 0 of" not in again
 
 
-# One memory by name
+# Memories by id
 
 
 @pytest.mark.parametrize("how", ["--delete", "--retire"])
@@ -157,7 +157,7 @@ def test_plan_by_ids_round_trips_and_applies(store: Path) -> None:
         memlab.plan(store, ids=[""])
 
 
-# A policy in words
+# Policies as options
 
 
 @pytest.mark.parametrize("name", sorted(set(OPTIONS) - {"ids", "merge"}))

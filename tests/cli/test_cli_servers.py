@@ -36,7 +36,7 @@ def test_server_store_is_sized_compacted_and_restored(
             output_of("floor", url),
             output_of("report", url, "-o", tmp_path / "report.html"),
         ]
-        monkeypatch.setenv("VALKEYCLI_AUTH", SECRET)  # a plan knows no password
+        monkeypatch.setenv("VALKEYCLI_AUTH", SECRET)  # a plan contains no password
         steps.append(output_of("apply", plan))
         assert len(made.ids()) == 5
         steps += [output_of("doctor", url), output_of("archive", url)]

@@ -70,7 +70,7 @@ def test_expired_number_is_reported_and_not_used(store: Path) -> None:
     assert past in fleet.plan(store).refused[0].error
     output_of("compact", store, "--keep-recent", 90, "--save", "--apply")
     write_rows(store, episodes(500, start=200))
-    output_of("compact", store)  # a number that a person gave has no horizon
+    output_of("compact", store)  # a given number has no horizon
 
 
 def test_auto_cap_is_used_by_every_command(store: Path) -> None:
@@ -171,7 +171,7 @@ def test_saved_retire_can_be_overridden(store: Path) -> None:
     assert not remembered(store).retire
 
 
-# Every night
+# Maintenance from cron and systemd
 
 GUIDE = Path(__file__).parents[2].joinpath("docs/guides/nightly.md").read_text()
 MEMLAB = Path(sys.executable).with_name("memlab")

@@ -46,7 +46,7 @@ def test_no_output_line_is_wider_than_the_terminal(
 ) -> None:
     monkeypatch.chdir(store.parent)
     wide = run("size", store.name, "--explain").output
-    assert max(map(len, wide.splitlines())) > 100  # as long as they are
+    assert max(map(len, wide.splitlines())) > 100  # lines are not wrapped
     assert "\x1b" not in wide
     for width in (60, 120):
         lines = list(map(unstyle, on_a_terminal(width, "size", store.name, "--explain")))

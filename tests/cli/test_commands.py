@@ -251,7 +251,7 @@ def test_read_commands_work_on_a_read_only_store(out: Path, name: str) -> None:
         store = write_rows(Path(folder, "memory.db"), episodes(3), journal_mode="DELETE")
         Path(folder, FILE).write_text(REMEMBERED)
         words = typed(LOOKING[name], store, out)
-        run(*words)  # imports what only root may read
+        run(*words)  # imports modules that only root may read
         store.chmod(0o444)
         Path(folder).chmod(0o555)
         with as_nobody():

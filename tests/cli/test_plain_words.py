@@ -133,7 +133,7 @@ def test_no_documentation_page_has_an_old_phrase(page: Path) -> None:
 
 
 def test_no_message_has_an_old_phrase() -> None:
-    forbidden = [phrase for phrase in NEVER if phrase != ".reads.log"]  # logs of old are read
+    forbidden = [phrase for phrase in NEVER if phrase != ".reads.log"]  # old logs are still read
     occurrences = []
     for file in sorted((ROOT / "memlab").rglob("*.py")):
         for text in texts_of(ast.parse(file.read_text(encoding="utf-8"))):

@@ -166,7 +166,7 @@ def test_trigger_that_changes_other_rows_stops_the_deletion(
     run_sql(store, f"CREATE TRIGGER greedy {moment} DELETE ON memory_items BEGIN {action}; END")
     before = rows_of(store)
     if (action, moment) == ("SELECT RAISE(IGNORE)", "AFTER"):
-        DELETING[name](store)  # too late to keep the row, so it does nothing
+        DELETING[name](store)  # it runs after the deletion, so it has no effect
         assert_compacted(before, rows_of(store), 4)
         return
     words = "left 1 of 2 load-bearing rows" if action == GREEDY[0] else "trigger|SQLite says no"
@@ -256,7 +256,7 @@ class TestPermissions:
         restore(receipt, into=store.with_name("restored.db"))
         restored = store.with_name("restored.db").stat().st_mode & 0o7777
         assert restored & 0o600 == 0o600
-        assert restored & ~(mode & 0o666) == 0  # nobody else, and no more than the umask lets
+        assert restored & ~(mode & 0o666) == 0  # no wider than the store and the umask
 
     def test_permissions_of_an_archive_are_narrowed_to_the_store(self, store: Path) -> None:
         compacted(store, 8)
@@ -365,7 +365,7 @@ class TestRestoreIntoNewFile:
         write_rows(store, [row("new", rowid=4)])
         after = rows_of(store)
         into = tmp_path / "restored.db"
-        (tmp_path / ".restored.db.0a.part").touch()  # of one that was killed
+        (tmp_path / ".restored.db.0a.part").touch()  # left by a killed process
         assert restore(receipt, into=into).memories == 6
         assert rows_of(into) == {position: before[position] for position in range(4, 10)}
         assert [p.name for p in tmp_path.iterdir() if "restored" in p.name] == ["restored.db"]

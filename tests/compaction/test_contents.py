@@ -248,7 +248,7 @@ class TestDropping:
         with pytest.raises(ValueError, match="either before=None or digest=None"):
             drop_archived(store)
         with pytest.raises(ValueError, match="has no time zone"):
-            drop_archived(store, before=datetime(2026, 1, 1))  # noqa: DTZ001 - the mistake
+            drop_archived(store, before=datetime(2026, 1, 1))  # noqa: DTZ001 - this is the error
 
 
 class TestDroppingByDate:

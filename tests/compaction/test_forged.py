@@ -140,7 +140,7 @@ def test_plan_with_false_claims_is_rejected(
         refused(store, forged, words)
 
 
-# Plans and receipts of which anything was changed
+# Mutated plans and receipts
 
 EXAMPLES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "60"))
 
@@ -165,7 +165,7 @@ def forged_text(text: str, rng: random.Random) -> str:
 
 def test_mutated_plan_never_deletes_more_than_it_lists(store: Path, tmp_path: Path) -> None:
     run_sql(store, f"UPDATE memory_items SET title = '{'long ' * 40}' WHERE memory_id = 'e1'")
-    assert apply(planned(store, 9)).deleted == 1  # a title is compared as far as a plan has it
+    assert apply(planned(store, 9)).deleted == 1  # a plan holds only the start of a title
     archive_of(store).unlink()
     text = planned(store).to_json()
     whole = store.read_bytes()
@@ -212,7 +212,7 @@ def test_mutated_receipt_restores_all_or_nothing(store: Path) -> None:
         assert rows_of(store) == (before if back is not None and back.memories else left)
 
 
-# What is small on the disk and large once it is unpacked or read
+# Stored plans that are small on disk and huge when unpacked
 
 ROOM = 300 * 2**20
 NOISE = base64.b64encode(random.Random(1).randbytes(2**20))

@@ -176,7 +176,7 @@ def archived_plans_of(folder: Path) -> list[str]:
     return [entry.digest for entry in archived_plans(folder)]
 
 
-# What a hand has edited since
+# Edits by hand after the plan was applied
 
 
 def test_undo_keeps_an_edited_line(folder: Path) -> None:
@@ -509,7 +509,7 @@ def test_wrong_index_plan_arguments_are_named(folder: Path) -> None:
         memlab.plan_index(folder / "nowhere")
 
 
-# What an earlier version wrote
+# Files written by an earlier version
 
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "index_mend"

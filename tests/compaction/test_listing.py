@@ -67,7 +67,7 @@ def test_need_is_activation_per_length(store: Path) -> None:
     tokens = dict(zip(listed["memory_id"], listed["tokens"], strict=True))
     needed = dict(zip(listed["memory_id"], listed["need"], strict=True))
     of_e5 = per_length(base_level_of_days(100, [71]), tokens["e5"])
-    of_e9 = per_length(base_level_of_days(100, [99, 85, 100]), tokens["e9"])  # and named once
+    of_e9 = per_length(base_level_of_days(100, [99, 85, 100]), tokens["e9"])  # with one reference
     assert needed["e5"] == pytest.approx(of_e5)
     assert needed["e9"] == pytest.approx(of_e9)
     assert dict(listed.attrs[FACTS])["need"].startswith("activation by reads and references")
@@ -161,7 +161,7 @@ def test_rows_without_itables_displays_as_a_frame(
     assert listed._repr_html_() == pd.DataFrame(listed)._repr_html_()
 
 
-# What a compaction would do to a boot context, and to later references and reads
+# Effect and cost of a compaction
 
 
 def test_cap_effect_deletes_the_oldest_and_dates_the_cut() -> None:

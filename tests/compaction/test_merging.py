@@ -80,7 +80,7 @@ def state(*folders: Path) -> State:
     files = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):
-            if ".memlab" in path.parts:  # a change that the next one takes back
+            if ".memlab" in path.parts:  # an interrupted change, which the next one rolls back
                 continue
             status = path.stat()
             content = path.read_bytes() if path.is_file() else b""

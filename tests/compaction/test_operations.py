@@ -312,7 +312,7 @@ def test_in_memory_store_is_rejected(source: Any) -> None:
                 use()
 
 
-# Any order of plans, stops, finishes and restores
+# Random sequences of plans, interruptions, finishes and restores
 
 
 class CompactionUnderStops(RuleBasedStateMachine):
@@ -357,7 +357,7 @@ class CompactionUnderStops(RuleBasedStateMachine):
             pass
         except (StalePlanError, AlreadyAppliedError):
             committed = False
-        # Where a plan was carried out and not noted, new rows may have the places that it freed.
+        # New rows may reuse positions freed by a plan whose completion was not recorded.
         there = {(position, stored[1].decode()) for position, stored in before.items()}
         named = {(memory.position, memory.memory_id) for memory in chosen.memories}
         positions = {position for position, _ in named & there} if committed else set()

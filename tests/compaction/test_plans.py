@@ -116,7 +116,7 @@ def test_plan_round_trips_through_json(plan: Plan) -> None:
     lines = {json.dumps(memory._asdict()) for memory in plan.memories}
     assert lines <= {line.strip().rstrip(",") for line in text.splitlines()}
     content = json.loads(text)
-    compact = replace(plan).to_json(compact=True)  # whose digest nobody has asked for yet
+    compact = replace(plan).to_json(compact=True)  # its digest is not computed yet
     assert json.loads(compact) == content
     assert Plan.from_json(compact) == plan
     assert "\n" not in compact

@@ -150,6 +150,6 @@ def test_table_that_vacuum_would_renumber_is_named(tmp_path: Path) -> None:
     assert "rows of notes anew" in json.loads(output_of("vacuum", store, "--json"))["refused"]
     assert store.read_bytes() == before
     run_sql(store, "UPDATE notes SET rowid = 1")
-    vacuum(store)  # of a table that counts from 1 every row stays where it is
+    vacuum(store)  # rows numbered from 1 keep their numbers
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("SELECT rowid, text FROM notes").fetchall() == [(1, "b")]

@@ -222,7 +222,7 @@ def test_recovery_into_a_taken_position_is_rejected(tmp_path: Path) -> None:
             call(store, ["e1"])
     assert rows_of(store) == before
     memlab.apply(memlab.plan(store, memlab.KeepRecent(0), now=NOON + DAY), now=NOON + DAY)
-    assert lost(store) == ["e3"]  # whose number another of memlab's own deletions has
+    assert lost(store) == ["e3"]  # another deletion by memlab has its position
 
 
 def test_undo_of_recovery_keeps_files_written_since(robbed: Path) -> None:

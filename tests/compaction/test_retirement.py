@@ -82,7 +82,7 @@ def test_retired_memories_stay_stored_and_are_not_loaded(store: Path) -> None:
         assert agent.get("e1") is not None
         assert agent.compact_episodic(4) == 0
     assert plan.boot_after.memories == len(active)
-    assert memlab.load(store).superseded_by.dropna().tolist() == ["e1"]  # old's
+    assert memlab.load(store).superseded_by.dropna().tolist() == ["e1"]  # of the memory "old"
     with pytest.raises(AlreadyAppliedError, match="6 memories are retired in"):
         memlab.apply(plan)
 
@@ -157,7 +157,7 @@ def test_returned_memories_stay_under_a_policy_by_use(store: Path) -> None:
 
 
 def test_retired_memories_are_counted_separately_everywhere(store: Path) -> None:
-    with pytest.raises(StoppedError):  # one that was cut short, which the next forgets
+    with pytest.raises(StoppedError):  # an interrupted plan, which the next one discards
         memlab.apply(retiring(store), now=START - DAY, watch=stop_at("archived"))
     assert retired(store) == []
     done = night(store, at=START)
@@ -195,7 +195,9 @@ def test_load_bearing_memories_are_not_retired(store: Path) -> None:
     assert [(memory.memory_id, memory.reason) for memory in plan.returns] == [
         ("e1", "load-bearing")
     ]
-    assert memlab.restore(plan.digest, store=store).memories == 0  # it is by now, and stays
+    assert (
+        memlab.restore(plan.digest, store=store).memories == 0
+    )  # it is load-bearing now and stays
     assert "e1" not in retired(store)
 
 
@@ -309,11 +311,11 @@ def test_year_of_activation_returns_needed_memories(tmp_path: Path) -> None:
         moves.update([*ids(plan.retires), *ids(plan.returns)])
     assert missed == {"e3": 2, "e7": 2, "e9": 1}
     assert max(moves.values()) == moves["e3"] == 4
-    assert moves["e9"] == 3  # out, back, and out again
+    assert moves["e9"] == 3  # retired, returned, and retired again
     assert moves["new0"] == moves["new10"] == 1
 
 
-# A plan that supersedes
+# Plans that supersede
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_undo_restores_file_permissions(tmp_path: Path, kind: str, umask: int) -
     folder = of_kind(tmp_path, kind)
     paths = sorted(folder.rglob("[!M]*.md"))
     for path, mode in zip(paths, MODES, strict=True):
-        path.chmod(mode | 0o4000)  # a bit that never comes back
+        path.chmod(mode | 0o4000)  # set-id bits are not restored
     folder.chmod(0o755)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
     previous = os.umask(umask)
@@ -190,7 +190,7 @@ def test_recovery_from_git_restores_the_executable_bit(
     assert modes == [wanted, wanted & 0o644]
 
 
-# What a hand does to the index in between
+# Edits of the index between apply and undo
 
 
 AGAIN = b"- [again](a.md) - in other words\n"
@@ -296,7 +296,7 @@ def test_recovery_and_its_undo_keep_handwritten_entries(tmp_path: Path) -> None:
     assert state(folder) == lost
 
 
-# What a hand does while a plan is applied
+# Edits of the index while a plan is applied
 
 
 @pytest.mark.parametrize("retire", [False, True])
@@ -403,7 +403,7 @@ def test_line_reworded_in_both_indexes_stays_in_both(tmp_path: Path) -> None:
     assert set(FILES) <= named(folder)
 
 
-# RETIRED.md is gone, or a link
+# RETIRED.md is missing or a link
 
 
 def test_undo_restores_lines_without_retired_md(tmp_path: Path) -> None:
@@ -545,7 +545,7 @@ def test_edited_index_is_not_replaced_by_its_earlier_version(tmp_path: Path, ret
     assert named(folder) == set(FILES)
 
 
-# Any index, any edit, at any step
+# Random indexes and edits at any step
 
 
 @pytest.fixture(scope="module")

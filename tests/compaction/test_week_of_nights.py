@@ -285,7 +285,7 @@ def test_whole_week_is_undone_after_changes_by_the_agent(
     wanted = tree_of(twin)
     contents = set(restored.values())
     for name, file in wanted.items():
-        if is_memory(name):  # its file may have been away when the agent moved it
+        if is_memory(name):  # the agent may have moved the file meanwhile
             assert file in contents, name
         elif name not in INDEXES:
             assert restored[name] == file, name

@@ -81,7 +81,7 @@ def test_concurrent_processes_write_whole_lines_across_rotation(tmp_path: Path) 
     names = log[c.MEMORY_ID].str.extract(r"(?P<writer>\d+)-(?P<number>\d+)").astype(int)
     assert [*names.groupby("writer")["number"].agg(list)] == [[*range(200)]] * 16
     assert [part.name for part in log_parts(path)[:2]] == ["reads.log.1", "reads.log.2"]
-    assert len(log_parts(path)) > 10  # sorted as numbers
+    assert len(log_parts(path)) > 10  # parts are sorted by number
     assert all(part.stat().st_size <= 2**14 for part in log_parts(path))
 
 
@@ -109,7 +109,7 @@ def test_truncated_line_loses_only_that_line(tmp_path: Path, cut: int) -> None:
         log.add("b", NOON)
         log.add("c", NOON)
     logged = read_access_log(path)
-    whole = cut == 1  # nothing but the end of the line is gone
+    whole = cut == 1  # only the line end is missing
     assert logged[c.MEMORY_ID].tolist() == ["a", *(["torn"] if whole else []), "b", "c"]
     assert logged.attrs[PASSED_OVER] == ({} if whole else {"cut short, or no JSON object": 1})
 
@@ -163,7 +163,7 @@ def test_new_log_is_owner_only_or_has_permissions_of_store(
             log.add("b", NOON)
     finally:
         os.umask(before)
-    assert len(lines_of(path)) == 2  # a line longer than a part is one
+    assert len(lines_of(path)) == 2  # a line longer than a part is a part of its own
     modes = {part.stat().st_mode & 0o777 for part in log_parts(path)}
     assert modes == {0o600 if mode is None else mode & 0o666}
     path.chmod(0o604)
@@ -217,7 +217,7 @@ def test_store_get_logs_reads_and_warns_if_log_fails(tmp_path: Path, kind: Any) 
     with AccessLog(tmp_path / "logs" / "reads.log") as log, kind(path, access_log=log) as store:
         store.get("e2")
         assert store.get("nothing") is None
-        store.list_active()  # a load at start is no read
+        store.list_active()  # loading at start is not a read
         store.get("e1")
         assert [line["memory_id"] for line in lines_of(log.path)] == ["e2", "e1"]
         log.path.unlink()

@@ -182,7 +182,7 @@ def test_several_results_in_one_line_are_matched_separately(desk: Desk) -> None:
     answers = session.lines[1::2]
     answers[1]["message"]["content"][0]["is_error"] = True
     answers[0]["message"]["content"] += answers[1]["message"]["content"]
-    answers[0]["toolUseResult"] = {"type": "file_unchanged"}  # of which one, nobody knows
+    answers[0]["toolUseResult"] = {"type": "file_unchanged"}  # which of the two is unknown
     session.lines = [*calls, answers[0]]
     harvested = desk.save(session)
     assert desk.logged == ["m1.md"]
@@ -226,7 +226,7 @@ def test_overlong_line_is_skipped_with_bounded_memory(
     session = desk.session("s1", "m1.md")
     with (desk.world.projects / SLUG / "huge.jsonl").open("wb") as out:
         out.write(b'{"type":"user","x":"')
-        out.truncate(7 * longest)  # takes no room on the disk
+        out.truncate(7 * longest)  # a sparse file
         out.seek(7 * longest)
         out.write(b'"}\n{"type":"user"}\n')
     tracemalloc.start()
@@ -260,7 +260,7 @@ def test_memory_folder_elsewhere_uses_named_transcripts(tmp_path: Path) -> None:
     by_path = logged(harvested.log)
     every = world.counted()
     assert by_path <= every
-    assert len(every - by_path) < len(by_path)  # those by way of ~, where it does not lie
+    assert len(every - by_path) < len(by_path)  # without the reads by way of ~
 
 
 def test_memory_folder_elsewhere_uses_transcripts_in_home(

@@ -139,7 +139,7 @@ def test_recall_hit_counts_once_a_day_and_no_query_is_stored(tmp_path: Path, old
         recall(at(1), day, query="something else"),
         recall(at(24), "./" + day.replace("/", "\\"), kind=SKIPPED),
     )
-    (tmp_path / "MEMORY.md").write_text("index")  # does not make it Claude Code's
+    (tmp_path / "MEMORY.md").write_text("index")  # it does not make the folder Claude Code memory
     harvested = harvest(tmp_path)
     assert harvested.way == "OpenClaw workspace"
     assert ids(harvested.log) == [day, other, day]

@@ -114,7 +114,7 @@ def test_arbitrary_text_is_parsed_without_error(text: str, command: str) -> None
         "<<E " * 999,
         "a && " * 9999,
         "a=(" * 999,
-        "\x13RO{\U000def9f",  # at which the grammar itself crashes
+        "\x13RO{\U000def9f",  # inputs on which the grammar itself crashes
     ],
 )
 def test_deeply_nested_script_is_parsed_without_error(text: str) -> None:

@@ -179,7 +179,7 @@ def test_own_references_reduce_the_weight_of_the_prior() -> None:
     assert store.weight > 0.998
     assert store.cap_for(0.9)[0] == round((1 + MIDDLE * 1_000) ** 0.2, 0)
     assert memlab.law(1_000, 0.9).cap > 100
-    assert known([0.5] * 1_000, always=0.5).cap_for(0.3) == (0, 0, 0)  # every cap serves so many
+    assert known([0.5] * 1_000, always=0.5).cap_for(0.3) == (0, 0, 0)  # every cap serves this share
 
 
 @given(

@@ -91,7 +91,7 @@ def test_last_line_with_an_entry_id_counts(tmp_path: Path) -> None:
     with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
         log.extend([entry, entry, entry | {"id": "y"}, entry | {"id": "z"}])
         log.extend([entry | {"id": "y", "kind": MAINTENANCE}])
-        log.extend([entry | {"id": "", "kind": ""}] * 2)  # an empty one is none
+        log.extend([entry | {"id": "", "kind": ""}] * 2)  # an empty id counts as missing
         apart.extend([entry | {"id": "v", "kind": MAINTENANCE}])
         apart.extend([entry | {"id": "w", "kind": OWN_SESSION}])
     assert len(read_access_log(path)) == 4
@@ -180,11 +180,11 @@ LATE = make_log(("a", 2.5))
     [
         (LATE, "abcd", "memory", ["read", "unread", "unread", "too new"]),
         (LATE.drop(columns=c.SESSION), "abcd", "memory", ["read", "unread", "unread", "too new"]),
-        # what came after a session had begun had no chance in it
+        # memories written after a session began could not be read in it
         (make_log(("a", 0.5, "s"), ("a", 9.0, "s")), "abcd", "memory", ["read", *["too new"] * 3]),
         (make_log(("a", 0.5, "s"), ("a", 9.0, "t")), "abcd", "memory", ["read", *["unread"] * 3]),
         (make_log(), "abcd", "memory", ["too new"] * 4),
-        # what no start loads could be found only where agents search
+        # a memory not loaded at start can be read only if agents search
         (LATE, "b", "memory", ["read", "unread", "not loaded", "too new"]),
         (LATE, "b", "openclaw:workspace", ["read", "unread", "unread", "too new"]),
     ],

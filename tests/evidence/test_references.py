@@ -111,7 +111,9 @@ def test_read_is_placed_after_rows_created_before_it() -> None:
     frame = make_frame("a", "b", "c")
     reads = references_in(frame, make_log(("a", 0.0), ("a", 1.5), ("b", 90.0)))
     assert reads == [("a", 2, "log"), ("a", 3, "log"), ("b", 4, "log")]
-    late = row("b", created_at=START + pd.Timedelta(days=9999))  # one clock moves no other read
+    late = row(
+        "b", created_at=START + pd.Timedelta(days=9999)
+    )  # one wrong clock does not affect other reads
     assert references_in(make_frame("a", late, "c", "d"), make_log(("a", 2.5))) == [("a", 3, "log")]
 
 
@@ -142,7 +144,7 @@ def test_read_after_now_is_counted_as_future() -> None:
     assert find_references(frame, log, now=now)[c.AT_POSITION].tolist() == [3]
     assert count_references(frame, log, now=now).loc["log", "future"] == 1
     with pytest.raises(ValueError, match="has no time zone"):
-        find_references(frame, log, now=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
+        find_references(frame, log, now=datetime(2026, 1, 1))  # noqa: DTZ001 - this is the error
 
 
 def test_log_without_time_zone_is_rejected() -> None:
@@ -156,7 +158,7 @@ def test_log_references_keep_positions_with_gaps() -> None:
     log = make_log(("a", 0.5), ("b", 5.0))
     assert references_in(frame, log) == [("a", 90, "evidence"), ("a", 90, "log"), ("b", 91, "log")]
     assert list(find_references(frame, log, only_log=True)[c.KIND]) == ["log", "log"]
-    last = 2**63 - 1  # the last position there can be
+    last = 2**63 - 1  # the largest position
     frame = make_frame("a", row("b", position=last))
     assert references_in(frame, make_log(("a", 90.0))) == [("a", last, "log")]
 

@@ -160,7 +160,7 @@ def test_memory_counts_once_a_day_while_it_is_loadable() -> None:
     assert [looked_at(deleted, ("new", day)).reads for day in (4, 5)] == [1, 0]
 
 
-# none, another store's, one before the memory was written, and one on its day
+# no read, a foreign read, a read before the memory was written, and one on the same day
 @pytest.mark.parametrize("reads", [[], [("other", 5.0)] * 30, [("m3", -1.0)], [("m3", 0.5)]])
 def test_log_without_matching_reads_gives_too_few_reads(reads: Any) -> None:
     usage = looked_at(make_episodes(30), *reads)

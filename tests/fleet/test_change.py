@@ -69,7 +69,7 @@ def test_plan_file_round_trips_and_diffs_by_line(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     made = plan(names, KEEP, now=NOW, save=file)
     written = [file, *file.with_name("plan.json.plans").iterdir()]
-    assert {path.stat().st_mode & 0o077 for path in written} == {0}  # for their owner alone
+    assert {path.stat().st_mode & 0o077 for path in written} == {0}  # readable by the owner only
     read = FleetPlan.read(file)
     assert read.digest == made.digest
     assert read.stores == made.stores
@@ -98,7 +98,7 @@ def test_only_failed_plans_are_made_again(
     assert len(plan(names, KEEP, now=NOW, save=file).refused) == 1
     agent_store(names[1], 7)
     first = plan(names, KEEP, now=NOW, save=file)
-    monkeypatch.setattr("memlab.fleet.change.plan_store", None)  # nobody is asked again
+    monkeypatch.setattr("memlab.fleet.change.plan_store", None)  # no store is planned again
     again = plan(names, KEEP, now=NOW + timedelta(days=1), save=file)
     assert again.stores == first.stores
     assert apply(file, now=NOW)["deleted"].tolist() == [5, 3]

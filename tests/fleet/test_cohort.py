@@ -150,7 +150,7 @@ def test_prior_of_a_store_excludes_the_store(tmp_path: Path) -> None:
         assert sizes.loc[str(name), "keep_recent"] == expected["keep_recent"]
         assert sizes.loc[str(name), "fleet"] == pytest.approx(expected["fleet"])
     three = size(names[:3], runner=Serial())
-    assert three["fleet"].tolist() == [0, 0, 0]  # two others are no fleet
+    assert three["fleet"].tolist() == [0, 0, 0]  # two other stores are too few
     assert cohort_of(names[:3]).stores == 3
 
 

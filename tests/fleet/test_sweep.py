@@ -132,7 +132,7 @@ def test_repeated_survey_rereads_only_failed_stores(tmp_path: Path, looks: Mock)
     looks.reset_mock()
     again = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
     failed = [call(str(tmp_path / "fleet" / name)) for name in ("text.db", "gone.db")]
-    assert looks.mock_calls == failed  # errors are asked again
+    assert looks.mock_calls == failed  # failed stores are read again
     pd.testing.assert_frame_equal(again, first)
     plain = survey(names, now=NOW, runner=Serial())
     pd.testing.assert_frame_equal(again, plain)

@@ -145,7 +145,7 @@ def test_worker_killed_while_applying_loses_nothing(
     assert archived == [planned.deleted for planned in made.changed]
 
 
-# Handing out
+# Scheduling
 
 
 @given(
@@ -314,5 +314,5 @@ def test_lost_scheduler_is_reported_and_the_call_resumes(tmp_path: Path) -> None
         paths, **here, out=tmp_path / "kept", progress=lambda done, _: seen.append(done)
     )
     assert seen[0] > 1
-    assert seen == list(range(seen[0], 31))  # what was kept is not asked for again
+    assert seen == list(range(seen[0], 31))  # finished stores are not repeated
     pd.testing.assert_frame_equal(surveyed, fleet.survey(paths, **here))

@@ -81,7 +81,10 @@ def test_in_memory_store_loads_every_field() -> None:
 
 @given(rows=row_lists(), keep_recent=st.integers(0, 8))
 def test_labels_agree_with_list_active_and_compaction(rows: list[Any], keep_recent: int) -> None:
-    no_event = {"source_event_id": None, "source_sequence": None}  # else no store could read some
+    no_event = {
+        "source_event_id": None,
+        "source_sequence": None,
+    }  # otherwise a store could not read some rows
     with tempfile.TemporaryDirectory() as folder:
         path = write_rows(Path(folder) / "memory.db", [columns | no_event for columns in rows])
         frame = memlab.load(path)
@@ -217,7 +220,7 @@ def test_sparse_rowids_are_all_read_in_batches(
     path = write_rows(tmp_path / "memory.db", [row(f"m{rowid}", rowid=rowid) for rowid in rowids])
     at_once = memlab.load(path, with_body=True)
     monkeypatch.setattr(scan, "_MOST_ROWS", 9)
-    for large in (2**24, 0):  # a large one in threads
+    for large in (2**24, 0):  # a large file is read in threads
         monkeypatch.setattr("memlab.systems.memory_items.source._LARGE_FILE", large)
         assert_frame_equal(memlab.load(path, with_body=True), at_once)
     assert list(at_once["position"]) == rowids

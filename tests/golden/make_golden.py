@@ -151,7 +151,7 @@ def write_store(folder: Path) -> None:
     )
     export_archived(store, folder / "exported.jsonl")
     export_archived(store, folder / "exported.parquet")
-    # the plan that a kill cuts short between its deletion and its note
+    # a plan killed between its deletion and its completion note
     cut_short(store, "committed", 12)
     checkpoint(store)
 

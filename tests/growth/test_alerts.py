@@ -112,7 +112,7 @@ def test_never_read_alert_needs_enough_reads(tmp_path: Path, days: int, counts: 
         settings.write('log = "reads.jsonl"\n')
     assert alerts(store) == never
     log.unlink()
-    assert alerts(store) == {}  # memlab size says what is wrong with a log
+    assert alerts(store) == {}  # memlab size reports problems of a log
 
 
 def test_load_bearing_memory_deleted_elsewhere_is_an_alert(tmp_path: Path) -> None:

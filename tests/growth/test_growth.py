@@ -56,7 +56,7 @@ def test_growth_curve_equals_brute_force_counts(rows: Drawn, freq: str | None) -
     written = [(created <= instant).sum() for instant in at]
     counts = curve.iloc[:, :8].astype(int).to_dict("records")
     for instant, before, counted in zip(at, written, counts, strict=True):
-        if before not in standing:  # nothing changes between two that were written
+        if before not in standing:  # nothing changes between two writes
             standing[before] = standing_at(frame, instant)
         assert counted == standing[before]
     active = curve[c.PRUNABLE] + curve[c.LOAD_BEARING]
@@ -179,7 +179,7 @@ def episodes_on(*days: float) -> pd.DataFrame:
         ((21, *[15] * 6, *[8] * 13, *[1] * 28), (3, 7), (1.0, 13 / 7, 4.0)),  # the median week
         ((300, *[100] * 50, 3), (8, 7), (0, 0, 1 / 7)),  # eight weeks at most
         ((3, 2, 1, 1), (1, 3), (4 / 3,) * 3),  # younger than a week: one window
-        ((0.0001,), (1, 1), (1,) * 3),  # a row of this minute is not a thousand a day
+        ((0.0001,), (1, 1), (1,) * 3),  # a row written just now does not give a huge pace
     ],
 )
 def test_pace_is_the_median_window_with_its_range(
@@ -233,7 +233,9 @@ def test_forecast_divides_remaining_capacity_by_pace() -> None:
     assert forecast.passed_at is None
     dates = (forecast.earliest, forecast.expected, forecast.latest)
     assert dates == tuple(NOW + timedelta(days=(51 - 21) / pace) for pace in (2, 1.5, 1))
-    forecast = summarize(episodes_on(60, 59, 58), now=NOW, threshold=50).forecast  # grows no more
+    forecast = summarize(
+        episodes_on(60, 59, 58), now=NOW, threshold=50
+    ).forecast  # no longer growing
     assert forecast.expected is None
     assert forecast.latest is None
     assert summarize(episodes_on(6), now=NOW, threshold=10**8).forecast.latest is None
@@ -244,7 +246,9 @@ def test_passed_threshold_is_dated() -> None:
     created = list(frame[c.CREATED_AT])
     for threshold, passed in ((1, created[1]), (2, created[3]), (3, created[5]), (4, None)):
         assert summarize(frame, now=NOW, threshold=threshold).forecast.passed_at == passed
-    replaced = row("a", **{c.SUPERSEDED_BY: "b"})  # by a decision: it left the backlog then
+    replaced = row(
+        "a", **{c.SUPERSEDED_BY: "b"}
+    )  # superseded by a decision, which removed it from the backlog
     frame = make_frame(replaced, row("b", **{c.KIND: "semantic"}), "c", "d")
     assert summarize(frame, now=NOW, threshold=1).forecast.passed_at == created[3]
 

@@ -110,7 +110,7 @@ def test_retired_items_can_be_loaded_but_withdrawn_ones_not(
     assert path is not None
     plan = memlab.plan(path, memlab.KeepRecent(2), retire=True, now=clock.now)
     memlab.apply(plan, now=clock.now)
-    store.supersede("m6", by_memory_id="m6")  # the agent withdraws it
+    store.supersede("m6", by_memory_id="m6")  # withdrawn by the agent
     assert ids(store.list_active()) == ["m7"]
     store.touch(["m1"])
     assert ids(store.boot_items(max_tokens=30)) == ["m1", "m5", "m7"]

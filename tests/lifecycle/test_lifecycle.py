@@ -53,7 +53,7 @@ def test_frame_shows_the_stored_signals(open_store: Open, path: Path) -> None:
         trust=Trust.UNTRUSTED,
     )  # fmt: skip
     (row,) = memlab.load(path).to_dict("records")
-    assert row["importance"] == -3.0  # no capacity goes by it
+    assert row["importance"] == -3.0  # no capacity uses it
     assert row["expires_at"] == START + timedelta(seconds=60)
     assert row["last_accessed_at"] == START
     assert row["access_count"] == 0
@@ -84,7 +84,7 @@ def test_expired_row_is_hidden_at_once_and_deleted_later(open_store: Open, clock
     assert store.get("a") is None
     assert read == []
     assert ids(store) == [memory.memory_id for memory in store.search("a b")] == ["b"]
-    assert store.touch(["a"], now=clock.now) == 0  # which brings nothing back
+    assert store.touch(["a"], now=clock.now) == 0  # this does not restore the row
     assert store.touch(["b"], now=clock.now) == 1
     assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (2,)
     assert store.expire(clock.now) == 1
@@ -92,7 +92,7 @@ def test_expired_row_is_hidden_at_once_and_deleted_later(open_store: Open, clock
     assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (1,)
     assert store.stats().evicted == {"expired": 1}
     clock.now = START + 2 * HOUR + TICK
-    assert ids(store) == []  # being used extends no expiry
+    assert ids(store) == []  # a use does not extend the expiry
     for number, durable in enumerate([None, 0, -1, -0.5, timedelta(0), timedelta(days=-1)]):
         store.put(item(f"m{number}"), ttl=durable)
     clock.now += 3650 * DAY
@@ -202,7 +202,7 @@ def test_load_bearing_rows_neither_expire_nor_are_replaced(open_store: Open, clo
 
 def test_rewritten_row_is_not_its_own_duplicate(open_store: Open) -> None:
     open_store(duplicates=DEDUP).put(item("a", SAME))
-    again = open_store(duplicates=DEDUP)  # which has read no texts yet
+    again = open_store(duplicates=DEDUP)  # a new store that has read no texts yet
     again.put(item("a", SAME))
     assert ids(again) == ["a"]
     assert again.stats().evicted == {}
@@ -249,7 +249,7 @@ def test_unset_or_invalid_signals_count_as_missing(open_store: Open, path: Path)
     assert store.touch(["a", "a", "nobody"], now=START + HOUR) == 1
     assert store.touch(["a"], now=START) == 1
     rows = store.connection.execute("SELECT access_count, last_accessed_at FROM memory_signals")
-    assert rows.fetchall() == [(1, "2026-03-01T12:00:00.000000+00:00")]  # one day
+    assert rows.fetchall() == [(1, "2026-03-01T12:00:00.000000+00:00")]  # both uses are on one day
     for name in "bc":
         store.put(item(name), agent_id="g", importance=0.1)
     assert ids(store) == ["b", "c"]
@@ -269,7 +269,7 @@ def test_graduated_is_set_by_put_and_touch(open_store: Open, path: Path) -> None
         store.touch(["a"], now=START, graduated="no")  # type: ignore[arg-type]
 
 
-# Near-duplicates on write: odek's order tries likeness and trust
+# Near-duplicates on write
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_concurrent_writers_leave_a_store_within_its_cap(path: Path) -> None:
         assert sum(store.stats().evicted.values()) >= written - 5
 
 
-# What it deletes is archived first
+# Archiving before deletion
 
 
 def let_go(store: LifecycleStore) -> None:
@@ -518,7 +518,7 @@ def test_past_dates_each_eviction(path: Path) -> None:
         for number in range(6):
             clock[0] += HOUR
             store.put(item(f"m{number}", at=clock[0]), agent_id="a")
-        # Positions begin again.
+        # Positions start again.
         run_sql(path, "DELETE FROM memory_items WHERE memory_id IN ('m4', 'm5')")
         for number in range(6, 9):
             clock[0] += HOUR

@@ -117,7 +117,7 @@ def test_lifecycle_ranks_and_evicts_like_betterdb(
         assert stats.evicted.get("lowest-value", 0) == int(evicted or 0)
 
 
-# odek: a repeat goes, then what has expired, then the oldest above the cap
+# odek deletes repeats first, then expired episodes, then the oldest above the cap
 
 TTL = 5 * HOUR
 CAP = 4

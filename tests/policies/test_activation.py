@@ -105,7 +105,7 @@ def test_exact_sum_is_larger_for_recent_reads() -> None:
     assert late > 2 * early
 
 
-# Where the dates come from
+# Sources of the dates
 
 
 def test_second_read_in_a_utc_day_does_not_change_the_count() -> None:
@@ -200,7 +200,7 @@ def test_counter_of_starts_is_recognised_under_a_cap() -> None:
 @pytest.mark.parametrize(
     ("count", "last"),
     [
-        ([1.0] * 10, [40.0] * 10),  # one search found all of them
+        ([1.0] * 10, [40.0] * 10),  # one search found all memories
         ([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0], [40.0] * 10),
         ([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0], list(range(20, 30))),
         ([0.0] * 10, [np.nan] * 10),
@@ -210,7 +210,7 @@ def test_counter_of_use_is_not_taken_for_starts(count: list[float], last: list[f
     assert not counts_starts(np.arange(10.0), np.array(count), np.array(last, dtype=np.float64))
 
 
-# What it keeps
+# Kept memories
 
 
 def test_activation_without_reads_keeps_the_newest() -> None:
@@ -275,7 +275,7 @@ def test_past_is_not_part_of_policy_equality() -> None:
     pd.testing.assert_frame_equal(whole, joined)
 
 
-# When age decides
+# Fallback to age
 
 
 def misled() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -329,7 +329,7 @@ def test_activation_serves_recorded_histories_as_well_as_newest(real_store, name
     assert all(np.diff(served)[::2] >= -0.01)
 
 
-# What it serves
+# Served references
 
 
 def used_again_and_again() -> tuple[pd.DataFrame, pd.DataFrame]:

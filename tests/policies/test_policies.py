@@ -218,7 +218,9 @@ def test_decisions_ignore_row_order_and_are_idempotent(
     for policy in policies:
         keep = decide(frame, policy, now=NOW)["keep"]
         pd.testing.assert_series_equal(keep, decide(shuffled, policy, now=NOW)["keep"].sort_index())
-        if policy is not SOME_OF_EACH["odek"]:  # the cap takes rows that others were most like
+        if (
+            policy is not SOME_OF_EACH["odek"]
+        ):  # the cap deletes rows that were the nearest duplicates of others
             assert decide(frame[keep], policy, now=NOW)["keep"].all(), policy
 
 

@@ -136,7 +136,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "MemForge's order has default values": (
         rows_of(importance=[0.05, *[0.5] * 60]), Pipeline.memforge(), [0],
     ),
-    # memlab's own
+    # memlab
     "a budget in tokens drops the oldest until the rest fits": (
         rows_of(tokens=[10, 20, 30, 40, 50, 60]), TokenBudget(120), [0, 1, 2, 3],
     ),

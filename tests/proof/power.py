@@ -216,7 +216,7 @@ class Disk:
     ) -> Iterator[tuple[str, Copy]]:
         for name, number in names[folder].items():
             if name.endswith("-shm"):
-                continue  # shared memory: made anew by whoever opens the store
+                continue  # shared memory is recreated on opening the store
             node = self.nodes[number]
             content = None if node.synced is None else node.content(kept[number])
             yield f"{at}{name}", Copy(number, content, node.mode, node.written)

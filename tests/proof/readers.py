@@ -107,7 +107,7 @@ class Store(Reader):
 
     def spoil(self, outside: Path, rng: random.Random) -> str:
         done = mutate(self.store, rng)
-        for path in self.folder.iterdir():  # SQLite takes rights from an empty log that has more
+        for path in self.folder.iterdir():  # SQLite narrows the permissions of an empty log
             path.chmod(path.stat().st_mode & 0o750)
         return done
 

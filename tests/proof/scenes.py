@@ -220,7 +220,7 @@ class FolderScene(Scene):
     def take_back(self, children: Children, store: Path) -> None:
         """Assert that a restore returns the original state."""
         ended = children.run(tasks.restore_rows, store=store, what=self.digest)
-        # Else nothing was archived, so that nothing was deleted.
+        # Otherwise nothing was archived and nothing deleted.
         assert ended.error is None or isinstance(ended.error, ArchiveError)
         self.check(store)
         assert self.state(store)[VIEW] == self.whole[VIEW]

@@ -85,7 +85,7 @@ def test_concurrent_writers_and_plans_lose_nothing(
         tally["applied"] += 1
         tally["deleted"] += receipt.deleted
         if tally["applied"] % 3 == 0:
-            with suppress(ArchiveError):  # a writer has taken a place, compacted or superseded some
+            with suppress(ArchiveError):  # a writer reused a position, compacted or superseded rows
                 restored = restore(receipt)
                 tally["restored"] += 0 if retire else restored.memories
 
@@ -93,7 +93,7 @@ def test_concurrent_writers_and_plans_lose_nothing(
     pids = [children.start(write, store=store, writer=n, puts=PUTS) for n in range(WRITERS)]
     writing_still = True
     while writing_still:
-        writing_still = children.any_running(pids)  # so the last plan is made in peace
+        writing_still = children.any_running(pids)  # so that the last plan is made without writers
         plan_and_apply()
     ended = [children.wait(pid) for pid in pids]
     assert [child.error for child in ended] == [None] * WRITERS
@@ -129,7 +129,7 @@ def test_concurrent_equal_operations_run_once(
         if operation == "restore":
             back = len(scene.after) - len(scene.before)
             assert sorted(child.result for child in ended) == [0] * (WRITERS - 1) + [back]
-        else:  # who comes between the deletion and its record sees to the record, and tells of it
+        else:  # a process between deletion and record completes the record and reports it
             receipts = [child for child in ended if isinstance(child.result, Receipt)]
             assert receipts
             refused = [child for child in ended if isinstance(child.error, AlreadyAppliedError)]

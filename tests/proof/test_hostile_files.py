@@ -76,7 +76,7 @@ def examine(reader: Reader, outside: Path, seed: int) -> str | None:
         reader.check()
         assert state_of(outside) == around
         check_rights(before, state_of(case))
-    except Exception:  # noqa: BLE001 - whatever it is, it is the answer
+    except Exception:  # noqa: BLE001 - any error is the result
         return f"{done}: {traceback.format_exc()}"
     return None
 

@@ -179,7 +179,7 @@ def test_notebook_html_is_escaped_and_short(store: Path) -> None:
         assert tags.tags <= layout, type(shown)
         assert tags.attributes <= {"style", "class", "border", "scoped"}, type(shown)
         assert max(len(page), len(printed)) < MOST_SHOWN, type(shown)
-        if not isinstance(shown, pd.DataFrame):  # pandas prints what it does not know as it is
+        if not isinstance(shown, pd.DataFrame):  # pandas prints unknown characters unescaped
             assert steering(printed) == set(), type(shown)
 
 

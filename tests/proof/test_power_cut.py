@@ -35,7 +35,7 @@ def test_power_cut_at_any_time_loses_nothing(
     disk = Disk(scene.store.parent)
     events = recorded(recorder, scene.operation, scene.store, scene.what)
     _look_at(scene, list(images_of(disk, events, seed="any moment")), children)
-    for image in disk.images_after_a_cut(random.Random(0)):  # what is done stays done
+    for image in disk.images_after_a_cut(random.Random(0)):  # a finished operation stays finished
         put_on_disk(image, scene.store.parent)
         scene.check_done(scene.store)
 
@@ -65,7 +65,7 @@ def _look_at(scene: Scene, images: list[Image], children: Children, *, every: bo
         scene.check(scene.store)
         if number not in chosen:
             continue
-        put_on_disk(images[number], scene.store.parent)  # a look recovers a table
+        put_on_disk(images[number], scene.store.parent)  # reading recovers the table
         if number % 2 and isinstance(scene, FolderScene):
             scene.take_back(children, scene.store)
         else:

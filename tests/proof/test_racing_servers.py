@@ -69,7 +69,7 @@ def write_betterdb(socket: str, writer: int, steps: int) -> Written:
     rng = random.Random(writer)
     written = Written()
     client = valkey.Valkey(unix_socket_path=socket)
-    # What a recall leaves of a memory that went meanwhile is no memory of the writer's.
+    # The usage that a recall leaves of a deleted memory is not a memory.
     there = "if redis.call('HEXISTS', KEYS[1], 'content') == 0 then return 0 end "
     revise = client.register_script(
         f"{there} redis.call('HSET', KEYS[1], 'content', ARGV[1]) return 1"
@@ -194,7 +194,7 @@ def raced(
     disturbed: list[memlab.Receipt] = []
     writing_still = True
     while writing_still:
-        writing_still = children.any_running(pids)  # so the last plan is made in peace
+        writing_still = children.any_running(pids)  # so that the last plan is made without writers
         try:
             receipt = memlab.apply(memlab.plan(url, memlab.KeepRecent(9)))
         except (StalePlanError, StoreError):
@@ -207,12 +207,12 @@ def raced(
             with suppress(StalePlanError, StoreError):
                 try:
                     memlab.restore(applied[-1])
-                except ArchiveError:  # a writer revised or forgot one in the moment it was back
+                except ArchiveError:  # a writer revised or forgot a memory just after its restore
                     disturbed.append(applied[-1])
                 applied.pop()
     ended = [children.wait(pid) for pid in pids]
     assert [child.error for child in ended] == [None] * WRITERS
-    for receipt in reversed(applied):  # what is between two memories went with the first of them
+    for receipt in reversed(applied):  # links were deleted with their first memory
         memlab.restore(receipt)
     wanted = {str(key) for child in ended for key in child.result.contents}
     for receipt in disturbed:
@@ -265,7 +265,7 @@ class TwoOnOneStore:
         if deleted:
             assert deleted <= set(archived_rows(self.url).memory_id)
             for entry in reversed(archived_plans(self.url)):
-                with suppress(ArchiveError):  # all of it is there
+                with suppress(ArchiveError):  # everything is present
                     memlab.restore(entry.digest, store=self.url)
         assert self.contents().keys() == before.keys()
 

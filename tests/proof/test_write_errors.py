@@ -207,13 +207,13 @@ def test_failed_write_of_a_command_is_reported(
         assert str(case) in output, (fault, output)
         assert "[Errno" not in output
         if left == before:
-            continue  # as before the unhindered one
+            continue  # as before the operation
         (code, again), _ = ran(Fault(case))
         assert code == 0, (fault, output, again)
         assert_whole(file)
         assert_nothing_lost(kept, store)
         more = files_of(case).keys() - names
-        assert more <= {f"{written}-journal"}, fault  # an empty one: SQLite leaves it to a writer
+        assert more <= {f"{written}-journal"}, fault  # an empty journal left by SQLite
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

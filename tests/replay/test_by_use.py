@@ -23,7 +23,7 @@ def searched() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def test_limits_are_wilson_intervals_by_day() -> None:
     day = np.arange(80)
-    served = np.append(np.ones(70), np.zeros(10))  # as if 7 of 8
+    served = np.append(np.ones(70), np.zeros(10))  # like 7 of 8 clusters
     assert share_with_limits(day, served, 0.975) == pytest.approx((0.875, 0.5018, 0.9799), abs=1e-4)
     twice = share_with_limits(np.repeat(day, 2), np.repeat(served, 2), 0.975)
     assert twice == pytest.approx(share_with_limits(day, served, 0.975))
@@ -40,7 +40,9 @@ def test_budget_is_the_smallest_meeting_the_target() -> None:
     assert budget.safe == budget.table.index[-1] > budget.likely
     late = references[c.AT_POSITION] >= 0.75 * len(past)
     before = np.cumsum(past[c.TOKENS])[references.loc[late, c.AT_POSITION] - 1].mean()
-    then = round(budget.likely * before / (1.1 * past[c.TOKENS].sum()))  # the mean till the horizon
+    then = round(
+        budget.likely * before / (1.1 * past[c.TOKENS].sum())
+    )  # the mean until the horizon
     how = {"retire": True, "silent": True}  # its memories are loaded at start
     done = replay(past, references, Activation(max_tokens=then), **how).references[late]
     first = ~done.assign(day=done[c.AT].dt.floor("D")).duplicated([c.TARGET_ID, "day"])

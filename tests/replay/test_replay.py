@@ -236,7 +236,7 @@ def test_lost_reference_names_the_deleting_step() -> None:
 
 
 def test_retired_memory_returns_when_referenced() -> None:
-    policy = ValueCap(2, importance=0.0)  # the least recently used goes
+    policy = ValueCap(2, importance=0.0)  # deletes the least recently used
     frame = make_episodes(9, tokens=[10, 20, 30, 40, 50, 60, 70, 80, 90])
     frame[c.CREATED_AT] = START + pd.to_timedelta(range(9), unit="D")
     references = make_references(frame, [4, 5, 6], [4, 5, 6])

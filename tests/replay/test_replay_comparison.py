@@ -164,4 +164,4 @@ def test_out_of_range_arguments_are_named() -> None:
         with pytest.raises(ValueError, match="every=0"):
             call(*history(), given, every=0)
     with pytest.raises(ValueError, match="no time zone"):
-        replay(*history(), POLICIES[0], now=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
+        replay(*history(), POLICIES[0], now=datetime(2026, 1, 1))  # noqa: DTZ001 - this is the error

@@ -144,7 +144,7 @@ def test_lost_references_are_at_most_one_name_per_gap(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
     run_sql(store, "DELETE FROM memory_items WHERE rowid IN (5, 6)")
     references = memlab.find_references(load_past(store))
-    # e5 from twenty rows; commit:e11 may be e6, but that is the same need
+    # e5 is referred to by twenty rows; commit:e11 could be e6, but is the same reference
     assert references[c.TARGET_POSITION].tolist() == [6] * 20
     assert memlab.evidence.count_references(load_past(store))["dangling"]["evidence"] == 19
 

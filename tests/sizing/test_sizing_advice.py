@@ -58,7 +58,9 @@ def test_cap_without_references_comes_from_other_projects() -> None:
     assert advice.boot_tokens == 10 * advice.keep_recent
     assert "evidence      the data of nine other projects; no later need was seen" in str(advice)
     assert advice.command("memory.db") is not None
-    assert replace(advice, source="claude-mem:x.db").command() is None  # nothing deletes there
+    assert (
+        replace(advice, source="claude-mem:x.db").command() is None
+    )  # memlab does not delete there
 
 
 def test_prior_matches_the_store_kind_of_evidence() -> None:
@@ -70,7 +72,7 @@ def test_prior_matches_the_store_kind_of_evidence() -> None:
     assert laws == [mixture_prior(0), mixture_prior(1), mixture_prior(0.5)]
     shares = [prepare_sizing(frame, given).reads for given in (own, reads, both)]
     assert shares == [0, 1, pytest.approx(0.5, abs=0.01)]
-    # and what one task reads is read at moments of its own
+    # reads of one task are separate clusters
     of_one_task = frame.assign(source_task_ref="session:1")
     assert prepare_sizing(of_one_task, reads).references.cluster_count > 100
     searched = make_episodes(100).assign(loaded_at_start=False)
@@ -282,7 +284,7 @@ def test_equal_lengths_make_budget_and_cap_agree(tmp_path: Path, after: int | No
     budget = recommend_budget(frame)
     assert cap.keep_recent is not None
     assert (cap.verdict == "history-incomplete") == (not whole)
-    over = after == 0  # a budget may have deleted the oldest for want of room for one memory
+    over = after == 0  # a budget may have deleted the oldest because one memory did not fit
     assert budget.max_tokens == budget.floor.tokens + 10 * (cap.keep_recent + over)
     assert budget.likely == budget.floor.tokens + 10 * (cap.likely + over)
     assert budget.served == pytest.approx(cap.served, abs=0.01 * over)

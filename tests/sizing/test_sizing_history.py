@@ -17,7 +17,7 @@ REAL = ("history-uv", "history-bevy", "history-arrow-rs")
 
 
 def test_simulated_histories_reach_their_target() -> None:
-    until = 1.4  # as far as the fifth after the earliest cut
+    until = 1.4  # the fifth after the earliest cut
     simulated = pd.concat(
         backtest_cap(*simulate_history(seed, drift), until=until).assign(drift=drift)
         for place, drift in enumerate(DRIFTS)
@@ -65,7 +65,7 @@ def test_backtest_without_references_needs_no_cap() -> None:
 
 
 def test_poor_track_record_widens_the_limits() -> None:
-    # few references, of which those after two of the cuts lie far back
+    # few references; those after two of the cuts reach far back
     frame, references = simulate_history(11, "steady", rows=3000)
     sizing = prepare_sizing(frame, references)
     advice = recommend_cap(frame, references)
@@ -220,7 +220,7 @@ def test_caps_along_are_computed_at_each_doubling() -> None:
     references = make_references(frame, at, [7] * len(at))
     along = caps_along(frame, references, share=0.5)
     assert along["memories"].tolist() == [200, 400, 800]
-    reach = np.log1p(7) / np.log1p([300, 600])  # of the middle one in each stretch
+    reach = np.log1p(7) / np.log1p([300, 600])  # the median reference of each part
     expected = np.expm1(reach * np.log1p(middle_of(STRETCH) * np.array([200, 400])))
     assert along["cap"].iloc[:2].tolist() == pytest.approx(expected, rel=0.01)
     for until in (1.2, 2.0):

@@ -143,7 +143,7 @@ def test_plan_continues_if_a_memory_has_expired(lab: BetterdbLab) -> None:
     for key in (keys[2], keys[3], keys[-1]):  # the last is kept
         lab.client.pexpire(key, 60_000)
     made = memlab.Plan.from_json(memlab.plan(lab.name, KEEP_3).to_json())
-    lab.client.delete(keys[3], keys[-1])  # by somebody, for their time is to come
+    lab.client.delete(keys[3], keys[-1])  # deleted by others, because they have not expired
     with pytest.raises(errors.StalePlanError, match="2 gone"):
         memlab.apply(made)
     later = made.made_at + timedelta(minutes=2)
@@ -155,7 +155,7 @@ def test_plan_continues_if_a_memory_has_expired(lab: BetterdbLab) -> None:
     assert memlab.restore(receipt).memories == receipt.deleted
     assert set(lab.exactly()) == set(keys) - {keys[3], keys[-1]}
     lab.client.pexpire(keys[1], 60_000)
-    made = memlab.plan(lab.name, memlab.KeepRecent(COUNT - 4))  # of it alone
+    made = memlab.plan(lab.name, memlab.KeepRecent(COUNT - 4))  # a plan for this memory only
     lab.client.delete(keys[1])
     receipt = memlab.apply(made, now=made.made_at + timedelta(minutes=2))
     assert receipt.deleted == 0
@@ -168,7 +168,7 @@ def test_expired_memory_is_not_restored(lab: BetterdbLab, monkeypatch: pytest.Mo
     lab.client.pexpire(keys[3], 60_000)
     receipt = memlab.apply(memlab.plan(lab.name, KEEP_3))
     assert keys[3] not in lab.exactly()
-    monkeypatch.setattr(betterdb, "_LEAST_REMAINING_TIME", 61_000)  # as a minute later
+    monkeypatch.setattr(betterdb, "_LEAST_REMAINING_TIME", 61_000)  # as if a minute had passed
     restored = memlab.restore(receipt)
     assert restored.memories == receipt.deleted - 1
     assert restored.left_out == 1
@@ -243,7 +243,7 @@ def test_memory_with_an_unreadable_field_is_never_pruned(
     assert frame.index[frame["problem"].notna()].tolist() == [bad]
     assert frame.loc[bad, "load_bearing"]
     ((_, record),) = records_of(lab, [bad])
-    assert open_source(lab.name).facts_of(record).tags_json == ""  # which no plan may name
+    assert open_source(lab.name).facts_of(record).tags_json == ""  # a plan must not name it
     assert frame.loc[other].isna()[["problem", "importance", "access_count"]].all()
 
 

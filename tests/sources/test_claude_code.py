@@ -101,7 +101,7 @@ def folder(tmp_path: Path) -> Path:
     return project_folder(tmp_path)
 
 
-# What is loaded
+# Loaded memories
 
 
 def test_tokens_of_a_memory_are_those_of_its_index_line(folder: Path) -> None:
@@ -121,7 +121,7 @@ def test_lines_below_the_index_cut_are_not_loaded(folder: Path) -> None:
     assert frame["active"].tolist() == [True] * 205 + [False] * 5
     assert frame["loaded_at_start"].tolist() == [True] * 200 + [False] * 10
     costs = frame["tokens"]
-    assert costs[204] == costs[199] > costs[205] == 0  # what its line costs where it is loaded
+    assert costs[204] == costs[199] > costs[205] == 0  # the cost of its line if it is loaded
 
 
 def test_user_and_feedback_memories_are_load_bearing(folder: Path) -> None:
@@ -147,7 +147,7 @@ def test_links_between_memories_are_references(folder: Path) -> None:
     assert references == [("b.md",), ("a.md",), ("b.md", "a.md")]
 
 
-# Since when
+# Creation times
 
 
 def test_created_at_is_the_earliest_known_time(folder: Path) -> None:
@@ -162,7 +162,7 @@ def test_created_at_is_the_earliest_known_time(folder: Path) -> None:
         write_memory(folder, f"{name}.md", text, at(written))
     calls = [("Write", "b.md", 2), ("Edit", "b.md", 3), ("Write", "c.md", 1), ("Write", "a.md", 9)]
     calls += [("Read", "d.md", 0), ("Write", "../elsewhere/d.md", 0)]
-    calls += [("Edit", "e.md", 60)]  # the first that is left of 30 days
+    calls += [("Edit", "e.md", 60)]  # the first transcript kept for 30 days
     for number, (tool, name, hour) in enumerate(calls):
         path = Path(os.path.normpath(folder / name))
         write_transcript(folder.parent, "s", call(tool, path, at(hour), "s", number))
@@ -236,7 +236,7 @@ def test_transcripts_of_a_worktree_date_the_main_checkout(folder: Path) -> None:
         "file time": 1,
     }
     write_transcript(worktree, "s1", call("Write", folder / "a.md", at(0), "s1", 9))
-    assert memlab.load(folder)["created_at"][0] == at(0)  # read again, for it is another file
+    assert memlab.load(folder)["created_at"][0] == at(0)  # read again, because it is another file
 
 
 def test_folder_without_project_is_dated_by_files_alone(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_folder_without_project_is_dated_by_files_alone(tmp_path: Path) -> None:
     assert memlab.load(folder)["created_at"].tolist() == [at(0)]
 
 
-# Files as they are
+# Unusual files and folders
 
 
 def test_symlink_to_the_folder_is_followed_but_none_inside(folder: Path, tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_file_written_during_deletion_stays(tmp_path: Path) -> None:
     assert {path.name for path in lab.files()} >= {"new.md", kept.name}
 
 
-# What is needed again, what could be mended, and what a cut index loses
+# References, diagnostics, and losses of a cut index
 
 
 def test_parallel_sessions_give_no_references(folder: Path) -> None:
@@ -460,7 +460,7 @@ def test_index_cut_loses_reads_of_lines_below_it(long_index: Path) -> None:
         "as it stands": 6,
         "newest first": 10,
         "oldest first": 6,
-        "most read first": 12,  # not the first read of a line below the cut
+        "most read first": 12,  # without the first read of a line below the cut
     }
     assert losses.below == 100
     assert set(losses.files.values()) == {199}
@@ -472,7 +472,7 @@ def test_index_cut_loses_reads_of_lines_below_it(long_index: Path) -> None:
 
 
 def test_read_is_compared_with_the_index_at_its_time(long_index: Path) -> None:
-    soon = [(n, at(n + 0.5)) for n in range(299)]  # each when it was the newest
+    soon = [(n, at(n + 0.5)) for n in range(299)]  # each memory is read while it is the newest
     late = [(n, at(298 + n)) for n in (0, 99, 100)]  # of 299: ranks 299, 200 and 199
     losses = reads_missed_by_index_cut(
         long_index, memlab.read_access_log(written_log(long_index, soon + late))

@@ -75,7 +75,7 @@ def test_retiring_moves_lines_to_retired_md_and_keeps_files(tmp_path: Path) -> N
     assert all((folder / name).read_bytes() == before[name] for name in plan.links)
     frame = memlab.load(folder)
     assert "RETIRED.md" not in set(frame.memory_id)
-    assert (frame.tokens > 0).all()  # what a line would cost again
+    assert (frame.tokens > 0).all()  # the cost if the line returned
     about = ClaudeCode(folder).extra_report().to_dict()
     assert about["retired"] == ids(plan.retires)
     assert about["unnamed"] == []
@@ -160,8 +160,8 @@ def test_crash_at_any_call_leaves_it_done_or_undone(tmp_path: Path, does: str) -
         does_it()
         does_it = partial(memlab.restore, plan.digest, store=folder)
     with suppress(AlreadyAppliedError):
-        for crashes in crash_everywhere(does_it):  # noqa: B007 - the last is their number
-            assert retired(folder) in (deleted, left)  # as everybody sees it
+        for crashes in crash_everywhere(does_it):  # noqa: B007 - the last value is the number of crashes
+            assert retired(folder) in (deleted, left)  # as every reader sees it
     assert crashes > 30
     assert retired(folder) == (left if does == "apply" else deleted)
     memlab.restore(plan.digest, store=folder)

@@ -116,13 +116,13 @@ def test_start_loads_the_newest_of_each_project(file: Path) -> None:
     first["observations"][5]["type"] = "heartbeat"
     first["observations"][4]["concepts"] = ["none"]
     for saved in batch["observations"]:
-        saved["at"] = START  # of one millisecond claude-mem loads the first
+        saved["at"] = START  # of observations in one millisecond claude-mem loads the first
     write_claude_mem(file, [first, second, batch])
     others = ["api 1", "api 2", "job 0", "job 1"]
     assert loaded(file, **{SETTING: "2"}) == [*others, "web 2", "web 3"]
     frame = memlab.load(file)
     assert frame["tokens"].sum() < frame["chars"].sum() / 4
-    other = {"CLAUDE_MEM_MODE": "law-study"}  # whose types are not known
+    other = {"CLAUDE_MEM_MODE": "law-study"}  # a mode of unknown types
     assert loaded(file, **{SETTING: 2}, **other) == [*others, "web 4", "web 5"]
     assert "law-study: its types are not known" in str(ClaudeMem(file).extra_report())
 

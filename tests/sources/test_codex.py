@@ -142,7 +142,7 @@ def test_home_with_two_versions_opens_the_most_recently_used(tmp_path: Path) -> 
     home = tmp_path / ".codex"
     first = write(home / DATABASES["v1"], [row(0), row(5)])
     second = write(home / DATABASES["v2"], [row(9)])
-    write(home / "memories_of_mine.sqlite", [row(99)])  # no database of Codex
+    write(home / "memories_of_mine.sqlite", [row(99)])  # not a Codex database
     assert open_source(home).name == f"codex:{second}"
     run_sql(first, f"UPDATE stage1_outputs SET generated_at = {START + 20 * 86_400}")
     assert open_source(home).name == f"codex:{first}"

@@ -193,7 +193,7 @@ def test_writing_through_an_open_file_loses_nothing(
 ) -> None:
     before = notes.seen()
     if name == "INDEX" and notes.index.index_first:
-        step = "move 2"  # later than the exchange, of which the other order sees no more
+        step = "move 2"  # after the exchange; with the other order the edit would be missed
     with (notes.path / name).open("ab", buffering=0) as opened:
         steps[step] = lambda: opened.write(b"late")
         refused = (StalePlanError, ChangedWhileReadError)
@@ -263,7 +263,7 @@ def test_crash_anywhere_leaves_a_change_complete_or_undone(notes: Notes, putting
     if not putting:
         steps[1]()
     before, after = there[::-1] if putting else there
-    for crashes in crash_everywhere(steps[putting]):  # noqa: B007 - the last is their number
+    for crashes in crash_everywhere(steps[putting]):  # noqa: B007 - the last value is the number of crashes
         if notes.index.index_first:
             named = {_named(line) for line in notes.file.read_bytes().splitlines()[1:]}
             assert putting or named <= {path.name for path in notes.path.iterdir()}
@@ -292,7 +292,7 @@ def test_edits_after_a_crash_survive_recovery(notes: Notes, tmp_path: Path) -> N
         (crashed.path / "b.md").write_bytes(b"by hand")
         is_moved = any(crashed.path.glob(".memlab/*/out/*"))
         for _ in crash_everywhere(partial(crashed.put, {})):
-            pass  # each goes on from where the last was stopped
+            pass  # each continues where the last one stopped
         names, raw = crashed.seen()
         assert raw.endswith(b"by hand\n")
         assert (crashed.path / "b.md").read_bytes() == b"by hand"

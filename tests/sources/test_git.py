@@ -115,7 +115,7 @@ def test_creation_and_deletion_times_equal_git_log(repo: Repository, tmp_path: P
     names = {f"{name}.md" for name in ("again", "b", "moved", "d", "e", "f", "g", "h", "i")}
     times = lives(repo.folder)
     assert times == {name: by_git_log(repo, name) for name in names}
-    assert times["d.md"] == (day(1), day(8))  # of a merge, against its first parent
+    assert times["d.md"] == (day(1), day(8))  # deleted by a merge, compared with its first parent
     assert times["again.md"] == (day(0), None)
     assert past_of(repo.folder)["load_bearing"].sum() == 0
     remove(repo, "f")
@@ -225,7 +225,7 @@ def test_no_code_of_a_repository_is_executed(repo: Repository, tmp_path: Path) -
     loose(repo, "HEAD~:a.md").unlink()  # a partial clone fetches it
     head = repo.git("rev-parse", "HEAD").strip()
     repo.git("update-ref", f"refs/replace/{head}", "HEAD~")
-    for trace in tmp_path.glob("run-*"):  # by what has just been done
+    for trace in tmp_path.glob("run-*"):  # traces of the setup
         trace.unlink()
     before = files_in(folder)
     assert [deleted for _, deleted in lives(folder).values()] == [day(1), None, None]
@@ -234,7 +234,7 @@ def test_no_code_of_a_repository_is_executed(repo: Repository, tmp_path: Path) -
     assert files_in(folder) == before
 
 
-# What git cannot say
+# Incomplete history
 
 
 def test_missing_git_is_reported(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def test_intact_commits_of_a_damaged_repository_are_used(
     times = lives(repo.folder)
     assert times["b.md"][1] == day(3)
     assert {"c.md", "d.md", "e.md"} <= set(times)
-    assert (times["c.md"][0] == day(0)) == (":" in what)  # before what is broken
+    assert (times["c.md"][0] == day(0)) == (":" in what)  # from before the damage
     assert BROKEN[what] in open_source(repo.folder).external_history.note()
 
 
@@ -302,7 +302,7 @@ def test_partial_clone_fetches_nothing(repo: Repository, tmp_path: Path) -> None
     assert files_in(clone.root) == before
 
 
-# Folders and names of every kind
+# Kinds of folders and names
 
 
 def test_sub_folder_worktree_and_submodule_are_supported(repo: Repository, tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_too_large_file_is_not_read(repo: Repository, monkeypatch: pytest.Monkey
     assert past.loc["a.md", c.TITLE] == "about a"
 
 
-# What somebody else deleted
+# Deletions by others
 
 
 def lost(folder: Path | str) -> dict[str, str]:

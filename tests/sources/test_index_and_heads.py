@@ -108,7 +108,7 @@ def test_file_names_are_case_sensitive() -> None:
         ("- [[a|what it is]]\n\ntext\n", "\ntext\n"),
         ("## [A](a.md)\n", "## A\n"),
         ("- [B](b.md)\r\n- [A](a.md)", "- [B](b.md)\r\n"),
-        ("[[a]] of [x](http://y)\n", ""),  # the line is there for the file it begins with
+        ("[[a]] of [x](http://y)\n", ""),  # a line belongs to its first file
         (f"{COMMENTED}- [A](a.md)\n\nlast", f"{COMMENTED}\nlast"),
         ("caf\udce9\n- [A](a.md) \udcff\n- [B](b.md) \udcfe\n", "caf\udce9\n- [B](b.md) \udcfe\n"),
         ("[a [b](a.md) c](a.md)", ""),
@@ -149,7 +149,7 @@ LINK = re.compile(
 
 @given(st.text("[]()\\<>a\n", max_size=30))
 def test_fast_link_scan_equals_the_grammar(text: str) -> None:
-    text = re.sub(r"\[(?=\[)", "[-", text)  # which would be a name in brackets of its own
+    text = re.sub(r"\[(?=\[)", "[-", text)  # otherwise it would be a bracketed name
     links = [(link["target"], *link.span(), link["label"]) for link in LINK.finditer(text)]
     assert list(mentions_in(text)) == links
 
@@ -160,7 +160,7 @@ def test_link_with_many_spaces_is_parsed_quickly() -> None:
     assert block.files(names("a.md", "b.md", "c.md")) == ["c.md"]
 
 
-# What is loaded
+# Load limits
 
 
 def entries(count: int) -> str:
@@ -204,7 +204,7 @@ def test_inline_comments_and_code_are_loaded_unchanged() -> None:
     assert index.loaded == "- a <!-- b -->\n```\n<!-- c -->\n```\n e"
 
 
-# Lines that come back
+# Restored lines
 
 
 def entries_of_files(raw: bytes, back: Collection[str]) -> dict[str, list[dict[str, object]]]:
@@ -287,7 +287,7 @@ def test_removed_entries_are_restored_exactly(
     assert {name: len(blocks) for name, blocks in named.items()} == stayed
 
 
-# Front matter as it is found: two generations of it, broken, endless, none
+# Front matter: two styles, broken, unclosed, none
 
 
 BROKEN = "---\nname: Tests: run them all\n  type: user\nsays: aha\nabout: 'it''s [\n---\n"

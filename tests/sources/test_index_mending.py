@@ -48,7 +48,7 @@ def check_of(folder: Path, name: str) -> Check:
     return check
 
 
-# Lines for files without one
+# New lines for unlisted files
 
 
 STYLES = {
@@ -395,7 +395,7 @@ def test_unknown_lost_index_is_written_anew(folder: Path) -> None:
     assert not (folder / "MEMORY.md").exists()
 
 
-# Doctor, and what is refused
+# Doctor, and rejected indexes
 
 
 def test_doctor_counts_what_the_index_command_mends(folder: Path) -> None:
@@ -442,7 +442,7 @@ def test_index_without_room_for_a_line_is_rejected(folder: Path) -> None:
     assert (folder / "MEMORY.md").read_bytes() == before
 
 
-# The law
+# Properties
 
 
 OWN_LINES = (

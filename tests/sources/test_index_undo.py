@@ -172,7 +172,7 @@ def test_link_is_restored_with_changed_line_ends() -> None:
     assert back(raw, edited, "a.md") == b"# M\r\nRead [A](a.md) first.\r\n- [B](b.md)\r\n"
 
 
-# Whatever is in an index, and whatever a hand does to it
+# Random indexes and edits
 
 
 SOME = st.sets(st.sampled_from(FILES), min_size=1)
@@ -230,4 +230,6 @@ def test_rolled_back_step_keeps_edits_by_hand(
     now = edited(raw, edits)
     after = take_back(before, raw, now)
     assert by_hand(after) == by_hand(now)
-    assert by_hand(take_back(before, raw, after)) == by_hand(now)  # stopped, it is done again
+    assert by_hand(take_back(before, raw, after)) == by_hand(
+        now
+    )  # repeating it after an interruption has no effect

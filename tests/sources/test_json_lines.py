@@ -47,7 +47,7 @@ def test_every_command_supports_a_custom_source(tmp_path: Path) -> None:
         "harvest", lab.name, code=2
     )
     text = lab.path.read_text().splitlines()
-    lab.path.write_text("\r\n".join([text[1], text[0], *text[2:]]))  # no end, no order
+    lab.path.write_text("\r\n".join([text[1], text[0], *text[2:]]))  # without timing and order
     before = lab.path.read_bytes()
     assert json.loads(output_of("vacuum", "--json", lab.name))["file"] == len(before)
     assert "there is nothing to vacuum" in output_of("vacuum", "--apply", lab.name, code=2)

@@ -94,7 +94,7 @@ def test_restoring_an_index_can_be_undone(folder: Path) -> None:
     memlab.restore(recovery.digest, store=folder)
     states = memlab.load(folder).set_index("memory_id")["index_state"]
     assert states["m0.md"] == "unlisted"
-    assert states["m1.md"] == "listed"  # load-bearing: what came back stays
+    assert states["m1.md"] == "listed"  # a restored load-bearing memory stays
 
 
 def test_line_of_a_rewritten_memory_is_restored_without_error(folder: Path) -> None:
@@ -179,7 +179,7 @@ def test_folder_that_never_existed_is_an_error(tmp_path: Path) -> None:
         memlab.lost(f"claude:{tmp_path / 'never'}")
 
 
-# What no line names
+# Untyped files and index prose
 
 
 def test_untyped_files_in_sub_folders_are_counted(tmp_path: Path) -> None:

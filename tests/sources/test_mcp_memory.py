@@ -115,7 +115,7 @@ class TestMcpMemorySource(DeletingSuite):
         live = set(memlab.load(lab.name)["memory_id"])
         assert lab.edges() == [edge for edge in before if {edge[0], edge[1]} <= live]
         shown = output_of("show", lab.name)
-        assert "2 vectors, 0 edges" in shown  # one of the three that are left had none
+        assert "2 vectors, 0 edges" in shown  # one of the three remaining memories has no vector
         assert f"{COUNT - 2}, which the service has not purged yet" in shown
         memlab.restore(first)
         memlab.restore(second)
@@ -288,5 +288,5 @@ def test_damaged_vectors_and_edges_lose_no_memory(lab: McpMemoryLab, change: str
     before = lab.path.read_bytes()
     with suppress(errors.MemlabError):
         memlab.restore(memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(3))))
-    if lab.path.read_bytes() == before:  # it was refused: nothing was half done
+    if lab.path.read_bytes() == before:  # it was rejected, so nothing was changed
         assert len(memlab.load(lab.name, on_bad_row="keep")) == COUNT

@@ -102,7 +102,9 @@ def test_cold_tier_memories_are_part_of_the_past(empty: MemforgeLab) -> None:
     past = memlab.load_past(url, with_body=True).set_index("memory_id")
     kept = ["position", "title", "body", "chars", "tokens", "created_at", "agent_id", "namespace"]
     assert past[kept].equals(before[kept])
-    assert "history-incomplete" not in output_of("size", url)  # ids between are another agent's
+    assert "history-incomplete" not in output_of(
+        "size", url
+    )  # the ids between belong to another agent
     assert (past["deleted_at"] > past["created_at"]).tolist() == [True] * 3 + [False] * 3
     assert past["prunable"].tolist() == [False] * 3 + [True] * 3
     assert memlab.load_past(empty.name)["deleted_at"].notna().sum() == 4
@@ -220,7 +222,7 @@ def test_random_text_and_json_are_restored(
     assert there_and_back(empty, *(empty.add(**fields) for fields in columns))
 
 
-# What PostgreSQL lets whom read and change, and what a deletion there would set off
+# Privileges, row-level security, triggers and foreign keys
 
 PAGE = (Path(__file__).parents[2] / "docs" / "servers.md").read_text(encoding="utf-8")
 (LEAST,) = re.findall(r"```postgresql\n(CREATE ROLE worker.*?)```", PAGE, re.DOTALL)
@@ -346,7 +348,7 @@ def test_deletion_with_side_effects_is_rejected_by_name(own: TwoAgents, danger: 
 def test_dependent_rows_are_archived_and_restored(own: TwoAgents) -> None:
     own.connection.execute(TRIGGER.format("DELETE ON warm_tier"))
     own.connection.execute(
-        "ALTER TABLE warm_tier DISABLE TRIGGER tell;"  # which stops nothing
+        "ALTER TABLE warm_tier DISABLE TRIGGER tell;"  # a disabled trigger does not matter
         "CREATE TABLE notes (id INT PRIMARY KEY, "
         "revision BIGINT REFERENCES memory_revisions (id) ON DELETE CASCADE, "
         "log BIGINT REFERENCES retrieval_log (id) ON DELETE SET NULL);"

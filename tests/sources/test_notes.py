@@ -112,7 +112,7 @@ def test_note_is_dated_by_its_name_or_file_time(tmp_path: Path) -> None:
         "memory/0001-01-01.md": "0001-01-01T00:00:00+00:00",
         "memory/2026-04-05.md": "2026-04-05T00:00:00+00:00",
         "memory/deep/2026-04-06-a-release.md": "2026-04-06T00:00:00+00:00",
-        f"memory/{TODAY + timedelta(days=1)}.md": "2026-07-01T00:00:00+00:00",  # east of here
+        f"memory/{TODAY + timedelta(days=1)}.md": "2026-07-01T00:00:00+00:00",  # tomorrow
         **dict.fromkeys((f"memory/{name}.md" for name in others), written),
     }
     for name in names:
@@ -208,7 +208,7 @@ def test_symlinks_are_counted_and_not_followed(workspace: Path, tmp_path: Path) 
 def test_unreadable_path_is_named(shut: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = write_workspace(Path(name) / "w", days_before(TODAY, 2), undated=["people/anna"])
-        memlab.load(path)  # imports what only root may read
+        memlab.load(path)  # imports modules that only root may read
         path.parent.chmod(0o755)
         (path / shut).chmod(0o000)
         with as_nobody(), pytest.raises(StoreError, match=rf"{shut} cannot be read \(Permission"):
@@ -259,7 +259,7 @@ def project(tmp_path: Path) -> Path:
 
 def test_serena_memories_are_found_and_cost_only_their_names(project: Path) -> None:
     folder = project / MEMORIES
-    (folder / "MEMORY.md").touch()  # does not make it Claude Code's
+    (folder / "MEMORY.md").touch()  # it does not make the folder Claude Code memory
     assert [store.path for store in find_below([project.parent]).stores] == [folder]
     assert open_source(folder).scheme == "serena"
     assert recognise(project) is None

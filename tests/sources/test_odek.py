@@ -93,7 +93,7 @@ class TestOdek(DeletingSuite):
 
 def test_episode_is_a_row_with_its_trust(tmp_path: Path) -> None:
     write_odek(tmp_path, ["first line\nsecond", "other"])
-    (tmp_path / "s1.md").unlink()  # the index says it, too
+    (tmp_path / "s1.md").unlink()  # the index holds the text, too
     entries = entries_of(tmp_path)
     entries[1]["provenance"] = {"untrusted": True, "sources": ["web", "mail"]}
     write_index(tmp_path, entries)
@@ -200,7 +200,7 @@ def test_restored_episode_precedes_newer_ones(tmp_path: Path) -> None:
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
     folder = write_odek(tmp_path / "episodes", [f"summary of {number}" for number in range(9)])
-    (folder / "episodes.lock").touch(0o600)  # as an odek that locks leaves it behind
+    (folder / "episodes.lock").touch(0o600)  # as odek leaves it
     return folder
 
 

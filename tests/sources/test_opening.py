@@ -66,7 +66,7 @@ def test_path_is_recognised_by_tables_index_or_files(tmp_path: Path, path: str) 
     make(tmp_path / "store")
     system = recognise(tmp_path / "store")
     assert (system and system.scheme) == expected
-    scheme = expected or "file"  # which says what is wrong with it
+    scheme = expected or "file"  # whose error explains the problem
     assert open_source(tmp_path / "store").scheme == scheme
     if lacks := LACKS.get(path):
         with pytest.raises(StoreError, match=f"lacks the column {lacks}: another version of"):
@@ -98,7 +98,7 @@ def of_an_agent(path: Path) -> object:
 STORES: dict[str, tuple[Callable[[Path], object], int | None]] = {
     ".claude/agent-memory/reviewer": (of_an_agent, 1),
     ".claude/projects/-p0/memory": (lambda path: as_found(path, files=9), 9),
-    ".claude/projects/-p1/memory": (Path.mkdir, 0),  # it is one whatever is in it
+    ".claude/projects/-p1/memory": (Path.mkdir, 0),  # a known place, whatever its content
     ".odek/memory/episodes": (lambda path: write_odek(path, ["one", "two"]), 2),
     ".openclaw/workspace": (lambda path: write_workspace(path, days_before(DAY, 4)), 5),
     "agents/memory.db": (lambda path: write_rows(path, episodes(3)), 3),

@@ -166,7 +166,7 @@ SETTINGS = {
     "home/.claude/settings.json": True,
     "home/.claude/settings.local.json": True,
     "project/.claude/settings.local.json": True,
-    "project/.claude/settings.json": False,  # which a repository may bring along
+    "project/.claude/settings.json": False,  # a repository may contain this file
     "other/.claude/settings.local.json": False,
 }
 
@@ -257,7 +257,7 @@ def test_type_or_metadata_type_is_evidence(head: str) -> None:
     assert not has_claude_type(f"# Title\n\n{head}\n")
 
 
-# What is no memory
+# Files that are not memories
 
 
 def test_documents_are_kept_by_name_and_counted(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_untyped_files_of_a_typed_folder_are_not_memories(tmp_path: Path) -> Non
         made = memlab.plan(name, memlab.KeepRecent(0))
         assert {memory.memory_id for memory in made.memories} == {f"m{n}.md" for n in range(5)}
         assert "2 without a type of Claude Code's" in output_of("show", name)
-    # Most memories go, and the documents are in the majority: they stay documents.
+    # After the deletion documents are in the majority, and stay documents.
     memlab.apply(memlab.plan(f"claude:{folder}", memlab.KeepRecent(1)))
     for name in (str(folder), f"claude:{folder}"):
         assert memlab.load(name)["memory_id"].tolist() == ["m4.md"]
@@ -386,7 +386,7 @@ def test_serena_memories_can_be_a_symlink(tmp_path: Path) -> None:
         assert memlab.restore(receipt.digest, store=name).memories == 1
 
 
-# What is known of a folder
+# Remembered kinds
 
 
 def test_settings_keep_the_explicitly_named_kind(tmp_path: Path) -> None:
@@ -445,7 +445,7 @@ def test_archived_documents_are_restored_byte_for_byte(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-# Nothing outside what a system calls a memory is ever taken
+# Only memories of the system are ever deleted
 
 LINKS = ("README.md", "ARCHITECTURE.md", "SOUL.md", "docs/d1.md", "note0.md", "typed0.md")
 NOTES = (
@@ -571,7 +571,7 @@ def test_nightly_maintenance_never_deletes_documents(
                 memlab.maintain(root, apply=True, all_prunable=True)
             for note in sorted(root.glob("memory/**/2026-*.md"))[: 1 + night]:
                 if "dreaming" not in note.parts:
-                    note.unlink()  # a dream
+                    note.unlink()  # dreaming removes the note
                     kept.pop(note.relative_to(root).as_posix(), None)
             if (root / "MEMORY.md").is_file():
                 with (root / "MEMORY.md").open("a") as index:

@@ -102,7 +102,7 @@ def git_renames(repo: Repository, *options: str) -> set[tuple[str, str]]:
     return {(line[1], line[2]) for line in lines if line[0].startswith("R")}
 
 
-# One memory goes on
+# A renamed memory continues
 
 
 def test_renamed_memory_keeps_its_creation_time(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_moved_folders_with_equal_names_stay_distinct(tmp_path: Path) -> None:
         with (repo.folder / name.replace("memory/", "memory/projects/")).open("a") as file:
             file.write("moved\n")
     repo.commit(1)
-    store = f"openclaw:{repo.folder}"  # no dated note lies in the topmost folder
+    store = f"openclaw:{repo.folder}"  # the top folder holds no dated note
     assert lost(store) == {}
     assert deleted(store) == set()
     names = {

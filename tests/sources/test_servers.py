@@ -176,7 +176,7 @@ def test_server_that_stops_during_a_change_loses_nothing(lab: Any) -> None:
     with pytest.raises(StoreError, match=r"does not answer|refuses"):
         delete_all(lab, records, watch=lambda _: lab.cut())
     lab.mend()
-    # where nothing can be rolled back they are gone, and the archive of whoever asked has them
+    # without a rollback they are deleted, and the caller's archive has them
     assert lab.exactly() == (before if is_atomic(lab) else {})
 
 
@@ -197,7 +197,7 @@ def test_read_only_user_is_told_the_missing_privilege(lab: Any) -> None:
 def test_wrong_server_answers_give_a_result_or_an_error(
     lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(valkey, "_ANSWER_TIMEOUT", 0.03)  # it is waited for in every fifth answer
+    monkeypatch.setattr(valkey, "_ANSWER_TIMEOUT", 0.03)  # every fifth answer waits this long
     columns = ["vector"] if isinstance(lab, OnRedis) else ["embedding"]
     for seed in range(LIES):
         if len(keys_of(lab)) < 4:
@@ -260,7 +260,7 @@ def test_invalid_answer_is_rejected(
     with in_between(str(redis.socket), lambda data: lies[0] if lies else data) as port:
         refused = pytest.raises(StoreError, match=f"to {command[0]} it says")
         with refused, valkey.connected(address_of(f"redis://127.0.0.1:{port}/0"), 0) as line:
-            line.ask(*command)  # which the server itself answers
+            line.ask(*command)  # answered by the server itself
             lies.append(lie)
             line.ask(*command)
 
@@ -295,7 +295,7 @@ def test_unresponsive_server_times_out(redis: RedisServer, monkeypatch: pytest.M
 
 
 def test_cluster_node_is_rejected(tmp_path: Path) -> None:
-    bus = str(free_port())  # its own choice, 10,000 above the other, may be no port at all
+    bus = str(free_port())  # the default, 10,000 above the port, may exceed the largest port
     options = ("--cluster-enabled", "yes", "--cluster-port", bus, "--appendonly", "no")
     with (
         redis_server(tmp_path, options=options) as node,

@@ -229,7 +229,7 @@ LINKS = {
     ("", "an alias"): "deploy/b.md",
     ("", "memory/deploy/b.md"): "deploy/b.md",
     ("", "/m/memory/deploy/b.md"): "deploy/b.md",
-    ("", "e"): "x/deep/e.md",  # the only one of that name
+    ("", "e"): "x/deep/e.md",  # the only file of that name
     ("", "e.md"): None,
     ("", "b.md"): None,
     ("", "/deploy/b.md"): None,
@@ -240,7 +240,7 @@ LINKS = {
     ("deploy", "b"): "deploy/b.md",
     ("deploy", "../a.md"): "a.md",
     ("deploy", "../x/deep/e.md"): "x/deep/e.md",
-    ("deploy", "x/deep/e.md"): "x/deep/e.md",  # from the folder itself, as agents write it
+    ("deploy", "x/deep/e.md"): "x/deep/e.md",  # relative to the memory folder, as agents write it
     ("deploy", "../../a.md"): None,
     ("x/deep", "e.md"): "x/deep/e.md",
 }
@@ -298,8 +298,8 @@ def test_link_to_a_missing_sub_folder_is_named_and_stays(folder: Path) -> None:
         "/deploy/x.md",
         "~/deploy/x.md",
         "https://host/deploy/x.md",
-        "other/x.md",  # in a store of its own
-        "archive/x.md",  # in a folder that is not entered
+        "other/x.md",  # in a nested store
+        "archive/x.md",  # in a folder that is not read
         "deploy/x.py",
         "deploy/deploy_0.md",
     ],
@@ -373,7 +373,7 @@ def test_index_of_hubs_in_sub_folders_is_not_prose(home: Path) -> None:
     assert "sections" not in output_of("show", folder)
 
 
-# Taken out and back
+# Deletion and restore
 
 
 @pytest.mark.parametrize("retire", [False, True])
@@ -492,7 +492,7 @@ def test_dead_link_to_a_file_moved_into_a_sub_folder_stays(folder: Path) -> None
     assert line.reason == "a file of that name is deploy/topic_0.md: link that, or move it up"
 
 
-# Folders that are merged
+# Merging folders
 
 
 def test_merge_keeps_paths_of_sub_folders(home: Path, folder: Path) -> None:

@@ -79,7 +79,7 @@ def test_unreadable_deletion_is_named_and_blocks_new_ones(store: Path) -> None:
 
 def test_empty_archive_counts_as_none(store: Path) -> None:
     with closing(sqlite3.connect(archive_of(store), isolation_level=None)) as connection:
-        connection.execute("VACUUM")  # a page, and nothing in it
+        connection.execute("VACUUM")  # one empty page
     assert archive_of(store).stat().st_size
     with pytest.raises(ArchiveError, match="there is no archive"):
         archived_plans(store)
@@ -122,7 +122,7 @@ def test_damaged_copy_is_named_and_others_can_be_restored(store: Path, wrong: st
         restore(entry.digest, store=store)
     assert len(rows_of(store)) == 5
     assert restore(entry.digest, store=store, ids=["e1", "e3"]).memories == 2
-    assert compacted(store, 2).deleted == 4  # nothing of it stands in the way of another plan
+    assert compacted(store, 2).deleted == 4  # the damage does not block another plan
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_archive_with_triggers_or_views_is_rejected(store: Path, change: str) ->
     assert {path: path.read_bytes() for path in store.parent.iterdir()} == before
 
 
-# Of a store that archives what its own routine deletes
+# Stores whose runtime archives its own deletions
 
 
 def test_runtime_deletions_can_be_restored(store: Path) -> None:

@@ -197,7 +197,7 @@ def test_hanging_git_is_asked_once_and_the_archive_is_ignored(
     monkeypatch.setattr(subprocess, "run", counted)
     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
     assert "undo" in str(receipt)
-    assert len(asked) == 1  # each further question would take as long again
+    assert len(asked) == 1  # each further call would wait for the timeout again
     monkeypatch.undo()
     head.unlink()
     head.write_bytes(text)

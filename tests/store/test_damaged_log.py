@@ -133,7 +133,7 @@ def test_damaged_log_is_saved_before_it_is_emptied(tmp_path: Path, how: str) -> 
         GOING_ON[how](store, digest)
     assert kept.read_bytes() == damaged
     assert kept.stat().st_mode & 0o777 == 0o640
-    log_of(store).write_bytes(damaged)  # the same again
+    log_of(store).write_bytes(damaged)  # the same damage again
     with pytest.warns(DamagedLogWarning):
         memlab.SqliteMemoryStore(store).close()
     assert [path.name for path in tmp_path.glob("*damaged*")] == [kept.name]
@@ -208,7 +208,7 @@ def test_nothing_is_deleted_with_a_damaged_table(tmp_path: Path) -> None:
         ).fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
     made = planned(store)
-    with store.open("r+b") as file:  # an index without the entries of its table
+    with store.open("r+b") as file:  # an index page without entries
         file.seek((page - 1) * size)
         file.write(b"\x0a\x00\x00\x00\x00" + size.to_bytes(2, "big") + b"\x00")
     before = store.read_bytes()

@@ -102,7 +102,7 @@ def outcome(words: str, store: Path, out: Path) -> tuple[int, str]:
     """Return the exit code and output of a command, without digests, times and sizes."""
     result = run(*typed(words, store, out))
     text = re.sub(r"[0-9a-f]{12,}|\d\d:\d\d(:\d\d)?|\d+(\.\d+)? (ms|s)\b", "#", result.output)
-    text = re.sub(r"archive +[\d.]+ (bytes|kB)", "archive", text)  # the room that the file takes
+    text = re.sub(r"archive +[\d.]+ (bytes|kB)", "archive", text)  # the size of the file
     return result.exit_code, text.replace("empty: memlab has", "none: memlab has")
 
 

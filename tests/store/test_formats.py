@@ -284,7 +284,7 @@ def test_upgrade_option_excludes_others(store: Path, words: str) -> None:
     assert run("archive", store, "--upgrade", *words.split()).exit_code == 2
 
 
-# The tables of an archive are known by their columns
+# Archives are recognised by the columns of their tables
 
 
 def test_archive_with_reformatted_schema_is_used(store: Path, tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_archive_with_code_in_columns_is_rejected(store: Path, what: str) -> Non
         archived_plans(store)
 
 
-# A record in every form
+# Records in every form
 
 
 NAMES = st.text(max_size=6) | st.sampled_from(

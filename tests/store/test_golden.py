@@ -112,7 +112,9 @@ def test_undoing_all_of_golden_store_restores_its_first_rows(items: Path, tmp_pa
 
 @pytest.mark.parametrize("name", ["deletion", "supersession", "retirement", "return"])
 def test_each_plan_of_golden_store_is_undone_by_its_receipt(items: Path, name: str) -> None:
-    memlab.restore(digests_of(items)[-1], store=items)  # it took what one of them returned
+    memlab.restore(
+        digests_of(items)[-1], store=items
+    )  # it deleted a memory that one of them returned
     before = rows_of(items)
     receipt = Receipt.from_json(items.with_name(f"{name}.receipt.json").read_text())
     back = memlab.restore(receipt, store=items)

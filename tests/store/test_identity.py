@@ -75,7 +75,7 @@ class TestOwnArchive:
         run_sql(path, "DELETE FROM memory_items WHERE memory_id NOT LIKE 'new%'")
         assert restore(receipt).memories == 6
         apply(planned(path))
-        run_sql(path, "DELETE FROM memory_items")  # an empty store is nobody's
+        run_sql(path, "DELETE FROM memory_items")  # an empty store matches any archive
         assert restore(receipt).memories == 6
 
     def test_archive_matches_by_memories_kept_last(self, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ class TestRenamedStore:
         (tmp_path / "memory.db").unlink()
         mine = store_at(tmp_path / "mine.db")
         day = "created_at = '2026-03-02T12:00:00+00:00' WHERE memory_id = 'd1'"
-        run_sql(mine, f"UPDATE memory_items SET {day}")  # both have one memory
+        run_sql(mine, f"UPDATE memory_items SET {day}")  # both stores have this memory
         assert check(mine).status is Status.OK
 
     def test_copied_store_gets_its_own_archive(self, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_large_rows_are_read_in_smaller_batches(
         assert records_of(path) == whole
 
 
-# Signals belong to a row by id and by position, wherever memlab reads them
+# Signals belong to a row by id and position
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -149,7 +149,7 @@ def write_name_again(path: Path, *, by_sql: bool) -> None:
     with LifecycleStore(path, clock=lambda: START) as lifecycle:
         lifecycle.put(item("m0"))
         lifecycle.put(item("m1", title="short-lived"), ttl=HOUR)
-    if by_sql:  # a runtime that knows nothing of signals
+    if by_sql:  # a runtime without signals
         run_sql(path, "DELETE FROM memory_items WHERE memory_id = 'm1'")
         write_rows(path, [row("m2")])
     with SqliteMemoryStore(path) as plain:

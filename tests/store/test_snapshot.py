@@ -73,7 +73,7 @@ def test_only_committed_rows_of_a_killed_writer_are_read(
         (tmp_path / f"memory.db{removed}").unlink()
     before = files_in(tmp_path)
     assert before[f"memory.db{left}"]
-    if journal_mode == "DELETE":  # or this would prove nothing
+    if journal_mode == "DELETE":  # otherwise the test would prove nothing
         assert b"000000" * 100 in before["memory.db"]
     frame = memlab.load(path)
     assert list(frame["title"]) == ["committed"] + [f"title of e{n}" for n in range(2, 201)]
@@ -146,7 +146,7 @@ def test_store_written_during_the_read_is_read_again(tmp_path: Path, fails: bool
     assert read_snapshot(path, read) == ["e1", "e2"]
     assert readings == [["e1"], ["e1", "e2"]]
     assert set(files_in(tmp_path)) == {"memory.db"}
-    with pytest.raises(AttributeError):  # another reason to fail
+    with pytest.raises(AttributeError):  # an unrelated error
         read_snapshot(path, lambda connection: connection.nothing)  # type: ignore[attr-defined]
 
 

@@ -249,5 +249,5 @@ def test_unclassifiable_row_is_named_and_nothing_is_deleted(
         assert "nothing was deleted" in str(refused.value)
         assert rows_of(store.connection) == before
         store.connection.execute("UPDATE memory_items SET superseded_by = 'e1' WHERE rowid = 2")
-        assert store.compact_episodic(1) == 3  # in nobody's way, and no selection is left behind
+        assert store.compact_episodic(1) == 3  # a superseded row does not block compaction
         assert [*rows_of(store.connection)] == [2, 5]

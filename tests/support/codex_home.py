@@ -180,7 +180,7 @@ def _model(home: Path, version: str, threads: Sequence[CodexThread]) -> Iterator
 
 
 def _answer(request: dict[str, Any], folder: Path, threads: Sequence[CodexThread]) -> str:
-    """Return what the model answers to a request."""
+    """Return the answer of the model to a request."""
     prompt = json.dumps(request["input"])
     if request["model"] == _EXTRACTS:
         thread = next(thread for thread in threads if thread.prompt in prompt)
@@ -188,7 +188,7 @@ def _answer(request: dict[str, Any], folder: Path, threads: Sequence[CodexThread
         if "raw_memory" in json.dumps(request.get("text")):
             memory["raw_memory"] = thread.raw
         return json.dumps(memory)
-    if request["model"] == _CONSOLIDATES:  # its work is these files
+    if request["model"] == _CONSOLIDATES:  # its output is these files
         (folder / "MEMORY.md").write_text("# Memory\n")
         (folder / "memory_summary.md").write_text(_SUMMARY)
         return "consolidated"

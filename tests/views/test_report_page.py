@@ -234,7 +234,7 @@ def test_next_steps_run_in_the_folder_of_the_page(
                 ran = run(*shlex.split(command)[1:])
                 without_transcripts = (
                     "there are no transcripts in" in ran.output
-                )  # as there are none here
+                )  # there are no transcripts here
                 assert ran.exit_code == 0 or without_transcripts, ran.output
 
 
