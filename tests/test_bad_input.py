@@ -99,7 +99,7 @@ DECLARED = {
 """Usual declaration and changed declaration, and the error message."""
 
 
-def refused_in_words(path: Path, wrong: str, instead: str) -> None:
+def assert_load_rejected(path: Path, wrong: str, instead: str) -> None:
     with pytest.raises(StoreError) as caught:
         memlab.load(path)
     message = str(caught.value)
@@ -117,7 +117,7 @@ def test_non_store_is_rejected_and_unchanged(tmp_path: Path, name: str) -> None:
     path = tmp_path / "memory.db"
     path = made if isinstance(made, Path) else path
     before = files_in(tmp_path)
-    refused_in_words(path, wrong, instead)
+    assert_load_rejected(path, wrong, instead)
     if name.endswith(("for a log", "journal", "to itself", "text")):  # a runtime also rejects it
         with pytest.raises(StoreError) as caught:
             memlab.SqliteMemoryStore(path)
@@ -132,7 +132,7 @@ def test_unsupported_table_declaration_is_rejected(
     assert usual in CREATE_TABLE
     run_sql(path := tmp_path / "memory.db", CREATE_TABLE.replace(usual, declared))
     before = files_in(tmp_path)
-    refused_in_words(path, f"memory_items in {{}} {DECLARED[usual, declared]}", COPY)
+    assert_load_rejected(path, f"memory_items in {{}} {DECLARED[usual, declared]}", COPY)
     assert files_in(tmp_path) == before
 
 
@@ -174,7 +174,7 @@ WRONG: list[tuple[str, object, str]] = [
 ]
 
 
-def cannot_be_read(path: Path, row: str, wrong: str, more: str = "") -> str:
+def bad_row_message(path: Path, row: str, wrong: str, more: str = "") -> str:
     return (
         f"row {row} in {path} cannot be read: {wrong}; mend it{more}, or load with "
         "on_bad_row='keep' in Python; memlab doctor names all such rows"
@@ -197,7 +197,7 @@ def test_bad_row_is_named_and_the_store_unchanged(
     before = files_in(tmp_path)
     error = refused(path, with_body=with_body)
     wrong = f"{column} {wrong}"
-    assert str(error) == cannot_be_read(path, "40 (memory_id 'bad')", wrong)
+    assert str(error) == bad_row_message(path, "40 (memory_id 'bad')", wrong)
     assert error.position == 40
     assert error.memory_id == "bad"
     assert error.column == column
@@ -232,7 +232,7 @@ def test_first_bad_row_is_named_and_others_are_counted(
     tmp_path: Path, rows: list[dict[str, Any]], name: str | None, wrong: str, more: str
 ) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1"), *rows])
-    assert str(refused(path)) == cannot_be_read(path, f"2 (memory_id {name})", wrong, more)
+    assert str(refused(path)) == bad_row_message(path, f"2 (memory_id {name})", wrong, more)
 
 
 @pytest.mark.parametrize(

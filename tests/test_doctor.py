@@ -188,7 +188,7 @@ def test_free_space_is_a_warning_with_its_command(store: Path) -> None:
 # The archive
 
 
-def cut_short(store: Path) -> str:
+def interrupt_apply(store: Path) -> str:
     made = planned(store)
     leave_unfinished(store, made)
     return made.digest[:12]
@@ -199,33 +199,33 @@ def not_recorded(change: Callable[..., object], what: object) -> None:
         change(what, watch=stop_at("committed"))
 
 
-def restored_and_gone(store: Path) -> None:
+def restore_and_delete_outside(store: Path) -> None:
     restore(compacted(store))
     run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e2', 'e3')")
 
 
-def restored_and_applied_again(store: Path) -> None:
+def restore_and_apply_again(store: Path) -> None:
     restore(compacted(store))
     compacted(store, 2)
 
 
-def one_gone_another_way(store: Path) -> None:
-    cut_short(store)
+def delete_one_outside_memlab(store: Path) -> None:
+    interrupt_apply(store)
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e1'")
 
 
-def an_older_store(store: Path) -> None:
+def replace_by_older_store(store: Path) -> None:
     older = store.read_bytes()
     compacted(store)
     store.write_bytes(older)
 
 
-def id_taken_since(store: Path) -> None:
+def reuse_an_id(store: Path) -> None:
     compacted(store)
     write_rows(store, [row("e2", rowid=77)])
 
 
-def position_taken_since(store: Path) -> None:
+def reuse_a_position(store: Path) -> None:
     compacted(store)
     write_rows(store, [row("new", rowid=4)])
 
@@ -234,26 +234,26 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = 
     "matching": (compacted, Status.OK, ("6 memories of 1 plan, matching the store",)),
     "restored": (lambda store: restore(compacted(store)), Status.OK, ()),
     "without a record": (lambda store: not_recorded(apply, planned(store)), Status.OK, ()),
-    "of rows deleted again by a later plan": (restored_and_applied_again, Status.OK, ()),
+    "of rows deleted again by a later plan": (restore_and_apply_again, Status.OK, ()),
     "empty": (lambda store: archive_of(store).touch(), Status.OK, ()),
     "of an interrupted apply": (
-        cut_short,
+        interrupt_apply,
         Status.WARN,
         ("6 memories archived, 6 of them not deleted", "memlab apply {} ", "{} --drop "),
     ),
-    "of rows deleted by others": (one_gone_another_way, Status.WARN, ("memlab restore {} ",)),
+    "of rows deleted by others": (delete_one_outside_memlab, Status.WARN, ("memlab restore {} ",)),
     "of an unrecorded restore": (
         lambda store: not_recorded(restore, compacted(store)),
         Status.WARN,
         ("6 memories that plan",),
     ),
     "of rows recorded as restored but missing": (
-        restored_and_gone,
+        restore_and_delete_outside,
         Status.WARN,
         ("2 memories", "are called restored and are not in the store", "memlab restore {} "),
     ),
     "whose id was reused": (
-        id_taken_since,
+        reuse_an_id,
         Status.WARN,
         (
             "other memories took 1 id of the 6 that plan",
@@ -264,11 +264,11 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = 
         ),
     ),
     "whose position was reused": (
-        position_taken_since,
+        reuse_a_position,
         Status.OK,
         (),
     ),
-    "beside an older store": (an_older_store, Status.WARN, ("the store is an older copy",)),
+    "beside an older store": (replace_by_older_store, Status.WARN, ("the store is an older copy",)),
     "that is not an archive": (
         lambda store: archive_of(store).write_bytes(b"somebody's notes, not an archive"),
         Status.FAIL,
@@ -286,16 +286,16 @@ def test_archive_is_checked_against_its_store(
     assert archive_check.status is status
     for expected in words:
         assert expected.format(store) in f"{archive_check.summary} {archive_check.advice}"
-    if arrange is one_gone_another_way:
+    if arrange is delete_one_outside_memlab:
         assert "memlab apply" not in archive_check.advice
 
 
 def test_finishing_or_dropping_an_interrupted_apply_ends_warning(store: Path) -> None:
     before = rows_of(store)
-    drop_archived(store, digest=cut_short(store))
+    drop_archived(store, digest=interrupt_apply(store))
     assert doctor(store).status is Status.OK
     assert rows_of(store) == before
-    finish(store, cut_short(store))
+    finish(store, interrupt_apply(store))
     assert doctor(store).status is Status.OK
     assert len(rows_of(store)) == 7
 

@@ -11,11 +11,11 @@ import pytest
 
 import memlab
 from tests.support.claude_store import (
-    as_found,
     at,
     call,
     memory,
     project_folder,
+    realistic_folder,
     write_index,
     write_memory,
 )
@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_find_prints_a_line_per_store_and_next_command(home: Path) -> None:
     assert "0 stores" in output_of("find")
     assert "next: memlab find FOLDER" in output_of("find")
-    folder = as_found(project_folder(home), files=12)
+    folder = realistic_folder(project_folder(home), files=12)
     write_odek(home / "elsewhere", ["one"])
     shown = output_of("find")
     assert "1 store" in shown
@@ -56,7 +56,7 @@ def test_only_folders_that_can_be_merged_are_suggested(home: Path) -> None:
     assert "may be one project" not in shown
     assert "--into" not in shown
     for name in ("-p1", "-p2"):
-        as_found(project_folder(home, name), files=8)
+        realistic_folder(project_folder(home, name), files=8)
     kinships = json.loads(output_of("find", "--json", home))["kinships"]
     assert len(kinships) == 1
     assert all("/projects/" in kinships[0][end] for end in ("where", "other"))
@@ -70,7 +70,7 @@ def test_find_suggests_the_store_with_most_memories(tmp_path: Path) -> None:
 
 def test_show_lists_the_stores_of_a_folder(home: Path) -> None:
     for number in range(2):
-        as_found(project_folder(home, f"-p{number}"), files=5)
+        realistic_folder(project_folder(home, f"-p{number}"), files=5)
     assert "2 stores" in output_of("show", home / ".claude")
     (home / "empty").mkdir()
     assert "a folder without a store in it; name a store" in output_of(
@@ -107,7 +107,7 @@ def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
     assert about["cut_files"] == ["f200.md", "f201.md", "f202.md", "f203.md"]
 
 
-def oddities(folder: Path) -> None:
+def odd_files(folder: Path) -> None:
     """Write files that are too large, broken, oddly named, or no files at all."""
     write_memory(folder, "big.md", memory("big", body="a line of it\n" * 40_000), at(0))
     outside = folder.parent / "outside.md"
@@ -134,7 +134,7 @@ def oddities(folder: Path) -> None:
     (folder.parent / "s3.jsonl").symlink_to("/dev/zero")
 
 
-def beyond_all_bounds(folder: Path) -> None:
+def huge_file(folder: Path) -> None:
     write_memory(folder, "endless.md", memory("endless"), at(0))
     os.truncate(folder / "endless.md", 2**26 + 1)
     write_index(folder, ["- [E](endless.md)", "- [a](a.md)"])
@@ -143,8 +143,8 @@ def beyond_all_bounds(folder: Path) -> None:
 @pytest.mark.parametrize(
     "make_odd",
     [
-        pytest.param(oddities, marks=pytest.mark.long),
-        beyond_all_bounds,
+        pytest.param(odd_files, marks=pytest.mark.long),
+        huge_file,
         pytest.param(lambda folder: (folder / "MEMORY.md").unlink(), id="without an index"),
         pytest.param(lambda folder: (folder / "a.md").unlink(), id="an index and no file"),
     ],

@@ -16,7 +16,7 @@ from memlab.sources.opening import (
     settings_of,
     settings_without_effect,
 )
-from tests.support.claude_store import as_found, project_folder
+from tests.support.claude_store import project_folder, realistic_folder
 from tests.support.invariants import rows_of
 from tests.support.odek_store import write_odek
 from tests.support.shell import output_of
@@ -134,7 +134,7 @@ def odek_folder(folder: Path) -> str:
 
 
 def claude_folder(folder: Path) -> str:
-    return str(as_found(project_folder(folder)))
+    return str(realistic_folder(project_folder(folder)))
 
 
 def hermes_folder(folder: Path) -> str:

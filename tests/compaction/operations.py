@@ -55,7 +55,7 @@ def retirement(store: Path) -> Plan:
     return plan(store, KeepRecent(9), retire=True, now=NOON + timedelta(days=2))
 
 
-def cut_short(store: Path) -> str:
+def interrupted_plan(store: Path) -> str:
     made = planned(store)
     leave_unfinished(store, made)
     return made.digest
@@ -69,7 +69,7 @@ def put_back(store: Path, digest: str, watch: StepCallback) -> Any:
     return restore(digest, store=store, now=NOON, watch=watch)
 
 
-def robbed(store: Path) -> str:
+def store_with_losses(store: Path) -> str:
     """Copy a store, then delete four of its memories and empty one outside memlab."""
     keep_copies(store, now=NOON)
     run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('d1', 's1', 'e1', 'e2')")
@@ -78,14 +78,14 @@ def robbed(store: Path) -> str:
 
 
 def recovered(store: Path) -> str:
-    robbed(store)
+    store_with_losses(store)
     return recover(store, now=NOON).digest
 
 
 OPERATIONS = {
     "apply": Operation(lambda store: planned(store).to_json(), carry_out, APPLY_STEPS),
     "finish": Operation(
-        cut_short,
+        interrupted_plan,
         lambda store, digest, watch: finish(store, digest, now=NOON, watch=watch),
         APPLY_STEPS,
     ),
@@ -102,7 +102,7 @@ OPERATIONS = {
         ("begun", "copied", "committed"),
     ),
     "recover": Operation(
-        robbed,
+        store_with_losses,
         lambda store, _, watch: recover(store, now=NOON, watch=watch),
         ("locked", "archived", "inserted", "committed"),
     ),

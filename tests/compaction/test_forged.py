@@ -41,7 +41,7 @@ def refused(store: Path, plan: Plan, words: str) -> None:
     assert not archive_of(store).exists()
 
 
-def adding_up(plan: Plan) -> Plan:
+def with_matching_groups(plan: Plan) -> Plan:
     """Return a plan with consistent groups."""
     kinds = {memory.kind for memory in plan.memories}
     groups = [group for group in plan.groups if not group.deleted]
@@ -68,7 +68,7 @@ def deleting(store: Path) -> list[tuple[str, Plan]]:
     stay = [group for group in made.groups if not group.deleted]
 
     def listing(*memories: PlannedMemory) -> Plan:
-        return adding_up(replace(made, memories=memories))
+        return with_matching_groups(replace(made, memories=memories))
 
     def counting(*groups: Group) -> Plan:
         return replace(made, groups=(*stay, *groups))

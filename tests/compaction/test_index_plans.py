@@ -17,10 +17,10 @@ from memlab.compaction.archive_views import archive_listing
 from memlab.errors import AlreadyAppliedError, ArchiveError, MemlabError, PlanError, StalePlanError
 from memlab.sources.folder.files import Folder
 from tests.support.claude_store import (
-    as_found,
     at,
     memory,
     project_folder,
+    realistic_folder,
     write_index,
     write_memory,
 )
@@ -34,7 +34,7 @@ WRITTEN = 1_700_000_000_123_456_789
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_clock_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the wait for the file clock; these tests write no file twice within a tick."""
     monkeypatch.setattr("memlab.clock._STEP", 0)
 
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 def neglected(home: Path) -> Path:
     """Make a folder whose index lacks two files and has one dead line."""
-    folder = as_found(project_folder(home))
+    folder = realistic_folder(project_folder(home))
     write_memory(folder, "new.md", memory("new"), at(50))
     index = folder / "MEMORY.md"
     index.chmod(0o640)

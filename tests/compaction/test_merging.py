@@ -24,11 +24,11 @@ from memlab.errors import (
 from memlab.sources.opening import open_source
 from memlab.systems.claude_code.projects import project_name
 from tests.support.claude_store import (
-    as_found,
     at,
     index_lines,
     memory,
     project_folder,
+    realistic_folder,
     write_index,
     write_memory,
     write_transcript,
@@ -316,8 +316,8 @@ def test_plan_predicts_what_a_start_will_load(home: Path, there: int, here: int,
 
 @pytest.mark.parametrize("files", [8, 150])
 def test_plan_predicts_the_start_of_a_real_folder(home: Path, files: int) -> None:
-    source = as_found(project_folder(home, FROM), files=files)
-    other = as_found(project_folder(home, INTO), files=40)
+    source = realistic_folder(project_folder(home, FROM), files=files)
+    other = realistic_folder(project_folder(home, INTO), files=40)
     write_memory(other, "only.md", memory("only"), at(1))
     plan = memlab.plan(source, into=other)
     memlab.apply(plan)
@@ -607,13 +607,13 @@ def test_crash_at_any_call_loses_and_duplicates_nothing(
         for folder in folders:
             if Path(f"{folder}.archive.db").exists():
                 undo_all(folder)
-        settle(*folders)
+        finish_pending(*folders)
         assert state(*folders) == before, f"after the crash at call {number}"
         original()
     assert number > 30
 
 
-def settle(*folders: Path) -> None:
+def finish_pending(*folders: Path) -> None:
     """Begin a change of each folder, which takes an interrupted one back."""
     for folder in folders:
         with open_source(folder).changing():
@@ -810,8 +810,8 @@ def test_merge_loses_and_overwrites_nothing(
 
 @pytest.mark.parametrize("files", [8, 16])
 def test_merge_of_real_folders_is_undone(home: Path, files: int) -> None:
-    source = as_found(project_folder(home, FROM), files=files)
-    other = as_found(project_folder(home, INTO), files=files // 2)
+    source = realistic_folder(project_folder(home, FROM), files=files)
+    other = realistic_folder(project_folder(home, INTO), files=files // 2)
     before = state(source, other)
     contents = everything(source, other)
     receipt = merged(source, other)

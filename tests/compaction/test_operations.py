@@ -386,13 +386,13 @@ class CompactionUnderStops(RuleBasedStateMachine):
         assert count is None or count == len(back)
 
     @invariant()
-    def what_was_taken_out_is_in_the_archive(self) -> None:
+    def deleted_rows_are_archived(self) -> None:
         assert self.taken_out <= {
             copy for copies in copies_of(self.store).values() for copy in copies
         }
 
     @invariant()
-    def the_store_is_sound(self) -> None:
+    def store_is_intact(self) -> None:
         assert_sound(self.store)
         assert "d0" in {stored[1].decode() for stored in rows_of(self.store).values()}
 

@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def robbed(folder: Path) -> Path:
+def folder_with_losses(folder: Path) -> Path:
     keep_copies(folder, now=NOON)
     for name in ("a.md", "b.md"):
         (folder / name).unlink()
@@ -198,15 +198,15 @@ def test_later_reads_and_references_rank_losses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("put", [lambda path: path.symlink_to("c.md"), Path.mkdir])
 def test_recovery_over_an_existing_path_is_rejected(
-    robbed: Path, put: Callable[[Path], None]
+    folder_with_losses: Path, put: Callable[[Path], None]
 ) -> None:
-    put(robbed / "a.md")
-    before = files_in(robbed)
+    put(folder_with_losses / "a.md")
+    before = files_in(folder_with_losses)
     with pytest.raises(ArchiveError, match=r"a\.md is there again; nothing was restored"):
-        recover(robbed)
-    assert files_in(robbed) == before
-    assert memlab.doctor(robbed).status != "FAIL"
-    assert [*recover(robbed, ["b.md"]).kept] == ["b.md"]
+        recover(folder_with_losses)
+    assert files_in(folder_with_losses) == before
+    assert memlab.doctor(folder_with_losses).status != "FAIL"
+    assert [*recover(folder_with_losses, ["b.md"]).kept] == ["b.md"]
 
 
 def test_recovery_into_a_taken_position_is_rejected(tmp_path: Path) -> None:
@@ -225,15 +225,15 @@ def test_recovery_into_a_taken_position_is_rejected(tmp_path: Path) -> None:
     assert lost(store) == ["e3"]  # another deletion by memlab has its position
 
 
-def test_undo_of_recovery_keeps_files_written_since(robbed: Path) -> None:
-    digest = recover(robbed).digest
-    with (robbed / "a.md").open("a") as file:
+def test_undo_of_recovery_keeps_files_written_since(folder_with_losses: Path) -> None:
+    digest = recover(folder_with_losses).digest
+    with (folder_with_losses / "a.md").open("a") as file:
         file.write("more")
-    before = files_in(robbed)
+    before = files_in(folder_with_losses)
     with pytest.raises(ArchiveError, match="1 memory written since"):
-        memlab.restore(digest, store=robbed)
-    assert files_in(robbed) == before
-    assert memlab.restore(digest, store=robbed, ids=["b.md"]).memories == 1
+        memlab.restore(digest, store=folder_with_losses)
+    assert files_in(folder_with_losses) == before
+    assert memlab.restore(digest, store=folder_with_losses, ids=["b.md"]).memories == 1
 
 
 FORGED = (
@@ -253,13 +253,15 @@ FORGED = (
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_damaged_copy_is_left_out_and_named(robbed: Path, forged: str) -> None:
-    run_sql(archive_of(robbed), f"UPDATE copies SET {forged} WHERE memory_id = 'a.md'")
+def test_damaged_copy_is_left_out_and_named(folder_with_losses: Path, forged: str) -> None:
+    run_sql(archive_of(folder_with_losses), f"UPDATE copies SET {forged} WHERE memory_id = 'a.md'")
     with pytest.warns(memlab.errors.DamagedArchiveWarning, match=r"a copy of .*[az]\.md"):
-        assert lost(robbed) == ["b.md"]
-    run_sql(archive_of(robbed), "UPDATE about SET value = 'never' WHERE name = 'copied_at'")
+        assert lost(folder_with_losses) == ["b.md"]
+    run_sql(
+        archive_of(folder_with_losses), "UPDATE about SET value = 'never' WHERE name = 'copied_at'"
+    )
     with pytest.warns(memlab.errors.DamagedArchiveWarning, match="when it copied the store last"):
-        assert lost(robbed) == []
+        assert lost(folder_with_losses) == []
 
 
 @pytest.mark.parametrize("record", ["[]", "{}", "[[1]]", '[["b.md","{}"]]', '[[7,"x"]]', "null"])

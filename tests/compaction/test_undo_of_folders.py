@@ -618,7 +618,7 @@ def test_random_edits_during_apply_or_undo_are_kept(
             memlab.restore(plan.digest, store=folder, watch=no_progress if applies else hand)
         memlab.restore(plan.digest, store=folder)
         assert was_named & moved_by(plan) <= named(folder) | (
-            was_named - named_then(seen, was_named)
+            was_named - named_at_edit(seen, was_named)
         )
     now = state(folder)
     assert {name: now[name] for name in FILES} == {name: before[name] for name in FILES}
@@ -640,6 +640,6 @@ def moved_by(plan: memlab.Plan) -> set[str]:
     return {memory.memory_id for memory in (*plan.memories, *plan.retires)}
 
 
-def named_then(seen: list[tuple[list[bytes], set[str]]], otherwise: set[str]) -> set[str]:
+def named_at_edit(seen: list[tuple[list[bytes], set[str]]], otherwise: set[str]) -> set[str]:
     """Return the files that the index named after the edit."""
     return seen[0][1] if seen else otherwise

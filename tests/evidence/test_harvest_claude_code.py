@@ -37,7 +37,7 @@ def logged(log: Path, *, maintenance: bool = False) -> Reads:
     return set(frame.itertuples(index=False, name=None))
 
 
-def gathered(world: World) -> Harvest:
+def harvest_world(world: World) -> Harvest:
     return harvest(world.folder, world.home / "reads.log")
 
 
@@ -49,7 +49,7 @@ def test_harvest_finds_exactly_the_simulated_reads(seed: int, called: str | None
         world = World(Path(home), seed, called=called)
         world.run(8)
         before = files_in(world.projects)
-        harvested = gathered(world)
+        harvested = harvest_world(world)
         assert files_in(world.projects) == before
         assert logged(harvested.log) == world.counted()
         maintenance = world.apart("maintenance")
@@ -58,7 +58,7 @@ def test_harvest_finds_exactly_the_simulated_reads(seed: int, called: str | None
         assert harvested.apart.get("maintenance", 0) == len(maintenance)
         assert harvested.apart.get("own session", 0) == len(world.apart("own session"))
         before = files_in(world.home)
-        assert gathered(world).new == 0
+        assert harvest_world(world).new == 0
         assert files_in(world.home) == before
 
 
@@ -69,7 +69,7 @@ def test_reads_of_deleted_transcripts_stay_in_the_log(seed: int) -> None:
         world = World(Path(home), seed)
         for _ in range(4):
             world.run(3)
-            gathered(world)
+            harvest_world(world)
             for file in world.projects.glob("*/*.jsonl"):
                 if world.chance.random() < 0.7:
                     file.unlink()
@@ -92,7 +92,7 @@ class Desk:
     def save(self, *sessions: Session) -> Harvest:
         for session in sessions:
             self.world._save(session)
-        return gathered(self.world)
+        return harvest_world(self.world)
 
     @property
     def logged(self) -> list[str]:

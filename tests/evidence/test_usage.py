@@ -23,7 +23,7 @@ BEST_HITS_AGAIN = (0.327, 0.176, 0.106)
 """Share of notes found on one, two, and three or more days in public stores (best hits only)."""
 
 
-def looked_at(frame: pd.DataFrame, *reads: tuple[str, float]) -> AgeOrUse:
+def usage_by_reads(frame: pd.DataFrame, *reads: tuple[str, float]) -> AgeOrUse:
     """Score recency against use by reads, given as memory and days after the first row."""
     log = make_log(*((name, 24 * day) for name, day in reads))
     return age_or_use(frame, find_references(frame, log))
@@ -84,7 +84,7 @@ def test_reach_equals_brute_force_ranks(history: Any) -> None:
 
 def test_chance_is_reads_of_group_over_expected_reads() -> None:
     frame = make_frame("a", "b", "c", "d")
-    usage = looked_at(frame, ("a", 2), ("a", 3), ("a", 4), ("d", 4))
+    usage = usage_by_reads(frame, ("a", 2), ("a", 3), ("a", 4), ("d", 4))
     table = usage.chances
     assert table["reads"].tolist() == [2, 1, 1, 0, 0, 1, 0, 0, 3]
     expected = [1 + 3 / 4 + 2 * 3 / 4, 1 / 4, 2 / 4, 0, 0, 1, 1, 1, 1]
@@ -97,7 +97,7 @@ def test_chance_is_reads_of_group_over_expected_reads() -> None:
 
 def test_limits_are_those_of_a_poisson_count() -> None:
     frame = make_episodes(16)
-    single = looked_at(frame, *((f"m{1 + day % 4}", day) for day in range(2, 10))).chances
+    single = usage_by_reads(frame, *((f"m{1 + day % 4}", day) for day in range(2, 10))).chances
     oldest = single.loc["oldest quarter"]
     newest = single.loc["newest quarter"]
     assert oldest["reads"] == 8
@@ -106,8 +106,8 @@ def test_limits_are_those_of_a_poisson_count() -> None:
     assert [oldest["low"] * 2, oldest["high"] * 2] == pytest.approx([4.66, 12.99], abs=0.05)
     assert [newest["low"], newest["high"] * 2] == pytest.approx([0, 2.30], abs=0.1)
     both = [f"m{n}" for n in (1, 2, 3, 4, 13, 14, 15, 16)]
-    apart = looked_at(frame, *zip(both, range(2, 10), strict=True))
-    alike = looked_at(frame, *((name, 2 + place // 4) for place, name in enumerate(both)))
+    apart = usage_by_reads(frame, *zip(both, range(2, 10), strict=True))
+    alike = usage_by_reads(frame, *((name, 2 + place // 4) for place, name in enumerate(both)))
     apart_chances, other = (usage.chances.loc["oldest quarter"] for usage in (apart, alike))
     assert apart_chances["reads"] == other["reads"] == 4
     assert apart_chances["chance"] == other["chance"] == 2
@@ -124,7 +124,7 @@ VERDICTS = {
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_verdict_follows_from_the_limits_of_the_gain(verdict: str) -> None:
-    usage = looked_at(make_episodes(100).assign(created_at=START), *VERDICTS[verdict])
+    usage = usage_by_reads(make_episodes(100).assign(created_at=START), *VERDICTS[verdict])
     assert usage.verdict == verdict
     newest, used = usage.served[c.MEMORIES].loc[0.25]
     gain, low, high = usage.gain
@@ -140,30 +140,32 @@ def test_random_reads_rarely_give_the_use_verdict() -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)
         reads = [(f"m{rng.integers(1, 61)}", float(day)) for day in range(2, 82)]
-        verdicts.append(looked_at(frame, *reads).verdict)
+        verdicts.append(usage_by_reads(frame, *reads).verdict)
     assert verdicts.count("use") <= 6
 
 
 def test_memory_counts_once_a_day_while_it_is_loadable() -> None:
     others = row("old", superseded_by="new"), "new", row("retired", superseded_by="retired")
     frame = make_frame(row("rule", kind="semantic"), *others, minutes=1440)
-    twice_a_day = looked_at(frame, ("rule", 9), ("old", 9), ("new", 9), ("new", 9.1), ("new", 10))
+    twice_a_day = usage_by_reads(
+        frame, ("rule", 9), ("old", 9), ("new", 9), ("new", 9.1), ("new", 10)
+    )
     assert twice_a_day.reads == 2
     assert twice_a_day.days == 2
     assert twice_a_day.left_out == 3
-    assert looked_at(frame, ("old", 1.9)).reads == 0
-    assert looked_at(frame, ("old", 2)).reads == 1
-    assert looked_at(frame, ("retired", 9)).reads == 1
+    assert usage_by_reads(frame, ("old", 1.9)).reads == 0
+    assert usage_by_reads(frame, ("old", 2)).reads == 1
+    assert usage_by_reads(frame, ("retired", 9)).reads == 1
     undated = frame.assign(created_at=pd.Series(pd.NaT, range(4), c.TIME))
-    assert looked_at(undated, ("new", 9)).reads == 0
+    assert usage_by_reads(undated, ("new", 9)).reads == 0
     deleted = frame.assign(deleted_at=pd.Timestamp("2025-01-05", tz="UTC"))
-    assert [looked_at(deleted, ("new", day)).reads for day in (4, 5)] == [1, 0]
+    assert [usage_by_reads(deleted, ("new", day)).reads for day in (4, 5)] == [1, 0]
 
 
 # no read, a foreign read, a read before the memory was written, and one on the same day
 @pytest.mark.parametrize("reads", [[], [("other", 5.0)] * 30, [("m3", -1.0)], [("m3", 0.5)]])
 def test_log_without_matching_reads_gives_too_few_reads(reads: Any) -> None:
-    usage = looked_at(make_episodes(30), *reads)
+    usage = usage_by_reads(make_episodes(30), *reads)
     assert usage.verdict == "too-few-reads"
     assert usage.reads == 0
     assert usage.memories == 0

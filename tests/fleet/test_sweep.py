@@ -17,7 +17,7 @@ from memlab.fleet.sweep import ParquetShards, start_over, survey_task
 from memlab.frame.fields import Arrays
 from memlab.growth.summary import past_arrays
 from memlab.sources.opening import open_source
-from tests.support.claude_store import as_found, project_folder
+from tests.support.claude_store import project_folder, realistic_folder
 from tests.support.fleets import NOW, agent_store, mixed_fleet
 from tests.support.shell import output_of, run
 from tests.support.stores import episodes, files_in, row, run_sql, write_rows
@@ -40,7 +40,7 @@ def test_survey_row_matches_its_store_and_changes_nothing(tmp_path: Path) -> Non
 
 
 def test_survey_includes_folders_and_unreadable_memories(tmp_path: Path) -> None:
-    folder = as_found(project_folder(tmp_path), files=5)
+    folder = realistic_folder(project_folder(tmp_path), files=5)
     odd = write_rows(tmp_path / "odd.db", [row("odd", "hearsay"), *episodes(3)])
     surveyed = survey([folder, odd], now=NOW)
     assert surveyed["scheme"].tolist() == ["claude", "file"]

@@ -414,7 +414,7 @@ def test_concurrent_writers_leave_a_store_within_its_cap(path: Path) -> None:
 # Archiving before deletion
 
 
-def let_go(store: LifecycleStore) -> None:
+def replace_evict_and_expire(store: LifecycleStore) -> None:
     """Write so that one memory is replaced, one evicted, and one expires."""
     store.put(item("old", SAME), agent_id="a", importance=0.9)
     store.put(item("new", SAME), agent_id="a", importance=0.9)
@@ -425,7 +425,7 @@ def let_go(store: LifecycleStore) -> None:
 
 
 def test_evicted_expired_and_replaced_rows_are_archived(open_store: Open, path: Path) -> None:
-    let_go(open_store(capacity=ValueCap(2), duplicates=NearDuplicate()))
+    replace_evict_and_expire(open_store(capacity=ValueCap(2), duplicates=NearDuplicate()))
     archived = archived_rows(path)
     assert archived["memory_id"].tolist() == ["old", "low", "brief"]
     assert archived["reason"].tolist() == ["near-duplicate", "lowest-value", "expired"]
@@ -449,7 +449,7 @@ def test_evicted_row_is_restored_with_its_signals(open_store: Open, path: Path) 
 
 def test_deletion_without_an_archive_is_final(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2), duplicates=NearDuplicate(), archive=False)
-    let_go(store)
+    replace_evict_and_expire(store)
     assert ids(store) == ["new", "high"]
     assert not archive_of(path).exists()
     with LifecycleStore(":memory:", capacity=ValueCap(1)) as brief:

@@ -278,7 +278,7 @@ def test_past_is_not_part_of_policy_equality() -> None:
 # Fallback to age
 
 
-def misled() -> tuple[pd.DataFrame, pd.DataFrame]:
+def history_read_when_new() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a history in which each memory is read on its first three days only."""
     frame = days_of_writing(120)
     reads = [(f"m{n}", 24 * (n + later) + 1) for n in range(120) for later in range(3)]
@@ -290,7 +290,7 @@ def served_less(frame: pd.DataFrame, references: pd.DataFrame, room: int) -> boo
 
 
 def test_age_decides_if_use_served_fewer_needs() -> None:
-    frame, references = misled()
+    frame, references = history_read_when_new()
     assert not served_less(frame, references[:9], 3)
     assert served_less(frame, references, 3)
     assert not served_less(frame, references, 60), "both serve all"
@@ -300,7 +300,7 @@ def test_age_decides_if_use_served_fewer_needs() -> None:
 
 
 def test_trial_ignores_later_references() -> None:
-    frame, references = misled()
+    frame, references = history_read_when_new()
     whole = trial_of(frame, references)
     for seen in (20, 77, 200):
         part: Trial = trial_of(frame, references[:seen])
@@ -310,7 +310,7 @@ def test_trial_ignores_later_references() -> None:
 
 
 def test_reads_after_retirement_do_not_favour_age() -> None:
-    frame, references = misled()
+    frame, references = history_read_when_new()
     retired = frame.assign(**{c.RETIRED_AT: pd.Series(pd.NaT, frame.index, c.TIME)})
     retired.loc[0, c.RETIRED_AT] = START + DAY
     assert not served_less(retired, references, 3)
@@ -332,7 +332,7 @@ def test_activation_serves_recorded_histories_as_well_as_newest(real_store, name
 # Served references
 
 
-def used_again_and_again() -> tuple[pd.DataFrame, pd.DataFrame]:
+def history_of_reused_memories() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a note a day; every fifth of the first thirty is read twice a week."""
     frame = make_episodes(200, tokens=[50, 400] * 100)
     frame[c.CREATED_AT] = START + pd.to_timedelta(range(200), unit="D")
@@ -341,7 +341,7 @@ def used_again_and_again() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def test_activation_serves_more_of_reused_memories() -> None:
-    frame, references = used_again_and_again()
+    frame, references = history_of_reused_memories()
     pairs = [(KeepRecent(10), Activation(10)), (TokenBudget(2500), Activation(max_tokens=2500))]
     for newest, active in pairs:
         by_age, by_use = (

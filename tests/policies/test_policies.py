@@ -233,23 +233,23 @@ def test_importance_budget_applies_per_agent(drawn: Drawn, cap: int) -> None:
         pd.testing.assert_series_equal(together[part.index], alone)
 
 
-def given_with(row: dict[str, Any]) -> frozenset[tuple[str, str]]:
+def scope_of(row: dict[str, Any]) -> frozenset[tuple[str, str]]:
     """Return the scope fields and tags that a memory was written with."""
     fields = {(n, row[n]) for n in ("agent_id", "namespace") if isinstance(row[n], str)}
     return frozenset(fields | {("tags", tag) for tag in row["tags"]})
 
 
-def capped_by_hand(frame: pd.DataFrame, policy: ValueCap) -> set[str]:
+def capped_by_brute_force(frame: pd.DataFrame, policy: ValueCap) -> set[str]:
     """Return the ids that a cap deletes, computed scope by scope."""
     worth = list(zip(*policy.eviction_keys(frame, now=NOW), strict=True))
     there = frame.assign(worth=worth)[frame["active"]].to_dict("records")
-    newest_first = dict.fromkeys(given_with(memory) for memory in reversed(there))
+    newest_first = dict.fromkeys(scope_of(memory) for memory in reversed(there))
     evicted: set[str] = set()
     for own in filter(None, reversed(newest_first)):
         held = [
             memory
             for memory in there
-            if own <= given_with(memory) and memory["memory_id"] not in evicted
+            if own <= scope_of(memory) and memory["memory_id"] not in evicted
         ]
         may_go = sorted(
             (o for o in held if not o["load_bearing"]), key=lambda memory: memory["worth"]
@@ -261,7 +261,7 @@ def capped_by_hand(frame: pd.DataFrame, policy: ValueCap) -> set[str]:
 @given(rows, st.integers(0, 6))
 def test_value_cap_applies_to_every_scope(drawn: Drawn, cap: int) -> None:
     frame = memories(drawn)
-    assert set(went(frame, ValueCap(cap))) == capped_by_hand(frame, ValueCap(cap))
+    assert set(went(frame, ValueCap(cap))) == capped_by_brute_force(frame, ValueCap(cap))
 
 
 @given(rows, st.integers(0, 140), st.integers(1, 60))

@@ -232,7 +232,7 @@ def test_missing_scipy_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         decide(memories(rows_of(title="ab")), NearDuplicate(), now=NOW)
 
 
-def replaced_by_hand(
+def duplicates_by_brute_force(
     vectors: np.ndarray, trust: np.ndarray, threshold: float, *, keep_untrusted: bool
 ) -> dict[int, int]:
     """Compare all pairs in order; return the replacement of each duplicate."""
@@ -273,7 +273,7 @@ def test_duplicates_equal_brute_force_comparison(
     vectors = np.array(counts, dtype=float)
     trust = np.array(data.draw(st.lists(st.booleans(), min_size=len(counts), max_size=len(counts))))
     keep_untrusted = data.draw(st.booleans())
-    expected = replaced_by_hand(vectors, trust, threshold, keep_untrusted=keep_untrusted)
+    expected = duplicates_by_brute_force(vectors, trust, threshold, keep_untrusted=keep_untrusted)
     policy = NearDuplicate(threshold, keep_untrusted=keep_untrusted)
     for matrix in (csr_matrix(vectors), vectors):
         winner, similarity = replace_older(matrix, trust, policy)

@@ -26,7 +26,7 @@ from memlab.upkeep.maintenance import maintain
 from tests.proof.mutations import mutate
 from tests.proof.scenes import copy_aside, make_store
 from tests.proof.tasks import compact
-from tests.support.claude_store import as_found, at, call, write_memories, write_transcript
+from tests.support.claude_store import at, call, realistic_folder, write_memories, write_transcript
 from tests.support.crashing import Crashed, crashing
 from tests.support.invariants import (
     Row,
@@ -133,14 +133,14 @@ class Store(Reader):
         self._compact(copy_aside(self.store, self.folder.with_name("compacted")))
         for made in (result_of(self._plan), self.early):
             if made is not None:
-                self._there_and_back(made)
+                self._delete_and_restore(made)
 
     def _compact(self, store: Path) -> None:
         before = self._salvaged(store)
         result_of(lambda: compact(store, 5))
         assert_load_bearing_rows_stay(before, self._salvaged(store))
 
-    def _there_and_back(self, made: memlab.Plan) -> None:
+    def _delete_and_restore(self, made: memlab.Plan) -> None:
         before = self._salvaged(self.store)
         receipt = result_of(lambda: memlab.apply(made, store=self.store))
         self._check_nothing_lost(before)
@@ -237,7 +237,7 @@ class ClaudeIndex(Reader):
     files = (f"{PLACED}/*", *(f"{PLACED}/MEMORY.md",) * 3)
 
     def make(self) -> None:
-        as_found(self.memory, files=5)
+        realistic_folder(self.memory, files=5)
 
     def looks(self) -> Uses:
         return [
@@ -248,9 +248,9 @@ class ClaudeIndex(Reader):
         ]
 
     def changes(self) -> Uses:
-        return [self._there_and_back]
+        return [self._delete_and_restore]
 
-    def _there_and_back(self) -> None:
+    def _delete_and_restore(self) -> None:
         made = memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
         before = self.contents()
         receipt = memlab.apply(made, now=NOW)
@@ -453,11 +453,11 @@ def state_of(folder: Path) -> dict[str, STATE]:
     """Return inode, permissions, owner and content of every path, without following links."""
     entries = {}
     for path in folder.rglob("*"):
-        looked_at = path.lstat()
+        status = path.lstat()
         data = os.fsencode(path.readlink()) if path.is_symlink() else content_of(path)
-        owner = looked_at.st_uid, looked_at.st_gid
+        owner = status.st_uid, status.st_gid
         name = str(path.relative_to(folder))
-        entries[name] = looked_at.st_ino, looked_at.st_mode, *owner, data or b""
+        entries[name] = status.st_ino, status.st_mode, *owner, data or b""
     return entries
 
 

@@ -199,10 +199,10 @@ class FolderScene(Scene):
         contents: dict[str, Any] = {VIEW: str(load(store, with_body=True).to_csv())}
         for path in store.rglob("*"):
             name = str(path.relative_to(store))
-            looked_at = path.stat()
+            status = path.stat()
             if path.is_file() and not name.startswith(LEFT):
-                when = 0 if name in INDEXES else looked_at.st_mtime_ns
-                contents[name] = (path.read_bytes(), looked_at.st_mode, when)
+                when = 0 if name in INDEXES else status.st_mtime_ns
+                contents[name] = (path.read_bytes(), status.st_mode, when)
         return contents
 
     def check(self, store: Path) -> None:
@@ -235,7 +235,7 @@ def _names_without_a_file(files: dict[str, Any]) -> set[str]:
 
 
 def _claude(folder: Path) -> Path:
-    return claude_store.as_found(folder / "memory", files=16)
+    return claude_store.realistic_folder(folder / "memory", files=16)
 
 
 def _claude_below(folder: Path) -> Path:

@@ -28,7 +28,7 @@ finally:
 LOOKS = ("show", "size", "compact --keep-recent 5", "doctor")
 
 
-def most_of(store: Path, *words: str) -> int:
+def peak_memory(store: Path, *words: str) -> int:
     command, *options = words
     program = [sys.executable, "-c", RUN, command, str(store), *options]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
@@ -36,17 +36,17 @@ def most_of(store: Path, *words: str) -> int:
 
 
 @cache
-def most_of_next_to_nothing(*words: str) -> int:
+def peak_memory_of_tiny_store(*words: str) -> int:
     """Return the peak memory of a command on a tiny store."""
     with TemporaryDirectory() as folder:
-        return most_of(write_rows(Path(folder) / "memory.db", episodes(20)), *words)
+        return peak_memory(write_rows(Path(folder) / "memory.db", episodes(20)), *words)
 
 
 @pytest.mark.parametrize("words", LOOKS)
 def test_reading_a_large_memory_uses_less_than_its_size(tmp_path: Path, words: str) -> None:
     store = write_rows(tmp_path / "memory.db", [row("e0", body="é" * 32 * MB), *episodes(20)])
     looking = words.split()
-    assert most_of(store, *looking) - most_of_next_to_nothing(*looking) < 32 * MB
+    assert peak_memory(store, *looking) - peak_memory_of_tiny_store(*looking) < 32 * MB
 
 
 MANY = 150_000
@@ -70,7 +70,7 @@ def many(path: Path, tags: str = "'[\"shared\"]'") -> Path:
 def test_distinct_tags_are_not_held_in_memory_by_show(tmp_path: Path) -> None:
     alike = many(tmp_path / "alike.db")
     differing = many(tmp_path / "differing.db", """'["tag ' || n || '","area:' || n || '"]'""")
-    assert most_of(differing, "show") - most_of(alike, "show") < 420 * MANY
+    assert peak_memory(differing, "show") - peak_memory(alike, "show") < 420 * MANY
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_large_plan_uses_little_more_memory_than_its_text(
     store = many(tmp_path / "memory.db")
     plan = str(tmp_path / "plan.json")
     words = ["compact", "--keep-recent", "50", *(["--save-plan", plan] if saved else [])]
-    most = most_of(store, *words)
+    most = peak_memory(store, *words)
     assert (
-        most - most_of_next_to_nothing("compact", "--keep-recent", "50") < bytes_per_memory * MANY
+        most - peak_memory_of_tiny_store("compact", "--keep-recent", "50") < bytes_per_memory * MANY
     )

@@ -104,7 +104,7 @@ def opened() -> Iterator[Any]:
         browser.close()
 
 
-def steering(text: str) -> set[str]:
+def control_characters(text: str) -> set[str]:
     """Return the control and invisible characters of a text."""
     return {c for c in text if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp", "Cs"}} - {"\n"}
 
@@ -128,7 +128,7 @@ def test_no_command_prints_control_sequences(store: Path, scratch: Path) -> None
         result = run(*command)
         assert result.output
         assert command[0] != "restore" or result.output.count("\n") == 1
-        assert steering(result.output) == set(), command
+        assert control_characters(result.output) == set(), command
         assert len(result.output) < MOST_SHOWN, command
 
 
@@ -180,7 +180,7 @@ def test_notebook_html_is_escaped_and_short(store: Path) -> None:
         assert tags.attributes <= {"style", "class", "border", "scoped"}, type(shown)
         assert max(len(page), len(printed)) < MOST_SHOWN, type(shown)
         if not isinstance(shown, pd.DataFrame):  # pandas prints unknown characters unescaped
-            assert steering(printed) == set(), type(shown)
+            assert control_characters(printed) == set(), type(shown)
 
 
 def report_of(store: Path, page: Path) -> Path:

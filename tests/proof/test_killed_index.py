@@ -28,7 +28,7 @@ def copied(home: Path, to: Path) -> Path:
 
 def test_killed_index_plan_is_finished_and_undone(scratch: Path, children: Children) -> None:
     home = scratch / "home"
-    folder = claude_store.as_found(claude_store.project_folder(home))
+    folder = claude_store.realistic_folder(claude_store.project_folder(home))
     claude_store.write_memory(folder, "new.md", claude_store.memory("new"), claude_store.at(50))
     plan = memlab.plan_index(folder)
     index = (folder / "MEMORY.md").read_bytes()

@@ -144,7 +144,7 @@ def test_racing_betterdb_memories_are_stored_or_archived(scratch: Path, children
     pytest.importorskip("betterdb_agent_memory")
     with redis_server(scratch, program=SEARCHING_SERVER or REDIS) as server:
         arguments = {"socket": str(server.socket), "steps": 4 * STEPS}
-        written, deleted = raced(server.url, children, write_betterdb, arguments)
+        written, deleted = run_race(server.url, children, write_betterdb, arguments)
         with server.client() as client:
             there = {key.decode(): fields for key, (fields, _) in exact(client).items()}
             evictions = int(client.hget(f"{NAME}:__mem_stats", "evictions") or 0)
@@ -162,7 +162,7 @@ def test_racing_memforge_memories_are_stored_or_archived(children: Children) -> 
         create_tables(connection)
         connection.execute("INSERT INTO agents (id) VALUES (%s)", (AGENT,))
         url = server.url("postgres")
-        written, _ = raced(url, children, write_memforge, {"url": url, "steps": STEPS})
+        written, _ = run_race(url, children, write_memforge, {"url": url, "steps": STEPS})
 
         def rows(query: str) -> list[tuple[Any, ...]]:
             rows_found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
@@ -180,7 +180,7 @@ def test_racing_memforge_memories_are_stored_or_archived(children: Children) -> 
     assert cold == []
 
 
-def raced(
+def run_race(
     url: str, children: Children, write: Any, arguments: dict[str, Any]
 ) -> tuple[list[Written], int]:
     """Plan, apply and restore until every writer has ended, then restore everything.

@@ -36,7 +36,7 @@ TITLES = ("alpha beta gamma", "alpha beta gamma", "alpha beta delta", "one two",
 POLICIES = SOME_OF_EACH | OF_ONES_OWN
 
 
-def valued(frame: pd.DataFrame, titles: list[int], importance: list[float]) -> pd.DataFrame:
+def with_values(frame: pd.DataFrame, titles: list[int], importance: list[float]) -> pd.DataFrame:
     """Return the frame with drawn titles, importance and agents."""
     titles = titles[: len(frame)]
     frame[c.TITLE] = pd.Series([TITLES[title] for title in titles], dtype="str")
@@ -46,17 +46,17 @@ def valued(frame: pd.DataFrame, titles: list[int], importance: list[float]) -> p
 
 
 LIVES = st.builds(
-    valued,
+    with_values,
     lives(),
     st.lists(st.integers(0, 4), min_size=13, max_size=13),
     st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.5, 0.9]), min_size=13, max_size=13),
 )
 PAIRS = [row(f"m{n}", superseded_by=None if n % 2 else f"m{n + 1}") for n in range(8)]
-REPLACED = valued(make_frame(*PAIRS, minutes=24 * 60), [n % 5 for n in range(8)], [0.5] * 8)
+REPLACED = with_values(make_frame(*PAIRS, minutes=24 * 60), [n % 5 for n in range(8)], [0.5] * 8)
 """Pairs of memories; the second of each pair supersedes the first."""
 
 
-def decided_forward(
+def decide_stepwise(
     frame: pd.DataFrame, references: pd.DataFrame, policy: Policy, every: int, now: Any
 ) -> tuple[dict[str, str], list[bool]]:
     """Decide step by step; return deleted ids with reasons, and the served references."""
@@ -102,7 +102,7 @@ def test_results_do_not_depend_on_runner(
     assert ("no references" in str(quick)) == references.empty
     if retire:
         return
-    deleted, served = decided_forward(frame, references, policy, every, now)
+    deleted, served = decide_stepwise(frame, references, policy, every, now)
     assert dict(quick.deleted[[c.MEMORY_ID, "step"]].to_numpy()) == deleted
     assert quick.references["kept"].tolist() == served
 

@@ -117,7 +117,7 @@ def notes(request: pytest.FixtureRequest, tmp_path: Path) -> Notes:
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_clock_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the wait for the file clock; these tests write no file twice within a tick."""
     monkeypatch.setattr("memlab.clock._STEP", 0)
 

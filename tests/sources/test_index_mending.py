@@ -17,10 +17,10 @@ from memlab.systems.claude_code.mend_undo import take_back_mend
 from memlab.systems.claude_code.source import ClaudeCode
 from memlab.upkeep.health import Check
 from tests.support.claude_store import (
-    as_found,
     at,
     memory,
     project_folder,
+    realistic_folder,
     write_index,
     write_memory,
 )
@@ -352,7 +352,7 @@ def test_order_follows_the_given_log(folder: Path, tmp_path: Path) -> None:
 def test_lost_index_is_restored_from_git_or_copies(
     folder: Path, left: int | None, known_by: str
 ) -> None:
-    as_found(folder)
+    realistic_folder(folder)
     memlab.apply(memlab.plan_index(folder))
     before = (folder / "MEMORY.md").read_text()
     if known_by == "git":
@@ -374,7 +374,7 @@ def test_lost_index_is_restored_from_git_or_copies(
 
 
 def test_later_lines_stay_when_git_restores_an_index(folder: Path) -> None:
-    as_found(folder)
+    realistic_folder(folder)
     Repository(folder).commit(100)
     write_memory(folder, "new.md", memory("new"), at(101))
     write_index(folder, ["# Begun again", "- [New](new.md) — by hand", "- [T](topic_0.md) anew"])

@@ -17,7 +17,7 @@ NEVER_ENDING = (".git/HEAD", ".git/config", ".git/objects/info/alternates")
 
 
 @pytest.fixture(autouse=True)
-def asked_anew() -> None:
+def forget_slow_repositories() -> None:
     """Forget repositories of earlier tests that did not answer."""
     folder_git._LATE.clear()
 
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def let_wait_for_ever(repository: Path, name: str) -> None:
+def make_git_hang(repository: Path, name: str) -> None:
     path = repository / name
     path.unlink(missing_ok=True)
     path.parent.mkdir(exist_ok=True)
@@ -52,7 +52,7 @@ def let_wait_for_ever(repository: Path, name: str) -> None:
 @pytest.mark.parametrize("name", NEVER_ENDING)
 def test_hanging_git_leaves_the_past_unread(folder: Path, tmp_path: Path, name: str) -> None:
     assert len(memlab.load_past(folder)) == 9
-    let_wait_for_ever(tmp_path, name)
+    make_git_hang(tmp_path, name)
     source = open_source(folder)
     assert "was not read" in source.external_history.note()
     assert not source.external_history.is_read()
@@ -63,7 +63,7 @@ def test_hanging_git_leaves_the_past_unread(folder: Path, tmp_path: Path, name: 
 
 def test_auto_cap_fails_without_the_git_past(folder: Path, tmp_path: Path) -> None:
     (folder.parent / "memlab.toml").write_text('policy = { name = "recent", keep = "auto" }\n')
-    let_wait_for_ever(tmp_path, ".git/HEAD")
+    make_git_hang(tmp_path, ".git/HEAD")
     steps = {step.name: step for step in memlab.maintain(folder, apply=True).steps}
     assert steps["compact"].outcome is StepOutcome.FAILED
     assert "was not read" in steps["compact"].words

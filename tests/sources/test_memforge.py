@@ -54,7 +54,7 @@ def delete(lab: MemforgeLab, *keys: int) -> list[tuple[Key, bytes]]:
     return records
 
 
-def there_and_back(lab: MemforgeLab, *keys: int) -> bool:
+def is_restored_exactly(lab: MemforgeLab, *keys: int) -> bool:
     """Return whether memories that were deleted and restored are as they were."""
     before = lab.everything("warm_tier", "cold_tier")
     put_back(lab, delete(lab, *keys))
@@ -180,7 +180,7 @@ def test_importance_is_float4_and_times_are_clamped(
     kept = memlab.load(empty.name)
     assert not kept["load_bearing"].any()
     assert kept["created_at"].dt.year.tolist()[3:] == [9999, 1, 1, 9999]
-    assert there_and_back(empty, *range(1, 8))
+    assert is_restored_exactly(empty, *range(1, 8))
 
 
 def test_rows_of_other_schema_versions_are_restored(
@@ -204,7 +204,7 @@ def test_rows_of_other_schema_versions_are_restored(
     assert frame["active"].all()
     with pytest.raises(errors.StoreError, match="has no column colour; it has id, agent_id"):
         memlab.load(lab.name, columns=("colour",))
-    assert there_and_back(lab, *ids)
+    assert is_restored_exactly(lab, *ids)
     records = delete(lab, *ids)
     lab.connection.execute("ALTER TABLE warm_tier DROP COLUMN mood")
     with pytest.raises(errors.StoreError, match="no longer has the column mood"):
@@ -219,7 +219,7 @@ def test_random_text_and_json_are_restored(
     empty: MemforgeLab, noted: list[tuple[str, Any]]
 ) -> None:
     columns = [{"content": text, "summary": text, "metadata": json.dumps(m)} for text, m in noted]
-    assert there_and_back(empty, *(empty.add(**fields) for fields in columns))
+    assert is_restored_exactly(empty, *(empty.add(**fields) for fields in columns))
 
 
 # Privileges, row-level security, triggers and foreign keys
@@ -371,8 +371,8 @@ def test_concurrent_change_of_a_memory_wins(
         own.connection.execute(change)
         with pytest.raises(errors.StoreError, match="memory locked; try again"):
             delete_all(own, records)
-    raced = pytest.raises(errors.ChangedWhileReadError, match="same time; nothing was changed")
-    with raced, open_source(own.name).changing() as writer:
+    run_race = pytest.raises(errors.ChangedWhileReadError, match="same time; nothing was changed")
+    with run_race, open_source(own.name).changing() as writer:
         list(writer.records(own.mine))
         own.connection.execute(change)
         writer.delete(prints(records, own))

@@ -21,7 +21,7 @@ from memlab.sources.base import archive_elsewhere, position_from_timestamp
 from memlab.sources.opening import find_below, open_source, recognise, start_words, usual_places
 from memlab.systems.betterdb import Betterdb
 from memlab.systems.memforge import Memforge
-from tests.support.claude_store import as_found, memory, write_memory
+from tests.support.claude_store import memory, realistic_folder, write_memory
 from tests.support.odek_store import write_odek
 from tests.support.openclaw_store import days_before, noon, write_events, write_workspace
 from tests.support.stores import episodes, files_in, run_sql, write_rows
@@ -49,7 +49,7 @@ PATHS: dict[str, tuple[Callable[[Path], object], str | None]] = {
     "text": (lambda path: path.write_text("no database" * 99), None),
     "empty": (Path.touch, None),
     "nothing": (Path.exists, None),
-    "an index": (as_found, "claude"),
+    "an index": (realistic_folder, "claude"),
     "episodes": (lambda path: write_odek(path, ["one"]), "odek"),
     "episodes below": (lambda path: (path.mkdir(), write_odek(path / "episodes", [])), "odek"),
     "front matter and no index": (lambda path: write_memory(path, "a.md", memory("a")), None),
@@ -97,7 +97,7 @@ def of_an_agent(path: Path) -> object:
 
 STORES: dict[str, tuple[Callable[[Path], object], int | None]] = {
     ".claude/agent-memory/reviewer": (of_an_agent, 1),
-    ".claude/projects/-p0/memory": (lambda path: as_found(path, files=9), 9),
+    ".claude/projects/-p0/memory": (lambda path: realistic_folder(path, files=9), 9),
     ".claude/projects/-p1/memory": (Path.mkdir, 0),  # a known place, whatever its content
     ".odek/memory/episodes": (lambda path: write_odek(path, ["one", "two"]), 2),
     ".openclaw/workspace": (lambda path: write_workspace(path, days_before(DAY, 4)), 5),

@@ -14,10 +14,10 @@ from memlab.systems.claude_code.index import (
     sections_of,
 )
 from tests.support.claude_store import (
-    as_found,
     at,
     memory,
     project_folder,
+    realistic_folder,
     write_index,
     write_memory,
 )
@@ -56,7 +56,7 @@ def test_index_of_files_has_no_sections(folder: Path) -> None:
 
 def test_real_index_has_no_sections(tmp_path: Path) -> None:
     assert "sections of MEMORY.md" not in output_of(
-        "show", as_found(project_folder(tmp_path), files=12)
+        "show", realistic_folder(project_folder(tmp_path), files=12)
     )
 
 

@@ -18,7 +18,13 @@ from memlab.settings import read_settings
 from memlab.sources.opening import kinds, open_source, recognise, remember
 from memlab.sources.recognition import Strength
 from memlab.systems.claude_code.evidence import has_claude_type, is_kept_by_name
-from tests.support.claude_store import as_found, memory, write_index, write_memories, write_memory
+from tests.support.claude_store import (
+    memory,
+    realistic_folder,
+    write_index,
+    write_memories,
+    write_memory,
+)
 from tests.support.odek_store import write_odek
 from tests.support.openclaw_store import write_events
 from tests.support.shell import output_of, run
@@ -432,7 +438,7 @@ def test_plan_is_rejected_if_the_kind_became_ambiguous(tmp_path: Path) -> None:
 def test_archived_documents_are_restored_byte_for_byte(tmp_path: Path) -> None:
     """They were deleted while the folder was in a known place; one is a list of links."""
     placed = tmp_path / ".claude" / "projects" / "-app" / "memory"
-    as_found(placed, files=8)
+    realistic_folder(placed, files=8)
     write_memory(placed, "topics.md", "- [a](a.md)\n- [b](b.md)\n")
     before = {path.name: path.read_bytes() for path in placed.iterdir()}
     receipt = memlab.apply(memlab.plan(placed, memlab.KeepRecent(1)))

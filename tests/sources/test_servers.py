@@ -22,7 +22,7 @@ from memlab.sources.opening import open_source
 from memlab.testing.conformance import delete_all, is_atomic, keys_of, records_of
 from tests.support.betterdb_store import NAME, BetterdbLab, exact
 from tests.support.memforge_store import MemforgeLab
-from tests.support.servers import PostgresServer, RedisServer, free_port, in_between, redis_server
+from tests.support.servers import PostgresServer, RedisServer, answer_proxy, free_port, redis_server
 
 COUNT = 5
 PAGE = (Path(__file__).parents[2] / "docs" / "servers.md").read_text(encoding="utf-8")
@@ -50,13 +50,13 @@ class OnRedis(BetterdbLab):
     def url_at(self, port: int) -> str:
         return f"redis://127.0.0.1:{port}/0"
 
-    def of_a_looker(self) -> str:
+    def read_only_url(self) -> str:
         (rules,) = re.findall(r"```\n(ACL SETUSER looker .*)\n```", PAGE)
         words = rules.replace(">PASSWORD", "nopass").replace("NAME", NAME).split()
         self.client.execute_command(*words)
         return self.name.replace("//", "//looker:any@")
 
-    def lying(self, rng: random.Random) -> Callable[[bytes], bytes]:
+    def corrupting(self, rng: random.Random) -> Callable[[bytes], bytes]:
         """Return a proxy function that replaces, cuts or corrupts some answers."""
 
         def answer(data: bytes) -> bytes:
@@ -96,14 +96,14 @@ class OnPostgres(MemforgeLab):
     def url_at(self, port: int) -> str:
         return f"postgresql://postgres@127.0.0.1:{port}/{self.database}"
 
-    def of_a_looker(self) -> str:
+    def read_only_url(self) -> str:
         self.connection.execute(
             "CREATE ROLE looker LOGIN BYPASSRLS PASSWORD 's3cret';"
             "GRANT SELECT ON ALL TABLES IN SCHEMA public TO looker"
         )
         return self.name.replace("postgres:@", "looker:s3cret@")
 
-    def lying(self, rng: random.Random) -> Callable[[bytes], bytes]:
+    def corrupting(self, rng: random.Random) -> Callable[[bytes], bytes]:
         """Return a proxy function that changes some values of rows."""
 
         def answer(data: bytes) -> bytes:
@@ -184,7 +184,7 @@ def test_read_only_user_is_told_the_missing_privilege(lab: Any) -> None:
     before = lab.exactly()
     records = records_of(lab, keys_of(lab))
     admin = lab.name
-    lab.name = lab.of_a_looker()
+    lab.name = lab.read_only_url()
     assert records_of(lab, keys_of(lab)) == records
     with pytest.raises(StoreError, match=lab.refusal) as caught:
         delete_all(lab, records)
@@ -203,7 +203,7 @@ def test_wrong_server_answers_give_a_result_or_an_error(
         if len(keys_of(lab)) < 4:
             lab.fill(COUNT)
         before = set(keys_of(lab))
-        with in_between(lab.upstream, lab.lying(random.Random(seed))) as port:
+        with answer_proxy(lab.upstream, lab.corrupting(random.Random(seed))) as port:
             url = f"{lab.url_at(port)}?archive={tmp_path / 'archive.db'}"
             with suppress(MemlabError):
                 memlab.load(url, with_body=True, on_bad_row="keep", columns=columns)
@@ -257,7 +257,7 @@ def test_invalid_answer_is_rejected(
     redis: RedisServer, command: tuple[str, ...], lie: bytes
 ) -> None:
     lies: list[bytes] = []
-    with in_between(str(redis.socket), lambda data: lies[0] if lies else data) as port:
+    with answer_proxy(str(redis.socket), lambda data: lies[0] if lies else data) as port:
         refused = pytest.raises(StoreError, match=f"to {command[0]} it says")
         with refused, valkey.connected(address_of(f"redis://127.0.0.1:{port}/0"), 0) as line:
             line.ask(*command)  # answered by the server itself
@@ -290,7 +290,7 @@ def test_password_is_required_and_accepted(tmp_path: Path, monkeypatch: pytest.M
 def test_unresponsive_server_times_out(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(valkey, "_ANSWER_TIMEOUT", 0.2)
     OnRedis(redis)
-    with redis.stopped_dead(), pytest.raises(StoreError, match="does not answer"):
+    with redis.suspended(), pytest.raises(StoreError, match="does not answer"):
         memlab.load(redis.url)
 
 

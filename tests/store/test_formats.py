@@ -192,7 +192,7 @@ def test_newer_journal_is_used_only_if_declared_readable(name: str, tmp_path: Pa
 # Converting an archive
 
 
-def seen_of(store: Path) -> dict[str, Any]:
+def readable_content(store: Path) -> dict[str, Any]:
     """Return everything that can be read from an archive."""
     exported = store.with_name("seen.jsonl")
     export_archived(store, exported)
@@ -214,7 +214,7 @@ def test_converted_archive_lists_and_restores_the_same(
     name: str, part: str, tmp_path: Path
 ) -> None:
     store = copy_golden(name, part.partition("/")[0], tmp_path) / part.partition("/")[2]
-    before = seen_of(store)
+    before = readable_content(store)
     files = files_in(tmp_path)
     assert what_upgrades(store).format == int(name.removeprefix("format_"))
     assert "nothing was converted" in output_of("archive", store, "--upgrade")
@@ -222,7 +222,7 @@ def test_converted_archive_lists_and_restores_the_same(
     done = upgrade_archive(store)
     assert done.newest == 3
     assert done.is_empty is False
-    after = seen_of(store)
+    after = readable_content(store)
     times = ("seen_at", "deleted_at")
     if before["lost"]:
         for outcome in (before, after):
@@ -262,10 +262,10 @@ upgrade_archive(sys.argv[1])
 @pytest.mark.parametrize("call", [1, 4, 7])
 def test_killed_conversion_leaves_the_archive_unchanged(call: int, tmp_path: Path) -> None:
     store = copy_golden("format_2", "items", tmp_path) / "memory.db"
-    before = seen_of(store)["exported"]
+    before = readable_content(store)["exported"]
     assert run_program(KILLED, store, str(call)).returncode == 9
     assert what_upgrades(store).format == 2
-    assert seen_of(store)["exported"] == before
+    assert readable_content(store)["exported"] == before
     assert upgrade_archive(store).size_after > 0
 
 

@@ -144,7 +144,7 @@ HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 
 
-def write_name_again(path: Path, *, by_sql: bool) -> None:
+def write_reused_name(path: Path, *, by_sql: bool) -> None:
     """Delete a memory with an expiry, and write another of its name without one."""
     with LifecycleStore(path, clock=lambda: START) as lifecycle:
         lifecycle.put(item("m0"))
@@ -158,7 +158,7 @@ def write_name_again(path: Path, *, by_sql: bool) -> None:
         plain.put(item("m1", title="for good"))
 
 
-def assert_signals_are_not_its(path: Path) -> None:
+def assert_not_expired(path: Path) -> None:
     assert memlab.plan(path, TimeToLive(), now=START + 2 * DAY).memories == ()
     frame = memlab.load(path).set_index("memory_id")
     assert pd.isna(frame["expires_at"]["m1"])
@@ -169,8 +169,8 @@ def assert_signals_are_not_its(path: Path) -> None:
 @pytest.mark.parametrize("by_sql", [False, True])
 def test_signals_of_a_reused_name_belong_to_the_earlier_row(tmp_path: Path, by_sql: bool) -> None:
     path = tmp_path / "memory.db"
-    write_name_again(path, by_sql=by_sql)
-    assert_signals_are_not_its(path)
+    write_reused_name(path, by_sql=by_sql)
+    assert_not_expired(path)
     frame = memlab.load(path).set_index("memory_id")
     assert "memory_signals" not in json.loads(dict(records_of(path))[frame["position"]["m1"]])
     before = {line for line in signals_of(path) if line[0] == "m1"}
@@ -182,11 +182,11 @@ def test_signals_of_a_reused_name_belong_to_the_earlier_row(tmp_path: Path, by_s
 def test_first_use_of_a_reused_name_starts_new_signals(tmp_path: Path, by_sql: bool) -> None:
     """The later memory of a name inherits nothing from the earlier one."""
     path = tmp_path / "memory.db"
-    write_name_again(path, by_sql=by_sql)
+    write_reused_name(path, by_sql=by_sql)
     with LifecycleStore(path, clock=lambda: START + 2 * DAY) as lifecycle:
         assert lifecycle.touch(["m1"], now=START) == 1
         assert lifecycle.touch(["m1"], now=START + DAY) == 1
-    assert_signals_are_not_its(path)
+    assert_not_expired(path)
     frame = memlab.load(path).set_index("memory_id")
     assert frame["access_count"]["m1"] == 2
     memlab.apply(memlab.plan(path, KeepRecent(0), now=START))

@@ -59,7 +59,7 @@ def store() -> Iterator[Path]:
         yield path
 
 
-def done_as(user: int, *groups: int, store: Path, what: str = APPLY) -> str:
+def output_as_user(user: int, *groups: int, store: Path, what: str = APPLY) -> str:
     ran = run_program(AS, store, what, user, *groups, cwd=store.parent)
     assert not ran.stderr, ran.stderr
     return ran.stdout.strip()
@@ -88,29 +88,29 @@ def test_owner_can_restore_deletions_of_any_writer(store: Path, who: int, what: 
         of_archive = (STRANGER, STRANGER, 0o100666)
         store.parent.chmod(0o777)
         store.chmod(0o666)
-    assert "Error" not in done_as(who, *groups, store=store, what=what)
+    assert "Error" not in output_as_user(who, *groups, store=store, what=what)
     assert len(rows_of(store)) == 5
     status = archive_path(store).stat()
     assert (status.st_uid, status.st_gid, status.st_mode) == of_archive
-    assert done_as(OWNER, GROUP, store=store, what=RESTORE) == "6"
+    assert output_as_user(OWNER, GROUP, store=store, what=RESTORE) == "6"
     assert len(rows_of(store)) == 11
 
 
 @pytest.mark.parametrize("what", [APPLY, RUNTIME], ids=["plan", "runtime"])
 def test_archive_unreadable_for_the_owner_is_not_used(store: Path, what: str) -> None:
-    done_as(MEMBER, MEMBER, GROUP, store=store)
+    output_as_user(MEMBER, MEMBER, GROUP, store=store)
     os.chown(archive_path(store), MEMBER, MEMBER)
     archive_path(store).chmod(0o600)
     before = archive_path(store).read_bytes()
     write_rows(store, episodes(9, start=30))
-    message = done_as(MEMBER, MEMBER, GROUP, store=store, what=what)
+    message = output_as_user(MEMBER, MEMBER, GROUP, store=store, what=what)
     assert "the owner of the store could not read and write the archive" in message
     assert len(rows_of(store)) == 14
     assert archive_path(store).read_bytes() == before
 
 
 def test_archive_of_a_user_without_write_access_is_rejected(store: Path) -> None:
-    done_as(OWNER, GROUP, store=store)
+    output_as_user(OWNER, GROUP, store=store)
     write_rows(store, episodes(9, start=30))
     before = {path: path.read_bytes() for path in (store, archive_path(store))}
     store.parent.chmod(0o1777)
@@ -119,7 +119,7 @@ def test_archive_of_a_user_without_write_access_is_rejected(store: Path) -> None
     os.chown(archive_path(store), STRANGER, STRANGER)
     look = "memlab.load_past(store)"
     for user, what in ((OWNER, APPLY), (OWNER, RESTORE), (0, APPLY), (0, look)):
-        message = done_as(user, GROUP, store=store, what=what)
+        message = output_as_user(user, GROUP, store=store, what=what)
         assert f"belongs to user {STRANGER}, who may not write to the store" in message
     assert {path: path.read_bytes() for path in before} == before
 
@@ -128,11 +128,11 @@ def test_archive_of_a_user_without_write_access_is_rejected(store: Path) -> None
 def test_read_only_user_leaves_no_archive(store: Path, what: str) -> None:
     store.parent.chmod(0o777)
     store.chmod(0o664)
-    message = done_as(STRANGER, STRANGER, store=store, what=what)
+    message = output_as_user(STRANGER, STRANGER, store=store, what=what)
     assert message.startswith("StoreError")
     assert not archive_path(store).exists()
     assert len(rows_of(store)) == 11
-    assert "Error" not in done_as(OWNER, GROUP, store=store)
+    assert "Error" not in output_as_user(OWNER, GROUP, store=store)
     assert len(rows_of(store)) == 5
 
 
@@ -159,7 +159,7 @@ def planted(store: Path) -> Path:
 @pytest.mark.parametrize("user", [OWNER, 0])
 def test_settings_of_other_users_are_ignored(planted: Path, user: int) -> None:
     def done(what: str) -> str:
-        return done_as(user, GROUP, store=planted, what=what)
+        return output_as_user(user, GROUP, store=planted, what=what)
 
     named = f"{planted.parent / FILE} belongs to user {STRANGER} and is not obeyed"
     for what in (
@@ -181,11 +181,11 @@ def test_settings_of_other_users_are_ignored(planted: Path, user: int) -> None:
 def test_settings_of_trusted_users_or_oneself_apply(planted: Path) -> None:
     keep = "print(not memlab.fleet.plan([store]).refused)"
     planted.chmod(0o664)
-    assert done_as(STRANGER, STRANGER, store=planted, what=keep) == "True"
+    assert output_as_user(STRANGER, STRANGER, store=planted, what=keep) == "True"
     for user in (OWNER, 0):
         os.chown(planted.parent / FILE, user, user)
         for who in (OWNER, 0, STRANGER):
-            assert done_as(who, GROUP, store=planted, what=keep) == "True"
+            assert output_as_user(who, GROUP, store=planted, what=keep) == "True"
     for user in (MEMBER, STRANGER):
         os.chown(planted.parent / FILE, user, GROUP)
-        assert done_as(OWNER, GROUP, store=planted, what=keep) == "False"
+        assert output_as_user(OWNER, GROUP, store=planted, what=keep) == "False"

@@ -122,7 +122,7 @@ def project_folder(home: Path, slug: str = "-home-u-work") -> Path:
     return folder
 
 
-def as_found(folder: Path, *, files: int = 8) -> Path:
+def realistic_folder(folder: Path, *, files: int = 8) -> Path:
     """Fill a folder with files and index lines of every kind seen in real folders."""
     names = [NAMES[number % 5].format(number) for number in range(files)]
     stems = [name.removesuffix(".md") for name in names]

@@ -81,7 +81,7 @@ class RedisServer:
             self._process = None
 
     @contextmanager
-    def stopped_dead(self) -> Iterator[None]:
+    def suspended(self) -> Iterator[None]:
         """Suspend the server, with its connections open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
@@ -115,7 +115,7 @@ Answer = Callable[[bytes], bytes]
 
 
 @contextmanager
-def in_between(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[int]:
+def answer_proxy(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[int]:
     """Run a proxy on a loopback port that replaces the answers of a server."""
 
     def hand_on(source: socket.socket, to: socket.socket, change: Answer) -> None:

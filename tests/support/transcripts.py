@@ -142,14 +142,14 @@ def read_then_edit(session: Session, memory_id: str) -> None:
     Act("Edit", EDIT, WRITES)(session, memory_id)
 
 
-def show_where_one_stands(session: Session, memory_id: str) -> None:
+def read_from_memory_folder(session: Session, memory_id: str) -> None:
     before = session.cwd
     session.cwd = session.world.called
     shell("cat {name}", READS)(session, memory_id)
     session.cwd = before
 
 
-def be_reminded(session: Session, memory_id: str) -> None:
+def attach_reminder(session: Session, memory_id: str) -> None:
     others = session.world.chance.sample(session.world.memories, 2)
     named = list(dict.fromkeys([memory_id, *others]))
     memories = [{"path": session.path(m), "content": "x", "mtimeMs": 1} for m in named]
@@ -158,7 +158,7 @@ def be_reminded(session: Session, memory_id: str) -> None:
         session.note(name, at)
 
 
-def be_loaded(session: Session, memory_id: str) -> None:
+def attach_loaded_files(session: Session, memory_id: str) -> None:
     path = session.path(memory_id)
     for kind in ("instructions", "AutoMemPinned", "compact_file_reference", "nested_memory"):
         files = [{"path": path, "type": "AutoMem", "content": "x"}]
@@ -220,10 +220,10 @@ ACTIONS: list[tuple[Callable[[Session, str], None], float]] = [
     (Act("Edit", EDIT, answer=FAILED), 1),
     (Act("Read", {"file_path": "/work/app/main.py"}, answer={"content": "# memory/m1.md"}), 2),
     (shell("pytest -q", content="1 passed\n" * 50), 2),
-    (show_where_one_stands, 1),
+    (read_from_memory_folder, 1),
     (read_then_edit, 3),
-    (be_reminded, 3),
-    (be_loaded, 2),
+    (attach_reminder, 3),
+    (attach_loaded_files, 2),
     (talk, 3),
 ]
 

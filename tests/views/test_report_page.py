@@ -19,7 +19,7 @@ from memlab.sizing import CurvePoint
 from memlab.views.drawing import draw, draw_section
 from memlab.views.findings import Findings, examine
 from memlab.views.page import decision_record, page_of, sections_of, sentence
-from tests.support.claude_store import as_found
+from tests.support.claude_store import realistic_folder
 from tests.support.odek_store import write_odek
 from tests.support.shell import output_of, run
 from tests.support.stores import episodes, row, write_rows
@@ -217,7 +217,7 @@ def test_next_steps_run_in_the_folder_of_the_page(
     memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "there" / "a b.db")
     write_odek(tmp_path / "there" / "episodes", [f"issue {n} was mended" for n in range(30)])
     (tmp_path / "reads.csv").write_text("memory_id,at\n")
-    as_found(tmp_path / "there" / "notes", files=40)
+    realistic_folder(tmp_path / "there" / "notes", files=40)
     for name in ("there/a b.db", "odek:there/episodes", "there/notes", f"{tmp_path}/there/notes"):
         (tmp_path / "pages").mkdir(exist_ok=True)
         output_of(
@@ -304,7 +304,7 @@ def test_small_store_page_has_no_false_claims(tmp_path: Path) -> None:
 
 
 def test_uncut_index_has_no_section_on_the_cut(tmp_path: Path) -> None:
-    whole = page_of(examine(memlab.load_past(str(as_found(tmp_path / "memory"))), now=NOW))
+    whole = page_of(examine(memlab.load_past(str(realistic_folder(tmp_path / "memory"))), now=NOW))
     assert "Reads that the cut of the index loses" not in whole
 
 
