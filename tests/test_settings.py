@@ -32,9 +32,7 @@ def settings_in(folder: Path, text: str, name: str = "memory.db") -> Settings:
     return read_settings(folder, name)
 
 
-def test_store_settings_precede_folder_settings(
-    tmp_path: Path,
-) -> None:
+def test_every_setting_is_read(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, WHOLE)
     assert settings.policy == {"name": "recent", "keep": 546}
     assert settings.keep_recent == 546
@@ -45,12 +43,20 @@ def test_store_settings_precede_folder_settings(
     assert settings.protected_tags == {"pinned"}
     assert settings.archive_for == timedelta(days=365)
     assert settings.vacuum_free == 0.25
-    other, third = (settings_in(tmp_path, WHOLE, name) for name in ("other.db", "third.db"))
+
+
+def test_store_settings_precede_folder_settings(tmp_path: Path) -> None:
+    assert settings_in(tmp_path, WHOLE).target == 0.95
+    other = settings_in(tmp_path, WHOLE, "other.db")
     assert other.target == 0.8
     assert other.keep_recent is None
     assert other.policy is not None
+    third = settings_in(tmp_path, WHOLE, "third.db")
     assert third.target == 0.8
     assert third.policy is None
+
+
+def test_folder_without_a_file_has_no_settings(tmp_path: Path) -> None:
     assert read_settings(tmp_path / "nowhere", "memory.db") is NO_SETTINGS
 
 

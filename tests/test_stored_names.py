@@ -108,7 +108,7 @@ def test_stored_keys_of_policy_settings_stay_valid(name: str) -> None:
 
 
 def literal_tables() -> Iterator[tuple[str, ast.Dict]]:
-    """Every assignment of a table of keys in the package, by the name of its module."""
+    """Yield every assignment of a key table in the package, with its module."""
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

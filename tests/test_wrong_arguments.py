@@ -53,7 +53,7 @@ OTHERS_KNOW = {
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A right argument for each parameter that has no default."""
+    """Return a valid argument for each parameter without a default."""
     folder = tmp_path_factory.mktemp("right")
     path = write_rows(folder / "memory.db", episodes(12))
     frame = memlab.load(path)
@@ -115,7 +115,7 @@ def outcome_of(call: Callable[..., Any], arguments: dict[str, Any], value: Any) 
 
 
 def bound(name: str, folder: Path) -> Callable[..., Any]:
-    """A public callable by its dotted name; a method of a fresh object in `folder`."""
+    """Return a public callable by dotted name; a method is bound to a new object in `folder`."""
     owner, _, method = name.partition(".")
     made = getattr(memlab, owner)
     if method and owner not in {"IndexPlan", "IndexReceipt", "Plan", "Receipt"}:

@@ -49,7 +49,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """JupyterLab on a copy of the notebooks and of the stores they read."""
+    """Run JupyterLab on a copy of the notebooks and their stores."""
     folder = tmp_path_factory.mktemp("work")
     private = tmp_path_factory.mktemp("private")
     (folder / "data").mkdir(parents=True)

@@ -36,46 +36,78 @@ def test_command_prints_the_result_of_its_function(small: Path, verb: str) -> No
     assert printed == "\n".join([str(result), *([""] if steps else []), *steps, ""])
 
 
-def test_deletions_are_archived_restored_and_dropped(tmp_path: Path) -> None:
+@pytest.fixture
+def issues(tmp_path: Path) -> Path:
+    """Copy the bundled store of three hundred issues."""
     bundled = memlab.store_path("three_hundred_issues")
-    store = memlab.copy_store(bundled, tmp_path / "memory.db")
-    before = rows_of(store)
-    content = store.read_bytes()
-    compact = ("--keep-recent", 50)
-    assert "nothing was deleted" in output_of("compact", store, *compact)
-    assert "memlab deleted nothing, or it was undone" in output_of("archive", store)
-    assert json.loads(output_of("archive", store, "--json")) == []
-    assert store.read_bytes() == content
-    digest = undo_in(output_of("compact", store, *compact, "--apply"))
-    assert_compacted(before, rows_of(store), 50)
-    assert "542 memories, 0 restored" in output_of("archive", store)
-    assert "Merged #12:" in output_of("archive", store, "--search", "Merged #12:")
-    export = store.with_name("a.jsonl")
-    assert "542 memories written" in output_of("archive", store, "--export", export)
-    assert json.loads(output_of("archive", store, "--export", export, "--json"))["written"] == 542
+    return memlab.copy_store(bundled, tmp_path / "memory.db")
+
+
+def compact_issues(store: Path) -> str:
+    """Keep the newest fifty memories; return the digest of the plan."""
+    return undo_in(output_of("compact", store, "--keep-recent", 50, "--apply"))
+
+
+def test_compact_without_apply_changes_nothing(issues: Path) -> None:
+    content = issues.read_bytes()
+    assert "nothing was deleted" in output_of("compact", issues, "--keep-recent", 50)
+    assert "memlab deleted nothing, or it was undone" in output_of("archive", issues)
+    assert json.loads(output_of("archive", issues, "--json")) == []
+    assert issues.read_bytes() == content
+
+
+def test_deletions_are_archived_and_can_be_searched(issues: Path) -> None:
+    before = rows_of(issues)
+    compact_issues(issues)
+    assert_compacted(before, rows_of(issues), 50)
+    assert "542 memories, 0 restored" in output_of("archive", issues)
+    assert "Merged #12:" in output_of("archive", issues, "--search", "Merged #12:")
+
+
+def test_archive_can_be_exported(issues: Path) -> None:
+    compact_issues(issues)
+    export = issues.with_name("a.jsonl")
+    assert "542 memories written" in output_of("archive", issues, "--export", export)
+    assert json.loads(output_of("archive", issues, "--export", export, "--json"))["written"] == 542
     assert len(export.read_text().splitlines()) == 542
-    assert run("archive", store, "--export", store.with_name("a.xls")).exit_code == 2
-    assert "542 memories restored" in output_of("restore", store, digest)
-    assert rows_of(store) == before
-    again = output_of("restore", store, digest)
+    assert run("archive", issues, "--export", issues.with_name("a.xls")).exit_code == 2
+
+
+def test_restore_undoes_a_deletion_once(issues: Path) -> None:
+    before = rows_of(issues)
+    digest = compact_issues(issues)
+    assert "542 memories restored" in output_of("restore", issues, digest)
+    assert rows_of(issues) == before
+    again = output_of("restore", issues, digest)
     assert "0 memories restored" in again
     assert "is undone already" in again
-    printed_json = json.loads(output_of("restore", store, digest, "--json"))
-    assert printed_json == {"restored": 0, "left_out": 0, "rows_left_out": {}, "into": str(store)}
-    assert "nothing to drop" in output_of("archive", store, "--drop-before", "2000-01-01")
-    both = ("--drop-before", "2000-01-01", "--drop", "")
-    assert "give either --drop-before or --drop" in output_of("archive", store, *both, code=2)
-    assert "whole plans" in output_of("archive", store, "--drop", digest, "--rows", code=2)
-    assert "name a DIGEST too" in output_of("apply", store, code=2)
-    shown = output_of("archive", store, "--drop", digest)
+    printed_json = json.loads(output_of("restore", issues, digest, "--json"))
+    assert printed_json == {"restored": 0, "left_out": 0, "rows_left_out": {}, "into": str(issues)}
+
+
+def test_archive_drop_needs_apply(issues: Path) -> None:
+    digest = compact_issues(issues)
+    output_of("restore", issues, digest)
+    shown = output_of("archive", issues, "--drop", digest)
     assert "nothing was dropped; add --apply to do it" in shown
-    assert "dropped 542 memories for good" in output_of(
-        "archive", store, "--drop", digest, "--apply"
-    )
-    assert f"{digest}  " in output_of("archive", store)
-    assert run("restore", store, digest).exit_code == 2
-    store.with_name("memory.db.archive.db").write_text("something else")
-    shown = output_of("show", store, "--backlog", 50)
+    dropped = output_of("archive", issues, "--drop", digest, "--apply")
+    assert "dropped 542 memories for good" in dropped
+    assert f"{digest}  " in output_of("archive", issues)
+    assert run("restore", issues, digest).exit_code == 2
+
+
+def test_archive_drop_rejects_conflicting_options(issues: Path) -> None:
+    digest = compact_issues(issues)
+    assert "nothing to drop" in output_of("archive", issues, "--drop-before", "2000-01-01")
+    both = ("--drop-before", "2000-01-01", "--drop", "")
+    assert "give either --drop-before or --drop" in output_of("archive", issues, *both, code=2)
+    assert "whole plans" in output_of("archive", issues, "--drop", digest, "--rows", code=2)
+    assert "name a DIGEST too" in output_of("apply", issues, code=2)
+
+
+def test_show_leaves_out_an_unreadable_archive(issues: Path) -> None:
+    issues.with_name("memory.db.archive.db").write_text("something else")
+    shown = output_of("show", issues, "--backlog", 50)
     for words in ("644 memories", "passed 50 on", "left out: "):
         assert words in shown
 

@@ -53,7 +53,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def folders(home: Path) -> tuple[Path, Path]:
-    """Two folders: one equal preference, two memories missing in the second, one common name."""
+    """Make two folders: one equal preference, two memories of the first only, one name in both."""
     source = write_folder(home, FROM, {"how": "feedback", "a": "project", "b": "user"})
     write_memory(source, "same.md", memory("same", body="In the first."), at(7))
     write_index(source, [*index_lines(source), "- [Same](same.md) — the first"])

@@ -129,7 +129,7 @@ def rename_notes(home: Path) -> None:
 
 
 def dream(home: Path) -> None:
-    """A dreaming run removes the dated notes, and the agent's files appear in Claude's folder."""
+    """Remove dated notes, as dreaming does, and write the agent's files into Claude's folder."""
     for name in (WORKSPACE, OTHER_WORKSPACE):
         for note in (home / name / "memory").rglob("2026-05-*.md"):
             if "dreaming" not in note.parts:
@@ -159,7 +159,7 @@ def add_files(home: Path) -> None:
 
 
 def break_places(home: Path) -> None:
-    """Serena's folder becomes a link that leads nowhere, and the index has another name."""
+    """Replace Serena's folder by a dangling link, and rename the index."""
     serena = home / SERENA
     serena.rename(serena.with_name("memories.away"))
     serena.symlink_to("memories.gone")

@@ -73,33 +73,50 @@ def test_new_scope_regroups_existing_rows(open_store: Open) -> None:
     assert ids(second) == ["b", "c"]
 
 
-def test_expired_row_is_hidden_at_once_and_deleted_later(open_store: Open, clock: Any) -> None:
-    read = list[str]()
-    store = open_store(access_log=SimpleNamespace(add=read.append))
+def test_expired_row_is_hidden_before_it_is_deleted(open_store: Open, clock: Any) -> None:
+    reads = list[str]()
+    store = open_store(access_log=SimpleNamespace(add=reads.append))
     store.put(item("a"), ttl=HOUR)
     store.put(item("b"), ttl=2 * HOUR)
     clock.now = START + HOUR
     assert ids(store) == ["a", "b"]
     clock.now += TICK
     assert store.get("a") is None
-    assert read == []
+    assert reads == []
     assert ids(store) == [memory.memory_id for memory in store.search("a b")] == ["b"]
     assert store.touch(["a"], now=clock.now) == 0  # this does not restore the row
-    assert store.touch(["b"], now=clock.now) == 1
     assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (2,)
+
+
+def test_expire_deletes_expired_rows_once(open_store: Open, clock: Any) -> None:
+    store = open_store()
+    store.put(item("a"), ttl=HOUR)
+    store.put(item("b"), ttl=2 * HOUR)
+    clock.now = START + HOUR + TICK
     assert store.expire(clock.now) == 1
     assert store.expire(clock.now) == 0
     assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (1,)
     assert store.stats().evicted == {"expired": 1}
+    with pytest.raises(ValueError, match="no time zone"):
+        store.expire(START.replace(tzinfo=None))
+
+
+def test_touch_does_not_extend_the_expiry(open_store: Open, clock: Any) -> None:
+    store = open_store()
+    store.put(item("b"), ttl=2 * HOUR)
+    clock.now = START + HOUR
+    assert store.touch(["b"], now=clock.now) == 1
     clock.now = START + 2 * HOUR + TICK
-    assert ids(store) == []  # a use does not extend the expiry
+    assert ids(store) == []
+
+
+def test_rows_without_positive_ttl_never_expire(open_store: Open, clock: Any) -> None:
+    store = open_store()
     for number, durable in enumerate([None, 0, -1, -0.5, timedelta(0), timedelta(days=-1)]):
         store.put(item(f"m{number}"), ttl=durable)
     clock.now += 3650 * DAY
-    assert store.expire(clock.now) == 1  # b
+    assert store.expire(clock.now) == 0
     assert len(ids(store)) == 6
-    with pytest.raises(ValueError, match="no time zone"):
-        store.expire(START.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_offline_bound_equals_exhaustive_search(pairs: set[tuple[int, int]], slo
 
 
 def six_episodes() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Six episodes an hour apart; m1 is referred to by the third, the fifth and the sixth."""
+    """Return six episodes an hour apart; the third, fifth and sixth refer to m1."""
     frame = make_episodes(6, tokens=[10, 20, 30, 40, 50, 60])
     return frame, make_references(frame, [2, 4, 5], [2, 4, 5])
 

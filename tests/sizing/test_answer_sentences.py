@@ -24,7 +24,7 @@ from memlab.sizing.goal import advise
 
 @pytest.fixture(scope="module")
 def advice() -> Advice:
-    """The recommendation for the bundled two years."""
+    """Return the recommendation for the bundled two-year store."""
     return recommend_cap(memlab.store_path("two_years"))
 
 

@@ -252,7 +252,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def written(tmp_path: Path, version: str) -> Path:
-    """The database that Codex's own code wrote."""
+    """Return a database written by Codex's own code."""
     return write_codex(CODEX, tmp_path / "home" / ".codex", version, THREADS, most=2)
 
 

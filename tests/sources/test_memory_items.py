@@ -73,7 +73,7 @@ class MemoryItemsLab(Lab):
         run_sql(self.path, f"UPDATE memory_items SET body = body || '!' WHERE rowid = {key}")
 
     def exactly(self) -> dict[Any, Any]:
-        """Text and blobs are distinguished, and neither is decoded."""
+        """Return every value undecoded, with text and blobs distinguished."""
         query = (
             "SELECT item.rowid, item.*, signal.* FROM memory_items AS item "
             "LEFT JOIN memory_signals AS signal USING (memory_id) ORDER BY item.rowid"

@@ -96,7 +96,7 @@ def applied(
 def dask_cluster(
     folder: Path, *, workers: int = 2, preload: Path | None = None, python: str = sys.executable
 ) -> Iterator[Path]:
-    """A scheduler and workers in processes of their own; yields the scheduler's file.
+    """Start a scheduler and workers in separate processes; yield the scheduler's file.
 
     Nobody watches over a worker that is alone, to start it again: that takes a process more.
     """

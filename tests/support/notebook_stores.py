@@ -76,7 +76,7 @@ def logged(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def claude(folder: Path) -> Iterator[str]:
-    """A folder of Claude Code's memory, with transcripts that read some of it."""
+    """Write a Claude Code folder with transcripts that read some memories."""
     project = project_folder(folder).parent
     names = [f"note_{number}" for number in range(40)]
     lines = []

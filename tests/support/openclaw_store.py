@@ -37,7 +37,7 @@ def noon(day: date) -> datetime:
 def write_workspace(
     workspace: Path, days: Sequence[date], *, undated: Iterable[str] = (), skipped: bool = False
 ) -> Path:
-    """A note a day, each recalled on the next day and on the fifth after it; others without a date.
+    """Write a note a day, recalled one and five days later, and some undated notes.
 
     With `skipped`, hits on the others are written down too.
     """

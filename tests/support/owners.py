@@ -60,7 +60,7 @@ store.close();
 
 
 def observation(title: str, **fields: Any) -> dict[str, Any]:
-    """An observation as claude-mem's worker hands it to its store."""
+    """Return an observation in the form in which claude-mem's worker stores it."""
     return {
         "type": "discovery",
         "title": title,

@@ -121,7 +121,7 @@ class Children:
 
 @contextmanager
 def forked(*modules: str, **variables: str) -> Iterator[Children]:
-    """Children of a process that has imported modules, with these environment variables.
+    """Fork children from a process that imported some modules, with these environment variables.
 
     Of a package all modules are imported.
     """

@@ -98,7 +98,7 @@ class RedisServer:
 
 @contextmanager
 def redis_server(folder: Path, **given: Any) -> Iterator[RedisServer]:
-    """A running server; the test is skipped by name where the binary or the client is missing."""
+    """Start a server; skip the test if the binary or the client is missing."""
     pytest.importorskip("valkey")
     server = RedisServer(folder, **given)
     if shutil.which(server.program[0]) is None:
@@ -180,7 +180,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
-    """A running server; the test is skipped by name where its wheel or the client is missing.
+    """Start a server; skip the test if its wheel or the client is missing.
 
     Its folder is none of pytest's, which another session of pytest closes to other users: the
     server of a test that runs as root runs as a user of its own.

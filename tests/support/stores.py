@@ -124,7 +124,7 @@ TAGS = st.lists(
 
 @st.composite
 def row_lists(draw: st.DrawFn, *, max_size: int = 25) -> list[Row]:
-    """Rows of a store that can be loaded: gaps between positions, and odd values in the columns
+    """Draw loadable rows with gaps between positions, and odd values in the columns
     that no reader interprets.
     """
     kinds = ["episodic", "episodic", "episodic", "semantic", "procedural"]

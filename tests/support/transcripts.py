@@ -282,7 +282,7 @@ class World:
         return self.apart("read")
 
     def apart(self, kind: str) -> set[tuple[str, datetime]]:
-        """The reads that are ``maintenance``, or of the memory's ``own session``."""
+        """Return the reads of a kind: ``read``, ``maintenance`` or ``own session``."""
         changed: dict[tuple[str, str], datetime] = {}
         for event in self.events:
             if event.writes:

@@ -28,7 +28,7 @@ def opened() -> MemoryBrowser:
 
 @pytest.fixture
 def browser(opened: MemoryBrowser) -> MemoryBrowser:
-    """A browser that shows all memories and selects none; its charts are drawn once."""
+    """Return a browser that shows all memories and selects none."""
     opened.select([])
     opened.show_all()
     return opened
