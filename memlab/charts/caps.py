@@ -15,6 +15,8 @@ _LABELLED_CAPS: Final = [step * 10**zeros for zeros in range(8) for step in (1, 
 """Caps that can be labelled along a line."""
 _WIDE_RANGE: Final = 20
 """Ratio of the largest to the smallest cost from which the axis of tokens is logarithmic."""
+_SMALLEST_LOGARITHMIC: Final = 20
+"""Largest cap from which the axis of caps is logarithmic."""
 _TITLE_SHARES: Final = (0.5, 0.9)
 """Shares of references in a title if no target is set."""
 _WITH_NUMBERS: Final = (Verdict.OK, Verdict.FROM_OTHER_PROJECTS)
@@ -83,12 +85,16 @@ def plot_cap_curve(
     plot.hover_along(caps, lambda place: _row_in_words(curve, place))
     marked_caps = [cap, None if advice is None else advice.keep_recent]
     largest = max(1, int(caps[-1]), *(marked for marked in marked_caps if marked is not None))
-    ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= largest)]
-    ax.set_xscale("symlog", linthresh=1)
+    axis_name = "keep_recent: how many of the newest prunable memories stay"
     ax.set_xlim(0, largest)
-    ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    ax.set_xticks([], minor=True)
-    plot.name_axis(ax.xaxis, "keep_recent: how many of the newest prunable memories stay")
+    if largest < _SMALLEST_LOGARITHMIC:
+        plot.count_axis(ax.xaxis, axis_name)
+    else:
+        ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= largest)]
+        ax.set_xscale("symlog", linthresh=1)
+        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        ax.set_xticks([], minor=True)
+        plot.name_axis(ax.xaxis, axis_name)
     plot.percent_axis(ax.yaxis, "share of references served")
     # The main line is drawn last, over the others, and is first in the legend.
     plot.heading(_curve_title(curve, advice, cap), key=key[::-1])
@@ -206,8 +212,9 @@ def plot_trade_off(
     plot.percent_axis(ax.yaxis, "share of references served")
     plot.heading(_trade_title(plot, curve, advice, cap), key=key)
     if not bare:
-        mark_trade_off(ax, curve, advice=advice, cap=cap)
         plot.footnote("Numbers along the line are caps.", plot.token_note)
+        plot.figure.draw_without_rendering()  # computes the layout, which the labels need
+        mark_trade_off(ax, curve, advice=advice, cap=cap)
     return ax
 
 
@@ -236,7 +243,7 @@ def mark_trade_off(
     tokens = curve["boot_tokens_p95"].clip(lower=ax.get_xlim()[0])
     curve = curve.assign(boot_tokens_p95=tokens)
     if advice is not None:
-        plot.draw_target(advice.target)
+        labels.reserve_text(plot.draw_target(advice.target))
         if advice.token_budget is not None:
             plot.draw_upright(
                 advice.token_budget, f"budget {short(advice.token_budget)}", palette.ink
@@ -257,9 +264,7 @@ def mark_trade_off(
         plot.hover(mark, f"{marked.name}: serves {share(y)} for {short(x)} tokens")
         labels.reserve(x, y)
         above = marked.kind is CapKind.LIKELY
-        label = labels.write(x, y, marked.name, marked.colour, above=above)
-        if label is not None:
-            label.set_fontweight("bold")
+        labels.write(x, y, marked.name, marked.colour, above=above, weight="bold")
     for round_cap in curve.index.intersection(_LABELLED_CAPS):
         row = _row(curve, int(round_cap))
         x = float(row["boot_tokens_p95"])

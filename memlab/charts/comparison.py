@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from memlab import columns as c
 from memlab.charts import parts
-from memlab.charts.figure import Style, on_own_figure, style_of
+from memlab.charts.figure import HOLLOW_GLYPHS, Style, on_own_figure, style_of
 from memlab.evidence.usage import SIZES, TIMES, AgeOrUse, other_stores
 from memlab.text import counted, for_terminal
 
@@ -72,11 +72,13 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     _draw_bound(plot, table)
     for (name, path, style), width in zip(drawn, _widths(len(drawn)), strict=True):
         options = style.drawn(palette, width)
+        glyph = style.glyph
         if path["retire"].all():
             options["markerfacecolor"] = palette.paper
             options["markeredgecolor"] = options["color"]
+            glyph = HOLLOW_GLYPHS.get(glyph, glyph)
         ax.plot(path["boot_tokens_mean"], path["served"], label=name, **options)
-        text = f"{style.glyph} {name}"
+        text = f"{glyph} {name}"
         plot.label_end(float(path["served"].iloc[-1]), text, options["color"])
         for setting, row in path.iterrows():
             cost = counted(row["boot_tokens_mean"], "tokens")
@@ -142,7 +144,8 @@ def _name_settings(plot: parts.Plot, drawn: Families) -> None:
             x = row["boot_tokens_mean"]
             y = row["served"]
             labels.reserve(x, y)
-            setting = str(label).removeprefix(str(row["policy"])).strip()
+            setting = str(label).removeprefix(str(row["family"])).strip()
+            setting = setting.removeprefix(str(row["policy"])).strip()
             from_end = min(index, len(path) - 1 - index)
             marks.append((from_end, x, y, setting, style))
     for _, x, y, setting, style in sorted(marks, key=lambda mark: mark[0]):

@@ -142,6 +142,18 @@ _NAMED_SEQUENCES: Final = {
 }
 """Sequences of policies that have a name of their own."""
 
+_RULE_NAMES: Final = {
+    "newest (forge-loop)": "recent",
+    "age": "ttl",
+    "by use": "activation",
+    "BetterDB": "betterdb",
+    "MemForge": "memforge",
+}
+"""Short names of policies by the name that :func:`memlab.compare` gives their rule."""
+
+HOLLOW_GLYPHS: Final = {"●": "○", "◆": "◇", "■": "□", "▲": "△", "▼": "▽", "★": "☆"}
+"""Glyphs of marks that are drawn hollow."""
+
 _UNKNOWN_STYLES: Final = tuple(
     Style(marker, glyph, dashed=dashed)
     for marker, glyph in (("H", "⬣"), ("x", "×"), ("d", "♦"), ("+", "+"))
@@ -155,7 +167,12 @@ def style_of(policy: str, goes_by: str | None = None) -> Style:
 
     >>> style_of("recent 50").glyph, style_of("recent, by").glyph, style_of("value 200").glyph
     ('●', '●', '▲')
+    >>> style_of("by use 900 tokens, retired").glyph, style_of("newest (forge-loop) 50").glyph
+    ('◆', '●')
     """
+    for rule, short_name in _RULE_NAMES.items():
+        if re.match(rf"{re.escape(rule)}(?:[ ,]|$)", policy):
+            policy = short_name
     steps = [step.split(" ", 1)[0].rstrip(",") for step in policy.strip().split(" > ")]
     name = " > ".join(steps)
     name = _NAMED_SEQUENCES.get(name, name)

@@ -68,10 +68,11 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot.log_axis(ax.yaxis, "tokens")
     plot.count_axis(ax.xaxis, "stores, largest first")
     half = int(np.searchsorted(np.cumsum(tokens), tokens.sum() / 2)) + 1
-    plot.heading(
-        f"Half of all tokens at start are in {half:,} of {counted(len(ordered), 'stores')}",
-        key=key[::-1],
-    )
+    title = f"Half of all tokens at start are in {half:,} of {counted(len(ordered), 'stores')}"
+    if len(ordered) == 1:
+        floor = int(ordered["floor_tokens"].iloc[0])
+        title = f"One store loads {tokens[0]:,.0f} tokens at start, {floor:,} of them load-bearing"
+    plot.heading(title, key=key[::-1])
     notes = []
     if count < len(ordered):
         notes.append(f"{count:,} stores are drawn, evenly spread over the order.")

@@ -75,6 +75,8 @@ def plot_growth(
     last = counts.iloc[-1]
     floor = counted(last[c.LOAD_BEARING], f"load-bearing {measure}")
     title = f"{last[c.PRUNABLE]:,.0f} prunable beside {floor}"
+    if last[c.LOAD_BEARING] == 0:
+        title = f"{counted(last[c.PRUNABLE], f'prunable {measure}')}, none load-bearing"
     if cap is not None:
         prunable_now = int(last[c.PRUNABLE])
         deleted = f"{max(0, prunable_now - cap):,} of {counted(prunable_now, 'prunable memories')}"
@@ -107,7 +109,7 @@ def plot_growth(
     if not pd.isna(prunable_share):
         remark = f"; {parts.share(prunable_share)} of that is prunable"
     loads = plot.loaded_or_recalled(
-        "An agent loads both at every start", "An agent loads neither at start and looks up"
+        "An agent loads both at every start", "None is loaded: an agent looks them up"
     )
     plot.heading(title, f"{loads}{remark}")
     undated_note = _undated_note(plot.attributes.get(c.UNDATED, 0))

@@ -337,15 +337,15 @@ class Plot:
         self.ax.axhline(value, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
         self.label_end(value, text, colour)
 
-    def draw_target(self, share: float) -> None:
-        """Draw the target as a dashed horizontal line with a label at its start."""
+    def draw_target(self, share: float) -> Annotation:
+        """Draw the target as a dashed horizontal line with a label at its start; return it."""
         self.ax.axhline(
             share, color=self.palette.ink, linewidth=1.2, linestyle=DASHES, label="_cap"
         )
         side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
         text = f"target {percent_of(share)}"
         colour = self.palette.ink
-        self.write(text, (0, share), (4, 3), colour=colour, bbox=self.on_paper, **side)
+        return self.write(text, (0, share), (4, 3), colour=colour, bbox=self.on_paper, **side)
 
     def draw_upright(self, x: float, text: str, colour: str, *, row: int = 0) -> None:
         """Draw a dashed vertical line at `x` with a label at its foot, on the side with room."""
@@ -424,7 +424,9 @@ class Plot:
             return f"{value / 1e6:,.4g} M" if largest >= 1e6 else f"{value / 1e3:,.4g} k"
 
         max_ticks = 3 if axis is self.ax.xaxis and self.is_narrow else 6
-        axis.set_major_locator(MaxNLocator(nbins=max_ticks, steps=STEPS, integer=True))
+        axis.set_major_locator(
+            MaxNLocator(nbins=max_ticks, steps=STEPS, integer=True, min_n_ticks=1)
+        )
         axis.set_major_formatter(FuncFormatter(label))
         self.name_axis(axis, name)
 
@@ -539,8 +541,19 @@ class PointLabels:
         """Reserve the place of a point, so that no label covers it."""
         self._reserved.append(Bbox([self._plot.ax.transData.transform((x, y))] * 2).padded(3))
 
+    def reserve_text(self, note: Annotation) -> None:
+        """Reserve the place of a text, so that no label covers it."""
+        self._reserved.append(note.get_window_extent())
+
     def write(
-        self, x: float, y: float, text: str, colour: str, *, above: bool = False
+        self,
+        x: float,
+        y: float,
+        text: str,
+        colour: str,
+        *,
+        above: bool = False,
+        weight: str = "normal",
     ) -> Annotation | None:
         """Write a label on the first side of a point that has room; return None if no side has.
 
@@ -558,13 +571,14 @@ class PointLabels:
                 "ha": "left" if across > 0 else "right",
                 "va": "bottom" if up > 0 else "top",
                 "bbox": self._plot.on_paper,
+                "fontweight": weight,
             }
             note = self._plot.write(text, (x, y), (5 * across, 4 * up), colour=colour, **side)
             extent = note.get_window_extent()
             fits_across = axes_extent.x0 <= extent.x0 and extent.x1 <= axes_extent.x1
             fits_up = axes_extent.y0 <= extent.y0 and extent.y1 <= axes_extent.y1 + 2
             if fits_across and fits_up and not extent.count_overlaps(self._reserved):
-                self._reserved.append(extent)
+                self._reserved.append(extent.padded(2))
                 return note
             note.remove()
         return None

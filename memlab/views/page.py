@@ -442,10 +442,10 @@ def sections_of(findings: Findings) -> Iterator[Section]:
         "next fifth of the history. The needed cap is the smallest that would have met the target "
         "there; it is known only afterwards."
     )
-    rules = map(sentence, (findings.advice.rule, *findings.advice.would_change))
-    yield Section(
-        "record", "How the number was found, and how such numbers did", [*rules, explanation]
-    )
+    words = [sentence(rule) for rule in (findings.advice.rule, *findings.advice.would_change)]
+    if findings.backtest is not None and findings.backtest["needed"].notna().any():
+        words.append(explanation)
+    yield Section("record", "How the number was found, and how such numbers did", words)
     yield _references(findings)
     if findings.usage.reads:
         sheet = findings.usage.sheet()
@@ -594,10 +594,11 @@ def _references(findings: Findings) -> Section:
             f"Reads come from {findings.log_name}.",
             *describe_log(evidence.log, evidence.past),
         ]
-    words.append(
-        "The age rank of a memory is the number of prunable memories that a cap must keep to keep "
-        "this one: the newest has rank 1. A cap serves references up to its own age rank."
-    )
+    if counts:
+        words.append(
+            "The age rank of a memory is the number of prunable memories that a cap must keep to "
+            "keep this one: the newest has rank 1. A cap serves references up to its own age rank."
+        )
     return Section("references", "What was needed again", words, tables)
 
 

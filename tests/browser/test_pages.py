@@ -9,6 +9,7 @@ from nbconvert import HTMLExporter
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.lab import Lab
+from tests.support.claude_store import at, memory, project_folder, write_index, write_memory
 from tests.support.shell import output_of
 from tests.support.stores import episodes, row, write_rows
 
@@ -84,6 +85,35 @@ def test_lines_of_the_report_show_values_on_hover(page: Page, tmp_path: Path, wi
     for titles in charts:
         for title in titles:
             assert re.match(r"2\d\d\d-\d\d-\d\d[:;] .*\d|keep_recent = \d", title), title
+
+
+TABLES_AT_THIS_WIDTH = """() => [...document.querySelectorAll("main .scroll")]
+  .filter((part) => part.checkVisibility())
+  .map((part) => ({
+    name: part.getAttribute("aria-label"),
+    hidden: part.scrollWidth - part.clientWidth,
+    highest: Math.max(...[...part.querySelectorAll("tr")].map((row) => row.offsetHeight)),
+  }))"""
+
+
+def test_tables_of_a_narrow_report_are_whole_and_low(page: Page, tmp_path: Path) -> None:
+    project = project_folder(tmp_path).parent / "memory"
+    lines = []
+    for number in range(60):
+        name = f"project_build_cache_region_{number}"
+        kind = "feedback" if number % 5 == 0 else "project"
+        write_memory(project, f"{name}.md", memory(name, kind), at(24 * number))
+        lines.append(f"- [{name}]({name}.md) — how build and cache and region work together")
+    write_index(project, lines)
+    output_of("report", project, "-o", file := tmp_path / "page.html")
+    page.set_viewport_size({"width": 420, "height": 1000})
+    page.set_content(file.read_text())
+    tables = {table["name"]: table for table in page.evaluate(TABLES_AT_THIS_WIDTH)}
+    assert "Table: What each cap serves and costs" in tables
+    assert "Table: The costliest load-bearing memories" in tables
+    for table in tables.values():
+        assert table["hidden"] <= 0, table
+        assert table["highest"] < 120, table
 
 
 @pytest.mark.parametrize(("paper", "sheets"), [("A4", 6), ("Letter", 7)])

@@ -12,6 +12,7 @@ from copy import deepcopy
 from datetime import timedelta
 from functools import cache, partial
 from io import BytesIO
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -220,9 +221,60 @@ def test_charts_of_searched_memories_do_not_mention_loading() -> None:
     for name, draw in charts_of("looked up").items():
         ax = draw()
         words = " ".join([note(ax), ax.get_xlabel(), ax.get_ylabel()])
-        loaded = re.findall(r"boot|an agent loads(?! neither)|starts?\b(?! and looks up)", words)
+        loaded = re.findall(r"boot|an agent loads|starts?\b", words)
         assert not loaded, f"{name}: {words}"
         assert name not in {"trade-off", "comparison"} or "tokens to recall from" in words
+
+
+def overlapping_texts(ax: Axes) -> list[tuple[str, str]]:
+    """Return pairs of texts on the axes that cover each other."""
+    notes = [text for text in drawn(ax).texts if text.get_text()]
+    return [
+        (one.get_text(), other.get_text())
+        for one, other in combinations(notes, 2)
+        if one.get_window_extent().overlaps(other.get_window_extent())
+    ]
+
+
+def steep_store() -> pd.DataFrame:
+    """Return a store whose first caps serve nearly all, so that labels crowd at the left."""
+    newest_before = (row(f"e{n}", **{c.EVIDENCE_REFS: (f"e{n - 1}",)}) for n in range(1, 180))
+    return make_frame(row("d", **DECISION), "e0", *newest_before)
+
+
+@pytest.mark.parametrize("width", [8.0, NARROW])
+@pytest.mark.parametrize("frame", ["steep", "two years", "looked up"])
+def test_labels_of_a_trade_off_do_not_cover_each_other(frame: str, width: float) -> None:
+    store = steep_store() if frame == "steep" else FRAMES[frame]()
+    advice = sizing.recommend_cap(store)
+    chart = plots.plot_trade_off(sizing.cap_curve(store), advice=advice).figure
+    assert isinstance(chart, Chart)
+    ax = chart.at(width=width).axes[0]
+    assert any("target" in text for text in written(ax))
+    assert overlapping_texts(ax) == []
+
+
+def test_few_caps_have_a_linear_axis() -> None:
+    ax = plots.plot_cap_curve(sizing.cap_curve(make_episodes(5)))
+    assert ax.get_xscale() == "linear"
+    assert ax.get_xticks().tolist() == [0, 1, 2, 3, 4, 5]
+    assert plots.plot_cap_curve(sizing.cap_curve(make_episodes(30))).get_xscale() == "symlog"
+
+
+def test_one_store_of_a_fleet_is_named_as_one() -> None:
+    ax = drawn(plots.plot_fleet_tokens(fleet(1)))
+    assert title(ax) == "One store loads 200,000 tokens at start, 16,666 of them load-bearing"
+    left, right = ax.get_xlim()
+    assert [place for place in ax.get_xticks() if left <= place <= right] == [1]
+
+
+def test_growth_without_load_bearing_memories_says_so() -> None:
+    frame = make_episodes(30)
+    assert (
+        title(plots.plot_growth(growth_curve(frame))) == "30 prunable memories, none load-bearing"
+    )
+    frame.attrs[c.RECALLED] = True
+    assert "None is loaded: an agent looks them up" in note(plots.plot_growth(growth_curve(frame)))
 
 
 @pytest.mark.long

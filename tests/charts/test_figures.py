@@ -22,6 +22,7 @@ from memlab.charts import figure, plot_growth
 from memlab.charts.figure import DARK, HUES, LIGHT, NARROW, POLICY_STYLES, Chart, Palette, style_of
 from memlab.charts.parts import Plot, spread
 from memlab.policies.named import NAMED
+from memlab.replay.candidates import rules_for
 from tests.charts.reading import assert_within_its_figure, drawn, line_named, title
 from tests.support.frames import make_episodes, make_frame, row
 
@@ -338,10 +339,21 @@ def test_every_policy_has_its_own_colour_and_marker() -> None:
     assert style_of("dedup 0.8 > ttl > recent 500, by=created_at") == style_of("odek 500")
 
 
+def test_every_rule_of_a_comparison_has_its_own_marker() -> None:
+    rules = rules_for(memories=100, retires=False, finds_duplicates=True)
+    styles = [style_of(f"{rule.name} 1,000") for rule in rules]
+    assert len({style.marker for style in styles}) == len(rules)
+    assert style_of("newest (forge-loop)") == style_of("recent 50")
+    assert style_of("by use, retired") == style_of("activation 900")
+    assert style_of("aged well").marker != style_of("age 3 d").marker
+
+
 def test_every_marker_glyph_is_in_the_chart_font() -> None:
     known = {*map(chr, FT2Font(findfont("DejaVu Sans")).get_charmap())}
     names = [*POLICY_STYLES, *(f"mine{number}" for number in range(100))]
     assert {style_of(name).glyph for name in names} <= known
+    assert set(figure.HOLLOW_GLYPHS.values()) <= known
+    assert figure.HOLLOW_GLYPHS.keys() <= {style.glyph for style in POLICY_STYLES.values()}
 
 
 def test_palette_follows_the_background() -> None:

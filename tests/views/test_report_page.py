@@ -30,6 +30,7 @@ NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
 def words_of(page: str, within: str = "") -> list[str]:
     """Return the texts of a page, or of its tables alone."""
     text = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+    text = re.sub(r'<span class="option">([^<]+)</span>', r"\1", text)
     texts = (unescape(words).strip() for words in re.findall(rf"{within}>([^<]+)", text))
     return [words for words in texts if words]
 
@@ -99,6 +100,29 @@ def test_page_is_small_and_self_contained(page: str) -> None:
     assert not re.findall(r"@import|url\(\s*['\"]?(?:https?:)?//", page)
     assert page.count("<script") == 1  # that of the copy buttons
     assert len(page.encode()) < 1_500_000
+
+
+def test_an_option_of_a_command_is_not_broken(page: str) -> None:
+    assert re.search(r'two_years.db <span class="option">--keep-recent</span> \d+</pre>', page)
+    assert ".short, .option { white-space: nowrap; }" in page
+
+
+def test_a_command_in_a_table_looks_like_one(tmp_path: Path) -> None:
+    rows = [row(f"e{n}", "episodic", "merged", body="x" * 4_000) for n in range(600)]
+    findings = examine(write_rows(tmp_path / "memory.db", rows), now=NOW)
+    assert findings.alerts
+    assert re.search(r"<code>memlab size \S*memory.db</code>", page_of(findings))
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_words_on_a_chart_are_left_out_without_it(tmp_path: Path, findings: Findings) -> None:
+    without = {section.anchor: " ".join(section.words) for section in sections_of(findings)}
+    assert "At each of these moments" in without["record"]
+    assert "The age rank of a memory" in without["references"]
+    young = small(tmp_path, episodes(5))
+    without = {section.anchor: " ".join(section.words) for section in sections_of(young)}
+    assert "moments" not in without["record"]
+    assert "age rank" not in without["references"]
 
 
 def test_arguments_reach_every_section(past: pd.DataFrame) -> None:
