@@ -32,7 +32,7 @@ def restore_deleted(undo: Undo) -> Restored:
     archive = undo.archive
     watch = undo.watch
     inserted = 0
-    with source.made_again(), source.changing() as writer:
+    with source.recreated_folder(), source.changing() as writer:
         change = undo.change(writer)
         change.reconcile()
         watch("locked")

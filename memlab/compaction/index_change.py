@@ -219,7 +219,7 @@ def _restore_locked(
     if current is None or is_as_plan_left_it:
         writer.rewrite_index(earlier.data, digest=digest, written=earlier.written)
         return IndexRestored(index=plan.index, is_exact=True)
-    undone = mending.taken_back(earlier.data, plan.text.encode(), current)
+    undone = mending.without_change(earlier.data, plan.text.encode(), current)
     if undone.data != current:
         writer.rewrite_index(undone.data, digest=digest)
     return IndexRestored(index=plan.index, is_exact=undone.data == earlier.data, stays=undone.stays)

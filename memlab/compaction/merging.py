@@ -182,7 +182,7 @@ def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -
         change.watch("locked there")
         missing = _records_to_copy(change, other_change, copies)
         earlier = _earlier_copies(change, other_change, {copy.other_key for copy in copies})
-        inserted = other_change.writer.as_put_back(missing)
+        inserted = other_change.writer.missing_parts_of(missing)
         records_to_note = {**earlier.records, **dict(inserted)}
         _check_not_private(other_change, records_to_note)
         relies_on = frozenset(str(copy.other_key) for copy in copies)
@@ -274,7 +274,7 @@ def _earlier_copies(
         records = dict(other_change.archive.records(recorded.entry))
         current = dict(other_change.writer.records([key for key in records if key in keys]))
         for key, record in current.items():
-            if other_change.writer.is_as_put_back(record, records[key]):
+            if other_change.writer.has_inserted_parts(record, records[key]):
                 found[key] = records[key]
         if recorded.digest != change.plan.digest:
             digests.append(recorded.digest)
@@ -365,7 +365,7 @@ def take_out_copies(
         with other.changing() as writer:
             current = dict(writer.records(wanted))
             writer.index_before = recorded.index_before
-            is_as_before = writer.is_back if writer.is_index_as_left() else writer.is_as_put_back
+            is_as_before = writer.is_back if writer.is_index_as_left() else writer.has_inserted_parts
             leaving = {}
             for key, record in current.items():
                 is_unchanged = is_as_before(record, wanted[key])
@@ -378,7 +378,7 @@ def take_out_copies(
                 expected = {
                     key: fingerprint_of(writer.comparable_record(current[key])) for key in leaving
                 }
-                writer.take_out_again(expected, leaving.items())
+                writer.delete_inserted_parts(expected, leaving.items())
             watch("taken out there")
         watch("committed there")
         stay = tuple(key for key in current if key not in leaving)

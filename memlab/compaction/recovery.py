@@ -203,7 +203,7 @@ def recover(
     if not recovery.kept:
         return Recovery(store=source.name, frame=recovery.frame, applied=True)
     check_deletable(source)
-    with source.made_again(), source.archive.changing(source.changing()) as opened:
+    with source.recreated_folder(), source.archive.changing(source.changing()) as opened:
         change = StoreChange(
             source=source, writer=opened.writer, archive=opened.archive, now=moment, watch=watch
         )
@@ -229,7 +229,7 @@ def _recover_locked(change: StoreChange, recovery: Recovery) -> tuple[Key, ...]:
         memories=len(recovery.kept),
         plan=_text_of_replaced(archive, replaced),
     )
-    records = change.writer.as_put_back(recovery.records)
+    records = change.writer.missing_parts_of(recovery.records)
     entries_left = tuple(change.writer.entries_left)
     copies = (Archived(key, record, _REASON) for key, record in records)
     with archive.deleting(recovered, copies, at=change.now):

@@ -35,7 +35,7 @@ def undo_recovery(undo: Undo) -> Restored:
         restored = {
             key: record
             for key, record in undo.archive.records(undo.recorded.entry, current)
-            if writer.is_as_put_back(current[key], record)
+            if writer.has_inserted_parts(current[key], record)
         }
         expected = {key: fingerprint_of(writer.comparable_record(current[key])) for key in restored}
         changed_keys = sorted(current.keys() - expected.keys(), key=str)
@@ -45,7 +45,7 @@ def undo_recovery(undo: Undo) -> Restored:
                 "was changed: take others out by id"
             )
         if expected:
-            writer.take_out_again(expected, restored.items())
+            writer.delete_inserted_parts(expected, restored.items())
             watch("deleted")
             earlier_records = [(key, replaced[key]) for key in expected if key in replaced]
             if earlier_records:

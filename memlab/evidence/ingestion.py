@@ -23,7 +23,7 @@ from memlab.sources.opening import (
     system_named,
 )
 from memlab.sources.postgres import is_server
-from memlab.sources.reads import APART, READ, Asked, Progress, Read, no_bytes_progress
+from memlab.sources.reads import APART, READ, HarvestRequest, Progress, Read, no_bytes_progress
 from memlab.sources.system import System
 from memlab.text import (
     DisplayMixin,
@@ -191,7 +191,7 @@ def harvest(
     if is_named_by_scheme(source_name):  # as mcp-memory:FILE
         scheme = source_name.partition(":")[0]
         source_name = str(open_source(source_name).permissions_template)
-    request = Asked(
+    request = HarvestRequest(
         source_name, None if transcripts is None else Path(transcripts), progress, scheme=scheme
     )
     system = _system_of(request)
@@ -245,7 +245,7 @@ def harvest(
     )
 
 
-def _system_of(request: Asked) -> System:
+def _system_of(request: HarvestRequest) -> System:
     """Return the system whose reads a source holds."""
     shown_name = without_passwords(request.source)
     chosen = system_named(request.scheme) if request.scheme else None

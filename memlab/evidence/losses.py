@@ -468,7 +468,7 @@ def _recorded_losses(
     moved = dict[str, Loss]()
     if keeps_losses(source):
         # the archive may have copies of files that the current rules do not take for memories
-        last_copy_at, losses = _losses_by_copies(source.putting_back(), now)
+        last_copy_at, losses = _losses_by_copies(source.for_restore(), now)
         known_by = (f"copies, last made {last_copy_at:%Y-%m-%d %H:%M} UTC",) if last_copy_at else ()
     history = source.external_history
     if history.is_tracked():

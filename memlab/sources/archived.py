@@ -51,8 +51,8 @@ def open_to_restore(where: SourceLike, digest: str = "") -> Source:
     """Return a store like :func:`open_archived`, opened to restore every file of its archive."""
     archive = archive_meant(where, digest)
     if archive is None:
-        return open_source(where).putting_back()
-    return _opened(archive, where).putting_back(archive.folder, archive.path)
+        return open_source(where).for_restore()
+    return _opened(archive, where).for_restore(archive.folder, archive.path)
 
 
 def _opened(archive: FolderArchive, where: SourceLike) -> Source:
@@ -70,7 +70,7 @@ def _opened(archive: FolderArchive, where: SourceLike) -> Source:
     # Earlier versions took a project for its memories: that archive is beside the project.
     is_elsewhere = source.permissions_template != archive.folder
     if is_elsewhere:
-        return source.putting_back(archive.folder, archive.path)
+        return source.for_restore(archive.folder, archive.path)
     return source
 
 

@@ -342,7 +342,7 @@ class Source(ABC):
         """Return whether an archived file is not a memory by the current rules of its kind."""
         return False
 
-    def putting_back(self, folder: Path | None = None, archive: Path | None = None) -> "Source":  # noqa: ARG002
+    def for_restore(self, folder: Path | None = None, archive: Path | None = None) -> "Source":  # noqa: ARG002
         """Return the source as it is opened to restore memories; a folder accepts every file."""
         return self
 
@@ -498,7 +498,7 @@ class Source(ABC):
     def read_missing_as_empty(self) -> None:  # noqa: B027
         """Let :meth:`reading` treat a missing folder as an empty one, so that losses are found."""
 
-    def made_again(self) -> AbstractContextManager[None]:
+    def recreated_folder(self) -> AbstractContextManager[None]:
         """Create a missing folder to restore into; remove it again if nothing was restored."""
         return nullcontext()
 

@@ -374,7 +374,7 @@ class IndexMending(ABC):
         """Return the content of the index; None if there is no file."""
 
     @abstractmethod
-    def taken_back(self, before: bytes | None, made: bytes, now: bytes) -> IndexUndone:
+    def without_change(self, before: bytes | None, made: bytes, now: bytes) -> IndexUndone:
         """Return the current index without the change from `before` to `made`."""
 
 

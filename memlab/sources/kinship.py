@@ -290,7 +290,7 @@ def _equal_files(sibling: Source, sizes: Mapping[str, int]) -> set[str]:
     wanted = set(sizes.values())
     if not wanted or not isinstance(sibling, FolderSource):
         return equal
-    with suppress(MemlabError, OSError), opened_folder(sibling.path, sibling.is_part) as folder:
+    with suppress(MemlabError, OSError), opened_folder(sibling.path, sibling.includes) as folder:
         for name, stamp in folder.listing().files.items():
             if stamp.size in wanted:
                 equal.add(digest_of(folder.read(name).data).hex())

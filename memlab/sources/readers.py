@@ -292,16 +292,16 @@ class Writer(Reader):
         """Return whether a memory has its former index entry and only its file is missing."""
         return False
 
-    def as_put_back(self, records: Records) -> Sequence[tuple[Key, bytes]]:
+    def missing_parts_of(self, records: Records) -> Sequence[tuple[Key, bytes]]:
         """Return records without the parts that the store already has, such as index entries."""
         return list(records)
 
-    def is_as_put_back(self, there: bytes, record: bytes) -> bool:
-        """Return whether a memory is exactly as a record of :meth:`as_put_back` restored it."""
+    def has_inserted_parts(self, there: bytes, record: bytes) -> bool:
+        """Return whether a memory is as a record of :meth:`missing_parts_of` restored it."""
         return self.is_back(there, record)
 
-    def take_out_again(self, expected: Mapping[Key, str], records: Records) -> int:  # noqa: ARG002
-        """Delete the parts that records of :meth:`as_put_back` restored, and nothing else."""
+    def delete_inserted_parts(self, expected: Mapping[Key, str], records: Records) -> int:  # noqa: ARG002
+        """Delete the parts that records of :meth:`missing_parts_of` restored, and nothing else."""
         return self.delete(expected)
 
     def comparable_record(self, record: bytes) -> bytes:

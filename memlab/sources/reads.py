@@ -60,7 +60,7 @@ class Read(NamedTuple):
 
 
 @dataclass
-class Found:
+class HarvestResult:
     """The result of a harvest.
 
     Attributes
@@ -91,7 +91,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Asked:
+class HarvestRequest:
     """The request of a harvest: the source, its transcripts and the reads that are known."""
 
     source: str
@@ -107,10 +107,10 @@ class Asked:
         return Path(os.path.normpath(Path(self.source).expanduser().absolute()))
 
 
-def moment(value: object, found: Found | None = None) -> datetime | None:
+def moment(value: object, result: HarvestResult | None = None) -> datetime | None:
     """Return the time of an ISO 8601 text in UTC; None if it is not a time.
 
-    A time without a zone is read as UTC and counted in `found`.
+    A time without a zone is read as UTC and counted in `result`.
     """
     if not isinstance(value, str):
         return None
@@ -118,8 +118,8 @@ def moment(value: object, found: Found | None = None) -> datetime | None:
         at, has_zone = moment_and_zone(value)
     except ValueError:
         return None
-    if found is not None:
-        found.without_zone += not has_zone
+    if result is not None:
+        result.without_zone += not has_zone
     return at
 
 
@@ -158,9 +158,9 @@ class LineReader:
         self,
         files: Iterable[Path],
         progress: Progress = no_bytes_progress,
-        found: Found | None = None,
+        result: HarvestResult | None = None,
     ) -> None:
-        counted = Found() if found is None else found
+        counted = HarvestResult() if result is None else result
         self.left_out = counted.left_out
         self._progress = progress
         self.files = sorted(files)

@@ -12,7 +12,16 @@ from typing import Any, Final, NamedTuple
 
 from memlab.errors import MemlabError
 from memlab.sources import reads
-from memlab.sources.reads import READ, WRITE, Asked, Found, LineReader, mapping, sequence, text
+from memlab.sources.reads import (
+    READ,
+    WRITE,
+    HarvestRequest,
+    HarvestResult,
+    LineReader,
+    mapping,
+    sequence,
+    text,
+)
 
 FAILED: Final = "calls that failed"
 WITHOUT_RESULT: Final = "calls without a result"
@@ -72,7 +81,7 @@ class Look(NamedTuple):
     """Returns whether a line may have a relevant call. It is called for each line."""
     touches: Callable[[dict[str, Any]], Iterator[Touch]]
     """Yields the touches of a line."""
-    select: Callable[[list[Seen], Found], list[Seen]] = lambda seen, _: seen
+    select: Callable[[list[Seen], HarvestResult], list[Seen]] = lambda seen, _: seen
     """Returns the touches that belong to the store."""
 
 
@@ -92,20 +101,20 @@ class _Call(NamedTuple):
     sightings: list[_Sighting]
 
 
-def _projects_folder(asked: Asked, default: Path | None) -> Path:
+def _projects_folder(request: HarvestRequest, default: Path | None) -> Path:
     """Return the folder of transcripts; raise MemlabError if there is none."""
     home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
-    candidates = [default, home] if asked.transcripts is None else [asked.transcripts]
+    candidates = [default, home] if request.transcripts is None else [request.transcripts]
     for folder in candidates:
         if folder is not None and folder.is_dir():
             return folder
-    where = asked.transcripts or home
+    where = request.transcripts or home
     raise MemlabError(f"there are no transcripts in {where}; name their folder with --transcripts")
 
 
 def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
     """Return the transcripts below the folder of all projects or of one, subagents included."""
-    found: list[Path] = []
+    files: list[Path] = []
     seen = set[str]()
     for folder, inner, names in os.walk(root, followlinks=follow_links):
         where = Path(folder)
@@ -123,8 +132,8 @@ def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
             if "subagents" in parts:
                 is_transcript = name.startswith("agent-")
             if is_transcript and name.endswith(".jsonl") and name != "journal.jsonl":
-                found.append(where / name)
-    return found
+                files.append(where / name)
+    return files
 
 
 def blocks_of(line: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -146,13 +155,13 @@ def named(line: dict[str, Any]) -> str:
 
 
 def uses_in(
-    asked: Asked, look: Look, system: str, store: str, *, beside: Path | None = None
-) -> Found:
+    request: HarvestRequest, look: Look, system: str, store: str, *, beside: Path | None = None
+) -> HarvestResult:
     """Read all transcripts, those in `beside` if it exists, and return the uses of a store."""
-    root = _projects_folder(asked, beside)
-    found = Found(store=store)
-    lines = LineReader(transcript_files(root), asked.progress, found)
-    scan = _Scan(look, found)
+    root = _projects_folder(request, beside)
+    result = HarvestResult(store=store)
+    lines = LineReader(transcript_files(root), request.progress, result)
+    scan = _Scan(look, result)
     for file in lines.files:
         for line in lines.objects(file, scan.may_have_call):
             scan.take(file, line)
@@ -161,23 +170,25 @@ def uses_in(
         for file in second_pass.files:
             for line in second_pass.objects(file, scan.has_awaited_result):
                 scan.take_results(line)
-    if not found.files:
-        found.notes.append(f"there are no transcripts in {root}; name their folder: --transcripts")
-    found.notes.append(
+    if not result.files:
+        result.notes.append(f"there are no transcripts in {root}; name their folder: --transcripts")
+    result.notes.append(
         "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
         "and the log keeps what they said"
     )
     seen = sorted(scan.succeeded(), key=lambda touch: touch.at)
-    _take_uses(look.select(seen, found), system, asked, found)
-    return found
+    _take_uses(look.select(seen, result), system, request, result)
+    return result
 
 
-def _take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> None:
+def _take_uses(
+    seen: Iterable[Seen], system: str, request: HarvestRequest, result: HarvestResult
+) -> None:
     """Add reads and changes to the result of a harvest, classified by kind."""
     uses = []
     for touch, at, session in seen:
         name = f"{system}:{touch.call}:{touch.memory_id}"
-        known = asked.before.get(name)
+        known = request.before.get(name)
         session_of_read = session
         if known is not None and known.session:
             session_of_read = known.session  # the session of an earlier harvest is kept
@@ -190,11 +201,11 @@ def _take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) ->
             kind=WRITE if touch.writes else READ,
         )
         uses.append(use)
-    found.writes = [use for use in uses if use.kind == WRITE]
-    before = (use for use in asked.before.values() if use.kind == WRITE)
+    result.writes = [use for use in uses if use.kind == WRITE]
+    before = (use for use in request.before.values() if use.kind == WRITE)
     # The time of the first change of each memory by each session.
     written: dict[tuple[str, str], datetime] = {}
-    for write in [*before, *found.writes]:
+    for write in [*before, *result.writes]:
         key = write.memory_id, write.session or ""
         written[key] = min(write.at, written.get(key, write.at))
     for use in uses:
@@ -202,19 +213,19 @@ def _take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) ->
             continue
         first_write = written.get((use.memory_id, use.session or ""))
         if first_write is None:
-            found.reads.append(use)
+            result.reads.append(use)
         elif use.at >= first_write:
-            found.apart.append(use._replace(kind=reads.OWN_SESSION))
+            result.apart.append(use._replace(kind=reads.OWN_SESSION))
         else:
-            found.apart.append(use._replace(kind=reads.MAINTENANCE))
+            result.apart.append(use._replace(kind=reads.MAINTENANCE))
 
 
 class _Scan:
     """Collects calls and their results from the lines of transcripts."""
 
-    def __init__(self, look: Look, found: Found) -> None:
+    def __init__(self, look: Look, result: HarvestResult) -> None:
         self._look = look
-        self._found = found
+        self._found = result
         self._calls: dict[tuple[str, str, bool, str], _Call] = {}
         # By the id of a call: its outcome, and the names of the files that a shell did not find.
         self._results: dict[str, tuple[str, set[str]]] = {}

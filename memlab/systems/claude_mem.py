@@ -24,7 +24,7 @@ from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import About, position_from_timestamp
 from memlab.sources.capabilities import NativeCap
 from memlab.sources.readers import Key
-from memlab.sources.reads import WRITE, Asked, Found, Read, mapping, sequence
+from memlab.sources.reads import WRITE, HarvestRequest, HarvestResult, Read, mapping, sequence
 from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
 from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
 from memlab.store.records import encoded, with_place
@@ -363,22 +363,26 @@ def _settings_in(file: Path) -> dict[str, Any]:
     return {**mapping(content.get("env")), **content}
 
 
-def recognises(asked: Asked) -> bool:
+def recognises(request: HarvestRequest) -> bool:
     """Return whether the source is a claude-mem database or the folder with one."""
-    return {"observations", "sdk_sessions"} <= set(sqlite_rows.tables_of(_database(asked.path)))
+    return {"observations", "sdk_sessions"} <= set(sqlite_rows.tables_of(_database(request.path)))
 
 
-def find(asked: Asked) -> Found:
+def find(request: HarvestRequest) -> HarvestResult:
     """Return the reads of observations in transcripts."""
-    database = _database(asked.path).resolve()
+    database = _database(request.path).resolve()
     default_transcripts = database.parent.parent / ".claude" / "projects"
-    before = dict(asked.before)
+    before = dict(request.before)
     for key, session in sqlite_rows.rows_in(database, _SESSIONS):
         write = Read(key, _BEFORE_ALL_READS, f"wrote {key}", "", session, WRITE)
         before[write.id] = write
     look = Look(lambda line: _TOOL.encode() in line, _fetches)
     return uses_in(
-        replace(asked, before=before), look, "claude-mem", str(database), beside=default_transcripts
+        replace(request, before=before),
+        look,
+        "claude-mem",
+        str(database),
+        beside=default_transcripts,
     )
 
 

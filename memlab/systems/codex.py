@@ -25,7 +25,15 @@ from memlab.sources import reads
 from memlab.sources.base import About, position_from_timestamp
 from memlab.sources.capabilities import NativeCap
 from memlab.sources.readers import Key
-from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, LineReader, Read, mapping
+from memlab.sources.reads import (
+    OWN_SESSION,
+    READ,
+    HarvestRequest,
+    HarvestResult,
+    LineReader,
+    Read,
+    mapping,
+)
 from memlab.sources.sqlite_rows import TableReader, TableSource, rows_in, tables_of, text_of
 from memlab.store.records import encoded
 from memlab.store.shapes import fields, stored, text
@@ -244,34 +252,34 @@ _Session = tuple[str, str, list[Read]]
 """Id of the session of a rollout file, id of the session it was forked from, and citations."""
 
 
-def recognises(asked: Asked) -> bool:
+def recognises(request: HarvestRequest) -> bool:
     """Return whether the source is Codex's folder, its sessions, or its database of memories."""
-    path = asked.path
+    path = request.path
     if path.is_dir():
         return bool(_sessions(path)) and any(_rollouts(path))
     return "stage1_outputs" in tables_of(path)
 
 
-def find(asked: Asked) -> Found:
+def find(request: HarvestRequest) -> HarvestResult:
     """Return the citations of threads as reads."""
-    found = Found()
-    home = asked.path if asked.path.is_dir() else asked.path.resolve().parent
-    database = _database(asked.path)
+    result = HarvestResult()
+    home = request.path if request.path.is_dir() else request.path.resolve().parent
+    database = _database(request.path)
     if _TABLE in tables_of(database):
-        found.store = str(database)
-    files = list(_rollouts(asked.transcripts or home))
+        result.store = str(database)
+    files = list(_rollouts(request.transcripts or home))
     if not files:
         raise MemlabError(
-            f"there are no sessions in {asked.transcripts or home}; name the folder they lie in "
+            f"there are no sessions in {request.transcripts or home}; name the folder they lie in "
             "with --transcripts, such as ~/.codex/sessions"
         )
-    lines = LineReader(files, asked.progress, found)
-    _keep_each_once([_session(file, lines, found) for file in lines.files], found)
-    found.notes.append("a citation is the model's own word that a memory was of use")
-    return found
+    lines = LineReader(files, request.progress, result)
+    _keep_each_once([_session(file, lines, result) for file in lines.files], result)
+    result.notes.append("a citation is the model's own word that a memory was of use")
+    return result
 
 
-def _session(file: Path, lines: LineReader, found: Found) -> _Session:
+def _session(file: Path, lines: LineReader, result: HarvestResult) -> _Session:
     """Return the session of a rollout file. The ids of its citations lack the session."""
     session = file.stem
     forked_from = ""
@@ -286,12 +294,12 @@ def _session(file: Path, lines: LineReader, found: Found) -> _Session:
         message = _message(line, payload)
         if not message:
             continue
-        threads = _threads(message, found)
+        threads = _threads(message, result)
         digest = sha256(message.encode()).hexdigest()[:16]
         occurrences[digest] += 1
-        at = reads.moment(line.get("timestamp"), found)
+        at = reads.moment(line.get("timestamp"), result)
         if at is None:
-            found.left_out[WITHOUT_TIME] += len(threads)
+            result.left_out[WITHOUT_TIME] += len(threads)
             continue
         for thread in threads:
             read_id = f"{digest}:{occurrences[digest]}:{thread}"
@@ -304,7 +312,7 @@ def _is_of_interest(line: bytes) -> bool:
     return b"-citation" in line or b'"session_meta"' in line
 
 
-def _keep_each_once(sessions: list[_Session], found: Found) -> None:
+def _keep_each_once(sessions: list[_Session], result: HarvestResult) -> None:
     """Add each citation once, with the session that made it; a fork repeats its parent's."""
     parents = {session: forked_from for session, forked_from, _ in sessions}
     kept: dict[str, Read] = {}
@@ -315,14 +323,14 @@ def _keep_each_once(sessions: list[_Session], found: Found) -> None:
             kind = OWN_SESSION if citation.memory_id == session else READ
             known = kept.get(read_id)
             if known is not None:
-                found.left_out[COPIES] += 1
+                result.left_out[COPIES] += 1
             if known is None or citation.at < known.at:
                 kept[read_id] = citation._replace(id=read_id, session=session, kind=kind)
     for read in sorted(kept.values(), key=lambda read: read.at):
         if read.kind == READ:
-            found.reads.append(read)
+            result.reads.append(read)
         else:
-            found.apart.append(read)
+            result.apart.append(read)
 
 
 def _root(session: str, parents: dict[str, str]) -> str:
@@ -348,7 +356,7 @@ def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:
     return "".join(reads.text(part.get("text")) for part in parts)
 
 
-def _threads(message: str, found: Found) -> list[str]:
+def _threads(message: str, result: HarvestResult) -> list[str]:
     """Return the threads that a message cites, without duplicates."""
     threads: dict[str, None] = {}
     for block in _BLOCK.finditer(message):
@@ -356,7 +364,7 @@ def _threads(message: str, found: Found) -> list[str]:
         for match in _IDS.finditer(block[1]):
             ids += filter(None, map(str.strip, match[2].split("\n")))
         if not ids:
-            found.left_out[WITHOUT_THREAD] += 1
+            result.left_out[WITHOUT_THREAD] += 1
         threads.update(dict.fromkeys(ids))
     return list(threads)
 

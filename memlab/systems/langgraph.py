@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from memlab.clock import moment_and_zone
 from memlab.sources.postgres import is_server, read_server, tables_on
-from memlab.sources.reads import Asked, Found, Read
+from memlab.sources.reads import HarvestRequest, HarvestResult, Read
 from memlab.sources.sqlite_rows import rows_in, tables_of
 
 _COLUMNS: Final = {"prefix", "key", "updated_at", "expires_at", "ttl_minutes"}
@@ -19,41 +19,41 @@ NOT_READ: Final = "memories not read since they were written"
 WITHOUT_TIME: Final = "memories whose times cannot be read"
 
 
-def recognises(asked: Asked) -> bool:
+def recognises(request: HarvestRequest) -> bool:
     """Return whether the source is such a store, in SQLite or on PostgreSQL."""
-    tables = tables_on(asked.source) if is_server(asked.source) else tables_of(asked.path)
+    tables = tables_on(request.source) if is_server(request.source) else tables_of(request.path)
     return tables.get("store", set()) >= _COLUMNS
 
 
-def find(asked: Asked) -> Found:
+def find(request: HarvestRequest) -> HarvestResult:
     """Return the last read of each memory."""
     query = (
         "SELECT prefix, key, updated_at, expires_at, ttl_minutes FROM store ORDER BY prefix, key"
     )
-    if is_server(asked.source):
-        found = Found()
-        rows: Iterable[Row] = read_server(asked.source, query)
+    if is_server(request.source):
+        result = HarvestResult()
+        rows: Iterable[Row] = read_server(request.source, query)
     else:
-        found = Found(files=1, bytes=asked.path.stat().st_size)
-        rows = rows_in(asked.path, query)
+        result = HarvestResult(files=1, bytes=request.path.stat().st_size)
+        rows = rows_in(request.path, query)
     for prefix, key, updated_at, expires_at, minutes in rows:
         if expires_at is None or minutes is None:
-            found.left_out[WITHOUT_EXPIRY] += 1
+            result.left_out[WITHOUT_EXPIRY] += 1
             continue
         try:
             written, _ = moment_and_zone(str(updated_at))
             expiry, _ = moment_and_zone(str(expires_at))
             last_read = expiry - timedelta(minutes=minutes)
         except (TypeError, ValueError, OverflowError):  # not a time, or out of range
-            found.left_out[WITHOUT_TIME] += 1
+            result.left_out[WITHOUT_TIME] += 1
             continue
         if last_read - written <= timedelta(seconds=2):  # a write stores both times
-            found.left_out[NOT_READ] += 1
+            result.left_out[NOT_READ] += 1
         else:
             memory_id = f"{prefix}/{key}"
             read_id = f"langgraph:{memory_id}:{last_read.isoformat()}"
-            found.reads.append(Read(memory_id, last_read, read_id, "expiry put off"))
-    found.notes.append(
+            result.reads.append(Read(memory_id, last_read, read_id, "expiry put off"))
+    result.notes.append(
         "only the last read of each memory is known: harvest often, and the log keeps the others"
     )
-    return found
+    return result

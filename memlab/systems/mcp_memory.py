@@ -22,7 +22,7 @@ from memlab.lazy import install_command
 from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import About, position_from_timestamp
 from memlab.sources.readers import Fault, Key, Records, Writer
-from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds
+from memlab.sources.reads import HarvestRequest, HarvestResult, Read, mapping, moment_of_seconds
 from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
 from memlab.store import shapes
 from memlab.store.database import check_encoding, sqlite_errors_in_words, store_file, transaction
@@ -429,23 +429,23 @@ def _position(key: int, created_at: object) -> int:
     return position_from_timestamp(0 if at is None else int(at.timestamp() * 1_000), key)
 
 
-def recognises(asked: Asked) -> bool:
+def recognises(request: HarvestRequest) -> bool:
     """Return whether the source is a database of mcp-memory-service."""
-    return McpMemory.recognise(asked.path, tables_of(asked.path)) is not None
+    return McpMemory.recognise(request.path, tables_of(request.path)) is not None
 
 
-def find(asked: Asked) -> Found:
+def find(request: HarvestRequest) -> HarvestResult:
     """Return the reads: the queries that found a memory."""
-    found = Found(files=1, bytes=asked.path.stat().st_size, store=str(asked.path))
+    result = HarvestResult(files=1, bytes=request.path.stat().st_size, store=str(request.path))
     query = (
         f"SELECT content_hash, metadata FROM {TABLE} WHERE metadata LIKE '%access_queries%' "
         "ORDER BY id"
     )
     full_count = 0
-    for content_hash, metadata in sqlite_rows.rows_in(asked.path, query):
+    for content_hash, metadata in sqlite_rows.rows_in(request.path, query):
         fields = reads.parsed(metadata)
         if fields is None:
-            found.left_out[BROKEN] += 1
+            result.left_out[BROKEN] += 1
             continue
         queries = reads.sequence(mapping(fields).get("access_queries"))
         if len(queries) >= _KEPT_QUERIES:
@@ -454,14 +454,14 @@ def find(asked: Asked) -> Found:
         for query_made in map(mapping, queries):
             at = moment_of_seconds(query_made.get("timestamp"))
             if at is None:
-                found.left_out[WITHOUT_TIME] += 1
+                result.left_out[WITHOUT_TIME] += 1
             elif memory_id:
                 name = f"mcp-memory:{memory_id}:{at.isoformat()}"
-                found.reads.append(Read(memory_id, at, name, "query"))
+                result.reads.append(Read(memory_id, at, name, "query"))
     if full_count:
-        found.notes.append(
+        result.notes.append(
             f"of {counted(full_count, 'memories')} the last {_KEPT_QUERIES} queries are shown, "
             "which is all that the service keeps: earlier ones are gone unless a harvest kept them"
         )
-    found.notes.append("a search that asks for five memories may have written down ten")
-    return found
+    result.notes.append("a search that asks for five memories may have written down ten")
+    return result

@@ -21,7 +21,7 @@ from memlab.sources import base, postgres, readers
 from memlab.sources.address import ServerSource
 from memlab.sources.capabilities import ExternalHistory, NativeCap
 from memlab.sources.postgres import CASCADE, SET_NULL, Catalogue, Row, Table, quoted, selected
-from memlab.sources.reads import Asked, Found, Read
+from memlab.sources.reads import HarvestRequest, HarvestResult, Read
 from memlab.store.records import batched
 from memlab.store.shapes import check_integer, fields, integer, list_of, mapping_of, optional, text
 
@@ -515,17 +515,17 @@ def _number(text: str | None) -> float | None:
     return None if text is None else float(text)
 
 
-def recognises(asked: Asked) -> bool:
+def recognises(request: HarvestRequest) -> bool:
     """Return whether the source is a MemForge database."""
-    return postgres.is_server(asked.source) and {"retrieval_log", "warm_tier"} <= set(
-        postgres.tables_on(asked.source)
+    return postgres.is_server(request.source) and {"retrieval_log", "warm_tier"} <= set(
+        postgres.tables_on(request.source)
     )
 
 
-def find(asked: Asked) -> Found:
+def find(request: HarvestRequest) -> HarvestResult:
     """Return the reads in ``retrieval_log``, which has a row for each memory a query returned."""
-    found = Found(store=asked.source)
-    source = Memforge(asked.source)
+    result = HarvestResult(store=request.source)
+    source = Memforge(request.source)
     query = (
         f"SELECT id, warm_tier_id, created_at FROM retrieval_log {source.agent_condition} "
         "ORDER BY id"
@@ -533,7 +533,7 @@ def find(asked: Asked) -> Found:
     with source.transaction(write=False) as connection:
         for batch in postgres.streamed(connection, query, {"agent": source.agent}):
             with postgres.value_errors_in_words():
-                found.reads += [
+                result.reads += [
                     Read(
                         str(memory_id),
                         moment_and_zone(str(at))[0],
@@ -542,7 +542,7 @@ def find(asked: Asked) -> Found:
                     )
                     for row_id, memory_id, at in batch
                 ]
-    found.notes.append(
+    result.notes.append(
         "MemForge drops a memory's retrievals together with the memory; the log keeps them"
     )
-    return found
+    return result

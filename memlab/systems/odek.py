@@ -23,7 +23,7 @@ from memlab.sources.capabilities import NativeCap
 from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.source import FolderSource, FolderWriter, Found
+from memlab.sources.folder.source import FolderMemory, FolderSource, FolderWriter
 from memlab.sources.readers import Key, Writer
 from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength
@@ -110,7 +110,7 @@ class Odek(FolderSource):
         is_below = not (path / INDEX).is_file() and (path / EPISODES / INDEX).is_file()
         return path / EPISODES if is_below else path
 
-    def memories(self, moment: FolderMoment) -> list[Found]:
+    def memories(self, moment: FolderMoment) -> list[FolderMemory]:
         """Return the episodes of the index."""
         raw = b"" if moment.index is None else moment.index.data
         file_names = set(moment.names)
@@ -120,12 +120,12 @@ class Odek(FolderSource):
             if name not in file_names:
                 name = ""
             place = {"position": _position(key, json.loads(entries[-1]["text"], strict=False))}
-            episodes.append(Found(key, name, entries, place))
+            episodes.append(FolderMemory(key, name, entries, place))
         return episodes
 
-    def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
+    def row(self, memory: FolderMemory, file: FileCopy | None) -> dict[str, Any]:
         """Return an episode as a row; the first line of its text is the title."""
-        fields = json.loads(found.index_entries[-1]["text"], strict=False)
+        fields = json.loads(memory.index_entries[-1]["text"], strict=False)
         provenance = fields.get("provenance")
         flags = provenance if isinstance(provenance, dict) else {}
         if file is None:
@@ -134,7 +134,7 @@ class Odek(FolderSource):
             text = file.data.decode(errors="replace")
         title, _, body = text.strip().partition("\n")
         created = fields.get("created_at")
-        position = found.place["position"]
+        position = memory.place["position"]
         is_dated = _microseconds(created) is not None
         fault = (position, "created_at", f"created_at {created!r:.80} is not a timestamp")
         return {
@@ -142,7 +142,7 @@ class Odek(FolderSource):
             "title": readable(title),
             "body": readable(body),
             "tags_json": json.dumps(_tags(flags), ensure_ascii=False),
-            "source_task_ref": found.key,
+            "source_task_ref": memory.key,
             "authored_by": "odek",
             "created_at": created if is_dated else None,
             "trusted": not flags.get("untrusted") or any(map(flags.get, _APPROVED)),
@@ -158,15 +158,15 @@ class Odek(FolderSource):
         """Return the session id of an episode's file."""
         return name.removesuffix(".md")
 
-    def check_place(self, found: Found) -> None:
+    def check_place(self, memory: FolderMemory) -> None:
         """Check that an archived record has list entries of its own episode only."""
-        super().check_place(found)
-        for entry in found.index_entries:
+        super().check_place(memory)
+        for entry in memory.index_entries:
             try:
                 entries = _parsed(f"[{entry['text']}]").entries
             except RecursionError:
                 raise ValueError("its entry is nested too deep") from None
-            if [parsed.session_id for parsed in entries] != [found.key]:
+            if [parsed.session_id for parsed in entries] != [memory.key]:
                 raise ValueError(f"its entry in {INDEX} is of another episode")
             check_depth(entries[0].fields, 32)
 
@@ -187,7 +187,7 @@ class Odek(FolderSource):
             episodes = self.memories(moment)
             return len(episodes), [episode.key for episode in episodes if not episode.name]
 
-        count, fileless = self.seen(look)
+        count, fileless = self.read_moment(look)
         summary = f"{all_of(count, 'entries')} {verb_for(count, 'have')} a file"
         if fileless:
             many = counted(len(fileless), "entries")

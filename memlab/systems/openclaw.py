@@ -17,9 +17,8 @@ from memlab.sources import reads
 from memlab.sources.base import Trouble
 from memlab.sources.capabilities import RecordedSearch, SearchLog
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.source import Found as FoundNote
-from memlab.sources.folder.source import NotesSource, known_since, note_of
-from memlab.sources.reads import Asked, Found, LineReader, Read
+from memlab.sources.folder.source import FolderMemory, NotesSource, known_since, note_of
+from memlab.sources.reads import HarvestRequest, HarvestResult, LineReader, Read
 from memlab.sources.recognition import Evidence, Strength, files_below, spellings
 from memlab.text import counted
 
@@ -152,7 +151,7 @@ class OpenClaw(NotesSource):
     evidence = EVIDENCE
 
     @staticmethod
-    def enters(name: str) -> bool:
+    def may_include(name: str) -> bool:
         """Return whether a subfolder may hold notes."""
         first, *subfolders = name.split("/")
         if first != NOTES or any(part.startswith(".") for part in subfolders):
@@ -164,7 +163,7 @@ class OpenClaw(NotesSource):
         """Return the workspace of a path, which may be its folder of notes."""
         return path.parent if path.name == NOTES and not (path / NOTES).exists() else path
 
-    def memories(self, moment: FolderMoment) -> list[FoundNote]:
+    def memories(self, moment: FolderMoment) -> list[FolderMemory]:
         """Return the notes and ``MEMORY.md``.
 
         The time of ``MEMORY.md`` is that of the oldest note, because its own is that of its last
@@ -177,7 +176,7 @@ class OpenClaw(NotesSource):
             )
         now = today()
         logs_all_hits = self._logs_all_hits()
-        committed = self.born(moment)
+        committed = self.first_commits(moment)
         births = []
         notes = []
         for name in filter(self.is_note, moment.names):
@@ -226,7 +225,7 @@ class OpenClaw(NotesSource):
 
     def diagnostics(self) -> list[Trouble]:
         """Return the diagnostic of the part of ``MEMORY.md`` that a start does not load."""
-        cut = max(self.seen(_length_of_index) - _MOST_LOADED_CHARS, 0)
+        cut = max(self.read_moment(_length_of_index) - _MOST_LOADED_CHARS, 0)
         summary = (
             f"{INDEX} is shorter than the {_MOST_LOADED_CHARS:,} characters that a start loads"
         )
@@ -279,36 +278,36 @@ def _length_of_index(moment: FolderMoment) -> int:
     return len(moment.read(INDEX).data.decode(errors="replace"))
 
 
-def recognises(asked: Asked) -> bool:
+def recognises(request: HarvestRequest) -> bool:
     """Return whether the source is a workspace, which need not have a log yet."""
-    return OpenClaw.recognise(asked.path, {}) is not None
+    return OpenClaw.recognise(request.path, {}) is not None
 
 
-def find(asked: Asked) -> Found:
+def find(request: HarvestRequest) -> HarvestResult:
     """Return the logged search hits as reads."""
-    workspace = OpenClaw(asked.path)
-    found = Found(store=workspace.name)
-    lines = LineReader(logs_of(workspace.path), asked.progress, found)
+    workspace = OpenClaw(request.path)
+    result = HarvestResult(store=workspace.name)
+    lines = LineReader(logs_of(workspace.path), request.progress, result)
     kept: dict[str, Read] = {}
     kinds = set()
     for event in _events(lines):
         kinds.add(reads.text(event.get("type")))
-        for read in _reads(event, found):
+        for read in _reads(event, result):
             if read.id in kept:
-                found.left_out[AGAIN] += 1
+                result.left_out[AGAIN] += 1
             else:
                 kept[read.id] = read
-    found.reads = list(kept.values())
-    found.notes.append(
+    result.reads = list(kept.values())
+    result.notes.append(
         "OpenClaw 2026.4.24 did not record searches by agents, and no version records memory_get: "
         "there were more reads than these"
     )
     if SKIPPED not in kinds:
-        found.notes.append(
+        result.notes.append(
             f"there is no {SKIPPED}, so hits on notes without a date in their name are not "
             "recorded: memlab keeps those notes"
         )
-    return found
+    return result
 
 
 def _events(lines: LineReader) -> Iterator[dict[str, Any]]:
@@ -317,24 +316,24 @@ def _events(lines: LineReader) -> Iterator[dict[str, Any]]:
         yield from lines.objects(file, lambda line: b"memory.recall." in line)
 
 
-def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
+def _reads(event: dict[str, Any], result: HarvestResult) -> Iterator[Read]:
     """Yield the reads of an event; count the hits that are left out."""
     kind = _READ_KIND.get(reads.text(event.get("type")))
     if kind is None:
-        found.left_out[OTHER_EVENTS] += 1
+        result.left_out[OTHER_EVENTS] += 1
         return
     if reads.text(event.get("query")).startswith(_SWEEP):
-        found.left_out[SWEEPS] += 1
+        result.left_out[SWEEPS] += 1
         return
-    at = reads.moment(event.get("timestamp"), found)
+    at = reads.moment(event.get("timestamp"), result)
     if at is None:
-        found.left_out[WITHOUT_TIME] += 1
+        result.left_out[WITHOUT_TIME] += 1
         return
-    results = map(reads.mapping, reads.sequence(event.get("results")))
-    paths = [reads.text(result.get("path")) for result in results]
+    hits = map(reads.mapping, reads.sequence(event.get("results")))
+    paths = [reads.text(hit.get("path")) for hit in hits]
     normalized = [path.replace("\\", "/").removeprefix("./") for path in paths]
     for path in dict.fromkeys(normalized):
         if OpenClaw.is_note(path):
             yield Read(path, at, f"openclaw:{at:%Y-%m-%d}:{path}", kind)
         else:
-            found.left_out[NO_NOTE] += 1
+            result.left_out[NO_NOTE] += 1

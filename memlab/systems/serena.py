@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from memlab.errors import StoreError
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.source import NOTE, NotesSource, known_since, note_of
-from memlab.sources.folder.source import Found as FoundNote
+from memlab.sources.folder.source import NOTE, FolderMemory, NotesSource, known_since, note_of
 from memlab.sources.readers import Key
-from memlab.sources.reads import Asked, Found, text
+from memlab.sources.reads import HarvestRequest, HarvestResult, text
 from memlab.sources.recognition import Evidence, Strength, spellings
 from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
 
@@ -75,9 +74,9 @@ class Serena(NotesSource):
             return path / MEMORIES.name
         return path / MEMORIES
 
-    def check_there(self) -> None:
+    def check_exists(self) -> None:
         """Raise StoreError for a project without a folder of memories."""
-        if self.puts_back or self.path.is_dir():
+        if self.is_for_restore or self.path.is_dir():
             return
         problem = "is not there"
         if self.path.is_symlink() and not self.path.exists():
@@ -94,16 +93,16 @@ class Serena(NotesSource):
         return not _is_memories(self.path)
 
     @staticmethod
-    def enters(name: str) -> bool:
+    def may_include(name: str) -> bool:
         """Return whether a folder below may hold memories."""
         return not any(part.startswith(".") for part in name.split("/"))
 
-    def memories(self, moment: FolderMoment) -> list[FoundNote]:
+    def memories(self, moment: FolderMoment) -> list[FolderMemory]:
         """Return the memories."""
-        born = self.born(moment)
+        first_commits = self.first_commits(moment)
         notes = []
         for name in filter(self.is_note, moment.names):
-            since = known_since(moment, name, born)
+            since = known_since(moment, name, first_commits)
             notes.append(note_of(name, since, loaded=True, judged=True))
         return notes
 
@@ -112,16 +111,16 @@ class Serena(NotesSource):
         return name.removesuffix(NOTE)
 
 
-def recognises(asked: Asked) -> bool:
+def recognises(request: HarvestRequest) -> bool:
     """Return whether the source is a project with memories, or their folder."""
-    return Serena.recognise(Serena(asked.path).path, {}) is not None
+    return Serena.recognise(Serena(request.path).path, {}) is not None
 
 
-def find(asked: Asked) -> Found:
+def find(request: HarvestRequest) -> HarvestResult:
     """Return the reads of memories in transcripts."""
-    source = Serena(asked.path)
+    source = Serena(request.path)
     look = Look(lambda line: b"_memory" in line, partial(_touches, source.path.parents[1]))
-    return uses_in(asked, look, source.scheme, source.name)
+    return uses_in(request, look, source.scheme, source.name)
 
 
 def _touches(project: Path, line: dict[str, Any]) -> Iterator[Touch]:

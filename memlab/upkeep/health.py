@@ -644,7 +644,7 @@ def _documents(path: SourceLike) -> Iterator[Check]:
             return
         for archived in archives_of(intended.folder, intended.scheme):
             folder = archived.folder
-            source = open_kind(archived.scheme, str(folder)).putting_back(folder, archived.path)
+            source = open_kind(archived.scheme, str(folder)).for_restore(folder, archived.path)
             deleted = source.archive.read(partial(documents_in, source))
             yield from _documents_checks(folder, deleted, f"taken out of {folder}")
             retired = _retired_documents(source)

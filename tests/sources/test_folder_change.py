@@ -86,12 +86,12 @@ class Notes:
     def take(self, *names: str) -> dict[str, Parts]:
         going = self.leaving(*names)
         with self.changing() as change:
-            change.take_out(going)
+            change.remove(going)
         return going
 
     def put(self, back: Mapping[str, Parts]) -> None:
         with self.changing() as change:
-            change.put_back(back)
+            change.insert(back)
 
     def moment(self) -> AbstractContextManager[FolderMoment]:
         return folder_moment(self.path, self.index)
@@ -158,16 +158,16 @@ def test_files_and_index_lines_are_removed_and_restored_together(
 def test_several_operations_are_one_change(notes: Notes) -> None:
     before = notes.content()
     with suppress(ZeroDivisionError), notes.changing() as change:
-        change.take_out(notes.leaving("a.md"))
-        change.take_out(notes.leaving("b.md", "d.md"))
+        change.remove(notes.leaving("a.md"))
+        change.remove(notes.leaving("b.md", "d.md"))
         assert sorted(path.name for path in notes.path.glob("*.md")) == ["c.md"]
         raise ZeroDivisionError
     assert notes.content() == before
     with notes.changing() as change:
         a = notes.leaving("a.md")
-        change.take_out(a)
-        change.take_out(notes.leaving("b.md"))
-        change.put_back(a)
+        change.remove(a)
+        change.remove(notes.leaving("b.md"))
+        change.insert(a)
     assert notes.seen() == (["a.md", "c.md", "d.md"], b"# head\na.md:x\nc.md:z\nd.md:w\n")
 
 
@@ -176,7 +176,7 @@ def test_missing_index_is_created_and_removed_by_undo(notes: Notes) -> None:
     notes.file.unlink()
     before = notes.content()
     with suppress(ZeroDivisionError), notes.changing() as change:
-        change.put_back(taken)
+        change.insert(taken)
         assert notes.file.read_bytes() == b"a.md:x\n"
         raise ZeroDivisionError
     assert notes.content() == before

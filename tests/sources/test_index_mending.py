@@ -13,7 +13,7 @@ from memlab.errors import MemlabError, PlanError
 from memlab.sources.capabilities import IndexLine
 from memlab.systems.claude_code.index import LoadRule, MemoryIndex
 from memlab.systems.claude_code.markdown import FileNames
-from memlab.systems.claude_code.mend_undo import take_back_mend
+from memlab.systems.claude_code.mend_undo import without_mend
 from memlab.systems.claude_code.source import ClaudeCode
 from memlab.upkeep.health import Check
 from tests.support.claude_store import (
@@ -602,7 +602,7 @@ def lines_in(raw: bytes) -> Counter[bytes]:
 @given(EDITS)
 def test_undo_of_a_mend_keeps_random_edits(edits: list[tuple[str, int, int, str]]) -> None:
     hand = edited(MADE, edits)
-    taken_back = take_back_mend(BEFORE, MADE, hand, MENDED_NAMES).data
+    taken_back = without_mend(BEFORE, MADE, hand, MENDED_NAMES).data
     added = lines_in(MADE) - lines_in(BEFORE)
     removed = lines_in(BEFORE) - lines_in(MADE)
     own = lines_in(hand) - added
@@ -615,12 +615,12 @@ def test_undo_of_a_mend_keeps_random_edits(edits: list[tuple[str, int, int, str]
 def test_undo_of_a_mend_keeps_an_adjacent_edit() -> None:
     hand = MADE.replace(b"## Two\n", b"## Two\nBy hand.\n")
     wanted = BEFORE.replace(b"## Two\n", b"## Two\nBy hand.\n")
-    assert take_back_mend(BEFORE, MADE, hand, MENDED_NAMES).data == wanted
+    assert without_mend(BEFORE, MADE, hand, MENDED_NAMES).data == wanted
 
 
 def test_entry_moved_by_hand_stays_in_its_place() -> None:
     lines = MADE.splitlines(keepends=True)
     hand = b"".join([lines[0], *lines[2:7], lines[1], *lines[7:]])
-    taken_back = take_back_mend(BEFORE, MADE, hand, MENDED_NAMES).data
+    taken_back = without_mend(BEFORE, MADE, hand, MENDED_NAMES).data
     entries = [line for line in taken_back.splitlines() if line.startswith(b"- [F")]
     assert entries == [f"- [F{number}](f{number}.md)".encode() for number in (0, 1, 2, 3, 5, 4)]

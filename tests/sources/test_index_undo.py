@@ -12,7 +12,7 @@ from memlab.systems.claude_code.index import (
     entries_of,
     insert_entries,
     remove_entries,
-    take_back,
+    without_change,
 )
 from memlab.systems.claude_code.markdown import FileNames, unlinked
 from tests.support.index_edits import EDITS, FILES, INDEXES, by_hand, edited
@@ -137,7 +137,7 @@ ENTRIES = {
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_existing_entry_is_not_duplicated(entry: str) -> None:
     edited = LEFT + ENTRIES[entry]
-    assert "a.md" in MemoryIndex(edited).entered(NAMES)
+    assert "a.md" in MemoryIndex(edited).files_with_entry(NAMES)
     assert back(ORIGINAL, edited, "a.md") == edited
 
 
@@ -226,10 +226,10 @@ def test_rolled_back_step_keeps_edits_by_hand(
     raw: bytes, removed: set[str], edits: list[tuple[str, int, int, str]]
 ) -> None:
     before = remove_entries(raw, removed, NAMES)
-    assert take_back(before, raw, raw) == before
+    assert without_change(before, raw, raw) == before
     now = edited(raw, edits)
-    after = take_back(before, raw, now)
+    after = without_change(before, raw, now)
     assert by_hand(after) == by_hand(now)
-    assert by_hand(take_back(before, raw, after)) == by_hand(
+    assert by_hand(without_change(before, raw, after)) == by_hand(
         now
     )  # repeating it after an interruption has no effect

@@ -54,7 +54,7 @@ class FolderChange:
         self._moved: list[Moved] = []
         self._swaps: list[IndexSwap] = []
 
-    def take_out(self, memories: Mapping[str, Parts]) -> None:
+    def remove(self, memories: Mapping[str, Parts]) -> None:
         """Delete memories; the keys are those of the index."""
         operation = self._begun(memories, taking_out=True)
         if self._index.index_first:
@@ -68,7 +68,7 @@ class FolderChange:
         if not self._index.index_first:
             self._swap_index(operation)
 
-    def put_back(
+    def insert(
         self,
         memories: Mapping[str, Parts],
         *,
@@ -156,16 +156,16 @@ class FolderChange:
 @contextmanager
 def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
     """Lock a folder, roll back an interrupted change, and yield a new change of it."""
-    with opened_folder(path, index.is_part) as folder, _in_words(folder):
+    with opened_folder(path, index.includes) as folder, _in_words(folder):
         _lock(folder)
-        journal.take_back(folder, index)
+        journal.roll_back(folder, index)
         change = FolderChange(folder, index)
         try:
             yield change
             change.commit()
         except BaseException as error:
             if not change.is_over:
-                journal.take_back(folder, index)
+                journal.roll_back(folder, index)
             elif isinstance(error, OSError):
                 raise StoreError(
                     f"{folder.path} was changed, but perhaps not stored on the disk "

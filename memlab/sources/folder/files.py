@@ -109,7 +109,7 @@ class Folder:
 
     path: Path
     handle: int
-    enters: Callable[[str, "Folder"], bool]
+    includes: Callable[[str, "Folder"], bool]
     """Function that returns whether the files of a subfolder belong to the folder.
 
     Its arguments are the path of the subfolder in the folder that was opened, and the open folder
@@ -142,7 +142,7 @@ class Folder:
                     continue
                 name = above + entry.name
                 is_folder = stat.S_ISDIR(status.st_mode) and name.count("/") < _DEEPEST
-                if not (is_folder and _is_text(name) and self.enters(name, self)):
+                if not (is_folder and _is_text(name) and self.includes(name, self)):
                     yield name, status
                     continue
                 try:
@@ -274,7 +274,7 @@ class Folder:
         name, _, rest = path.partition("/")
         handle = os.open(name, _READ_FOLDER | os.O_NOFOLLOW, dir_fd=self.handle)
         try:
-            below = Folder(self.path / name, handle, self.enters)
+            below = Folder(self.path / name, handle, self.includes)
             with below.subfolder(rest) if rest else nullcontext(below) as folder:
                 yield folder
         finally:
@@ -312,7 +312,7 @@ class Folder:
 
 @contextmanager
 def opened_folder(
-    path: Path | str, enters: Callable[[str, Folder], bool] = lambda _path, _around: False
+    path: Path | str, includes: Callable[[str, Folder], bool] = lambda _path, _around: False
 ) -> Iterator[Folder]:
     """Open a folder. A link to the folder is followed, links in the folder are not."""
     try:
@@ -324,7 +324,7 @@ def opened_folder(
         what = f"{path} cannot be opened as a folder"
         raise StoreError(refused(what, error, "the path and its permissions")) from error
     try:
-        yield Folder(resolved, handle, enters)
+        yield Folder(resolved, handle, includes)
     finally:
         os.close(handle)
 

@@ -465,7 +465,7 @@ def _is_in(name: str, folders: Collection[str]) -> bool:
 def _is_inside(name: str, kind: type[Index]) -> bool:
     """Return whether all folders above a file belong to the store."""
     above = name.split("/")[:-1]
-    return all(kind.enters("/".join(above[: depth + 1])) for depth in range(len(above)))
+    return all(kind.may_include("/".join(above[: depth + 1])) for depth in range(len(above)))
 
 
 def _blobs_in(folder: Path, commit: str, path: str, kind: type[Index]) -> list[str]:

@@ -72,11 +72,11 @@ class Index(Protocol):
     """Whether index entries are removed before the files."""
 
     @staticmethod
-    def enters(name: str) -> bool:  # noqa: ARG004
+    def may_include(name: str) -> bool:  # noqa: ARG004
         """Return whether the files of a subfolder belong to the folder, by its relative path."""
         return False
 
-    def is_part(self, path: str, around: Folder) -> bool:
+    def includes(self, path: str, around: Folder) -> bool:
         """Return whether the files of a subfolder that exists belong to the folder.
 
         Parameters
@@ -86,7 +86,7 @@ class Index(Protocol):
         around : Folder
             The folder that contains it.
         """
-        return self.enters(path)
+        return self.may_include(path)
 
     @staticmethod
     def titles(raw: bytes) -> Mapping[str, str]:  # noqa: ARG004
@@ -111,13 +111,13 @@ class Index(Protocol):
         """Return whether the entries of memories are unchanged since they were read."""
         return True
 
-    def entered(
+    def keys_with_entry(
         self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
     ) -> set[str]:
         """Return the keys of memories that already have an entry."""
         return set()
 
-    def taken_back(self, before: bytes, made: bytes, now: bytes) -> bytes | None:
+    def without_change(self, before: bytes, made: bytes, now: bytes) -> bytes | None:
         """Return the current index without the change from `before` to `made`; None if unknown."""
         return None
 
@@ -258,7 +258,7 @@ class Operation:
         base = self.folder.read_if_there(f"{self.own}/{_BASE}")
         made = self.folder.read_if_there(f"{self.own}/{_MADE}")
         if old and base and made and made.data == _digest(base.data):
-            reverted = index.taken_back(old.data, base.data, raw)
+            reverted = index.without_change(old.data, base.data, raw)
             if reverted is not None:
                 return reverted
         return self.edited(index, raw, undo=True)
@@ -303,7 +303,7 @@ class Operation:
         if not name:
             return None
         is_planned = undo or not self.taking_out or self._asked(index.are_entries_unchanged, before)
-        if not is_planned or (are_new and self._asked(index.entered, before)):
+        if not is_planned or (are_new and self._asked(index.keys_with_entry, before)):
             raise changed(folder.path / name)
         written = file_clock()
         if earlier is not None and earlier.data is not None:
@@ -349,7 +349,7 @@ class Operation:
         if back is not None and _digest(back.data) != made:  # it was edited in that instant
             self.folder.link(version, f"{name}.edited-{token_hex(4)}")
 
-    def take_back(self, index: Index) -> None:
+    def roll_back(self, index: Index) -> None:
         """Restore the files and the index."""
         if self.taking_out:
             self._restore_names()
@@ -408,10 +408,10 @@ class Operation:
             self._exchange_back(version.name, name, made.data)
 
 
-def take_back(folder: Folder, index: Index) -> None:
+def roll_back(folder: Folder, index: Index) -> None:
     """Roll back the pending change, which may have been interrupted, if there is one."""
     for operation in reversed(pending_operations(folder)):
-        operation.take_back(index)
+        operation.roll_back(index)
     if folder.inode_of(PENDING) is not None:
         end_pending(folder)
         folder.sync()
@@ -571,7 +571,7 @@ class FolderMoment:
 @contextmanager
 def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
     """Yield the folder at this moment without its pending change; check for changes at the end."""
-    with opened_folder(path, index.is_part) as folder:
+    with opened_folder(path, index.includes) as folder:
         pending = folder.inode_of(PENDING)
         seen = moment_now(folder, index)
         for operation in reversed(pending_operations(folder)):

@@ -69,7 +69,7 @@ _DERIVED: Final = "\0"
 """Prefix of the key of a derived file, which is not a memory."""
 
 
-class Found(NamedTuple):
+class FolderMemory(NamedTuple):
     """A memory of a folder.
 
     Attributes
@@ -102,7 +102,7 @@ class FolderSource(base.FileSource, Index):
     """Whether a memory is its file alone, so that people may edit its index entries."""
     evidence: ClassVar[tuple[Evidence, ...]] = ()
     """Evidence by which such a folder is recognised."""
-    puts_back: bool = False
+    is_for_restore: bool = False
     """Whether it is opened to restore from an archive. Then every file with a valid name is a
     memory, because the limits on deleting do not apply to restoring."""
     _missing_is_empty = False
@@ -149,7 +149,7 @@ class FolderSource(base.FileSource, Index):
         """Path of the archive beside the folder, for memories of this kind."""
         return self._pinned or archive_of_kind(self.path, self.scheme)
 
-    def putting_back(self, folder: Path | None = None, archive: Path | None = None) -> Self:
+    def for_restore(self, folder: Path | None = None, archive: Path | None = None) -> Self:
         """Return a copy of the source that is opened to restore from its archive.
 
         Parameters
@@ -158,13 +158,13 @@ class FolderSource(base.FileSource, Index):
             The paths of the memories and of their archive, if an archive recorded them.
         """
         twin = copy(self)
-        twin.puts_back = True
+        twin.is_for_restore = True
         if folder is not None:
             twin.path = folder
         twin._pinned = archive
         return twin
 
-    def check_there(self) -> None:
+    def check_exists(self) -> None:
         """Raise StoreError if the folder is missing and its archive exists."""
         if self.is_missing() and self.archive_path.is_file():
             raise StoreError(
@@ -186,7 +186,7 @@ class FolderSource(base.FileSource, Index):
         self._missing_is_empty = True
 
     @contextmanager
-    def made_again(self) -> Iterator[None]:
+    def recreated_folder(self) -> Iterator[None]:
         """Create a missing folder to restore into, with permissions as narrow as its archive's."""
         if not self.is_missing():
             yield
@@ -209,13 +209,13 @@ class FolderSource(base.FileSource, Index):
 
     def files(self) -> list[Path]:
         """Return the paths of the files in the folder and in the subfolders that belong to it."""
-        with opened_folder(self.path, self.is_part) as folder:
+        with opened_folder(self.path, self.includes) as folder:
             return [self.path / name for name in folder.listing().files]
 
     def narrowest_mode(self) -> int:
         """Return the permissions that all files have in common, for the group of the folder."""
         mode = 0o666
-        with opened_folder(self.path, self.is_part) as folder:
+        with opened_folder(self.path, self.includes) as folder:
             group = os.fstat(folder.handle).st_gid
             for name in folder.listing().files:
                 status = folder.status_of(name)
@@ -232,7 +232,7 @@ class FolderSource(base.FileSource, Index):
         return missing_bits != 0
 
     @abstractmethod
-    def memories(self, moment: FolderMoment) -> list[Found]:
+    def memories(self, moment: FolderMoment) -> list[FolderMemory]:
         """Return the memories of the folder at a moment."""
 
     def records_in(self, moment: FolderMoment) -> dict[readers.Key, bytes]:
@@ -242,22 +242,22 @@ class FolderSource(base.FileSource, Index):
             records[memory.key] = self.record_in(memory, moment)
         return records
 
-    def record_in(self, memory: Found, moment: FolderMoment) -> bytes:
+    def record_in(self, memory: FolderMemory, moment: FolderMoment) -> bytes:
         """Return the record of a memory of the folder at a moment."""
         file = moment.read(memory.name) if memory.name else None
         return record_of(memory, file)
 
     @abstractmethod
-    def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
+    def row(self, memory: FolderMemory, file: FileCopy | None) -> dict[str, Any]:
         """Return the columns of a memory's row that depend on the kind, see :meth:`row_of`."""
 
     @abstractmethod
     def file_of(self, key: str) -> str:
         """Return the path of a memory's file in the folder; empty if the key allows no file."""
 
-    def check_place(self, found: Found) -> None:
+    def check_place(self, memory: FolderMemory) -> None:
         """Raise ValueError if the place or the index entries in an archived record are invalid."""
-        self.place(found.place)
+        self.place(memory.place)
 
     @contextmanager
     def reading(self) -> Iterator[readers.Reader]:
@@ -265,22 +265,22 @@ class FolderSource(base.FileSource, Index):
         if self.is_missing() and self._missing_is_empty:
             yield base.WholeReader(self, {})
             return
-        self.check_there()
+        self.check_exists()
         with folder_moment(self.path, self) as moment:
             yield base.WholeReader(self, self.records_in(moment))
 
     @contextmanager
     def changing(self) -> Iterator[readers.Writer]:
         """Open the folder for a change, which is undone if the block raises."""
-        self.check_there()
+        self.check_exists()
         with changed_folder(self.path, self) as change:
             yield FolderWriter(self, change)
 
-    def seen(self, look: Callable[[FolderMoment], Result]) -> Result:
+    def read_moment(self, look: Callable[[FolderMoment], Result]) -> Result:
         """Return ``look(moment)`` for one moment; retry up to five times after a write."""
 
         def once() -> Result:
-            self.check_there()
+            self.check_exists()
             with folder_moment(self.path, self) as moment:
                 return look(moment)
 
@@ -300,7 +300,7 @@ class FolderSource(base.FileSource, Index):
         """The memories that git knows and that are no longer in the folder."""
         return FolderHistory(self)
 
-    def born(self, moment: FolderMoment) -> dict[str, datetime]:
+    def first_commits(self, moment: FolderMoment) -> dict[str, datetime]:
         """Return the time of the first commit of each file that git tracks."""
         lives: Iterable[FileLifetime] = self.history().lives
         if isinstance(moment, PastMoment):
@@ -393,7 +393,7 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         return [key for key, planned in expected.items() if fingerprints.get(key) != planned]
 
     def _delete(self, expected: Mapping[readers.Key, str]) -> None:  # noqa: ARG002 - as they were compared
-        self._change.take_out(self._leaving)
+        self._change.remove(self._leaving)
 
     def _check_deleted(self, expected: Mapping[readers.Key, str], before: int) -> None:  # noqa: ARG002
         """Raise CompactionError unless exactly the expected memories were deleted.
@@ -447,11 +447,11 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
                 file = self._change.folder.with_owner_here(file)
             parts[str(key)] = Parts(file, memory.index_entries)
         entries = {key: part.index_entries for key, part in parts.items() if part.index_entries}
-        self.entries_left = self._entered(entries)
+        self.entries_left = self._keys_with_entry(entries)
         derived = self._derived()
         if derived:
-            self._change.take_out(derived)
-        self._change.put_back(parts, earlier=self._earlier_index())
+            self._change.remove(derived)
+        self._change.insert(parts, earlier=self._earlier_index())
         return len(parts)
 
     def is_index_as_left(self) -> bool:
@@ -490,7 +490,7 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
             )
         if data is None:
             if index is not None:
-                self._change.take_out({self.source.index_name: Parts(index, None)})
+                self._change.remove({self.source.index_name: Parts(index, None)})
             return
         new = IndexVersion(
             name=self.source.index_name,
@@ -498,7 +498,7 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
             written=file_clock() if written is None else written,
             digest_after=digest_of(content or b""),
         )
-        self._change.put_back({}, earlier=new)
+        self._change.insert({}, earlier=new)
 
     def _earlier_index(self) -> IndexVersion | None:
         """Return the index from before a plan, if the index is as the plan left it."""
@@ -507,11 +507,11 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
             return None
         return earlier if self.is_index_as_left() else None
 
-    def _entered(self, entries: Mapping[str, Any]) -> list[str]:
+    def _keys_with_entry(self, entries: Mapping[str, Any]) -> list[str]:
         """Return the keys of memories that already have an index entry, sorted."""
         moment = self._now()
         raw = b"" if moment.index is None else moment.index.data
-        return sorted(self.source.entered(raw, entries, {*moment.names, *entries}))
+        return sorted(self.source.keys_with_entry(raw, entries, {*moment.names, *entries}))
 
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Return whether a memory matches its record, except for owner and permissions.
@@ -525,13 +525,13 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         has_same_entries = json.loads(there)["index"] == json.loads(record)["index"]
         return has_same_entries and self.is_back(there, record)
 
-    def is_as_put_back(self, there: bytes, record: bytes) -> bool:
+    def has_inserted_parts(self, there: bytes, record: bytes) -> bool:
         """Return whether a memory matches a restored record and has the restored entries."""
         entries = json.loads(record)["index"]
         has_same_entries = not entries or entries == json.loads(there)["index"]
         return has_same_entries and self.is_back(there, record)
 
-    def as_put_back(self, records: readers.Records) -> list[tuple[readers.Key, bytes]]:
+    def missing_parts_of(self, records: readers.Records) -> list[tuple[readers.Key, bytes]]:
         """Return records without index entries that exist already, so that none is inserted."""
         if not self.source.is_file_alone:
             return list(records)
@@ -540,7 +540,7 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
             memory, _ = memory_in(record)
             if memory.index_entries:
                 entries[str(key)] = memory.index_entries
-        self.entries_left = self._entered(entries)
+        self.entries_left = self._keys_with_entry(entries)
         keys_with_entry = set(self.entries_left)
         restored = []
         for key, record in records:
@@ -551,7 +551,9 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
                 restored.append((key, record))
         return restored
 
-    def take_out_again(self, expected: Mapping[readers.Key, str], records: readers.Records) -> int:
+    def delete_inserted_parts(
+        self, expected: Mapping[readers.Key, str], records: readers.Records
+    ) -> int:
         """Delete restored memories; index entries that were not restored with them stay.
 
         If :attr:`index_before` has the index from before and the index is as the insertion left
@@ -582,9 +584,9 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         finally:
             self._entries_stay = ()
         if earlier.data is None:
-            self._change.take_out({f"{_DERIVED}{index.name}": Parts(index, None)})
+            self._change.remove({f"{_DERIVED}{index.name}": Parts(index, None)})
         else:
-            self._change.put_back({}, earlier=earlier)
+            self._change.insert({}, earlier=earlier)
         return deleted
 
     def replace(self, expected: Mapping[readers.Key, str], records: readers.Records) -> None:
@@ -603,26 +605,26 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         return {f"{_DERIVED}{name}": Parts(moment.read(name), None) for name in names}
 
 
-def record_of(found: Found, file: FileCopy | None) -> bytes:
+def record_of(memory: FolderMemory, file: FileCopy | None) -> bytes:
     """Return the record of a memory: everything that deleting it removes."""
-    entries = list(found.index_entries)
+    entries = list(memory.index_entries)
     texts = [str(entry["text"]).encode("utf-8", "surrogateescape") for entry in entries]
     content: dict[str, Any] = {
-        "memory_id": found.key,
+        "memory_id": memory.key,
         "index": [bytearray(text) for text in texts],
     }
     if file is not None:
         content["file"] = {key: getattr(file, name) for name, key in FILE_KEYS.items()}
         content["file"]["data"] = bytearray(file.data)
-    return stored.with_place(stored.encoded(content), {**found.place, "said": entries})
+    return stored.with_place(stored.encoded(content), {**memory.place, "said": entries})
 
 
-def memory_in(record: bytes) -> tuple[Found, FileCopy | None]:
+def memory_in(record: bytes) -> tuple[FolderMemory, FileCopy | None]:
     """Return the memory and the file in a checked record."""
     content = json.loads(record)
     place = content["place"]
     file = content.get("file")
-    memory = Found(
+    memory = FolderMemory(
         key=content["memory_id"],
         name="" if file is None else file["name"],
         index_entries=place["said"],
@@ -671,7 +673,7 @@ class NotesSource(FolderSource):
     def is_note(cls, name: str) -> bool:
         """Return whether the file at a path in the folder is a note that may be deleted."""
         above, _, last = name.rpartition("/")
-        return last.endswith(NOTE) and not last.startswith(".") and cls.enters(above)
+        return last.endswith(NOTE) and not last.startswith(".") and cls.may_include(above)
 
     @abstractmethod
     def at_start(self, name: str, text: str) -> str | None:
@@ -680,7 +682,7 @@ class NotesSource(FolderSource):
     def facts(self, moment: FolderMoment) -> dict[str, str]:
         """Return the facts of the report on the notes, by name."""
         names = moment.listing.others
-        unread = [name for name in names if self.enters(name) or self.is_note(name)]
+        unread = [name for name in names if self.may_include(name) or self.is_note(name)]
         facts = {}
         if unread:
             count = counted(len(unread), "names")
@@ -691,30 +693,30 @@ class NotesSource(FolderSource):
 
     def extra_report(self) -> base.About | None:
         """Return a report on unread files and on a pending change; None for nothing to report."""
-        facts = self.seen(self.facts)
+        facts = self.read_moment(self.facts)
         if not facts:
             return None
         page = TextPage(f"notes in {self.name}", list(facts.items()))
         return base.About(page, facts)
 
-    def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
+    def row(self, memory: FolderMemory, file: FileCopy | None) -> dict[str, Any]:
         """Return a note as a row. The title is the first line, or the file name without one."""
         note = readable("" if file is None else file.data.decode(errors="replace"))
         line, _, rest = note.strip().partition("\n")
         title = line.strip(_MARKS)
         body = rest.strip()
         if not title:
-            title = PurePosixPath(found.key).stem
+            title = PurePosixPath(memory.key).stem
             body = note.strip()
         return {
-            "kind": "episodic" if found.place["judged"] else "semantic",
+            "kind": "episodic" if memory.place["judged"] else "semantic",
             "title": title,
             "body": body,
             "tags_json": "[]",
             "authored_by": self.scheme,
-            "created_at": found.place["created_at"],
-            "at_start": self.at_start(found.key, note),
-            "loaded_at_start": found.place["loaded"],
+            "created_at": memory.place["created_at"],
+            "at_start": self.at_start(memory.key, note),
+            "loaded_at_start": memory.place["loaded"],
         }
 
     def file_of(self, key: str) -> str:
@@ -732,7 +734,7 @@ def known_since(moment: FolderMoment, name: str, born: Mapping[str, datetime]) -
     return min(at, born.get(name, at))
 
 
-def note_of(name: str, born: datetime, *, loaded: bool, judged: bool) -> Found:
+def note_of(name: str, born: datetime, *, loaded: bool, judged: bool) -> FolderMemory:
     """Return a note that exists since `born`; a note that is not judged is load-bearing."""
     milliseconds = int(born.timestamp() * 1_000)
     place = {
@@ -741,4 +743,4 @@ def note_of(name: str, born: datetime, *, loaded: bool, judged: bool) -> Found:
         "loaded": loaded,
         "judged": judged,
     }
-    return Found(key=name, name=name, index_entries=(), place=place)
+    return FolderMemory(key=name, name=name, index_entries=(), place=place)

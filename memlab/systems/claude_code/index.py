@@ -285,7 +285,7 @@ class MemoryIndex:
         """Return whether the line of a number is in a fenced code block."""
         return self._is_code[number - 1]
 
-    def entered(self, names: markdown.FileNames) -> set[str]:
+    def files_with_entry(self, names: markdown.FileNames) -> set[str]:
         """Return the files that have an entry of their own."""
         subjects = (block.subject(names) for block in self.blocks)
         return {file for file in subjects if file is not None}
@@ -664,7 +664,7 @@ def insert_entries(raw: bytes, back: Entries, names: markdown.FileNames) -> byte
     Skip the files that already have an entry of their own. First try to rebuild the index byte for
     byte; if it has changed otherwise, insert each entry at the best matching place.
     """
-    missing = {file for file in back if back[file]} - MemoryIndex(raw).entered(names)
+    missing = {file for file in back if back[file]} - MemoryIndex(raw).files_with_entry(names)
     entries = {}
     for file in missing:
         for entry in back[file]:
@@ -948,12 +948,12 @@ def _without_end(line: str) -> str:
     return line.rstrip("\r\n")
 
 
-def take_back(before: bytes, made: bytes, now: bytes) -> bytes:
+def without_change(before: bytes, made: bytes, now: bytes) -> bytes:
     r"""Return `now`, the current index, without the change from `before` to `made`.
 
     Lines that the change added and that were edited since stay as they are.
 
-    >>> take_back(b"a\n", b"a\nb\n", b"by hand\na\nb\n")
+    >>> without_change(b"a\n", b"a\nb\n", b"by hand\na\nb\n")
     b'by hand\na\n'
     """
     if now == made:

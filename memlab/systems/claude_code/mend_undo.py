@@ -20,7 +20,7 @@ Occurrence = tuple[str, int]
 """The text of a block, and how many blocks above it have the same text."""
 
 
-def take_back_mend(before: bytes | None, made: bytes, now: bytes, names: FileNames) -> IndexUndone:
+def without_mend(before: bytes | None, made: bytes, now: bytes, names: FileNames) -> IndexUndone:
     r"""Return the current index without the mend that changed `before` to `made`.
 
     Lines that the mend added are removed unless they were edited. Lines that it removed return
@@ -43,7 +43,7 @@ def take_back_mend(before: bytes | None, made: bytes, now: bytes, names: FileNam
     >>> from pathlib import Path
     >>> names = FileNames(Path("/memory"), {"a.md", "b.md"})
     >>> made = b"- [A](a.md)\n- [B](b.md)\n"
-    >>> take_back_mend(b"- [A](a.md)\n", made, made + b"- by hand\n", names).data
+    >>> without_mend(b"- [A](a.md)\n", made, made + b"- by hand\n", names).data
     b'- [A](a.md)\n- by hand\n'
     """
     if now == made:

@@ -214,7 +214,7 @@ def _merged(old: bytes, now: bytes, view: FolderView) -> bytes:
     Where both have an entry of a file, that of the current index is kept.
     """
     current = _parsed(now, view)
-    entered = current.entered(view.names)
+    entered = current.files_with_entry(view.names)
     kept = []
     for block in _parsed(old, view).blocks:
         if block.subject(view.names) not in entered or not block.is_entry:

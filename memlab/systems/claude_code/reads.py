@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from memlab.errors import MemlabError
-from memlab.sources.reads import Asked, Found, mapping, sequence, text
+from memlab.sources.reads import HarvestRequest, HarvestResult, mapping, sequence, text
 from memlab.sources.recognition import strongest
 from memlab.sources.transcripts import Look, Seen, Touch, calls_in, named, uses_in
 from memlab.systems.claude_code.evidence import EVIDENCE, is_memory, is_placed
@@ -49,18 +49,18 @@ _END: Final = r"[^\s\"'`$;|&<>(){}*?\[\]/\\,]+"
 """Pattern of a part of a path in the text of a command."""
 
 
-def recognises(asked: Asked) -> bool:
+def recognises(request: HarvestRequest) -> bool:
     """Return whether the source is a memory folder or contains one."""
-    return bool(_memory_folders(asked.path))
+    return bool(_memory_folders(request.path))
 
 
-def find(asked: Asked) -> Found:
+def find(request: HarvestRequest) -> HarvestResult:
     """Return the reads of the files in a memory folder."""
-    folder = _the_one(asked)
+    folder = _the_one(request)
     beside = folder.parent.parent if is_of_project(folder) else None
     uses = _Uses(folder)
     look = Look(uses.may_be_in, uses.of, _of_one_folder)
-    return uses_in(asked, look, "claude-code", str(folder), beside=beside)
+    return uses_in(request, look, "claude-code", str(folder), beside=beside)
 
 
 class _Uses:
@@ -269,16 +269,16 @@ def _absolute(path: str, cwd: str | None) -> str:
     return f"{cwd}/{path}" if path else cwd
 
 
-def _of_one_folder(seen: list[Seen], found: Found) -> list[Seen]:
+def _of_one_folder(seen: list[Seen], result: HarvestResult) -> list[Seen]:
     """Return the touches of the folder itself; if there are none, of its most used namesake."""
     places = Counter(use.touch.place for use in seen if use.touch.place != _HOME)
     kept = ""
     if places and "" not in places:
         kept = min(places, key=lambda place: (-places[place], place))
-        found.notes.append(f"the transcripts call this folder {kept}")
+        result.notes.append(f"the transcripts call this folder {kept}")
     ours = [use for use in seen if use.touch.place in {kept, _HOME}]
     other_reads = _read_count(seen) - _read_count(ours)
-    found.left_out["reads of a folder of the same name in another place"] += other_reads
+    result.left_out["reads of a folder of the same name in another place"] += other_reads
     return ours
 
 
@@ -295,14 +295,14 @@ def _memory_folders(path: Path, *, is_named: bool = False) -> list[Path]:
     if path.is_dir() and (is_named or strongest(EVIDENCE, path) is not None):
         return [path]
     below = "*/memory" if path.name == PROJECTS else f"{PROJECTS}/*/memory"
-    found = path.glob("memory" if path.parent.name == PROJECTS else below)
-    return sorted(folder for folder in found if folder.is_dir())
+    candidates = path.glob("memory" if path.parent.name == PROJECTS else below)
+    return sorted(folder for folder in candidates if folder.is_dir())
 
 
-def _the_one(asked: Asked) -> Path:
+def _the_one(request: HarvestRequest) -> Path:
     """Return the memory folder of the source; raise MemlabError if it has several."""
-    path = asked.path
-    folders = _memory_folders(path, is_named=bool(asked.scheme))
+    path = request.path
+    folders = _memory_folders(path, is_named=bool(request.scheme))
     if len(folders) == 1:
         return folders[0]
     names = ", ".join(str(folder) for folder in folders[:5])

@@ -40,7 +40,13 @@ from memlab.sources.folder.files import FileCopy, Folder, Stamp
 from memlab.sources.folder.git import Version, versions_of
 from memlab.sources.folder.history import FolderHistory
 from memlab.sources.folder.journal import FolderMoment, Index
-from memlab.sources.folder.source import FolderSource, FolderWriter, Found, memory_in, record_of
+from memlab.sources.folder.source import (
+    FolderMemory,
+    FolderSource,
+    FolderWriter,
+    memory_in,
+    record_of,
+)
 from memlab.sources.opening import find_below
 from memlab.sources.readers import IndexWriter, Key, LinkChange, SupersedingWriter
 from memlab.sources.reads import moment_of_seconds
@@ -71,7 +77,7 @@ from memlab.systems.claude_code.markdown import (
     read_front_matter,
     wikilinks_in,
 )
-from memlab.systems.claude_code.mend_undo import take_back_mend
+from memlab.systems.claude_code.mend_undo import without_mend
 from memlab.systems.claude_code.mending import Committed, mended
 from memlab.systems.claude_code.projects import project_of
 from memlab.systems.claude_code.types import MemoryType, type_of
@@ -117,11 +123,11 @@ class MemoryMd(StartIndex):
 
     def orderings(self, reads: Mapping[str, int]) -> IndexOrderings:
         """Return which files the index loads as it is, and would load in other orders."""
-        return self.source.seen(lambda moment: self.source.view(moment).orders(reads))
+        return self.source.read_moment(lambda moment: self.source.view(moment).orders(reads))
 
     def chars_of_no_memory(self) -> int:
         """Return the number of characters of the loaded index that belong to no memory."""
-        return self.source.seen(lambda moment: self.source.view(moment).apart)
+        return self.source.read_moment(lambda moment: self.source.view(moment).apart)
 
     def is_unlisted(self, record: bytes) -> bool:
         """Return whether the index and the hubs all omit a memory."""
@@ -174,7 +180,7 @@ class MemoryMdMending(IndexMending):
                 after = None
             return IndexMend(INDEX, before, after, mend.lines, mend.before, mend.after)
 
-        return self.source.seen(plan)
+        return self.source.read_moment(plan)
 
     def _committed(self, view: FolderView) -> Committed | None:
         """Return the newest version in git that names more of what the index lost; else None."""
@@ -192,18 +198,18 @@ class MemoryMdMending(IndexMending):
     @contextmanager
     def changing(self) -> Iterator[IndexWriter]:
         """Open the folder for a change of ``MEMORY.md``, which is undone if the block raises."""
-        self.source.check_there()
+        self.source.check_exists()
         with changed_folder(self.source.path, self.source) as change:
             yield FolderWriter(self.source, change)
 
     def content(self) -> bytes | None:
         """Return the content of ``MEMORY.md``; None if there is no file."""
-        return self.source.seen(lambda moment: moment.index.data if moment.index else None)
+        return self.source.read_moment(lambda moment: moment.index.data if moment.index else None)
 
-    def taken_back(self, before: bytes | None, made: bytes, now: bytes) -> IndexUndone:
+    def without_change(self, before: bytes | None, made: bytes, now: bytes) -> IndexUndone:
         """Return the current ``MEMORY.md`` without the change from `before` to `made`."""
-        names = self.source.seen(lambda moment: self.source.view(moment).names)
-        return take_back_mend(before, made, now, names)
+        names = self.source.read_moment(lambda moment: self.source.view(moment).names)
+        return without_mend(before, made, now, names)
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -270,7 +276,7 @@ class ClaudeCode(FolderSource):
         )
         self._kinds = {**self._kinds, **chosen.get("kinds", {})}
 
-    def memories(self, moment: FolderMoment) -> list[Found]:
+    def memories(self, moment: FolderMoment) -> list[FolderMemory]:
         """Return the memories of the folder, without hubs and the index itself."""
         view = self.view(moment)
         names = view.names if moment.known is None else _names(self.path, moment.known)
@@ -281,7 +287,7 @@ class ClaudeCode(FolderSource):
         pointers = _pointers(view) if retirements else []
         memories = []
         for name, note in view.notes.items():
-            if name in view.hubs and not self.puts_back:
+            if name in view.hubs and not self.is_for_restore:
                 continue
             links = [names.beside(name).file_of(link) for link in note.links]
             cost = costs.get(name, {})
@@ -307,39 +313,39 @@ class ClaudeCode(FolderSource):
                 texts = (str(entry["text"]) for entry in retired[name])
                 place["at_start"] = "".join(readable(text) for text in texts)
                 place["pointer"] = list(pointers)
-            memories.append(Found(name, name, entries.get(name, ()), place))
+            memories.append(FolderMemory(name, name, entries.get(name, ()), place))
         return memories
 
-    def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
+    def row(self, memory: FolderMemory, file: FileCopy | None) -> dict[str, Any]:
         """Return a memory as a row."""
         text = "" if file is None else file.data.decode(errors="replace")
         head = read_front_matter(text)
-        stem = _stem_of(found.key)
-        kind, doubt = _type_of(found.key, text, head, self._kinds)
-        hubs = found.place.get("hubs")
-        if hubs and found.index_entries and not doubt:
+        stem = _stem_of(memory.key)
+        kind, doubt = _type_of(memory.key, text, head, self._kinds)
+        hubs = memory.place.get("hubs")
+        if hubs and memory.index_entries and not doubt:
             doubt = f"{hubs[0]} names it too: a link there would lead to no file"
         name = head.fields.get("name", "").strip()
         description = head.fields.get("description", "").strip()
         if name == stem:  # the key has it already
             name = ""
         title = ": ".join(filter(None, (name, description))) or stem
-        retired_at = found.place.get("retired_at")
+        retired_at = memory.place.get("retired_at")
         return {
             "kind": self._kind_of(kind, doubtful=bool(doubt)),
             "title": readable(title),
             "body": readable(text[head.text_at :].strip()),
             "tags_json": json.dumps([readable(kind)] if kind else [], ensure_ascii=False),
-            "evidence_refs_json": json.dumps(found.place["links"], ensure_ascii=False),
+            "evidence_refs_json": json.dumps(memory.place["links"], ensure_ascii=False),
             # Sessions run in parallel: a later write in one session is not a return to the memory.
             "thread_id": head.fields.get("originSessionId") or None,
             "authored_by": "claude-code",
-            "created_at": found.place["created_at"],
-            "active": bool(found.index_entries),
-            "index_state": None if "retired_at" in found.place else state_in(found),
+            "created_at": memory.place["created_at"],
+            "active": bool(memory.index_entries),
+            "index_state": None if "retired_at" in memory.place else state_in(memory),
             "doubt": doubt or None,
-            "at_start": found.place["at_start"],
-            "loaded_at_start": found.place["loaded"],
+            "at_start": memory.place["at_start"],
+            "loaded_at_start": memory.place["loaded"],
             "retired_at": moment_of(retired_at) if retired_at else None,
         }
 
@@ -352,13 +358,13 @@ class ClaudeCode(FolderSource):
         """Return the file name of a memory; empty if no memory can have that key."""
         return key if is_memory(key) else ""
 
-    def is_part(self, path: str, around: Folder) -> bool:
-        """Return whether the files of a subfolder belong to the folder, see :meth:`Index.is_part`.
+    def includes(self, path: str, around: Folder) -> bool:
+        """Return whether the files of a subfolder belong to the folder, see :meth:`Index.includes`.
 
         Only a memory location of Claude Code has memories in subfolders. A subfolder with an index
         is a store of its own; that limits what is read, but not what is restored.
         """
-        if self.puts_back:
+        if self.is_for_restore:
             return self._enters_to_restore and may_hold_memories(path)
         if not self.is_placed or not may_hold_memories(path):
             return False
@@ -369,9 +375,9 @@ class ClaudeCode(FolderSource):
         """The rules by which files of the past belong to the folder."""
         return _PlacedRules if self.is_placed else type(self)
 
-    def putting_back(self, folder: Path | None = None, archive: Path | None = None) -> Self:
+    def for_restore(self, folder: Path | None = None, archive: Path | None = None) -> Self:
         """Return a copy of the source that is opened to restore from its archive."""
-        twin = super().putting_back(folder, archive)
+        twin = super().for_restore(folder, archive)
         twin._enters_to_restore = twin.is_placed or twin._has_archived_below()
         return twin
 
@@ -454,18 +460,18 @@ class ClaudeCode(FolderSource):
             raw, index_entries, self.names_with(index_entries, file_names)
         )
 
-    def entered(
+    def keys_with_entry(
         self, raw: bytes, index_entries: Mapping[str, Any], file_names: Collection[str]
     ) -> set[str]:
         """Return the files in `index_entries` that already have an entry of their own."""
         return (
-            MemoryIndex(raw).entered(self.names_with(index_entries, file_names))
+            MemoryIndex(raw).files_with_entry(self.names_with(index_entries, file_names))
             & index_entries.keys()
         )
 
-    def taken_back(self, before: bytes, made: bytes, now: bytes) -> bytes:
+    def without_change(self, before: bytes, made: bytes, now: bytes) -> bytes:
         """Return the current index without the change from `before` to `made`."""
-        return indexes.take_back(before, made, now)
+        return indexes.without_change(before, made, now)
 
     def names_with(
         self, index_entries: Mapping[str, Any], file_names: Collection[str]
@@ -476,7 +482,7 @@ class ClaudeCode(FolderSource):
 
     def extra_report(self) -> About:
         """Return the report on the index."""
-        return self.seen(lambda moment: self.view(moment).extra_report())
+        return self.read_moment(lambda moment: self.view(moment).extra_report())
 
     def older_record(self, record: bytes) -> bytes:
         """Return a record without the keys that archive format 3 added."""
@@ -492,8 +498,8 @@ class ClaudeCode(FolderSource):
             has_not_returned = retirement.returned_at in (None, retirement.retired_at)
             if has_not_returned and retirements.at(key, str(key)):
                 retired.add(str(key))
-        of_view = self.seen(lambda moment: self.view(moment).diagnostics(retired))
-        return [*of_view, self.seen(self._index_trouble)]
+        of_view = self.read_moment(lambda moment: self.view(moment).diagnostics(retired))
+        return [*of_view, self.read_moment(self._index_trouble)]
 
     def _index_trouble(self, moment: FolderMoment) -> Trouble:
         """Return the diagnostic for an index that is missing or omits most of the memories."""
@@ -554,7 +560,7 @@ class ClaudeCode(FolderSource):
             index=index,
             called=self._called,
             aside=aside,
-            born=self.born(moment),
+            born=self.first_commits(moment),
             kept=tuple(filter(is_kept_by_name, others)),
             untyped={name: note for name, note in others.items() if not is_kept_by_name(name)},
             is_placed=self.is_placed,
@@ -577,7 +583,7 @@ class ClaudeCode(FolderSource):
         only files with such a type are. If no file has one, none in the archive had one, and the
         source was named with the scheme, every file except documents is a memory.
         """
-        if self.puts_back:
+        if self.is_for_restore:
             return files
         own = {name: note for name, note in files.items() if not is_kept_by_name(name)}
         if self.is_placed:
@@ -649,7 +655,7 @@ class _PlacedRules(Index):
     """Rules by which files of the past belong to a memory location of Claude Code."""
 
     index_name = INDEX
-    enters = staticmethod(may_hold_memories)
+    may_include = staticmethod(may_hold_memories)
     titles = staticmethod(ClaudeCode.titles)
 
 
@@ -673,7 +679,7 @@ class LineRetirement(Supersession):
 
     def returns_memories(self) -> bool:
         """Return whether there is an index: without one, a returning memory would begin another."""
-        return self.source.seen(lambda moment: moment.index is not None)
+        return self.source.read_moment(lambda moment: moment.index is not None)
 
     def index_entries_of(self, record: bytes) -> str:
         """Return the entries of a memory in the index and ``RETIRED.md``, as JSON."""
@@ -689,7 +695,7 @@ class FileIntake(Intake):
 
     def names_in_use(self) -> Collection[str]:
         """Return the names of all files of the folder, links and documents included."""
-        return self.source.seen(lambda moment: {*moment.names, *moment.listing.others})
+        return self.source.read_moment(lambda moment: {*moment.names, *moment.listing.others})
 
     @cached_property
     def _names_at_first(self) -> frozenset[str]:
@@ -719,7 +725,7 @@ class FileIntake(Intake):
         place["loaded"] = False
         place["at_start"] = ""
         entries = [_new_entry(memory.key, memory.index_entries)] if memory.index_entries else []
-        return record_of(Found(memory.key, memory.name, entries, place), file)
+        return record_of(FolderMemory(memory.key, memory.name, entries, place), file)
 
     def reason_to_stay(self, record: bytes) -> str:
         """Return the reason of a memory that a hub names: a link there would lead to no file."""
@@ -749,13 +755,15 @@ class FileIntake(Intake):
                 cut=len(merged.cut_files(self.source.names_with(entries, file_names))),
             )
 
-        return self.source.seen(look)
+        return self.source.read_moment(look)
 
 
 def _new_entry(name: str, entries: Sequence[IndexEntry]) -> IndexEntry:
     """Return an entry that goes to the end of another index, with the memory's own line."""
     line = _line_of(name, entries)
-    if name not in MemoryIndex(indexes.encoded(line)).entered(FileNames(Path("/"), {name})):
+    if name not in MemoryIndex(indexes.encoded(line)).files_with_entry(
+        FileNames(Path("/"), {name})
+    ):
         line = _line_of(name, ())  # its link leads to this folder by its path
     return {
         "line": 0,
@@ -779,7 +787,7 @@ class ClaudeCodeHistory(FolderHistory):
         source = self.source
         versions = versions_of(source.path, INDEX) if source.history().lives else []
         if versions:
-            yield from source.seen(lambda moment: self._lines_lost(moment, versions))
+            yield from source.read_moment(lambda moment: self._lines_lost(moment, versions))
 
     def _lines_lost(self, moment: FolderMoment, versions: Sequence[Version]) -> list[Loss]:
         """Return the memories that the index no longer names, from the newest version that does."""
@@ -800,7 +808,7 @@ class ClaudeCodeHistory(FolderHistory):
 
 
 def _loss_of_line(
-    moment: FolderMoment, memory: Found, entries: Sequence[Any], version: Version
+    moment: FolderMoment, memory: FolderMemory, entries: Sequence[Any], version: Version
 ) -> Loss:
     """Return the loss of the index lines of a memory; it dates from the index file's time."""
     at = None
@@ -816,17 +824,17 @@ def _loss_of_line(
     )
 
 
-def _listed_by(memory: Found, entries: Sequence[Any]) -> Found:
+def _listed_by(memory: FolderMemory, entries: Sequence[Any]) -> FolderMemory:
     """Return a memory with other index entries, marked as listed by the index."""
     place = dict(memory.place)
     place["index_state"] = LISTED
     return memory._replace(index_entries=entries, place=place)
 
 
-def state_in(found: Found) -> str | None:
+def state_in(memory: FolderMemory) -> str | None:
     """Return the index state of a memory; derive it if an older archive did not store it."""
-    state = found.place.get("index_state")
-    return LISTED if state is None and found.index_entries else state
+    state = memory.place.get("index_state")
+    return LISTED if state is None and memory.index_entries else state
 
 
 def _has_memory_file(folder: Path) -> bool:
@@ -919,8 +927,8 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         text = _with_lines_of(text, leave, seen, known or {})
         self._change_retired_file(seen, text, going, coming, leave, known)
         self._retired_before = self._version_of_retired(seen, going, coming)
-        self._change.take_out(going)
-        self._change.put_back(coming, are_new=known is None)
+        self._change.remove(going)
+        self._change.insert(coming, are_new=known is None)
         self._check_moved(leave, back)
         return len(links)
 
@@ -942,7 +950,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         aside = self.index_before[RETIRED]
         old_file = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
         if old_file is not None:
-            self._change.take_out({RETIRED: Parts(old_file, None)})
+            self._change.remove({RETIRED: Parts(old_file, None)})
         coming = {}
         for key, by in links.items():
             entries = known.get(str(key), {}).get("said", [])
@@ -950,7 +958,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         if aside.data is not None:
             file = self._retired_file(seen, old_file, aside.data)
             coming[RETIRED] = Parts(file._replace(written=aside.written), None)
-        self._change.put_back(coming, earlier=self.index_before[INDEX])
+        self._change.insert(coming, earlier=self.index_before[INDEX])
         leave = [str(key) for key, by in links.items() if by is not None]
         back = [str(key) for key, by in links.items() if by is None]
         self._check_moved(leave, back)
@@ -986,7 +994,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         """
         seen = self._seen()
         retired = indexes.own_texts(seen.retired, seen.names)
-        entered = seen.index.entered(seen.names)
+        entered = seen.index.files_with_entry(seen.names)
         not_back: list[Key] = []
         for name, places in _checked(before).items():
             entries: list[IndexEntry] = places["said"]
@@ -996,7 +1004,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
                 is_missing = bool(retired_texts) and not is_edited
             else:
                 lines = "".join(str(entry["text"]) for entry in entries)
-                had_own = name in MemoryIndex(indexes.encoded(lines)).entered(seen.names)
+                had_own = name in MemoryIndex(indexes.encoded(lines)).files_with_entry(seen.names)
                 is_missing = had_own or name not in seen.entries
             if is_missing:
                 not_back.append(name)
@@ -1044,7 +1052,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         ``RETIRED.md`` if the index already has an entry of the memory.
         """
         retired = indexes.own_texts(seen.retired, seen.names)
-        entered = seen.index.entered(seen.names)
+        entered = seen.index.files_with_entry(seen.names)
         coming = {}
         moved = []
         already_entered = []
