@@ -23,7 +23,7 @@ from memlab.sources.opening import (
     system_named,
 )
 from memlab.sources.postgres import is_server
-from memlab.sources.reads import APART, READ, HarvestRequest, Progress, Read, no_bytes_progress
+from memlab.sources.reads import APART, READ, BytesCallback, HarvestRequest, Read, no_bytes_progress
 from memlab.sources.system import System
 from memlab.text import (
     DisplayMixin,
@@ -141,7 +141,7 @@ def harvest(
     log: Path | str | None = None,
     *,
     transcripts: Path | str | None = None,
-    progress: Progress = no_bytes_progress,
+    progress: BytesCallback = no_bytes_progress,
 ) -> Harvest:
     """Append the reads that an agent's system recorded to an access log.
 
@@ -201,7 +201,7 @@ def harvest(
             AccessLog(existing).close()  # raise an error before minutes of reading
     logged_uses = _known(path)
     uses_apart = _known(reads.apart_of(path))
-    harvested = system.way.find(replace(request, before={**logged_uses, **uses_apart}))
+    harvested = system.way.find(replace(request, recorded={**logged_uses, **uses_apart}))
     harvested.reads.sort(key=lambda read: read.at)
     logged = {read.id for read in logged_uses.values() if read.kind == READ}
     new = [
@@ -231,7 +231,7 @@ def harvest(
         kept=len(logged - shown_ids),
         apart=_counts(read.kind for read in harvested.apart),
         new_apart=_counts(read.kind for read in new_apart),
-        by=_counts(read.how for read in harvested.reads),
+        by=_counts(read.tool for read in harvested.reads),
         memories=len({read.memory_id for read in harvested.reads}),
         first=min(moments, default=None),
         last=max(moments, default=None),
@@ -303,7 +303,7 @@ def _known(path: Path) -> dict[str, Read]:
 
 def _entry(read: Read) -> dict[str, str]:
     """Return the entry of a read for the log."""
-    entry = {MEMORY_ID: read.memory_id, AT: read.at.isoformat(), "how": read.how, "id": read.id}
+    entry = {MEMORY_ID: read.memory_id, AT: read.at.isoformat(), "how": read.tool, "id": read.id}
     if read.session is not None:
         entry[SESSION] = read.session
     if read.kind != READ:

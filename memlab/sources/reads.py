@@ -24,7 +24,7 @@ WRITE: Final = "write"
 APART: Final = {MAINTENANCE: "ended in an edit", OWN_SESSION: "in the session that wrote it"}
 """Kinds of read that do not count as a need, with their name in messages."""
 
-Progress = Callable[[int, int], None]
+BytesCallback = Callable[[int, int], None]
 """Progress callback: takes the number of bytes that were read and the total."""
 
 
@@ -43,8 +43,8 @@ class Read(NamedTuple):
         Its time.
     id : str
         Its own id, by which a later harvest knows it again.
-    how : str
-        The tool or the event, for a person.
+    tool : str
+        The name of the tool or of the event.
     session : str or None
         The session of the agent; None if it is not known.
     kind : str
@@ -54,7 +54,7 @@ class Read(NamedTuple):
     memory_id: str
     at: datetime
     id: str
-    how: str
+    tool: str
     session: str | None = None
     kind: str = READ
 
@@ -92,14 +92,27 @@ class HarvestResult:
 
 @dataclass(frozen=True)
 class HarvestRequest:
-    """The request of a harvest: the source, its transcripts and the reads that are known."""
+    """The request of a harvest.
+
+    Attributes
+    ----------
+    source : str
+        The path or the address of the source.
+    transcripts : Path or None
+        The folder of transcripts; None for the default one.
+    progress : callable
+        The progress callback.
+    recorded : mapping of str to Read
+        The reads and changes that earlier harvests recorded, by id.
+    scheme : str
+        The scheme of the kind of store that a person named; empty for none.
+    """
 
     source: str
     transcripts: Path | None = None
-    progress: Progress = no_bytes_progress
-    before: Mapping[str, Read] = field(default_factory=dict)
+    progress: BytesCallback = no_bytes_progress
+    recorded: Mapping[str, Read] = field(default_factory=dict)
     scheme: str = ""
-    """The scheme of the kind of store that a person named."""
 
     @property
     def path(self) -> Path:
@@ -139,25 +152,24 @@ _LARGEST: Final = 2**36
 """Maximum size of a file in bytes, holes included."""
 _PIECE_BYTES: Final = 2**20
 """Bytes of a skipped line that are read at once."""
-_MARK: Final = b"\xef\xbb\xbf"
-"""UTF-8 byte order mark."""
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 BROKEN: Final = "lines that are broken or cut short"
 TOO_LONG: Final = f"lines of over {LONGEST // 2**20} MiB"
 UNREADABLE: Final = "files that cannot be read"
 ANOTHER_FORMAT: Final = "files in an unknown format"
 
-Wanted = Callable[[bytes], bool]
+LineTest = Callable[[bytes], bool]
 """Function that returns whether a line has to be parsed."""
 
 
 class LineReader:
-    """Reader of JSON Lines files that counts skipped lines and parses wanted lines only."""
+    """Reader of JSON Lines files that parses selected lines only, and counts unreadable ones."""
 
     def __init__(
         self,
         files: Iterable[Path],
-        progress: Progress = no_bytes_progress,
+        progress: BytesCallback = no_bytes_progress,
         result: HarvestResult | None = None,
     ) -> None:
         counted = HarvestResult() if result is None else result
@@ -172,8 +184,8 @@ class LineReader:
         counted.files = len(self.files)
         counted.bytes = self.total
 
-    def objects(self, file: Path, wanted: Wanted) -> Iterator[dict[str, Any]]:
-        """Yield the JSON objects on the wanted lines of a file."""
+    def objects(self, file: Path, is_selected: LineTest) -> Iterator[dict[str, Any]]:
+        """Yield the JSON objects on the selected lines of a file."""
         broken = 0
         has_type = False
         size = 0
@@ -185,7 +197,7 @@ class LineReader:
                         broken += 1
                         continue
                     has_type = has_type or b'"type"' in line
-                    if not wanted(line):
+                    if not is_selected(line):
                         continue
                     value = parsed(line)
                     if isinstance(value, dict):
@@ -207,10 +219,18 @@ class LineReader:
         while line := opened.readline(LONGEST):
             if len(line) == LONGEST and not line.endswith(b"\n"):
                 self.left_out[TOO_LONG] += 1
-                while (rest := opened.readline(_PIECE_BYTES)) and not rest.endswith(b"\n"):
-                    continue
-            elif stripped := line.removeprefix(_MARK).strip():
+                _skip_line(opened)
+                continue
+            stripped = line.removeprefix(_BYTE_ORDER_MARK).strip()
+            if stripped:
                 yield stripped
+
+
+def _skip_line(opened: IO[bytes]) -> None:
+    """Read an open file up to the end of the current line."""
+    while piece := opened.readline(_PIECE_BYTES):
+        if piece.endswith(b"\n"):
+            return
 
 
 def parsed(text: Any) -> Any:

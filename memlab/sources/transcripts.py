@@ -1,7 +1,7 @@
 """Reads and changes of memories in Claude Code's transcripts, each counted once, by session."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
@@ -44,29 +44,30 @@ class Touch(NamedTuple):
 
     Attributes
     ----------
-    call : str
+    call_id : str
         The id of the call.
     memory_id : str
         The id of the memory.
-    how : str
-        The tool, for a person.
-    writes : bool
+    tool : str
+        The name of the tool.
+    is_write : bool
         Whether it changes the memory.
-    place : str
+    store_path : str
         The path by which the call names the store, to tell stores of one name apart.
     outcome : str or None
-        Why it does not count; empty if it counts. None if the result of the call decides.
+        The reason for which the touch does not count; empty if it counts. None if the result of
+        the call decides.
     """
 
-    call: str
+    call_id: str
     memory_id: str
-    how: str
-    writes: bool = False
-    place: str = ""
+    tool: str
+    is_write: bool = False
+    store_path: str = ""
     outcome: str | None = None
 
 
-class Seen(NamedTuple):
+class SuccessfulTouch(NamedTuple):
     """A successful touch, with its time and session."""
 
     touch: Touch
@@ -74,18 +75,28 @@ class Seen(NamedTuple):
     session: str
 
 
-class Look(NamedTuple):
+class TouchRules(NamedTuple):
     """The rules by which a harvest finds the touches of a store in transcripts."""
 
-    may_concern: reads.Wanted
+    may_have_touch: reads.LineTest
     """Returns whether a line may have a relevant call. It is called for each line."""
-    touches: Callable[[dict[str, Any]], Iterator[Touch]]
+    touches_in: Callable[[dict[str, Any]], Iterator[Touch]]
     """Yields the touches of a line."""
-    select: Callable[[list[Seen], HarvestResult], list[Seen]] = lambda seen, _: seen
+    select: Callable[[list[SuccessfulTouch], HarvestResult], list[SuccessfulTouch]] = (
+        lambda touches, _result: touches
+    )
     """Returns the touches that belong to the store."""
 
 
-class _Sighting(NamedTuple):
+class ToolCall(NamedTuple):
+    """A tool call in a transcript: its id, the name of the tool, and the arguments."""
+
+    id: str
+    tool: str
+    arguments: dict[str, Any]
+
+
+class _Copy(NamedTuple):
     """A copy of a call: its file, the session of its line, and the session it was copied from."""
 
     file: Path
@@ -93,12 +104,27 @@ class _Sighting(NamedTuple):
     forked_from: str
 
 
-class _Call(NamedTuple):
-    """A call with its time and all its copies."""
+class _RecordedTouch(NamedTuple):
+    """A touch with its time and all copies of its call."""
 
     touch: Touch
     at: datetime | None
-    sightings: list[_Sighting]
+    copies: list[_Copy]
+
+
+class _CallResult(NamedTuple):
+    """The result of a call.
+
+    Attributes
+    ----------
+    outcome : str
+        The reason for which the call failed; empty for success.
+    missing_files : set of str
+        The names of the files that a shell command did not find.
+    """
+
+    outcome: str
+    missing_files: set[str]
 
 
 def _projects_folder(request: HarvestRequest, default: Path | None) -> Path:
@@ -108,110 +134,141 @@ def _projects_folder(request: HarvestRequest, default: Path | None) -> Path:
     for folder in candidates:
         if folder is not None and folder.is_dir():
             return folder
-    where = request.transcripts or home
-    raise MemlabError(f"there are no transcripts in {where}; name their folder with --transcripts")
+    missing = request.transcripts or home
+    raise MemlabError(
+        f"there are no transcripts in {missing}; name their folder with --transcripts"
+    )
 
 
 def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
-    """Return the transcripts below the folder of all projects or of one, subagents included."""
+    """Return the transcripts of sessions and subagents in a folder of one project or of all."""
     files: list[Path] = []
-    seen = set[str]()
-    for folder, inner, names in os.walk(root, followlinks=follow_links):
-        where = Path(folder)
-        parts = where.relative_to(root).parts
+    visited_folders = set[str]()
+    for folder, subfolders, names in os.walk(root, followlinks=follow_links):
+        path = Path(folder)
+        parts = path.relative_to(root).parts
         if follow_links:  # links may form a cycle
-            real = os.path.realpath(folder)
-            if real in seen:
-                inner.clear()
+            resolved = os.path.realpath(folder)
+            if resolved in visited_folders:
+                subfolders.clear()
                 continue
-            seen.add(real)
-        if len(parts) == 1 and _MEMORY in inner:  # a project's memories, which are no transcripts
-            inner.remove(_MEMORY)
-        for name in names:
-            is_transcript = len(parts) < 2
-            if "subagents" in parts:
-                is_transcript = name.startswith("agent-")
-            if is_transcript and name.endswith(".jsonl") and name != "journal.jsonl":
-                files.append(where / name)
+            visited_folders.add(resolved)
+        # The folder of a project's memories has no transcripts.
+        if len(parts) == 1 and _MEMORY in subfolders:
+            subfolders.remove(_MEMORY)
+        files += [path / name for name in names if _is_transcript(parts, name)]
     return files
 
 
-def blocks_of(line: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+def _is_transcript(folders: tuple[str, ...], name: str) -> bool:
+    """Return whether a file is a transcript, by the folders above it and its name."""
+    if not name.endswith(".jsonl") or name == "journal.jsonl":
+        return False
+    if "subagents" in folders:
+        return name.startswith("agent-")
+    return len(folders) < 2
+
+
+def blocks_of_type(line: dict[str, Any], block_type: str) -> list[dict[str, Any]]:
     """Return the blocks of a line's message that have a type, such as ``tool_use``."""
     blocks = map(mapping, sequence(mapping(line.get("message")).get("content")))
-    return [block for block in blocks if block.get("type") == kind]
+    return [block for block in blocks if block.get("type") == block_type]
 
 
-def calls_in(line: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the tool calls of a line: id, name of the tool and input."""
-    for block in blocks_of(line, "tool_use"):
-        call = text(block.get("id")) or named(line)
-        yield call, text(block.get("name")), mapping(block.get("input"))
+def calls_in(line: dict[str, Any]) -> Iterator[ToolCall]:
+    """Yield the tool calls of a line."""
+    for block in blocks_of_type(line, "tool_use"):
+        yield ToolCall(
+            id=text(block.get("id")) or id_of_line(line),
+            tool=text(block.get("name")),
+            arguments=mapping(block.get("input")),
+        )
 
 
-def named(line: dict[str, Any]) -> str:
-    """Return the identity of a line, which its copies share."""
+def id_of_line(line: dict[str, Any]) -> str:
+    """Return the id of a line, which its copies share."""
     return text(line.get("uuid")) or f"at {text(line.get('timestamp'))}"
 
 
-def uses_in(
-    request: HarvestRequest, look: Look, system: str, store: str, *, beside: Path | None = None
+def harvest_transcripts(
+    request: HarvestRequest,
+    rules: TouchRules,
+    system: str,
+    store: str,
+    *,
+    default_folder: Path | None = None,
 ) -> HarvestResult:
-    """Read all transcripts, those in `beside` if it exists, and return the uses of a store."""
-    root = _projects_folder(request, beside)
+    """Return the uses of a store in transcripts.
+
+    Parameters
+    ----------
+    request : HarvestRequest
+        The request, which may name the folder of transcripts.
+    rules : TouchRules
+        The rules by which the uses are found.
+    system : str
+        The prefix of the ids of reads.
+    store : str
+        The name of the store.
+    default_folder : Path, optional
+        The folder to read if the request names none; else that of the current user.
+    """
+    root = _projects_folder(request, default_folder)
     result = HarvestResult(store=store)
     lines = LineReader(transcript_files(root), request.progress, result)
-    scan = _Scan(look, result)
+    scan = _Scan(rules, result)
     for file in lines.files:
         for line in lines.objects(file, scan.may_have_call):
-            scan.take(file, line)
-    if scan.waiting:  # a copied transcript may begin with the result of a call in a later file
+            scan.record_line(file, line)
+    # A copied transcript may begin with the result of a call in a later file.
+    if scan.awaited_calls:
         second_pass = LineReader(lines.files)
         for file in second_pass.files:
             for line in second_pass.objects(file, scan.has_awaited_result):
-                scan.take_results(line)
+                scan.record_results(line)
     if not result.files:
         result.notes.append(f"there are no transcripts in {root}; name their folder: --transcripts")
     result.notes.append(
         "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
         "and the log keeps what they said"
     )
-    seen = sorted(scan.succeeded(), key=lambda touch: touch.at)
-    _take_uses(look.select(seen, result), system, request, result)
+    touches = sorted(scan.successful_touches(), key=lambda touch: touch.at)
+    selected = rules.select(touches, result)
+    _add_uses([_use_of(touch, system, request) for touch in selected], request, result)
     return result
 
 
-def _take_uses(
-    seen: Iterable[Seen], system: str, request: HarvestRequest, result: HarvestResult
-) -> None:
+def _use_of(successful: SuccessfulTouch, system: str, request: HarvestRequest) -> reads.Read:
+    """Return a touch as a read or a change, with the session that an earlier harvest recorded."""
+    touch = successful.touch
+    use_id = f"{system}:{touch.call_id}:{touch.memory_id}"
+    session = successful.session
+    recorded = request.recorded.get(use_id)
+    if recorded is not None and recorded.session:
+        session = recorded.session
+    return reads.Read(
+        memory_id=touch.memory_id,
+        at=successful.at,
+        id=use_id,
+        tool=touch.tool,
+        session=session,
+        kind=WRITE if touch.is_write else READ,
+    )
+
+
+def _add_uses(uses: Sequence[reads.Read], request: HarvestRequest, result: HarvestResult) -> None:
     """Add reads and changes to the result of a harvest, classified by kind."""
-    uses = []
-    for touch, at, session in seen:
-        name = f"{system}:{touch.call}:{touch.memory_id}"
-        known = request.before.get(name)
-        session_of_read = session
-        if known is not None and known.session:
-            session_of_read = known.session  # the session of an earlier harvest is kept
-        use = reads.Read(
-            memory_id=touch.memory_id,
-            at=at,
-            id=name,
-            how=touch.how,
-            session=session_of_read,
-            kind=WRITE if touch.writes else READ,
-        )
-        uses.append(use)
     result.writes = [use for use in uses if use.kind == WRITE]
-    before = (use for use in request.before.values() if use.kind == WRITE)
-    # The time of the first change of each memory by each session.
-    written: dict[tuple[str, str], datetime] = {}
-    for write in [*before, *result.writes]:
+    recorded_writes = [use for use in request.recorded.values() if use.kind == WRITE]
+    # By memory and session.
+    first_writes: dict[tuple[str, str], datetime] = {}
+    for write in [*recorded_writes, *result.writes]:
         key = write.memory_id, write.session or ""
-        written[key] = min(write.at, written.get(key, write.at))
+        first_writes[key] = min(write.at, first_writes.get(key, write.at))
     for use in uses:
         if use.kind == WRITE:
             continue
-        first_write = written.get((use.memory_id, use.session or ""))
+        first_write = first_writes.get((use.memory_id, use.session or ""))
         if first_write is None:
             result.reads.append(use)
         elif use.at >= first_write:
@@ -223,90 +280,108 @@ def _take_uses(
 class _Scan:
     """Collects calls and their results from the lines of transcripts."""
 
-    def __init__(self, look: Look, result: HarvestResult) -> None:
-        self._look = look
-        self._found = result
-        self._calls: dict[tuple[str, str, bool, str], _Call] = {}
-        # By the id of a call: its outcome, and the names of the files that a shell did not find.
-        self._results: dict[str, tuple[str, set[str]]] = {}
-        # The ids of the calls whose result was not found yet.
-        self.waiting: set[bytes] = set()
+    def __init__(self, rules: TouchRules, result: HarvestResult) -> None:
+        self._rules = rules
+        self._result = result
+        self._touches: dict[tuple[str, str, bool, str], _RecordedTouch] = {}
+        """By the id of the call, the id of the memory, whether it is a write, and the store."""
+        self._call_results: dict[str, _CallResult] = {}
+        """By the id of the call."""
+        self.awaited_calls: set[bytes] = set()
+        """The ids of the calls whose result was not found yet."""
 
     def may_have_call(self, line: bytes) -> bool:
         """Return whether a line may have a relevant call or its result."""
+        if self.has_awaited_result(line):
+            return True
         has_use = b'"tool_use"' in line or b'"attachment"' in line
-        return self.has_awaited_result(line) or (has_use and self._look.may_concern(line))
+        return has_use and self._rules.may_have_touch(line)
 
     def has_awaited_result(self, line: bytes) -> bool:
         """Return whether a line has a result that was not found yet."""
-        if not self.waiting or b"tool_use_id" not in line:
+        if not self.awaited_calls or b"tool_use_id" not in line:
             return False
-        return not self.waiting.isdisjoint(_RESULT_OF.findall(line))
+        return not self.awaited_calls.isdisjoint(_RESULT_OF.findall(line))
 
-    def take_results(self, line: dict[str, Any]) -> None:
+    def record_results(self, line: dict[str, Any]) -> None:
         """Record the results of a line."""
-        results = blocks_of(line, "tool_result")
-        for block in results:
-            call = text(block.get("tool_use_id"))
-            if call.encode() in self.waiting:
-                details = line if len(results) == 1 else {}
-                self._results[call] = _outcome(block, details), _missing(block, details)
-                self.waiting.discard(call.encode())
+        blocks = blocks_of_type(line, "tool_result")
+        # The line has the details of one result only.
+        details = line.get("toolUseResult") if len(blocks) == 1 else None
+        for block in blocks:
+            call_id = text(block.get("tool_use_id"))
+            if call_id.encode() in self.awaited_calls:
+                self._call_results[call_id] = _CallResult(
+                    outcome=_outcome(block, details),
+                    missing_files=_missing_files(block, details),
+                )
+                self.awaited_calls.discard(call_id.encode())
 
-    def take(self, file: Path, line: dict[str, Any]) -> None:
+    def record_line(self, file: Path, line: dict[str, Any]) -> None:
         """Record the calls and the results of a line."""
-        self.take_results(line)
-        for touch in self._look.touches(line):
-            key = (touch.call, touch.memory_id, touch.writes, touch.place)
-            if key not in self._calls:
-                counted = None if touch.outcome else self._found
+        self.record_results(line)
+        for touch in self._rules.touches_in(line):
+            key = (touch.call_id, touch.memory_id, touch.is_write, touch.store_path)
+            if key not in self._touches:
+                counted = None if touch.outcome else self._result
                 at = reads.moment(line.get("timestamp"), counted)
-                self._calls[key] = _Call(touch, at, [])
-            self._calls[key].sightings.append(_sighting(file, line))
-            if touch.outcome is None and touch.call not in self._results:
-                self.waiting.add(touch.call.encode())
+                self._touches[key] = _RecordedTouch(touch, at, [])
+            self._touches[key].copies.append(_copy_on(line, file))
+            if touch.outcome is None and touch.call_id not in self._call_results:
+                self.awaited_calls.add(touch.call_id.encode())
 
-    def succeeded(self) -> Iterator[Seen]:
+    def successful_touches(self) -> Iterator[SuccessfulTouch]:
         """Yield the touches that succeeded; count the others by reason."""
-        left_out = self._found.left_out
-        oldest = cache(partial(_oldest, times_of=cache(_times_by_line)))
-        for touch, at, sightings in self._calls.values():
-            outcome, missing = self._results.get(touch.call, (WITHOUT_RESULT, set[str]()))
-            if touch.outcome is not None:
-                outcome = touch.outcome
-            if outcome == _SUCCEEDED and touch.how == "Bash" and touch.memory_id in missing:
-                outcome = FAILED  # the shell continued without the file
+        oldest_of = cache(partial(_oldest, times_of=cache(_times_by_line)))
+        for touch, at, copies in self._touches.values():
+            outcome = self._outcome_of(touch)
             reason = outcome or "calls without a time"
             count = 1
             if outcome == _SUCCEEDED and at is not None:
-                yield Seen(touch, at, _session(sightings, oldest))
+                yield SuccessfulTouch(touch, at, _session(copies, oldest_of))
                 reason = COPIES
-                count = len(sightings) - 1
-            if not touch.writes:
-                left_out[reason] += count
+                count = len(copies) - 1
+            if not touch.is_write:
+                self._result.left_out[reason] += count
+
+    def _outcome_of(self, touch: Touch) -> str:
+        """Return the reason for which a touch does not count; empty if it counts."""
+        result = self._call_results.get(touch.call_id, _CallResult(WITHOUT_RESULT, set()))
+        outcome = result.outcome if touch.outcome is None else touch.outcome
+        is_missing = touch.tool == "Bash" and touch.memory_id in result.missing_files
+        if outcome == _SUCCEEDED and is_missing:
+            return FAILED  # the shell continued without the file
+        return outcome
 
 
-def _outcome(block: dict[str, Any], line: dict[str, Any]) -> str:
-    """Return why a call failed; the empty string for success."""
+def _outcome(block: dict[str, Any], details: object) -> str:
+    """Return the reason for which a call failed; empty for success.
+
+    Parameters
+    ----------
+    block : dict
+        The block with the result of the call.
+    details : object
+        The details of the result that the line has, as a JSON value; None for none.
+    """
     answer = next(iter(_texts(block)), "")[:200]
-    details = line.get("toolUseResult")
-    failed = block.get("is_error") is True or answer.startswith("<tool_use_error>")
-    if failed or text(details).startswith("Error"):
+    is_error = block.get("is_error") is True or answer.startswith("<tool_use_error>")
+    if is_error or text(details).startswith("Error"):
         return FAILED
-    kind = mapping(details)
-    if kind.get("interrupted") is True:
+    fields = mapping(details)
+    if fields.get("interrupted") is True:
         return "calls that were interrupted"
-    if kind.get("type") == "file_unchanged" or _UNCHANGED.match(answer):
+    if fields.get("type") == "file_unchanged" or _UNCHANGED.match(answer):
         return "calls answered by a note that the file is unchanged"
-    exit_note = text(kind.get("returnCodeInterpretation"))
+    exit_note = text(fields.get("returnCodeInterpretation"))
     if _NO_MATCH.match(exit_note) or _NO_MATCH.match(answer):
         return NOTHING_FOUND
     return _SUCCEEDED
 
 
-def _missing(block: dict[str, Any], line: dict[str, Any]) -> set[str]:
+def _missing_files(block: dict[str, Any], details: object) -> set[str]:
     """Return the names of the files that shell commands reported as missing."""
-    errors = text(mapping(line.get("toolUseResult")).get("stderr"))
+    errors = text(mapping(details).get("stderr"))
     names: set[str] = set()
     for output in (errors, *_texts(block)):
         names.update(match[1] for match in _NOT_THERE.finditer(output))
@@ -322,20 +397,20 @@ def _texts(block: dict[str, Any]) -> list[str]:
     return [text(part.get("text")) for part in parts if part.get("type") == "text"]
 
 
-def _sighting(file: Path, line: dict[str, Any]) -> _Sighting:
+def _copy_on(line: dict[str, Any], file: Path) -> _Copy:
     """Return the copy of a call on a line of a file."""
     session = text(line.get("sessionId"))
     if not session:
         parts = file.parts
         session = parts[parts.index("subagents") - 1] if "subagents" in parts else file.stem
-    return _Sighting(file, session, text(mapping(line.get("forkedFrom")).get("sessionId")))
+    return _Copy(file, session, text(mapping(line.get("forkedFrom")).get("sessionId")))
 
 
-def _session(sightings: list[_Sighting], oldest: Callable[[frozenset[Path]], Path]) -> str:
+def _session(copies: list[_Copy], oldest_of: Callable[[frozenset[Path]], Path]) -> str:
     """Return the session in which a call was made, from its original among the copies."""
-    candidates = [sighting for sighting in sightings if not sighting.forked_from] or sightings
-    file = oldest(frozenset(sighting.file for sighting in candidates))
-    original = next(sighting for sighting in candidates if sighting.file == file)
+    candidates = [call for call in copies if not call.forked_from] or copies
+    file = oldest_of(frozenset(call.file for call in candidates))
+    original = next(call for call in candidates if call.file == file)
     return original.forked_from or original.session
 
 
@@ -343,11 +418,15 @@ def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]
     """Return the original of files that copy each other: the one whose own lines begin first."""
     if len(files) == 1:
         return next(iter(files))
-    lines = {file: times_of(file) for file in files}
+    times_by_file = {file: times_of(file) for file in files}
 
     def first_own_time(file: Path) -> float:
-        others = set().union(*(lines[other] for other in files if other != file))
-        return min((at for line, at in lines[file].items() if line not in others), default=0)
+        other_lines = set[int]()
+        for other, times in times_by_file.items():
+            if other != file:
+                other_lines.update(times)
+        own_times = [at for line, at in times_by_file[file].items() if line not in other_lines]
+        return min(own_times, default=0)
 
     return min(sorted(files), key=lambda file: (first_own_time(file), file.stat().st_mtime))
 

@@ -26,7 +26,7 @@ from memlab.sources.capabilities import NativeCap
 from memlab.sources.readers import Key
 from memlab.sources.reads import WRITE, HarvestRequest, HarvestResult, Read, mapping, sequence
 from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
-from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
+from memlab.sources.transcripts import Touch, TouchRules, calls_in, harvest_transcripts
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import boolean, fields, integer, stored
 from memlab.text import Table, TextPage, in_shell
@@ -372,26 +372,26 @@ def find(request: HarvestRequest) -> HarvestResult:
     """Return the reads of observations in transcripts."""
     database = _database(request.path).resolve()
     default_transcripts = database.parent.parent / ".claude" / "projects"
-    before = dict(request.before)
+    recorded = dict(request.recorded)
     for key, session in sqlite_rows.rows_in(database, _SESSIONS):
         write = Read(key, _BEFORE_ALL_READS, f"wrote {key}", "", session, WRITE)
-        before[write.id] = write
-    look = Look(lambda line: _TOOL.encode() in line, _fetches)
-    return uses_in(
-        replace(request, before=before),
-        look,
+        recorded[write.id] = write
+    rules = TouchRules(lambda line: _TOOL.encode() in line, _fetches)
+    return harvest_transcripts(
+        replace(request, recorded=recorded),
+        rules,
         "claude-mem",
         str(database),
-        beside=default_transcripts,
+        default_folder=default_transcripts,
     )
 
 
 def _fetches(line: dict[str, Any]) -> Iterator[Touch]:
     """Yield the observations that the calls of a line request."""
-    for call, tool, given in calls_in(line):
-        if tool == _TOOL or tool.endswith(f"__{_TOOL}"):
-            for number in _ids(given.get("ids")):
-                yield Touch(call, number, _TOOL)
+    for call in calls_in(line):
+        if call.tool == _TOOL or call.tool.endswith(f"__{_TOOL}"):
+            for number in _ids(call.arguments.get("ids")):
+                yield Touch(call.id, number, _TOOL)
 
 
 def _ids(given: object) -> Iterator[str]:

@@ -14,7 +14,7 @@ from memlab.sources.folder.source import NOTE, FolderMemory, NotesSource, known_
 from memlab.sources.readers import Key
 from memlab.sources.reads import HarvestRequest, HarvestResult, text
 from memlab.sources.recognition import Evidence, Strength, spellings
-from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
+from memlab.sources.transcripts import Touch, TouchRules, calls_in, harvest_transcripts
 
 MEMORIES: Final = Path(".serena", "memories")
 ELSEWHERE: Final = "reads by agents in other projects"
@@ -119,16 +119,17 @@ def recognises(request: HarvestRequest) -> bool:
 def find(request: HarvestRequest) -> HarvestResult:
     """Return the reads of memories in transcripts."""
     source = Serena(request.path)
-    look = Look(lambda line: b"_memory" in line, partial(_touches, source.path.parents[1]))
-    return uses_in(request, look, source.scheme, source.name)
+    rules = TouchRules(lambda line: b"_memory" in line, partial(_touches, source.path.parents[1]))
+    return harvest_transcripts(request, rules, source.scheme, source.name)
 
 
 def _touches(project: Path, line: dict[str, Any]) -> Iterator[Touch]:
     """Yield the reads and writes of memories of a project in a line of a transcript."""
     outcome = None if Path(text(line.get("cwd"))).is_relative_to(project) else ELSEWHERE
-    for call, called, given in calls_in(line):
-        tool = called.rpartition("__")[2]
-        name = text(given.get("memory_name")) or text(given.get("memory_file_name"))
+    for call in calls_in(line):
+        tool = call.tool.rpartition("__")[2]
+        arguments = call.arguments
+        name = text(arguments.get("memory_name")) or text(arguments.get("memory_file_name"))
         memory = name.removesuffix(NOTE) + NOTE
         if tool in (_READ, *_WRITERS) and Serena.is_note(memory):
-            yield Touch(call, memory, _READ, tool in _WRITERS, outcome=outcome)
+            yield Touch(call.id, memory, _READ, is_write=tool in _WRITERS, outcome=outcome)

@@ -10,12 +10,20 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from memlab.errors import MemlabError
 from memlab.sources.reads import HarvestRequest, HarvestResult, mapping, sequence, text
 from memlab.sources.recognition import strongest
-from memlab.sources.transcripts import Look, Seen, Touch, calls_in, named, uses_in
+from memlab.sources.transcripts import (
+    SuccessfulTouch,
+    ToolCall,
+    Touch,
+    TouchRules,
+    calls_in,
+    harvest_transcripts,
+    id_of_line,
+)
 from memlab.systems.claude_code.evidence import EVIDENCE, is_memory, is_placed
 from memlab.systems.claude_code.index import INDEX, RETIRED
 from memlab.systems.claude_code.shell import file_uses
@@ -45,8 +53,25 @@ _SERVERS_WRITER: Final = re.compile(
 """Tools of MCP servers that show files, and that change a file."""
 _SERVER: Final = "MCP server"
 """Label of a read by a tool of an MCP server."""
-_END: Final = r"[^\s\"'`$;|&<>(){}*?\[\]/\\,]+"
+_PATH_PART: Final = r"[^\s\"'`$;|&<>(){}*?\[\]/\\,]+"
 """Pattern of a part of a path in the text of a command."""
+
+
+class _FileInFolder(NamedTuple):
+    """A file below the memory folder that a call names.
+
+    Attributes
+    ----------
+    store_path : str
+        The value of :attr:`memlab.sources.transcripts.Touch.store_path`: empty for the folder
+        itself, ``~`` if the path begins with the home folder, else the path of a folder of the same
+        name in another place.
+    name : str
+        The path of the file in the folder.
+    """
+
+    store_path: str
+    name: str
 
 
 def recognises(request: HarvestRequest) -> bool:
@@ -56,175 +81,187 @@ def recognises(request: HarvestRequest) -> bool:
 
 def find(request: HarvestRequest) -> HarvestResult:
     """Return the reads of the files in a memory folder."""
-    folder = _the_one(request)
-    beside = folder.parent.parent if is_of_project(folder) else None
-    uses = _Uses(folder)
-    look = Look(uses.may_be_in, uses.of, _of_one_folder)
-    return uses_in(request, look, "claude-code", str(folder), beside=beside)
+    folder = _memory_folder(request)
+    projects = folder.parent.parent if is_of_project(folder) else None
+    finder = _TouchFinder(folder)
+    rules = TouchRules(finder.may_have_touch, finder.touches_in, _touches_of_one_folder)
+    return harvest_transcripts(request, rules, "claude-code", str(folder), default_folder=projects)
 
 
-class _Uses:
-    """Finds the uses of the files of one memory folder, under every path of the folder."""
+class _TouchFinder:
+    """Finds the touches of the files of one memory folder, under every path of the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._has_subfolders = is_placed(folder) or is_placed(folder.resolve())
         """Whether memories may lie in subfolders."""
-        self._stores: dict[str, bool] = {}
+        self._has_index: dict[str, bool] = {}
         """Whether each subfolder that was named has an index, so that it is another store."""
-        called = {str(folder), str(folder.resolve())}
-        home = Path.home()
-        self._called = dict.fromkeys(called, "")
-        """The mark of a touch by the path that it uses for the folder."""
-        self._tail = None
-        for path in called:
-            if path.startswith(f"{home}/"):
-                self._called[_HOME + path.removeprefix(str(home))] = _HOME
+        self._project_path = ""
+        """The end of the folder's path if it is that of a project, else empty."""
         if is_of_project(folder):
-            self._tail = f"/{PROJECTS}/{folder.parent.name}/{folder.name}"
-            self._called[f"{_HOME}/.claude{self._tail}"] = _HOME
-        tail = [re.escape(self._tail)] if self._tail else []
-        folders = "|".join([*map(re.escape, self._called), *tail])
-        below = rf"(?:/+{_END})*" if self._has_subfolders else ""
-        self._paths = re.compile(rf"(?:{folders})/+({_END}{below})")
-        self._needles = [
-            [*map(_forms_in_json, path.parts[-1 if path.parent == home else -2 :])]  # home may be ~
-            for path in map(Path, called)
-        ]
-        """Every absolute or relative path into the folder contains these names."""
+            self._project_path = f"/{PROJECTS}/{folder.parent.name}/{folder.name}"
+        self._store_paths = _store_paths(folder, self._project_path)
+        """The value of ``store_path`` for each path of the folder."""
+        self._file_pattern = self._pattern_of_files()
+        """A path of a file in the folder, in the text of a command."""
+        self._last_names = _last_names(folder)
+        """For each path of the folder, the names at its end in the forms that JSON may have.
 
-    def may_be_in(self, line: bytes) -> bool:
+        Every absolute or relative path into the folder contains these names.
+        """
+
+    def _pattern_of_files(self) -> re.Pattern[str]:
+        """Return the pattern of the path of a file in the folder."""
+        folders = [*self._store_paths]
+        if self._project_path:
+            folders.append(self._project_path)
+        alternatives = "|".join(map(re.escape, folders))
+        subfolders = rf"(?:/+{_PATH_PART})*" if self._has_subfolders else ""
+        return re.compile(rf"(?:{alternatives})/+({_PATH_PART}{subfolders})")
+
+    def may_have_touch(self, line: bytes) -> bool:
         """Return whether a line of a transcript may name the folder."""
-        return any(_has_all(names, line) for names in self._needles)
+        return any(_has_all(names, line) for names in self._last_names)
 
-    def of(self, line: dict[str, Any]) -> Iterator[Touch]:
+    def touches_in(self, line: dict[str, Any]) -> Iterator[Touch]:
         """Yield the touches of memories in a line of a transcript."""
         cwd = text(line.get("cwd")) or None
         for call in calls_in(line):
-            yield from self._of_call(*call, cwd)
+            yield from self._touches_by_call(call, cwd)
         attachment = mapping(line.get("attachment"))
         if attachment:
-            yield from self._of_attachment(attachment, line)
+            yield from self._touches_by_attachment(attachment, line)
 
-    def _of_call(
-        self, call: str, tool: str, given: dict[str, Any], cwd: str | None
-    ) -> Iterator[Touch]:
+    def _touches_by_call(self, call: ToolCall, cwd: str | None) -> Iterator[Touch]:
         """Yield the touches of memories by one tool call."""
-        paths = [_absolute(path, cwd) for path in _paths_in(given)]
-        is_writer = tool in WRITERS or _SERVERS_WRITER.fullmatch(tool) is not None
-        if is_writer or tool in _READERS or _SERVERS_READER.fullmatch(tool):
+        paths = [_absolute(path, cwd) for path in _paths_in(call.arguments)]
+        is_write = call.tool in WRITERS or _SERVERS_WRITER.fullmatch(call.tool) is not None
+        is_read = call.tool in _READERS or _SERVERS_READER.fullmatch(call.tool) is not None
+        if is_write or is_read:
             for path in paths:
-                yield from self._of_file(call, tool, path, writes=is_writer)
-        elif tool in _SHELLS:
-            yield from self._of_command(call, tool, text(given.get("command")), cwd)
-        elif tool in ("Grep", "Glob"):
+                yield from self._touches_of_file(call.id, call.tool, path, is_write=is_write)
+        elif call.tool in _SHELLS:
+            yield from self._touches_by_command(call, cwd)
+        elif call.tool in ("Grep", "Glob"):
             for path in paths:
-                place = self._place(path)
-                is_file = place is not None and not self._is_subfolder(place[1])
-                if is_file and tool == "Grep" and given.get("output_mode") == "content":
-                    yield from self._of_file(call, tool, path, writes=False)
-                elif is_file or self._holds(path):
-                    yield Touch(call, "", tool, outcome=SEARCHES)
+                yield from self._touches_by_search(call, path)
         else:
             for path in paths:
-                if self._holds(path) or self._place(path) is not None:
-                    yield Touch(call, "", tool, outcome=OTHER_TOOLS)
+                if self._is_folder(path) or self._file_at(path) is not None:
+                    yield Touch(call.id, "", call.tool, outcome=OTHER_TOOLS)
 
-    def _of_command(self, call: str, tool: str, command: str, cwd: str | None) -> Iterator[Touch]:
+    def _touches_by_search(self, call: ToolCall, path: str) -> Iterator[Touch]:
+        """Yield the touch by a search in a path: a read if it shows the lines of one file."""
+        file = self._file_at(path)
+        is_file = file is not None and not self._is_subfolder(file.name)
+        shows_lines = call.tool == "Grep" and call.arguments.get("output_mode") == "content"
+        if is_file and shows_lines:
+            yield from self._touches_of_file(call.id, call.tool, path, is_write=False)
+        elif is_file or self._is_folder(path):
+            yield Touch(call.id, "", call.tool, outcome=SEARCHES)
+
+    def _touches_by_command(self, call: ToolCall, cwd: str | None) -> Iterator[Touch]:
         """Yield the touches by a shell command; a use that cannot be followed has an outcome."""
-        known = set[str]()
-        named = self._named_in(command)
-        uses = file_uses(command, cwd) if tool != "PowerShell" else ()
+        command = text(call.arguments.get("command"))
+        resolved_names = set[str]()
+        named_files = self._files_named_in(command)
+        uses = file_uses(command, cwd) if call.tool != "PowerShell" else ()
         for use in uses:
-            place = self._place(use.path)
+            file = self._file_at(use.path)
             if use.verb == "search":
-                if place is not None or self._holds(use.path):
-                    known.add(place[1] if place else "")
-                    yield Touch(call, "", tool, outcome=SEARCHES)
+                if file is not None or self._is_folder(use.path):
+                    resolved_names.add(file.name if file else "")
+                    yield Touch(call.id, "", call.tool, outcome=SEARCHES)
                 continue
-            if place is not None:
-                known.add(place[1])
-            yield from self._of_file(call, tool, use.path, writes=use.verb == "write")
-        for name in named:
-            if name.endswith(".md") and name not in known:
-                why = NOT_FOLLOWED if self._may_be_memory(name) else NO_MEMORY
-                yield Touch(call, name, tool, place="in a command", outcome=why)
-        if not known and not named and self._names_folder(command):
-            yield Touch(call, "", tool, outcome=NO_FILE_NAMED)
+            if file is not None:
+                resolved_names.add(file.name)
+            is_write = use.verb == "write"
+            yield from self._touches_of_file(call.id, call.tool, use.path, is_write=is_write)
+        for name in named_files:
+            if name.endswith(".md") and name not in resolved_names:
+                outcome = NOT_FOLLOWED if self._may_be_memory(name) else NO_MEMORY
+                yield Touch(call.id, name, call.tool, store_path="in a command", outcome=outcome)
+        if not resolved_names and not named_files and self._names_folder(command):
+            yield Touch(call.id, "", call.tool, outcome=NO_FILE_NAMED)
 
     def _names_folder(self, command: str) -> bool:
         """Return whether a command contains a path of the folder."""
-        return any(folder in command for folder in self._called)
+        return any(folder in command for folder in self._store_paths)
 
-    def _named_in(self, command: str) -> set[str]:
+    def _files_named_in(self, command: str) -> set[str]:
         """Return the files of the folder whose paths occur in a command."""
-        text_of = command.replace("\\\\", "/").replace("\\", "/")
-        names = {os.path.normpath(match[1]) for match in self._paths.finditer(text_of)}
-        return {name for name in names if self._is_here(name)}
+        with_slashes = command.replace("\\\\", "/").replace("\\", "/")
+        matches = self._file_pattern.finditer(with_slashes)
+        names = {os.path.normpath(match[1]) for match in matches}
+        return {name for name in names if self._belongs_to_folder(name)}
 
-    def _of_attachment(self, attachment: dict[str, Any], line: dict[str, Any]) -> Iterator[Touch]:
-        """Yield the touches by an attachment, which only relevant memories count as."""
-        call = named(line)
+    def _touches_by_attachment(
+        self, attachment: dict[str, Any], line: dict[str, Any]
+    ) -> Iterator[Touch]:
+        """Yield the touches by an attachment; they count if it has relevant memories."""
+        call_id = id_of_line(line)
         if attachment.get("type") != _RELEVANT:
-            why = "attachments that were loaded without being asked for"
-            yield Touch(call, "", "", outcome=why)
+            outcome = "attachments that were loaded without being asked for"
+            yield Touch(call_id, "", "", outcome=outcome)
             return
         for memory in map(mapping, sequence(attachment.get("memories"))):
-            for touch in self._of_file(call, _RELEVANT, text(memory.get("path")), writes=False):
+            path = text(memory.get("path"))
+            for touch in self._touches_of_file(call_id, _RELEVANT, path, is_write=False):
                 yield touch._replace(outcome=touch.outcome or "")
 
-    def _of_file(self, call: str, tool: str, path: str, *, writes: bool) -> Iterator[Touch]:
+    def _touches_of_file(
+        self, call_id: str, tool: str, path: str, *, is_write: bool
+    ) -> Iterator[Touch]:
         """Yield the touch of one file, if it is in the folder."""
-        place = self._place(path) if path else None
-        if place is None:
+        file = self._file_at(path) if path else None
+        if file is None:
             return
-        folder, name = place
-        if self._may_be_memory(name):
-            how = _SERVER if tool.startswith("mcp__") else tool
-            yield Touch(call, name, how, writes, folder)
-        elif not writes:
-            why = IS_INDEX if name == INDEX else NO_MEMORY
-            yield Touch(call, name, tool, place=folder, outcome=why)
+        if self._may_be_memory(file.name):
+            shown_tool = _SERVER if tool.startswith("mcp__") else tool
+            yield Touch(call_id, file.name, shown_tool, is_write, file.store_path)
+        elif not is_write:
+            outcome = IS_INDEX if file.name == INDEX else NO_MEMORY
+            yield Touch(call_id, file.name, tool, store_path=file.store_path, outcome=outcome)
 
-    def _holds(self, path: str) -> bool:
-        """Return whether a path is the folder."""
-        return self._place(f"{path}/x") is not None
+    def _is_folder(self, path: str) -> bool:
+        """Return whether a path is the folder, so that a file below it would be in the folder."""
+        return self._file_at(f"{path}/x") is not None
 
-    def _place(self, path: str) -> tuple[str, str] | None:
-        """Return the mark of the folder and the name of a file; None for a file elsewhere."""
-        whole = re.sub(r"^/{2,}", "/", os.path.normpath(path))
-        place = self._split(whole)
-        return place if place is not None and self._is_here(place[1]) else None
+    def _file_at(self, path: str) -> _FileInFolder | None:
+        """Return the file of the folder at a path; None for a path elsewhere."""
+        normalized = re.sub(r"^/{2,}", "/", os.path.normpath(path))
+        file = self._split(normalized)
+        return file if file is not None and self._belongs_to_folder(file.name) else None
 
-    def _split(self, path: str) -> tuple[str, str] | None:
-        """Return the mark of the folder and the rest of a path below it; None elsewhere."""
-        above, _, name = path.rpartition("/")
-        if above in self._called:
-            return self._called[above], name
-        for folder, mark in self._called.items():
+    def _split(self, path: str) -> _FileInFolder | None:
+        """Return a path split at the end of a path of the folder; None for a path elsewhere."""
+        parent, _, name = path.rpartition("/")
+        if parent in self._store_paths:
+            return _FileInFolder(self._store_paths[parent], name)
+        for folder, store_path in self._store_paths.items():
             if path.startswith(f"{folder}/"):
-                return mark, path.removeprefix(f"{folder}/")
-        at = path.rfind(f"{self._tail}/") if self._tail else -1
-        if at < 0:
+                return _FileInFolder(store_path, path.removeprefix(f"{folder}/"))
+        start = path.rfind(f"{self._project_path}/") if self._project_path else -1
+        if start < 0:
             return None
-        end = at + len(f"{self._tail}")
-        return path[:end], path[end + 1 :]
+        end = start + len(self._project_path)
+        return _FileInFolder(path[:end], path[end + 1 :])
 
-    def _is_here(self, name: str) -> bool:
+    def _belongs_to_folder(self, name: str) -> bool:
         """Return whether a path below the folder belongs to it, and not to a store below it."""
         if "/" not in name:
             return True
-        if name.startswith("../"):
+        if name.startswith("../") or not self._has_subfolders:
             return False
-        return self._has_subfolders and not any(
-            self._is_store(str(above)) for above in PurePosixPath(name).parents[:-1]
-        )
+        subfolders = map(str, PurePosixPath(name).parents[:-1])
+        return not any(self._is_store(subfolder) for subfolder in subfolders)
 
     def _is_store(self, path: str) -> bool:
         """Return whether a subfolder has an index, so that it is another store."""
-        if path not in self._stores:
-            self._stores[path] = os.path.lexists(self._folder / path / INDEX)
-        return self._stores[path]
+        if path not in self._has_index:
+            self._has_index[path] = os.path.lexists(self._folder / path / INDEX)
+        return self._has_index[path]
 
     def _is_subfolder(self, name: str) -> bool:
         """Return whether a path below the folder is that of a subfolder with memories."""
@@ -238,15 +275,38 @@ class _Uses:
         return name not in (INDEX, RETIRED) and name.endswith(".md")
 
 
-def _paths_in(given: Mapping[str, Any]) -> list[str]:
-    """Return the paths in the parameters of a tool; one empty path if there is none."""
-    paths = [text(given.get(name)) for name in _PATHS]
-    paths += [text(path) for path in sequence(given.get("paths"))]
+def _store_paths(folder: Path, project_path: str) -> dict[str, str]:
+    """Return the value of ``store_path`` for each path by which calls may name the folder."""
+    absolute_paths = {str(folder), str(folder.resolve())}
+    store_paths = dict.fromkeys(absolute_paths, "")
+    home = str(Path.home())
+    for path in absolute_paths:
+        if path.startswith(f"{home}/"):
+            store_paths[_HOME + path.removeprefix(home)] = _HOME
+    if project_path:
+        store_paths[f"{_HOME}/.claude{project_path}"] = _HOME
+    return store_paths
+
+
+def _last_names(folder: Path) -> list[list[set[bytes]]]:
+    """Return the names that end each path of the folder, each in the forms that JSON may have."""
+    last_names = []
+    for path in map(Path, {str(folder), str(folder.resolve())}):
+        # The home folder may be written as ~, so that its name does not occur.
+        parts = path.parts[-1:] if path.parent == Path.home() else path.parts[-2:]
+        last_names.append([_forms_in_json(part) for part in parts])
+    return last_names
+
+
+def _paths_in(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the paths in the arguments of a tool; one empty path if there is none."""
+    paths = [text(arguments.get(name)) for name in _PATHS]
+    paths += [text(path) for path in sequence(arguments.get("paths"))]
     return [_with_slashes(path.removeprefix("file://")) for path in paths if path] or [""]
 
 
 def _has_all(names: list[set[bytes]], line: bytes) -> bool:
-    """Return whether a line has each of some names, in one of its forms."""
+    """Return whether a line contains each of some names, in one of its forms."""
     return all(any(form in line for form in forms) for forms in names)
 
 
@@ -263,28 +323,33 @@ def _forms_in_json(name: str) -> set[bytes]:
 
 def _absolute(path: str, cwd: str | None) -> str:
     """Return a path joined to the working folder, unless it is absolute."""
-    is_whole = path.startswith(("/", "~")) or path[1:3] == ":/"
-    if is_whole or cwd is None:
+    is_absolute = path.startswith(("/", "~")) or path[1:3] == ":/"
+    if is_absolute or cwd is None:
         return path
     return f"{cwd}/{path}" if path else cwd
 
 
-def _of_one_folder(seen: list[Seen], result: HarvestResult) -> list[Seen]:
+def _touches_of_one_folder(
+    touches: list[SuccessfulTouch], result: HarvestResult
+) -> list[SuccessfulTouch]:
     """Return the touches of the folder itself; if there are none, of its most used namesake."""
-    places = Counter(use.touch.place for use in seen if use.touch.place != _HOME)
-    kept = ""
-    if places and "" not in places:
-        kept = min(places, key=lambda place: (-places[place], place))
-        result.notes.append(f"the transcripts call this folder {kept}")
-    ours = [use for use in seen if use.touch.place in {kept, _HOME}]
-    other_reads = _read_count(seen) - _read_count(ours)
+    store_paths = [successful.touch.store_path for successful in touches]
+    counts = Counter(path for path in store_paths if path != _HOME)
+    chosen_path = ""
+    if counts and "" not in counts:
+        chosen_path = min(counts, key=lambda path: (-counts[path], path))
+        result.notes.append(f"the transcripts call this folder {chosen_path}")
+    chosen = [
+        successful for successful in touches if successful.touch.store_path in {chosen_path, _HOME}
+    ]
+    other_reads = _read_count(touches) - _read_count(chosen)
     result.left_out["reads of a folder of the same name in another place"] += other_reads
-    return ours
+    return chosen
 
 
-def _read_count(seen: list[Seen]) -> int:
+def _read_count(touches: list[SuccessfulTouch]) -> int:
     """Return the number of touches that are reads."""
-    return sum(not use.touch.writes for use in seen)
+    return sum(not successful.touch.is_write for successful in touches)
 
 
 def _memory_folders(path: Path, *, is_named: bool = False) -> list[Path]:
@@ -294,12 +359,16 @@ def _memory_folders(path: Path, *, is_named: bool = False) -> list[Path]:
     """
     if path.is_dir() and (is_named or strongest(EVIDENCE, path) is not None):
         return [path]
-    below = "*/memory" if path.name == PROJECTS else f"{PROJECTS}/*/memory"
-    candidates = path.glob("memory" if path.parent.name == PROJECTS else below)
-    return sorted(folder for folder in candidates if folder.is_dir())
+    if path.parent.name == PROJECTS:
+        pattern = "memory"
+    elif path.name == PROJECTS:
+        pattern = "*/memory"
+    else:
+        pattern = f"{PROJECTS}/*/memory"
+    return sorted(folder for folder in path.glob(pattern) if folder.is_dir())
 
 
-def _the_one(request: HarvestRequest) -> Path:
+def _memory_folder(request: HarvestRequest) -> Path:
     """Return the memory folder of the source; raise MemlabError if it has several."""
     path = request.path
     folders = _memory_folders(path, is_named=bool(request.scheme))

@@ -61,8 +61,23 @@ WRITERS: Final = ("Write", "Edit", "MultiEdit")
 
 _CALL: Final = re.compile(rf'"name"\s*:\s*"(?:{"|".join(WRITERS)})"'.encode())
 
-Call = tuple[tuple[str, ...], str, datetime]
-"""Three folders of a path, the first of them for projects, the path below, and the time."""
+
+class _WritingCall(NamedTuple):
+    """A call that wrote a file below a project.
+
+    Attributes
+    ----------
+    folders : tuple of str
+        The folder of projects, that of the project, and that of its memory.
+    name : str
+        The path of the file in the folder of the memory.
+    at : datetime
+        The time of the call.
+    """
+
+    folders: tuple[str, ...]
+    name: str
+    at: datetime
 
 
 class Dated(NamedTuple):
@@ -850,30 +865,33 @@ def _first_calls_by_folder(projects: Path) -> dict[tuple[str, ...], dict[str, da
             status = path.lstat()
             if not S_ISREG(status.st_mode):
                 continue
-            for parents, name, at in _calls(path, status.st_size, status.st_mtime_ns):
-                first = by_folder.setdefault(parents, {})
-                first[name] = min(at, first.get(name, at))
+            for call in _writing_calls(path, status.st_size, status.st_mtime_ns):
+                times = by_folder.setdefault(call.folders, {})
+                times[call.name] = min(call.at, times.get(call.name, call.at))
     return by_folder
 
 
 @lru_cache(maxsize=2**16)
-def _calls(path: Path, size: int, written: int) -> list[Call]:  # noqa: ARG001 - part of the cache key
+def _writing_calls(path: Path, size: int, written: int) -> list[_WritingCall]:  # noqa: ARG001 - part of the cache key
     """Return the calls of a transcript that wrote a file below a project."""
 
     def may_match(line: bytes) -> bool:
         return PROJECTS.encode() in line and _CALL.search(line) is not None
 
-    calls: list[Call] = []
+    writing_calls: list[_WritingCall] = []
     for line in LineReader([path]).objects(path, may_match):
         at = moment(line.get("timestamp"))
-        for _, tool, given in calls_in(line):
-            if at is None or tool not in WRITERS:
+        for call in calls_in(line):
+            if at is None or call.tool not in WRITERS:
                 continue
-            parts = PurePosixPath(str(given.get("file_path")).replace("\\", "/")).parts
-            for place, part in enumerate(parts[:-3]):
+            file_path = str(call.arguments.get("file_path")).replace("\\", "/")
+            parts = PurePosixPath(file_path).parts
+            for number, part in enumerate(parts[:-3]):
                 if part == PROJECTS:
-                    calls.append((parts[place : place + 3], "/".join(parts[place + 3 :]), at))
-    return calls
+                    folders = parts[number : number + 3]
+                    name = "/".join(parts[number + 3 :])
+                    writing_calls.append(_WritingCall(folders, name, at))
+    return writing_calls
 
 
 def _section_fields(section: Section) -> dict[str, Any]:
