@@ -16,7 +16,7 @@ import pytest
 
 from memlab.errors import ChangedWhileReadError, StalePlanError, StoreError
 from memlab.sources.folder import files as folder_files
-from memlab.sources.folder.change import FolderChange, Parts, changed_folder
+from memlab.sources.folder.change import FolderChange, MemoryParts, changed_folder
 from memlab.sources.folder.files import Folder, opened_folder
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment
 from tests.support.crashing import Crashed, crash_everywhere, crashing
@@ -74,22 +74,22 @@ class Notes:
             files[str(path.relative_to(self.path))] = path.read_bytes(), there.st_mode, when
         return files
 
-    def leaving(self, *names: str) -> dict[str, Parts]:
+    def leaving(self, *names: str) -> dict[str, MemoryParts]:
         lines = enumerate(self.file.read_bytes().splitlines(True))
         entries = {_named(line): [number, line.decode()] for number, line in lines}
         with opened_folder(self.path) as opened:
-            return {name: Parts(opened.read(name), entries[name]) for name in names}
+            return {name: MemoryParts(opened.read(name), entries[name]) for name in names}
 
     def changing(self) -> AbstractContextManager[FolderChange]:
         return changed_folder(self.path, self.index)
 
-    def take(self, *names: str) -> dict[str, Parts]:
+    def take(self, *names: str) -> dict[str, MemoryParts]:
         going = self.leaving(*names)
         with self.changing() as change:
             change.remove(going)
         return going
 
-    def put(self, back: Mapping[str, Parts]) -> None:
+    def put(self, back: Mapping[str, MemoryParts]) -> None:
         with self.changing() as change:
             change.insert(back)
 

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.sources.folder import journal
 from memlab.sources.folder.files import FileCopy, Folder, opened_folder
-from memlab.sources.folder.journal import PENDING, Entry, Index, IndexSwap, Moved, Operation
+from memlab.sources.folder.journal import PENDING, Entry, Index, IndexSwap, MovedFile, Operation
 from memlab.store.archive.index_versions import IndexVersion, digest_of
 from memlab.text import refused
 
@@ -36,7 +36,7 @@ _LOCK_TIMEOUT: Final = 30.0
 """Timeout in seconds for the lock of the folder."""
 
 
-class Parts(NamedTuple):
+class MemoryParts(NamedTuple):
     """The file of a memory, None for none, and its index entries."""
 
     file: FileCopy | None
@@ -48,29 +48,31 @@ class FolderChange:
 
     def __init__(self, folder: Folder, index: Index) -> None:
         self.folder: Final = folder
+        self.is_committed = False
         self._index = index
-        self.is_over = False
-        self._count = 0
-        self._moved: list[Moved] = []
+        self._operation_count = 0
+        self._moved_files: list[MovedFile] = []
         self._swaps: list[IndexSwap] = []
 
-    def remove(self, memories: Mapping[str, Parts]) -> None:
+    def remove(self, memories: Mapping[str, MemoryParts]) -> None:
         """Delete memories; the keys are those of the index."""
-        operation = self._begun(memories, taking_out=True)
+        operation = self._begin_operation(memories, is_removal=True)
         if self._index.index_first:
             self._swap_index(operation)
         for number, (file, _) in enumerate(memories.values()):
-            if file is not None:
-                with suppress(FileNotFoundError):
-                    self.folder.move(file.name, f"{operation.files}/{number}")
-                self._moved.append((f"{operation.files}/{number}", file.data, file.name))
-        self.folder.sync(f"{operation.files}/", *operation.names)
+            if file is None:
+                continue
+            path = f"{operation.files_path}/{number}"
+            with suppress(FileNotFoundError):  # commit() raises the error
+                self.folder.move(file.name, path)
+            self._moved_files.append(MovedFile(path, file.data, file.name))
+        self.folder.sync(f"{operation.files_path}/", *operation.names)
         if not self._index.index_first:
             self._swap_index(operation)
 
     def insert(
         self,
-        memories: Mapping[str, Parts],
+        memories: Mapping[str, MemoryParts],
         *,
         are_new: bool = False,
         earlier: IndexVersion | None = None,
@@ -79,10 +81,10 @@ class FolderChange:
 
         The index may not name memories that `are_new`.
         """
-        operation = self._begun(memories, taking_out=False)
-        for place, entry in operation.placed:
+        operation = self._begin_operation(memories, is_removal=False)
+        for path, entry in operation.paths_and_entries:
             try:
-                self.folder.link(place, entry.name)
+                self.folder.link(path, entry.name)
             except FileExistsError as error:
                 raise ArchiveError(
                     f"{self.folder.path / entry.name} is there again; nothing was restored: "
@@ -97,47 +99,50 @@ class FolderChange:
         """Exchange the index with its version after an operation."""
         swap = operation.swap_index(self._index, are_new=are_new, earlier=earlier)
         if swap is not None:
-            self._moved.append(swap.moved)
+            self._moved_files.append(swap.moved)
             self._swaps.append(swap)
 
     def index_version(self) -> IndexVersion | None:
-        """Return the index before the change; None if the change left it as it was.
+        """Return the index before the change.
 
-        Return None, too, if somebody else edited it between two operations.
+        Return None if the change left the index as it was, or if another program edited it between
+        two operations.
         """
         if not self._swaps:
             return None
         for earlier, later in pairwise(self._swaps):
             if later.before is None or later.before.data != earlier.after:
                 return None
-        first = self._swaps[0].before
+        before = self._swaps[0].before
         return IndexVersion(
             name=self._index.index_name,
-            data=None if first is None else first.data,
-            written=0 if first is None else first.written,
+            data=None if before is None else before.data,
+            written=0 if before is None else before.written,
             digest_after=digest_of(self._swaps[-1].after),
         )
 
     def commit(self) -> None:
         """Commit the change if the moved files are unchanged; a program may have them open."""
-        if not self._count:
+        if not self._operation_count:
             return
-        for place, data, called in self._moved:
-            file = self.folder.read_if_there(place)
-            if file is None or file.data != data:
+        for moved in self._moved_files:
+            file = self.folder.read_if_there(moved.path)
+            if file is None or file.data != moved.data:
                 raise StalePlanError(
-                    f"{self.folder.path / called} was changed while it was deleted; nothing was "
-                    "deleted: make a new plan",
-                    memory_ids=(called,),
+                    f"{self.folder.path / moved.former_path} was changed while it was deleted; "
+                    "nothing was deleted: make a new plan",
+                    memory_ids=(moved.former_path,),
                 )
-        journal.end_pending(self.folder)
-        self.is_over = True
+        journal.complete_pending(self.folder)
+        self.is_committed = True
         self.folder.sync()
-        journal.sweep(self.folder)
+        journal.remove_completed(self.folder)
 
-    def _begun(self, memories: Mapping[str, Parts], *, taking_out: bool) -> Operation:
+    def _begin_operation(
+        self, memories: Mapping[str, MemoryParts], *, is_removal: bool
+    ) -> Operation:
         """Write the journal of an operation, so that it can be rolled back after a crash."""
-        self._count += 1
+        self._operation_count += 1
         entries = []
         for key, (file, index_entries) in memories.items():
             name = file.name if file else ""
@@ -145,8 +150,8 @@ class FolderChange:
             entries.append(Entry(key=key, name=name, written=written, index_entries=index_entries))
         operation = Operation(
             folder=self.folder,
-            own=f"{PENDING}/{self._count}",
-            taking_out=taking_out,
+            path=f"{PENDING}/{self._operation_count}",
+            is_removal=is_removal,
             entries=tuple(entries),
         )
         operation.write(file for file, _ in memories.values())
@@ -156,7 +161,7 @@ class FolderChange:
 @contextmanager
 def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
     """Lock a folder, roll back an interrupted change, and yield a new change of it."""
-    with opened_folder(path, index.includes) as folder, _in_words(folder):
+    with opened_folder(path, index.includes) as folder, _store_errors(folder):
         _lock(folder)
         journal.roll_back(folder, index)
         change = FolderChange(folder, index)
@@ -164,7 +169,7 @@ def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
             yield change
             change.commit()
         except BaseException as error:
-            if not change.is_over:
+            if not change.is_committed:
                 journal.roll_back(folder, index)
             elif isinstance(error, OSError):
                 raise StoreError(
@@ -189,13 +194,13 @@ def _lock(folder: Folder) -> None:
 
 
 @contextmanager
-def _in_words(folder: Folder) -> Iterator[None]:
-    """Raise errors of the system as StoreError."""
+def _store_errors(folder: Folder) -> Iterator[None]:
+    """Raise errors of the system as StoreError, with the state of the folder."""
     try:
         yield
     except OSError as error:
         outcome = "nothing was changed"
         if folder.inode_of(PENDING) is not None:
             outcome = "the next command undoes the interrupted change"
-        what = f"{folder.path} cannot be changed, {outcome}"
-        raise StoreError(refused(what, error)) from error
+        problem = f"{folder.path} cannot be changed, {outcome}"
+        raise StoreError(refused(problem, error)) from error

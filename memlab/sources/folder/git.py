@@ -22,7 +22,7 @@ from typing import IO, Final, NamedTuple
 
 from memlab.errors import StoreError
 from memlab.sources.folder.files import LARGEST, FileCopy, Listing, Stamp, is_file_path
-from memlab.sources.folder.journal import FolderMoment, Index, Place
+from memlab.sources.folder.journal import FileLocation, FolderMoment, Index
 from memlab.sources.folder.renames import Contents as Compared
 from memlab.sources.folder.renames import File, Renames, find_renames
 from memlab.text import in_shell
@@ -580,7 +580,7 @@ def past_moments(
     if emptied:
         deleted += _emptied(moment, history)
     deleted = [life for life in deleted if is_file_path(life.name)]
-    known = frozenset({*moment.names, *(life.name for life in deleted)})
+    names_ever = frozenset({*moment.names, *(life.name for life in deleted)})
     by_index: dict[str, dict[str, FileLifetime]] = {}
     for life in deleted:
         by_index.setdefault(life.index, {})[life.name] = life
@@ -594,8 +594,8 @@ def past_moments(
             folder=moment.folder,
             listing=Listing(files=stamps, others=()),
             index=index,
-            _places={name: Place(name, stamp) for name, stamp in stamps.items()},
-            known=known,
+            _locations={name: FileLocation(name, stamp) for name, stamp in stamps.items()},
+            names_ever=names_ever,
             lives=lives,
             content=content,
         )

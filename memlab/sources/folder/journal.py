@@ -28,19 +28,20 @@ from memlab.store.shapes import anything, boolean, fields, integer, list_of, tex
 from memlab.versions import FileFormat, written_in
 
 PENDING: Final = ".memlab"
-_OVER: Final = ".memlab-"
+"""Folder of the pending change."""
+_COMPLETED: Final = ".memlab-"
 """Prefix of the folders of completed changes, which are to be removed."""
-_PART: Final = "part"
+_UNFINISHED: Final = "part"
 """Folder of an operation whose journal is still being written; the operation has not begun."""
 
-VERSION: Final = "index"
+_OTHER_VERSION: Final = "index"
 """The other version of the index: the new one before the exchange, the old one after it."""
-_MADE: Final = "made"
+_NEW_DIGEST: Final = "made"
 """Digest of the new version, which shows whether the index was edited since."""
-_OLD: Final = "old"
+_BEFORE_INSERTION: Final = "old"
 """The index before memories were inserted."""
-_BASE: Final = "base"
-"""The index after memories were inserted; with the old one it shows later edits."""
+_AFTER_INSERTION: Final = "base"
+"""The index after memories were inserted; with the one before it shows later edits."""
 _JOURNAL: Final = "journal.json"
 _MARKER: Final = "memlab_folder_change"
 FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
@@ -73,18 +74,21 @@ class Index(Protocol):
 
     @staticmethod
     def may_include(name: str) -> bool:  # noqa: ARG004
-        """Return whether the files of a subfolder belong to the folder, by its relative path."""
+        """Return whether the files of a subfolder may belong to the folder, by its relative path.
+
+        Unlike :meth:`includes`, this also decides for subfolders that no longer exist.
+        """
         return False
 
-    def includes(self, path: str, around: Folder) -> bool:
+    def includes(self, path: str, parent: Folder) -> bool:
         """Return whether the files of a subfolder that exists belong to the folder.
 
         Parameters
         ----------
         path : str
             Its relative path.
-        around : Folder
-            The folder that contains it.
+        parent : Folder
+            The open folder that contains it.
         """
         return self.may_include(path)
 
@@ -117,14 +121,20 @@ class Index(Protocol):
         """Return the keys of memories that already have an entry."""
         return set()
 
-    def without_change(self, before: bytes, made: bytes, now: bytes) -> bytes | None:
-        """Return the current index without the change from `before` to `made`; None if unknown."""
+    def without_change(self, before: bytes, after: bytes, current: bytes) -> bytes | None:
+        """Return the current index without a change from `before` to `after`; None if unknown."""
         return None
 
 
-Answer = TypeVar("Answer")
-Moved = tuple[str, bytes, str]
-"""A moved file: its current path, its content and its former name."""
+Result = TypeVar("Result")
+
+
+class MovedFile(NamedTuple):
+    """A file that a change moved: its current path, its content and its former path."""
+
+    path: str
+    data: bytes
+    former_path: str
 
 
 class IndexSwap(NamedTuple):
@@ -145,11 +155,11 @@ class IndexSwap(NamedTuple):
     path: str
 
     @property
-    def moved(self) -> Moved:
+    def moved(self) -> MovedFile:
         """The file that was moved out."""
         if self.before is None:
-            return self.path, self.after, self.path
-        return self.path, self.before.data, self.before.name
+            return MovedFile(self.path, self.after, self.path)
+        return MovedFile(self.path, self.before.data, self.before.name)
 
 
 class Entry(NamedTuple):
@@ -183,90 +193,93 @@ class Operation:
     ----------
     folder : Folder
         The folder that is changed.
-    own : str
+    path : str
         The path of the folder with the journal of the operation.
-    taking_out : bool
-        Whether the memories are removed.
+    is_removal : bool
+        Whether the memories are removed; otherwise they are inserted.
     entries : tuple of Entry
         The memories.
     """
 
     folder: Folder
-    own: str
-    taking_out: bool
+    path: str
+    is_removal: bool
     entries: tuple[Entry, ...]
 
     @property
-    def files(self) -> str:
+    def files_path(self) -> str:
         """Path of the folder with its files, which are named by the numbers of the entries."""
-        return f"{self.own}/{'out' if self.taking_out else 'in'}"
+        return f"{self.path}/{'out' if self.is_removal else 'in'}"
 
     @property
-    def placed(self) -> list[tuple[str, Entry]]:
+    def paths_and_entries(self) -> list[tuple[str, Entry]]:
         """Entries that have a file, each with the path of the file during the change."""
-        placed = []
+        paths_and_entries = []
         for number, entry in enumerate(self.entries):
             if entry.name:
-                placed.append((f"{self.files}/{number}", entry))
-        return placed
+                paths_and_entries.append((f"{self.files_path}/{number}", entry))
+        return paths_and_entries
 
     @property
     def names(self) -> list[str]:
         """Names of the files that it removes or inserts."""
-        return [entry.name for _, entry in self.placed]
+        return [entry.name for entry in self.entries if entry.name]
 
     def write(self, files: Iterable[FileCopy | None]) -> None:
         """Write the journal and the files to insert, then move both to their final path."""
-        part = replace(self, own=f"{PENDING}/{_PART}")
+        unfinished = replace(self, path=f"{PENDING}/{_UNFINISHED}")
         folder = self.folder
         if folder.inode_of(PENDING) is None:
             folder.make_folder(PENDING, 0o700)
-        folder.make_folder(part.files)
+        folder.make_folder(unfinished.files_path)
         for number, file in enumerate(files):
-            if file is not None and not self.taking_out:
-                folder.write(file._replace(name=f"{part.files}/{number}"))
-        entries = [
-            {key: getattr(entry, name) for name, key in _ENTRY_KEYS.items()}
-            for entry in self.entries
-        ]
-        content: dict[str, Any] = {_MARKER: FORMAT.number}
-        if FORMAT.readable_from != FORMAT.number:
-            content[_READABLE_FROM] = FORMAT.readable_from
-        content["taking_out"] = self.taking_out
-        content["entries"] = entries
+            if file is not None and not self.is_removal:
+                folder.write(file._replace(name=f"{unfinished.files_path}/{number}"))
         journal = FileCopy(
-            name=f"{part.own}/{_JOURNAL}",
-            data=json.dumps(content).encode(),
+            name=f"{unfinished.path}/{_JOURNAL}",
+            data=json.dumps(self._json_fields()).encode(),
             mode=0o600,
             written=0,
             owner=(os.geteuid(), os.getegid()),
         )
         folder.write(journal)
-        folder.sync(f"{part.own}/", f"{part.files}/")
-        folder.move(part.own, self.own)
+        folder.sync(f"{unfinished.path}/", f"{unfinished.files_path}/")
+        folder.move(unfinished.path, self.path)
         folder.sync(f"{PENDING}/")
 
-    def edited(self, index: Index, raw: bytes, *, undo: bool = False) -> bytes:
-        """Return the index after the operation, or after its rollback."""
-        inserts = self.taking_out == undo
-        edit = index.insert_entries if inserts else index.remove_entries
-        return self._asked(edit, raw)
+    def _json_fields(self) -> dict[str, Any]:
+        """Return the content of the journal as JSON values."""
+        content: dict[str, Any] = {_MARKER: FORMAT.number}
+        if FORMAT.readable_from != FORMAT.number:
+            content[_READABLE_FROM] = FORMAT.readable_from
+        content["taking_out"] = self.is_removal
+        content["entries"] = [
+            {key: getattr(entry, name) for name, key in _ENTRY_KEYS.items()}
+            for entry in self.entries
+        ]
+        return content
 
-    def before(self, index: Index, raw: bytes) -> bytes:
+    def index_after(self, index: Index, raw: bytes) -> bytes:
+        """Return the index after the operation."""
+        edit = index.remove_entries if self.is_removal else index.insert_entries
+        return self._with_entries(edit, raw)
+
+    def index_before(self, index: Index, raw: bytes) -> bytes:
         """Return the index without the change of the operation; later edits are kept."""
-        old = self.folder.read_if_there(f"{self.own}/{_OLD}")
-        base = self.folder.read_if_there(f"{self.own}/{_BASE}")
-        made = self.folder.read_if_there(f"{self.own}/{_MADE}")
-        if old and base and made and made.data == _digest(base.data):
-            reverted = index.without_change(old.data, base.data, raw)
+        before = self.folder.read_if_there(f"{self.path}/{_BEFORE_INSERTION}")
+        after = self.folder.read_if_there(f"{self.path}/{_AFTER_INSERTION}")
+        new_digest = self.folder.read_if_there(f"{self.path}/{_NEW_DIGEST}")
+        if before and after and new_digest and new_digest.data == _digest(after.data):
+            reverted = index.without_change(before.data, after.data, raw)
             if reverted is not None:
                 return reverted
-        return self.edited(index, raw, undo=True)
+        undo = index.insert_entries if self.is_removal else index.remove_entries
+        return self._with_entries(undo, raw)
 
-    def _asked(
-        self, ask: Callable[[bytes, Mapping[str, Any], Collection[str]], Answer], raw: bytes
-    ) -> Answer:
-        """Return ``ask(raw, entries, names)`` for the memories that have index entries.
+    def _with_entries(
+        self, function: Callable[[bytes, Mapping[str, Any], Collection[str]], Result], raw: bytes
+    ) -> Result:
+        """Return the result of a method of :class:`Index` for the entries of the operation.
 
         An error means that the journal is damaged.
         """
@@ -275,11 +288,11 @@ class Operation:
             for entry in self.entries
             if entry.index_entries is not None
         }
-        names = {*self.folder.listing().files, *self.names}
+        file_names = {*self.folder.listing().files, *self.names}
         try:
-            return ask(raw, entries, names)
+            return function(raw, entries, file_names)
         except _FAULTS as error:
-            raise _not_ours(self.folder, f"{type(error).__name__}: {error}") from error
+            raise _damaged(self.folder, f"{type(error).__name__}: {error}") from error
 
     def swap_index(
         self,
@@ -291,79 +304,146 @@ class Operation:
     ) -> IndexSwap | None:
         """Exchange the index with an edited version, or with an `earlier` version.
 
-        Return None if the index needs no change. Raise ChangedWhileReadError if the index was
-        edited meanwhile: the entries of memories to remove must be unchanged, memories that
-        `are_new` may not have an entry, and only the index that followed the `earlier` version is
-        exchanged with it.
+        Return None if the index needs no change.
+
+        Parameters
+        ----------
+        index : Index
+            The rules of the index.
+        undo : bool
+            Whether to undo the change of the operation.
+        are_new : bool
+            Whether the index may not have an entry of the memories yet.
+        earlier : IndexVersion, optional
+            The version to restore.
+
+        Raises
+        ------
+        ChangedWhileReadError
+            If the index was edited meanwhile: an entry to remove has changed, a new memory has an
+            entry, or the index is not the one that followed the `earlier` version.
         """
         name = index.index_name
-        folder = self.folder
-        now = folder.read_if_there(name) if name else None
-        before = b"" if now is None else now.data
         if not name:
             return None
-        is_planned = undo or not self.taking_out or self._asked(index.are_entries_unchanged, before)
-        if not is_planned or (are_new and self._asked(index.keys_with_entry, before)):
-            raise changed(folder.path / name)
+        before = self.folder.read_if_there(name)
+        raw = b"" if before is None else before.data
+        if not undo:
+            self._check_entries(index, raw, are_new=are_new)
         written = file_clock()
         if earlier is not None and earlier.data is not None:
-            if digest_of(before) != earlier.digest_after:
-                raise changed(folder.path / name)
-            new = earlier.data
+            if digest_of(raw) != earlier.digest_after:
+                raise changed(self.folder.path / name)
+            data = earlier.data
             written = earlier.written
+        elif undo:
+            data = self.index_before(index, raw)
         else:
-            new = self.before(index, before) if undo else self.edited(index, before)
-        if new == before:
+            data = self.index_after(index, raw)
+        if data == raw:
             return None
-        around = os.fstat(folder.handle)
-        like = now or FileCopy(name, b"", 0o600, 0, (around.st_uid, around.st_gid))
-        version = f"{self.own}/{VERSION}"
-        file = like._replace(name=version, data=new, written=written)
-        with suppress(FileNotFoundError):  # where it is taken back
-            folder.unlink(version)
-        folder.write(file)
+        template = before or self._empty_index(name)
+        path = f"{self.path}/{_OTHER_VERSION}"
+        self._write_version(
+            template._replace(name=path, data=data, written=written), raw, undo=undo
+        )
+        self._exchange_index(name, before, path, data)
+        return IndexSwap(before, data, path)
+
+    def _check_entries(self, index: Index, raw: bytes, *, are_new: bool) -> None:
+        """Raise ChangedWhileReadError if the entries of the memories were edited meanwhile."""
+        path = self.folder.path / index.index_name
+        if self.is_removal and not self._with_entries(index.are_entries_unchanged, raw):
+            raise changed(path)
+        if are_new and self._with_entries(index.keys_with_entry, raw):
+            raise changed(path)
+
+    def _empty_index(self, name: str) -> FileCopy:
+        """Return an empty index that belongs to the owner of the folder."""
+        status = os.fstat(self.folder.handle)
+        owner = (status.st_uid, status.st_gid)
+        return FileCopy(name=name, data=b"", mode=0o600, written=0, owner=owner)
+
+    def _write_version(self, version: FileCopy, raw: bytes, *, undo: bool) -> None:
+        """Write a version of the index beside the journal, and what a rollback needs to know.
+
+        Parameters
+        ----------
+        version : FileCopy
+            The new version.
+        raw : bytes
+            The content of the index before.
+        undo : bool
+            Whether the version undoes the operation, so that there is no rollback of it.
+        """
+        folder = self.folder
+        with suppress(FileNotFoundError):  # an operation that is undone has another version there
+            folder.unlink(version.name)
+        folder.write(version)
         if not undo:
-            if not self.taking_out:
-                folder.write(file._replace(name=f"{self.own}/{_OLD}", data=before, mode=0o600))
-                folder.write(file._replace(name=f"{self.own}/{_BASE}", mode=0o600))
-            folder.write(file._replace(name=f"{self.own}/{_MADE}", data=_digest(new), mode=0o600))
-        folder.sync(version)  # else nobody can tell later whether they have changed places
+            private = version._replace(mode=0o600)
+            if not self.is_removal:
+                before_path = f"{self.path}/{_BEFORE_INSERTION}"
+                folder.write(private._replace(name=before_path, data=raw))
+                folder.write(private._replace(name=f"{self.path}/{_AFTER_INSERTION}"))
+            digest_path = f"{self.path}/{_NEW_DIGEST}"
+            folder.write(private._replace(name=digest_path, data=_digest(version.data)))
+        # Only with a synced digest can a rollback tell whether the versions were exchanged.
+        folder.sync(version.name)
+
+    def _exchange_index(self, name: str, before: FileCopy | None, path: str, data: bytes) -> None:
+        """Exchange the index with the version at a path; exchange back if it was edited meanwhile.
+
+        Parameters
+        ----------
+        name : str
+            The name of the index.
+        before : FileCopy or None
+            The index as it was read; None if there was none.
+        path : str
+            The path of the new version.
+        data : bytes
+            The content of the new version.
+        """
+        folder = self.folder
         try:
-            if now is None:
-                folder.link(version, name)
+            if before is None:
+                folder.link(path, name)
             else:
-                folder.exchange(version, name)
-        except (FileExistsError, FileNotFoundError) as error:  # somebody made it, or took it away
+                folder.exchange(path, name)
+        except (FileExistsError, FileNotFoundError) as error:  # another program made or removed it
             raise changed(folder.path / name) from error
-        came_out = folder.read_if_there(version)
-        if now is not None and (came_out is None or came_out.data != before):
-            self._exchange_back(version, name, _digest(new))
+        replaced = folder.read_if_there(path)
+        if before is not None and (replaced is None or replaced.data != before.data):
+            self._exchange_back(path, name, _digest(data))
             raise changed(folder.path / name)
         folder.sync()
-        return IndexSwap(now, new, version)
 
-    def _exchange_back(self, version: str, name: str, made: bytes) -> None:
-        """Exchange the index with its former version again."""
-        self.folder.exchange(version, name)
-        back = self.folder.read_if_there(version)
-        if back is not None and _digest(back.data) != made:  # it was edited in that instant
-            self.folder.link(version, f"{name}.edited-{token_hex(4)}")
+    def _exchange_back(self, path: str, name: str, new_digest: bytes) -> None:
+        """Exchange the index with its former version at a path again.
+
+        The new version stays under another name if it was edited in the meantime.
+        """
+        self.folder.exchange(path, name)
+        new_version = self.folder.read_if_there(path)
+        if new_version is not None and _digest(new_version.data) != new_digest:
+            self.folder.link(path, f"{name}.edited-{token_hex(4)}")
 
     def roll_back(self, index: Index) -> None:
         """Restore the files and the index."""
-        if self.taking_out:
+        if self.is_removal:
             self._restore_names()
             self._restore_index(index)
         else:
             self._restore_index(index)
-            for entry in self.put_in():
+            for entry in self.unchanged_insertions():
                 self.folder.unlink(entry.name)
         self.folder.sync(*self.names)
 
-    def put_in(self) -> Iterator[Entry]:
+    def unchanged_insertions(self) -> Iterator[Entry]:
         """Yield the entries of inserted files that are unchanged since."""
-        for place, entry in self.placed:
-            inserted = self.folder.stamp_of(place)
+        for path, entry in self.paths_and_entries:
+            inserted = self.folder.stamp_of(path)
             if inserted is None:
                 continue
             current = None
@@ -375,15 +455,20 @@ class Operation:
                 yield entry
 
     def _restore_names(self) -> None:
-        """Give the files that were moved out their names again."""
-        for place, entry in self.placed:
-            moved = self.folder.inode_of(place)
-            file_names = self.folder.inode_of(entry.name) if moved is not None else None
-            if moved is not None and file_names is None:
-                self.folder.link(place, entry.name)
-            elif file_names != moved:  # another file was written under the name: both are kept
+        """Give the removed files their names again.
+
+        If another file has the name by now, the removed file gets a name beside it.
+        """
+        for path, entry in self.paths_and_entries:
+            removed_inode = self.folder.inode_of(path)
+            if removed_inode is None:
+                continue
+            current_inode = self.folder.inode_of(entry.name)
+            if current_inode is None:
+                self.folder.link(path, entry.name)
+            elif current_inode != removed_inode:
                 with suppress(FileExistsError):
-                    self.folder.link(place, f"{entry.name}.before-{moved:x}")
+                    self.folder.link(path, f"{entry.name}.before-{removed_inode:x}")
         self.folder.sync(*self.names)
 
     def _restore_index(self, index: Index) -> None:
@@ -392,20 +477,21 @@ class Operation:
         name = index.index_name
         if not name:
             return
-        made = folder.read_if_there(f"{self.own}/{_MADE}")
-        if made is None:
+        new_digest = folder.read_if_there(f"{self.path}/{_NEW_DIGEST}")
+        if new_digest is None:
             return
-        version = folder.read_if_there(f"{self.own}/{VERSION}")
-        now = folder.read_if_there(name)
-        is_linked = folder.inode_of(f"{self.own}/{VERSION}") == folder.inode_of(name)
-        if version and made.data == _digest(version.data) and not is_linked:
+        other_version = folder.read_if_there(f"{self.path}/{_OTHER_VERSION}")
+        current = folder.read_if_there(name)
+        is_linked = folder.inode_of(f"{self.path}/{_OTHER_VERSION}") == folder.inode_of(name)
+        if other_version and new_digest.data == _digest(other_version.data) and not is_linked:
             return  # the versions were not exchanged
-        if version is None or now is None or made.data != _digest(now.data):
+        is_unedited = current is not None and new_digest.data == _digest(current.data)
+        if other_version is None or not is_unedited:
             self.swap_index(index, undo=True)
         elif is_linked:
             folder.unlink(name)  # there was no index before
         else:
-            self._exchange_back(version.name, name, made.data)
+            self._exchange_back(other_version.name, name, new_digest.data)
 
 
 def roll_back(folder: Folder, index: Index) -> None:
@@ -413,80 +499,85 @@ def roll_back(folder: Folder, index: Index) -> None:
     for operation in reversed(pending_operations(folder)):
         operation.roll_back(index)
     if folder.inode_of(PENDING) is not None:
-        end_pending(folder)
+        complete_pending(folder)
         folder.sync()
-    sweep(folder)
+    remove_completed(folder)
 
 
-def end_pending(folder: Folder) -> None:
+def complete_pending(folder: Folder) -> None:
     """Complete the pending change. It is durable once the folder is synced."""
-    folder.move(PENDING, f"{_OVER}{token_hex(4)}")
+    folder.move(PENDING, f"{_COMPLETED}{token_hex(4)}")
 
 
-def sweep(folder: Folder) -> None:
+def remove_completed(folder: Folder) -> None:
     """Remove the folders of completed changes."""
     for name in folder.listing().others:
-        if name.startswith(_OVER):
+        if name.startswith(_COMPLETED):
             with suppress(OSError):  # the next change tries again
                 shutil.rmtree(name, dir_fd=folder.handle)
 
 
 def pending_operations(folder: Folder) -> list[Operation]:
     """Return the operations of the pending change in order; none if no change is pending."""
-    where = folder.path / PENDING
-    elsewhere = "that is memlab's name for a change under way: move it elsewhere"
+    path = folder.path / PENDING
+    advice = "that is memlab's name for a change under way: move it elsewhere"
     try:
         with folder.subfolder(PENDING) as pending:
-            found = os.fstat(pending.handle)
-            around = os.fstat(folder.handle)
+            status = os.fstat(pending.handle)
+            folder_status = os.fstat(folder.handle)
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StoreError(f"{where} is in the way ({error.strerror}); {elsewhere}") from error
-    owners = around.st_uid, os.geteuid(), 0
-    if stat.S_IMODE(found.st_mode) & 0o077 or found.st_uid not in owners:
-        raise StoreError(f"{where} was not made by memlab: others may write to it; {elsewhere}")
+        raise StoreError(f"{path} is in the way ({error.strerror}); {advice}") from error
+    trusted_owners = (folder_status.st_uid, os.geteuid(), 0)
+    if stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid not in trusted_owners:
+        raise StoreError(f"{path} was not made by memlab: others may write to it; {advice}")
     try:
         return _operations(folder)
     except (StoreError, OSError, ValueError, RecursionError) as error:
-        if folder.inode_of(PENDING) != found.st_ino:
+        if folder.inode_of(PENDING) != status.st_ino:
             raise changed(folder.path) from error  # the change was completed meanwhile
         if isinstance(error, StoreError):
             raise
-        raise _not_ours(folder, str(error)) from error
+        raise _damaged(folder, str(error)) from error
 
 
 def _operations(folder: Folder) -> list[Operation]:
     """Return the operations; raise ValueError for unknown files, which completion would delete."""
-    inside = folder.names_in(PENDING) - {_PART}
-    names = [str(number) for number in range(1, len(inside) + 1)]
-    if others := inside - {*names}:
-        raise ValueError(f"{min(others)!r} is not an operation of it")
-    operations = []
-    for name in names:
-        own = f"{PENDING}/{name}"
-        content = json.loads(folder.read(f"{own}/{_JOURNAL}").data)
-        _check_content(folder, content)
-        entries = tuple(
-            Entry(**{field: row[key] for field, key in _ENTRY_KEYS.items()})
-            for row in content["entries"]
-        )
-        operation = Operation(folder, own, content["taking_out"], entries)
-        known = {place.rpartition("/")[2] for place, _ in operation.placed}
-        if others := folder.names_in(operation.files) - known:
-            raise ValueError(f"{min(others)!r} is none of its files")
-        operations.append(operation)
-    return operations
+    names_inside = folder.names_in(PENDING) - {_UNFINISHED}
+    names = [str(number) for number in range(1, len(names_inside) + 1)]
+    unknown_names = names_inside.difference(names)
+    if unknown_names:
+        raise ValueError(f"{min(unknown_names)!r} is not an operation of it")
+    return [_operation_at(f"{PENDING}/{name}", folder) for name in names]
 
 
-def _file_name(value: Any) -> None:
+def _operation_at(path: str, folder: Folder) -> Operation:
+    """Return the operation whose journal is at a path; raise ValueError for unknown files."""
+    content = json.loads(folder.read(f"{path}/{_JOURNAL}").data)
+    _check_content(folder, content)
+    entries = tuple(
+        Entry(**{field: row[key] for field, key in _ENTRY_KEYS.items()})
+        for row in content["entries"]
+    )
+    operation = Operation(folder, path, content["taking_out"], entries)
+    own_names = {own_path.rpartition("/")[2] for own_path, _ in operation.paths_and_entries}
+    unknown_names = folder.names_in(operation.files_path) - own_names
+    if unknown_names:
+        raise ValueError(f"{min(unknown_names)!r} is none of its files")
+    return operation
+
+
+def _check_file_path(value: Any) -> None:
     """Check the path of a file in a journal; it is empty for a memory without a file."""
     text(value)
     if value and not is_file_path(value):
         raise ValueError(f"{value!r:.80} is not a file of the folder")
 
 
-_ENTRY: Final = fields({"key": text, "name": _file_name, "written": integer(), "said": anything})
+_ENTRY: Final = fields(
+    {"key": text, "name": _check_file_path, "written": integer(), "said": anything}
+)
 _CONTENT: Final = {
     _MARKER: integer(1),
     _READABLE_FROM: integer(1),
@@ -504,19 +595,20 @@ def _check_content(folder: Folder, content: Any) -> None:
         fields(_CONTENT, absent={_READABLE_FROM})(content)
 
 
-def _not_ours(folder: Folder, why: str) -> StoreError:
+def _damaged(folder: Folder, reason: str) -> StoreError:
     """Return the error for a pending change that this version cannot roll back."""
     return StoreError(
-        f"{folder.path / PENDING} is no change that this memlab can take back ({why}); look into "
-        "it, move what is under out back by hand, then remove it"
+        f"{folder.path / PENDING} is no change that this memlab can take back ({reason}); look "
+        "into it, move what is under out back by hand, then remove it"
     )
 
 
 def _digest(data: bytes) -> bytes:
+    """Return the digest of an index, as it is written beside a journal."""
     return sha256(data).hexdigest().encode()
 
 
-class Place(NamedTuple):
+class FileLocation(NamedTuple):
     """The current path of a file, which a pending change may have moved, and its stamp."""
 
     path: str
@@ -530,40 +622,47 @@ class FolderMoment:
     folder: Folder
     listing: Listing
     index: FileCopy | None
-    _places: dict[str, Place] = field(repr=False)
-    _used: set[Place] = field(default_factory=set, repr=False)
+    _locations: dict[str, FileLocation] = field(repr=False)
+    _read_locations: set[FileLocation] = field(default_factory=set, repr=False)
+    """The files that :meth:`check` checks."""
     is_pending: bool = False
-    known: frozenset[str] | None = None
+    """Whether there is a pending change."""
+    names_ever: frozenset[str] | None = None
     """For a moment in the past, the names of all files that ever existed."""
+
+    @property
+    def is_past(self) -> bool:
+        """Whether it is a moment in the past, read from git."""
+        return self.names_ever is not None
 
     @property
     def names(self) -> list[str]:
         """Names of the regular files without the pending change, sorted."""
-        return sorted(self._places)
+        return sorted(self._locations)
 
     def stamp_of(self, name: str) -> Stamp:
         """Return the stamp of a file, which changes when the file is written."""
-        return self._places[name].stamp
+        return self._locations[name].stamp
 
     def rely_on(self, name: str) -> Stamp:
-        """Return the stamp of a file, and check at the end that it is unchanged."""
-        self._used.add(self._places[name])
-        return self._places[name].stamp
+        """Return the stamp of a file, and let :meth:`check` check that it is unchanged."""
+        self._read_locations.add(self._locations[name])
+        return self._locations[name].stamp
 
     def read(self, name: str) -> FileCopy:
-        """Return a file, and check at the end that it is unchanged."""
-        place = self._places[name]
+        """Return a file, and let :meth:`check` check that it is unchanged."""
+        location = self._locations[name]
         try:
-            found = self.folder.read(place.path, place.stamp)
+            file = self.folder.read(location.path, location.stamp)
         except FileNotFoundError as error:
             raise changed(self.folder.path) from error
-        self._used.add(place)
-        return found._replace(name=name)
+        self._read_locations.add(location)
+        return file._replace(name=name)
 
     def check(self) -> None:
         """Raise ChangedWhileReadError if a file that was read has changed."""
         with suppress(OSError):
-            if all(self.folder.stamp_of(path) == stamp for path, stamp in self._used):
+            if all(self.folder.stamp_of(path) == stamp for path, stamp in self._read_locations):
                 return
         raise changed(self.folder.path)
 
@@ -572,15 +671,16 @@ class FolderMoment:
 def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
     """Yield the folder at this moment without its pending change; check for changes at the end."""
     with opened_folder(path, index.includes) as folder:
-        pending = folder.inode_of(PENDING)
-        seen = moment_now(folder, index)
+        pending_inode = folder.inode_of(PENDING)
+        moment = moment_now(folder, index)
         for operation in reversed(pending_operations(folder)):
-            seen = _before(operation, seen, index)
-        if pending != folder.inode_of(PENDING):
+            moment = _before_operation(operation, moment, index)
+        if pending_inode != folder.inode_of(PENDING):
             raise changed(folder.path)
-        wait_for_clock_tick(max((seen.stamp_of(name).changed for name in seen.names), default=0))
-        yield seen
-        seen.check()
+        change_times = [moment.stamp_of(name).changed for name in moment.names]
+        wait_for_clock_tick(max(change_times, default=0))
+        yield moment
+        moment.check()
 
 
 def moment_now(folder: Folder, index: Index) -> FolderMoment:
@@ -592,29 +692,31 @@ def moment_now(folder: Folder, index: Index) -> FolderMoment:
             f"{folder.path / name} is not an ordinary file of a size that an index has, and "
             "memlab follows no link: put the file itself there"
         )
-    places = {name: Place(name, stamp) for name, stamp in listing.files.items()}
-    seen = FolderMoment(folder, listing, None, places)
-    if name not in places:
-        return seen
+    locations = {name: FileLocation(name, stamp) for name, stamp in listing.files.items()}
+    moment = FolderMoment(folder, listing, None, locations)
+    if name not in locations:
+        return moment
     # The index is not checked again at the end, because later edits of it do no harm.
-    return replace(seen, index=seen.read(name), _used=set())
+    return replace(moment, index=moment.read(name), _read_locations=set())
 
 
-def _before(operation: Operation, seen: FolderMoment, index: Index) -> FolderMoment:
+def _before_operation(operation: Operation, moment: FolderMoment, index: Index) -> FolderMoment:
     """Return a moment without an operation of the pending change."""
-    places = dict(seen._places)
-    if operation.taking_out:
-        for path, entry in operation.placed:
-            stamp = operation.folder.stamp_of(path)
+    folder = operation.folder
+    locations = dict(moment._locations)
+    if operation.is_removal:
+        for path, entry in operation.paths_and_entries:
+            stamp = folder.stamp_of(path)
             if stamp is not None:
-                places.setdefault(entry.name, Place(path, stamp))
+                locations.setdefault(entry.name, FileLocation(path, stamp))
     else:
-        for entry in operation.put_in():
-            places.pop(entry.name, None)
-    raw = seen.index
-    removed = places.get(index.index_name) if raw is None else None
-    if removed is not None:  # the operation removes the index itself
-        raw = operation.folder.read(removed.path)._replace(name=index.index_name)
-    elif raw is not None:
-        raw = raw._replace(data=operation.before(index, raw.data))
-    return replace(seen, index=raw, is_pending=True, _places=places)
+        for entry in operation.unchanged_insertions():
+            locations.pop(entry.name, None)
+    index_file = moment.index
+    if index_file is not None:
+        data = operation.index_before(index, index_file.data)
+        index_file = index_file._replace(data=data)
+    elif index.index_name in locations:  # the operation removes the index itself
+        location = locations[index.index_name]
+        index_file = folder.read(location.path)._replace(name=index.index_name)
+    return replace(moment, index=index_file, is_pending=True, _locations=locations)

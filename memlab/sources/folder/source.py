@@ -20,7 +20,7 @@ from memlab.clock import file_clock
 from memlab.errors import CompactionError, StalePlanError, StoreError
 from memlab.files import FileMode
 from memlab.sources import base, readers
-from memlab.sources.folder.change import FolderChange, Parts, changed_folder
+from memlab.sources.folder.change import FolderChange, MemoryParts, changed_folder
 from memlab.sources.folder.files import FILE_KEYS, FileCopy, is_file_path, opened_folder
 from memlab.sources.folder.git import FileLifetime, GitHistory, PastMoment, history_of
 from memlab.sources.folder.history import FolderHistory
@@ -387,7 +387,7 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         for key in existing:
             memory, file = memory_in(records[key])
             entries = None if memory.key in self._entries_stay else memory.index_entries
-            self._leaving[memory.key] = Parts(file, entries)
+            self._leaving[memory.key] = MemoryParts(file, entries)
         self._stay = records.keys() - expected.keys()
         fingerprints = {key: stored.fingerprint_of(records[key]) for key in existing}
         return [key for key, planned in expected.items() if fingerprints.get(key) != planned]
@@ -445,7 +445,7 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
             memory, file = memory_in(record)
             if file is not None:
                 file = self._change.folder.with_owner_here(file)
-            parts[str(key)] = Parts(file, memory.index_entries)
+            parts[str(key)] = MemoryParts(file, memory.index_entries)
         entries = {key: part.index_entries for key, part in parts.items() if part.index_entries}
         self.entries_left = self._keys_with_entry(entries)
         derived = self._derived()
@@ -490,7 +490,7 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
             )
         if data is None:
             if index is not None:
-                self._change.remove({self.source.index_name: Parts(index, None)})
+                self._change.remove({self.source.index_name: MemoryParts(index, None)})
             return
         new = IndexVersion(
             name=self.source.index_name,
@@ -584,7 +584,7 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         finally:
             self._entries_stay = ()
         if earlier.data is None:
-            self._change.remove({f"{_DERIVED}{index.name}": Parts(index, None)})
+            self._change.remove({f"{_DERIVED}{index.name}": MemoryParts(index, None)})
         else:
             self._change.insert({}, earlier=earlier)
         return deleted
@@ -598,11 +598,11 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         finally:
             self._entries_stay = ()
 
-    def _derived(self) -> dict[str, Parts]:
+    def _derived(self) -> dict[str, MemoryParts]:
         """Return the existing derived files, which a change removes."""
         moment = self._now()
         names = [name for name in self.source.derived if name in moment.names]
-        return {f"{_DERIVED}{name}": Parts(moment.read(name), None) for name in names}
+        return {f"{_DERIVED}{name}": MemoryParts(moment.read(name), None) for name in names}
 
 
 def record_of(memory: FolderMemory, file: FileCopy | None) -> bytes:

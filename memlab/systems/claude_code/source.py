@@ -35,7 +35,7 @@ from memlab.sources.capabilities import (
     is_index_lost,
 )
 from memlab.sources.checkouts import Project
-from memlab.sources.folder.change import Parts, changed_folder
+from memlab.sources.folder.change import MemoryParts, changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, Stamp
 from memlab.sources.folder.git import Version, versions_of
 from memlab.sources.folder.history import FolderHistory
@@ -279,7 +279,9 @@ class ClaudeCode(FolderSource):
     def memories(self, moment: FolderMoment) -> list[FolderMemory]:
         """Return the memories of the folder, without hubs and the index itself."""
         view = self.view(moment)
-        names = view.names if moment.known is None else _names(self.path, moment.known)
+        names = view.names
+        if moment.names_ever is not None:
+            names = _names(self.path, moment.names_ever)
         entries = indexes.entries_of(view.index, view.names)
         costs = view.costs
         retired = indexes.entries_of(view.aside, view.names)
@@ -540,7 +542,7 @@ class ClaudeCode(FolderSource):
         """
         files = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
         notes = self._memories_among(files)
-        is_now = moment.known is None
+        is_now = not moment.is_past
         if is_now and not files and not self.is_placed and INDEX not in moment.names:
             deeper = [store.path for store in find_below([self.path]).stores]
             if deeper:
@@ -919,7 +921,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         leave = [str(key) for key, by in links.items() if by is not None]
         back = [str(key) for key, by in links.items() if by is None]
 
-        going = {name: Parts(None, list(seen.entries.get(name, ()))) for name in leave}
+        going = {name: MemoryParts(None, list(seen.entries.get(name, ()))) for name in leave}
         if known is None:
             text, coming = self._returned(seen, back, leave)
         else:
@@ -950,14 +952,14 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         aside = self.index_before[RETIRED]
         old_file = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
         if old_file is not None:
-            self._change.remove({RETIRED: Parts(old_file, None)})
+            self._change.remove({RETIRED: MemoryParts(old_file, None)})
         coming = {}
         for key, by in links.items():
             entries = known.get(str(key), {}).get("said", [])
-            coming[str(key)] = Parts(None, entries if by is None else None)
+            coming[str(key)] = MemoryParts(None, entries if by is None else None)
         if aside.data is not None:
             file = self._retired_file(seen, old_file, aside.data)
-            coming[RETIRED] = Parts(file._replace(written=aside.written), None)
+            coming[RETIRED] = MemoryParts(file._replace(written=aside.written), None)
         self._change.insert(coming, earlier=self.index_before[INDEX])
         leave = [str(key) for key, by in links.items() if by is not None]
         back = [str(key) for key, by in links.items() if by is None]
@@ -971,7 +973,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         return versions
 
     def _version_of_retired(
-        self, seen: "_Seen", going: Mapping[str, Parts], coming: Mapping[str, Parts]
+        self, seen: "_Seen", going: Mapping[str, MemoryParts], coming: Mapping[str, MemoryParts]
     ) -> IndexVersion:
         """Return ``RETIRED.md`` before a change that removes `going` and inserts `coming`."""
         old_file = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
@@ -1033,19 +1035,19 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
 
     def _returned(
         self, seen: "_Seen", back: Sequence[str], leave: Sequence[str]
-    ) -> tuple[bytes, dict[str, Parts]]:
+    ) -> tuple[bytes, dict[str, MemoryParts]]:
         """Return ``RETIRED.md`` without the returning memories, and their new index entries."""
         entries = indexes.entries_of(MemoryIndex(seen.retired), seen.names)
         coming = {}
         for name in back:
             line = _line_of(name, entries.get(name, ()))
             entry = _at_the_top(seen.index, name, line, skip=leave, names=seen.names)
-            coming[name] = Parts(None, [entry])
+            coming[name] = MemoryParts(None, [entry])
         return indexes.remove_entries(seen.retired, back, seen.names), coming
 
     def _restored(
         self, seen: "_Seen", back: Sequence[str], known: Mapping[str, Any]
-    ) -> tuple[bytes, dict[str, Parts]]:
+    ) -> tuple[bytes, dict[str, MemoryParts]]:
         """Return ``RETIRED.md`` without the restored memories, and their old index entries.
 
         A line that was edited in ``RETIRED.md`` returns with its edited text. It stays in
@@ -1069,7 +1071,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
             if not before:
                 line = _line_of(name, ())
                 before = [_at_the_top(seen.index, name, line, skip=(), names=seen.names)]
-            coming[name] = Parts(None, before)
+            coming[name] = MemoryParts(None, before)
         self.entries_left = already_entered
         return indexes.remove_own_entries(seen.retired, moved, seen.names), coming
 
@@ -1077,8 +1079,8 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         self,
         seen: "_Seen",
         text: bytes,
-        going: dict[str, Parts],
-        coming: dict[str, Parts],
+        going: dict[str, MemoryParts],
+        coming: dict[str, MemoryParts],
         leave: Sequence[str],
         known: Mapping[str, Any] | None,
     ) -> None:
@@ -1094,17 +1096,17 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         is_own_pointer = all(str(entry["text"]).strip() in own_texts for entry in pointer)
         if text.strip() == HEAD.strip() and is_own_pointer:
             if old_file or pointer:
-                going[RETIRED] = Parts(old_file, pointer)
+                going[RETIRED] = MemoryParts(old_file, pointer)
             return
         if old_file is None or old_file.data != text:
             if old_file is not None:
-                going[RETIRED] = Parts(old_file, None)
-            coming[RETIRED] = Parts(self._retired_file(seen, old_file, text), None)
+                going[RETIRED] = MemoryParts(old_file, None)
+            coming[RETIRED] = MemoryParts(self._retired_file(seen, old_file, text), None)
         # If the pointer is missing while memories are retired, a person has removed it on purpose.
         if not pointer and (old_file is None or known is None):
             at_top = _at_the_top(seen.index, RETIRED, POINTER, skip=leave, names=seen.names)
             new_file = coming[RETIRED].file if RETIRED in coming else None
-            coming[RETIRED] = Parts(new_file, before or [at_top])
+            coming[RETIRED] = MemoryParts(new_file, before or [at_top])
 
     def _retired_file(self, seen: "_Seen", old_file: FileCopy | None, text: bytes) -> FileCopy:
         """Return a ``RETIRED.md`` that has the mode and owner of the old file or of the index."""

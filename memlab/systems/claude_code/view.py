@@ -151,7 +151,7 @@ class FolderView:
     @cached_property
     def hubs(self) -> dict[str, MemoryIndex]:
         """The hubs, by file name; empty for a moment in the past."""
-        if self.moment.known is not None:
+        if self.moment.is_past:
             return {}
         files = {**self.notes, **self.untyped}
         names = replace(self.names, names=files.keys()) if self.untyped else self.names
@@ -192,7 +192,7 @@ class FolderView:
         """
         folder = self.moment.folder
         may_have_subfolders = any("." not in name for name in self.moment.listing.others)
-        if self.moment.known is not None or not may_have_subfolders:
+        if self.moment.is_past or not may_have_subfolders:
             return []
         stores = tuple(f"{name}/" for name in self.stores)
         tree = Folder(folder.path, folder.handle, _may_hold_files)
@@ -204,7 +204,7 @@ class FolderView:
     @cached_property
     def stores(self) -> list[str]:
         """The subfolders of a memory location of Claude Code that are stores of their own."""
-        if self.moment.known is not None or not self.is_placed:
+        if self.moment.is_past or not self.is_placed:
             return []
         folder = self.moment.folder
         return [name for name in self.moment.listing.others if has_index(folder, name)]
@@ -225,7 +225,7 @@ class FolderView:
             return LISTED_STATE
         if name in self.hubs_of or name in self.aside.named(self.names):
             return REACHED
-        is_unknown = self.moment.known is not None and self.moment.index is None
+        is_unknown = self.moment.is_past and self.moment.index is None
         return None if is_unknown else UNLISTED
 
     @cached_property
