@@ -1,15 +1,19 @@
-"""Plan how ``MEMORY.md`` is mended: missing lines in, dead lines out, what is read most loaded.
+"""Plan a mend of ``MEMORY.md``.
 
-Only lines that are understood change. Prose, comments, code, hubs and sections keep their place,
-and so does every line of which it is not certain that its file is gone.
+A mend adds missing lines, removes lines of missing files, and can move the lines of the most read
+files into the part that a start loads. Only lines that are understood change. Prose, comments,
+code, hubs and sections keep their place, and so does a line whose file may still exist.
 """
 
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from functools import partial
+from itertools import islice
+from math import ceil
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 from unicodedata import category
@@ -54,13 +58,14 @@ from memlab.systems.claude_code.line_style import (
 from memlab.systems.claude_code.markdown import FileNames
 from memlab.systems.claude_code.view import FolderView
 
-_ENDLESS: Final = "this comment never ends: add --> (no start loads the rest)"
+_OPEN_COMMENT: Final = "this comment never ends: add --> (no start loads the rest)"
 _LONGEST_SHOWN: Final = 200
 """Maximum number of characters of a line in a plan."""
-_LONGEST_UNCERTAIN: Final = 20
-"""Number of characters up to which a part of a line does not identify the line."""
+_LONGEST_AMBIGUOUS: Final = 20
+"""Number of characters up to which the beginning of a line does not identify the line."""
 _NO_LIMIT: Final = LoadRule(lines=sys.maxsize, units=sys.maxsize)
 _TABLE_RULE: Final = re.compile(r"[ \t]*\|?[ \t:|-]*-[ \t:|-]*\r?\n?\Z")
+"""The line below the head of a table."""
 
 
 class Committed(NamedTuple):
@@ -81,10 +86,25 @@ class Mended:
 
 
 class _Step(NamedTuple):
-    """The index after one step, and the lines that the step changed or left."""
+    """The result of one step of a mend.
+
+    Attributes
+    ----------
+    raw : bytes
+        The index after the step.
+    lines : sequence of IndexLine
+        The lines of the plan: lines that the step changed, and lines that it left unmended.
+    """
 
     raw: bytes
     lines: Sequence[IndexLine] = ()
+
+
+class _BlockRange(NamedTuple):
+    """The blocks of a section: the number of the first one, and the number after the last one."""
+
+    start: int
+    end: int
 
 
 def mended(
@@ -118,22 +138,29 @@ def mended(
     PlanError
         If the index is not UTF-8, or if no change of it leaves its other lines as they are.
     """
-    before = view.index
-    _check_text(before.raw, view.folder)
-    restored = _restored(view, lost, committed)
-    current = _with_index(view, restored.raw)
-    removed = _without_dead(current)
-    current = _with_index(view, removed.raw)
-    added = _with_missing(current)
-    cleared = _without_empty_headings(added.raw, view) if empty_headings else _Step(added.raw)
-    current = _with_index(view, cleared.raw)
-    moved = _reordered(current, reads) if reorder else _Step(cleared.raw)
-    after = _with_index(view, moved.raw)
-    steps = (restored, removed, added, cleared, moved)
-    lines = tuple(line for step in steps for line in step.lines)
-    _check_mended(view, after, lines)
-    lines = (*_numbered(lines, after.index), *_open_comment(after.index))
-    return Mended(after.index, lines, load_of(view), load_of(after))
+    _check_utf8(view.index.raw, view.folder)
+    steps: list[Callable[[FolderView], _Step]] = [
+        partial(_restored, lost=lost, committed=committed),
+        _without_dead_lines,
+        _with_missing_lines,
+    ]
+    if empty_headings:
+        steps.append(_without_empty_headings)
+    if reorder:
+        steps.append(partial(_reordered, reads=reads))
+    current = view
+    lines: list[IndexLine] = []
+    for step in steps:
+        result = step(current)
+        current = _with_index(view, result.raw)
+        lines += result.lines
+    _check_mended(view, current, lines)
+    return Mended(
+        index=current.index,
+        lines=(*_with_new_numbers(lines, current.index), *_open_comment(current.index)),
+        before=load_of(view),
+        after=load_of(current),
+    )
 
 
 def _open_comment(index: MemoryIndex) -> Iterator[IndexLine]:
@@ -142,7 +169,7 @@ def _open_comment(index: MemoryIndex) -> Iterator[IndexLine]:
     number = line_of_open_comment(lines)
     if number:
         text = lines[number - 1].strip()[:_LONGEST_SHOWN].strip()
-        yield IndexLine(STAYS, number, text, "", _ENDLESS)
+        yield IndexLine(STAYS, number, text, "", _OPEN_COMMENT)
 
 
 def load_of(view: FolderView) -> IndexLoad:
@@ -156,7 +183,7 @@ def load_of(view: FolderView) -> IndexLoad:
         named.add(name)
         if any(block.state is State.LOADED for block in blocks):
             loaded.add(name)
-    tokens = -(-len(readable(view.index.loaded)) // CHARS_PER_TOKEN)
+    tokens = ceil(len(readable(view.index.loaded)) / CHARS_PER_TOKEN)
     return IndexLoad(files=len(memories), named=len(named), loaded=len(loaded), tokens=tokens)
 
 
@@ -166,10 +193,11 @@ def _with_index(view: FolderView, raw: bytes) -> FolderView:
 
 
 def _parsed(raw: bytes, view: FolderView) -> MemoryIndex:
+    """Return a version of the index, with the load rule of the folder."""
     return MemoryIndex(raw, view.index.rule)
 
 
-def _check_text(raw: bytes, folder: str) -> None:
+def _check_utf8(raw: bytes, folder: str) -> None:
     """Raise PlanError if an index is not UTF-8."""
     try:
         raw.decode()
@@ -186,148 +214,165 @@ def _check_text(raw: bytes, folder: str) -> None:
 def _restored(view: FolderView, lost: Entries, committed: Committed | None) -> _Step:
     """Return the index with the lines that it had before it was lost or overwritten."""
     raw = view.index.raw
-    sources: dict[str, str] = {}
+    origins: dict[str, str] = {}
     if committed is not None:
         raw = _merged(committed.data, raw, view)
-        named = _parsed(raw, view).named(view.names)
-        sources.update(dict.fromkeys(named, f"git has it in {committed.name}"))
+        for name in _parsed(raw, view).named(view.names):
+            origins[name] = f"git has it in {committed.name}"
     missing = {name: entries for name, entries in lost.items() if name in view.notes}
     if missing:
         names = FileNames(view.names.folder, {*view.notes, *missing}, view.names.aliases)
         raw = insert_entries(raw, missing, names)
-        sources.update(
-            {name: "a copy of the memory has it" for name in missing if name not in sources}
-        )
+        for name in missing:
+            origins.setdefault(name, "a copy of the memory has it")
     if raw == view.index.raw:
         return _Step(raw)
     index = _parsed(raw, view)
     lines = []
     for name, blocks in index.named(view.names).items():
-        if name not in view.named and name in sources:
-            lines.append(_line(RESTORES, blocks[0], name, f"{sources[name]}; the index lost it"))
+        if name not in view.named and name in origins:
+            lines.append(_line(RESTORES, blocks[0], name, f"{origins[name]}; the index lost it"))
     return _Step(raw, lines)
 
 
-def _merged(old: bytes, now: bytes, view: FolderView) -> bytes:
+def _merged(former: bytes, current: bytes, view: FolderView) -> bytes:
     """Return a former index with the lines of the current one that it lacks.
 
     Where both have an entry of a file, that of the current index is kept.
     """
-    current = _parsed(now, view)
-    entered = current.files_with_entry(view.names)
-    kept = []
-    for block in _parsed(old, view).blocks:
-        if block.subject(view.names) not in entered or not block.is_entry:
-            kept += lines_of(block.text)
-    new = lines_of(now)
-    texts = [line.rstrip("\r\n") for line in kept]
-    new_texts = [line.rstrip("\r\n") for line in new]
+    current_files = _parsed(current, view).files_with_entry(view.names)
+    former_lines = []
+    for block in _parsed(former, view).blocks:
+        if block.subject(view.names) not in current_files or not block.is_entry:
+            former_lines += lines_of(block.text)
+    current_lines = lines_of(current)
+    matcher = SequenceMatcher(
+        None,
+        [line.rstrip("\r\n") for line in former_lines],
+        [line.rstrip("\r\n") for line in current_lines],
+        autojunk=False,
+    )
     merged = []
-    matcher = SequenceMatcher(None, texts, new_texts, autojunk=False)
-    for change, start, end, first, last in matcher.get_opcodes():
-        merged += kept[start:end]
+    for change, former_start, former_end, start, end in matcher.get_opcodes():
+        merged += former_lines[former_start:former_end]
         if change != "equal":
-            merged += new[first:last]
-    return encoded(joined(merged, like=now or old))
+            merged += current_lines[start:end]
+    return encoded(joined(merged, like=current or former))
 
 
 # Dead lines
 
 
-def _without_dead(view: FolderView) -> _Step:
+def _without_dead_lines(view: FolderView) -> _Step:
     """Return the index without the entries of files that are gone."""
     # Without a limit no entry is divided, so that a second mend finds the same entries.
     index = MemoryIndex(view.index.raw, _NO_LIMIT)
-    names = view.all_names
-    files = (*view.below, *view.notes, *view.untyped)
-    path_of = {PurePosixPath(path).name: path for path in files}
     removed: dict[int, IndexLine] = {}
-    lines = []
+    kept = []
+    # From the bottom up, so that nested entries are removed before the entry above them.
     for number in reversed(range(len(index.blocks))):
         block = index.blocks[number]
-        dead = _dead_links(view, index, block)
-        if not dead:
+        dead_files = _dead_links(view, index, block)
+        if not dead_files:
             continue
-        reason = _reason_to_keep(index, number, dead, names, path_of, removed)
+        reason = _reason_to_keep(view, index, number, dead_files, removed)
         if reason:
-            lines.append(_line(STAYS, block, dead[0], reason))
+            kept.append(_line(STAYS, block, dead_files[0], reason))
         else:
-            removed[number] = _line(REMOVES, block, dead[0], "its file is gone")
-    lines = sorted([*lines, *removed.values()], key=lambda line: line.number)
+            removed[number] = _line(REMOVES, block, dead_files[0], "its file is gone")
+    lines = sorted([*kept, *removed.values()], key=lambda line: line.number)
     if not removed:
         return _Step(index.raw, lines)
-    kept = [block.text for number, block in enumerate(index.blocks) if number not in removed]
-    return _Step(_without_new_head(kept, index), lines)
+    texts = [block.text for number, block in enumerate(index.blocks) if number not in removed]
+    return _Step(_without_new_front_matter(texts, index), lines)
 
 
 def _dead_links(view: FolderView, index: MemoryIndex, block: Block) -> list[str]:
     """Return the Markdown files that a visible block links and that are not in the folder."""
     if block.state is State.UNSEEN or index.is_code(block.number):
         return []
-    dead = []
+    dead_files = []
     for link in markdown.inline_links(block.text, block.mentions):
         path = markdown.path_in_target(link.target)
         name = markdown.name_in_link(path)
-        is_file = name is not None and re.split(r"[#?]", path, maxsplit=1)[0].endswith(".md")
-        if is_file and view.is_dead(link.target):
-            dead.append(str(name))
-    return [name for name in dead if name not in (INDEX, RETIRED)]
+        has_suffix = re.split(r"[#?]", path, maxsplit=1)[0].endswith(".md")
+        if name is None or not has_suffix or name in (INDEX, RETIRED):
+            continue
+        if view.is_dead(link.target):
+            dead_files.append(name)
+    return dead_files
 
 
 def _reason_to_keep(
+    view: FolderView,
     index: MemoryIndex,
     number: int,
-    dead: Sequence[str],
-    names: FileNames,
-    path_of: Mapping[str, str],
+    dead_files: Sequence[str],
     removed: Collection[int],
 ) -> str:
-    """Return why a line with dead links stays; empty if it is an entry of missing files alone."""
+    """Return the reason to keep a block with dead links; empty if it is to be removed.
+
+    Parameters
+    ----------
+    view : FolderView
+        The folder.
+    index : MemoryIndex
+        Its index.
+    number : int
+        The number of the block.
+    dead_files : sequence of str
+        The missing files that the block links.
+    removed : collection of int
+        The numbers of the blocks below that are removed.
+    """
     block = index.blocks[number]
-    last_names = [PurePosixPath(name).name for name in dead]
-    moved = [path_of[name] for name in last_names if name in path_of]
-    others = block.files(names)
-    following = index.blocks[number + 1 : number + 2]
-    is_above_rule = bool(following) and _TABLE_RULE.match(following[0].text) is not None
-    reason = ""
-    if moved:
-        reason = f"a file of that name is {moved[0]}: link that"
-        if "/" in moved[0]:
-            reason += ", or move it up"
-    elif not block.is_item:
-        reason = "it is a sentence or a heading: take the link out by hand"
-    elif others:
-        reason = f"it names {others[0]} too: take the link out by hand"
-    elif len(block.mentions) > len(dead):
-        reason = "it has other links too: take the dead one out by hand"
-    elif _has_children(index, number, removed):
-        reason = "other entries are nested below it"
-    elif "|" in block.text and is_above_rule:
-        reason = "it is the head of a table"
-    return reason
+    last_names = [PurePosixPath(file).name for file in dead_files]
+    moved_to = [
+        view.path_by_last_name[name] for name in last_names if name in view.path_by_last_name
+    ]
+    if moved_to:
+        advice = ", or move it up" if "/" in moved_to[0] else ""
+        return f"a file of that name is {moved_to[0]}: link that{advice}"
+    if not block.is_item:
+        return "it is a sentence or a heading: take the link out by hand"
+    existing_files = block.files(view.all_names)
+    if existing_files:
+        return f"it names {existing_files[0]} too: take the link out by hand"
+    if len(block.mentions) > len(dead_files):
+        return "it has other links too: take the dead one out by hand"
+    if _has_remaining_children(index, number, removed):
+        return "other entries are nested below it"
+    return "it is the head of a table" if _is_head_of_table(index, number) else ""
 
 
-def _has_children(index: MemoryIndex, number: int, removed: Collection[int]) -> bool:
-    """Return whether a block stays that is nested below a block."""
-    block = index.blocks[number]
-    if block.is_entry:
+def _is_head_of_table(index: MemoryIndex, number: int) -> bool:
+    """Return whether a block is the first row of a table, above its rule."""
+    if "|" not in index.blocks[number].text or number + 1 == len(index.blocks):
         return False
-    for place in range(number + 1, len(index.blocks)):
-        child = index.blocks[place]
+    return _TABLE_RULE.match(index.blocks[number + 1].text) is not None
+
+
+def _has_remaining_children(index: MemoryIndex, number: int, removed: Collection[int]) -> bool:
+    """Return whether a block has nested blocks that are not removed."""
+    parent = index.blocks[number]
+    if parent.is_entry:
+        return False
+    for child_number in range(number + 1, len(index.blocks)):
+        child = index.blocks[child_number]
         if not child.text.strip():
             continue
-        if child.indent <= block.indent:
+        if child.indent <= parent.indent:
             return False
-        if place not in removed:
+        if child_number not in removed:
             return True
     return False
 
 
-def _without_new_head(texts: Sequence[str], index: MemoryIndex) -> bytes:
+def _without_new_front_matter(texts: Sequence[str], index: MemoryIndex) -> bytes:
     """Return blocks as a file; a blank first line prevents that they begin with front matter."""
     text = joined(texts, like=index.raw)
-    had_head = markdown.read_front_matter(index.raw.decode()).text_at
-    if markdown.read_front_matter(text).text_at and not had_head:
+    had_front_matter = markdown.read_front_matter(index.raw.decode()).text_at
+    if markdown.read_front_matter(text).text_at and not had_front_matter:
         text = f"\n{text}"
     return encoded(text)
 
@@ -335,59 +380,60 @@ def _without_new_head(texts: Sequence[str], index: MemoryIndex) -> bytes:
 # Lines for files without one
 
 
-def _with_missing(view: FolderView) -> _Step:
+def _with_missing_lines(view: FolderView) -> _Step:
     """Return the index with a line for each memory that nothing names."""
-    missing = [name for name in view.unlisted if name not in view.hubs]
-    linkable = sorted(filter(_can_be_linked, missing), key=view.position)
+    unlisted = [name for name in view.unlisted if name not in view.hubs]
+    linkable = sorted(filter(_can_be_linked, unlisted), key=view.position)
     lines = []
-    for name in missing:
+    for name in unlisted:
         if not _can_be_linked(name):
-            shown = name.encode(errors="replace").decode()
-            lines.append(IndexLine(STAYS, 0, shown, "", "no link can name it: rename the file"))
+            shown_name = name.encode(errors="replace").decode()
+            reason = "no link can name it: rename the file"
+            lines.append(IndexLine(STAYS, 0, shown_name, "", reason))
     if not linkable:
         return _Step(view.index.raw, lines)
-    raw = _with_lines(view, linkable)
+    raw = _with_lines_of(linkable, view)
     named = _parsed(raw, view).named(view.names)
     lines += [_line(ADDS, named[name][0], name, "no line named it") for name in linkable]
     return _Step(raw, lines)
 
 
-def _with_lines(view: FolderView, names: Sequence[str]) -> bytes:
+def _with_lines_of(names: Sequence[str], view: FolderView) -> bytes:
     """Return the index with a line for each of some memories, in the style of its section."""
     sections = _sections(view.index)
-    types = [_types_in(view, section) for section in sections]
-    groups: dict[tuple[int, int], list[str]] = {}
+    type_counts = [_types_in(view, section) for section in sections]
+    names_by_section: dict[_BlockRange, list[str]] = {}
     for name in names:
-        section = _section_for(view.notes[name].type.name, sections, types)
-        groups.setdefault(section, []).append(name)
+        section = _section_for(view.notes[name].type.name, sections, type_counts)
+        names_by_section.setdefault(section, []).append(name)
     raw = view.index.raw
-    left = []
-    # From the bottom up, so that the places above stay valid.
-    for section in sorted(groups, reverse=True):
-        place = _place_for(view, section)
-        of_section = groups[section][::-1] if view.is_newest_first else groups[section]
-        inserted = _inserted_group(view, _parsed(raw, view), place, of_section)
-        if inserted is None:
-            left += groups[section]
+    names_for_top = []
+    # From the bottom up, so that the line numbers above stay valid.
+    for section in sorted(names_by_section, reverse=True):
+        oldest_first = names_by_section[section]
+        ordered = oldest_first[::-1] if view.is_newest_first else oldest_first
+        extended = _with_group(view, _parsed(raw, view), _insertion_point(view, section), ordered)
+        if extended is None:
+            names_for_top += oldest_first
         else:
-            raw = inserted
-    for name in left:
+            raw = extended
+    for name in names_for_top:
         raw = _with_line_on_top(view, _parsed(raw, view), name)
     return raw
 
 
-def _inserted_group(
-    view: FolderView, index: MemoryIndex, place: "_Place", names: Sequence[str]
+def _with_group(
+    view: FolderView, index: MemoryIndex, point: "_InsertionPoint", names: Sequence[str]
 ) -> bytes | None:
-    """Return an index with the lines of some memories at a place; None if they do not fit there."""
-    blocks = view.index.blocks[place.first : place.last]
-    style = style_of(blocks, view.names, place.anchor)
-    styled = []
+    """Return an index with the lines of some memories at a point; None if they do not fit there."""
+    blocks = view.index.blocks[point.section.start : point.section.end]
+    style = style_of(blocks, view.names, point.neighbour)
+    styled_lines = []
     for number, name in enumerate(names):
-        styled.append(style.numbered(number).line(name, view.notes[name]))
-    plain = [default_line(name, view.notes[name]) for name in names]
-    for lines in (styled, plain):
-        raw = _inserted(index, place.at, lines)
+        styled_lines.append(style.numbered(number).line(name, view.notes[name]))
+    default_lines = [default_line(name, view.notes[name]) for name in names]
+    for lines in (styled_lines, default_lines):
+        raw = _with_inserted(lines, index, point.line)
         if _are_named_once(index, _parsed(raw, view), names, view.names):
             return raw
     return None
@@ -396,7 +442,7 @@ def _inserted_group(
 def _with_line_on_top(view: FolderView, index: MemoryIndex, name: str) -> bytes:
     """Return an index with the line of a memory above everything but front matter."""
     for line in (default_line(name, view.notes[name]), f"- [{stem(name)}]({target(name)})"):
-        raw = _inserted(index, _top_of(index), [line])
+        raw = _with_inserted([line], index, _top_of(index))
         if _are_named_once(index, _parsed(raw, view), [name], view.names):
             return raw
     raise PlanError(
@@ -414,22 +460,22 @@ def _can_be_linked(name: str) -> bool:
 def _are_named_once(
     before: MemoryIndex, after: MemoryIndex, added: Sequence[str], names: FileNames
 ) -> bool:
-    """Return whether each new line names one file and is visible, and the others are as before."""
+    """Return whether each added file has one visible line of its own, and no other line changed."""
     named = after.named(names)
-    wanted = Counter[str]()
-    for block in before.blocks:
-        wanted.update(_visible_lines(block))
+    expected_lines = _all_visible_lines(before)
     for name in added:
         blocks = named.get(name, ())
         if len(blocks) != 1 or blocks[0].files(names) != [name]:
             return False
         if after.is_code(blocks[0].number) or not _is_visible(blocks[0]):
             return False
-        wanted.update(_visible_lines(blocks[0]))
-    now = Counter[str]()
-    for block in after.blocks:
-        now.update(_visible_lines(block))
-    return now == wanted
+        expected_lines.update(_visible_lines(blocks[0]))
+    return _all_visible_lines(after) == expected_lines
+
+
+def _all_visible_lines(index: MemoryIndex) -> Counter[str]:
+    """Return the lines of all visible blocks of an index, counted."""
+    return Counter(line for block in index.blocks for line in _visible_lines(block))
 
 
 def _visible_lines(block: Block) -> list[str]:
@@ -444,13 +490,14 @@ def _visible_lines(block: Block) -> list[str]:
 
 
 def _is_visible(block: Block) -> bool:
+    """Return whether a block has text outside of comments and front matter."""
     return block.state is not State.UNSEEN and bool(block.text.strip())
 
 
-def _inserted(index: MemoryIndex, at: int, new: Sequence[str]) -> bytes:
-    """Return an index with new lines before the line number `at`, from 0."""
+def _with_inserted(new_lines: Sequence[str], index: MemoryIndex, line: int) -> bytes:
+    """Return an index with new lines before the line with a number, from 0."""
     lines = lines_of(index.raw)
-    lines[at:at] = new
+    lines[line:line] = new_lines
     return encoded(joined(lines, like=index.raw))
 
 
@@ -460,116 +507,125 @@ def _top_of(index: MemoryIndex) -> int:
     return len(lines_of(text[: markdown.read_front_matter(text).text_at]))
 
 
-class _Place(NamedTuple):
-    """Where a line is inserted: before the line `at`, beside a block, within these blocks."""
+class _InsertionPoint(NamedTuple):
+    """The point of an index at which new lines are inserted.
 
-    at: int
-    anchor: Block | None
-    first: int
-    last: int
+    Attributes
+    ----------
+    line : int
+        The number of the line before which they are inserted, from 0.
+    neighbour : Block or None
+        The entry beside which they are inserted; None if there is none.
+    section : _BlockRange
+        The blocks whose style they get.
+    """
+
+    line: int
+    neighbour: Block | None
+    section: _BlockRange
 
 
-def _place_for(view: FolderView, section: tuple[int, int]) -> _Place:
-    """Return the place for new lines in a section: below its entries, or above them."""
+def _insertion_point(view: FolderView, section: _BlockRange) -> _InsertionPoint:
+    """Return the point for new lines in a section: below its entries, or above them."""
     index = view.index
-    first, last = section
     items = [
         number
-        for number in range(first, last)
+        for number in range(section.start, section.end)
         if index.blocks[number].is_item and not index.is_code(index.blocks[number].number)
     ]
     if not items:
-        return _Place(_end_of(index, len(index.blocks)), None, 0, len(index.blocks))
+        whole = _BlockRange(0, len(index.blocks))
+        return _InsertionPoint(_line_count(index, whole.end), None, whole)
     if view.is_newest_first:
-        anchor = index.blocks[items[0]]
-        return _Place(anchor.number - 1, anchor, first, last)
+        first_item = index.blocks[items[0]]
+        return _InsertionPoint(first_item.number - 1, first_item, section)
     end = items[-1] + 1
     # A sentence right below the last entry belongs to it.
-    while end < last and _is_lazy_continuation(index, end):
+    while end < section.end and _is_lazy_continuation(index, end):
         end += 1
-    return _Place(_end_of(index, end), index.blocks[items[-1]], first, last)
+    return _InsertionPoint(_line_count(index, end), index.blocks[items[-1]], section)
 
 
 def _is_lazy_continuation(index: MemoryIndex, number: int) -> bool:
     """Return whether a block is text that continues the paragraph above it."""
-    text = index.blocks[number].text
-    return bool(text.strip()) and not is_heading(text) and not index.blocks[number].is_item
+    block = index.blocks[number]
+    return bool(block.text.strip()) and not is_heading(block.text) and not block.is_item
 
 
-def _end_of(index: MemoryIndex, number: int) -> int:
-    """Return the number of lines of the first `number` blocks, without blank lines at the end."""
-    blocks = index.blocks
-    while number and number == len(blocks) and not blocks[number - 1].text.strip():
-        blocks = blocks[:-1]
-        number -= 1
-    if not number:
+def _line_count(index: MemoryIndex, block_count: int) -> int:
+    """Return the number of lines of the first blocks, without blank ones at the end of the file."""
+    if block_count == len(index.blocks):
+        while block_count and not index.blocks[block_count - 1].text.strip():
+            block_count -= 1
+    if not block_count:
         return 0
-    last = blocks[number - 1]
+    last = index.blocks[block_count - 1]
     return last.number - 1 + len(lines_of(last.text))
 
 
-def _sections(index: MemoryIndex) -> list[tuple[int, int]]:
-    """Return the first block of each section, and the block after its last."""
+def _sections(index: MemoryIndex) -> list[_BlockRange]:
+    """Return the sections of an index: the blocks from one heading to the next."""
     starts = [0]
     for number, block in enumerate(index.blocks):
-        is_section = is_heading(block.text) and block.state is not State.UNSEEN
-        if number and is_section and not index.is_code(block.number):
+        starts_section = is_heading(block.text) and block.state is not State.UNSEEN
+        if number and starts_section and not index.is_code(block.number):
             starts.append(number)
-    return list(zip(starts, [*starts[1:], len(index.blocks)], strict=True))
+    ends = [*starts[1:], len(index.blocks)]
+    return [_BlockRange(start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 def _section_for(
-    own_type: str, sections: Sequence[tuple[int, int]], types: Sequence[Counter[str]]
-) -> tuple[int, int]:
+    memory_type: str, sections: Sequence[_BlockRange], type_counts: Sequence[Counter[str]]
+) -> _BlockRange:
     """Return the section for a memory of a type; else the last one with entries.
 
     A section is of a type if at least half of the files that it lists, and two or more, have it.
     """
-    chosen = sections[-1]
-    of_type = None
-    most = 1
-    for section, of_section in zip(sections, types, strict=True):
-        if of_section:
-            chosen = section
-        same = of_section[own_type]
-        if own_type and same > most and 2 * same >= of_section.total():
-            most = same
-            of_type = section
-    return chosen if of_type is None else of_type
+    last_with_entries = sections[-1]
+    section_of_type = None
+    largest_count = 1
+    for section, counts in zip(sections, type_counts, strict=True):
+        if counts:
+            last_with_entries = section
+        count = counts[memory_type]
+        if memory_type and count > largest_count and 2 * count >= counts.total():
+            largest_count = count
+            section_of_type = section
+    return last_with_entries if section_of_type is None else section_of_type
 
 
-def _types_in(view: FolderView, section: tuple[int, int]) -> Counter[str]:
+def _types_in(view: FolderView, section: _BlockRange) -> Counter[str]:
     """Return the types of the memories that entries of a section are about, counted."""
     types = Counter[str]()
-    for number in range(*section):
+    for number in range(section.start, section.end):
         block = view.index.blocks[number]
-        subjects = block.files(view.names) if block.is_item else []
-        if subjects and not view.index.is_code(block.number):
-            types[view.notes[subjects[0]].type.name] += 1
+        files = block.files(view.names) if block.is_item else []
+        if files and not view.index.is_code(block.number):
+            types[view.notes[files[0]].type.name] += 1
     return types
 
 
 # Empty headings
 
 
-def _without_empty_headings(raw: bytes, view: FolderView) -> _Step:
+def _without_empty_headings(view: FolderView) -> _Step:
     """Return the index without headings that have nothing below them; the title stays."""
-    index = _parsed(raw, view)
+    index = view.index
     removed = dict[int, IndexLine]()
     for number in find_empty_headings(index):
         removed[number] = _line(CLEARS, index.blocks[number], "", "nothing stands below it")
     if not removed:
-        return _Step(raw)
-    kept = []
-    after_removed = False
+        return _Step(index.raw)
+    texts = []
+    is_below_removed = False
     for number, block in enumerate(index.blocks):
         is_blank = not block.text.strip()
-        if number in removed or (after_removed and is_blank):
-            after_removed = True
+        if number in removed or (is_below_removed and is_blank):
+            is_below_removed = True
             continue
-        after_removed = False
-        kept.append(block.text)
-    return _Step(_without_new_head(kept, index), list(removed.values()))
+        is_below_removed = False
+        texts.append(block.text)
+    return _Step(_without_new_front_matter(texts, index), list(removed.values()))
 
 
 # Order
@@ -581,102 +637,117 @@ def _reordered(view: FolderView, reads: Mapping[str, int]) -> _Step:
     Entries move within their section and keep the order that they have. Nested and numbered
     entries, parents and hubs stay where they are.
     """
-    if view.index.loaded == view.index.text:
-        return _Step(view.index.raw)
     before = view.index
+    if before.loaded == before.text:
+        return _Step(before.raw)
     texts = [block.text for block in before.blocks]
-    for slots in _movable(view).values():
-        counts = {slot: _reads_of(before.blocks[slot], view, reads) for slot in slots}
-        if any(counts.values()):
-            texts = _with_most_read(texts, slots, counts, view)
+    for numbers in _movable_blocks(view).values():
+        read_counts = {}
+        for number in numbers:
+            first_file = before.blocks[number].files(view.names)[0]
+            read_counts[number] = reads.get(first_file, 0)
+        if any(read_counts.values()):
+            texts = _with_most_read_first(texts, read_counts, view)
     raw = encoded("".join(texts))
     if raw == before.raw:
         return _Step(raw)
-    after = _parsed(raw, view)
-    return _Step(raw, list(_moves(before, after, view, reads)))
+    return _Step(raw, list(_moved_lines(before, _parsed(raw, view), view, reads)))
 
 
-def _movable(view: FolderView) -> dict[tuple[int, bool], list[int]]:
+def _movable_blocks(view: FolderView) -> dict[tuple[_BlockRange, bool], list[int]]:
     """Return the blocks that may change places, by section and whether they are table rows."""
-    index = view.index
-    blocks = index.blocks
-    groups: dict[tuple[int, bool], list[int]] = {}
-    for section, (first, last) in enumerate(_sections(index)):
-        for number in range(first, last):
-            block = blocks[number]
-            files = block.files(view.names)
-            is_memory = bool(files) and not any(file in view.hubs for file in files)
-            is_alone = number + 1 == len(blocks) or not _is_lazy_continuation(index, number + 1)
-            is_fixed = is_ordered(block.text) or index.is_code(block.number)
-            if block.is_entry and is_memory and is_alone and not is_fixed and block.indent == 0:
-                is_row = block.text.startswith("|")
+    groups: dict[tuple[_BlockRange, bool], list[int]] = {}
+    for section in _sections(view.index):
+        for number in range(section.start, section.end):
+            if _is_movable(view, number):
+                is_row = view.index.blocks[number].text.startswith("|")
                 groups.setdefault((section, is_row), []).append(number)
     return groups
 
 
-def _reads_of(block: Block, view: FolderView, reads: Mapping[str, int]) -> int:
-    """Return the number of reads of the file that a block names first."""
-    return reads.get(block.files(view.names)[0], 0)
+def _is_movable(view: FolderView, number: int) -> bool:
+    """Return whether a block is an entry of a memory that may change places with others."""
+    index = view.index
+    block = index.blocks[number]
+    if not block.is_entry or block.indent > 0:
+        return False
+    if is_ordered(block.text) or index.is_code(block.number):
+        return False
+    files = block.files(view.names)
+    if not files or any(file in view.hubs for file in files):
+        return False
+    is_last = number + 1 == len(index.blocks)
+    return is_last or not _is_lazy_continuation(index, number + 1)
 
 
-def _with_most_read(
-    texts: Sequence[str], slots: Sequence[int], reads: Mapping[int, int], view: FolderView
+def _with_most_read_first(
+    texts: Sequence[str], read_counts: Mapping[int, int], view: FolderView
 ) -> list[str]:
-    """Return the blocks with as many of the most read entries as can be loaded in the first slots.
+    """Return the blocks of an index with the most read entries in the places that are loaded.
 
-    Both these entries and the others keep their order.
+    As many entries move as can be loaded. Both these entries and the others keep their order.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        The blocks of the index.
+    read_counts : mapping of int to int
+        The number of reads of each entry that may move, by the number of its block, in order.
+    view : FolderView
+        The folder.
     """
-    ranked = sorted(slots, key=lambda slot: -reads[slot])
+    places = list(read_counts)
+    most_read_first = sorted(places, key=lambda number: -read_counts[number])
     states = _states(texts, view)
-    most = sum(states[slot] is State.LOADED for slot in slots)
-    for count in range(most, 0, -1):
-        chosen = {slot for slot in ranked[:count] if reads[slot]}
-        # Entries that are not read and that are loaded already stay before those that are cut.
-        others = [slot for slot in slots if slot not in chosen]
-        fill = set(others[: count - len(chosen)])
-        first = [slot for slot in slots if slot in chosen or slot in fill]
-        order = first + [slot for slot in slots if slot not in chosen and slot not in fill]
-        arranged = _arranged(texts, slots, order)
-        if all(_states(arranged, view)[slot] is State.LOADED for slot in slots[:count]):
-            return arranged
+    loaded_count = sum(states[place] is State.LOADED for place in places)
+    for count in range(loaded_count, 0, -1):
+        read_most = {number for number in most_read_first[:count] if read_counts[number]}
+        # Unread entries fill the loaded places that are left, those further up first.
+        unread = [number for number in places if number not in read_most]
+        to_load = read_most.union(unread[: count - len(read_most)])
+        order = [number for number in places if number in to_load]
+        order += [number for number in places if number not in to_load]
+        rearranged = _rearranged(texts, places, order)
+        new_states = _states(rearranged, view)
+        if all(new_states[place] is State.LOADED for place in places[:count]):
+            return rearranged
     return list(texts)
 
 
-def _arranged(texts: Sequence[str], slots: Sequence[int], order: Sequence[int]) -> list[str]:
-    """Return the blocks with those at `order` in `slots`; each slot keeps its line end."""
-    arranged = list(texts)
-    for slot, source in zip(slots, order, strict=True):
-        text = texts[source].rstrip("\r\n")
-        end = texts[slot][len(texts[slot].rstrip("\r\n")) :]
-        arranged[slot] = text + end
-    return arranged
+def _rearranged(texts: Sequence[str], places: Sequence[int], order: Sequence[int]) -> list[str]:
+    """Return blocks with those of `order` at `places`; each place keeps its line end."""
+    rearranged = list(texts)
+    for place, number in zip(places, order, strict=True):
+        text = texts[number].rstrip("\r\n")
+        end = texts[place][len(texts[place].rstrip("\r\n")) :]
+        rearranged[place] = text + end
+    return rearranged
 
 
 def _states(texts: Sequence[str], view: FolderView) -> list[State]:
     """Return the state of each block of an index: cut if one of its lines is."""
-    index = _parsed(encoded("".join(texts)), view)
+    line_states = iter(_parsed(encoded("".join(texts)), view).states)
     states = []
-    at = 0
     for text in texts:
-        of_lines = index.states[at : at + len(lines_of(text))]
-        at += len(of_lines)
-        states.append(State.CUT if State.CUT in of_lines else of_lines[0])
+        states_in_block = list(islice(line_states, len(lines_of(text))))
+        is_cut = State.CUT in states_in_block
+        states.append(State.CUT if is_cut else states_in_block[0])
     return states
 
 
-def _moves(
+def _moved_lines(
     before: MemoryIndex, after: MemoryIndex, view: FolderView, reads: Mapping[str, int]
 ) -> Iterator[IndexLine]:
     """Yield the lines that a start loads now and did not, or the other way round."""
-    old = before.named(view.names)
+    blocks_before = before.named(view.names)
     for name, blocks in after.named(view.names).items():
-        was_loaded = any(block.state is State.LOADED for block in old[name])
+        was_loaded = any(block.state is State.LOADED for block in blocks_before[name])
         is_loaded = any(block.state is State.LOADED for block in blocks)
         if was_loaded != is_loaded:
             count = reads.get(name, 0)
             times = f"read {count:,} times" if count != 1 else "read once"
-            place = "a start loads it now" if is_loaded else "no start loads it now"
-            yield _line(MOVES, blocks[0], name, f"{times}: {place}")
+            effect = "a start loads it now" if is_loaded else "no start loads it now"
+            yield _line(MOVES, blocks[0], name, f"{times}: {effect}")
 
 
 # Lines of a plan
@@ -688,23 +759,24 @@ def _line(action: str, block: Block, file: str, reason: str) -> IndexLine:
     return IndexLine(action, block.number, text, file, reason)
 
 
-def _numbered(lines: Sequence[IndexLine], index: MemoryIndex) -> tuple[IndexLine, ...]:
+def _with_new_numbers(lines: Sequence[IndexLine], index: MemoryIndex) -> list[IndexLine]:
     """Return lines of a plan with their numbers in the mended index, unless they are removed."""
-    numbers: dict[str, list[int]] = {}
+    numbers_by_text: dict[str, list[int]] = {}
     lines_and_states = zip(lines_of(index.raw), index.states, strict=True)
     for number, (text, state) in enumerate(lines_and_states, start=1):
         if state is not State.UNSEEN and not index.is_code(number):
-            numbers.setdefault(text.strip()[:_LONGEST_SHOWN].strip(), []).append(number)
-    numbered = []
+            shown_text = text.strip()[:_LONGEST_SHOWN].strip()
+            numbers_by_text.setdefault(shown_text, []).append(number)
+    renumbered = []
     for line in lines:
         # By its first line, because the limit may divide another entry than before.
-        places = numbers.get(line.text.partition("\n")[0].strip())
-        if places and line.action in (ADDS, RESTORES, MOVES, STAYS):
-            number = places.pop(0) if len(places) > 1 else places[0]
-            numbered.append(line._replace(number=number))
+        numbers = numbers_by_text.get(line.text.partition("\n")[0].strip())
+        if numbers and line.action in (ADDS, RESTORES, MOVES, STAYS):
+            number = numbers.pop(0) if len(numbers) > 1 else numbers[0]
+            renumbered.append(line._replace(number=number))
         else:
-            numbered.append(line)
-    return tuple(numbered)
+            renumbered.append(line)
+    return renumbered
 
 
 def _check_mended(view: FolderView, after: FolderView, lines: Sequence[IndexLine]) -> None:
@@ -713,59 +785,66 @@ def _check_mended(view: FolderView, after: FolderView, lines: Sequence[IndexLine
     This is the invariant of a mend: every file that was named is named, each memory is named or
     reached, and every other line is still there.
     """
-    faults = []
-    linkable = [name for name in after.unlisted if name not in after.hubs and _can_be_linked(name)]
-    if linkable:
-        faults.append(f"{linkable[0]} has no line")
-    lost_names = view.named.keys() - after.named.keys()
-    if lost_names:
-        faults.append(f"{min(lost_names)} lost its line")
-    removed = Counter(line.text for line in lines if line.action in (REMOVES, CLEARS))
-    missing = _texts_of(view.index.blocks) - _texts_of(after.index.blocks)
-    if not _is_covered(missing, removed):
-        faults.append("other lines would change")
-    hidden_before = _hidden(view.index)
-    hidden_after = _hidden(after.index)
-    restores = any(line.action == RESTORES for line in lines)
-    is_more_hidden = hidden_after.total() > hidden_before.total()
-    if hidden_before - hidden_after or (is_more_hidden and not restores):
-        faults.append("a comment or the front matter would change")
-    if faults:
+    fault = _fault_in(view, after, lines)
+    if fault:
         raise PlanError(
-            f"{INDEX} in {view.folder} cannot be mended line by line ({faults[0]}); nothing was "
+            f"{INDEX} in {view.folder} cannot be mended line by line ({fault}); nothing was "
             "planned: mend it by hand"
         )
 
 
-def _texts_of(blocks: Iterable[Block]) -> Counter[str]:
-    """Return the lines of blocks, counted, without blank ones."""
-    return Counter(
-        line.strip() for block in blocks for line in lines_of(block.text) if line.strip()
-    )
+def _fault_in(view: FolderView, after: FolderView, lines: Sequence[IndexLine]) -> str:
+    """Return a violation of the invariant of a mend; empty for none."""
+    linkable = [name for name in after.unlisted if name not in after.hubs and _can_be_linked(name)]
+    if linkable:
+        return f"{linkable[0]} has no line"
+    lost_names = view.named.keys() - after.named.keys()
+    if lost_names:
+        return f"{min(lost_names)} lost its line"
+    removed = Counter(line.text for line in lines if line.action in (REMOVES, CLEARS))
+    missing = _line_counts(view.index) - _line_counts(after.index)
+    if not _are_parts_of(removed, missing):
+        return "other lines would change"
+    hidden_before = _hidden_lines(view.index)
+    hidden_after = _hidden_lines(after.index)
+    is_restore = any(line.action == RESTORES for line in lines)
+    is_more_hidden = hidden_after.total() > hidden_before.total()
+    if hidden_before - hidden_after or (is_more_hidden and not is_restore):
+        return "a comment or the front matter would change"
+    return ""
 
 
-def _is_covered(missing: Counter[str], removed: Counter[str]) -> bool:
-    """Return whether lines are missing only as parts of removed blocks."""
-    parts = Counter[str]()
+def _line_counts(index: MemoryIndex) -> Counter[str]:
+    """Return the lines of an index, counted, without blank ones."""
+    stripped = (line.strip() for block in index.blocks for line in lines_of(block.text))
+    return Counter(line for line in stripped if line)
+
+
+def _are_parts_of(removed: Counter[str], missing: Counter[str]) -> bool:
+    """Return whether the missing lines are all parts of removed blocks."""
+    removed_lines = Counter[str]()
     for text, count in removed.items():
         for line in lines_of(text):
-            parts[line.strip()] += count
-    return all(_is_part(line, parts, count) for line, count in missing.items())
+            removed_lines[line.strip()] += count
+    return all(_is_removed(line, count, removed_lines) for line, count in missing.items())
 
 
-def _is_part(line: str, parts: Counter[str], count: int) -> bool:
-    """Return whether a line is in removed blocks so often, or begins with a part that was cut."""
-    if parts[line] >= count:
+def _is_removed(line: str, count: int, removed_lines: Counter[str]) -> bool:
+    """Return whether a line occurs in removed blocks at least `count` times.
+
+    A plan shows long lines cut, so that the beginning of a line is enough if it identifies it.
+    """
+    if removed_lines[line] >= count:
         return True
-    return any(line.startswith(text) and len(text) > _LONGEST_UNCERTAIN for text in parts)
-
-
-def _hidden(index: MemoryIndex) -> Counter[str]:
-    """Return the lines of comments and front matter, counted."""
-    lines = lines_of(index.raw)
-    hidden = (
-        line.strip()
-        for line, state in zip(lines, index.states, strict=True)
-        if state is State.UNSEEN
+    return any(
+        line.startswith(removed) and len(removed) > _LONGEST_AMBIGUOUS for removed in removed_lines
     )
-    return Counter(line for line in hidden if line)
+
+
+def _hidden_lines(index: MemoryIndex) -> Counter[str]:
+    """Return the lines of comments and front matter, counted, without blank ones."""
+    hidden = Counter[str]()
+    for line, state in zip(lines_of(index.raw), index.states, strict=True):
+        if state is State.UNSEEN and line.strip():
+            hidden[line.strip()] += 1
+    return hidden

@@ -241,7 +241,13 @@ class FolderView:
         copied = _copied([name for name in named if dates[name].how == _FROM_FILE], dates)
         return _is_newest_first(named, copied, dates)
 
-    @property
+    @cached_property
+    def path_by_last_name(self) -> dict[str, str]:
+        """The path of a Markdown file in or below the folder, by the last part of the path."""
+        files = (*self.below, *self.notes, *self.untyped)
+        return {PurePosixPath(path).name: path for path in files}
+
+    @cached_property
     def all_names(self) -> FileNames:
         """The names by which links may refer to anything in the folder, memory or not."""
         files, others = self.moment.listing
