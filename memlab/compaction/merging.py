@@ -365,7 +365,9 @@ def take_out_copies(
         with other.changing() as writer:
             current = dict(writer.records(wanted))
             writer.index_before = recorded.index_before
-            is_as_before = writer.is_back if writer.is_index_as_left() else writer.has_inserted_parts
+            is_as_before = (
+                writer.is_back if writer.is_index_as_left() else writer.has_inserted_parts
+            )
             leaving = {}
             for key, record in current.items():
                 is_unchanged = is_as_before(record, wanted[key])

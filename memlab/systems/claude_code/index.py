@@ -1,15 +1,14 @@
 """Parse and edit ``MEMORY.md``: which lines are loaded, and which lines are about each file.
 
 Claude Code drops front matter and block comments. It loads the first 200 lines of the rest, and
-cuts these to 25,000 UTF-16 units, at the end of a line. A restore puts the blocks of a file back
-byte for byte if the index is otherwise unchanged. Otherwise each block goes beside the nearest
-lines that surrounded it.
+cuts these to 25,000 UTF-16 units, at the end of a line. A restore inserts the blocks of a file at
+their former lines if the index is otherwise unchanged. Otherwise it inserts each block beside the
+nearest lines that surrounded it.
 """
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import Enum, StrEnum
@@ -39,18 +38,20 @@ ENTRY: Final = fields(
 )
 """Shape of one index entry in an archive or a journal. The input may be untrusted."""
 
-HIDDEN: Final = "\0"
-"""Placeholder for each character of a comment."""
+MASK: Final = "\0"
+"""Placeholder for each character of front matter and comments."""
 
-_CODE: Final = re.compile(r" {0,3}(```|~~~)")
+_FENCE: Final = re.compile(r" {0,3}(```|~~~)")
 _COMMENT: Final = re.compile(r" {0,3}<!--")
 _COMMENTS: Final = re.compile(r"<!--.*?(?:(-->)|\Z)", re.DOTALL)
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t\r\n]|\Z)")
-_AROUND: Final = 100
-"""Number of lines stored above and below a block."""
-_EMPTY: Final = "\n"
+_DEEPEST_HEADING: Final = 6
+"""The deepest level of a heading."""
+_NEIGHBOURS: Final = 100
+"""Number of lines above a block, and below it, whose digests are stored."""
+_BLANK_LINE: Final = "\n"
 """A blank first line. It prevents that the next line is parsed as front matter."""
-_NOT_A_CONTINUATION: Final = ("#", "```", "~~~", "<!--", "|")
+_NEVER_CONTINUES: Final = ("#", "```", "~~~", "<!--", "|")
 """Prefixes of lines that never continue an entry, at any indentation."""
 
 
@@ -112,14 +113,14 @@ class Block(NamedTuple):
                 return None if markdown.is_wikilink(self.text, mention) else file
         return None
 
-    def without(self, gone: Collection[str], names: markdown.FileNames) -> str | None:
-        """Return the text without links to `gone`; None for an entry that names no other file."""
+    def without(self, removed: Collection[str], names: markdown.FileNames) -> str | None:
+        """Return the text without links to removed files; None for an entry of these alone."""
         files = self.files(names)
-        if not any(file in gone for file in files):
+        if not any(file in removed for file in files):
             return self.text
-        if self.is_entry and all(file in gone for file in files):
+        if self.is_entry and all(file in removed for file in files):
             return None
-        return markdown.unlinked(self.text, gone, names)
+        return markdown.unlinked(self.text, removed, names)
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class MemoryIndex:
     @cached_property
     def text(self) -> str:
         """The text without front matter and comments, before the limits apply."""
-        return "".join(self._seen).strip()
+        return "".join(self._visible_lines).strip()
 
     @cached_property
     def loaded(self) -> str:
@@ -143,19 +144,21 @@ class MemoryIndex:
     @cached_property
     def states(self) -> list[State]:
         """The state of each line."""
-        whole = "".join(self._seen)
+        is_whole_loaded = self.loaded == self.text
+        visible_text = "".join(self._visible_lines)
+        text_start = len(visible_text) - len(visible_text.lstrip())
+        loaded_end = text_start + len(self.loaded)
         states = list[State]()
-        at = 0
-        end = len(whole) - len(whole.lstrip()) + len(self.loaded)
-        for line in self._seen:
-            is_inside = at + len(line.rstrip()) <= end or self.loaded == self.text
+        line_start = 0
+        for line in self._visible_lines:
+            line_end = line_start + len(line.rstrip())
             if not line:
                 states.append(State.UNSEEN)
-            elif is_inside:
+            elif is_whole_loaded or line_end <= loaded_end:
                 states.append(State.LOADED)
             else:
                 states.append(State.CUT)
-            at += len(line)
+            line_start += len(line)
         return states
 
     @cached_property
@@ -164,29 +167,28 @@ class MemoryIndex:
         lines = self._lines
         is_entry = [
             state is not State.UNSEEN and markdown.is_entry(line)
-            for line, state in zip(self._masked, self.states, strict=True)
+            for line, state in zip(self._masked_lines, self.states, strict=True)
         ]
         blocks = []
         start = 0
         while start < len(lines):
             end = self._block_end(start, is_entry)
-            has_child = (
-                end < len(lines) and is_entry[end] and _indent(lines[end]) > _indent(lines[start])
-            )
-            visible = "".join(self._masked[start:end]).replace(HIDDEN, " ")
+            is_above_entry = end < len(lines) and is_entry[end]
+            has_child = is_above_entry and _indent(lines[end]) > _indent(lines[start])
+            visible_text = "".join(self._masked_lines[start:end]).replace(MASK, " ")
             block = Block(
                 number=start + 1,
                 text="".join(lines[start:end]),
                 state=self.states[start],
                 is_entry=is_entry[start] and not has_child,
-                mentions=markdown.mentions_in(visible),
+                mentions=markdown.mentions_in(visible_text),
             )
             blocks.append(block)
             start = end
         return tuple(blocks)
 
     def _block_end(self, start: int, is_entry: Sequence[bool]) -> int:
-        """Return the end of the block at `start`: an entry includes its continuation lines."""
+        """Return the end of the block that starts at a line; it includes continuation lines."""
         end = start + 1
         if not is_entry[start]:
             return end
@@ -255,10 +257,9 @@ class MemoryIndex:
         """Line number and target of every Markdown link, outside of code blocks."""
         links = []
         for block in self.blocks:
-            if self._is_code[block.number - 1]:
-                continue
-            found = markdown.inline_links(block.text, block.mentions)
-            links += [(block.number, link.target) for link in found]
+            if not self.is_code(block.number):
+                inline_links = markdown.inline_links(block.text, block.mentions)
+                links += [(block.number, link.target) for link in inline_links]
         return links
 
     @cached_property
@@ -290,53 +291,67 @@ class MemoryIndex:
         subjects = (block.subject(names) for block in self.blocks)
         return {file for file in subjects if file is not None}
 
-    def without(self, gone: Collection[str], names: markdown.FileNames) -> bytes:
-        """Return the file without the entries and links of `gone`.
+    def without(self, removed: Collection[str], names: markdown.FileNames) -> bytes:
+        """Return the file without the entries and links of removed files.
 
         Add a blank first line if the remaining text would otherwise begin with front matter.
         """
-        text = self._joined([block.without(gone, names) for block in self.blocks], gone, names)
+        texts = [block.without(removed, names) for block in self.blocks]
+        text = self._joined(texts, removed, names)
         had_front_matter = markdown.read_front_matter("".join(self._lines)).text_at
         has_front_matter = markdown.read_front_matter(text).text_at
         if has_front_matter and not had_front_matter:
-            text = _EMPTY + text
+            text = _BLANK_LINE + text
         return encoded(text)
 
-    def without_own(self, gone: Collection[str], names: markdown.FileNames) -> bytes:
-        """Return the file without the entries whose first file is in `gone`."""
-        kept = [
-            block.without(gone, names) if _first_file(block, names) in gone else block.text
-            for block in self.blocks
-        ]
-        return encoded(self._joined(kept, gone, names))
+    def without_own(self, removed: Collection[str], names: markdown.FileNames) -> bytes:
+        """Return the file without the entries whose first file is removed."""
+        texts = []
+        for block in self.blocks:
+            is_own = _first_file(block, names) in removed
+            texts.append(block.without(removed, names) if is_own else block.text)
+        return encoded(self._joined(texts, removed, names))
 
     def _joined(
-        self, kept: list[str | None], gone: Collection[str], names: markdown.FileNames
+        self, texts: Sequence[str | None], removed: Collection[str], names: markdown.FileNames
     ) -> str:
-        """Return the text of the blocks that are kept, without parents that lost all they had."""
-        for number in reversed(range(len(kept))):
-            if self._is_emptied_parent(number, kept, gone, names):
-                kept[number] = None
-        return "".join(text for text in kept if text is not None)
+        """Return the remaining text, without parents of which nothing remains.
+
+        Parameters
+        ----------
+        texts : sequence of (str or None)
+            The remaining text of each block; None for a removed block.
+        removed : collection of str
+            The removed files.
+        names : FileNames
+            The names by which links refer to files.
+        """
+        remaining = list(texts)
+        # From the bottom up, so that nested parents are removed before the parent above them.
+        for number in reversed(range(len(remaining))):
+            if self._is_emptied_parent(number, remaining, removed, names):
+                remaining[number] = None
+        return "".join(text for text in remaining if text is not None)
 
     def _is_emptied_parent(
         self,
         number: int,
-        kept: Sequence[str | None],
-        gone: Collection[str],
+        texts: Sequence[str | None],
+        removed: Collection[str],
         names: markdown.FileNames,
     ) -> bool:
-        """Return whether a parent names only deleted files and all its children are deleted."""
-        block = self.blocks[number]
-        if not block.is_item or block.is_entry or kept[number] == block.text:
+        """Return whether a changed parent names only removed files, and no child of it remains."""
+        parent = self.blocks[number]
+        is_changed = texts[number] != parent.text
+        if not parent.is_item or parent.is_entry or not is_changed:
             return False
-        if not all(file in gone for file in block.files(names)):
+        if not all(file in removed for file in parent.files(names)):
             return False
-        for place in range(number + 1, len(kept)):
-            child = self.blocks[place]
-            if not child.is_item or child.indent <= block.indent:
+        for child_number in range(number + 1, len(texts)):
+            child = self.blocks[child_number]
+            if not child.is_item or child.indent <= parent.indent:
                 return True
-            if kept[place] is not None:
+            if texts[child_number] is not None:
                 return False
         return True
 
@@ -345,8 +360,8 @@ class MemoryIndex:
         """For each line, whether it is in a fenced code block."""
         is_code = []
         open_fence = ""
-        for line in self._masked:
-            fence = _CODE.match(line)
+        for line in self._masked_lines:
+            fence = _FENCE.match(line)
             is_code.append(bool(open_fence or fence))
             if fence:
                 open_fence = _open_fence_after(open_fence, fence[1])
@@ -357,12 +372,14 @@ class MemoryIndex:
         return lines_of(self.raw)
 
     @cached_property
-    def _masked(self) -> list[str]:
-        return list(without_comments(self._lines))
+    def _masked_lines(self) -> list[str]:
+        """Each line, with front matter and comments masked."""
+        return [line for line, _ in _masked_lines(self._lines)]
 
     @cached_property
-    def _seen(self) -> list[str]:
-        return [line.replace(HIDDEN, "") for line in self._masked]
+    def _visible_lines(self) -> list[str]:
+        """Each line without front matter and comments."""
+        return [line.replace(MASK, "") for line in self._masked_lines]
 
 
 class Section(NamedTuple):
@@ -427,40 +444,31 @@ def find_empty_headings(index: MemoryIndex) -> list[int]:
     [1]
     """
     empty = []
-    first = 0
-    filled_above = 0
-    """Headings of a level above this one have something below them."""
+    first_block = 0
+    # A heading has something below it if its level is at most this one.
+    deepest_filled_level = 0
     for number in reversed(range(len(index.blocks))):
         block = index.blocks[number]
         if block.state is State.UNSEEN or not block.text.strip():
             continue
-        first = number
+        first_block = number
         if index.is_code(block.number) or not is_heading(block.text):
-            filled_above = _DEEPEST
+            deepest_filled_level = _DEEPEST_HEADING
             continue
         marks = block.text.lstrip()
         level = len(marks) - len(marks.lstrip("#"))
-        if level > filled_above and not block.mentions:
+        if level > deepest_filled_level and not block.mentions:
             empty.append(number)
         else:
-            filled_above = level - 1
-    if first in empty:
-        empty.remove(first)
+            deepest_filled_level = level - 1
+    if first_block in empty:
+        empty.remove(first_block)
     return empty[::-1]
-
-
-_DEEPEST: Final = 6
-"""The deepest level of a heading."""
 
 
 def units_of(text: str) -> int:
     """Return the length of a text in UTF-16 units, the unit of the load limit."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def without_comments(lines: Sequence[str]) -> Iterator[str]:
-    """Yield each line at its own length, with front matter and comments masked by `HIDDEN`."""
-    return (masked for masked, _ in _masked_lines(lines))
 
 
 def line_of_open_comment(lines: Sequence[str]) -> int:
@@ -469,35 +477,45 @@ def line_of_open_comment(lines: Sequence[str]) -> int:
     >>> line_of_open_comment(["# Index\n", "<!-- for people\n", "- [A](a.md)\n"])
     2
     """
-    opened_at = 0
-    for number, (_, is_open) in enumerate(_masked_lines(lines), start=1):
-        if not is_open:
-            opened_at = 0
-        elif not opened_at:
-            opened_at = number
-    return opened_at
+    first_line = 0
+    for number, masked_line in enumerate(_masked_lines(lines), start=1):
+        if not masked_line.is_comment_open:
+            first_line = 0
+        elif not first_line:
+            first_line = number
+    return first_line
 
 
-def _masked_lines(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each line with front matter and comments masked, and whether a comment goes on."""
-    head = markdown.read_front_matter("".join(lines)).text_at
-    at = 0
+class _MaskedLine(NamedTuple):
+    """A line with front matter and comments masked, and whether a comment continues below it.
+
+    The text has the length of the line.
+    """
+
+    text: str
+    is_comment_open: bool
+
+
+def _masked_lines(lines: Sequence[str]) -> Iterator[_MaskedLine]:
+    """Yield each line with front matter and comments masked."""
+    front_matter_end = markdown.read_front_matter("".join(lines)).text_at
+    line_end = 0
     in_comment = False
     open_fence = ""
     for line in lines:
-        at += len(line)
-        fence = _CODE.match(line)
-        if at <= head:
-            yield HIDDEN * len(line), in_comment
+        line_end += len(line)
+        fence = _FENCE.match(line)
+        if line_end <= front_matter_end:
+            yield _MaskedLine(MASK * len(line), in_comment)
         elif fence and not in_comment:
             open_fence = _open_fence_after(open_fence, fence[1])
-            yield line, in_comment
+            yield _MaskedLine(line, in_comment)
         elif in_comment or (not open_fence and _COMMENT.match(line)):
-            masked, in_comment = _masked(line, in_comment=in_comment)
-            has_text = bool(masked.replace(HIDDEN, "").strip())
-            yield masked if has_text else HIDDEN * len(line), in_comment
+            masked_line = _without_comments(line, in_comment=in_comment)
+            in_comment = masked_line.is_comment_open
+            yield masked_line
         else:
-            yield line, in_comment
+            yield _MaskedLine(line, in_comment)
 
 
 def _open_fence_after(open_fence: str, fence: str) -> str:
@@ -507,22 +525,27 @@ def _open_fence_after(open_fence: str, fence: str) -> str:
     return open_fence or fence
 
 
-def _masked(line: str, *, in_comment: bool) -> tuple[str, bool]:
-    """Return a line with its comments masked, and whether a comment continues on the next line."""
+def _without_comments(line: str, *, in_comment: bool) -> _MaskedLine:
+    """Return a line with its comments masked; without other text, the whole line is masked."""
     opening = "<!--" if in_comment else ""
-    ends = [comment[1] for comment in _COMMENTS.finditer(opening + line)]
-    masked = _COMMENTS.sub(lambda comment: HIDDEN * len(comment[0]), opening + line)
-    return masked[len(opening) :], bool(ends) and ends[-1] is None
+    is_open = False
+    for comment in _COMMENTS.finditer(opening + line):
+        is_open = comment[1] is None
+    masked = _COMMENTS.sub(lambda comment: MASK * len(comment[0]), opening + line)
+    text = masked[len(opening) :]
+    if not text.replace(MASK, "").strip():
+        text = MASK * len(line)
+    return _MaskedLine(text, is_open)
 
 
 def _within_units(text: str, limit: int) -> str:
     """Return the beginning of a text within `limit` UTF-16 units, cut at the end of a line."""
     if units_of(text) <= limit:
         return text
-    start = text[: limit + 1].encode("utf-16-le", "surrogatepass")[: 2 * limit]
-    at = len(start.decode("utf-16-le", "ignore"))
-    end = text.rfind("\n", 0, at + 1)
-    return text[:end] if end > 0 else text[:at]
+    units = text[: limit + 1].encode("utf-16-le", "surrogatepass")[: 2 * limit]
+    length = len(units.decode("utf-16-le", "ignore"))
+    line_end_at = text.rfind("\n", 0, length + 1)
+    return text[:line_end_at] if line_end_at > 0 else text[:length]
 
 
 def lines_of(raw: bytes | str) -> list[str]:
@@ -550,22 +573,23 @@ def joined(parts: Sequence[str], *, like: bytes) -> str:
     if not parts:
         return ""
     end = line_end(like)
-    *above, last = parts
-    ended = [part if part.endswith("\n") else part + end for part in above]
+    *parts_above, last = parts
+    ended_parts = [part if part.endswith("\n") else part + end for part in parts_above]
     if like and not like.endswith(b"\n"):
         last = re.sub(r"\r?\n\Z", "", last)
     elif not last.endswith("\n"):
         last += end
-    return "".join([*ended, last])
+    return "".join([*ended_parts, last])
 
 
 def _continues(line: str) -> bool:
     """Return whether a line continues the entry above it."""
     is_indented = line[0] in " \t" and bool(line.strip())
-    return is_indented and not line.lstrip().startswith(_NOT_A_CONTINUATION)
+    return is_indented and not line.lstrip().startswith(_NEVER_CONTINUES)
 
 
 def _indent(line: str) -> int:
+    """Return the indentation of a line in columns."""
     expanded = line.expandtabs(4)
     return len(expanded) - len(expanded.lstrip())
 
@@ -582,11 +606,11 @@ def entries_of(index: MemoryIndex, names: markdown.FileNames) -> dict[str, Seque
     alias_of = {file: alias for alias, file in names.aliases.items()}
     entries: dict[str, Sequence[IndexEntry]] = {}
     for file, blocks in index.named(names).items():
-        of_file = [_entry_of(index, names, block) for block in blocks]
+        entries_of_file = [_entry_of(index, names, block) for block in blocks]
         if file in alias_of:
-            for entry in of_file:
+            for entry in entries_of_file:
                 entry["also"] = alias_of[file]
-        entries[file] = of_file
+        entries[file] = entries_of_file
     return entries
 
 
@@ -600,8 +624,8 @@ def _entry_of(index: MemoryIndex, names: markdown.FileNames, block: Block) -> di
         "text": block.text,
         "entry": block.is_entry,
         "files": block.files(names),
-        "above": list(filter(None, reversed(digests[max(first - _AROUND, 0) : first]))),
-        "below": list(filter(None, digests[end : end + _AROUND])),
+        "above": list(filter(None, reversed(digests[max(first - _NEIGHBOURS, 0) : first]))),
+        "below": list(filter(None, digests[end : end + _NEIGHBOURS])),
         "whole": index.digest,
     }
 
@@ -613,33 +637,33 @@ def names_of(
     aliases: Mapping[str, str] = NO_ALIASES,
 ) -> markdown.FileNames:
     """Return the names by which links may refer to the files of a folder and of `entries`."""
-    known_aliases = dict(aliases)
-    for file, of_file in entries.items():
-        for entry in of_file:
+    all_aliases = dict(aliases)
+    for file, entries_of_file in entries.items():
+        for entry in entries_of_file:
             if "also" in entry:
-                known_aliases[str(entry["also"])] = file
-    return markdown.FileNames(folder, {*file_names, *entries}, known_aliases)
+                all_aliases[str(entry["also"])] = file
+    return markdown.FileNames(folder, {*file_names, *entries}, all_aliases)
 
 
 def are_entries_unchanged(raw: bytes, expected: Entries, names: markdown.FileNames) -> bool:
     """Return whether the index entries of files have the same texts as `expected`, in any place."""
     blocks_by_file = MemoryIndex(raw).named(names)
     for file, entries in expected.items():
-        now = sorted(block.text for block in blocks_by_file.get(file, ()))
-        before = sorted(str(entry["text"]) for entry in entries)
-        if now != before:
+        current_texts = sorted(block.text for block in blocks_by_file.get(file, ()))
+        expected_texts = sorted(str(entry["text"]) for entry in entries)
+        if current_texts != expected_texts:
             return False
     return True
 
 
-def remove_entries(raw: bytes, gone: Collection[str], names: markdown.FileNames) -> bytes:
-    """Return an index without the entries and links of `gone`."""
-    return MemoryIndex(raw).without(gone, names)
+def remove_entries(raw: bytes, files: Collection[str], names: markdown.FileNames) -> bytes:
+    """Return an index without the entries and links of files."""
+    return MemoryIndex(raw).without(files, names)
 
 
-def remove_own_entries(raw: bytes, gone: Collection[str], names: markdown.FileNames) -> bytes:
-    """Return an index without the entries whose first file is in `gone`; other mentions stay."""
-    return MemoryIndex(raw).without_own(gone, names)
+def remove_own_entries(raw: bytes, files: Collection[str], names: markdown.FileNames) -> bytes:
+    """Return an index without the entries that name one of `files` first; other mentions stay."""
+    return MemoryIndex(raw).without_own(files, names)
 
 
 def own_texts(raw: bytes, names: markdown.FileNames) -> dict[str, list[str]]:
@@ -658,133 +682,167 @@ def _first_file(block: Block, names: markdown.FileNames) -> str | None:
     return files[0] if files else None
 
 
-def insert_entries(raw: bytes, back: Entries, names: markdown.FileNames) -> bytes:
-    """Return an index with the entries of `back` restored.
+def insert_entries(raw: bytes, entries_by_file: Entries, names: markdown.FileNames) -> bytes:
+    """Return an index with the entries of files restored.
 
     Skip the files that already have an entry of their own. First try to rebuild the index byte for
     byte; if it has changed otherwise, insert each entry at the best matching place.
     """
-    missing = {file for file in back if back[file]} - MemoryIndex(raw).files_with_entry(names)
+    files_with_entries = {file for file, entries in entries_by_file.items() if entries}
+    missing_files = files_with_entries - MemoryIndex(raw).files_with_entry(names)
+    # An entry that names several files is restored once.
     entries = {}
-    for file in missing:
-        for entry in back[file]:
+    for file in missing_files:
+        for entry in entries_by_file[file]:
             entries[entry["line"], entry["text"]] = entry
     if not entries:
         return raw
-    files = set(names.names)
+    all_files = set(names.names)
     for entry in entries.values():
-        files.update(entry["files"])
-    known = replace(names, names=files)
-    returning = [_returning(entries[place], missing, names, known) for place in sorted(entries)]
+        all_files.update(entry["files"])
+    all_names = replace(names, names=all_files)
+    restored_entries = [
+        _restored_entry(entry, missing_files, names, all_names)
+        for _, entry in sorted(entries.items(), key=lambda item: item[0])
+    ]
     for removal in _Removal:
-        index = _rebuilt_exactly(raw, returning, removal)
+        index = _rebuilt_exactly(raw, restored_entries, removal)
         if index is not None:
             return index
-    draft = _Draft(raw, known)
-    for entry_back in returning:
-        draft.put(entry_back)
+    draft = _Draft(raw, all_names)
+    for restored in restored_entries:
+        draft.restore(restored)
     # An entry in a comment is not visible: append it, else put a plain link at the top.
-    for entry_back in _not_named(draft, returning, missing, known):
-        draft.insert(draft.end, entry_back.lines)
-    for file in sorted(missing - MemoryIndex(draft.raw).named(known).keys()):
+    for restored in _unnamed_entries(draft, restored_entries, missing_files, all_names):
+        draft.insert(draft.end, restored.lines)
+    for file in sorted(missing_files - MemoryIndex(draft.raw).named(all_names).keys()):
         draft.insert(draft.top, [f"- [{file}](<{file}>)\n"])
     return draft.raw
 
 
-class _Returning(NamedTuple):
-    """An index entry that is restored."""
+class _RestoredEntry(NamedTuple):
+    """An index entry that is restored.
+
+    Attributes
+    ----------
+    entry : mapping
+        The entry as it was stored.
+    lines : list of str
+        The lines to insert; links to missing files are plain words.
+    lines_without_links : list of str
+        The lines without the links to restored files, as they may be in the index now.
+    bare_lines : list of str
+        The lines without any link to a file of the folder; empty if that is ambiguous.
+    may_be_bare : bool
+        Whether lines without any link may be the remains of this entry.
+    names_only_removed : bool
+        Whether it is a list entry that names removed memories only.
+    is_parent : bool
+        Whether other entries are nested below it.
+    """
 
     entry: IndexEntry
     lines: list[str]
-    """The lines to insert; links to missing files are plain words."""
-    left: list[str]
-    """The lines without the links to returning files, as they may stand in the index now."""
-    bare: list[str]
-    """The lines without any link to a file of the folder; empty if that is ambiguous."""
+    lines_without_links: list[str]
+    bare_lines: list[str]
     may_be_bare: bool
-    """Whether lines without any link may be the remains of this entry."""
-    names_only_gone: bool
-    """Whether it is a list entry that names no memory that stayed."""
+    names_only_removed: bool
     is_parent: bool
-    """Whether other entries are nested below it."""
 
-    def left_after(self, removal: "_Removal") -> list[str]:
-        """Return the lines that remain after a removal."""
-        if removal is _Removal.LINKS or not self.names_only_gone:
-            return self.left
+    def remains_after(self, removal: "_Removal") -> list[str]:
+        """Return the lines that remain in the index after a removal of a kind."""
+        if removal is _Removal.LINKS or not self.names_only_removed:
+            return self.lines_without_links
         if self.is_parent and removal is _Removal.ENTRIES:
-            return self.left
+            return self.lines_without_links
         return []
 
 
 class _Removal(Enum):
-    """Which lines of list entries a removal may have deleted."""
+    """Kinds of removal, by the lines of list entries that they delete."""
 
     ENTRIES = "entries that name no memory that stayed, but no parents"
     PARENTS = "these entries, and parents whose children were all removed"
     LINKS = "no lines, only links"
 
 
-def _not_named(
+def _unnamed_entries(
     draft: "_Draft",
-    returning: Sequence[_Returning],
-    missing: Collection[str],
+    restored_entries: Sequence[_RestoredEntry],
+    missing_files: Collection[str],
     names: markdown.FileNames,
-) -> list[_Returning]:
+) -> list[_RestoredEntry]:
     """Return the entries with a missing file that a draft does not name yet."""
-    unnamed = set(missing) - MemoryIndex(draft.raw).named(names).keys()
-    return [entry for entry in returning if unnamed.intersection(entry.entry["files"])]
+    unnamed = set(missing_files) - MemoryIndex(draft.raw).named(names).keys()
+    return [
+        restored for restored in restored_entries if unnamed.intersection(restored.entry["files"])
+    ]
 
 
-def _returning(
-    entry: IndexEntry, back: Collection[str], names: markdown.FileNames, known: markdown.FileNames
-) -> _Returning:
-    """Return an entry with its lines in each form that a restore compares."""
+def _restored_entry(
+    entry: IndexEntry,
+    restored_files: Collection[str],
+    names: markdown.FileNames,
+    all_names: markdown.FileNames,
+) -> _RestoredEntry:
+    """Return an entry with its lines in each form that a restore compares.
+
+    Parameters
+    ----------
+    entry : mapping
+        The entry as it was stored.
+    restored_files : collection of str
+        The files whose entries are restored.
+    names : FileNames
+        The names of the files that exist.
+    all_names : FileNames
+        The names of these files and of all files in entries.
+    """
     text = str(entry["text"])
     missing = {file for file in entry["files"] if file not in names.names}
-    gone = {file for file in entry["files"] if file in missing or file in back}
-    restored = markdown.unlinked(text, missing, known)
-    left = markdown.unlinked(text, gone, known)
-    bare = markdown.unlinked(text, known.names, known)
+    removed = {file for file in entry["files"] if file in missing or file in restored_files}
+    text_to_insert = markdown.unlinked(text, missing, all_names)
+    text_without_links = markdown.unlinked(text, removed, all_names)
+    bare_text = markdown.unlinked(text, all_names.names, all_names)
     # Earlier versions kept an entry without memories if it contained anything like a link.
-    dangles = any(
-        markdown.is_local(mention.target) and known.file_of(mention.target) is None
+    has_dangling_link = any(
+        markdown.is_local(mention.target) and all_names.file_of(mention.target) is None
         for mention in markdown.mentions_in(text)
     )
-    return _Returning(
+    return _RestoredEntry(
         entry=entry,
-        lines=lines_of(text if restored is None else restored),
-        left=lines_of(left or ""),
-        bare=lines_of(bare or ""),
-        may_be_bare=dangles or not entry["entry"],
-        names_only_gone=markdown.is_entry(text) and gone == {*entry["files"]},
+        lines=lines_of(text if text_to_insert is None else text_to_insert),
+        lines_without_links=lines_of(text_without_links or ""),
+        bare_lines=lines_of(bare_text or ""),
+        may_be_bare=has_dangling_link or not entry["entry"],
+        names_only_removed=markdown.is_entry(text) and removed == {*entry["files"]},
         is_parent=not entry["entry"],
     )
 
 
 def _rebuilt_exactly(
-    raw: bytes, returning: Sequence[_Returning], removal: _Removal
+    raw: bytes, restored_entries: Sequence[_RestoredEntry], removal: _Removal
 ) -> bytes | None:
     """Return the index with each entry at its old line; None if its digest is not the old one.
 
     Lines that a removal of this kind leaves are replaced.
     """
-    digests = {entry_back.entry["whole"] for entry_back in returning}
+    digests = {restored.entry["whole"] for restored in restored_entries}
     if len(digests) != 1:
         return None
     lines = lines_of(raw)
     candidates = [lines]
-    if lines[:1] == [_EMPTY]:  # `MemoryIndex.without` may have added it
+    if lines[:1] == [_BLANK_LINE]:  # `MemoryIndex.without` may have added it
         candidates.append(lines[1:])
     for candidate in candidates:
         rebuilt = list(candidate)
-        for entry_back in returning:
-            start = entry_back.entry["line"]
-            left = entry_back.left_after(removal)
-            end = start + len(left)
-            if rebuilt[start:end] != left:
+        for restored in restored_entries:
+            start = restored.entry["line"]
+            remains = restored.remains_after(removal)
+            end = start + len(remains)
+            if rebuilt[start:end] != remains:
                 end = start
-            rebuilt[start:end] = entry_back.lines
+            rebuilt[start:end] = restored.lines
         index = encoded("".join(rebuilt))
         if digest_of(index) in digests:
             return index
@@ -798,9 +856,11 @@ class _Draft:
         self._names = names
         self._lines = lines_of(raw)
         self._digests = [digest_of(encoded(line)) for line in self._lines]
-        self._counts = Counter(self._digests)
-        self._bare: list[str | None] = [self._bare_of(line) for line in self._lines]
-        self._end = line_end(raw)
+        """For an edited line that was restored, the digest of its text before the edit."""
+        self._digest_counts = Counter(self._digests)
+        self._bare_lines: list[str | None] = [self._bare_text_of(line) for line in self._lines]
+        """The lines without links; None for a line that was inserted or restored."""
+        self._line_end = line_end(raw)
 
     @property
     def raw(self) -> bytes:
@@ -818,184 +878,208 @@ class _Draft:
         head = markdown.read_front_matter("".join(self._lines)).text_at
         return len(lines_of("".join(self._lines)[:head]))
 
-    def put(self, entry_back: _Returning) -> None:
+    def restore(self, restored: _RestoredEntry) -> None:
         """Replace the remains of an entry by the entry, or insert it beside its old neighbours."""
-        remains = self._remains_of(entry_back)
+        remains = self._remains_of(restored)
         if remains is not None:
-            at, lines = remains
-            self._replace(at, at + len(lines), lines)
+            end = remains.position + len(remains.linked_lines)
+            self._replace(remains.position, end, remains.linked_lines)
             return
         # A line above front matter would turn that into text.
-        at = max(self._place_of(entry_back), self.top)
-        if "<!--" in "".join(entry_back.lines):  # it may hide what follows
-            at = self.end
-        self.insert(at, entry_back.lines)
-        old_text = entry_back.entry.get("was")
-        if old_text:  # neighbours store the digest of the text before it was edited
-            self._set_digests(at, at + 1, [digest_of(encoded(lines_of(old_text)[0]))])
+        position = max(self._position_for(restored), self.top)
+        if "<!--" in "".join(restored.lines):  # it may hide the lines below it
+            position = self.end
+        self.insert(position, restored.lines)
+        text_before_edit = restored.entry.get("was")
+        if text_before_edit:  # neighbours store the digest of that text
+            first_line = lines_of(text_before_edit)[0]
+            self._set_digests(position, position + 1, [digest_of(encoded(first_line))])
 
-    def insert(self, at: int, lines: Sequence[str]) -> None:
+    def insert(self, position: int, lines: Sequence[str]) -> None:
         """Insert lines at a position; add a line end where two lines would be joined."""
-        new = list(lines)
-        if at and not self._lines[at - 1].endswith("\n"):
-            ended = self._lines[at - 1] + self._end
-            self._lines[at - 1] = ended
-            self._set_digests(at - 1, at, [digest_of(encoded(ended))])
-        if at < len(self._lines) and not new[-1].endswith("\n"):
-            new[-1] += self._end
-        self._replace(at, at, new)
+        new_lines = list(lines)
+        if position and not self._lines[position - 1].endswith("\n"):
+            line_above = self._lines[position - 1] + self._line_end
+            self._lines[position - 1] = line_above
+            self._set_digests(position - 1, position, [digest_of(encoded(line_above))])
+        if position < len(self._lines) and not new_lines[-1].endswith("\n"):
+            new_lines[-1] += self._line_end
+        self._replace(position, position, new_lines)
 
     def _replace(self, start: int, end: int, lines: list[str]) -> None:
         """Replace lines; the new lines are no longer candidates for the remains of an entry."""
         self._lines[start:end] = lines
-        self._bare[start:end] = [None] * len(lines)
+        self._bare_lines[start:end] = [None] * len(lines)
         self._set_digests(start, end, [digest_of(encoded(line)) for line in lines])
 
     def _set_digests(self, start: int, end: int, digests: list[str]) -> None:
-        self._counts.subtract(self._digests[start:end])
-        self._counts.update(digests)
+        """Set the digests of lines, and count them."""
+        self._digest_counts.subtract(self._digests[start:end])
+        self._digest_counts.update(digests)
         self._digests[start:end] = digests
 
-    def _remains_of(self, entry_back: _Returning) -> tuple[int, list[str]] | None:
-        """Return position and relinked lines of the nearest remains of an entry; None if none."""
-        if not entry_back.bare:
+    def _remains_of(self, restored: _RestoredEntry) -> "_Remains | None":
+        """Return the remains of an entry that are nearest to its old line; None if none."""
+        if not restored.bare_lines:
             return None
-        wanted = [_without_end(line) for line in entry_back.bare]
+        bare_lines = [_without_line_end(line) for line in restored.bare_lines]
         candidates = []
-        for at in self._positions_of(wanted[0]):
-            end = at + len(wanted)
-            if self._bare[at:end] != wanted:
+        for start in self._positions_of(bare_lines[0]):
+            end = start + len(bare_lines)
+            if self._bare_lines[start:end] != bare_lines:
                 continue
-            linked = self._linked(self._lines[at:end], entry_back)
-            if linked is not None:
-                candidates.append((at, linked))
-        old_line = entry_back.entry["line"]
-        return min(candidates, key=lambda candidate: abs(candidate[0] - old_line), default=None)
+            linked_lines = self._with_links_of(restored, self._lines[start:end])
+            if linked_lines is not None:
+                candidates.append(_Remains(start, linked_lines))
+        old_line = restored.entry["line"]
+        return min(candidates, key=lambda remains: abs(remains.position - old_line), default=None)
 
-    def _positions_of(self, bare: str) -> Iterator[int]:
-        """Yield the positions of the lines whose text without links is `bare`."""
-        at = -1
-        with suppress(ValueError):  # there is no further one
-            while True:
-                at = self._bare.index(bare, at + 1)
-                yield at
+    def _positions_of(self, bare_line: str) -> Iterator[int]:
+        """Yield the positions of the lines that are equal to `bare_line` without their links."""
+        position = -1
+        while True:
+            try:
+                position = self._bare_lines.index(bare_line, position + 1)
+            except ValueError:  # there is no further one
+                return
+            yield position
 
-    def _linked(self, there: Sequence[str], entry_back: _Returning) -> list[str] | None:
+    def _with_links_of(self, restored: _RestoredEntry, lines: Sequence[str]) -> list[str] | None:
         """Return lines with their own links and those of an entry; None if they do not fit."""
-        old = markdown.split_links("".join(there), self._names.names, self._names)
-        ends = [line[len(_without_end(line)) :] for line in there]
-        text = "".join(
-            _without_end(line) + end for line, end in zip(entry_back.lines, ends, strict=True)
-        )
-        new = markdown.split_links(text, self._names.names, self._names)
-        if old is None or new is None:
+        current = markdown.split_links("".join(lines), self._names.names, self._names)
+        text = ""
+        for restored_line, line in zip(restored.lines, lines, strict=True):
+            end = line[len(_without_line_end(line)) :]
+            text += _without_line_end(restored_line) + end
+        former = markdown.split_links(text, self._names.names, self._names)
+        if current is None or former is None:
             return None
-        if not old.links and not entry_back.may_be_bare:
+        if not current.links and not restored.may_be_bare:
             return None
-        linked = old.linked(link for link in new.links if not self._has(old, link))
-        return None if linked is None else lines_of(linked)
+        missing_links = [link for link in former.links if not self._has_link(current, link)]
+        linked_text = current.linked(missing_links)
+        return None if linked_text is None else lines_of(linked_text)
 
-    def _has(self, there: markdown.Unlinked, link: markdown.Link) -> bool:
+    def _has_link(self, unlinked: markdown.Unlinked, link: markdown.Link) -> bool:
         """Return whether a text has a link to the same file at the same place, in any spelling."""
         return any(
             self._names.file_of(other.target) == self._names.file_of(link.target)
-            for other in there.links
+            for other in unlinked.links
             if (other.start, other.end) == (link.start, link.end)
         )
 
-    def _bare_of(self, line: str) -> str:
+    def _bare_text_of(self, line: str) -> str:
         """Return a line without links to files of the folder and without its line end."""
-        bare = markdown.unlinked(line, self._names.names, self._names)
-        return _without_end(line if bare is None else bare)
+        bare_text = markdown.unlinked(line, self._names.names, self._names)
+        return _without_line_end(line if bare_text is None else bare_text)
 
-    def _place_of(self, entry_back: _Returning) -> int:
+    def _position_for(self, restored: _RestoredEntry) -> int:
         """Return the position for an entry: after its old upper neighbour, else before the lower.
 
         Return the end of the index if none of its old neighbours is left.
         """
-        digest_above = self._first_present(entry_back.entry["above"])
-        digest_below = self._first_present(entry_back.entry["below"])
-        below = None if digest_below is None else self._digests.index(digest_below)
+        digest_above = self._first_present(restored.entry["above"])
+        digest_below = self._first_present(restored.entry["below"])
+        lower = None if digest_below is None else self._digests.index(digest_below)
         if digest_above is None:
-            return len(self._lines) if below is None else below
-        last_above = len(self._digests) - self._digests[::-1].index(digest_above)
-        at = self._after_children(last_above, entry_back.lines[0])
-        if below is None or markdown.is_entry(self._lines[at - 1]):
-            return at
+            return len(self._lines) if lower is None else lower
+        after_upper = len(self._digests) - self._digests[::-1].index(digest_above)
+        position = self._after_children(after_upper, restored.lines[0])
+        if lower is None or markdown.is_entry(self._lines[position - 1]):
+            return position
         # A list starts after a blank line: its first entry returns below that line.
-        is_blank = not "".join(self._lines[at:below]).strip()
-        if is_blank and markdown.is_entry(self._lines[below]):
-            return below
-        return at
+        is_blank_between = not "".join(self._lines[position:lower]).strip()
+        if is_blank_between and markdown.is_entry(self._lines[lower]):
+            return lower
+        return position
 
     def _first_present(self, digests: Iterable[str]) -> str | None:
         """Return the first digest of which the draft has a line; None if it has none."""
-        return next((digest for digest in digests if self._counts[digest] > 0), None)
+        return next((digest for digest in digests if self._digest_counts[digest] > 0), None)
 
-    def _after_children(self, at: int, line: str) -> int:
-        """Return the position after the continuation lines and the entries nested deeper."""
-        while markdown.is_entry(line) and at < len(self._lines):
-            other = self._lines[at]
+    def _after_children(self, start: int, line: str) -> int:
+        """Return the position after the lines that continue an entry or are nested below it.
+
+        Parameters
+        ----------
+        start : int
+            The position of the first of these lines.
+        line : str
+            The first line of an entry that is to be inserted; nested entries are indented more.
+        """
+        position = start
+        while markdown.is_entry(line) and position < len(self._lines):
+            other = self._lines[position]
             is_child = markdown.is_entry(other) and _indent(other) > _indent(line)
             is_continuation = _continues(other) and not markdown.is_entry(other)
             if not is_continuation and not is_child:
                 break
-            at += 1
-        return at
+            position += 1
+        return position
 
 
-def _without_end(line: str) -> str:
+class _Remains(NamedTuple):
+    """The lines that remain of an entry: their position, and the lines with the entry's links."""
+
+    position: int
+    linked_lines: list[str]
+
+
+def _without_line_end(line: str) -> str:
     return line.rstrip("\r\n")
 
 
-def without_change(before: bytes, made: bytes, now: bytes) -> bytes:
-    r"""Return `now`, the current index, without the change from `before` to `made`.
+def without_change(before: bytes, after: bytes, current: bytes) -> bytes:
+    r"""Return the current index without a change from `before` to `after`.
 
     Lines that the change added and that were edited since stay as they are.
 
     >>> without_change(b"a\n", b"a\nb\n", b"by hand\na\nb\n")
     b'by hand\na\n'
     """
-    if now == made:
+    if current == after:
         return before
-    old = lines_of(before)
-    lines = lines_of(now)
-    old_texts = [_without_end(line) for line in old]
-    made_texts = [_without_end(line) for line in lines_of(made)]
-    now_places = _matching_places(made_texts, [_without_end(line) for line in lines])
-    replaced: dict[int, list[str]] = {}  # by line number in `now`
-    inserted: dict[int, list[str]] = {}  # by number of the line in `now` that follows
-    changes = SequenceMatcher(None, made_texts, old_texts, autojunk=False).get_opcodes()
-    for change, start, end, first, last in changes:
+    lines_before = lines_of(before)
+    lines = lines_of(current)
+    texts_before = [_without_line_end(line) for line in lines_before]
+    texts_after = [_without_line_end(line) for line in lines_of(after)]
+    current_number = _matching_numbers(texts_after, [_without_line_end(line) for line in lines])
+    replacements: dict[int, list[str]] = {}  # by the number of the current line
+    insertions: dict[int, list[str]] = {}  # by the number of the current line that follows
+    reverse_changes = SequenceMatcher(None, texts_after, texts_before, autojunk=False)
+    for change, start, end, before_start, before_end in reverse_changes.get_opcodes():
+        former_lines = lines_before[before_start:before_end]
+        present = [
+            current_number[number] for number in range(start, end) if number in current_number
+        ]
         if change == "delete":
-            for number in range(start, end):
-                if number in now_places:
-                    replaced[now_places[number]] = []
+            for number in present:
+                replacements[number] = []
         elif change == "insert":
-            if start in now_places:
-                at = now_places[start]
+            if start in current_number:
+                following = current_number[start]
             else:
-                at = now_places.get(start - 1, len(lines) - 1) + 1
-            inserted.setdefault(at, []).extend(old[first:last])
-        elif change == "replace" and all(number in now_places for number in range(start, end)):
-            for number in range(start, end):
-                replaced[now_places[number]] = []
-            replaced[now_places[start]] = old[first:last]
+                following = current_number.get(start - 1, len(lines) - 1) + 1
+            insertions.setdefault(following, []).extend(former_lines)
+        elif change == "replace" and len(present) == end - start:
+            for number in present:
+                replacements[number] = []
+            replacements[present[0]] = former_lines
     result = []
     for number in range(len(lines) + 1):
-        result += inserted.get(number, [])
-        result += replaced.get(number, lines[number : number + 1])
-    ended = [line if line.endswith("\n") else f"{line}\n" for line in result[:-1]]
-    return encoded("".join([*ended, *result[-1:]]))
+        result += insertions.get(number, [])
+        result += replacements.get(number, lines[number : number + 1])
+    ended_lines = [line if line.endswith("\n") else f"{line}\n" for line in result[:-1]]
+    return encoded("".join([*ended_lines, *result[-1:]]))
 
 
-def _matching_places(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
-    """Return the place in `new` of each line of `old` that is still there."""
-    places: dict[int, int] = {}
-    for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
-        for offset in range(block.size):
-            places[block.a + offset] = block.b + offset
-    return places
+def _matching_numbers(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
+    """Return the number in `new` of each line of `old` that is still there, by the old number."""
+    numbers: dict[int, int] = {}
+    for match in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+        for offset in range(match.size):
+            numbers[match.a + offset] = match.b + offset
+    return numbers
 
 
 def digest_of(raw: bytes) -> str:
