@@ -2,14 +2,26 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from memlab.views.bundled import NEEDS, UNANSWERED, folder_of, notebook_paths
+import memlab
+from memlab.sources.opening import open_source
+from memlab.views.bundled import (
+    NEEDS,
+    UNANSWERED,
+    copy_notebooks,
+    facts_of,
+    folder_of,
+    notebook_paths,
+)
 from memlab.views.needs import NEEDS as WORDS
+from memlab.views.needs import unanswered
 from tests.support.notebook_stores import STORES, run_here, written_for
+from tests.support.stores import episodes, write_rows
 
 SMALL = ("empty", "all deleted", "decision left", "sixty")
 """Stores of a default run; ``--all`` tries the others, too."""
@@ -75,6 +87,30 @@ def test_notebooks_of_a_store_do_not_mention_bundled_data(written: tuple[str, li
             assert str(folder_of("data")) not in cell.source
             for word in ("bundled", "simulated", "two_years", "looked_up"):
                 assert word not in cell.source, path.name
+
+
+def test_explanation_fits_a_page_and_keeps_commands_whole(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / f"{'long-name-' * 8}.db", episodes(5))
+    for need in WORDS:
+        lines = unanswered(store, need).splitlines()
+        for line in lines:
+            assert len(line) <= 88 or str(store) in line, need
+        commands = [line for line in lines if "memlab " in line]
+        assert any(re.search(rf"memlab \w+ .*{re.escape(str(store))}", line) for line in commands)
+
+
+def test_panels_of_a_notebook_use_the_log_of_its_cell(tmp_path: Path) -> None:
+    store = memlab.copy_store(memlab.store_path("looked_up"), tmp_path / "memory.db")
+    log = memlab.store_path("looked_up").with_suffix(".reads.jsonl")
+    facts = facts_of(open_source(store), now=datetime.now(UTC), log=log)
+    paths = copy_notebooks(tmp_path / "notebooks", facts)
+    (path,) = (path for path in paths if path.name.startswith("03"))
+    evidence = [
+        re.findall(r"(\d+) later needs seen in this store", text) for text in run_here(path)
+    ]
+    answer, *panels = [counts[-1] for counts in evidence if counts]
+    assert len(panels) == 3
+    assert set(panels) == {answer}
 
 
 def test_each_unanswered_question_is_one_cell(written: tuple[str, list[Path]]) -> None:

@@ -68,7 +68,7 @@ _GRID_OPTIONS: Final[dict[str, Any]] = {
     "style": "table-layout:auto;width:100%;margin:0",
     "autoWidth": False,
     "columnDefs": [
-        {"targets": [0], "width": "40%"},
+        {"targets": [0], "width": "40%", "type": "string"},  # also if all titles are dates
         {"targets": [1, -2, -1], "className": "memlab-whole"},
     ],
     "columnControl": [

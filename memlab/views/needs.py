@@ -1,5 +1,6 @@
 """Explanations of why a store cannot answer a question, with the command that changes that."""
 
+import textwrap
 from collections.abc import Callable
 from typing import Final
 
@@ -7,6 +8,11 @@ from memlab.arguments import expect
 from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, harvestable, open_source
 from memlab.text import command
+
+_WIDTH: Final = 88
+"""Width of an explanation in characters. Notebooks break a longer line inside a word."""
+_SPACE: Final = "\N{NO-BREAK SPACE}"
+"""The space inside a command, which is not a place for a line break."""
 
 
 def unanswered(store: SourceLike, need: str) -> str:
@@ -38,26 +44,33 @@ def unanswered(store: SourceLike, need: str) -> str:
     expect(need, str, call="memlab.views.unanswered", name="need")
     if need not in NEEDS:
         raise ValueError(f"need must be one of {', '.join(sorted(NEEDS))}, not {need!r}")
-    return NEEDS[need](open_source(store))
+    explanation = NEEDS[need](open_source(store))
+    lines = textwrap.wrap(explanation, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace(_SPACE, " ")
+
+
+def _command(name: str, *arguments: object) -> str:
+    """Return a command that is not broken into two lines."""
+    return command(name, *arguments).replace(" ", _SPACE)
 
 
 def _memories(source: Source) -> str:
     """Explain a store without memories."""
-    return f"0 memories are in this store yet: {command('show', source.name)} shows it again."
+    return f"0 memories are in this store yet: {_command('show', source.name)} shows it again."
 
 
 def _present(source: Source) -> str:
     """Explain a store of which all memories were deleted."""
-    archive = command("archive", source.name)
+    archive = _command("archive", source.name)
     return (
         f"0 memories are in this store now, all were deleted: {archive} lists the plans that "
-        f"did, and their undo; {command('show', source.name)} shows the store again."
+        f"did, and their undo; {_command('show', source.name)} shows the store again."
     )
 
 
 def _prunable(source: Source) -> str:
     """Explain a store without prunable memories."""
-    rows = command("rows", source.name)
+    rows = _command("rows", source.name)
     return f"0 memories of this store are prunable, so no rule deletes one: {rows} lists them."
 
 
@@ -80,16 +93,16 @@ def _reads(source: Source) -> str:
 def _how_to_log(source: Source) -> str:
     """Return how to get an access log for a store."""
     if any(source.scheme in system.schemes for system in harvestable()):
-        return f"{command('harvest', source.name)} collects the reads that agents have recorded."
+        return f"{_command('harvest', source.name)} collects the reads that agents have recorded."
     return (
         'let its runtime log each read with memlab.AccessLog("reads.jsonl").add(memory_id), then '
-        f"{command('size', source.name, '--log', 'reads.jsonl')}."
+        f"{_command('size', source.name, '--log', 'reads.jsonl')}."
     )
 
 
 def _copy(source: Source) -> str:
     """Explain a store that is not rehearsed on a copy."""
-    plan = command("compact", source.name, "--keep-recent", 50)
+    plan = _command("compact", source.name, "--keep-recent", 50)
     if source.read_only_reason:
         return (
             "0 memories are deleted: memlab cannot delete from this store. "
@@ -105,13 +118,13 @@ def _folder(source: Source) -> str:
     """Explain a store without an index that is cut."""
     return (
         "0 lines of an index are loaded: only a folder of Claude Code's memory has such an index. "
-        f"{command('show', source.name)} shows what a start loads from this store."
+        f"{_command('show', source.name)} shows what a start loads from this store."
     )
 
 
 def _loaded(source: Source) -> str:
     """Explain a store of which nothing is loaded at start."""
-    need = command("rows", source.name, "--by", "need")
+    need = _command("rows", source.name, "--by", "need")
     return (
         "0 tokens of this store are loaded at start: its memories are only searched. "
         f"{need} lists those that were needed most."

@@ -177,10 +177,17 @@ class SizingPanel:
 
     def _page(self) -> str:
         """Return the content of the panel as HTML without scripts and pictures."""
-        offered = html.escape(self.command_line)
-        command_line = f"<pre>{offered}</pre>" if offered else f"<p>{html.escape(self.against)}</p>"
         numbers = _table(self._facts().items())
+        command_line = self._command_in_html()
         return f"<div>{numbers}{self._advice_in_html()}{command_line}{self._deleted_table()}</div>"
+
+    def _command_in_html(self) -> str:
+        """Return the command as HTML whose options are not broken, or why there is none."""
+        if not self.command_line:
+            return f"<p>{html.escape(self.against)}</p>"
+        words = html.escape(self.command_line).split(" ")
+        spans = (f"<span>{word}</span>" if word.startswith("-") else word for word in words)
+        return f"<pre>{' '.join(spans)}</pre>"
 
     def _advice_in_html(self) -> str:
         """Return the recommendation as HTML, a paragraph a line."""
@@ -224,11 +231,12 @@ class SizingPanel:
             layout=widgets.Layout(flex="1 1 20em", min_width="0", padding="0 0 0 1em"),
         )
         row = widgets.Layout(flex_flow="row wrap", align_items="center")
+        from_top = widgets.Layout(flex_flow="row wrap", align_items="flex-start")
         self.widget = widgets.VBox(
             [
                 widgets.HBox([self.slider, self.keep_recent, self.use_recommended], layout=row),
                 widgets.HBox([self.target, self.token_budget], layout=row),
-                widgets.HBox([self.curve_picture, words, self.trade_off_picture], layout=row),
+                widgets.HBox([self.curve_picture, words, self.trade_off_picture], layout=from_top),
                 self.going,
             ]
         )
@@ -294,9 +302,7 @@ class SizingPanel:
         self.saved.value = ""
         self.copy.text = self.command_line
         self.save.disabled = bool(self.against) or self._store == ANY_STORE
-        shown_command = html.escape(self.command_line)
-        reason = html.escape(self.against)
-        self.command.value = f"<pre>{shown_command}</pre>" if shown_command else f"<p>{reason}</p>"
+        self.command.value = self._command_in_html()
 
     def _deleted_table(self) -> str:
         """Return an HTML table of the costliest memories that the cap deletes."""
