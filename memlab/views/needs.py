@@ -38,8 +38,8 @@ def unanswered(store: SourceLike, need: str) -> str:
     Examples
     --------
     >>> import memlab
-    >>> print(unanswered(memlab.store_path("two_years"), "reads").partition(":")[0])
-    0 reads of this store are known, and only a log of reads shows whether age or use matters
+    >>> print(unanswered(memlab.store_path("two_years"), "reads").partition(",")[0])
+    0 reads of this store are known
     """
     expect(need, str, call="memlab.views.unanswered", name="need")
     if need not in NEEDS:

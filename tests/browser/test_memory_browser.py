@@ -4,12 +4,14 @@ import re
 from datetime import datetime
 from pathlib import Path
 
+import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import memlab
 from memlab.views import MemoryBrowser
 from tests.browser.lab import Lab
+from tests.support.stores import row, write_rows
 
 NOTEBOOK = "notebooks/08_memories.ipynb"
 CHANGE_THEME = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
@@ -178,3 +180,27 @@ def test_load_bearing_memory_is_rejected_with_an_alternative(all_shown: Locator)
     expect(refusal).to_contain_text("--supersede")
     expect(all_shown.get_by_role("button", name="Delete them")).to_be_hidden()
     all_shown.locator(".dtcc-search input").nth(1).fill("")
+
+
+def test_titles_that_are_dates_are_texts(page: Page, lab: Lab) -> None:
+    rows = [
+        row(
+            f"e{day}",
+            "episodic",
+            "merged",
+            title=f"2026-03-{day:02}",
+            created_at=f"2026-03-{day:02}",
+        )
+        for day in range(1, 31)
+    ]
+    write_rows(lab.folder / "dated.db", rows)
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cell = nbformat.v4.new_code_cell('import memlab\nmemlab.browse("dated.db")')
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=[cell], metadata=kernel), lab.folder / "dated.ipynb"
+    )
+    lab.open(page, "dated.ipynb")
+    lab.run_all(page)
+    first = page.locator(".memlab-browser tbody td").first
+    expect(first).to_have_text("2026-03-30")
+    assert first.evaluate("cell => getComputedStyle(cell).textAlign") != "right"
