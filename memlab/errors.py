@@ -36,7 +36,7 @@ class StoreError(MemlabError):
 
 
 class UndecidedKindError(StoreError):
-    """The kind of a folder cannot be determined, or differs from the kind that is known of it.
+    """The kind of a folder cannot be determined, or is not the one that its archive notes.
 
     Attributes
     ----------

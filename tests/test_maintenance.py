@@ -79,12 +79,12 @@ def test_drop_erases_only_expired_archive_entries(store: Path) -> None:
     maintain(store, apply=True, now=NOW)
     write_rows(store, episodes(30, start=200))
     maintain(store, apply=True, now=NOW + timedelta(days=20))
-    assert [entry.left for entry in memlab.compaction.archived_plans(store)] == [80, 30]
+    assert [entry.copies for entry in memlab.compaction.archived_plans(store)] == [80, 30]
     later = NOW + timedelta(days=31)
     assert "80 memories, 80 never restored" in words_of_step(maintain(store, now=later), "drop")
     assert len(memlab.compaction.archived_plans(store)) == 2
     assert outcomes(maintain(store, apply=True, now=later))["drop"] == "done"
-    assert [entry.left for entry in memlab.compaction.archived_plans(store)] == [30]
+    assert [entry.copies for entry in memlab.compaction.archived_plans(store)] == [30]
 
 
 def test_erasing_a_fresh_deletion_needs_yes(store: Path) -> None:

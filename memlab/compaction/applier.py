@@ -34,7 +34,7 @@ from memlab.sources.opening import SourceLike, open_source, system_named
 from memlab.sources.readers import Key, LinkChange, Reader, StepCallback, Writer, no_progress
 from memlab.store.archive.index_versions import note_index_versions
 from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
-from memlab.store.archive.schema import Apply, Archived
+from memlab.store.archive.schema import NewCopy, NewEntry
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted
@@ -251,7 +251,7 @@ def finish(
     with source.archive.writing() as archive:
         recorded = RecordedChange.named(archive, digest)
         plan: Plan | IndexPlan
-        plan = recorded.index_plan if recorded.entry.mends else recorded.plan
+        plan = recorded.index_plan if recorded.entry.is_index_change else recorded.plan
     return apply(plan, store=source, now=now, watch=watch, all_prunable=True)
 
 
@@ -278,7 +278,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         return replace(
             receipt, deleted=0, retired=0, returned=0, expired=len(expired), archive=None
         )
-    deletion = Apply(
+    deletion = NewEntry(
         digest=plan.digest,
         policy=plan.policy,
         made_at=plan.made_at,
@@ -363,7 +363,7 @@ def _private_keys(change: PlannedChange) -> frozenset[Key]:
     return private
 
 
-def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archived]:
+def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[NewCopy]:
     """Yield the copies of memories for the archive.
 
     Raise StalePlanError if a memory is missing: some kinds of store cannot be locked, so another
@@ -376,7 +376,7 @@ def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archiv
                 "was deleted: make a new plan",
                 memory_ids=(memory.memory_id,),
             )
-        yield Archived(memory.key, record, memory.reason, plans.planned_row(memory))
+        yield NewCopy(memory.key, record, memory.reason, plans.planned_row(memory))
 
 
 def _with_records(

@@ -39,11 +39,11 @@ class Comparison(NamedTuple):
 def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison:
     """Check an archive against its store at one moment of both. Both are only read."""
     entries = archive.entries()
-    deletions = [entry for entry in entries if not entry.recovers]
+    deletions = [entry for entry in entries if not entry.is_recovery]
     last_deletion = {}
     for entry in deletions:
         for copy in archive.copies(entry):
-            last_deletion[copy.key] = entry.apply
+            last_deletion[copy.key] = entry.number
     for entry in entries:  # reading everything finds the damaged parts
         deque(archive.batches(entry), maxlen=0)
     for dropped in archive.dropped():
@@ -69,7 +69,7 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
     archive.faults.clear()  # they are among the faults of the result
     return Comparison(
         plans=len(entries),
-        memories=sum(entry.left for entry in entries),
+        memories=sum(entry.copies for entry in entries),
         unfinished=unfinished,
         faults=tuple(faults),
     )
@@ -97,12 +97,12 @@ def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> Fault:
     drop = command("archive", name, "--drop", digest, "--apply")
     finish = command("apply", name, digest)
     not_deleted = len(state.same) + len(state.changed)
-    archived = f"{entry.left:,} memories archived, {not_deleted:,} of them not deleted"
+    archived = f"{entry.copies:,} memories archived, {not_deleted:,} of them not deleted"
     fault = f"plan {digest} was cut short: {archived}"
-    if len(state.same) < entry.left:
+    if len(state.same) < entry.copies:
         restore = command("restore", name, digest)
         return fault, f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
-    if not entry.planned:
+    if not entry.has_plan:
         return fault, f"the runtime's next compaction drops the copies, or {drop}"
     return fault, f"finish it with {finish}, or drop the copies with {drop}"
 
@@ -120,7 +120,7 @@ def _standing(
 ) -> Iterator[Fault]:
     """Yield the faults of a finished deletion that concern restored memories."""
     entry, copies, state = deletion
-    deleted_keys = {key for key in state.absent | state.taken if last_deletion[key] == entry.apply}
+    deleted_keys = {key for key in state.absent | state.taken if last_deletion[key] == entry.number}
     present = 0
     missing = 0
     for copy in copies:

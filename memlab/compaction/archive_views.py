@@ -132,8 +132,8 @@ class ArchiveListing(DisplayMixin):
 
     def to_json(self) -> str:
         """Return the deletions as a JSON list of objects."""
-        deletions = [entry._asdict() for entry in self.entries]
-        deletions += [dropped._asdict() for dropped in self.dropped]
+        deletions = [entry.to_dict() for entry in self.entries]
+        deletions += [dropped.to_dict() for dropped in self.dropped]
         return json.dumps(deletions, indent=2, default=datetime.isoformat)
 
     def sheet(self) -> TextPage:
@@ -141,7 +141,7 @@ class ArchiveListing(DisplayMixin):
         rows: list[tuple[str, ...]] = []
 
         def is_runtimes(entry: Entry) -> bool:
-            return not (entry.planned or entry.recovers) and entry.finished_at is not None
+            return not (entry.has_plan or entry.is_recovery) and entry.finished_at is not None
 
         for is_own, group in groupby(self.entries, is_runtimes):
             entries = list(group)
@@ -171,7 +171,7 @@ class ArchiveListing(DisplayMixin):
         what = f"{counted(entry.memories)}, {entry.restored:,} restored"
         if self.moved.get(entry.digest):
             what = self.moved[entry.digest]
-        elif entry.recovers:
+        elif entry.is_recovery:
             what = f"restored {counted(entry.memories)} that somebody else had deleted"
         return (*_when(entry.digest, entry.archived_at), state, what)
 
@@ -226,9 +226,9 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
             if words:
                 moved[entry.digest] = words
             if change.can_be_undone(retired):
-                undo = undo_line(name, entry.digest, of_index=entry.mends)
+                undo = undo_line(name, entry.digest, of_index=entry.is_index_change)
                 undoable.append(entry)
-            elif entry.planned and not (entry.finished_at or entry.recovers):
+            elif entry.has_plan and not (entry.finished_at or entry.is_recovery):
                 unfinished = f"next: {command('apply', name, entry.digest[:12])}    finishes it"
         return ArchiveListing(
             store=name,
@@ -248,7 +248,7 @@ def _done_in_words(change: RecordedChange, source: Source) -> str:
     entry = change.entry
     if change.merge is not None:
         return f"copied {counted(entry.memories)} from {change.merge.origin}"
-    if entry.mends:
+    if entry.is_index_change:
         index_plan = change.index_plan
         words = f"{index_plan.index}: {actions_in_words(index_plan.counts)}"
         return f"{words}, undone" if change.is_index_undone else words
@@ -266,7 +266,7 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     source = open_archived(store)
 
     def read(archive: OpenArchive) -> tuple[Plan, Receipt] | None:
-        planned = [entry for entry in archive.entries() if entry.planned and not entry.recovers]
+        planned = [entry for entry in archive.entries() if entry.has_plan and not entry.is_recovery]
         finished = [entry for entry in planned if entry.finished_at and entry.memories]
         if not finished:
             return None
@@ -381,7 +381,7 @@ def _tables_of(
     """Yield the archived memories as Arrow tables in batches, in the order of their deletion."""
     entries = archive.entries() if digest is None else [archive.entry(digest)]
     for entry in entries:
-        if entry.recovers:  # a recovery deletes nothing
+        if entry.is_recovery:  # a recovery deletes nothing
             continue
         for copies in archive.batches(entry):
             table = _table_of(source, entry, copies)

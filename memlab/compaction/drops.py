@@ -80,12 +80,12 @@ class ArchiveErasure(DisplayMixin):
     @property
     def memories(self) -> int:
         """Number of memories that can no longer be restored."""
-        return sum(entry.left for entry in self.entries)
+        return sum(entry.copies for entry in self.entries)
 
     @property
     def never_restored(self) -> int:
         """Number of these that were never restored: the archive has their only known copy."""
-        return sum(entry.left - entry.restored for entry in self.entries)
+        return sum(entry.copies - entry.restored for entry in self.entries)
 
     def to_dict(self) -> dict[str, object]:
         """Return the erasure as JSON values."""
@@ -110,7 +110,7 @@ class ArchiveErasure(DisplayMixin):
         lines = [("never restored", never_restored)]
         for entry in self.entries:
             archived = f"archived {minute(entry.archived_at)}"
-            lines.append((entry.digest[:12], f"{counted(entry.left)}, {archived}"))
+            lines.append((entry.digest[:12], f"{counted(entry.copies)}, {archived}"))
         lines += [
             (dropped.digest[:12], f"the facts of {counted(dropped.memories)}")
             for dropped in self.facts
@@ -209,7 +209,7 @@ def _erase(
     key = b"" if erasure.facts_too else make_key(archive)
     for entry in erasure.entries:
         facts: Iterable[str] = ()
-        if not erasure.facts_too and not entry.recovers:
+        if not erasure.facts_too and not entry.is_recovery:
             facts = facts_of(interpretable_rows(_frame(source, archive, entry)), key)
         drop(archive, entry, facts, at=now)
     if erasure.facts:
@@ -298,7 +298,7 @@ def _names(source: Source, archive: OpenArchive, entries: Iterable[Entry]) -> se
         return set()
     names = set[str]()
     for entry in entries:
-        if entry.recovers:
+        if entry.is_recovery:
             continue
         for _, record in archive.records(entry):
             names.add(source.facts_of(record).memory_id or "")
@@ -336,8 +336,8 @@ def _deletion_of_each_reference(source: Source) -> "pd.Series[int]":
 
 def _with_cost(erasure: ArchiveErasure, deletion_numbers: "pd.Series[int]") -> ArchiveErasure:
     """Return an erasure with the number of references that no longer count."""
-    erased = [entry.apply for entry in erasure.entries]
-    erased += [dropped.apply for dropped in erasure.facts]
+    erased = [entry.number for entry in erasure.entries]
+    erased += [dropped.number for dropped in erasure.facts]
     return replace(erasure, references=int(deletion_numbers.isin(erased).sum()))
 
 

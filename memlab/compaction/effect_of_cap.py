@@ -9,7 +9,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.arguments import whole_number
-from memlab.evidence.past import Memories, present_rows, resolve_history
+from memlab.evidence.past import HistoryLike, present_rows, resolve_history
 from memlab.frame.fields import Flags, arrays_of
 from memlab.growth.context import Boot, boot_of, size_of
 from memlab.items import Size
@@ -63,7 +63,7 @@ class CapEffect(DisplayMixin):
         return TextPage(f"keep_recent = {self.keep_recent:,}", facts, [table])
 
 
-def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
+def cap_effect(frame: HistoryLike, keep_recent: int) -> CapEffect:
     """Compute the effect of a compaction to a cap, without changing the store.
 
     Parameters
@@ -101,7 +101,7 @@ def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
     )
 
 
-def survivors(frame: Memories, keep_recent: int) -> pd.DataFrame:
+def survivors(frame: HistoryLike, keep_recent: int) -> pd.DataFrame:
     """Return the memories that the compaction of :func:`cap_effect` would leave, unchanged.
 
     Examples

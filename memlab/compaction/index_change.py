@@ -20,7 +20,7 @@ from memlab.store.archive.index_versions import (
     note_index_undone,
     note_index_versions,
 )
-from memlab.store.archive.schema import MENDS, Apply, PlanText
+from memlab.store.archive.schema import INDEX_POLICY, NewEntry, PlanText
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import DisplayMixin, TextPage, command
 
@@ -95,9 +95,9 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
     change.watch("checked")
     _check_private(change, version.name)
     text = plan.to_json()
-    new_entry = Apply(
+    new_entry = NewEntry(
         digest=plan.digest,
-        policy=MENDS,
+        policy=INDEX_POLICY,
         made_at=plan.made_at,
         memories=0,
         plan=PlanText(lambda: [text]),

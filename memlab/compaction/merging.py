@@ -28,7 +28,7 @@ from memlab.store.archive.content_copies import digest_of
 from memlab.store.archive.index_versions import IndexVersion, note_index_versions
 from memlab.store.archive.index_versions import digest_of as digest_of_index
 from memlab.store.archive.open_archive import OpenArchive
-from memlab.store.archive.schema import RECOVERS, Apply, Archived, PlanText
+from memlab.store.archive.schema import RECOVERY_POLICY, NewCopy, NewEntry, PlanText
 from memlab.store.records import fingerprint_of
 from memlab.text import command, counted
 
@@ -187,14 +187,14 @@ def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -
         _check_not_private(other_change, records_to_note)
         relies_on = frozenset(str(copy.other_key) for copy in copies)
         text = Merge(origin=change.source.name, relies_on=relies_on).to_json()
-        merge = Apply(
+        merge = NewEntry(
             digest=digest,
-            policy=RECOVERS,
+            policy=RECOVERY_POLICY,
             made_at=change.plan.made_at,
             memories=len(records_to_note),
             plan=PlanText(lambda: [text]),
         )
-        archived = (Archived(key, record, COPIED) for key, record in records_to_note.items())
+        archived = (NewCopy(key, record, COPIED) for key, record in records_to_note.items())
         with other_change.archive.deleting(merge, archived, at=change.now):
             other_change.archive.mark_applied(digest, change.now)
             change.watch("noted there")

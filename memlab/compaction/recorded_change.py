@@ -92,7 +92,7 @@ class RecordedChange:
     def is_of_links(self) -> bool:
         """Whether it superseded, retired or returned memories, and deleted none."""
         entry = self.entry
-        return entry.planned and not (entry.mends or entry.recovers or entry.memories)
+        return entry.has_plan and not (entry.is_index_change or entry.is_recovery or entry.memories)
 
     @cached_property
     def plan(self) -> Plan:
@@ -108,7 +108,7 @@ class RecordedChange:
     @cached_property
     def merge(self) -> Merge | None:
         """The merge by which the store took memories of another folder; None for another change."""
-        if not (self.entry.recovers and self.entry.planned):
+        if not (self.entry.is_recovery and self.entry.has_plan):
             return None
         with suppress(ArchiveError):
             return Merge.from_json(self.archive.plan_text(self.entry))
@@ -118,7 +118,7 @@ class RecordedChange:
     def merged_into(self) -> str:
         """The folder that its memories were merged into; empty for another change."""
         ((stored,),) = self.archive.rows(
-            "SELECT policy FROM applies WHERE apply = ?", self.entry.apply
+            "SELECT policy FROM applies WHERE apply = ?", self.entry.number
         )
         policy: Any = None
         with suppress(TypeError, ValueError, RecursionError):
@@ -145,16 +145,16 @@ class RecordedChange:
         retired : RetiredMemories
             The memories that the plans of this archive retired.
         """
-        if self.entry.recovers:
+        if self.entry.is_recovery:
             return self.merge is not None
         if not self.entry.finished_at:
             return False
-        if self.entry.mends:
+        if self.entry.is_index_change:
             return not self.is_index_undone
         if self.is_of_links:
             moves = self.plan.moves
             return not moves or any(memory.key in retired for memory in moves)
-        return self.entry.left > self.entry.restored
+        return self.entry.copies > self.entry.restored
 
     def _parsed(self, parse: Callable[[str | bytes], AnyPlan]) -> AnyPlan:
         """Return the parsed plan; raise ArchiveError if it is unreadable or another one."""

@@ -23,7 +23,7 @@ from memlab.sources.capabilities import Loss, check_deletable
 from memlab.sources.opening import SourceLike
 from memlab.sources.readers import Key, StepCallback, no_progress
 from memlab.store.archive.open_archive import OpenArchive
-from memlab.store.archive.schema import RECOVERS, Apply, Archived, PlanText
+from memlab.store.archive.schema import RECOVERY_POLICY, NewCopy, NewEntry, PlanText
 from memlab.store.records import fingerprint_of
 from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted
 
@@ -222,16 +222,16 @@ def _recover_locked(change: StoreChange, recovery: Recovery) -> tuple[Key, ...]:
     change.reconcile()
     change.watch("locked")
     replaced = _records_to_replace(change, recovery)
-    recovered = Apply(
+    recovered = NewEntry(
         digest=recovery.digest,
-        policy=RECOVERS,
+        policy=RECOVERY_POLICY,
         made_at=change.now,
         memories=len(recovery.kept),
         plan=_text_of_replaced(archive, replaced),
     )
     records = change.writer.missing_parts_of(recovery.records)
     entries_left = tuple(change.writer.entries_left)
-    copies = (Archived(key, record, _REASON) for key, record in records)
+    copies = (NewCopy(key, record, _REASON) for key, record in records)
     with archive.deleting(recovered, copies, at=change.now):
         archive.mark_applied(recovery.digest, change.now)
         change.watch("archived")

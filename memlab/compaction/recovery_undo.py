@@ -59,7 +59,7 @@ def _replaced(undo: Undo) -> dict[Key, bytes]:
     """Return by key the records that a recovery replaced: memories that were empty or unlisted."""
     replaced = dict[Key, bytes]()
     entry = undo.recorded.entry
-    if not entry.planned:
+    if not entry.has_plan:
         return replaced
     try:
         for key, text in json.loads(undo.archive.plan_text(entry)):

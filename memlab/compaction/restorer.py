@@ -122,13 +122,13 @@ def restore(
 def _undone(undo: Undo) -> Restored:
     """Undo a change of the store whose archive is open."""
     entry = undo.recorded.entry
-    if entry.mends:
+    if entry.is_index_change:
         return _undo_mend(undo)
     if not entry.memories:
         return undo_links(undo)
     if undo.into is not None:
         return restore_into(undo, undo.into)
-    if entry.recovers:
+    if entry.is_recovery:
         return undo_recovery(undo)
     return restore_deleted(undo)
 

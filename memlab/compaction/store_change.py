@@ -161,7 +161,7 @@ def is_in_effect(reader: Reader, source: Source, archive: OpenArchive, entry: En
     somebody edited the index since.
     """
     recorded = RecordedChange(archive, entry)
-    if entry.mends:
+    if entry.is_index_change:
         return _is_mended(source, recorded)
     try:
         plan = recorded.plan

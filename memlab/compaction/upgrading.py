@@ -184,7 +184,7 @@ def _upgrade_of(source: Source, archive: OpenArchive) -> ArchiveUpgrade:
         archive=str(archive.path),
         format=archive.format.number,
         newest=formats.FORMAT.number,
-        memories=sum(entry.left for entry in archive.entries()),
+        memories=sum(entry.copies for entry in archive.entries()),
         size=space.size,
         meanwhile=space.extra,
         free=shutil.disk_usage(archive.path.parent).free,

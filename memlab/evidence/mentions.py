@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pandas as pd
 
 from memlab import columns as c
-from memlab.evidence.past import Memories, resolve_history, source_of
+from memlab.evidence.past import HistoryLike, resolve_history, source_of
 from memlab.sources.base import Source
 from memlab.sources.capabilities import TextVersion
 from memlab.text import counted
@@ -62,7 +62,7 @@ _HUB_MENTIONS: Final = 10
 """Number of mentions from which a text counts as a list of memories."""
 
 
-def find_mentions(memories: Memories) -> pd.DataFrame:
+def find_mentions(memories: HistoryLike) -> pd.DataFrame:
     """Return the mentions of other memories in the texts of memories.
 
     These are mentions: links, wiki links, file names with ``.md``, and ids in backticks that have a

@@ -58,7 +58,7 @@ class LoadedHistory(ABC):
         """Return the history with texts."""
 
 
-Memories = pd.DataFrame | SourceLike | LoadedHistory
+HistoryLike = pd.DataFrame | SourceLike | LoadedHistory
 """Input of a function about a store: its name, its history, or a frame."""
 
 
@@ -139,7 +139,7 @@ def names_a_store(memories: object) -> TypeGuard[SourceLike]:
     return isinstance(memories, str | PathLike | SqliteMemoryStore | Source)
 
 
-def source_of(memories: Memories) -> Source | None:
+def source_of(memories: HistoryLike) -> Source | None:
     """Return the store of a name or of a history; None for a frame."""
     if isinstance(memories, LoadedHistory):
         return memories.source
@@ -147,7 +147,7 @@ def source_of(memories: Memories) -> Source | None:
 
 
 def resolve_history(
-    memories: Memories, *, call: str, with_body: bool = False, log: pd.DataFrame | None = None
+    memories: HistoryLike, *, call: str, with_body: bool = False, log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return a frame unchanged, or the history of a named store, on behalf of a public call."""
     if isinstance(memories, LoadedHistory):
@@ -214,7 +214,7 @@ def load_deleted(
         frame = read(source.rows_of(records(), with_body=needs_bodies), str(archive.path))
         moments = [entry.finished_at or entry.archived_at for entry in entries]
         frame[c.DELETED_AT] = pd.Series(moments, frame.index, c.TIME)
-        frame[DELETION] = np.array([entry.apply for entry in entries], np.int64)
+        frame[DELETION] = np.array([entry.number for entry in entries], np.int64)
         frame = interpretable_rows(frame)
         deletions = list[DeletedMemories]()
         if len(frame):
@@ -222,7 +222,7 @@ def load_deleted(
         hash_key = key_of(archive)
         for erasure in archive.dropped():
             facts = frame_of_facts(facts_in(archive, erasure))
-            erased = DeletedMemories(erasure.deleted_at, facts, erasure.apply, hash_key)
+            erased = DeletedMemories(erasure.deleted_at, facts, erasure.number, hash_key)
             deletions.append(erased)
         return deleted_by_others, deletions
 
@@ -238,7 +238,7 @@ def _archived_records(
     deletion removed it.
     """
     for entry in archive.entries():
-        is_deletion = entry.memories and not entry.recovers
+        is_deletion = entry.memories and not entry.is_recovery
         if not is_deletion:
             continue
         restored = set[Key]()
@@ -274,7 +274,7 @@ def exclude_archived(missing: pd.DataFrame, archive: OpenArchive) -> pd.DataFram
     archived_at = dict[str, datetime]()
     for entry in archive.entries():
         keys = list[Key]()
-        if not entry.recovers:
+        if not entry.is_recovery:
             not_restored = [copy for copy in archive.copies(entry) if copy.restored_at is None]
             keys = [copy.key for copy in not_restored if copy.key in missing_keys]
         for _, record in archive.records(entry, keys):

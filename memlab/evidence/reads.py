@@ -19,7 +19,7 @@ from memlab.arguments import expect
 from memlab.clock import moment_and_zone
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import log_parts
-from memlab.evidence.past import Memories, present_rows, resolve_history
+from memlab.evidence.past import HistoryLike, present_rows, resolve_history
 from memlab.files import ordinary_file
 from memlab.frame.loading import expect_log
 from memlab.settings import Settings
@@ -418,7 +418,7 @@ CHANCES: Final = {
 """Category of a memory's chance to be read -> its words, which follow a number."""
 
 
-def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
+def reading_chances(frame: HistoryLike, log: pd.DataFrame) -> pd.Series:
     """Return for every memory whether it was read, and if not, whether it could have been.
 
     Parameters

@@ -12,8 +12,8 @@ import pandas as pd
 from memlab import columns as c
 from memlab.clock import aware, now_utc
 from memlab.evidence.past import (
+    HistoryLike,
     LoadedHistory,
-    Memories,
     fill_missing_rows,
     names_a_store,
     resolve_history,
@@ -91,7 +91,7 @@ class _Mentions:
 
 
 def find_references(
-    frame: Memories,
+    frame: HistoryLike,
     log: pd.DataFrame | None = None,
     *,
     only_log: bool = False,
@@ -153,7 +153,7 @@ def find_references(
 
 
 def count_references(
-    frame: Memories,
+    frame: HistoryLike,
     log: pd.DataFrame | None = None,
     *,
     only_log: bool = False,
@@ -184,7 +184,7 @@ def count_references(
 
 
 def references_and_counts(
-    frame: Memories,
+    frame: HistoryLike,
     log: pd.DataFrame | None = None,
     *,
     only_log: bool = False,

@@ -16,8 +16,8 @@ from memlab.clock import moment_or_now, now_utc
 from memlab.errors import ChangedWhileReadError
 from memlab.evidence.past import (
     DeletedMemories,
+    HistoryLike,
     LoadedHistory,
-    Memories,
     deletions_of,
     gaps_of,
     names_a_store,
@@ -96,7 +96,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
 
     def __init__(
         self,
-        memories: Memories,
+        memories: HistoryLike,
         log: Log = None,
         *,
         with_body: bool = False,
@@ -128,7 +128,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     @classmethod
     def of(
         cls,
-        memories: Memories,
+        memories: HistoryLike,
         log: Log = None,
         *,
         with_body: bool = False,
@@ -557,7 +557,7 @@ class _Snapshot:
 
 
 def with_references(
-    memories: Memories, references: pd.DataFrame | None, *, call: str, with_body: bool = False
+    memories: HistoryLike, references: pd.DataFrame | None, *, call: str, with_body: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the memories of a public call, and the references given or else found for them."""
     expect_references(references, call=call, optional=True)

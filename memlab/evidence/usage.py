@@ -17,7 +17,7 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE
-from memlab.evidence.past import Memories, in_reach
+from memlab.evidence.past import HistoryLike, in_reach
 from memlab.evidence.references import references_on_rows, successors
 from memlab.evidence.store_history import with_references
 from memlab.evidence.use_times import Uses, days_since_1970, per_length, ranks_above
@@ -393,7 +393,7 @@ def other_stores() -> dict[str, Any]:
 
 
 def age_or_use(
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,

@@ -105,7 +105,8 @@ class Faults:
         if not errors:
             return
         for row in np.flatnonzero(np.isin(codes, list(errors))):
-            self.faults.append((int(self.position[row]), column, errors[int(codes[row])]))
+            fault = Fault(int(self.position[row]), column, errors[int(codes[row])])
+            self.faults.append(fault)
 
 
 def parse_all(

@@ -248,18 +248,18 @@ def _count_tokens(table: Any, counter: fields.CountTokens) -> list[int]:
 def _problems(values: dict[str, npt.NDArray[Any]], faults: list[Fault]) -> dict[int, str]:
     """Return the faults of each row by position, and make rows with faults load-bearing."""
     texts: dict[int, list[str]] = {}
-    for position, _, text in _first_to_last(faults):
-        texts.setdefault(position, []).append(text)
+    for fault in _first_to_last(faults):
+        texts.setdefault(fault.position, []).append(fault.reason)
     is_bad = np.isin(values[c.POSITION], list(texts))
     values[c.LOAD_BEARING] |= is_bad
     values[c.PRUNABLE] &= ~is_bad
     return {position: "; ".join(texts_of_row) for position, texts_of_row in texts.items()}
 
 
-def _first_to_last(problems: list[Fault]) -> list[Fault]:
+def _first_to_last(faults: list[Fault]) -> list[Fault]:
     """Return faults sorted by row, and by column as the table declares them."""
-    columns = {name: place for place, name in enumerate(COLUMNS)}
-    return sorted(problems, key=lambda fault: (fault[0], columns.get(fault[1], len(columns))))
+    order = {name: number for number, name in enumerate(COLUMNS)}
+    return sorted(faults, key=lambda fault: (fault.position, order.get(fault.column, len(order))))
 
 
 def _bad_row(rows: Any, positions: fields.Ints, faults: list[Fault], name: str) -> BadRowError:
@@ -267,7 +267,7 @@ def _bad_row(rows: Any, positions: fields.Ints, faults: list[Fault], name: str) 
     position, column, text = _first_to_last(faults)[0]
     row = int(np.searchsorted(positions, position))
     memory_id = rows[c.MEMORY_ID][row].as_py()
-    other_rows = len({fault[0] for fault in faults}) - 1
+    other_rows = len({fault.position for fault in faults}) - 1
     remark = ""
     if other_rows:
         remark = f" and {other_rows} more row{'s' if other_rows > 1 else ''}"

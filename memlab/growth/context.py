@@ -17,7 +17,7 @@ from memlab.text import counted, verb_for
 if TYPE_CHECKING:
     import pandas as pd
 
-    from memlab.evidence.past import Memories
+    from memlab.evidence.past import HistoryLike
 
 PARTS: Final = ("decisions", "skills", "rejected paths", "protected", "unreadable", "episodes")
 """The parts of a boot context.
@@ -58,7 +58,7 @@ class Boot:
         return self.load_bearing.tokens >= max(NO_ALERT_BELOW, self.tokens / 2)
 
 
-def boot_context(frame: "Memories") -> "pd.DataFrame":
+def boot_context(frame: "HistoryLike") -> "pd.DataFrame":
     """Return the memories and tokens that an agent loads at start, part by part.
 
     Parameters
@@ -259,7 +259,7 @@ _LAST_YEAR: Final = 9999  # of Python's calendar, and of every axis
 _STEPS: Final = ("s", "min", "h", "D", "W", "MS", "YS")
 
 
-def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame":
+def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFrame":
     """Return the size of a store at evenly spaced instants, by its surviving rows.
 
     A row counts from its ``created_at``. A superseded row counts as active until its successor was

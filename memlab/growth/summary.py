@@ -26,7 +26,7 @@ from memlab.items import CHARS_PER_TOKEN, Size
 from memlab.text import DisplayMixin, Table, TextPage, counted, zoneless_in_words
 
 if TYPE_CHECKING:
-    from memlab.evidence.past import Memories
+    from memlab.evidence.past import HistoryLike
     from memlab.frame.labelling import OnBadRow
     from memlab.sources.base import Source
 
@@ -204,7 +204,7 @@ class StoreSummary(DisplayMixin):
 
 
 def summarize(
-    frame: "Memories", *, now: datetime | None = None, threshold: int | None = None
+    frame: "HistoryLike", *, now: datetime | None = None, threshold: int | None = None
 ) -> StoreSummary:
     """Return the headline numbers of a store.
 

@@ -414,12 +414,12 @@ class LifecycleStore(SqliteMemoryStore):
         """Evict the lowest rows of a scope above capacity; a failure never fails the put."""
         try:
             with self._writing():
-                keys = signal_tables.keys_within(self.connection, scope)
-                excess = signal_tables.size_within(self.connection, keys) - capacity.capacity
+                keys = signal_tables.scope_keys_within(self.connection, scope)
+                excess = signal_tables.size_of_scopes(self.connection, keys) - capacity.capacity
                 if excess > 0 and self._delete_expired(now):
-                    excess = signal_tables.size_within(self.connection, keys) - capacity.capacity
+                    excess = signal_tables.size_of_scopes(self.connection, keys) - capacity.capacity
                 if excess > 0:
-                    lowest = signal_tables.lowest_within(self.connection, keys, capacity, now)
+                    lowest = signal_tables.lowest_in_scopes(self.connection, keys, capacity, now)
                     self._remove(lowest[:excess], "lowest-value", now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)

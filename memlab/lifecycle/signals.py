@@ -210,7 +210,7 @@ def labels_in(key: str) -> Labels:
     return frozenset([*labels.items(), *((TAGS, tag) for tag in tags)])
 
 
-def keys_within(connection: sqlite3.Connection, scope: str) -> str:
+def scope_keys_within(connection: sqlite3.Connection, scope: str) -> str:
     """Return as JSON the keys of rows in a scope: those with all of its labels."""
     keys = list[str]()
     key = ""
@@ -242,13 +242,13 @@ def _next_key(key: str, scope: str) -> str:
     return key
 
 
-def size_within(connection: sqlite3.Connection, keys: str) -> int:
-    """Return the number of active rows in a scope, by its :func:`keys_within`."""
+def size_of_scopes(connection: sqlite3.Connection, keys: str) -> int:
+    """Return the number of active rows in a scope, by its :func:`scope_keys_within`."""
     (count,) = connection.execute(f"SELECT count(*) {_ACTIVE_IN_SCOPE}", (keys,)).fetchone()
     return int(count)
 
 
-def lowest_within(
+def lowest_in_scopes(
     connection: sqlite3.Connection, keys: str, capacity: "ValueCap", now: datetime
 ) -> list[str]:
     """Return the ids of the rows of a scope that may go, those of the lowest value first."""

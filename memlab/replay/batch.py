@@ -15,7 +15,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from memlab.arguments import expect, refusal, whole_number
-from memlab.evidence.past import Memories
+from memlab.evidence.past import HistoryLike
 from memlab.evidence.store_history import with_references
 from memlab.policies import NearDuplicate, Policy
 from memlab.policies.base import steps_of
@@ -60,7 +60,7 @@ With two processors and 23 replays, 10,000 memories take as long in two processe
 
 
 def replay_each(
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None,
     policies: Iterable[Policy],
     *,

@@ -10,7 +10,7 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as col
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
-from memlab.evidence.past import Memories
+from memlab.evidence.past import HistoryLike
 from memlab.evidence.store_history import with_references
 from memlab.evidence.usage import MIN_READS, share_with_limits
 from memlab.frame.fields import Flags, Floats, Times
@@ -163,7 +163,7 @@ class BudgetByUse(DisplayMixin):
 
 
 def budget_by_use(
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None = None,
     *,
     target: float = 0.9,

@@ -10,7 +10,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect, whole_number
-from memlab.evidence.past import Memories
+from memlab.evidence.past import HistoryLike
 from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
 from memlab.frame.loading import expect_references
@@ -41,7 +41,7 @@ APPLICATIONS_BY_DEFAULT: Final = 500
 
 
 def compare(  # noqa: PLR0913 - what is compared, how, and by how many
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None = None,
     policies: Iterable[Policy] | None = None,
     *,

@@ -14,7 +14,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import whole_number
 from memlab.clock import aware
-from memlab.evidence.past import Memories
+from memlab.evidence.past import HistoryLike
 from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Flags, Ints, as_instant, as_moment
 from memlab.policies import Policy
@@ -209,7 +209,7 @@ def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
 
 
 def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None,
     policy: Policy,
     *,
@@ -505,7 +505,7 @@ class Bound:
         return float(self.kept.mean()) if len(self.kept) else float("nan")
 
 
-def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Bound:
+def oracle(frame: HistoryLike, references: pd.DataFrame | None, slots: int) -> Bound:
     """Return the optimal offline bound: the most that any policy with as many slots could serve.
 
     It knows all later references, so it is a bound of a replay and no policy for a store. It is the

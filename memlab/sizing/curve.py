@@ -14,7 +14,7 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.clock import moment_or_now
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
-from memlab.evidence.past import Gaps, Memories, fill_missing_rows, gaps_of, in_reach
+from memlab.evidence.past import Gaps, HistoryLike, fill_missing_rows, gaps_of, in_reach
 from memlab.evidence.prior import Posterior, PosteriorSettings, ReachPrior, mixture_prior
 from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Ints
@@ -399,7 +399,7 @@ class BudgetSizing(Sizing):
 
 
 def prepare_sizing(
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,
@@ -477,7 +477,7 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
 
 
 def prepared(  # noqa: PLR0913 - those of prepare_sizing, the call and the moment
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None,
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
@@ -517,7 +517,7 @@ def prepared(  # noqa: PLR0913 - those of prepare_sizing, the call and the momen
 
 
 def cap_curve(
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,

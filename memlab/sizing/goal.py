@@ -9,7 +9,7 @@ import pandas as pd
 
 from memlab import arguments
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
-from memlab.evidence.past import Memories
+from memlab.evidence.past import HistoryLike
 from memlab.growth.context import CONTEXT_WINDOW
 from memlab.settings import SETTINGS, Settings
 from memlab.sizing.advice import Advice, BudgetAdvice
@@ -58,7 +58,7 @@ class SizingGoal(NamedTuple):
 
 
 def recommend_cap(
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None = None,
     *,
     target: float = DEFAULT_TARGET,

@@ -10,7 +10,7 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.evidence import prior
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
-from memlab.evidence.past import Memories, fill_missing_rows, resolve_history, rows_in_reach
+from memlab.evidence.past import HistoryLike, fill_missing_rows, resolve_history, rows_in_reach
 from memlab.frame.fields import passed_on
 from memlab.sizing.backtest import CUTS, BacktestSplit, backtest_splits, choose_cap
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
@@ -23,7 +23,9 @@ AGE_RANK: Final = "age_rank"
 """Column with the age rank of a reference."""
 
 
-def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000) -> pd.DataFrame:
+def boot_over_time(
+    frame: HistoryLike, caps: Iterable[int], *, moments: int = 1_000
+) -> pd.DataFrame:
     """Return the boot context along the history without a cap, and under caps held at every row.
 
     Parameters
@@ -95,7 +97,7 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
     return timeline
 
 
-def age_ranks(frame: Memories, references: pd.DataFrame | None = None) -> pd.DataFrame:
+def age_ranks(frame: HistoryLike, references: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return the age rank (stack distance, Mattson et al. 1970) of each reference.
 
     The arguments are those of :func:`memlab.recommend_cap`.
@@ -119,7 +121,7 @@ def age_ranks(frame: Memories, references: pd.DataFrame | None = None) -> pd.Dat
 
 
 def age_rank_quantiles(
-    frame: Memories, references: pd.DataFrame | None = None, *, parts: int = 5
+    frame: HistoryLike, references: pd.DataFrame | None = None, *, parts: int = 5
 ) -> pd.DataFrame:
     """Return the median and the 90th percentile of age ranks in each part of the history.
 
@@ -175,7 +177,7 @@ def age_rank_quantiles(
 
 
 def caps_along(
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None = None,
     *,
     share: float = 0.9,
@@ -253,7 +255,7 @@ _DTYPES: Final = {
 
 
 def backtest_cap(
-    frame: Memories,
+    frame: HistoryLike,
     references: pd.DataFrame | None = None,
     *,
     target: float = 0.9,

@@ -39,8 +39,8 @@ from memlab.sources.readers import (
     Records,
     Rows,
     Writer,
-    check_asked,
-    rows_of_each,
+    check_requested,
+    rows_from_dicts,
 )
 from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.archive import Archive
@@ -395,7 +395,7 @@ class Source(ABC):
         """Yield archived memories in batches like :meth:`Reader.batches`, from records alone."""
         for batch in batched(records):
             rows = [self.row_of(record) for _, record in batch]
-            yield rows_of_each(rows, with_body=with_body)
+            yield rows_from_dicts(rows, with_body=with_body)
 
     def facts_of(self, record: bytes) -> Facts:
         """Return the fields of a record that applying and restoring need."""
@@ -550,11 +550,11 @@ class WholeReader(Reader):
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield the memories as rows of :meth:`Source.row_of`, in order of position."""
-        check_asked(columns, (), self.source.name)
+        check_requested(columns, (), self.source.name)
         rows = [self.source.row_of(record) for record in self.memories.values()]
         rows.sort(key=itemgetter("position"))
         for batch in batched(rows):
-            yield rows_of_each(batch, with_body=with_body)
+            yield rows_from_dicts(batch, with_body=with_body)
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         """Yield the key and the record of each existing memory."""

@@ -29,7 +29,10 @@ class KeyedRecords(ABC):
     """Records with known keys, which are read again on each iteration."""
 
     known_keys: Sequence[Key]
-    """The keys in order. `dict` would take an object with ``keys`` for a mapping."""
+    """The keys in order.
+
+    The name is not ``keys``, because `dict` treats an object with ``keys`` as a mapping.
+    """
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Key, bytes]]:
@@ -47,7 +50,7 @@ def keys_of(records: Records) -> Sequence[Key]:
     return [key for key, _ in records]
 
 
-Others = Mapping[str, Sequence[object]]
+ExtraColumns = Mapping[str, Sequence[object]]
 """Additional columns by name."""
 
 
@@ -59,10 +62,10 @@ class LinkChange(NamedTuple):
     superseded_by : mapping of Key to str or None
         The id of the superseding memory, by the key of the superseded one; None to clear it.
     planned : mapping of Key to str, optional
-        The :meth:`Supersession.index_entries_of` each memory when the plan that is applied was
-        made.
+        To apply a plan: the index entries of each memory when the plan was made, as
+        :meth:`Supersession.index_entries_of` returned them.
     before : mapping of Key to str, optional
-        The same of the plan that is undone.
+        To undo a plan: the index entries of each memory before the plan was applied, in that form.
     """
 
     superseded_by: Mapping[Key, str | None]
@@ -70,8 +73,14 @@ class LinkChange(NamedTuple):
     before: Mapping[Key, str] | None = None
 
 
-Fault = tuple[int, str, str]
-"""An unreadable value: the position of its memory, its column, and the reason."""
+class Fault(NamedTuple):
+    """A value of a memory that cannot be read."""
+
+    position: int
+    """The position of the memory."""
+    column: str
+    reason: str
+
 
 StepCallback = Callable[[str], None]
 """Function that is called with the name of each completed step.
@@ -86,7 +95,7 @@ def no_progress(step: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A batch of memories of a source, in order of insertion; see :func:`rows_of_each`.
+    """A batch of memories of a source, in order of insertion; see :func:`rows_from_dicts`.
 
     Attributes
     ----------
@@ -101,10 +110,10 @@ class Rows:
 
     table: Any
     faults: list[Fault] = field(default_factory=list)
-    others: Others = field(default_factory=dict)
+    others: ExtraColumns = field(default_factory=dict)
 
 
-def check_asked(requested: Iterable[str], known: Collection[str], what: str) -> None:
+def check_requested(requested: Iterable[str], known: Collection[str], what: str) -> None:
     """Raise StoreError if a column that the caller requested is unknown."""
     unknown = [name for name in requested if name not in known]
     if not unknown:
@@ -113,18 +122,22 @@ def check_asked(requested: Iterable[str], known: Collection[str], what: str) -> 
     raise errors.StoreError(f"{what} has no column {', '.join(unknown)}; {advice}")
 
 
-def rows_of_each(rows: list[dict[str, Any]], *, with_body: bool, others: Others = _NONE) -> Rows:
-    """Return a batch made of single rows, with their unreadable values in ``faults``.
+def rows_from_dicts(
+    rows: list[dict[str, Any]], *, with_body: bool, others: ExtraColumns = _NONE
+) -> Rows:
+    """Return a batch of rows that are given as dictionaries, which have the same keys.
+
+    A row may have its unreadable values under the key ``faults``.
 
     >>> row = {"position": 1, "memory_id": "m1", "kind": "episodic", "title": "shipped",
     ...        "body": "it", "created_at": "2026-03-01T12:00:00Z"}
-    >>> rows = rows_of_each([row], with_body=True)
+    >>> rows = rows_from_dicts([row], with_body=True)
     >>> rows.table["chars"].to_pylist(), rows.table["tags_json"].to_pylist()
     ([9], ['[]'])
     """
     from memlab.sources.tables import table_of
 
-    faults = [fault for row in rows for fault in row.get("faults", ())]
+    faults = [Fault(*fault) for row in rows for fault in row.get("faults", ())]
     names = [name for name in rows[0] if name != "faults"]
     table = table_of({name: [row[name] for row in rows] for name in names})
     if not with_body:
@@ -206,7 +219,7 @@ class Writer(Reader):
     index_before: Mapping[str, IndexVersion] = MappingProxyType({})
 
     def is_index_as_left(self) -> bool:
-        """Return whether the index is as the plan of :attr:`index_before` left it."""
+        """Return whether nobody changed the index after the plan of :attr:`index_before`."""
         return False
 
     def index_versions(self) -> list[IndexVersion]:
@@ -288,20 +301,26 @@ class Writer(Reader):
         self.delete(expected)
         self.insert(records)
 
-    def lacks_file(self, there: bytes, record: bytes) -> bool:  # noqa: ARG002
+    def lacks_file(self, current: bytes, record: bytes) -> bool:  # noqa: ARG002
         """Return whether a memory has its former index entry and only its file is missing."""
         return False
 
     def missing_parts_of(self, records: Records) -> Sequence[tuple[Key, bytes]]:
-        """Return records without the parts that the store already has, such as index entries."""
+        """Return the records to insert: without the parts that the store still has.
+
+        Such a part is an index entry that names the memory already.
+        """
         return list(records)
 
-    def has_inserted_parts(self, there: bytes, record: bytes) -> bool:
-        """Return whether a memory is as a record of :meth:`missing_parts_of` restored it."""
-        return self.is_back(there, record)
+    def has_inserted_parts(self, current: bytes, record: bytes) -> bool:
+        """Return whether a memory is exactly as a record of :meth:`missing_parts_of` has it."""
+        return self.is_back(current, record)
 
     def delete_inserted_parts(self, expected: Mapping[Key, str], records: Records) -> int:  # noqa: ARG002
-        """Delete the parts that records of :meth:`missing_parts_of` restored, and nothing else."""
+        """Delete what the records of :meth:`missing_parts_of` inserted, and return the number.
+
+        The parts that the store had already stay.
+        """
         return self.delete(expected)
 
     def comparable_record(self, record: bytes) -> bytes:
@@ -312,7 +331,10 @@ class Writer(Reader):
         return record
 
     def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow] | None:  # noqa: ARG002
-        """Return a sample of remaining memories that identifies the store; None if not needed."""
+        """Return a sample of memories that identifies the store; None if it needs none.
+
+        The memories at the keys `leaving`, which are deleted, are not in it.
+        """
         return None
 
     @abstractmethod
@@ -360,13 +382,13 @@ class Writer(Reader):
         if self._count() != wanted:
             raise errors.ArchiveError(f"other memories would have changed; {advice}")
 
-    def is_unchanged(self, there: bytes, record: bytes) -> bool:
-        """Return whether a memory and its index entry match an archived record."""
-        return self.is_back(there, record)
+    def is_unchanged(self, current: bytes, record: bytes) -> bool:
+        """Return whether a memory matches its archived record, and its index entry does too."""
+        return self.is_back(current, record)
 
-    def is_back(self, there: bytes, record: bytes) -> bool:
-        """Return whether a restored memory matches its archived record."""
-        return there == record
+    def is_back(self, current: bytes, record: bytes) -> bool:
+        """Return whether a memory matches its archived record, whatever its index entry."""
+        return current == record
 
 
 class SupersedingWriter(Writer):
@@ -377,7 +399,10 @@ class SupersedingWriter(Writer):
         """Set or clear the superseding memory of memories, and return their number."""
 
     def unlisted(self, before: Mapping[Key, str]) -> list[Key]:  # noqa: ARG002
-        """Return the memories whose index entries are not as `before`; see :class:`LinkChange`."""
+        """Return the memories whose index entries are not those in `before`.
+
+        `before` is that of :class:`LinkChange`.
+        """
         return []
 
 
@@ -399,7 +424,8 @@ class IndexWriter(Writer):
         digest : str
             The digest of the current content; empty for no file.
         written : int, optional
-            Its time of last modification, in nanoseconds. The current time by default.
+            Time of last modification that the file gets, in nanoseconds. The current time by
+            default.
 
         Raises
         ------

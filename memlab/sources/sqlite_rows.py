@@ -134,7 +134,7 @@ class TableReader(readers.Reader):
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield the memories in batches, in order of position."""
-        readers.check_asked(columns, self.columns, self.table)
+        readers.check_requested(columns, self.columns, self.table)
         for keys in batched(key for _, key in sorted(self._places())):
             rows_by_key = self._exact(keys)
             missing = [key for key in keys if key not in rows_by_key]
@@ -146,7 +146,7 @@ class TableReader(readers.Reader):
                 )
             rows = [self._row(rows_by_key[key]) for key in keys]
             others = {name: [rows_by_key[key].get(name) for key in keys] for name in columns}
-            yield readers.rows_of_each(rows, with_body=with_body, others=others)
+            yield readers.rows_from_dicts(rows, with_body=with_body, others=others)
 
     def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:
         """Yield the keys and the records of the existing memories."""

@@ -24,11 +24,12 @@ _INVALIDATED: Final = b"__redis__:invalidate"
 
 
 @contextmanager
-def connected(address: Address, database: int) -> Iterator["Line"]:
+def connected(address: Address, database: int) -> Iterator["ServerConnection"]:
     """Yield a connection to a database of a server."""
     valkey = import_extra("valkey", extra="valkey")
     errors = (valkey.exceptions.ValkeyError, OSError, _WrongAnswerError)
     with errors_in_words(address.without_password(), address, errors, _MESSAGES):
+        # The options in the URL are memlab's, not the client's.
         pool = valkey.ConnectionPool.from_url(
             address.without_password(*address.options),
             db=database,
@@ -36,7 +37,7 @@ def connected(address: Address, database: int) -> Iterator["Line"]:
             socket_timeout=_ANSWER_TIMEOUT,
             socket_connect_timeout=_CONNECT_TIMEOUT,
         )
-        with closing(Line(pool.make_connection())) as line:
+        with closing(ServerConnection(pool.make_connection())) as line:
             if b"_mode:cluster" in line.ask("INFO", "server"):
                 raise UnsafeDeletionError(
                     f"{address.without_password()} is one node of a cluster, which keeps memories "
@@ -57,12 +58,12 @@ def _password_of(address: Address) -> str | None:
     return None
 
 
-class Line:
+class ServerConnection:
     """A connection that can send several commands together. It never sends a command twice."""
 
     def __init__(self, connection: Any) -> None:
         self.connection: Final = connection
-        with _parse_errors_in_words("a login"):
+        with _as_wrong_answer("a login"):
             connection.connect()
 
     def close(self) -> None:
@@ -99,7 +100,7 @@ class Line:
         self.connection.send_packed_command(self.connection.pack_commands(commands))
         answers: list[Any] = []
         refused: ResponseError | None = None
-        with _parse_errors_in_words(commands[0][0]):
+        with _as_wrong_answer(commands[0][0]):
             for _ in commands:
                 try:
                     answers.append(self.connection.read_response())
@@ -113,21 +114,22 @@ class Line:
 class Changes:
     """The keys that any client changes from now on, as announced by the server."""
 
-    def __init__(self, line: Line, subscriber: Line, prefix: bytes) -> None:
+    def __init__(self, line: ServerConnection, subscriber: ServerConnection, prefix: bytes) -> None:
         self._subscriber = subscriber
         number = subscriber.ask("CLIENT ID")
         subscriber.ask("SUBSCRIBE", _INVALIDATED)
         line.ask("CLIENT TRACKING", "ON", "REDIRECT", number, "BCAST", "PREFIX", prefix)
 
     def changed_keys(self) -> set[bytes]:
-        """Return the keys that changed since the last call, up to the last answer on the line.
+        """Return the keys that changed since the last call.
 
-        The server answers the PING after it has announced all changes before that.
+        The server announces changes in order, so before it answers the PING, it has announced all
+        changes that it made before its last answer to the other connection.
         """
         changed: set[bytes] = set()
         connection = self._subscriber.connection
         connection.send_command("PING")
-        with _parse_errors_in_words("PING"):
+        with _as_wrong_answer("PING"):
             while True:
                 answer = connection.read_response()
                 if answer[0] == b"pong":
@@ -148,7 +150,7 @@ class _WrongAnswerError(Exception):
 
 
 @contextmanager
-def _parse_errors_in_words(command: str) -> Iterator[None]:
+def _as_wrong_answer(command: str) -> Iterator[None]:
     """Raise _WrongAnswerError for an answer that the client cannot parse."""
     try:
         yield
@@ -172,7 +174,7 @@ def _check_number(value: Any) -> None:
 
 
 def _check_pairs(value: Any) -> None:
-    """Check for a list of names and values that take turns."""
+    """Check for a list of names that are each followed by a value."""
     _check_keys(value)
     if len(value) % 2:
         raise ValueError(f"{len(value):,} names and values, of which one is missing")
@@ -194,7 +196,7 @@ _ANSWER_SHAPES: Final[dict[str, shapes.Shape]] = {
 
 def _check_answer(command: tuple[Any, ...], answer: Any) -> None:
     """Check that an answer to a command has its shape."""
-    with _parse_errors_in_words(command[0]):
+    with _as_wrong_answer(command[0]):
         _ANSWER_SHAPES[command[0]](answer)
         if command[0] == "HMGET" and len(answer) != len(command) - 2:
             raise ValueError(f"{len(answer):,} values of {len(command) - 2:,} fields")

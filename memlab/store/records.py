@@ -20,7 +20,15 @@ from typing import Any, Final, NamedTuple, TypeVar
 from memlab.errors import ArchiveError, StoreError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import COLUMNS, HIDING, text_as_bytearray, values_up_to
-from memlab.store.shapes import check_integer, list_of, mapping_of, non_empty, shown, stored, text
+from memlab.store.shapes import (
+    check_integer,
+    list_of,
+    mapping_of,
+    non_empty,
+    shown,
+    sqlite_value,
+    text,
+)
 from memlab.store.shapes import fields as shape_of_fields
 from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
@@ -415,7 +423,7 @@ _DELETE_STALE_SIGNALS: Final = (
 """Deletes signals that an earlier row with the same id left behind."""
 _KNOWN_FIELDS: Final = frozenset({*COLUMNS, SIGNALS})
 _check_non_texts: Final = shape_of_fields(
-    {SIGNALS: non_empty(list_of(mapping_of(stored)))}, absent={SIGNALS}, others=stored
+    {SIGNALS: non_empty(list_of(mapping_of(sqlite_value)))}, absent={SIGNALS}, others=sqlite_value
 )
 """Checks the values of a row that are not texts; :func:`check_canonical` has checked the texts."""
 _is_load_bearing: Final = lru_cache(4096)(is_load_bearing_stored)

@@ -95,9 +95,11 @@ def check_insertion(connection: sqlite3.Connection) -> None:
 def _check_reversible(
     connection: sqlite3.Connection, change: str, opposite: str
 ) -> tuple[TriggerEffect, ...]:
-    """Check that the opposite change undoes the effects of a change on other tables; return them.
+    """Return the effects of a change on other tables, if the opposite change undoes them.
 
-    Raise UnsafeDeletionError if it does not undo one of them.
+    Insertions into other tables, such as into a log of changes, need not be undone. Another effect
+    counts as undone if the opposite change writes to the same table. Raise UnsafeDeletionError if
+    one is not undone.
     """
     written = _effects_of(connection, _STATEMENT_FOR[change])
     rewritten_tables = {
@@ -116,6 +118,7 @@ def check_supersession(connection: sqlite3.Connection) -> None:
     """Check that superseding a row has no permanent effect on other tables; change nothing."""
     update = "UPDATE main.memory_items SET superseded_by = 0 WHERE rowid = 0"
     written = _effects_of(connection, update)
+    # A trigger that deletes rows and writes new ones to the same table replaces them.
     rewritten_tables = {effect.table for effect in written if effect.does != DELETES}
     permanent = [
         effect
@@ -180,15 +183,16 @@ def foreign_keys_on_memories(connection: sqlite3.Connection) -> list[tuple[str, 
         "item.type = 'table' AND lower(key.\"table\") = 'memory_items' "
         "AND lower(item.name) <> 'memory_items'"
     )
-    foreign_keys_on_memories: dict[tuple[str, int], list[str]] = {}
+    conditions_by_key: dict[tuple[str, int], list[str]] = {}
     for table, key, column, memory_column in rows:
         condition = f"item.{quoted(memory_column)} = other.{quoted(column)}"
-        foreign_keys_on_memories.setdefault((table, key), []).append(condition)
-    return [(table, columns) for (table, _), columns in foreign_keys_on_memories.items()]
+        conditions_by_key.setdefault((table, key), []).append(condition)
+    return [(table, conditions) for (table, _), conditions in conditions_by_key.items()]
 
 
-# BINARY, because a table may declare its columns NOCASE. IN instead of EXISTS, because a subquery
-# on the row would keep SQLite from deleting during the scan.
+# Texts are compared as BINARY, because a table may declare its columns as NOCASE. The condition
+# uses IN. With EXISTS and a subquery on the row, SQLite would first collect the rows and then
+# delete them, instead of deleting during its scan.
 _PRUNABLE_PAIR: Final = (
     "(kind COLLATE BINARY, tags_json COLLATE BINARY) "
     "IN (SELECT kind, tags_json FROM temp.prunable_pairs)"
@@ -277,7 +281,8 @@ def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) 
     left = count_load_bearing(connection, "TRUE")
     fault = ""
     likely_cause = "a trigger"
-    if changed and digest_before is None:
+    has_triggers = digest_before is not None
+    if changed and not has_triggers:
         fault = f"changed {changed} others"
         likely_cause = "foreign keys"
     elif left != load_bearing:

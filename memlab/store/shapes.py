@@ -58,7 +58,7 @@ def digits(value: Any) -> None:
         raise ValueError(f"{shown(value)} is not bytes in hexadecimal digits") from None
 
 
-def stored(value: Any) -> None:
+def sqlite_value(value: Any) -> None:
     """Check for a value of SQLite as it is in a record; see :mod:`memlab.store.records`."""
     kind = type(value)
     if kind is str:

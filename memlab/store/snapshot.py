@@ -77,13 +77,15 @@ def _begin_reading_together(connections: list[sqlite3.Connection]) -> list[sqlit
 
     If another process commits in the meantime, return the first connection alone.
     """
-    before = [_begin_and_read_version(connection) for connection in connections[1:]]
+    first, *others = connections
+    before = [_begin_and_read_version(connection) for connection in others]
     for connection in connections:
         connection.execute("BEGIN")
-    _, *after = [_begin_and_read_version(connection) for connection in connections]
+    _begin_and_read_version(first)
+    after = [_begin_and_read_version(connection) for connection in others]
     # If no version changed between the first and the second query, there was a moment after all
     # first queries and before all second ones, and every connection sees the state at that moment.
-    return connections if before == after else connections[:1]
+    return connections if before == after else [first]
 
 
 def _begin_and_read_version(connection: sqlite3.Connection) -> int:

@@ -18,7 +18,7 @@ from memlab import errors
 from memlab.sources import base, readers
 from memlab.sources.address import Address, ServerSource
 from memlab.sources.capabilities import NativeCap
-from memlab.sources.valkey import Changes, Line, connected, host_and_port
+from memlab.sources.valkey import Changes, ServerConnection, connected, host_and_port
 from memlab.store import shapes
 from memlab.store.records import batched, fingerprint_of
 
@@ -130,10 +130,10 @@ def _database_of(address: Address) -> int:
 
 
 class Hash(NamedTuple):
-    """The fields of a hash, all or some, and its expiry time in milliseconds."""
+    """The fields of a hash, all or some, and its expiry time in milliseconds or :data:`FOREVER`."""
 
     fields: dict[bytes, bytes]
-    ends: int
+    expires_at: int
 
 
 class HashReader(readers.Reader):
@@ -143,10 +143,12 @@ class HashReader(readers.Reader):
     their usage fields.
     """
 
-    lot: ClassVar[int] = 500
-    """Number of hashes in one transaction; it blocks the server for a few milliseconds."""
+    hashes_per_transaction: ClassVar[int] = 500
+    """Largest number of hashes in one transaction; it blocks the server for a few milliseconds."""
 
-    def __init__(self, line: Line, source: Betterdb, changes: Changes | None = None) -> None:
+    def __init__(
+        self, line: ServerConnection, source: Betterdb, changes: Changes | None = None
+    ) -> None:
         self.line = line
         self.source = source
         self.store = source.store
@@ -157,7 +159,7 @@ class HashReader(readers.Reader):
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield all memories in batches, ordered by creation time."""
-        readers.check_asked(columns, _REQUESTABLE, "a memory of BetterDB's")
+        readers.check_requested(columns, _REQUESTABLE, "a memory of BetterDB's")
         names = (*_UNCHANGED_BY_RECALL, *_CHANGED_BY_RECALL, *(name.encode() for name in columns))
         hashes = dict(self.hashes(self._keys(), names))
         if self._changes is not None:
@@ -167,8 +169,8 @@ class HashReader(readers.Reader):
         by_time = sorted((_position(self._id(key), stored), key) for key, stored in hashes.items())
         last = -1
         positions = []
-        for place, key in by_time:
-            last = max(place, last + 1)  # positions are unique
+        for position_by_time, key in by_time:
+            last = max(position_by_time, last + 1)  # positions are unique
             positions.append((last, key))
         for batch in batched(positions, _ROWS_PER_BATCH):
             rows = [
@@ -176,12 +178,13 @@ class HashReader(readers.Reader):
                 for position, key in batch
             ]
             requested = {name: [_plain(name, hashes[key]) for _, key in batch] for name in columns}
-            yield readers.rows_of_each(rows, with_body=with_body, others=requested)
+            yield readers.rows_from_dicts(rows, with_body=with_body, others=requested)
 
     def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:
         """Yield the records of the existing memories, in the order of `keys`."""
-        own = (key for key in map(raw_key, keys) if key.startswith(self.prefix.encode()))
-        for batch in batched(own, self.lot):
+        prefix = self.prefix.encode()
+        keys_of_store = (key for key in map(raw_key, keys) if key.startswith(prefix))
+        for batch in batched(keys_of_store, self.hashes_per_transaction):
             hashes = dict(self.hashes(batch))
             self._check_unchanged(batch, hashes)
             for key, stored in hashes.items():
@@ -191,7 +194,7 @@ class HashReader(readers.Reader):
         self, keys: Iterable[bytes], names: Sequence[bytes] = ()
     ) -> Iterator[tuple[bytes, Hash]]:
         """Yield the existing hashes, or the fields in `names`; each batch is of one moment."""
-        for batch in batched(keys, self.lot):
+        for batch in batched(keys, self.hashes_per_transaction):
             answers = self.line.in_transaction(_commands_to_read(batch, names)) or []
             yield from _hashes_in_answers(batch, answers, names)
 
@@ -231,9 +234,10 @@ class HashReader(readers.Reader):
     def _read_changed_again(
         self, hashes: dict[bytes, Hash], names: Sequence[bytes], changes: Changes
     ) -> None:
-        """Read changed memories again until recalls are the only changes meanwhile.
+        """Read changed memories again, until only recalls change memories meanwhile.
 
-        Then all of `hashes` is of the moment of the last request, except for usage fields.
+        At the end, `hashes` has the memories as they were at the moment of the last request, except
+        for their usage fields.
         """
         for _ in range(_ATTEMPTS):
             before = {key: _lasting_hash(hashes.pop(key, None)) for key in changes.changed_keys()}
@@ -243,7 +247,8 @@ class HashReader(readers.Reader):
         else:
             raise self._changed_error()
         lasting_hashes = {key: _lasting_hash(stored) for key, stored in hashes.items()}
-        if self._lasting_hashes not in (None, lasting_hashes):
+        was_read_before = self._lasting_hashes is not None
+        if was_read_before and self._lasting_hashes != lasting_hashes:
             raise self._changed_error()
         self._lasting_hashes = lasting_hashes
 
@@ -266,7 +271,7 @@ class BetterdbWriter(HashReader, readers.Writer):
 
     atomic = False
 
-    def __init__(self, line: Line, source: Betterdb) -> None:
+    def __init__(self, line: ServerConnection, source: Betterdb) -> None:
         super().__init__(line, source)
         self._expiry_times: dict[bytes, int] = {}
         # The fingerprint of each memory that was restored.
@@ -300,7 +305,7 @@ class BetterdbWriter(HashReader, readers.Writer):
         """Delete memories that are as expected, and count them as evictions of BetterDB."""
         fingerprints = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
         with TemporaryFile() as undo:
-            for batch in batched(fingerprints, self.lot):
+            for batch in batched(fingerprints, self.hashes_per_transaction):
                 if self._delete_some(batch, fingerprints, undo):
                     continue
                 self._restore_deleted(undo)
@@ -321,11 +326,11 @@ class BetterdbWriter(HashReader, readers.Writer):
         """Write all fields and the expiry time of memories; leave out those that have expired."""
         too_soon = self._now() + _LEAST_REMAINING_TIME
         self._written = {}
-        for batch in batched(records, self.lot):
+        for batch in batched(records, self.hashes_per_transaction):
             unexpired = {}
             for key, record in batch:
                 _, stored = hash_of(record)
-                if stored.ends == FOREVER or stored.ends > too_soon:
+                if stored.expires_at == FOREVER or stored.expires_at > too_soon:
                     unexpired[raw_key(key)] = stored
             if not self._write(unexpired):
                 raise errors.ArchiveError(
@@ -349,17 +354,17 @@ class BetterdbWriter(HashReader, readers.Writer):
             )
 
     def _check_unchanged(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
-        """Store the expiry times of memories."""
+        """Note the expiry times of memories; a writer returns no rows that could change."""
         for key, stored in found.items():
-            if stored.ends != FOREVER:
-                self._expiry_times[key] = stored.ends
+            if stored.expires_at != FOREVER:
+                self._expiry_times[key] = stored.expires_at
 
     def _restored_fingerprint(self, key: bytes, stored: Hash) -> str:
         """Return the fingerprint of a restored memory: with expiry time, without usage fields."""
         fields = {
             name: value for name, value in stored.fields.items() if name not in _CHANGED_BY_RECALL
         }
-        return fingerprint_of(self.record(key, Hash(fields, stored.ends)))
+        return fingerprint_of(self.record(key, Hash(fields, stored.expires_at)))
 
     def _delete_some(
         self, keys: list[bytes], fingerprints: Mapping[bytes, str], undo: IO[bytes]
@@ -415,8 +420,8 @@ class BetterdbWriter(HashReader, readers.Writer):
         commands: list[tuple[Any, ...]] = [("DEL", *hashes)]
         for key, stored in hashes.items():
             commands.append(("HSET", key, *chain(*stored.fields.items())))
-            if stored.ends != FOREVER:
-                commands.append(("PEXPIREAT", key, stored.ends))
+            if stored.expires_at != FOREVER:
+                commands.append(("PEXPIREAT", key, stored.expires_at))
         return self._run_if_unchanged(list(hashes), {}, commands)
 
     def _run_if_unchanged(
@@ -458,7 +463,7 @@ class BetterdbWriter(HashReader, readers.Writer):
     def _restore_deleted(self, undo: IO[bytes]) -> None:
         """Restore the memories that :meth:`delete` has deleted so far."""
         undo.seek(0)
-        for batch in batched(map(hash_of, undo), self.lot):
+        for batch in batched(map(hash_of, undo), self.hashes_per_transaction):
             deleted = {f"{self.prefix}{memory_id}".encode(): stored for memory_id, stored in batch}
             if not self._write(deleted):
                 raise errors.CompactionError(
@@ -497,7 +502,8 @@ def _hashes_in_answers(
         else:
             pairs = zip(answer[::2], answer[1::2], strict=True)
         fields = {name: value for name, value in pairs if value is not None}
-        if not fields or fields.keys() - _CHANGED_BY_RECALL:
+        has_only_usage_fields = fields and fields.keys() <= _CHANGED_BY_RECALL
+        if not has_only_usage_fields:
             yield key, Hash(fields, ends)
 
 
@@ -509,8 +515,8 @@ def record_of(memory_id: str, stored: Hash) -> bytes:
     """
     row: dict[str, Any] = {_name(name): _value(value) for name, value in stored.fields.items()}
     row[ID] = memory_id
-    if stored.ends != FOREVER:
-        row[EXPIRES_AT] = stored.ends
+    if stored.expires_at != FOREVER:
+        row[EXPIRES_AT] = stored.expires_at
     return base.canonical(row)
 
 
@@ -526,8 +532,11 @@ def hash_of(record: bytes) -> tuple[str, Hash]:
     return memory_id, Hash(fields, ends)
 
 
-def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> dict[str, Any]:
-    """Return a memory as a row; unreadable fields are listed in its faults."""
+def row_of(key: str, memory_id: str, stored: Hash, position: int | None = None) -> dict[str, Any]:
+    """Return a memory as a row; unreadable fields are listed in its faults.
+
+    Without a `position`, the row has the position of its creation time.
+    """
     wrong: dict[str, str] = {}
 
     def read(name: str, parse: Callable[[bytes], Any] = bytes.decode, what: str = "UTF-8") -> Any:
@@ -546,7 +555,8 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
         if name.encode() not in stored.fields:
             wrong[name] = "is missing"
     title, _, body = (None, "", None) if content is None else content.partition("\n")
-    position = _position(memory_id, stored) if place is None else place
+    if position is None:
+        position = _position(memory_id, stored)
     thread = read("threadId")
     return {
         "position": position,
@@ -561,7 +571,7 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
         "importance": read("importance", float, "a number"),
         "last_accessed_at": read("last_accessed_at", _moment, "a time"),
         "access_count": read("access_count", _whole, "a whole number"),
-        "expires_at": stored.ends * 1000 if 0 <= stored.ends <= _LAST_TIME else None,
+        "expires_at": stored.expires_at * 1000 if 0 <= stored.expires_at <= _LAST_TIME else None,
         "agent_id": read("agentId"),
         "namespace": read("namespace"),
         "thread_id": thread,

@@ -28,7 +28,7 @@ from memlab.sources.reads import WRITE, HarvestRequest, HarvestResult, Read, map
 from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
 from memlab.sources.transcripts import Touch, TouchRules, calls_in, harvest_transcripts
 from memlab.store.records import encoded, with_place
-from memlab.store.shapes import boolean, fields, integer, stored
+from memlab.store.shapes import boolean, fields, integer, sqlite_value
 from memlab.text import Table, TextPage, in_shell
 
 SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
@@ -67,7 +67,7 @@ MOST_LISTED_PROJECTS: Final = 10
 """Number of projects on the page."""
 
 _TABLE: Final = "observations"
-_SHAPE: Final = fields({"id": integer(), "place": fields({"loaded": boolean})}, others=stored)
+_SHAPE: Final = fields({"id": integer(), "place": fields({"loaded": boolean})}, others=sqlite_value)
 
 _MODE_CONDITION: Final = """type IN (SELECT value FROM json_each(:types)) AND EXISTS (
 SELECT 1 FROM json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' END)

@@ -36,7 +36,7 @@ from memlab.sources.reads import (
 )
 from memlab.sources.sqlite_rows import TableReader, TableSource, rows_in, tables_of, text_of
 from memlab.store.records import encoded
-from memlab.store.shapes import fields, stored, text
+from memlab.store.shapes import fields, sqlite_value, text
 from memlab.text import TextPage, counted
 
 _TABLE: Final = "stage1_outputs"
@@ -65,7 +65,7 @@ class Codex(TableSource):
     scheme = "codex"
     default_locations = ("CODEX_HOME", ".codex")
     key_column = "thread_id"
-    shape = staticmethod(fields({"thread_id": text}, others=stored))
+    shape = staticmethod(fields({"thread_id": text}, others=sqlite_value))
     tables: ClassVar = {_TABLE: ("thread_id", "raw_memory", "source_updated_at")}
 
     def __init__(self, where: str | PathLike[str]) -> None:

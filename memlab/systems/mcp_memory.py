@@ -61,11 +61,13 @@ _SHAPE: Final = shapes.fields(
     {
         "id": shapes.integer(),
         "content_hash": shapes.text,
-        VECTOR: shapes.fields({"data": shapes.digits, "store": shapes.stored}, absent={"store"}),
-        EDGES: shapes.list_of(shapes.mapping_of(shapes.stored)),
+        VECTOR: shapes.fields(
+            {"data": shapes.digits, "store": shapes.sqlite_value}, absent={"store"}
+        ),
+        EDGES: shapes.list_of(shapes.mapping_of(shapes.sqlite_value)),
     },
     absent={VECTOR, EDGES},
-    others=shapes.stored,
+    others=shapes.sqlite_value,
 )
 _KEPT_QUERIES: Final = 10
 """Number of queries that the service keeps for each memory."""

@@ -216,7 +216,7 @@ class MemoryReader(readers.Reader):
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield all memories in batches, ordered by id."""
         existing = self.catalogue.table(TABLE).types
-        readers.check_asked(columns, existing, TABLE)
+        readers.check_requested(columns, existing, TABLE)
         return self.read(TABLE, existing, with_body=with_body, columns=columns)
 
     def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:
@@ -255,7 +255,7 @@ class MemoryReader(readers.Reader):
                     name: [row[place] for row in batch]
                     for place, name in enumerate(columns, len(text_of_column))
                 }
-                rows = readers.rows_of_each(memories, with_body=with_body, others=requested)
+                rows = readers.rows_from_dicts(memories, with_body=with_body, others=requested)
             yield rows
 
     def _add_other_rows(self, memories: Mapping[str, dict[str, Any]]) -> None:
@@ -265,6 +265,7 @@ class MemoryReader(readers.Reader):
         which are the memories on which it depends, are collected by table and by the value of a
         column that other rows refer to.
         """
+        # Ids of the owners, by table and by value of a column.
         owners: dict[str, dict[str, set[str]]] = {
             TABLE: {memory_id: {memory_id} for memory_id in memories}
         }
@@ -282,11 +283,11 @@ class MemoryReader(readers.Reader):
                     if value:
                         owners_by_value = owners.setdefault(table.name, {})
                         owners_by_value.setdefault(value, set()).update(memory_ids)
-                # A deleted row is kept whole, once. Of an unlinked row, each link is kept.
-                section = ROWS
-                kept = row
                 identity: tuple[Any, ...] = (table.name, table.key_of(row))
-                if not is_deleted:
+                if is_deleted:  # the row is kept whole, once
+                    section = ROWS
+                    kept = row
+                else:  # each link of the row is kept
                     section = LINKS
                     kept = {name: row.get(name) for name in (*table.key, column)}
                     identity = (*identity, column)
@@ -322,12 +323,12 @@ class MemforgeWriter(MemoryReader, readers.Writer):
         """Raise UnsafeDeletionError if row-level security or triggers interfere with a deletion."""
         name = self.source.name
         references = self.catalogue.foreign_keys_changed_with(TABLE)
+        # What a deletion, or its undo, does to each table.
         events_by_table = {reference.table: _DELETE | _INSERT for reference in references}
         for reference in references:
             if reference.on_delete == SET_NULL:
                 events_by_table[reference.table] = _UPDATE
-        events_by_table[TABLE] = _DELETE | _INSERT
-        events_by_table[COLD] = _DELETE | _INSERT
+        events_by_table |= dict.fromkeys((TABLE, COLD), _DELETE | _INSERT)
         hidden = [table for table in events_by_table if postgres.hides_rows(self.connection, table)]
         if hidden:
             raise UnsafeDeletionError(
@@ -475,7 +476,10 @@ class MemforgeWriter(MemoryReader, readers.Writer):
         self.rows_left_out = dict(Counter(table for table, _ in sorted(self._unrestored)))
 
     def is_back(self, current_record: bytes, record: bytes) -> bool:
-        """Return whether a memory is as archived, without rows that the archive does not have."""
+        """Return whether a memory has its archived columns, and no other rows than archived ones.
+
+        Archived rows that it lacks are noted: they could not be restored.
+        """
         current = json.loads(current_record)
         then = json.loads(record)
         restored_rows = _other_rows(current)

@@ -29,6 +29,7 @@ SKIPPED: Final = "memory.recall.skipped"
 _READ_KIND: Final = {"memory.recall.recorded": "recall", SKIPPED: "skipped recall"}
 """The kind of a read by the type of its event."""
 
+# Names of what is left out of the reads, as a harvest counts it.
 SWEEPS: Final = "recalls by background sweeps"
 AGAIN: Final = "further hits on a note on the same day"
 OTHER_EVENTS: Final = "events of recalls of another kind"
@@ -183,13 +184,13 @@ class OpenClaw(NotesSource):
             day = _day_of(name)
             birth = known_since(moment, name, committed)
             if day is not None:
-                # The date in the name counts, unless it is after the time of the file.
+                # The date in the name counts, unless the file is more than a day older.
                 midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
                 if midnight - birth <= _DAY:
                     birth = midnight
             births.append(birth)
             loaded = day is not None and now - _DAY <= day <= now
-            judged = day is not None or logs_all_hits
+            judged = day is not None or logs_all_hits  # else it would seem unused
             notes.append(note_of(name, birth, loaded=loaded, judged=judged))
         if INDEX in moment.names:
             oldest = min([known_since(moment, INDEX, committed), *births])

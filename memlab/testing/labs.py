@@ -114,7 +114,7 @@ class Lab:
         return b""
 
     def others(self) -> dict[str, str]:
-        """Return the texts of files that are no memories, by path below the store's folder.
+        """Return the texts of other files than memories, by path below the store's folder.
 
         The suite writes these files and checks that they stay as they are.
         """
@@ -186,8 +186,8 @@ class FilesLab(Lab):
         """Return the bytes, permissions, time of writing and owner of each file, by its path."""
         found: dict[Key, Any] = {}
         for path in self.files():
-            there = path.lstat()
-            state = there.st_mode, there.st_mtime_ns, there.st_uid
+            status = path.lstat()
+            state = status.st_mode, status.st_mtime_ns, status.st_uid
             found[path.relative_to(self.path).as_posix()] = (path.read_bytes(), *state)
         return found
 

@@ -616,11 +616,11 @@ def _missing_archive(source: Source) -> Check:
     """Check whether a store without an archive was renamed or moved, and its archive was not."""
     archive = source.archive
     former_archive = archive.former_name()
-    of_missing_folders = archive.of_missing_folders() if source.is_folder else []
+    candidate_archives = archive.archives_of_missing_folders() if source.is_folder else []
     if former_archive is not None:
         fault = f"{former_archive} is the archive of this store, which had another name"
-    elif of_missing_folders:
-        former_archive = of_missing_folders[0]
+    elif candidate_archives:
+        former_archive = candidate_archives[0]
         store = noted_store(former_archive)
         fault = f"{former_archive} is the archive of {store}, which is not there any more"
     else:
@@ -628,7 +628,7 @@ def _missing_archive(source: Source) -> Check:
         return Check("archive", Status.OK, f"{state}: memlab has deleted nothing")
     consequence = "until then nothing is restored, and no number counts what was deleted"
     advice = f"rename it to {archive.path}: {consequence}"
-    if of_missing_folders:
+    if candidate_archives:
         advice = f"if that was this folder, {advice}"
     return Check("archive", Status.WARN, fault, advice)
 
@@ -681,7 +681,7 @@ def documents_in(source: Source, archive: OpenArchive) -> dict[Entry, list[str]]
     documents = dict[Entry, list[str]]()
     folder = source.permissions_template
     for entry in archive.entries():
-        if entry.recovers or folder is None:
+        if entry.is_recovery or folder is None:
             continue
         for copies in archive.batches(entry):
             for copy, record in copies:
@@ -700,7 +700,7 @@ def _retired_documents(source: Source) -> dict[Entry, list[str]]:
         return {}
 
     def read_plans(archive: OpenArchive) -> dict[Key, Entry]:
-        plans = {entry.apply: entry for entry in archive.entries()}
+        plans = {entry.number: entry for entry in archive.entries()}
         retired = retired_in(archive)
         return {key: plans[note.apply] for key, note in retired.items() if note.apply in plans}
 

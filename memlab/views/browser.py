@@ -23,7 +23,7 @@ from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.restorer import restore
 from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError
-from memlab.evidence.past import Memories, present_rows
+from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import QUARTERS, TIMES, age_or_use, times_group
@@ -594,7 +594,7 @@ def _is_bundled(source: Source) -> bool:
     return store_file(source.name).resolve().is_relative_to(folder_of("data").resolve())
 
 
-def browse(store: Memories, *, log: Log = None, now: datetime | None = None) -> MemoryBrowser:
+def browse(store: HistoryLike, *, log: Log = None, now: datetime | None = None) -> MemoryBrowser:
     """Return the browser of a store's memories: a grid, a range of time, and charts to filter by.
 
     Selected rows show their text, and go on to a plan that deletes them, its cost and its undo.

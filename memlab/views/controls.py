@@ -26,13 +26,14 @@ class Slider(Control):
 
     def stand_at(self, number: int) -> None:
         """Select a number, and add it to the values if it is not among them."""
-        if number not in self.values:
-            values = sorted([*self.values, number])
-            with self.hold_sync():
-                self.values = values
-                self.texts = [f"{value:,}" for value in values]
-                self.value = number
-        self.value = number
+        if number in self.values:
+            self.value = number
+            return
+        values = sorted([*self.values, number])
+        with self.hold_sync():  # the browser gets all three together
+            self.values = values
+            self.texts = [f"{value:,}" for value in values]
+            self.value = number
 
     @traitlets.validate("value")
     def _nearest(self, proposal: Any) -> Any:
@@ -41,7 +42,10 @@ class Slider(Control):
 
 
 class NumberBox(Control):
-    """A box for a whole number between `least` and `most`; the browser reports a bad input."""
+    """A box for a whole number between `least` and `most`; the browser reports a bad input.
+
+    An empty box has the value None, and shows the text `nothing`.
+    """
 
     kind = traitlets.Unicode("numberBox").tag(sync=True)
     nothing = traitlets.Unicode().tag(sync=True)

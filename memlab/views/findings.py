@@ -11,7 +11,7 @@ import pandas as pd
 
 from memlab.columns import ACTIVE, LOADED_AT_START
 from memlab.compaction.effect_of_cap import CapEffect, cap_effect, survivors
-from memlab.evidence.past import Memories, present_rows
+from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import CutLosses, Log, reads_missed_by_index_cut
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import AgeOrUse, age_or_use
@@ -171,7 +171,7 @@ class Findings(Recommendation):
 
 
 def examine(
-    memories: Memories, *, log: Log = None, now: datetime | None = None, **options: Any
+    memories: HistoryLike, *, log: Log = None, now: datetime | None = None, **options: Any
 ) -> Findings:
     """Read a store and its access log once, and return the findings of a report.
 

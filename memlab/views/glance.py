@@ -29,7 +29,7 @@ from memlab.text import DisplayMixin, Table, TextPage, command
 if TYPE_CHECKING:
     import pandas as pd
 
-    from memlab.evidence.past import LoadedHistory, Memories
+    from memlab.evidence.past import HistoryLike, LoadedHistory
     from memlab.evidence.reads import Log
     from memlab.frame.fields import Arrays
     from memlab.growth.inventory import Inventory
@@ -143,7 +143,11 @@ class Overview(DisplayMixin):
 
 
 def show(
-    frame: "Memories", *, backlog: int | None = None, log: "Log" = None, now: datetime | None = None
+    frame: "HistoryLike",
+    *,
+    backlog: int | None = None,
+    log: "Log" = None,
+    now: datetime | None = None,
 ) -> "Overview | Inventory":
     """Return the overview of a store: what an agent loads at start, and how much is prunable.
 

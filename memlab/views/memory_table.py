@@ -14,7 +14,7 @@ from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, RETIRED, SUPERSEDED
 from memlab.compaction.wire import as_data, in_words
 from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
-from memlab.evidence.past import Memories, present_rows, source_of
+from memlab.evidence.past import HistoryLike, present_rows, source_of
 from memlab.evidence.reads import CHANCE, Log, describe_log
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.use_times import per_length
@@ -114,7 +114,7 @@ class Rows(pd.DataFrame):
 
 
 def rows(  # noqa: PLR0913 - which memories, and in what order
-    frame: Memories,
+    frame: HistoryLike,
     policy: Policy | None = None,
     *,
     where: str | None = None,

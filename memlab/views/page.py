@@ -19,7 +19,7 @@ from memlab.compaction.archive_views import last_applied
 from memlab.compaction.planner import plan
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError
-from memlab.evidence.past import Memories
+from memlab.evidence.past import HistoryLike
 from memlab.evidence.reads import CutLosses, Log, describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
 from memlab.files import DEFAULT_MODE, check_writable, limit_like, write_whole
@@ -176,7 +176,7 @@ class Report(DisplayMixin):
 
 
 def report(  # noqa: PLR0913 - each parameter is a separate option
-    frame: Memories,
+    frame: HistoryLike,
     output: str | PathLike[str] = "memlab-report.html",
     *,
     record: str | PathLike[str] | None = None,

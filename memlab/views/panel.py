@@ -19,7 +19,7 @@ from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_t
 from memlab.charts.figure import Chart
 from memlab.clock import now_utc
 from memlab.errors import MemlabError
-from memlab.evidence.past import Memories, present_rows, source_of
+from memlab.evidence.past import HistoryLike, present_rows, source_of
 from memlab.evidence.store_history import with_references
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.lazy import import_extra
@@ -355,7 +355,7 @@ class SizingPanel:
 
 
 def explore(
-    source: Memories,
+    source: HistoryLike,
     references: pd.DataFrame | None = None,
     *,
     target: float | None = None,

@@ -13,7 +13,7 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
-from memlab.evidence.past import Memories, present_rows
+from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import Log
 from memlab.evidence.references import COUNTED, counted_in_words, not_counted_in_words
 from memlab.evidence.store_history import StoreHistory
@@ -361,7 +361,7 @@ class Recommendation(DisplayMixin):
 
 
 def size(  # noqa: PLR0913 - each parameter is a separate option
-    frame: Memories,
+    frame: HistoryLike,
     *,
     target: float | None = None,
     token_budget: int | None = None,

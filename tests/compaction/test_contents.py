@@ -38,7 +38,7 @@ class TestListing:
         first = compacted(store, 8)
         second = compacted(store, 4, at=NOON + timedelta(1))
         restore(second, ids=["e3"])
-        listed = [(entry.digest, entry.left, entry.restored) for entry in archived_plans(store)]
+        listed = [(entry.digest, entry.copies, entry.restored) for entry in archived_plans(store)]
         assert listed == [(first.digest, 2, 0), (second.digest, 4, 1)]
         assert archived_plans(store)[1].finished_at == NOON + timedelta(1)
         frame = archived_rows(store)

@@ -8,7 +8,7 @@ import pytest
 import memlab
 from memlab import errors
 from memlab.sources.opening import open_source
-from memlab.sources.valkey import Line
+from memlab.sources.valkey import ServerConnection
 from memlab.systems import betterdb
 from memlab.systems.betterdb import BetterdbWriter, HashReader
 from memlab.testing.conformance import ServerSuite, delete_all, keys_of, put_back, records_of
@@ -120,9 +120,9 @@ def test_usage_left_by_a_recall_is_not_a_memory(lab: BetterdbLab) -> None:
 
 def test_recalls_do_not_stop_a_plan(lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """All memories are recalled after every answer, unless it is about deleting one by itself."""
-    ask = Line.ask_all
+    ask = ServerConnection.ask_all
 
-    def answered_and_recalled(self: Line, commands: Any) -> Any:
+    def answered_and_recalled(self: ServerConnection, commands: Any) -> Any:
         answers = ask(self, commands)
         word, *keys = commands[0]
         if word != "WATCH" or len(keys) > 1:
@@ -131,7 +131,7 @@ def test_recalls_do_not_stop_a_plan(lab: BetterdbLab, monkeypatch: pytest.Monkey
         return answers
 
     with monkeypatch.context() as recalling:
-        recalling.setattr(Line, "ask_all", answered_and_recalled)
+        recalling.setattr(ServerConnection, "ask_all", answered_and_recalled)
         receipt = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(0)))
     assert receipt.deleted == COUNT - 1
     assert len(lab.exactly()) == 1

@@ -190,7 +190,7 @@ def test_runtime_deletions_can_be_restored(store: Path) -> None:
     assert done is not None
     assert done.undo == f"memlab restore {store} {entry.digest[:12]}"
     assert check(store).status is Status.OK
-    assert entry.planned is False
+    assert entry.has_plan is False
     assert last_applied(store) is None
     assert restore(entry.digest, store=store).memories == 8
     assert rows_of(store) == before

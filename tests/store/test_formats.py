@@ -234,7 +234,7 @@ def test_converted_archive_lists_and_restores_the_same(
     assert upgrade_archive(store).is_empty
     twin = copy_golden(name, part.partition("/")[0], tmp_path / "twin") / part.partition("/")[2]
     for entry in reversed(archived_plans(store)):
-        if not entry.recovers:
+        if not entry.is_recovery:
             restored = memlab.restore(entry.digest, store=store)
             assert restored == memlab.restore(entry.digest, store=twin)
     if store.is_file():

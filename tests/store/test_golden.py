@@ -56,8 +56,16 @@ def test_golden_store_lists_every_entry_of_its_archive(items: Path) -> None:
     assert [entry.memories for entry in entries] == [4, 0, 5, 1, 0, 0, 4]
     assert [entry.restored for entry in entries] == [1, 0, 0, 0, 0, 0, 0]
     assert [entry.finished_at is None for entry in entries] == [False] * 6 + [True]
-    assert [entry.planned for entry in entries] == [True, True, False, False, True, True, True]
-    assert [entry.recovers for entry in entries] == [False, False, False, True, False, False, False]
+    assert [entry.has_plan for entry in entries] == [True, True, False, False, True, True, True]
+    assert [entry.is_recovery for entry in entries] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert [dropped.memories for dropped in dropped_plans(items)] == [2]
     assert len(archived_rows(items)) == 13
     applied = last_applied(items)
@@ -103,7 +111,7 @@ def test_golden_store_loses_one_memory_and_recovers_it(items: Path) -> None:
 def test_undoing_all_of_golden_store_restores_its_first_rows(items: Path, tmp_path: Path) -> None:
     recover(items)
     for digest in reversed(digests_of(items)[:-1]):
-        if not any(entry.digest == digest and entry.recovers for entry in archived_plans(items)):
+        if not any(entry.digest == digest and entry.is_recovery for entry in archived_plans(items)):
             memlab.restore(digest, store=items)
     first = rows_of(write_first_rows(tmp_path / "first.db"))
     dropped = {position for position, row in first.items() if row[1] in (b"e1", b"e2")}

@@ -14,7 +14,7 @@ from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.schema import Apply, Archived
+from memlab.store.archive.schema import NewCopy, NewEntry
 from memlab.store.records import layout_of, records_at
 from memlab.upkeep.health import Check, doctor
 
@@ -43,11 +43,11 @@ def leave_unfinished(store: Path, made: Plan) -> None:
     """Leave the archive as if the process died between copying and deleting."""
     reasons = {memory.key: memory.reason for memory in made.memories}
     text = text_for_archive(made, expired=())
-    named = Apply(made.digest, made.policy, NOON, len(made.memories), text)
+    named = NewEntry(made.digest, made.policy, NOON, len(made.memories), text)
     rows = {memory.key: planned_row(memory) for memory in made.memories}
     with closing(sqlite3.connect(store)) as connection:
         records = records_at(connection, layout_of(connection), [int(key) for key in reasons])
-        copies = [Archived(key, record, reasons[key], rows[key]) for key, record in records]
+        copies = [NewCopy(key, record, reasons[key], rows[key]) for key, record in records]
     with (
         Archive.beside(store).changing(nullcontext()) as both,
         both.archive.deleting(named, copies, at=NOON),

@@ -71,7 +71,7 @@ class FolderHistory(ExternalHistory):
                 for column, field in _LOSS_FIELDS.items()
             }
             rows = [self.source.row_of(loss.record) for loss in losses]
-            yield readers.rows_of_each(rows, with_body=with_body, others=others)
+            yield readers.rows_from_dicts(rows, with_body=with_body, others=others)
 
     def iter_lost(self) -> Iterator[Loss]:
         """Yield the memories that were committed to git and no longer exist, or are empty now.

@@ -69,9 +69,11 @@ class Archive:
         return has_archive(self.location)
 
     def check(self) -> None:
-        """Raise ArchiveError if the archive is not this store's, or has the name of a former one.
+        """Raise ArchiveError if the archive is not this store's.
 
-        An archive belongs to the store if memories that stayed in the store are still in it.
+        An archive belongs to the store if memories that stayed in the store are still in it. The
+        error is also raised if there is no archive, but the store was renamed and left its archive
+        under the former name.
         """
         if not self.exists:
             self._check_not_renamed()
@@ -131,7 +133,7 @@ class Archive:
         """Return the archive that a renamed store left under its former name; None if none."""
         return identity.archive_of_other_name(self.location)
 
-    def of_missing_folders(self) -> list[Path]:
+    def archives_of_missing_folders(self) -> list[Path]:
         """Return the archives of missing folders with the name of this store's.
 
         One of these folders may be the store before it was moved.

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from memlab.errors import ArchiveError
 from memlab.store.archive import formats, packing, schema
 from memlab.store.archive.open_archive import OpenArchive, archive_errors
-from memlab.store.archive.schema import Archived, PlanText
+from memlab.store.archive.schema import NewCopy, PlanText
 
 _OLD_TABLE: Final = "archived_before"
 _PLAN: Final = "memlab_plan"
@@ -115,7 +115,7 @@ def _convert_entry(
 
 def _sound_copies(
     archive: OpenArchive, apply: int, plan_rows: Mapping[schema.Key, Mapping[str, Any]]
-) -> Iterator[Archived]:
+) -> Iterator[NewCopy]:
     """Yield the copies of a deletion; raise ArchiveError if one is damaged."""
     for key, fingerprint, record, reason in archive.connection.execute(
         f"SELECT key, fingerprint, record, reason FROM {_OLD_TABLE} WHERE apply = ? ORDER BY rowid",
@@ -130,7 +130,7 @@ def _sound_copies(
                 f"{archive.path} is damaged: a copy of deletion {apply} ({error}); nothing was "
                 "changed: restore a backup of it, or drop that plan first"
             ) from error
-        yield Archived(copy.key, raw, copy.reason, plan_rows.get(copy.key))
+        yield NewCopy(copy.key, raw, copy.reason, plan_rows.get(copy.key))
 
 
 def _any_record(key: schema.Key, record: bytes, fields: dict[str, Any]) -> None:
@@ -162,5 +162,7 @@ def _plan_of(
     not_archived = {
         place: row for place, row in enumerate(memories) if row[_KEY] not in archived_keys
     }
-    text = PlanText(whole=lambda: pieces, head=lambda: pieces, not_archived=not_archived)
+    text = PlanText(
+        whole=lambda: pieces, without_memories=lambda: pieces, not_archived=not_archived
+    )
     return text, plan_rows

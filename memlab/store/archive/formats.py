@@ -22,7 +22,7 @@ from json.encoder import encode_basestring as in_quotes
 from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab.store.archive import packing, schema
-from memlab.store.archive.schema import Archived, Copy, PlanText
+from memlab.store.archive.schema import Copy, NewCopy, PlanText
 from memlab.store.database import COLUMNS, HIDING
 from memlab.store.records import PLACE_FIELD, encoded, fingerprint_of
 from memlab.store.shapes import check_integer, check_type, shown
@@ -144,7 +144,7 @@ class ArchiveFormat(ABC):
 
     @abstractmethod
     def insert_copies(
-        self, apply: int, memories: Iterable[Archived], plan: PlanText | None
+        self, apply: int, memories: Iterable[NewCopy], plan: PlanText | None
     ) -> bytes | None:
         """Insert the copies of a deletion; return the plan in its stored form."""
 
@@ -251,7 +251,7 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
         return bytes(schema.raw_text_in(stored[0], "its record"))
 
     def insert_copies(
-        self, apply: int, memories: Iterable[Archived], plan: PlanText | None
+        self, apply: int, memories: Iterable[NewCopy], plan: PlanText | None
     ) -> bytes | None:
         """Insert the copies of a deletion; return the packed plan, which is whole."""
         self.connection.executemany(
@@ -436,7 +436,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         return record
 
     def insert_copies(
-        self, apply: int, memories: Iterable[Archived], plan: PlanText | None
+        self, apply: int, memories: Iterable[NewCopy], plan: PlanText | None
     ) -> bytes | None:
         """Insert the copies of a deletion; return the packed plan without the fields in them."""
         # Forget cached layouts: a transaction that inserted some may have been rolled back.
@@ -456,7 +456,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
     def _rows(
         self,
         apply: int,
-        memories: Iterable[Archived],
+        memories: Iterable[NewCopy],
         plan: PlanText | None,
         differing: list[str],
     ) -> Iterator[tuple[Any, ...]]:
@@ -475,7 +475,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
                 has_planned_fields = _copy_has_planned_fields(memory, fingerprint, layout, values)
             tokens = None
             if memory.planned is None:
-                if plan is not None and plan.head is not None:
+                if plan is not None and plan.without_memories is not None:
                     raise ValueError(f"a plan names {memory.key!r}, and nobody says how")
             else:
                 place = _append_unarchived(place, not_archived, differing)
@@ -674,7 +674,7 @@ def _encoded_value(value: Any) -> bytes:
 
 
 def _fields_unlike_copy(
-    memory: Archived, planned: Mapping[str, Any], fingerprint: str
+    memory: NewCopy, planned: Mapping[str, Any], fingerprint: str
 ) -> dict[str, Any]:
     """Return the fields of the plan for a memory that its copy does not determine."""
     copy = Copy(memory.key, fingerprint, memory.reason, None)
@@ -704,7 +704,7 @@ def planned_row(copy: Copy, fields: Mapping[str, Any], tokens: object) -> dict[s
 
 
 def _copy_has_planned_fields(
-    memory: Archived, fingerprint: str, layout: Layout, values: Sequence[bytes]
+    memory: NewCopy, fingerprint: str, layout: Layout, values: Sequence[bytes]
 ) -> bool:
     """Return whether a copy certainly has all fields of the plan for its memory.
 

@@ -35,7 +35,7 @@ def archive_held(location: ArchiveLocation) -> Iterator[None]:
     ArchiveError
         If another process holds the lock for too long, or if the lock file cannot be created.
     """
-    if location.like is not None:
+    if not location.is_of_server:
         yield
         return
     lock = location.path.with_name(f"{location.path.name}{LOCK_SUFFIX}")
@@ -48,7 +48,8 @@ def archive_held(location: ArchiveLocation) -> Iterator[None]:
     try:
         yield
     finally:
-        # The file is removed while it is locked, so that this is not the file of another process.
+        # The file is removed while this process has locked it. After the lock is released, the file
+        # at this path may be that of another process.
         lock.unlink(missing_ok=True)
         os.close(descriptor)
 

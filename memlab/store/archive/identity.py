@@ -58,7 +58,8 @@ def archive_of_other_name(location: ArchiveLocation) -> Path | None:
     if _sampled_file(location) is None:
         return None
     for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _MOST_FILES):
-        if path.with_name(path.name.removesuffix(SUFFIX)).exists() or _is_in_use(path):
+        has_own_store = path.with_name(path.name.removesuffix(SUFFIX)).exists() or _is_in_use(path)
+        if has_own_store:
             continue
         with suppress(errors.MemlabError):  # the file may be no archive in spite of its name
             other_location = location._replace(path=path)
@@ -117,8 +118,9 @@ def _compare_sample(location: ArchiveLocation, archive: OpenArchive) -> tuple[in
         if last is None:  # an empty store matches every archive
             return 0, 0
         matching = len(sample.items() & current.items())
+        replaced = len(current) - matching  # another memory has the position
         beyond_end = sum(position > last for position in sample)
-        return matching, len(current) - matching + beyond_end
+        return matching, replaced + beyond_end
 
     return read_snapshot(store, compare)
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from memlab.store.archive.open_archive import OpenArchive
-from memlab.store.archive.schema import MENDS, moment_text
+from memlab.store.archive.schema import INDEX_POLICY, moment_text
 from memlab.store.shapes import fields, integer, list_of, non_empty, optional, text
 
 _PREFIX: Final = "index_versions:"
@@ -99,7 +99,7 @@ def forget_index_versions(archive: OpenArchive) -> None:
         archive.connection.execute(
             "DELETE FROM about WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
         )
-    archive.connection.execute("DELETE FROM applies WHERE policy = ?", (json.dumps(MENDS),))
+    archive.connection.execute("DELETE FROM applies WHERE policy = ?", (json.dumps(INDEX_POLICY),))
 
 
 def note_index_undone(archive: OpenArchive, digest: str, at: datetime) -> None:

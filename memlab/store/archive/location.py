@@ -79,6 +79,11 @@ class ArchiveLocation(NamedTuple):
     older_record: Callable[[bytes], bytes] = unchanged
 
     @property
+    def is_of_server(self) -> bool:
+        """Whether the store is on a server, and not in a file or a folder."""
+        return self.like is None
+
+    @property
     def is_chosen(self) -> bool:
         """Whether the archive is in a folder that the settings name, and not beside its store."""
         return self.like is not None and Path(realpath(self.like)).parent != self.path.parent

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from memlab.errors import ArchiveError, MemlabError
 from memlab.store.archive import formats, packing, schema
 from memlab.store.archive.location import ArchiveLocation, unchanged
-from memlab.store.archive.schema import Apply, Archived, Copy, Dropped, Entry, Key, SampleRow
+from memlab.store.archive.schema import Copy, Dropped, Entry, Key, NewCopy, NewEntry, SampleRow
 from memlab.store.database import error_in_words, sqlite_errors_in_words, transaction
 from memlab.store.records import ROWS_PER_STATEMENT, batched, fingerprint_of
 from memlab.store.shapes import check_integer, integer, list_of, pair, text
@@ -99,7 +99,7 @@ class OpenArchive:
         # Text is read as bytearray: a damaged byte must not stop the reading of a table, and text
         # must differ from a blob.
         connection.text_factory = bytearray
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, schema.LARGEST + 2**16)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, schema.MAX_RECORD_BYTES + 2**16)
         self.format: Final = formats.format_of(connection)
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -131,15 +131,15 @@ class OpenArchive:
             "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
             "count(restored_at), plan_json_zlib IS NOT NULL, policy = ?, policy = ? FROM applies "
             "LEFT JOIN archived USING (apply) GROUP BY apply",
-            json.dumps(schema.RECOVERS),
-            json.dumps(schema.MENDS),
+            json.dumps(schema.RECOVERY_POLICY),
+            json.dumps(schema.INDEX_POLICY),
         ):
             with self.leaving_out(f"deletion {row[0]}"):
                 entries.append(schema.entry_of(row))
         for entry in entries:
-            if entry.left != entry.memories:
+            if entry.copies != entry.memories:
                 self.faults[f"plan {entry.digest[:12]}"] = (
-                    f"{entry.left:,} of its {entry.memories:,} copies are there"
+                    f"{entry.copies:,} of its {entry.memories:,} copies are there"
                 )
         return entries
 
@@ -156,7 +156,7 @@ class OpenArchive:
                 check_integer(apply, 1)
                 erased.append(
                     Dropped(
-                        apply=apply,
+                        number=apply,
                         digest=schema.digest_in(digest),
                         memories=count,
                         deleted_at=schema.moment_in(deleted_at, "deleted_at"),
@@ -216,7 +216,7 @@ class OpenArchive:
 
     def plan_text(self, entry: Entry) -> bytes:
         """Return the stored text of the plan of an entry."""
-        ((blob,),) = self.rows("SELECT plan_json_zlib FROM applies WHERE apply = ?", entry.apply)
+        ((blob,),) = self.rows("SELECT plan_json_zlib FROM applies WHERE apply = ?", entry.number)
         if blob is None:
             raise ArchiveError(
                 f"{entry.digest[:12]} in {self.path} was no plan: a runtime compacted by itself; "
@@ -243,14 +243,14 @@ class OpenArchive:
             The stored text of its plan, parsed as JSON.
         """
         with archive_errors(self.path):
-            rows = self.format.plan_rows(text, entry.apply)
+            rows = self.format.plan_rows(text, entry.number)
             return None if rows is None else list(rows)
 
     def copies(self, entry: Entry) -> list[Copy]:
         """Return the copies of an entry in the order of their creation, without their records."""
         with archive_errors(self.path):
             copies = []
-            for rowid, *row in self.format.copies(entry.apply):
+            for rowid, *row in self.format.copies(entry.number):
                 with self.leaving_out(_copy_named(entry, rowid, row[0])):
                     copies.append(self._copy_of(*row))
         return copies
@@ -265,7 +265,7 @@ class OpenArchive:
         """Yield the copies of an entry with their records in batches, in order."""
         with archive_errors(self.path):
             rowids = self.connection.execute(
-                "SELECT rowid FROM archived WHERE apply = ? ORDER BY rowid", (entry.apply,)
+                "SELECT rowid FROM archived WHERE apply = ? ORDER BY rowid", (entry.number,)
             )
             while rows := rowids.fetchmany(ROWS_PER_STATEMENT):
                 sound = self._sound_copies(entry, [rowid for (rowid,) in rows])
@@ -301,9 +301,9 @@ class OpenArchive:
         if seen:
             return {
                 schema.key_in(key): self.format.record_in(*stored)
-                for key, *stored in self.format.records_of(entry.apply, keys)
+                for key, *stored in self.format.records_of(entry.number, keys)
             }
-        sound = self._sound_copies(entry, self.format.rowids_of(entry.apply, keys))
+        sound = self._sound_copies(entry, self.format.rowids_of(entry.number, keys))
         return {copy.key: record for copy, record in sound}
 
     def state_of(
@@ -388,7 +388,7 @@ class OpenArchive:
                 continue
             if entry.memories:
                 state = self.state_of(fetch, entry)
-                never_began = entry.left > 0 and len(state.same) == entry.left
+                never_began = entry.copies > 0 and len(state.same) == entry.copies
                 is_gone: bool | None = state.is_gone
             else:
                 is_gone = is_done(entry)
@@ -403,8 +403,8 @@ class OpenArchive:
     @contextmanager
     def deleting(
         self,
-        apply: Apply,
-        memories: Iterable[Archived],
+        apply: NewEntry,
+        memories: Iterable[NewCopy],
         *,
         at: datetime,
         staying: Iterable[SampleRow] | None = None,
@@ -555,7 +555,7 @@ class OpenArchive:
                 )
             self.faults[_copy_named(entry, rowids[0], None)] = str(error)
             return []
-        check = self.location.check_copy if entry.recovers else self.location.check
+        check = self.location.check_copy if entry.is_recovery else self.location.check
         sound = []
         for (rowid, *row), stored in rows:
             with self.leaving_out(_copy_named(entry, rowid, row[0])):
@@ -595,9 +595,7 @@ def check_fits(name: object, record: bytes, what_next: str) -> None:
         ) from error
 
 
-def _storable(
-    memories: Iterable[Archived], as_kept: Callable[[bytes], bytes]
-) -> Iterator[Archived]:
+def _storable(memories: Iterable[NewCopy], as_kept: Callable[[bytes], bytes]) -> Iterator[NewCopy]:
     """Yield memories in the form that the archive keeps; raise ArchiveError if one is too large."""
     for memory in memories:
         check_fits(memory.key, memory.record, "nothing was deleted: shorten it, or keep it")

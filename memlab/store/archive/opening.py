@@ -105,6 +105,7 @@ def archived_change(
         opened.enter_context(archive_held(location))
         with change as writer:
             has_archive(location)  # raises if the file at the path cannot be the archive
+            # a .gitignore that was written for the archive; None if there is no need for one
             new_ignore_file = keep_out_of_git(location.path, location.like)
             is_new = create_archive_file(location)
             try:

@@ -14,7 +14,7 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.identity import identity_sample_of
 from memlab.store.archive.location import existing_path
 from memlab.store.archive.opening import archived_change, open_archive
-from memlab.store.archive.schema import Apply, Archived
+from memlab.store.archive.schema import NewCopy, NewEntry
 from memlab.store.records import layout_of, positions_where, records_at
 from memlab.store.selection import check_deletion
 from memlab.text import command
@@ -103,11 +103,13 @@ def archived_first(
             opened.reconcile_interrupted(partial(records_at, connection, layout), at=at)
         positions = positions_where(connection, chosen)
         copies = (
-            Archived(position, record, policy_and_reason.reason)
+            NewCopy(position, record, policy_and_reason.reason)
             for position, record in records_at(connection, layout, positions)
         )
         sample = identity_sample_of(connection, chosen) if check else None
-        deletion = Apply(digest=digest, policy=policy_and_reason.policy, made_at=at, memories=count)
+        deletion = NewEntry(
+            digest=digest, policy=policy_and_reason.policy, made_at=at, memories=count
+        )
         with opened.deleting(deletion, copies, at=at, staying=sample):
             yield digest
 

@@ -22,22 +22,22 @@ SampleRow = tuple[int, str]
 """A memory that stayed in a store: its position, and a digest of it."""
 
 SHORTENED: Final = "archived_memories"
-"""Key in a shortened plan. It stands for the list of deleted memories, whose copies have it."""
+"""Key in a shortened plan, which has no list of the deleted memories: their copies hold it."""
 LATEST: Final = "latest"
 """Name of the last plan that can be undone, in place of its digest."""
 
-RECOVERS: Final = {"policy": "lost"}
+RECOVERY_POLICY: Final = {"policy": "lost"}
 """Policy of an entry that inserted memories and deleted none: a recovery, or a merge.
 
 A recovery brings back what others had deleted. A merge took the memories of another folder, which
 its text names; a memlab that knows no merges can undo it as a recovery.
 """
-MENDS: Final = {"policy": "index"}
+INDEX_POLICY: Final = {"policy": "index"}
 """Policy of an entry that changed an index, and no memory."""
 
 
-class Apply(NamedTuple):
-    """A deletion that is about to be archived.
+class NewEntry(NamedTuple):
+    """An entry that is about to be written into an archive.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class PlanText(NamedTuple):
     ----------
     whole : callable
         Returns the whole text.
-    head : callable or None
+    without_memories : callable or None
         Returns the text of the plan without the list of deleted memories; None if the plan cannot
         be shortened.
     not_archived : mapping of int to mapping
@@ -76,11 +76,13 @@ class PlanText(NamedTuple):
     """
 
     whole: Callable[[], Iterable[str]]
-    head: Callable[[], Iterable[str]] | None = None
+    without_memories: Callable[[], Iterable[str]] | None = None
     not_archived: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
 
     def shortened(self, differing: Iterable[str]) -> Iterator[str]:
         """Yield the text without the fields that the copies of its memories hold already.
+
+        The first key of the JSON object is :data:`SHORTENED`. Its value holds `differing`.
 
         Parameters
         ----------
@@ -88,22 +90,22 @@ class PlanText(NamedTuple):
             For each memory whose row in the plan differs from its copy, a JSON list: the index of
             the memory in the plan, and the fields that differ.
         """
-        if self.head is None:
+        if self.without_memories is None:
             yield from self.whole()
             return
         yield f'{{"{SHORTENED}":{{"differing":['
-        for number, fields in enumerate(differing):
-            yield f",{fields}" if number else fields
+        for number, differing_fields in enumerate(differing):
+            yield f",{differing_fields}" if number else differing_fields
         yield "]},"
         is_first = True
-        for piece in self.head():
+        for piece in self.without_memories():
             # The first piece begins with the brace that is written already.
             yield piece[1:] if is_first else piece
             is_first = False
 
 
-class Archived(NamedTuple):
-    """A memory that is about to be archived."""
+class NewCopy(NamedTuple):
+    """A copy of a memory that is about to be written into an archive."""
 
     key: Key
     record: bytes
@@ -113,49 +115,77 @@ class Archived(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A deletion in an archive.
+    """An entry of an archive: most are deletions.
+
+    `is_recovery` and `is_index_change` tell whether it is something else.
 
     Attributes
     ----------
-    apply : int
-        The number of the deletion.
+    number : int
+        The number of the entry.
     digest : str
         The digest of its plan.
     memories : int
-        The number of memories that it deleted.
+        The number of memories that it deleted, or inserted.
     archived_at, finished_at : datetime
-        When the copies were written, and when the deletion was recorded as done; the latter is None
+        When the copies were written, and when the change was recorded as done; the latter is None
         if it was interrupted.
-    left, restored : int
-        The number of copies in the archive, and of those that were restored.
-    planned : bool
+    copies : int
+        The number of its copies that the archive still has.
+    restored : int
+        The number of those copies that were restored.
+    has_plan : bool
         Whether it has a plan; a runtime compacts without one.
-    recovers : bool
-        Whether it inserted memories and deleted none: a recovery or a merge, see :data:`RECOVERS`.
-    mends : bool
+    is_recovery : bool
+        Whether it inserted memories and deleted none: a recovery or a merge; see
+        :data:`RECOVERY_POLICY`.
+    is_index_change : bool
         Whether it changed the index, and no memory.
     """
 
-    apply: int
+    number: int
     digest: str
     memories: int
     archived_at: datetime
     finished_at: datetime | None
-    left: int
+    copies: int
     restored: int
-    planned: bool = True
-    recovers: bool = False
-    mends: bool = False
+    has_plan: bool = True
+    is_recovery: bool = False
+    is_index_change: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by JSON key."""
+        return _by_json_key(self)
 
 
 class Dropped(NamedTuple):
     """A deletion whose content was erased from the archive, so that only tombstones are left."""
 
-    apply: int
+    number: int
     digest: str
     memories: int
     deleted_at: datetime
     dropped_at: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by JSON key."""
+        return _by_json_key(self)
+
+
+_JSON_KEYS: Final = {
+    "number": "apply",
+    "copies": "left",
+    "has_plan": "planned",
+    "is_recovery": "recovers",
+    "is_index_change": "mends",
+}
+"""JSON keys of the fields of `Entry` and `Dropped` whose key is not the field's name."""
+
+
+def _by_json_key(record: Entry | Dropped) -> dict[str, Any]:
+    """Return the fields of an entry by JSON key."""
+    return {_JSON_KEYS.get(name, name): value for name, value in record._asdict().items()}
 
 
 class Copy(NamedTuple):
@@ -167,7 +197,7 @@ class Copy(NamedTuple):
     restored_at: str | None
 
 
-LARGEST: Final = 2**29
+MAX_RECORD_BYTES: Final = 2**29
 """Maximum size of a record, and of a packed plan, in bytes."""
 _MOST_VALUES: Final = 2**23
 """Maximum number of values in a record: each may take thirty times its text in memory."""
@@ -266,16 +296,16 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
     if left and not memories:
         raise ValueError(f"it says that it deleted nothing, and has {left:,} copies")
     return Entry(
-        apply=number,
+        number=number,
         digest=digest_in(digest),
         memories=memories,
         archived_at=moment_in(archived_at, "archived_at"),
         finished_at=None if finished_at is None else moment_in(finished_at, "finished_at"),
-        left=left,
+        copies=left,
         restored=restored,
-        planned=bool(planned),
-        recovers=bool(recovers),
-        mends=bool(mends),
+        has_plan=bool(planned),
+        is_recovery=bool(recovers),
+        is_index_change=bool(mends),
     )
 
 
@@ -310,10 +340,10 @@ def record_of(value: bytes | bytearray, copy: Copy, check: Check) -> bytes:
 
 def check_size(record: bytes) -> None:
     """Raise ValueError if a record is too large, or has too many values, to be read again."""
-    if len(record) <= _MOST_VALUES:
+    if len(record) <= _MOST_VALUES:  # a value takes one byte at least
         return
     values = sum(map(record.count, (b",", b"[", b"{")))
-    if len(record) > LARGEST or values > _MOST_VALUES:
+    if len(record) > MAX_RECORD_BYTES or values > _MOST_VALUES:
         raise ValueError(f"its record has {len(record):,} bytes in up to {values:,} values")
 
 

@@ -28,7 +28,7 @@ def facts_in(archive: OpenArchive, dropped: Dropped) -> list[dict[str, Any]]:
     """Load the tombstones of a deletion whose content was erased, one for each memory."""
     tombstones = []
     query = "SELECT rowid, facts FROM dropped WHERE apply = ? ORDER BY rowid"
-    for rowid, stored in archive.rows(query, dropped.apply):
+    for rowid, stored in archive.rows(query, dropped.number):
         with archive.leaving_out(f"facts {rowid} of plan {dropped.digest[:12]}"):
             tombstones.append(_facts_of(stored))
     return tombstones
@@ -54,7 +54,7 @@ def drop(archive: OpenArchive, entry: Entry, facts: Iterable[str], *, at: dateti
         archive.format.make_table("dropped")
         connection.executemany(
             "INSERT INTO dropped VALUES (?, ?, ?, ?, ?)",
-            ((entry.apply, entry.digest, deleted_at, dropped_at, fact) for fact in facts),
+            ((entry.number, entry.digest, deleted_at, dropped_at, fact) for fact in facts),
         )
         # The sample is read before the copies go: it leaves out memories that are among them.
         sample = archive.identity_sample()
@@ -67,7 +67,7 @@ def drop_facts(archive: OpenArchive, dropped: Iterable[Dropped]) -> None:
     """Erase the tombstones of deletions. Nothing is known of their memories afterwards."""
     with archive.transaction() as connection:
         connection.executemany(
-            "DELETE FROM dropped WHERE apply = ?", ((deletion.apply,) for deletion in dropped)
+            "DELETE FROM dropped WHERE apply = ?", ((deletion.number,) for deletion in dropped)
         )
 
 

@@ -302,7 +302,7 @@ def _read_row(row_values: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
     else:
         reasons["confidence"] = f"is {_TYPES[type(confidence)]}, not a number"
     row["chars"] = len(row["title"] or "") + len(row["body"] or "")
-    return row, [(position, name, f"{name} {reason}") for name, reason in reasons.items()]
+    return row, [Fault(position, name, f"{name} {reason}") for name, reason in reasons.items()]
 
 
 def add_signals(
@@ -378,7 +378,7 @@ def _with_signals(rows: Rows, names: Sequence[str], signals: Mapping[int, Sequen
             if stored_value is not None:
                 value, reason = _parsed(kind, stored_value)
                 if reason:
-                    faults.append((position, name, f"{name} {reason}"))
+                    faults.append(Fault(position, name, f"{name} {reason}"))
             values.append(value)
         table = table.append_column(name, pa.array(values, kind))
     return Rows(table, faults)

@@ -223,7 +223,7 @@ class _Reader(readers.Reader):
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         from memlab.systems.memory_items.scan import add_signals, scan_rows, with_retired
 
-        readers.check_asked(columns, self._layout.columns, "memory_items")
+        readers.check_requested(columns, self._layout.columns, "memory_items")
         scanned = scan_rows(self._scanning, with_body=with_body)
         for rows in add_signals(scanned, self._connection, self._layout, columns):
             yield with_retired(rows, self._retired) if self._retired else rows
