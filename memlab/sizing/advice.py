@@ -223,12 +223,12 @@ class Advice(DisplayMixin):
         return None if self.within_budget is None else self.within_budget.number
 
     @property
-    def keeps_all(self) -> int:
+    def number_to_keep_all(self) -> int:
         """Smallest number that keeps all present memories."""
         return self.prunable
 
     @property
-    def answers(self) -> tuple[int | None, ...]:
+    def marked_numbers(self) -> tuple[int | None, ...]:
         """The numbers of the recommendation, as rows for a table; None for those that it lacks."""
         conflicting = (point.number for point in self.trade)
         return (self.number, self.likely, self.budget_cap, *conflicting)
@@ -250,7 +250,7 @@ class Advice(DisplayMixin):
         Parameters
         ----------
         rows : DataFrame
-            Rows of the curve, with those of `answers` and `chosen`.
+            Rows of the curve, with those of `marked_numbers` and `chosen`.
         chosen : int, optional
             Another number to list, which the user chose.
         """
@@ -260,7 +260,7 @@ class Advice(DisplayMixin):
         facts = [(name, value) for name, value in self._facts() if name in shown_facts]
         numbers: list[int] = []
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
-            candidates = (*self.answers, chosen)
+            candidates = (*self.marked_numbers, chosen)
             numbers = [number for number in candidates if number is not None]
         if not numbers:
             return self.sheet()._replace(facts=facts, tables=())
@@ -329,7 +329,7 @@ class Advice(DisplayMixin):
 
     def command(self, store: str = "") -> str | None:
         """Return the command that applies the safe number; None if it would delete nothing."""
-        deletes_any = self.number is not None and self.number < self.keeps_all
+        deletes_any = self.number is not None and self.number < self.number_to_keep_all
         if not deletes_any or not opening.can_delete_from(self.source):
             return None
         return f"{self._compact(store or self.source, self.number)} --apply"
@@ -414,14 +414,14 @@ class Advice(DisplayMixin):
             yield f"{command('doctor', name)}    checks the store, which has no episodes yet"
             return
         dry_run = self._compact(name, self.number, log_option)
-        if self.number >= self.keeps_all:
+        if self.number >= self.number_to_keep_all:
             yield f"{dry_run}    deletes nothing yet"
         else:
             yield f"{dry_run}    shows what would go"
             if not brief:
                 yield f"{dry_run} --apply    does it"
         likely = self.likely or 0
-        if likely < min(self.number, self.keeps_all):
+        if likely < min(self.number, self.number_to_keep_all):
             serves = f"the likely {self.number_kind.noun} (even odds)"
             yield f"{self._compact(name, likely, log_option)}    {serves}"
 
@@ -558,7 +558,7 @@ class BudgetAdvice(Advice):
     number_kind: ClassVar[NumberKind] = BUDGET
 
     @property
-    def keeps_all(self) -> int:
+    def number_to_keep_all(self) -> int:
         """Tokens of all present memories, load-bearing ones included."""
         return self.loaded
 

@@ -126,7 +126,7 @@ class Recommended(Protocol):
         """The likely number."""
 
     @property
-    def keeps_all(self) -> int:
+    def number_to_keep_all(self) -> int:
         """Smallest number that keeps all present memories."""
 
     @property
@@ -249,7 +249,7 @@ def case_of(advice: Recommended) -> AnswerCase:
         return AnswerCase.NOTHING
     if advice.verdict is Verdict.TARGET_BEYOND_HORIZON:
         return AnswerCase.TOO_LITTLE_EVIDENCE
-    keeps_all = advice.number >= advice.keeps_all
+    keeps_all = advice.number >= advice.number_to_keep_all
     if not advice.loads_at_start:
         return AnswerCase.SEARCHED_KEEP_ALL if keeps_all else AnswerCase.SEARCHED
     return _case_of_a_start(advice, keeps_all=keeps_all)
@@ -437,7 +437,7 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
     words = {
         "safe": advice.number_in_words(number),
         "safe_units": counted(number, advice.number_kind.unit),
-        "all_units": f"{advice.keeps_all:,}",
+        "all_units": f"{advice.number_to_keep_all:,}",
         "deleted": counted(max(0, advice.prunable - (advice.keep_recent or 0)), "episodes"),
         "saved": f"{_saved(advice):,}",
         "left": f"{tokens_left:,}",

@@ -67,23 +67,23 @@ class BacktestSplit:
         Share of all rows before the split.
     lifetimes, references : Lifetimes, Ranked
         The history and the references before the split.
-    plain : Posterior
+    uninflated : Posterior
         The posterior from these, without inflated intervals.
-    after : array of int64
-        Age ranks of the test references, sorted.
+    test_ranks : array of int64
+        Age ranks of the references of the test part, sorted.
     """
 
     share: float
     lifetimes: Lifetimes
     references: Ranked
-    plain: Posterior
-    after: Ints
+    uninflated: Posterior
+    test_ranks: Ints
 
     @cached_property
     def posterior(self) -> Posterior:
         """Posterior at the split, with intervals inflated by the backtest before it."""
-        earlier = backtest_splits(self.lifetimes, self.references, self.plain.terms, CUTS)
-        return replace(self.plain, interval_inflation=interval_inflation_of(earlier))
+        earlier = backtest_splits(self.lifetimes, self.references, self.uninflated.terms, CUTS)
+        return replace(self.uninflated, interval_inflation=interval_inflation_of(earlier))
 
     @property
     def prunable(self) -> int:
@@ -92,23 +92,23 @@ class BacktestSplit:
 
     def needed(self, target: float) -> int:
         """Return the smallest cap that would have met the target in the test part."""
-        served = math.ceil(target * len(self.after) - 1e-9)  # 1e-9 offsets rounding errors
-        return int(self.after[served - 1])
+        served = math.ceil(target * len(self.test_ranks) - 1e-9)  # 1e-9 offsets rounding errors
+        return int(self.test_ranks[served - 1])
 
     def achieved(self, cap: int) -> float:
         """Return the share of the test references that a cap would have served."""
-        return float(np.searchsorted(self.after, cap, side="right") / len(self.after))
+        return float(np.searchsorted(self.test_ranks, cap, side="right") / len(self.test_ranks))
 
     def surprise(self, target: float) -> float:
         """Return by how many standard deviations the needed reach exceeds the expected one.
 
         The result is between 0 and `MAX_SURPRISE`.
         """
-        expected_cap, _, upper_cap = self.plain.cap_for(target)
+        expected_cap, _, upper_cap = self.uninflated.cap_for(target)
         caps = [expected_cap, upper_cap, self.needed(target)]
-        expected, upper, needed = log_rank_fraction(caps, self.plain.middle)
+        expected, upper, needed = log_rank_fraction(caps, self.uninflated.middle)
         # the upper limit is `quantile` standard deviations above the expected reach
-        quantile = NormalDist().inv_cdf(self.plain.terms.confidence)
+        quantile = NormalDist().inv_cdf(self.uninflated.terms.confidence)
         surprise = quantile * float((needed - expected) / max(upper - expected, 1e-3))
         return min(max(surprise, 0.0), MAX_SURPRISE)
 
@@ -144,8 +144,8 @@ def backtest_splits(
             share=share,
             lifetimes=before,
             references=references_before,
-            plain=posterior_of(before, references_before, terms),
-            after=np.sort(references_after.rank),
+            uninflated=posterior_of(before, references_before, terms),
+            test_ranks=np.sort(references_after.rank),
         )
         splits.append(split)
     return splits
@@ -156,7 +156,7 @@ def record_of(splits: Sequence[BacktestSplit], target: float) -> TrackRecord:
     missed = 0
     ratios = []
     for split in splits:
-        if not len(split.after):
+        if not len(split.test_ranks):
             continue
         _, _, chosen = split.posterior.cap_for(target)
         needed = split.needed(target)
@@ -174,7 +174,7 @@ def interval_inflation_of(splits: Sequence[BacktestSplit]) -> float:
     is the root mean square of the surprises of all splits, in standard deviations. `PRIOR_SPLITS`
     further surprises of 1 are added to them: the prior belief that intervals are right.
     """
-    measured = [split for split in splits if len(split.after) >= MIN_TEST_REFERENCES]
+    measured = [split for split in splits if len(split.test_ranks) >= MIN_TEST_REFERENCES]
     factors = [1.0]
     for target in INFLATION_SHARES:
         squares = [split.surprise(target) ** 2 for split in measured]

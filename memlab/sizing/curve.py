@@ -156,15 +156,15 @@ class Sizing:
         return int(self.references.lost.sum())
 
     @cached_property
-    def cuts(self) -> list[backtest.BacktestSplit]:
+    def splits(self) -> list[backtest.BacktestSplit]:
         """Splits of the history for the backtest."""
         return backtest.backtest_splits(self.lifetimes, self.references, self.terms, backtest.CUTS)
 
     @cached_property
-    def ahead(self) -> Posterior:
+    def posterior(self) -> Posterior:
         """Posterior of the caps for the next stretch, with intervals inflated by the backtest."""
         posterior = backtest.posterior_of(self.lifetimes, self.references, self.terms)
-        return replace(posterior, interval_inflation=backtest.interval_inflation_of(self.cuts))
+        return replace(posterior, interval_inflation=backtest.interval_inflation_of(self.splits))
 
     def choose(self, target: float) -> backtest.Choice:
         """Return the recommended cap and its verdict.
@@ -173,9 +173,9 @@ class Sizing:
         references to those memories are missing, so the cap would shrink at every run.
         """
         # for a budget: the number of memories of mean length
-        prunable = (self.most - self.floor) / self.mean
+        prunable = (self.number_to_keep_all - self.floor) / self.mean
         choice = backtest.choose_cap(
-            self.ahead,
+            self.posterior,
             target=target,
             prunable=int(np.ceil(prunable)),
             far_share=self.references.far_share,
@@ -200,7 +200,7 @@ class Sizing:
         return choice
 
     @property
-    def missing(self) -> int:
+    def references_needed(self) -> int:
         """Number of references or reads until the weight of the store's own is one half."""
         return max(0, round(self.terms.law.worth) - self.references.cluster_count)
 
@@ -211,12 +211,12 @@ class Sizing:
     def around(self, *numbers: int | None) -> list[int]:
         """Return the numbers of a table around a recommendation, sorted.
 
-        They are `numbers` without None, those of `TABLE_CAPS` below `most`, and `most`.
+        They are `numbers` without None, those of `TABLE_CAPS` below `number_to_keep_all`, and that number.
         """
-        listed = {self.most}
+        listed = {self.number_to_keep_all}
         for cap in TABLE_CAPS:
             number = self.number_for(cap)
-            if number < self.most:
+            if number < self.number_to_keep_all:
                 listed.add(number)
         listed.update(number for number in numbers if number is not None)
         return sorted(listed)
@@ -227,7 +227,7 @@ class Sizing:
         return 0
 
     @property
-    def most(self) -> int:
+    def number_to_keep_all(self) -> int:
         """Smallest number that keeps all present memories."""
         return self.present.prunable
 
@@ -248,8 +248,8 @@ class Sizing:
 
     def _served(self, caps: Ints) -> Columns:
         """Return the estimated share that each cap serves, and its limits."""
-        low, high = self.ahead.limits_at(caps)
-        return {"served": self.ahead.share_at(caps), "low": low, "high": high}
+        low, high = self.posterior.limits_at(caps)
+        return {"served": self.posterior.share_at(caps), "low": low, "high": high}
 
     @cached_property
     def curve(self) -> pd.DataFrame:
@@ -322,8 +322,8 @@ class Sizing:
         tokens = present.floor.tokens + present.tokens_newest[kept]
         return {
             **self._served(caps),
-            "served_own": self.ahead.own_share_at(caps),
-            "served_elsewhere": self.ahead.law_share_at(caps),
+            "served_own": self.posterior.own_share_at(caps),
+            "served_elsewhere": self.posterior.law_share_at(caps),
             "served_observed": self.references.share_at(caps),
             "boot_memories": memories,
             "boot_tokens": tokens,
@@ -366,7 +366,7 @@ class BudgetSizing(Sizing):
         return self.present.floor.tokens
 
     @property
-    def most(self) -> int:
+    def number_to_keep_all(self) -> int:
         """Tokens of all memories that are loaded now."""
         return self.present.tokens
 
@@ -422,7 +422,7 @@ def prepare_sizing(
     Returns
     -------
     Sizing
-        It has ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
+        It has ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``posterior``.
 
     Raises
     ------
@@ -452,7 +452,7 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
     lengths = lifetimes.tokens[lifetimes.ever_prunable]
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
     ranks = np.ceil(tokens / mean).astype(np.int64)
-    in_mean_lengths = replace(references, rank=ranks).beyond_gaps(sizing.terms.law)
+    in_mean_lengths = replace(references, rank=ranks).with_expected_ranks(sizing.terms.law)
     added_by_gaps = np.ceil((in_mean_lengths.rank - ranks) * mean).astype(np.int64)
     gaps = sizing.gaps
     if gaps.cap is not None:
@@ -506,7 +506,7 @@ def prepared(  # noqa: PLR0913 - those of prepare_sizing, the call and the momen
     return Sizing(
         lifetimes=lifetimes,
         present=Present.of(frame, moment_or_now(now, call=call)),
-        references=matched.beyond_gaps(law),
+        references=matched.with_expected_ranks(law),
         unmatched_references=len(references) - len(matched),
         terms=PosteriorSettings(confidence=confidence, until=until, law=law),
         source=str(frame.attrs.get(c.SOURCE, "")),

@@ -191,18 +191,18 @@ def advise(
         safe_fields = dict.fromkeys(safe_fields)
     values: dict[str, Any] = {
         **safe_fields,
-        **record_of(sizing.cuts, target)._asdict(),
+        **record_of(sizing.splits, target)._asdict(),
         "verdict": verdict,
         "likely": likely if has_number else None,
         "interval": (sizing.number_for(low), sizing.number_for(high)) if has_number else None,
         "references": len(sizing.references),
         "cluster_count": sizing.references.cluster_count,
-        "weight": sizing.ahead.weight,
+        "weight": sizing.posterior.weight,
         "projects": len(sizing.terms.law.projects),
-        "missing": sizing.missing,
-        "interval_inflation": sizing.ahead.interval_inflation,
-        "memories": sizing.ahead.memories,
-        "until": sizing.ahead.everything,
+        "missing": sizing.references_needed,
+        "interval_inflation": sizing.posterior.interval_inflation,
+        "memories": sizing.posterior.memories,
+        "until": sizing.posterior.everything,
         "loaded": sizing.present.tokens,
         "prunable": sizing.present.prunable,
         "target": target,
@@ -237,7 +237,7 @@ def _verdict_under_budget(
     number = needed.number
     if not isinstance(sizing, BudgetSizing):
         # A cap above the number of memories keeps them all, and costs as much as that.
-        number = min(number, sizing.most)
+        number = min(number, sizing.number_to_keep_all)
     return Verdict.TARGET_EXCEEDS_BUDGET if number > fits.number else verdict
 
 
@@ -287,22 +287,22 @@ def _notes(
 
 def _limit_notes(sizing: Sizing) -> Iterator[str]:
     """Yield notes on the weight of the store's references and the width of the limits."""
-    if sizing.missing:
+    if sizing.references_needed:
         yield (
-            f"with {counted(sizing.missing, 'more references')} or reads, this store's own would "
+            f"with {counted(sizing.references_needed, 'more references')} or reads, this store's own would "
             "weigh as much as other projects'"
         )
-    inflation = sizing.ahead.interval_inflation
+    inflation = sizing.posterior.interval_inflation
     if inflation > 1.05:
         yield (
             f"limits are {inflation - 1:.0%} wider than references alone give: "
             "earlier numbers of this rule missed what followed"
         )
-    if sizing.terms.law.doublings_beyond(sizing.ahead.memories):
+    if sizing.terms.law.doublings_beyond(sizing.posterior.memories):
         smallest, largest = sizing.terms.law.seen
         yield (
             f"other projects were seen at {smallest:,} to {counted(largest, 'memories')}, not at "
-            f"{sizing.ahead.memories:,}: limits are wider for it"
+            f"{sizing.posterior.memories:,}: limits are wider for it"
         )
 
 
@@ -311,7 +311,7 @@ def _verdict_notes(
 ) -> Iterator[str]:
     """Yield the notes that belong to a verdict."""
     match verdict:
-        case Verdict.CAP_HAS_NO_EFFECT if choice.keep_recent == sizing.ahead.everything:
+        case Verdict.CAP_HAS_NO_EFFECT if choice.keep_recent == sizing.posterior.everything:
             yield "nothing less than all is known to serve so many; a lower target takes fewer"
         case Verdict.CAP_HAS_NO_EFFECT:
             memories = counted(choice.keep_recent, "prunable memories")

@@ -325,11 +325,11 @@ class Ranked:
             lost=self.lost[selected],
         )
 
-    def beyond_gaps(self, law: ReachPrior) -> "Ranked":
-        """Return the references with estimated ranks for lost targets.
+    def with_expected_ranks(self, law: ReachPrior) -> "Ranked":
+        """Return the references with the ranks that are expected for lost targets.
 
-        The rank that is known for a lost target is a lower limit. The estimate is the median of the
-        prior between that limit and `written`.
+        The rank that is known for a lost target is a lower limit. The expected rank is the median
+        of the prior between that limit and `written`.
         """
         lost = self.lost
         if not lost.any():

@@ -218,7 +218,7 @@ def caps_along(
     call = "memlab.sizing.caps_along"
     sizing = prepared(frame, references, until=until, call=call)
     ranked = sizing.references
-    written_now = sizing.ahead.memories
+    written_now = sizing.posterior.memories
     rows = []
     for doublings in range(int(np.log2(max(written_now, 1))), 0, -1):
         start = written_now / 2**doublings
@@ -230,7 +230,7 @@ def caps_along(
             middle_size = prior.middle_of(prior.STRETCH) * start
             cap = prior.rank_at(reach, middle_size)
             rows.append((int(start), float(cap)))
-    rows.append((written_now, float(sizing.ahead.cap_for(share)[0])))
+    rows.append((written_now, float(sizing.posterior.cap_for(share)[0])))
     return pd.DataFrame(rows, columns=[c.MEMORIES, prior.CAP])
 
 
@@ -320,7 +320,7 @@ def backtest_of(sizing: Sizing, splits: Sequence[BacktestSplit], target: float) 
         achieved = None
         reached = None
         needed = None
-        if len(split.after):
+        if len(split.test_ranks):
             achieved = split.achieved(choice.keep_recent)
             reached = achieved >= target - 1e-9
             needed = split.needed(target)
@@ -331,7 +331,7 @@ def backtest_of(sizing: Sizing, splits: Sequence[BacktestSplit], target: float) 
             "target": target,
             "achieved": achieved,
             "reached": reached,
-            "references": len(split.after),
+            "references": len(split.test_ranks),
             "needed": needed,
         }
         rows.append(row)

@@ -127,9 +127,11 @@ class McpMemory(TableSource):
         count = _number(metadata.get("access_count"))
         faults: list[Fault] = []
         if at is None:
-            faults.append((position, "created_at", f"created_at {created!r:.80} is not a time"))
+            faults.append(
+                Fault(position, "created_at", f"created_at {created!r:.80} is not a time")
+            )
         if not isinstance(parsed.get("content_hash"), str):
-            faults.append((position, "content_hash", "content_hash is no text"))
+            faults.append(Fault(position, "content_hash", "content_hash is no text"))
         return {
             "position": position,
             "key": parsed["id"],

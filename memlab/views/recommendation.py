@@ -86,8 +86,10 @@ class Recommendation(DisplayMixin):
         if native is not None and not isinstance(self.sizing, BudgetSizing):
             current_cap = native.current()
         if current_cap is not None:
-            current_cap = min(current_cap, self.sizing.most)
-        numbers = self.sizing.around(*self.advice.answers, current_cap, self.goal.keep_recent)
+            current_cap = min(current_cap, self.sizing.number_to_keep_all)
+        numbers = self.sizing.around(
+            *self.advice.marked_numbers, current_cap, self.goal.keep_recent
+        )
         return self.sizing.at(numbers)
 
     @cached_property
@@ -95,7 +97,7 @@ class Recommendation(DisplayMixin):
         """The backtest: caps chosen at earlier cuts and what they served; None for a budget."""
         if isinstance(self.sizing, BudgetSizing):
             return None
-        return backtest_of(self.sizing, self.sizing.cuts, self.goal.target)
+        return backtest_of(self.sizing, self.sizing.splits, self.goal.target)
 
     @cached_property
     def usage(self) -> AgeOrUse | None:

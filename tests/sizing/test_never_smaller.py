@@ -170,5 +170,5 @@ def test_references_of_deleted_rows_still_count(tmp_path: Path) -> None:
     before = advice(store).number
     assert 100 < before < 900
     compact_for_good(store, recommend_cap)
-    assert memlab.sizing.prepare_sizing(load_past(store)).ahead.cap_for(0.9)[2] < before
+    assert memlab.sizing.prepare_sizing(load_past(store)).posterior.cap_for(0.9)[2] < before
     assert advice(store).number == before

@@ -103,7 +103,7 @@ def test_interval_inflation_grows_with_the_surprise() -> None:
     sizings = (
         prepare_sizing(frame, make_references(frame, at, distance)) for distance in distances
     )
-    scales = [interval_inflation_of(sizing.cuts) for sizing in sizings]
+    scales = [interval_inflation_of(sizing.splits) for sizing in sizings]
     assert scales[0] == 1
     assert scales == sorted(scales)
     assert 1.2 < scales[-1] < 3
@@ -111,8 +111,8 @@ def test_interval_inflation_grows_with_the_surprise() -> None:
 
 def test_track_record_ignores_cuts_without_later_references() -> None:
     frame = make_episodes(100)
-    cuts = prepare_sizing(frame, make_references(frame, [20, 30, 85], [1, 2, 85])).cuts
-    assert [len(cut.after) for cut in cuts] == [0, 0, 1, 1]
+    splits = prepare_sizing(frame, make_references(frame, [20, 30, 85], [1, 2, 85])).splits
+    assert [len(split.test_ranks) for split in splits] == [0, 0, 1, 1]
     chosen = [cut.posterior.cap_for(0.9)[2] for cut in cuts[2:]]
     missed = sum(cap < 85 for cap in chosen)
     assert record_of(cuts, 0.9) == (2, missed, pytest.approx(sum(chosen) / 2 / 85))
@@ -225,7 +225,7 @@ def test_caps_along_are_computed_at_each_doubling() -> None:
     assert along["cap"].iloc[:2].tolist() == pytest.approx(expected, rel=0.01)
     for until in (1.2, 2.0):
         along = caps_along(frame, references, share=0.5, until=until)
-        ahead = prepare_sizing(frame, references, until=until).ahead
+        ahead = prepare_sizing(frame, references, until=until).posterior
         assert along["cap"].iloc[-1] == ahead.cap_for(0.5)[0]
 
 
