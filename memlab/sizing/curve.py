@@ -211,7 +211,8 @@ class Sizing:
     def around(self, *numbers: int | None) -> list[int]:
         """Return the numbers of a table around a recommendation, sorted.
 
-        They are `numbers` without None, those of `TABLE_CAPS` below `number_to_keep_all`, and that number.
+        They are `numbers` without None, `number_to_keep_all`, and the numbers for `TABLE_CAPS` that
+        are below it.
         """
         listed = {self.number_to_keep_all}
         for cap in TABLE_CAPS:

@@ -288,10 +288,8 @@ def _notes(
 def _limit_notes(sizing: Sizing) -> Iterator[str]:
     """Yield notes on the weight of the store's references and the width of the limits."""
     if sizing.references_needed:
-        yield (
-            f"with {counted(sizing.references_needed, 'more references')} or reads, this store's own would "
-            "weigh as much as other projects'"
-        )
+        more = counted(sizing.references_needed, "more references")
+        yield (f"with {more} or reads, this store's own would weigh as much as other projects'")
     inflation = sizing.posterior.interval_inflation
     if inflation > 1.05:
         yield (

@@ -113,11 +113,11 @@ def test_track_record_ignores_cuts_without_later_references() -> None:
     frame = make_episodes(100)
     splits = prepare_sizing(frame, make_references(frame, [20, 30, 85], [1, 2, 85])).splits
     assert [len(split.test_ranks) for split in splits] == [0, 0, 1, 1]
-    chosen = [cut.posterior.cap_for(0.9)[2] for cut in cuts[2:]]
+    chosen = [split.posterior.cap_for(0.9)[2] for split in splits[2:]]
     missed = sum(cap < 85 for cap in chosen)
-    assert record_of(cuts, 0.9) == (2, missed, pytest.approx(sum(chosen) / 2 / 85))
-    assert record_of(cuts[:2], 0.9) == (0, 0, None)
-    assert interval_inflation_of(cuts) == 1
+    assert record_of(splits, 0.9) == (2, missed, pytest.approx(sum(chosen) / 2 / 85))
+    assert record_of(splits[:2], 0.9) == (0, 0, None)
+    assert interval_inflation_of(splits) == 1
 
 
 def test_track_record_is_poor_above_one_miss_in_four() -> None:
