@@ -36,8 +36,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """
     if file_path.suffix != ".ipynb":
         return None
+    from jupyter_client.provisioning import local_provisioner
     from nbval.plugin import IPyNbFile
 
+    from tests.support.kernels import launch_kernel
+
+    vars(local_provisioner)["launch_kernel"] = launch_kernel
     for name, value in NBVAL_OPTIONS.items():
         if not hasattr(parent.config.option, name):
             setattr(parent.config.option, name, value)

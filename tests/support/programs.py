@@ -151,7 +151,7 @@ def run_program(
     arguments = list(map(str, words))
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("printed", "complained")]
-        ended = _programs(os.getpid()).run(
+        ended = children_with(*PROGRAMS_NEED).run(
             _be_program,
             program=program,
             words=arguments,
@@ -163,11 +163,18 @@ def run_program(
     return CompletedProcess([program, *arguments], ended.code or ended.result, *texts)
 
 
+def children_with(*modules: str) -> Children:
+    """Return children of a process with these modules, which ends with this one.
+
+    A process that was itself forked gets one of its own.
+    """
+    return _lasting_children(os.getpid(), modules)
+
+
 @cache
-def _programs(owner: int) -> Children:
-    """Start what programs are forked from; a process that was itself forked gets one of its own."""
+def _lasting_children(owner: int, modules: tuple[str, ...]) -> Children:
     started = ExitStack()
-    children = started.enter_context(forked(*PROGRAMS_NEED))
+    children = started.enter_context(forked(*modules))
     atexit.register(lambda: started.close() if os.getpid() == owner else None)
     return children
 
