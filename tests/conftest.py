@@ -174,6 +174,12 @@ def try_properties(count: int) -> None:
     settings.load_profile("memlab")
 
 
+@pytest.fixture
+def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no charts in a report, for tests that look at its text alone."""
+    monkeypatch.setattr("memlab.views.page.draw_section", lambda *_: ())
+
+
 @pytest.fixture(scope="session")
 def built_stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where stores of recorded facts are kept once one process of a run has built them."""

@@ -23,6 +23,7 @@ def small(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "small.db", episodes(30))
 
 
+@pytest.mark.usefixtures("no_charts")
 @pytest.mark.parametrize(
     "verb", ["show", "size", "compare", "doctor", "floor", "find", "maintain", "report"]
 )

@@ -92,6 +92,7 @@ def test_interrupted_command_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     assert stopped.output == "memlab: interrupted\n"
 
 
+@pytest.mark.usefixtures("no_charts")
 @pytest.mark.parametrize("words", ["show", "size", "floor", "report -o {out}/page.html"])
 def test_example_store_output_points_to_own_store(words: str, out: Path) -> None:
     looked = output_of(*typed(words, Path(), out))

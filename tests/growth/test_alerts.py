@@ -129,6 +129,7 @@ def test_load_bearing_memory_deleted_elsewhere_is_an_alert(tmp_path: Path) -> No
     assert alerts(folder.folder)["lost"] == Alert("lost", what, 8, "lost", "memlab lost STORE")
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_alerts_come_first_in_show_and_report(tmp_path: Path) -> None:
     store = write_rows(grown(tmp_path), [row("b", body="x" * 12_000)])
     page = tmp_path / "r.html"

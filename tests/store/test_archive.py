@@ -21,6 +21,7 @@ from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
 from memlab.store.archive.schema import moment_text
+from memlab.store.database import connect_reading
 from memlab.testing.forging import SCHEMES
 from memlab.upkeep.health import Status
 from tests.support.archives import NOON, check, compact_at_runtime, compacted
@@ -58,6 +59,7 @@ def test_sqlite_shell_shows_archived_memories(store: Path) -> None:
 def test_locked_archive_is_reported(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = compacted(store, 4).digest
     monkeypatch.setattr(opening, "_LOCK_TIMEOUT", 0.05)
+    monkeypatch.setitem(connect_reading.__kwdefaults__, "busy_timeout", 0.05)
     with closing(sqlite3.connect(archive_of(store), isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         with pytest.raises(ArchiveError, match="locked by another process"):

@@ -211,12 +211,6 @@ def test_likely_cap_is_offered_if_safe_cap_has_no_effect(tmp_path: Path) -> None
     assert f"memlab compact memory.db --keep-recent {advice.likely} " in likely
 
 
-@pytest.fixture
-def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no charts: their texts have tests of their own."""
-    monkeypatch.setattr("memlab.views.page.draw_section", lambda *_: ())
-
-
 @pytest.mark.usefixtures("no_charts")
 def test_store_texts_are_escaped_in_the_page(tmp_path: Path) -> None:
     loud = "<script>alert(1)</script>"
@@ -327,6 +321,7 @@ def test_small_store_page_has_no_false_claims(tmp_path: Path) -> None:
     assert "0.0%" not in words.partition("About this report")[0]
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_uncut_index_has_no_section_on_the_cut(tmp_path: Path) -> None:
     whole = page_of(examine(memlab.load_past(str(realistic_folder(tmp_path / "memory"))), now=NOW))
     assert "Reads that the cut of the index loses" not in whole
