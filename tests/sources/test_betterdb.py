@@ -52,7 +52,7 @@ def test_load_reads_one_consistent_state(lab: BetterdbLab, monkeypatch: pytest.M
                     pipe.hincrbyfloat(pair[1], "importance", 1)
                     pipe.execute()
 
-    monkeypatch.setattr(HashReader, "lot", 1)
+    monkeypatch.setattr(HashReader, "hashes_per_transaction", 1)
     monkeypatch.setattr(HashReader, "hashes", moved_after_each)
     frame = memlab.load(lab.name).set_index("key")
     assert frame["importance"][pair].tolist() == [-6, 6]
@@ -87,7 +87,7 @@ def test_restored_vector_can_be_recalled(lab: BetterdbLab) -> None:
 def test_concurrent_change_rolls_back_the_deletion(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, meanwhile: Any, *, is_watched: bool
 ) -> None:
-    monkeypatch.setattr(HashReader, "lot", 3)
+    monkeypatch.setattr(HashReader, "hashes_per_transaction", 3)
     before = lab.exactly()
     made = memlab.plan(lab.name, memlab.KeepRecent(0))
     keys = [memory.key for memory in made.memories]
@@ -184,7 +184,7 @@ def test_expired_memory_is_not_restored(lab: BetterdbLab, monkeypatch: pytest.Mo
 def test_restore_is_all_or_nothing(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    monkeypatch.setattr(HashReader, "lot", 2)
+    monkeypatch.setattr(HashReader, "hashes_per_transaction", 2)
     records = records_of(lab, keys_of(lab))
     delete_all(lab, records)
     if "already" in words:
