@@ -117,7 +117,8 @@ def plot_boot_over_time(
     """Draw the boot context along the history under several caps, and without one.
 
     Each cap has a line with a label such as ``keep 1,000`` or ``likely 445``; the line without a
-    cap is ``no cap``. A label has the last value, and the maximum if it is a tenth larger.
+    cap is ``no cap``. A label has the last value, and the maximum if it is a tenth larger. A cap
+    that never deletes anything has no line; the note below the chart names it.
 
     Parameters
     ----------
@@ -162,6 +163,9 @@ def plot_boot_over_time(
     # Lines may coincide, so an earlier one is wider than those drawn over it.
     widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
     courses: list[_Course] = []
+    without_cap = timeline.loc[timeline["keep_recent"].isna(), measure].to_numpy()
+    idle: list[str] = []
+    """Names of caps that never delete anything."""
     for number, (cap, rows) in enumerate(lines):
         dashes: Any = _DASHES[(number - 1) % len(_DASHES)]
         if pd.isna(cap):
@@ -174,6 +178,9 @@ def plot_boot_over_time(
         else:
             name = f"keep {cap:,}"
             colour = palette.ink
+        if not pd.isna(cap) and np.array_equal(rows[measure].to_numpy(), without_cap):
+            idle.append(name)
+            continue
         times = parts.without_zone(rows[c.AT])
         options: dict[str, Any] = {
             "color": colour,
@@ -198,7 +205,9 @@ def plot_boot_over_time(
         title, "Each line: that keep_recent held from the first memory on. Named: the last value"
     )
     return plot.footnote(
-        str(timeline.attrs.get(c.CAVEAT, "")), plot.token_note if measure == "tokens" else ""
+        f"The same as no cap: {', '.join(idle)}." if idle else "",
+        str(timeline.attrs.get(c.CAVEAT, "")),
+        plot.token_note if measure == "tokens" else "",
     )
 
 

@@ -31,6 +31,7 @@ from memlab.lazy import import_extra
 from memlab.policies import KeepRecent
 from memlab.settings import NO_SETTINGS, Settings
 from memlab.sizing import Advice
+from memlab.sizing.answer import AnswerCase, case_of
 from memlab.sources.base import Source
 from memlab.sources.capabilities import TODAY
 from memlab.sources.opening import start_words
@@ -392,10 +393,12 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
 
 def _main_chart_of(findings: Findings) -> str:
     """Return the name of the chart that proves the answer: what caps serve, or what is loaded."""
-    has_caps = findings.effect is not None and len(findings.sizing.curve) >= _MIN_CAPS
     if findings.by_use is not None and findings.by_use.is_better:
         return "reads-served"
-    return "trade-off" if has_caps else "boot-context"
+    has_caps = findings.effect is not None and len(findings.sizing.curve) >= _MIN_CAPS
+    if not has_caps or case_of(findings.advice) is AnswerCase.TOO_SMALL:
+        return "boot-context"
+    return "trade-off"
 
 
 def _note_on_tokens_of(findings: Findings) -> str:
@@ -606,11 +609,16 @@ def _served(findings: Findings) -> Section:
     """Return the section on what each cap serves and costs."""
     advice = findings.advice
     starts = findings.loaded_or_recalled("starts", "moments")
+    assumption = "The chart of tokens assumes that the cap was applied from the first memory on."
+    if _main_chart_of(findings) == "trade-off":
+        assumption = (
+            "The charts of tokens assume that the cap was applied from the first memory on: one "
+            f"shows the tokens that 95 of 100 {starts} did not exceed, the other the tokens over "
+            "time."
+        )
     words = (
         f"The estimates are valid until {advice.until:,} episodes are written. "
-        f"{sentence(advice.evidence)} The charts of tokens assume that the cap was applied from "
-        f"the first memory on: one shows the tokens that 95 of 100 {starts} did not exceed, the "
-        f"other the tokens over time. The table is about {starts} today."
+        f"{sentence(advice.evidence)} {assumption} The table is about {starts} today."
     )
     tables = [*findings.sheet().tables]
     title = "What each cap serves and costs"

@@ -261,6 +261,13 @@ def test_few_caps_have_a_linear_axis() -> None:
     assert plots.plot_cap_curve(sizing.cap_curve(make_episodes(30))).get_xscale() == "symlog"
 
 
+def test_caps_that_delete_nothing_share_the_line_without_a_cap() -> None:
+    timeline = sizing.boot_over_time(make_episodes(9), [2, 9, 200])
+    ax = plots.plot_boot_over_time(timeline)
+    assert [line.get_label() for line in ax.get_lines()] == ["no cap", "keep 2"]
+    assert "The same as no cap: keep 9, keep 200." in note(ax)
+
+
 def test_one_store_of_a_fleet_is_named_as_one() -> None:
     ax = drawn(plots.plot_fleet_tokens(fleet(1)))
     assert title(ax) == "One store loads 200,000 tokens at start, 16,666 of them load-bearing"

@@ -125,6 +125,15 @@ def test_words_on_a_chart_are_left_out_without_it(tmp_path: Path, findings: Find
     assert "age rank" not in without["references"]
 
 
+def test_small_store_shows_what_a_start_loads_first(tmp_path: Path) -> None:
+    shown = page_of(small(tmp_path, episodes(5)))
+    before_steps = shown[: shown.index("What to do next")]
+    assert "the memories of a start take only" in before_steps
+    assert "An agent starts with 5 memories" in before_steps
+    assert "The chart of tokens assumes" in shown
+    assert "95 of 100" not in shown
+
+
 def test_arguments_reach_every_section(past: pd.DataFrame) -> None:
     findings = examine(past, now=NOW, keep_recent=321, target=0.8, token_budget=60_000)
     facts = dict(findings.sheet().facts)
