@@ -140,6 +140,7 @@ def _name_settings(plot: parts.Plot, drawn: Families) -> None:
     labels = parts.PointLabels(plot)
     marks = []
     for _, path, style in drawn:
+        labels.reserve_line(path["boot_tokens_mean"].to_numpy(), path["served"].to_numpy())
         for index, (label, row) in enumerate(path.iterrows()):
             x = row["boot_tokens_mean"]
             y = row["served"]
@@ -212,7 +213,11 @@ def plot_overlap(
     ax.set_ylim(len(shares) - 0.5, -0.5)
     ticks = np.arange(len(shares))
     names = [
-        fill(f"{number} {style_of(name).glyph} {for_terminal(name)}", parts.LONGEST_LABEL)
+        fill(
+            f"{number} {style_of(name).glyph} {for_terminal(name)}",
+            parts.LONGEST_LABEL,
+            break_on_hyphens=False,
+        )
         for number, name in enumerate(map(str, shares.index), start=1)
     ]
     ax.set_yticks(ticks, labels=names, parse_math=False)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
+from itertools import pairwise
 from textwrap import fill
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
@@ -540,6 +541,14 @@ class PointLabels:
     def reserve(self, x: float, y: float) -> None:
         """Reserve the place of a point, so that no label covers it."""
         self._reserved.append(Bbox([self._plot.ax.transData.transform((x, y))] * 2).padded(3))
+
+    def reserve_line(self, x: Numbers, y: Numbers) -> None:
+        """Reserve the straight lines between points, so that no label crosses them."""
+        corners = self._plot.ax.transData.transform(np.column_stack([x, y]))
+        for start, end in pairwise(corners):
+            count = 1 + int(np.hypot(*(end - start)) / 4)
+            for place in np.linspace(start, end, count + 1):
+                self._reserved.append(Bbox([place, place]).padded(1))
 
     def reserve_text(self, note: Annotation) -> None:
         """Reserve the place of a text, so that no label covers it."""

@@ -12,7 +12,7 @@ from copy import deepcopy
 from datetime import timedelta
 from functools import cache, partial
 from io import BytesIO
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -252,6 +252,21 @@ def test_labels_of_a_trade_off_do_not_cover_each_other(frame: str, width: float)
     ax = chart.at(width=width).axes[0]
     assert any("target" in text for text in written(ax))
     assert overlapping_texts(ax) == []
+
+
+@pytest.mark.parametrize("width", [8.0, NARROW])
+def test_labels_of_a_comparison_do_not_cross_its_lines(width: float) -> None:
+    ax = drawn(chart_named("comparison").at(width=width).axes[0])
+    settings = [text for text in ax.texts if re.fullmatch(r"\d+(?: d)?", text.get_text())]
+    assert len(settings) > 2
+    lines = [line for line in ax.lines if line.get_marker() != "None" and len(line.get_xdata()) > 1]
+    for line in lines:
+        corners = ax.transData.transform(line.get_xydata())
+        steps = np.linspace(0, 1, 50)[:, None]
+        for start, end in pairwise(corners):
+            places = start + steps * (end - start)
+            for text in settings:
+                assert not text.get_window_extent().count_contains(places), text.get_text()
 
 
 def test_few_caps_have_a_linear_axis() -> None:
