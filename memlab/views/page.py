@@ -332,13 +332,15 @@ def page_of(
     is_here = folder is not None and not evidence.is_far_from(folder)
     findings = replace(findings, evidence=evidence.by_folder(folder), lists=_list_addresses())
     answer = findings.sheet()
+    main_chart = _main_chart_of(findings)
     first_sentence, *other_sentences = re.split(r"(?<=\.) (?=[A-Z])", answer.title, maxsplit=1)
 
     def drawn() -> Iterator[tuple[Section, Iterable[Any]]]:
         for section in sections_of(findings):
             if progress is not None:
                 progress(section.title)
-            yield section, draw_section(section.anchor, findings)
+            is_drawn_above = section.anchor == "loaded" and main_chart == "boot-context"
+            yield section, () if is_drawn_above else draw_section(section.anchor, findings)
 
     return html_of(
         "page.html.jinja",
@@ -349,7 +351,7 @@ def page_of(
         answer=answer,
         first=first_sentence,
         rest=" ".join(other_sentences),
-        picture=draw(_main_chart_of(findings), findings)._repr_html_(),
+        picture=draw(main_chart, findings)._repr_html_(),
         bridge=_note_on_tokens_of(findings),
         is_here=is_here,
         steps=[_command_and_words(line) for line in findings.next_steps() if line],

@@ -130,6 +130,7 @@ def test_small_store_shows_what_a_start_loads_first(tmp_path: Path) -> None:
     before_steps = shown[: shown.index("What to do next")]
     assert "the memories of a start take only" in before_steps
     assert "An agent starts with 5 memories" in before_steps
+    assert "An agent starts with 5 memories" not in shown[len(before_steps) :]
     assert "The chart of tokens assumes" in shown
     assert "95 of 100" not in shown
 
