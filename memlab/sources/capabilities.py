@@ -374,8 +374,8 @@ class IndexMending(ABC):
         """Return the content of the index; None if there is no file."""
 
     @abstractmethod
-    def without_change(self, before: bytes | None, made: bytes, now: bytes) -> IndexUndone:
-        """Return the current index without the change from `before` to `made`."""
+    def without_change(self, before: bytes | None, after: bytes, current: bytes) -> IndexUndone:
+        """Return the current index without the change from `before` to `after`."""
 
 
 class Intake(ABC):

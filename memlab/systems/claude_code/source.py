@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
+from math import ceil
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Self
@@ -123,11 +124,11 @@ class MemoryMd(StartIndex):
 
     def orderings(self, reads: Mapping[str, int]) -> IndexOrderings:
         """Return which files the index loads as it is, and would load in other orders."""
-        return self.source.read_moment(lambda moment: self.source.view(moment).orders(reads))
+        return self.source.read_moment(lambda moment: self.source.view(moment).orderings(reads))
 
     def chars_of_no_memory(self) -> int:
         """Return the number of characters of the loaded index that belong to no memory."""
-        return self.source.read_moment(lambda moment: self.source.view(moment).apart)
+        return self.source.read_moment(lambda moment: self.source.view(moment).chars_of_no_memory)
 
     def is_unlisted(self, record: bytes) -> bool:
         """Return whether the index and the hubs all omit a memory."""
@@ -188,10 +189,11 @@ class MemoryMdMending(IndexMending):
         if not source.history().lives:
             return None
         unlisted = set(view.unlisted)
-        listed = len(view.named.keys() - view.hubs.keys())
+        listed_count = len(view.named.keys() - view.hubs.keys())
         for version in versions_of(source.path, INDEX):
-            named = _index(version.data, view.index.rule).named(view.names)
-            if is_index_lost(len(unlisted & named.keys()), listed) and _is_utf8(version.data):
+            named = _parse_index(version.data, view.index.rule).named(view.names)
+            is_lost = is_index_lost(len(unlisted & named.keys()), listed_count)
+            if is_lost and _is_utf8(version.data):
                 return Committed(version.data, f"{version.commit[:12]} of {version.at:%Y-%m-%d}")
         return None
 
@@ -206,10 +208,10 @@ class MemoryMdMending(IndexMending):
         """Return the content of ``MEMORY.md``; None if there is no file."""
         return self.source.read_moment(lambda moment: moment.index.data if moment.index else None)
 
-    def without_change(self, before: bytes | None, made: bytes, now: bytes) -> IndexUndone:
-        """Return the current ``MEMORY.md`` without the change from `before` to `made`."""
+    def without_change(self, before: bytes | None, after: bytes, current: bytes) -> IndexUndone:
+        """Return the current ``MEMORY.md`` without the change from `before` to `after`."""
         names = self.source.read_moment(lambda moment: self.source.view(moment).names)
-        return without_mend(before, made, now, names)
+        return without_mend(before, after, current, names)
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -240,7 +242,7 @@ class ClaudeCode(FolderSource):
     is_file_alone = True
     index_type = MemoryMd
 
-    _enters_to_restore = False
+    _restores_into_subfolders = False
     """Whether a copy that is opened to restore has files in subfolders."""
 
     def __init__(self, where: str | PathLike[str]) -> None:
@@ -250,10 +252,11 @@ class ClaudeCode(FolderSource):
         self._kinds = KINDS
         self._notes: dict[str, tuple[Stamp, Note]] = {}
         """Cache by file name. A file is read again only if its stamp has changed."""
-        self._called: dict[str, datetime] = {}
+        self._first_calls: dict[str, datetime] = {}
+        """Time of the first call in a transcript that wrote each file, as of the last view."""
         self._aliases: Mapping[str, str] = {}
         """The aliases from front matter, as of the last view."""
-        self._others: Collection[str] = ()
+        self._no_memories: Collection[str] = ()
         """The Markdown files that were no memories, as of the last view."""
 
     @property
@@ -281,38 +284,22 @@ class ClaudeCode(FolderSource):
         view = self.view(moment)
         names = view.names
         if moment.names_ever is not None:
-            names = _names(self.path, moment.names_ever)
+            names = _cached_names(self.path, moment.names_ever)
         entries = indexes.entries_of(view.index, view.names)
-        costs = view.costs
-        retired = indexes.entries_of(view.aside, view.names)
-        retirements = self.retired() if retired else RetiredMemories()
+        retired_entries = indexes.entries_of(view.retired_index, view.names)
+        retirements = self.retired() if retired_entries else RetiredMemories()
         pointers = _pointers(view) if retirements else []
         memories = []
-        for name, note in view.notes.items():
+        for name in view.notes:
             if name in view.hubs and not self.is_for_restore:
                 continue
-            links = [names.beside(name).file_of(link) for link in note.links]
-            cost = costs.get(name, {})
-            place = {
-                "position": view.position(name),
-                "created_at": view.dates[name].at.isoformat(),
-                "dated": view.dates[name].how,
-                "loaded": State.LOADED in cost,
-                "at_start": "".join(cost.values()),
-                "links": [link for link in dict.fromkeys(links) if link not in (None, name)],
-            }
-            index_state = view.index_state(name)
-            if index_state:
-                place["index_state"] = index_state
-            hubs = view.hubs_of.get(name)
-            if hubs:
-                place["hubs"] = hubs
+            place = _place_in(view, name, names)
             retirement = retirements.at(name, name)
-            if retirement and name in retired and name not in entries:
+            if retirement and name in retired_entries and name not in entries:
                 place.pop("index_state", None)
                 place["retired_at"] = retirement.retired_at.isoformat()
-                place["retired"] = list(retired[name])
-                texts = (str(entry["text"]) for entry in retired[name])
+                place["retired"] = list(retired_entries[name])
+                texts = (str(entry["text"]) for entry in retired_entries[name])
                 place["at_start"] = "".join(readable(text) for text in texts)
                 place["pointer"] = list(pointers)
             memories.append(FolderMemory(name, name, entries.get(name, ()), place))
@@ -360,17 +347,17 @@ class ClaudeCode(FolderSource):
         """Return the file name of a memory; empty if no memory can have that key."""
         return key if is_memory(key) else ""
 
-    def includes(self, path: str, around: Folder) -> bool:
+    def includes(self, path: str, parent: Folder) -> bool:
         """Return whether the files of a subfolder belong to the folder, see :meth:`Index.includes`.
 
         Only a memory location of Claude Code has memories in subfolders. A subfolder with an index
         is a store of its own; that limits what is read, but not what is restored.
         """
         if self.is_for_restore:
-            return self._enters_to_restore and may_hold_memories(path)
+            return self._restores_into_subfolders and may_hold_memories(path)
         if not self.is_placed or not may_hold_memories(path):
             return False
-        return not has_index(around, path.rpartition("/")[2])
+        return not has_index(parent, path.rpartition("/")[2])
 
     @property
     def rules(self) -> type[Index]:
@@ -379,20 +366,20 @@ class ClaudeCode(FolderSource):
 
     def for_restore(self, folder: Path | None = None, archive: Path | None = None) -> Self:
         """Return a copy of the source that is opened to restore from its archive."""
-        twin = super().for_restore(folder, archive)
-        twin._enters_to_restore = twin.is_placed or twin._has_archived_below()
-        return twin
+        restoring = super().for_restore(folder, archive)
+        restoring._restores_into_subfolders = restoring.is_placed or restoring._has_archived_below()
+        return restoring
 
     def _has_archived_below(self) -> bool:
         """Return whether the archive has a memory of a subfolder."""
 
-        def look(archive: OpenArchive) -> bool:
+        def has_memory_below(archive: OpenArchive) -> bool:
             names = [str(copy.key) for entry in archive.entries() for copy in archive.copies(entry)]
             names += [copy.memory_id for copy in copies_in(archive)]
             return any("/" in name for name in names)
 
         try:
-            return self.archive.exists and self.archive.read(look)
+            return self.archive.exists and self.archive.read(has_memory_below)
         except ArchiveError:
             return False
 
@@ -402,11 +389,11 @@ class ClaudeCode(FolderSource):
 
     def siblings(self) -> Sequence["ClaudeCode"]:
         """Return the memory folders of the other projects beside this one that have memories."""
-        own = self.place_of_project()
-        if not is_of_project(own):
+        own_folder = self.place_of_project()
+        if not is_of_project(own_folder):
             return ()
-        folders = sorted(own.parent.parent.glob(f"*/{own.name}"))
-        others = [folder for folder in folders if folder != own and _has_memory_file(folder)]
+        folders = sorted(own_folder.parent.parent.glob(f"*/{own_folder.name}"))
+        others = [folder for folder in folders if folder != own_folder and _has_memory_file(folder)]
         return [ClaudeCode(folder) for folder in others[:_MOST_SIBLINGS]]
 
     def place_of_project(self) -> Path:
@@ -471,15 +458,17 @@ class ClaudeCode(FolderSource):
             & index_entries.keys()
         )
 
-    def without_change(self, before: bytes, made: bytes, now: bytes) -> bytes:
-        """Return the current index without the change from `before` to `made`."""
-        return indexes.without_change(before, made, now)
+    def without_change(self, before: bytes, after: bytes, current: bytes) -> bytes:
+        """Return the current index without the change from `before` to `after`."""
+        return indexes.without_change(before, after, current)
 
     def names_with(
         self, index_entries: Mapping[str, Any], file_names: Collection[str]
     ) -> FileNames:
         """Return the names by which links may refer to memories and files with entries."""
-        memories = (name for name in file_names if is_memory(name) and name not in self._others)
+        memories = [
+            name for name in file_names if is_memory(name) and name not in self._no_memories
+        ]
         return indexes.names_of(index_entries, memories, self.path, self._aliases)
 
     def extra_report(self) -> About:
@@ -507,7 +496,7 @@ class ClaudeCode(FolderSource):
         """Return the diagnostic for an index that is missing or omits most of the memories."""
         view = self.view(moment)
         unlisted = [name for name in view.unlisted if name not in view.hubs]
-        others = len(view.notes) - len(view.hubs) - len(unlisted)
+        listed_count = len(view.notes) - len(view.hubs) - len(unlisted)
         if knows_losses(self):
             remedy = (
                 f"{command('lost', self.name)} says what it named; {command('index', self.name)} "
@@ -520,15 +509,16 @@ class ClaudeCode(FolderSource):
             )
         if moment.index is None and self.history().index:
             words = f"there is no {INDEX}, and git has one: no start loads any of "
-            asked = in_shell("git", "-C", str(self.path), "checkout", "HEAD", "--", INDEX)
+            checkout = in_shell("git", "-C", str(self.path), "checkout", "HEAD", "--", INDEX)
             mend = command("index", self.name)
-            advice = f"bring it back: {asked}, or {mend} with lines for what is new"
+            advice = f"bring it back: {checkout}, or {mend} with lines for what is new"
             return Trouble("index", 1, f"{words}{counted(len(view.notes))}", advice)
         if moment.index is None and view.notes:
             words = f"there is no {INDEX}, so no start loads any of {counted(len(view.notes))}"
             return Trouble("index", 1, words, remedy)
-        if len(unlisted) > others:
-            words = f"{INDEX} names no more than {others:,} of {counted(others + len(unlisted))}"
+        if len(unlisted) > listed_count:
+            count = counted(listed_count + len(unlisted))
+            words = f"{INDEX} names no more than {listed_count:,} of {count}"
             return Trouble("index", 1, words, remedy)
         return Trouble("index", 0, f"{INDEX} leads to most of the memories", "")
 
@@ -542,35 +532,37 @@ class ClaudeCode(FolderSource):
         """
         files = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
         notes = self._memories_among(files)
-        is_now = not moment.is_past
-        if is_now and not files and not self.is_placed and INDEX not in moment.names:
-            deeper = [store.path for store in find_below([self.path]).stores]
-            if deeper:
-                raise StoreError(
-                    f"there are no memories in {self.path}, but {counted(len(deeper), 'stores')} "
-                    f"below it: open {deeper[0]}, or list all with memlab find {self.path}"
-                )
-        index = _index(b"" if moment.index is None else moment.index.data, self._rule)
-        if is_now:
-            self._called = first_calls(moment.folder.path)
-        aside = _index(_retired_bytes(moment), self._rule)
+        if not moment.is_past:
+            if not files and not self.is_placed and INDEX not in moment.names:
+                self._check_no_store_below()
+            self._first_calls = first_calls(moment.folder.path)
         others = {name: files[name] for name in sorted(files.keys() - notes.keys())}
+        raw = b"" if moment.index is None else moment.index.data
         view = FolderView(
             folder=self.name,
             moment=moment,
             notes=notes,
-            index=index,
-            called=self._called,
-            aside=aside,
-            born=self.first_commits(moment),
-            kept=tuple(filter(is_kept_by_name, others)),
+            index=_parse_index(raw, self._rule),
+            first_calls=self._first_calls,
+            retired_index=_parse_index(_retired_bytes(moment), self._rule),
+            first_commits=self.first_commits(moment),
+            documents=tuple(filter(is_kept_by_name, others)),
             untyped={name: note for name, note in others.items() if not is_kept_by_name(name)},
             is_placed=self.is_placed,
         )
-        if is_now:
+        if not moment.is_past:
             self._aliases = view.names.aliases
-            self._others = others.keys()
+            self._no_memories = others.keys()
         return view
+
+    def _check_no_store_below(self) -> None:
+        """Raise StoreError if a subfolder is a store."""
+        stores = find_below([self.path]).stores
+        if stores:
+            raise StoreError(
+                f"there are no memories in {self.path}, but {counted(len(stores), 'stores')} "
+                f"below it: open {stores[0].path}, or list all with memlab find {self.path}"
+            )
 
     @cached_property
     def is_placed(self) -> bool:
@@ -587,13 +579,13 @@ class ClaudeCode(FolderSource):
         """
         if self.is_for_restore:
             return files
-        own = {name: note for name, note in files.items() if not is_kept_by_name(name)}
+        notes = {name: note for name, note in files.items() if not is_kept_by_name(name)}
         if self.is_placed:
-            return {name: note for name, note in own.items() if "/" not in name or note.is_signed}
-        typed = {name: note for name, note in own.items() if note.is_typed}
+            return {name: note for name, note in notes.items() if "/" not in name or note.is_signed}
+        typed = {name: note for name, note in notes.items() if note.is_typed}
         if typed or not self._is_named_by_scheme or self._has_archived_type():
             return typed
-        return own
+        return notes
 
     def _has_archived_type(self) -> bool:
         """Return whether the archive has a memory with a type of Claude Code.
@@ -602,7 +594,7 @@ class ClaudeCode(FolderSource):
         archive that cannot be read may have one.
         """
 
-        def look(archive: OpenArchive) -> bool:
+        def has_typed_memory(archive: OpenArchive) -> bool:
             for entry in archive.entries():
                 for _, record in archive.records(entry):
                     text = self.content_for_digest(record).decode(errors="replace")
@@ -611,7 +603,7 @@ class ClaudeCode(FolderSource):
             return False
 
         try:
-            return self.archive.exists and self.archive.read(look)
+            return self.archive.exists and self.archive.read(has_typed_memory)
         except ArchiveError:
             return True
 
@@ -626,31 +618,72 @@ class ClaudeCode(FolderSource):
 
     def _note(self, moment: FolderMoment, name: str) -> Note:
         """Return the parsed content of a file, cached by its stamp."""
-        known = self._notes.get(name)
-        if known is None or known[0] != moment.rely_on(name):
-            text = moment.read(name).data.decode(errors="replace")
-            head = read_front_matter(text)
-            links_listed = list_of_links(text)
-            paths_listed = links_listed
-            if links_listed is None and self.is_placed:
-                paths_listed = list_of_links(text, with_paths=True)
-            note = Note(
-                head=head,
-                links=tuple(wikilinks_in(text)),
-                links_listed=links_listed,
-                paths_listed=paths_listed,
-                type=_type_of(name, text, head, self._kinds),
-                is_typed=has_claude_type(text),
-                heading=first_heading(text[head.text_at :]),
-            )
-            known = self._notes[name] = moment.rely_on(name), note
-        return known[1]
+        stamp = moment.rely_on(name)
+        if name in self._notes:
+            cached_stamp, cached_note = self._notes[name]
+            if cached_stamp == stamp:
+                return cached_note
+        text = moment.read(name).data.decode(errors="replace")
+        head = read_front_matter(text)
+        links_listed = list_of_links(text)
+        paths_listed = links_listed
+        if links_listed is None and self.is_placed:
+            paths_listed = list_of_links(text, with_paths=True)
+        note = Note(
+            head=head,
+            links=tuple(wikilinks_in(text)),
+            links_listed=links_listed,
+            paths_listed=paths_listed,
+            type=_type_of(name, text, head, self._kinds),
+            is_typed=has_claude_type(text),
+            heading=first_heading(text[head.text_at :]),
+        )
+        self._notes[name] = (stamp, note)
+        return note
 
 
-_index = lru_cache(maxsize=8)(MemoryIndex)
-"""Parse an index, cached: a folder is viewed repeatedly and at many past moments."""
-_names = lru_cache(maxsize=1)(FileNames)
-"""Names for links in files of a past moment, cached."""
+@lru_cache(maxsize=8)
+def _parse_index(raw: bytes, rule: indexes.LoadRule) -> MemoryIndex:
+    """Return a parsed index, cached: a folder is viewed repeatedly and at many past moments."""
+    return MemoryIndex(raw, rule)
+
+
+@lru_cache(maxsize=1)
+def _cached_names(folder: Path, names: frozenset[str]) -> FileNames:
+    """Return the names for links in the files of a past moment, cached."""
+    return FileNames(folder, names)
+
+
+def _place_in(view: FolderView, name: str, names: FileNames) -> dict[str, Any]:
+    """Return the place of a memory that is not retired, as it is stored in its record.
+
+    Parameters
+    ----------
+    view : FolderView
+        The folder.
+    name : str
+        The file of the memory.
+    names : FileNames
+        The names by which links in the memory refer to files.
+    """
+    links = [names.beside(name).file_of(link) for link in view.notes[name].links]
+    index_texts = view.index_texts.get(name, {})
+    created = view.creation_times[name]
+    place = {
+        "position": view.position(name),
+        "created_at": created.at.isoformat(),
+        "dated": created.origin,
+        "loaded": State.LOADED in index_texts,
+        "at_start": "".join(index_texts.values()),
+        "links": [link for link in dict.fromkeys(links) if link not in (None, name)],
+    }
+    index_state = view.index_state(name)
+    if index_state:
+        place["index_state"] = index_state
+    hubs = view.hubs_of.get(name)
+    if hubs:
+        place["hubs"] = hubs
+    return place
 
 
 class _PlacedRules(Index):
@@ -744,20 +777,20 @@ class FileIntake(Intake):
             if memory.index_entries:
                 entries[str(memory.key)] = memory.index_entries
 
-        def look(moment: FolderMoment) -> MergedStart:
+        def start_at(moment: FolderMoment) -> MergedStart:
             view = self.source.view(moment)
             file_names = [*view.notes, *entries]
             raw = self.source.insert_entries(view.index.raw, entries, file_names)
             merged = MemoryIndex(raw, view.index.rule)
             return MergedStart(
-                lines=len(merged.states) - merged.states.count(indexes.State.UNSEEN),
-                loaded_lines=merged.states.count(indexes.State.LOADED),
-                tokens=-(-len(merged.loaded) // CHARS_PER_TOKEN),
+                lines=len(merged.states) - merged.states.count(State.UNSEEN),
+                loaded_lines=merged.states.count(State.LOADED),
+                tokens=ceil(len(merged.loaded) / CHARS_PER_TOKEN),
                 cut_now=len(view.report["cut_files"]),
                 cut=len(merged.cut_files(self.source.names_with(entries, file_names))),
             )
 
-        return self.source.read_moment(look)
+        return self.source.read_moment(start_at)
 
 
 def _new_entry(name: str, entries: Sequence[IndexEntry]) -> IndexEntry:
@@ -789,9 +822,9 @@ class ClaudeCodeHistory(FolderHistory):
         source = self.source
         versions = versions_of(source.path, INDEX) if source.history().lives else []
         if versions:
-            yield from source.read_moment(lambda moment: self._lines_lost(moment, versions))
+            yield from source.read_moment(lambda moment: self._lost_lines(moment, versions))
 
-    def _lines_lost(self, moment: FolderMoment, versions: Sequence[Version]) -> list[Loss]:
+    def _lost_lines(self, moment: FolderMoment, versions: Sequence[Version]) -> list[Loss]:
         """Return the memories that the index no longer names, from the newest version that does."""
         view = self.source.view(moment)
         memories = self.source.memories(moment)
@@ -800,7 +833,8 @@ class ClaudeCodeHistory(FolderHistory):
             return []
         listed_count = len(view.named.keys() - view.hubs.keys())
         for version in versions:
-            entries = indexes.entries_of(_index(version.data, view.index.rule), view.names)
+            index = _parse_index(version.data, view.index.rule)
+            entries = indexes.entries_of(index, view.names)
             lost = [name for name in unlisted if name in entries]
             if is_index_lost(len(lost), listed_count):
                 return [
@@ -841,11 +875,11 @@ def state_in(memory: FolderMemory) -> str | None:
 
 def _has_memory_file(folder: Path) -> bool:
     """Return whether a folder or a subfolder of it has a file that can be a memory."""
-    for path, names, files in os.walk(folder):
-        above = "" if path == str(folder) else f"{os.path.relpath(path, folder)}/"
-        if any(is_memory(f"{above}{name}") for name in files):
+    for path, subfolders, files in os.walk(folder):
+        prefix = "" if path == str(folder) else f"{os.path.relpath(path, folder)}/"
+        if any(is_memory(f"{prefix}{name}") for name in files):
             return True
-        names[:] = sorted(name for name in names if may_hold_memories(f"{above}{name}"))
+        subfolders[:] = sorted(name for name in subfolders if may_hold_memories(f"{prefix}{name}"))
     return False
 
 
@@ -857,9 +891,9 @@ def _stem_of(name: str) -> str:
 def _type_of(name: str, text: str, head: FrontMatter, kinds: Mapping[str, str]) -> MemoryType:
     """Return the type of a memory file; it is in doubt in a subfolder named like another type."""
     memory_type = type_of(_stem_of(name), text, head, kinds)
-    guarding = {known for known, kind in kinds.items() if kind != _EPISODIC}
-    folders = guarding.intersection(part.lower() for part in name.split("/")[:-1])
-    if folders and not memory_type.doubt and memory_type.name not in guarding:
+    instruction_types = {type_name for type_name, kind in kinds.items() if kind != _EPISODIC}
+    folders = instruction_types.intersection(part.lower() for part in name.split("/")[:-1])
+    if folders and not memory_type.doubt and memory_type.name not in instruction_types:
         doubt = f"it lies in a folder {min(folders)}, and its type is {memory_type.name!r:.40}"
         return memory_type._replace(doubt=doubt)
     return memory_type

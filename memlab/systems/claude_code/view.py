@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from math import ceil
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Any, Final, NamedTuple
@@ -80,12 +81,22 @@ class _WritingCall(NamedTuple):
     at: datetime
 
 
-class Dated(NamedTuple):
-    """Creation time of a file, the source of that time, and a key that breaks ties."""
+class CreationTime(NamedTuple):
+    """The creation time of a file.
+
+    Attributes
+    ----------
+    at : datetime
+        The time.
+    origin : str
+        The source of the time, such as "git".
+    tie_breaker : str or int
+        A key that orders files with equal times.
+    """
 
     at: datetime
-    how: str
-    tie: Key
+    origin: str
+    tie_breaker: Key
 
 
 class Note(NamedTuple):
@@ -117,16 +128,18 @@ class FolderView:
     """A memory folder at one moment, and the report on its index."""
 
     folder: str
+    """The name of the folder in messages."""
     moment: FolderMoment
     notes: Mapping[str, Note]
+    """The content of the memories, by file."""
     index: MemoryIndex
-    called: Mapping[str, datetime]
+    first_calls: Mapping[str, datetime]
     """Time of the first call in a transcript that wrote each file."""
-    aside: MemoryIndex
+    retired_index: MemoryIndex
     """``RETIRED.md``, parsed as an index."""
-    born: Mapping[str, datetime]
+    first_commits: Mapping[str, datetime]
     """Time of the first commit of each file."""
-    kept: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
     """Markdown files whose names exclude them from the memories, such as README.md."""
     untyped: Mapping[str, Note] = field(default_factory=dict)
     """Markdown files that are no memories because their front matter has no type."""
@@ -136,11 +149,11 @@ class FolderView:
     @cached_property
     def names(self) -> FileNames:
         """The names for files in links: file names, and unique names in front matter."""
-        name_of = {
+        alias_of = {
             file: note.head.fields.get("name", "").strip() for file, note in self.notes.items()
         }
-        counts = Counter(name_of.values())
-        aliases = {name: file for file, name in name_of.items() if name and counts[name] == 1}
+        counts = Counter(alias_of.values())
+        aliases = {alias: file for file, alias in alias_of.items() if alias and counts[alias] == 1}
         return FileNames(self.moment.folder.path, self.notes.keys(), aliases)
 
     @cached_property
@@ -155,9 +168,12 @@ class FolderView:
             return {}
         files = {**self.notes, **self.untyped}
         names = replace(self.names, names=files.keys()) if self.untyped else self.names
-        lists = {name: _links_listed(name, note, names) for name, note in files.items()}
-        known = {name: index for name, index in lists.items() if index is not None}
-        return hubs_among(known, self.index.named(names), names)
+        lists = {}
+        for name, note in files.items():
+            index = _links_listed(name, note, names)
+            if index is not None:
+                lists[name] = index
+        return hubs_among(lists, self.index.named(names), names)
 
     @cached_property
     def hubs_of(self) -> dict[str, list[str]]:
@@ -175,14 +191,13 @@ class FolderView:
         return sorted(name for name in self.notes if self.index_state(name) == UNLISTED)
 
     @cached_property
-    def apart(self) -> int:
+    def chars_of_no_memory(self) -> int:
         """Number of characters of the loaded index that belong to no memory."""
-        costs = (
-            of_file.get(State.LOADED, "")
-            for name, of_file in self.costs.items()
-            if name not in self.hubs
-        )
-        return max(len(readable(self.index.loaded)) - sum(map(len, costs)), 0)
+        chars_of_memories = 0
+        for name, texts in self.index_texts.items():
+            if name not in self.hubs:
+                chars_of_memories += len(texts.get(State.LOADED, ""))
+        return max(len(readable(self.index.loaded)) - chars_of_memories, 0)
 
     @cached_property
     def below(self) -> list[str]:
@@ -217,29 +232,29 @@ class FolderView:
     @cached_property
     def retired_files(self) -> list[str]:
         """The files that ``RETIRED.md`` names and the index does not."""
-        return sorted(self.aside.named(self.names).keys() - self.named.keys())
+        return sorted(self.retired_index.named(self.names).keys() - self.named.keys())
 
     def index_state(self, name: str) -> str | None:
         """Return how the index leads to a file; None if the index of that moment is unknown."""
         if name in self.named:
             return LISTED_STATE
-        if name in self.hubs_of or name in self.aside.named(self.names):
+        if name in self.hubs_of or name in self.retired_index.named(self.names):
             return REACHED
         is_unknown = self.moment.is_past and self.moment.index is None
         return None if is_unknown else UNLISTED
 
     @cached_property
-    def dates(self) -> dict[str, Dated]:
+    def creation_times(self) -> dict[str, CreationTime]:
         """The creation time of each file."""
-        return dated_by_lines({name: self._earliest(name) for name in self.notes}, self.named)
+        times = {name: self._earliest_time(name) for name in self.notes}
+        return corrected_by_lines(times, self.named)
 
     @cached_property
     def is_newest_first(self) -> bool:
         """Whether newer lines of the index are above older ones, by files with a known time."""
-        dates = {name: self._earliest(name) for name in self.notes}
-        named = [name for name in self.named if name in dates]
-        copied = _copied([name for name in named if dates[name].how == _FROM_FILE], dates)
-        return _is_newest_first(named, copied, dates)
+        times = {name: self._earliest_time(name) for name in self.notes}
+        listed = [name for name in self.named if name in times]
+        return _is_newest_first(listed, _copied(listed, times), times)
 
     @cached_property
     def path_by_last_name(self) -> dict[str, str]:
@@ -302,47 +317,47 @@ class FolderView:
         first = str(path_below(target)).partition("/")[0]
         return any(name.startswith(f"{first}/") for name in self.notes)
 
-    def _earliest(self, name: str) -> Dated:
+    def _earliest_time(self, name: str) -> CreationTime:
         """Return the earliest known time of a file: front matter, transcripts, git, file time."""
-        known = []
+        candidates = []
         for key in ("created", "modified"):
             with suppress(ValueError):
                 at, _ = moment_and_zone(self.notes[name].head.fields.get(key, "").strip())
-                known.append((at, "front matter"))
-        if name in self.called:
-            known.append((self.called[name], "transcripts"))
-        if name in self.born:
-            known.append((self.born[name], "git"))
+                candidates.append(CreationTime(at, "front matter", name))
+        if name in self.first_calls:
+            candidates.append(CreationTime(self.first_calls[name], "transcripts", name))
+        if name in self.first_commits:
+            candidates.append(CreationTime(self.first_commits[name], "git", name))
         changed = datetime.fromtimestamp(self.moment.stamp_of(name).written // 1_000 / 1e6, UTC)
-        if not known or changed.year > 1980:  # archivers write 1980 for a missing time
-            known.append((changed, _FROM_FILE))
-        at, how = min(known, key=lambda pair: pair[0])
-        return Dated(at=at, how=how, tie=name)
+        if not candidates or changed.year > 1980:  # archivers write 1980 for a missing time
+            candidates.append(CreationTime(changed, _FROM_FILE, name))
+        return min(candidates, key=lambda candidate: candidate.at)
 
     def position(self, name: str) -> int:
         """Return the position of a file, derived from its creation time."""
-        at, _, tie = self.dates[name]
-        return position_from_timestamp(int(at.timestamp() * 1_000), tie)
+        created = self.creation_times[name]
+        milliseconds = int(created.at.timestamp() * 1_000)
+        return position_from_timestamp(milliseconds, created.tie_breaker)
 
     @cached_property
-    def costs(self) -> dict[str, dict[State, str]]:
+    def index_texts(self) -> dict[str, dict[State, str]]:
         """The index text of each file, by the state of the lines.
 
         The text of a block counts for the first file that it names. A file with a loaded line has
         no cut text.
         """
-        texts: dict[str, dict[State, str]] = {}
+        texts_by_file: dict[str, dict[State, str]] = {}
         for block, files in self.index.blocks_with_files(self.names):
             if block.state is State.UNSEEN:
                 continue
             for number, name in enumerate(files):
-                of_file = texts.setdefault(name, {})
-                cost = readable(block.text) if number == 0 else ""
-                of_file[block.state] = of_file.get(block.state, "") + cost
-        for of_file in texts.values():
-            if State.LOADED in of_file:
-                of_file.pop(State.CUT, None)
-        return texts
+                texts = texts_by_file.setdefault(name, {})
+                text = readable(block.text) if number == 0 else ""
+                texts[block.state] = texts.get(block.state, "") + text
+        for texts in texts_by_file.values():
+            if State.LOADED in texts:
+                texts.pop(State.CUT, None)
+        return texts_by_file
 
     @cached_property
     def report(self) -> dict[str, Any]:
@@ -377,14 +392,14 @@ class FolderView:
             "below": self.below,
             "in_sub_folders": sum("/" in name for name in memories),
             "stores": self.stores,
-            "apart": self.apart,
+            "apart": self.chars_of_no_memory,
             "doubtful": {name: doubt for name, doubt in doubts.items() if doubt},
             "retired": retired,
             "dangling": [(number, readable(target)) for number, target in self.dead_links],
             "unsure_links": [(number, readable(target)) for number, target in self.unsure_links],
-            "kept_by_name": list(self.kept),
+            "kept_by_name": list(self.documents),
             "without_type": self.without_type,
-            "dated": dict(Counter(date.how for date in self.dates.values())),
+            "dated": dict(Counter(created.origin for created in self.creation_times.values())),
             "broken": {name: problem for name, problem in problems.items() if problem},
             "not_read": [name for name in others if not name.startswith(".memlab")],
             "pending": self.moment.is_pending,
@@ -428,7 +443,7 @@ class FolderView:
         headings = [
             index.blocks[number].text.strip() for number in indexes.find_empty_headings(index)
         ]
-        cut_chars = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs.values())
+        cut_chars = sum(len(texts.get(State.CUT, "")) for texts in self.index_texts.values())
         unnamed = self.report["unnamed"]
         cut_files = self.report["cut_files"]
         cut_lines = [
@@ -499,12 +514,12 @@ class FolderView:
 
     def _sound_links_words(self) -> str:
         """Return that no link is dead, and which links lead to no file below the folder."""
-        sound = f"no link of {INDEX} leads to a missing file of the folder"
+        no_dead_link = f"no link of {INDEX} leads to a missing file of the folder"
         unsure = [f"line {number}: {target}" for number, target in self.report["unsure_links"]]
         if not unsure:
-            return sound
-        found = f"{counted(len(unsure), 'links')} not found below the folder"
-        return f"{sound}; {found}, perhaps documents of the project: {_first_of(unsure)}"
+            return no_dead_link
+        count = f"{counted(len(unsure), 'links')} not found below the folder"
+        return f"{no_dead_link}; {count}, perhaps documents of the project: {_first_of(unsure)}"
 
     def _sub_folders_trouble(self) -> Trouble:
         """Return the diagnostic for Markdown files in subfolders that are no memories."""
@@ -540,20 +555,21 @@ class FolderView:
 
     def _retired_troubles(self, retired: Collection[str]) -> list[Trouble]:
         """Return the diagnostic for retired memories without an index line, if any is retired."""
-        there = sorted(name for name in retired if name in self.notes)
-        if not there:
+        existing = sorted(name for name in retired if name in self.notes)
+        if not existing:
             return []
-        named = self.named.keys() | self.aside.named(self.names).keys()
-        missing = [name for name in there if name not in named]
-        is_other = RETIRED in self.moment.listing.others
-        why = f", and {RETIRED} is a link or no ordinary file" if is_other else ""
+        named = self.named.keys() | self.retired_index.named(self.names).keys()
+        missing = [name for name in existing if name not in named]
+        reason = ""
+        if RETIRED in self.moment.listing.others:
+            reason = f", and {RETIRED} is a link or no ordinary file"
         return [
             _trouble(
                 "retired_lines",
                 missing,
                 f"{_noun(missing, 'retired memories')} {verb_for(len(missing), 'are')} named "
-                f"neither by {INDEX} nor by {RETIRED}{why}",
-                f"{INDEX} or {RETIRED} names {all_of(len(there), 'retired memories')}",
+                f"neither by {INDEX} nor by {RETIRED}{reason}",
+                f"{INDEX} or {RETIRED} names {all_of(len(existing), 'retired memories')}",
                 f"{command('archive', self.folder)} lists the plans: memlab restore of the one "
                 "that retired them brings their lines back",
             )
@@ -568,7 +584,8 @@ class FolderView:
         size = f"{loaded:,} of {units:,}"
         if loaded == units:
             size = f"{units:,} of at most {most:,}"
-        dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(report["dated"].items()))
+        origins = sorted(report["dated"].items())
+        dated = ", ".join(f"{count:,} by {origin}" for origin, count in origins)
         lines = f"{report['loaded_lines']:,} of {counted(report['lines'], 'lines')}"
         files = counted(report["files"], "files")
         is_named = verb_for(report["named"], "are")
@@ -582,8 +599,9 @@ class FolderView:
             count = report[key] if isinstance(report[key], int) else len(report[key])
             if count:
                 facts.append((name, f"{count:,} {forms.one if count == 1 else forms.several}"))
-        if self.kept:
-            facts.append(("kept", f"{len(self.kept):,} kept by name: {_first_of(self.kept)}"))
+        documents = self.documents
+        if documents:
+            facts.append(("kept", f"{len(documents):,} kept by name: {_first_of(documents)}"))
         untyped = report["without_type"]
         if untyped:
             words = "without a type of Claude Code's, which are no memories in such a folder"
@@ -612,22 +630,23 @@ class FolderView:
         shown = [table for table in tables if table.rows]
         return About(TextPage(f"{INDEX} in {self.folder}", facts, shown), report)
 
-    def orders(self, reads: Mapping[str, int]) -> IndexOrderings:
+    def orderings(self, reads: Mapping[str, int]) -> IndexOrderings:
         """Return which files the index would load with its entries in each order."""
-        written = {name: self.dates[name].at for name in sorted(self.notes, key=self.position)}
-        age = {name: number for number, name in enumerate(written)}
-        keys: dict[str, Callable[[str], int]] = {
-            "newest first": lambda name: -age[name],
-            "oldest first": lambda name: age[name],
+        oldest_first = sorted(self.notes, key=self.position)
+        written = {name: self.creation_times[name].at for name in oldest_first}
+        rank = {name: number for number, name in enumerate(oldest_first)}
+        sort_keys: dict[str, Callable[[str], int]] = {
+            "newest first": lambda name: -rank[name],
+            "oldest first": lambda name: rank[name],
             MOST_READ: lambda name: -reads.get(name, 0),
         }
         visible = self._files(self.index, _SEEN)
-        lines = {TODAY: visible}
-        fits = {TODAY: len(self._files(self.index, _LOADED))}
-        for order, key in keys.items():
-            lines[order] = tuple(sorted(visible, key=key))
-            fits[order] = len(self._files(self._reordered(key), _LOADED))
-        return IndexOrderings(written, lines, fits)
+        files = {TODAY: visible}
+        loaded_counts = {TODAY: len(self._files(self.index, _LOADED))}
+        for order, key in sort_keys.items():
+            files[order] = tuple(sorted(visible, key=key))
+            loaded_counts[order] = len(self._files(self._reordered(key), _LOADED))
+        return IndexOrderings(written, files, loaded_counts)
 
     def _files(self, index: MemoryIndex, states: Collection[State]) -> tuple[str, ...]:
         """Return the files that lines in one of `states` name, from top to bottom."""
@@ -637,15 +656,15 @@ class FolderView:
     def _reordered(self, key: Callable[[str], int]) -> MemoryIndex:
         """Return the index with its visible entries sorted by `key`; other blocks stay."""
         blocks = list(self.index.blocks)
-        places = [
-            place
-            for place, block in enumerate(blocks)
+        numbers = [
+            number
+            for number, block in enumerate(blocks)
             if block.is_entry and block.state in _SEEN and block.files(self.names)
         ]
-        entries = [blocks[place] for place in places]
+        entries = [blocks[number] for number in numbers]
         entries.sort(key=lambda block: key(block.files(self.names)[0]))
-        for place, entry in zip(places, entries, strict=True):
-            blocks[place] = entry
+        for number, entry in zip(numbers, entries, strict=True):
+            blocks[number] = entry
         lines = (block.text if block.text.endswith("\n") else f"{block.text}\n" for block in blocks)
         return MemoryIndex(indexes.encoded("".join(lines)), self.index.rule)
 
@@ -662,7 +681,7 @@ def _links_listed(name: str, note: Note, names: FileNames) -> MemoryIndex | None
     return note.paths_listed if is_list else None
 
 
-def _may_hold_files(path: str, around: Folder) -> bool:  # noqa: ARG001 - its name decides
+def _may_hold_files(path: str, parent: Folder) -> bool:  # noqa: ARG001 - the name decides
     """Return whether the Markdown files of a subfolder may be memories."""
     name = path.rpartition("/")[2]
     return not name.startswith(".") and name not in NOT_ENTERED
@@ -673,10 +692,10 @@ def _is_below(name: str) -> bool:
     return "/" in name and name.endswith(".md")
 
 
-def has_index(around: Folder, name: str) -> bool:
+def has_index(parent: Folder, name: str) -> bool:
     """Return whether a subfolder has an index, so that it is a store of its own."""
     with suppress(OSError):  # it is no folder, or cannot be read
-        return around.status_of(f"{name}/{INDEX}") is not None
+        return parent.status_of(f"{name}/{INDEX}") is not None
     return False
 
 
@@ -686,18 +705,32 @@ def with_retired(names: FileNames) -> FileNames:
 
 
 def _trouble(
-    name: str, affected: Sequence[str], words: str, otherwise: str, advice: str
+    name: str, affected: Sequence[str], problem: str, if_none: str, advice: str
 ) -> Trouble:
-    """Return a diagnostic that counts the affected items and names the first of them."""
-    summary = otherwise
+    """Return a diagnostic that counts the affected items and names the first of them.
+
+    Parameters
+    ----------
+    name : str
+        The name of the diagnostic.
+    affected : sequence of str
+        The affected items.
+    problem : str
+        The words after the number of affected items.
+    if_none : str
+        The summary if no item is affected.
+    advice : str
+        The advice to a person.
+    """
+    summary = if_none
     if affected:
-        summary = f"{len(affected):,} {words}: {_first_of(affected)}"
+        summary = f"{len(affected):,} {problem}: {_first_of(affected)}"
     return Trouble(name, len(affected), summary, advice)
 
 
-def _noun(things: Sequence[str], plural: str) -> str:
-    """Return a noun, which is given in the plural, as it stands after the number of things."""
-    return counted(len(things), plural).partition(" ")[2]
+def _noun(items: Sequence[str], plural: str) -> str:
+    """Return a noun, given in the plural, in the form that follows the number of the items."""
+    return counted(len(items), plural).partition(" ")[2]
 
 
 def _first_of(names: Sequence[str]) -> str:
@@ -802,48 +835,75 @@ def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int
     return Table(f"{heading}: {len(rows):,}", header, rows).first(LISTED)
 
 
-def dated_by_lines(dates: dict[str, Dated], lines: Iterable[str]) -> dict[str, Dated]:
-    """Correct the creation times of copied files by the order of the index; return `dates`.
+def corrected_by_lines(
+    times: Mapping[str, CreationTime], files: Iterable[str]
+) -> dict[str, CreationTime]:
+    """Return creation times of files, with those of copied files corrected by the index.
 
-    Copying a folder gives its files new times. Files that are dated by file time alone and were
-    written in a batch are set to be older than the next file of `lines` with a known time.
+    Copying a folder gives its files new times. A file that is dated by file time alone, and was
+    written in a batch, is set to be older than the next newer file of the index with a known time.
+
+    Parameters
+    ----------
+    times : mapping of str to CreationTime
+        The creation times by file.
+    files : iterable of str
+        The files in the order of the lines of the index.
     """
-    named = [name for name in lines if name in dates]
-    copied = _copied([name for name in named if dates[name].how == _FROM_FILE], dates)
-    known: datetime | None = None
+    corrected = dict(times)
+    listed = [name for name in files if name in times]
+    copied = _copied(listed, times)
+    newest_first = listed if _is_newest_first(listed, copied, times) else listed[::-1]
+    latest: datetime | None = None
     # Ties are counted from the newest file, so that a deletion leaves the other ties unchanged.
-    newer: Counter[datetime] = Counter()
-    for name in named if _is_newest_first(named, copied, dates) else reversed(named):
+    tie_counts: Counter[datetime] = Counter()
+    for name in newest_first:
         if name not in copied:
-            known = shifted(dates[name].at, timedelta(milliseconds=-1))
+            latest = shifted(times[name].at, timedelta(milliseconds=-1))
             continue
-        at = copied[name] if known is None else min(copied[name], known)
-        dates[name] = Dated(at, f"line of {INDEX}", -1 - newer[at])
-        newer[at] += 1
-    return dates
+        at = copied[name] if latest is None else min(copied[name], latest)
+        corrected[name] = CreationTime(at, f"line of {INDEX}", -1 - tie_counts[at])
+        tie_counts[at] += 1
+    return corrected
 
 
-def _copied(names: Sequence[str], dates: Mapping[str, Dated]) -> dict[str, datetime]:
-    """Return the files that were written in a batch, each with the minute its batch began."""
-    begun: dict[str, datetime] = {}
-    for earlier, later in pairwise(sorted(names, key=dates.__getitem__)):
-        if dates[later].at - dates[earlier].at <= timedelta(seconds=2):
-            minute = dates[earlier].at.replace(second=0, microsecond=0)
-            begun[later] = begun.setdefault(earlier, minute)
-    return begun
+def _copied(files: Iterable[str], times: Mapping[str, CreationTime]) -> dict[str, datetime]:
+    """Return the files that were written in a batch, each with the minute its batch began.
+
+    Only files that are dated by file time alone can be copied ones.
+    """
+    candidates = [name for name in files if times[name].origin == _FROM_FILE]
+    batch_starts: dict[str, datetime] = {}
+    for earlier, later in pairwise(sorted(candidates, key=times.__getitem__)):
+        if times[later].at - times[earlier].at <= timedelta(seconds=2):
+            minute = times[earlier].at.replace(second=0, microsecond=0)
+            batch_starts[later] = batch_starts.setdefault(earlier, minute)
+    return batch_starts
 
 
 def _is_newest_first(
-    named: Sequence[str], copied: Mapping[str, datetime], dates: Mapping[str, Dated]
+    files: Sequence[str], copied: Mapping[str, datetime], times: Mapping[str, CreationTime]
 ) -> bool:
-    """Return whether newer lines are above older ones, judged by the files with known times."""
-    own = [(place, dates[name].at) for place, name in enumerate(named) if name not in copied]
-    falls = [later < earlier for (_, earlier), (_, later) in pairwise(own)]
-    if copied:  # files written after the copy are at the newer end, too
-        places = [place for place, name in enumerate(named) if name in copied]
-        since = max(copied.values())
-        falls += [place < places[len(places) // 2] for place, at in own if at > since]
-    return 2 * sum(falls) > len(falls)
+    """Return whether newer lines are above older ones, judged by the files with known times.
+
+    Parameters
+    ----------
+    files : sequence of str
+        The files in the order of the lines of the index.
+    copied : mapping of str to datetime
+        The copied files, whose times are not known, with the time of the copy.
+    times : mapping of str to CreationTime
+        The creation times by file.
+    """
+    known_times = [(line, times[name].at) for line, name in enumerate(files) if name not in copied]
+    votes = [lower < upper for (_, upper), (_, lower) in pairwise(known_times)]
+    if copied:
+        # Files that were written after the copy are at the newer end, too.
+        copied_lines = [line for line, name in enumerate(files) if name in copied]
+        middle_line = copied_lines[len(copied_lines) // 2]
+        copied_at = max(copied.values())
+        votes += [line < middle_line for line, at in known_times if at > copied_at]
+    return 2 * sum(votes) > len(votes)
 
 
 def is_of_project(folder: Path) -> bool:
@@ -902,21 +962,24 @@ def _writing_calls(path: Path, size: int, written: int) -> list[_WritingCall]:  
 
 def _section_fields(section: Section) -> dict[str, Any]:
     """Return a section as JSON values, with its tokens and those that are cut."""
-    tokens = -(-len(section.text) // CHARS_PER_TOKEN)
-    loaded = -(-len(section.loaded) // CHARS_PER_TOKEN)
+    tokens = ceil(len(section.text) / CHARS_PER_TOKEN)
+    loaded_tokens = ceil(len(section.loaded) / CHARS_PER_TOKEN)
     return {
         "line": section.line,
         "title": readable(section.title),
         "tokens": tokens,
-        "cut_tokens": tokens - loaded,
+        "cut_tokens": tokens - loaded_tokens,
     }
 
 
 def _section_row(fields: Mapping[str, Any]) -> tuple[int, str, int, str]:
     """Return the cells of a section."""
     tokens = fields["tokens"]
-    cut = fields["cut_tokens"]
-    words = "–"
-    if cut:
-        words = "all" if cut == tokens else f"{cut:,}"
-    return fields["line"], fields["title"] or "(before the first heading)", tokens, words
+    cut_tokens = fields["cut_tokens"]
+    if not cut_tokens:
+        cut = "–"
+    elif cut_tokens == tokens:
+        cut = "all"
+    else:
+        cut = f"{cut_tokens:,}"
+    return fields["line"], fields["title"] or "(before the first heading)", tokens, cut
