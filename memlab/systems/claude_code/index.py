@@ -25,7 +25,7 @@ INDEX: Final = "MEMORY.md"
 RETIRED: Final = "RETIRED.md"
 """The file beside the index that holds the lines of retired memories. It is not a memory."""
 
-ENTRY: Final = fields(
+check_entry: Final = fields(
     {
         "line": integer(0, 2**31),
         "text": non_empty(raw_text),
@@ -36,7 +36,7 @@ ENTRY: Final = fields(
     },
     absent={"also"},
 )
-"""Shape of one index entry in an archive or a journal. The input may be untrusted."""
+"""Check one index entry in an archive or a journal. The input may be untrusted."""
 
 MASK: Final = "\0"
 """Placeholder for each character of front matter and comments."""
@@ -595,7 +595,7 @@ def _indent(line: str) -> int:
 
 
 IndexEntry = Mapping[str, Any]
-"""A block that names files, and the lines around it, in the shape of :data:`ENTRY`."""
+"""A block that names files, and the lines around it, in the shape of :data:`check_entry`."""
 Entries = Mapping[str, Sequence[IndexEntry]]
 """The entries of each file, as :func:`entries_of` returns them."""
 NO_ALIASES: Final[Mapping[str, str]] = MappingProxyType({})

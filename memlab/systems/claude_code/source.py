@@ -106,10 +106,10 @@ _SINCE_FORMAT_3: Final = ("index_state", "hubs")
 _PLACE: Final = fields(
     {
         "position": integer(),
-        "said": list_of(indexes.ENTRY),
+        "said": list_of(indexes.check_entry),
         "loaded": boolean,
         **dict.fromkeys(("created_at", "dated", "at_start", "retired_at", "index_state"), text),
-        **dict.fromkeys(("retired", "pointer"), list_of(indexes.ENTRY)),
+        **dict.fromkeys(("retired", "pointer"), list_of(indexes.check_entry)),
         **dict.fromkeys(("links", "hubs"), list_of(text)),
     },
     absent={"retired_at", "retired", "pointer", "index_state", "hubs"},
@@ -912,8 +912,10 @@ def _pointers(view: FolderView) -> list[IndexEntry]:
 
 HEAD: Final = b"# Retired\n\nNot loaded at start. Look here when something is missing.\n\n"
 POINTER: Final = f"- [Retired memories]({RETIRED}): not loaded at start\n"
-KEPT: Final = fields({name: list_of(indexes.ENTRY) for name in ("said", "retired", "pointer")})
-"""Shape of the entries of a memory in a plan: in the index, in ``RETIRED.md``, and the pointer."""
+check_planned_entries: Final = fields(
+    {name: list_of(indexes.check_entry) for name in ("said", "retired", "pointer")}
+)
+"""Check the entries of a memory in a plan: in the index, in ``RETIRED.md``, and the pointer."""
 
 
 class RetiringWriter(FolderWriter, SupersedingWriter):
@@ -939,65 +941,64 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         CompactionError
             If the lines could not be moved.
         """
-        seen = self._seen()
-        if RETIRED in seen.moment.listing.others:
+        state = self._state()
+        if RETIRED in state.moment.listing.others:
             raise StoreError(
                 f"{self._change.folder.path / RETIRED} is a link or no ordinary file; nothing was "
                 "changed: put a file there, or take it away"
             )
         if change.planned is not None:
-            self._check_planned(seen, change.planned)
-        known = None if change.before is None else _checked(change.before)
+            self._check_planned(state, change.planned)
+        entries_before = None if change.before is None else _checked(change.before)
         links = change.superseded_by
-        if known is not None and self._is_as_left(seen):
-            self._restore_earlier(seen, links, known)
+        if entries_before is not None and self._is_as_plan_left_it(state):
+            self._restore_earlier(state, links, entries_before)
             return len(links)
-        leave = [str(key) for key, by in links.items() if by is not None]
-        back = [str(key) for key, by in links.items() if by is None]
-
-        going = {name: MemoryParts(None, list(seen.entries.get(name, ()))) for name in leave}
-        if known is None:
-            text, coming = self._returned(seen, back, leave)
+        retiring = [str(key) for key, superseding in links.items() if superseding is not None]
+        returning = [str(key) for key, superseding in links.items() if superseding is None]
+        removed = {name: MemoryParts(None, list(state.entries.get(name, ()))) for name in retiring}
+        if entries_before is None:
+            text, inserted = self._returned(state, returning, retiring)
         else:
-            text, coming = self._restored(seen, back, known)
-        text = _with_lines_of(text, leave, seen, known or {})
-        self._change_retired_file(seen, text, going, coming, leave, known)
-        self._retired_before = self._version_of_retired(seen, going, coming)
-        self._change.remove(going)
-        self._change.insert(coming, are_new=known is None)
-        self._check_moved(leave, back)
+            text, inserted = self._restored(state, returning, entries_before)
+        text = _with_lines_of(text, retiring, state, entries_before or {})
+        self._change_retired_file(state, text, removed, inserted, retiring, entries_before)
+        self._retired_before = self._version_of_retired(state, removed, inserted)
+        self._change.remove(removed)
+        self._change.insert(inserted, are_new=entries_before is None)
+        self._check_moved(retiring, returning)
         return len(links)
 
-    def _is_as_left(self, seen: "_Seen") -> bool:
+    def _is_as_plan_left_it(self, state: "_State") -> bool:
         """Return whether index and ``RETIRED.md`` are as a plan left them, so that both return."""
-        earlier = self._earlier_index()
-        if earlier is None:
+        retired_before = self.index_before.get(RETIRED)
+        if self._earlier_index() is None or retired_before is None:
             return False
-        aside = self.index_before.get(RETIRED)
-        content = None
-        if RETIRED in seen.moment.names:
-            content = seen.moment.read(RETIRED).data
-        return aside is not None and digest_of(content) == aside.digest_after
+        file = state.retired_file
+        content = None if file is None else file.data
+        return digest_of(content) == retired_before.digest_after
 
     def _restore_earlier(
-        self, seen: "_Seen", links: Mapping[Key, str | None], known: Mapping[str, Any]
+        self,
+        state: "_State",
+        links: Mapping[Key, str | None],
+        entries_before: Mapping[str, Any],
     ) -> None:
         """Restore the index and ``RETIRED.md`` from before a plan, byte for byte."""
-        aside = self.index_before[RETIRED]
-        old_file = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
+        retired_before = self.index_before[RETIRED]
+        old_file = state.retired_file
         if old_file is not None:
             self._change.remove({RETIRED: MemoryParts(old_file, None)})
-        coming = {}
-        for key, by in links.items():
-            entries = known.get(str(key), {}).get("said", [])
-            coming[str(key)] = MemoryParts(None, entries if by is None else None)
-        if aside.data is not None:
-            file = self._retired_file(seen, old_file, aside.data)
-            coming[RETIRED] = MemoryParts(file._replace(written=aside.written), None)
-        self._change.insert(coming, earlier=self.index_before[INDEX])
-        leave = [str(key) for key, by in links.items() if by is not None]
-        back = [str(key) for key, by in links.items() if by is None]
-        self._check_moved(leave, back)
+        retiring = [str(key) for key, superseding in links.items() if superseding is not None]
+        returning = [str(key) for key, superseding in links.items() if superseding is None]
+        inserted = {name: MemoryParts(None, None) for name in retiring}
+        for name in returning:
+            inserted[name] = MemoryParts(None, entries_before.get(name, {}).get("said", []))
+        if retired_before.data is not None:
+            file = self._retired_file(state, old_file, retired_before.data)
+            inserted[RETIRED] = MemoryParts(file._replace(written=retired_before.written), None)
+        self._change.insert(inserted, earlier=self.index_before[INDEX])
+        self._check_moved(retiring, returning)
 
     def index_versions(self) -> list[IndexVersion]:
         """Return the index and the ``RETIRED.md`` that the change replaced."""
@@ -1007,12 +1008,15 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         return versions
 
     def _version_of_retired(
-        self, seen: "_Seen", going: Mapping[str, MemoryParts], coming: Mapping[str, MemoryParts]
+        self,
+        state: "_State",
+        removed: Mapping[str, MemoryParts],
+        inserted: Mapping[str, MemoryParts],
     ) -> IndexVersion:
-        """Return ``RETIRED.md`` before a change that removes `going` and inserts `coming`."""
-        old_file = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
-        new_file = coming[RETIRED].file if RETIRED in coming else None
-        is_removed = RETIRED in going and going[RETIRED].file is not None
+        """Return ``RETIRED.md`` before a change, with the digest of the file after it."""
+        old_file = state.retired_file
+        new_file = inserted[RETIRED].file if RETIRED in inserted else None
+        is_removed = RETIRED in removed and removed[RETIRED].file is not None
         if new_file is None and not is_removed:
             new_file = old_file
         return IndexVersion(
@@ -1028,39 +1032,37 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         A memory that had an entry of its own must have one again; any other memory must be named.
         A memory whose line is still unedited in ``RETIRED.md`` is not back either.
         """
-        seen = self._seen()
-        retired = indexes.own_texts(seen.retired, seen.names)
-        entered = seen.index.files_with_entry(seen.names)
-        not_back: list[Key] = []
-        for name, places in _checked(before).items():
-            entries: list[IndexEntry] = places["said"]
-            retired_texts = retired.get(name, [])
-            if name in entered:
-                is_edited = bool(_edited(retired_texts, _line_of(name, entries)))
-                is_missing = bool(retired_texts) and not is_edited
+        state = self._state()
+        retired_texts = indexes.own_texts(state.retired_content, state.names)
+        files_with_entry = state.index.files_with_entry(state.names)
+        unlisted: list[Key] = []
+        for name, entries_in_plan in _checked(before).items():
+            entries: list[IndexEntry] = entries_in_plan["said"]
+            texts = retired_texts.get(name, [])
+            if name in files_with_entry:
+                is_edited = bool(_edited_texts(texts, _line_of(name, entries)))
+                is_unlisted = bool(texts) and not is_edited
             else:
-                lines = "".join(str(entry["text"]) for entry in entries)
-                had_own = name in MemoryIndex(indexes.encoded(lines)).files_with_entry(seen.names)
-                is_missing = had_own or name not in seen.entries
-            if is_missing:
-                not_back.append(name)
-        return not_back
+                lines = indexes.encoded("".join(str(entry["text"]) for entry in entries))
+                had_entry = name in MemoryIndex(lines).files_with_entry(state.names)
+                is_unlisted = had_entry or name not in state.entries
+            if is_unlisted:
+                unlisted.append(name)
+        return unlisted
 
-    def _seen(self) -> "_Seen":
-        """Return the current folder with its file names, index and entries."""
+    def _state(self) -> "_State":
+        """Return the current state of the folder."""
         moment = self._now()
         view = self.source.view(moment)
         names = with_retired(view.names)
-        return _Seen(moment, names, view.index, indexes.entries_of(view.index, names))
+        return _State(moment, names, view.index, indexes.entries_of(view.index, names))
 
-    def _check_planned(self, seen: "_Seen", planned: Mapping[Key, str]) -> None:
+    def _check_planned(self, state: "_State", planned: Mapping[Key, str]) -> None:
         """Raise StalePlanError if the entries of a planned memory have changed."""
-        records = self.source.records_in(seen.moment)
+        records = self.source.records_in(state.moment)
+        retirement = self.source.retirement
         for key, entries in planned.items():
-            if (
-                key not in records
-                or self.source.retirement.index_entries_of(records[key]) != entries
-            ):
+            if key not in records or retirement.index_entries_of(records[key]) != entries:
                 raise StalePlanError(
                     f"what {INDEX} says of {key} was changed while the plan was applied; nothing "
                     "was changed: make a new plan",
@@ -1068,93 +1070,107 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
                 )
 
     def _returned(
-        self, seen: "_Seen", back: Sequence[str], leave: Sequence[str]
+        self, state: "_State", returning: Sequence[str], retiring: Sequence[str]
     ) -> tuple[bytes, dict[str, MemoryParts]]:
         """Return ``RETIRED.md`` without the returning memories, and their new index entries."""
-        entries = indexes.entries_of(MemoryIndex(seen.retired), seen.names)
-        coming = {}
-        for name in back:
+        entries = indexes.entries_of(MemoryIndex(state.retired_content), state.names)
+        inserted = {}
+        for name in returning:
             line = _line_of(name, entries.get(name, ()))
-            entry = _at_the_top(seen.index, name, line, skip=leave, names=seen.names)
-            coming[name] = MemoryParts(None, [entry])
-        return indexes.remove_entries(seen.retired, back, seen.names), coming
+            entry = _at_the_top(state.index, name, line, skip=retiring, names=state.names)
+            inserted[name] = MemoryParts(None, [entry])
+        text = indexes.remove_entries(state.retired_content, returning, state.names)
+        return text, inserted
 
     def _restored(
-        self, seen: "_Seen", back: Sequence[str], known: Mapping[str, Any]
+        self, state: "_State", returning: Sequence[str], entries_before: Mapping[str, Any]
     ) -> tuple[bytes, dict[str, MemoryParts]]:
         """Return ``RETIRED.md`` without the restored memories, and their old index entries.
 
         A line that was edited in ``RETIRED.md`` returns with its edited text. It stays in
         ``RETIRED.md`` if the index already has an entry of the memory.
         """
-        retired = indexes.own_texts(seen.retired, seen.names)
-        entered = seen.index.files_with_entry(seen.names)
-        coming = {}
+        retired_texts = indexes.own_texts(state.retired_content, state.names)
+        files_with_entry = state.index.files_with_entry(state.names)
+        inserted = {}
         moved = []
-        already_entered = []
-        before: list[IndexEntry]
-        for name in back:
-            before = known.get(name, {}).get("said", [])
-            edited = _edited(retired.get(name, ()), _line_of(name, before))
-            if name in entered:
-                already_entered.append(name)
-            if not (edited and name in entered):
+        entries: list[IndexEntry]
+        for name in returning:
+            entries = entries_before.get(name, {}).get("said", [])
+            edited = _edited_texts(retired_texts.get(name, ()), _line_of(name, entries))
+            if not (edited and name in files_with_entry):
                 moved.append(name)
             if edited:
-                before = _with_texts(name, before, edited)
-            if not before:
+                entries = _with_texts(name, entries, edited)
+            if not entries:
                 line = _line_of(name, ())
-                before = [_at_the_top(seen.index, name, line, skip=(), names=seen.names)]
-            coming[name] = MemoryParts(None, before)
-        self.entries_left = already_entered
-        return indexes.remove_own_entries(seen.retired, moved, seen.names), coming
+                entries = [_at_the_top(state.index, name, line, skip=(), names=state.names)]
+            inserted[name] = MemoryParts(None, entries)
+        self.entries_left = [name for name in returning if name in files_with_entry]
+        text = indexes.remove_own_entries(state.retired_content, moved, state.names)
+        return text, inserted
 
     def _change_retired_file(
         self,
-        seen: "_Seen",
+        state: "_State",
         text: bytes,
-        going: dict[str, MemoryParts],
-        coming: dict[str, MemoryParts],
-        leave: Sequence[str],
-        known: Mapping[str, Any] | None,
+        removed: dict[str, MemoryParts],
+        inserted: dict[str, MemoryParts],
+        retiring: Sequence[str],
+        entries_before: Mapping[str, Any] | None,
     ) -> None:
-        """Add the change of ``RETIRED.md`` to `going` and `coming`, with its line in the index.
+        """Add the change of ``RETIRED.md``, and of its line in the index, to a change.
 
         If no retired memory is left, the file and its line are removed.
+
+        Parameters
+        ----------
+        state : _State
+            The folder before the change.
+        text : bytes
+            The new content of ``RETIRED.md``.
+        removed, inserted : dict of str to MemoryParts
+            What the change removes and inserts; this method adds to both.
+        retiring : sequence of str
+            The memories that the change retires.
+        entries_before : mapping or None
+            The entries from before the plan that is undone; None if none is undone.
         """
-        old_file = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
-        pointer = list(seen.entries.get(RETIRED, ()))
-        old_pointers = [entries["pointer"] for entries in (known or {}).values()]
-        before: list[IndexEntry] = next(filter(None, old_pointers), [])
-        own_texts = {POINTER.strip(), *(str(entry["text"]).strip() for entry in before)}
+        old_file = state.retired_file
+        pointer = list(state.entries.get(RETIRED, ()))
+        old_pointers = [entries["pointer"] for entries in (entries_before or {}).values()]
+        old_pointer: list[IndexEntry] = next(filter(None, old_pointers), [])
+        own_texts = {POINTER.strip(), *(str(entry["text"]).strip() for entry in old_pointer)}
         is_own_pointer = all(str(entry["text"]).strip() in own_texts for entry in pointer)
         if text.strip() == HEAD.strip() and is_own_pointer:
             if old_file or pointer:
-                going[RETIRED] = MemoryParts(old_file, pointer)
+                removed[RETIRED] = MemoryParts(old_file, pointer)
             return
         if old_file is None or old_file.data != text:
             if old_file is not None:
-                going[RETIRED] = MemoryParts(old_file, None)
-            coming[RETIRED] = MemoryParts(self._retired_file(seen, old_file, text), None)
+                removed[RETIRED] = MemoryParts(old_file, None)
+            inserted[RETIRED] = MemoryParts(self._retired_file(state, old_file, text), None)
         # If the pointer is missing while memories are retired, a person has removed it on purpose.
-        if not pointer and (old_file is None or known is None):
-            at_top = _at_the_top(seen.index, RETIRED, POINTER, skip=leave, names=seen.names)
-            new_file = coming[RETIRED].file if RETIRED in coming else None
-            coming[RETIRED] = MemoryParts(new_file, before or [at_top])
+        if not pointer and (old_file is None or entries_before is None):
+            new_pointer = _at_the_top(
+                state.index, RETIRED, POINTER, skip=retiring, names=state.names
+            )
+            new_file = inserted[RETIRED].file if RETIRED in inserted else None
+            inserted[RETIRED] = MemoryParts(new_file, old_pointer or [new_pointer])
 
-    def _retired_file(self, seen: "_Seen", old_file: FileCopy | None, text: bytes) -> FileCopy:
+    def _retired_file(self, state: "_State", old_file: FileCopy | None, text: bytes) -> FileCopy:
         """Return a ``RETIRED.md`` that has the mode and owner of the old file or of the index."""
-        folder = os.fstat(self._change.folder.handle)
-        owner = (folder.st_uid, folder.st_gid)
-        template = old_file or seen.moment.index or FileCopy(RETIRED, b"", 0o600, 0, owner)
+        status = os.fstat(self._change.folder.handle)
+        owner = (status.st_uid, status.st_gid)
+        template = old_file or state.moment.index or FileCopy(RETIRED, b"", 0o600, 0, owner)
         return template._replace(name=RETIRED, data=text, written=file_clock())
 
-    def _check_moved(self, leave: Iterable[str], back: Iterable[str]) -> None:
+    def _check_moved(self, retired: Iterable[str], returned: Iterable[str]) -> None:
         """Raise CompactionError if a memory's lines are not in the file where they should be."""
-        seen = self._seen()
-        retired = MemoryIndex(_retired_bytes(seen.moment)).named(seen.names)
-        wrong = [name for name in leave if name in seen.entries or name not in retired]
-        wrong += [name for name in back if name not in seen.entries]
+        state = self._state()
+        named_in_retired = MemoryIndex(_retired_bytes(state.moment)).named(state.names)
+        wrong = [name for name in retired if name in state.entries or name not in named_in_retired]
+        wrong += [name for name in returned if name not in state.entries]
         if wrong:
             raise CompactionError(
                 f"the lines of {wrong[0]} and {len(wrong) - 1:,} more could not be moved between "
@@ -1163,8 +1179,8 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """A folder at one moment, with its file names, index, and the index entries of each file."""
+class _State:
+    """The state of a folder, with its file names, index, and the index entries of each file."""
 
     moment: FolderMoment
     names: FileNames
@@ -1172,46 +1188,64 @@ class _Seen:
     entries: Mapping[str, Sequence[IndexEntry]]
 
     @property
-    def retired(self) -> bytes:
+    def retired_file(self) -> FileCopy | None:
+        """The file ``RETIRED.md``; None if it does not exist."""
+        return self.moment.read(RETIRED) if RETIRED in self.moment.names else None
+
+    @property
+    def retired_content(self) -> bytes:
         """The content of ``RETIRED.md``; its heading if it does not exist yet."""
         return _retired_bytes(self.moment) or HEAD
 
 
 def _with_lines_of(
-    text: bytes, leave: Sequence[str], seen: _Seen, known: Mapping[str, Any]
+    text: bytes, retiring: Sequence[str], state: _State, entries_before: Mapping[str, Any]
 ) -> bytes:
-    """Return ``RETIRED.md`` with the lines of `leave`, at their old places if they have any."""
-    own = indexes.own_texts(seen.index.raw, seen.names)
+    """Return ``RETIRED.md`` with the lines of memories, at their old places if they have any.
+
+    Parameters
+    ----------
+    text : bytes
+        The content of the file.
+    retiring : sequence of str
+        The memories.
+    state : _State
+        The folder before the change.
+    entries_before : mapping
+        The entries from before a plan that is undone, by memory.
+    """
+    index_texts = indexes.own_texts(state.index.raw, state.names)
     restored = {}
     new_lines = []
-    for name in leave:
-        before = known.get(name, {}).get("retired", [])
-        edited = _edited(own.get(name, ()), _line_of(name, before))
-        if not before:
-            new_lines.append(_line_of(name, seen.entries.get(name, ())))
+    for name in retiring:
+        entries = entries_before.get(name, {}).get("retired", [])
+        edited = _edited_texts(index_texts.get(name, ()), _line_of(name, entries))
+        if not entries:
+            new_lines.append(_line_of(name, state.entries.get(name, ())))
         elif edited:
-            restored[name] = _with_texts(name, before, edited)
+            restored[name] = _with_texts(name, entries, edited)
         else:
-            restored[name] = before
-    text = indexes.insert_entries(text, restored, seen.names)
+            restored[name] = entries
+    text = indexes.insert_entries(text, restored, state.names)
     if new_lines and not text.endswith(b"\n"):
         text += b"\n"
     text += indexes.encoded("".join(new_lines))
     # A file without a final line end stays so, so that undoing the change restores its bytes.
-    if seen.retired.endswith(b"\n"):
+    if state.retired_content.endswith(b"\n"):
         return text if text.endswith(b"\n") else text + b"\n"
     return text.removesuffix(b"\n")
 
 
-def _edited(texts: Sequence[str], made: str) -> list[str]:
+def _edited_texts(texts: Sequence[str], unedited: str) -> list[str]:
     """Return the texts of the entries of a memory if any of them was edited; else empty."""
-    return [] if all(text.strip() == made.strip() for text in texts) else list(texts)
+    is_edited = any(text.strip() != unedited.strip() for text in texts)
+    return list(texts) if is_edited else []
 
 
-def _with_texts(name: str, before: Sequence[IndexEntry], texts: Sequence[str]) -> list[IndexEntry]:
+def _with_texts(name: str, entries: Sequence[IndexEntry], texts: Sequence[str]) -> list[IndexEntry]:
     """Return the entries of a memory with other texts for the entries that name it alone."""
-    own = [entry for entry in before if _is_entry_of(name, entry)]
-    others = [entry for entry in before if entry not in own]
+    own = [entry for entry in entries if _is_entry_of(name, entry)]
+    others = [entry for entry in entries if entry not in own]
     template: dict[str, Any] = {
         "line": 0,
         "text": "",
@@ -1256,14 +1290,15 @@ def _at_the_top(
 
     The line gets the indentation of that entry, which would otherwise be nested below it.
     """
-    gone = {RETIRED, *skip}
-    staying = [block for block in index.blocks if gone.isdisjoint(block.files(names))]
-    items = [block for block in staying if block.is_item]
-    not_blank = [block for block in staying if block.text.strip()]
+    skipped = {RETIRED, *skip}
+    remaining = [block for block in index.blocks if skipped.isdisjoint(block.files(names))]
+    items = [block for block in remaining if block.is_item]
+    not_blank = [block for block in remaining if block.text.strip()]
     text = line
     below = []
-    for block in (items or not_blank)[:1]:
-        first_line = indexes.lines_of(block.text)[0]
+    if items or not_blank:
+        following = items[0] if items else not_blank[0]
+        first_line = indexes.lines_of(following.text)[0]
         below.append(indexes.digest_of(indexes.encoded(first_line)))
         if items:
             text = _indentation_of(first_line) + line
@@ -1283,13 +1318,13 @@ def _indentation_of(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _checked(kept: Mapping[Key, str]) -> dict[str, Any]:
+def _checked(planned: Mapping[Key, str]) -> dict[str, Any]:
     """Return the index entries in a plan by file name; raise ArchiveError if they are malformed."""
     entries = {}
-    for key, entries_json in kept.items():
+    for key, entries_json in planned.items():
         try:
             entries[str(key)] = json.loads(entries_json)
-            KEPT(entries[str(key)])
+            check_planned_entries(entries[str(key)])
         except (ValueError, TypeError, RecursionError) as error:
             raise ArchiveError(
                 f"the plan does not say where the lines of {key!r:.80} stood ({error}); nothing "
