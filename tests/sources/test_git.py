@@ -338,7 +338,7 @@ def test_folder_without_its_own_repository_has_no_history(tmp_path: Path) -> Non
     empty.git("init", "-q", "--bare", str(bare))
     for folder in (empty.folder, bare, bare / "refs", empty.folder / ".git"):
         history = history_of(folder, ClaudeCode)
-        assert history.lives == ()
+        assert history.lifetimes == ()
         assert history.missing == ""
 
 

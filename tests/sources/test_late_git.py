@@ -73,5 +73,5 @@ def test_partially_read_past_is_discarded(folder: Path, monkeypatch: pytest.Monk
     """Every command after the first is too slow, and its partial output is discarded."""
     monkeypatch.setattr(folder_git, "READ_WITHIN", 0.0)
     folder_git._read.cache_clear()
-    assert folder_git.history_of(folder, type(open_source(folder))).lives == ()
+    assert folder_git.history_of(folder, type(open_source(folder))).lifetimes == ()
     assert not open_source(folder).external_history.is_read()

@@ -15,7 +15,7 @@ import memlab
 from memlab import columns as c
 from memlab.evidence import follow_names
 from memlab.evidence.losses import losses_of
-from memlab.sources.folder.renames import Contents, File, find_renames
+from memlab.sources.folder.renames import CommitContents, File, find_renames
 from memlab.sources.opening import open_source
 from tests.support.claude_store import write_index
 from tests.support.openclaw_store import recall, write_events
@@ -360,7 +360,7 @@ def test_each_file_takes_part_in_at_most_one_rename(
     old = [file(*item) for item in before.items()]
     new = [file(*item) for item in after.items()]
     every = [previous.blob for previous in old], [previous.blob for previous in new]
-    contents = Contents(texts.get, lambda _: every, lambda: ({}, {}))
+    contents = CommitContents(texts.get, lambda _: every, lambda: ({}, {}))
     renames = find_renames(old, new, contents, empty=[""])
     assert renames.is_complete
     assert len({*renames.sure.values()}) == len(renames.sure)
@@ -374,7 +374,7 @@ def test_each_file_takes_part_in_at_most_one_rename(
 
 
 def test_unreadable_text_makes_a_comparison_incomplete() -> None:
-    contents = Contents(lambda _: None, lambda _: ((), ()), lambda: ({}, {}))
+    contents = CommitContents(lambda _: None, lambda _: ((), ()), lambda: ({}, {}))
     renames = find_renames([File("a.md", "1")], [File("b.md", "2")], contents)
     assert renames.sure == {}
     assert renames.is_complete is False

@@ -23,11 +23,10 @@ from typing import IO, Final, NamedTuple
 from memlab.errors import StoreError
 from memlab.sources.folder.files import LARGEST, FileCopy, Listing, Stamp, is_file_path
 from memlab.sources.folder.journal import FileLocation, FolderMoment, Index
-from memlab.sources.folder.renames import Contents as Compared
-from memlab.sources.folder.renames import File, Renames, find_renames
+from memlab.sources.folder.renames import CommitContents, File, Renames, find_renames
 from memlab.text import in_shell
 
-Contents = Callable[[str], bytes | None]
+BlobReader = Callable[[str], bytes | None]
 """Function that returns the content of a blob by its hash; None if it cannot be read."""
 
 _OPTIONS: Final = (
@@ -56,9 +55,9 @@ _ENVIRONMENT: Final = {
     "LC_ALL": "C",
 }
 """Git before 2.44 fetches missing objects of a partial clone; allowing no protocol prevents it."""
-_PERSONS_OWN: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+_PASSED_ON: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 """Variables that are passed on: they select the configuration with a person's safe directories."""
-_CHANGES: Final = (
+_DIFF_TREE: Final = (
     "diff-tree",
     "--stdin",
     "--always",
@@ -88,7 +87,7 @@ ANSWER_WITHIN: Final = 10.0
 """Timeout in seconds for finding the newest commit; a named pipe in the folder blocks git."""
 READ_WITHIN: Final = 120.0
 """Timeout in seconds of each command that reads the history."""
-_NOT_AGAIN_FOR: Final = 60.0
+_RETRY_AFTER: Final = 60.0
 """Seconds to wait after a timeout before the repository is read again."""
 
 
@@ -120,8 +119,16 @@ class Commit(NamedTuple):
     """The time, the hash and the changes of a commit."""
 
     at: datetime
-    name: str
+    hash: str
     changes: list[Change]
+
+
+class FileVersion(NamedTuple):
+    """A version of a file: the time and the hash of its commit, and the hash of its content."""
+
+    at: datetime
+    commit: str
+    blob: str
 
 
 @dataclass
@@ -131,7 +138,7 @@ class FileLifetime:
     name: str
     """Its last path in the folder; for a file that was moved out of the store, its last path there.
     """
-    is_there: bool = False
+    is_in_head: bool = False
     """Whether the newest commit has it."""
     mode: int = 0o644
     """Its permissions."""
@@ -139,29 +146,29 @@ class FileLifetime:
     """Hash of its content; for a deleted file, of its last content that was not empty."""
     index: str = ""
     """Hash of the index at the time of the deletion; empty for none."""
-    born: datetime | None = None
+    first_commit_at: datetime | None = None
     """Time of its first commit, as far as commits can be read."""
     written: datetime | None = None
     """Time of its last commit, as far as commits can be read."""
-    taken: datetime | None = None
+    deleted_at: datetime | None = None
     """Time at which it was deleted or, if it still exists, emptied."""
     commit: str = ""
     """Hash of the commit that deleted or emptied it."""
     moved_to: str = ""
     """Its current path, if it was moved out of the store to another place below the folder."""
-    perhaps: str = ""
+    similar_file: str = ""
     """A similar file that the same commit added; empty for none."""
-    former: list[tuple[str, datetime]] = field(default_factory=list)
+    former_paths: list[tuple[str, datetime]] = field(default_factory=list)
     """Its former paths, each with the time of the commit that renamed it."""
-    versions: list[tuple[datetime, str, str]] = field(default_factory=list)
-    """Its versions, newest first: time and hash of the commit, and hash of the content."""
+    versions: list[FileVersion] = field(default_factory=list)
+    """Its versions, newest first."""
 
 
 @dataclass(frozen=True)
 class GitHistory:
     """History of a folder, read from the ancestors of the newest commit."""
 
-    lives: Sequence[FileLifetime] = ()
+    lifetimes: Sequence[FileLifetime] = ()
     """The files that are or were in the store."""
     index: str = ""
     """Hash of the index in the newest commit."""
@@ -173,8 +180,15 @@ class GitHistory:
     """Whether git answered in time; if not, the history is empty."""
 
 
-_LATE: Final[dict[Path, tuple[float, str]]] = {}
-"""By folder, the end of the wait after a timeout, in seconds of the monotonic clock, and why."""
+class _Timeout(NamedTuple):
+    """A timeout: when to try again, in seconds of the monotonic clock, and the message."""
+
+    retry_at: float
+    message: str
+
+
+_TIMEOUTS: Final[dict[Path, _Timeout]] = {}
+"""The last timeout of git by folder."""
 
 
 def history_of(folder: Path, kind: type[Index]) -> GitHistory:
@@ -183,11 +197,13 @@ def history_of(folder: Path, kind: type[Index]) -> GitHistory:
     if root is None:
         return GitHistory()
     if not os.path.lexists(folder):
-        back = in_shell("git", "-C", str(root), "checkout", "HEAD", "--", str(folder))
-        return GitHistory(missing=f"the folder is not there: {back} brings back what was committed")
-    until, why = _LATE.get(folder, (0.0, ""))
-    if time.monotonic() < until:
-        return _not_read(why)
+        checkout = in_shell("git", "-C", str(root), "checkout", "HEAD", "--", str(folder))
+        return GitHistory(
+            missing=f"the folder is not there: {checkout} brings back what was committed"
+        )
+    timeout = _TIMEOUTS.get(folder)
+    if timeout is not None and time.monotonic() < timeout.retry_at:
+        return _not_read(timeout.message)
     try:
         return _read_newest(folder, root, kind)
     except LateError as error:
@@ -214,12 +230,13 @@ def _repository_of(folder: Path) -> Path | None:
 
 def note_late(folder: Path, error: LateError) -> GitHistory:
     """Record that git timed out for a folder, and return a history that was not read."""
-    _LATE[folder] = (time.monotonic() + _NOT_AGAIN_FOR, str(error))
+    _TIMEOUTS[folder] = _Timeout(time.monotonic() + _RETRY_AFTER, str(error))
     return _not_read(str(error))
 
 
-def _not_read(why: str) -> GitHistory:
-    return GitHistory(missing=f"git's history of it was not read: {why}", is_read=False)
+def _not_read(reason: str) -> GitHistory:
+    """Return a history that was not read, with the reason."""
+    return GitHistory(missing=f"git's history of it was not read: {reason}", is_read=False)
 
 
 def _newest(folder: Path, root: Path) -> tuple[str, bool]:
@@ -229,19 +246,19 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
     arguments = ("rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "HEAD")
     with _git(folder, *arguments, within=ANSWER_WITHIN, stderr=PIPE) as process:
         output, error_output = process.communicate()
-    # A failed command prints fewer than three words.
-    inside, shallow, head = (*output.decode().split(), "", "", "")[:3]
+    answers = output.decode().split()
     message = error_output.decode(errors="replace").strip()
     if "dubious ownership" in message or "unsafe repository" in message:
         trust = in_shell("git", "config", "--global", "--add", "safe.directory", str(root))
         raise ValueError(f"{root} belongs to somebody else; if you trust it: {trust}")
-    has_no_work_tree = inside == "false" or "bare repository" in message
+    has_no_work_tree = answers[:1] == ["false"] or "bare repository" in message
     has_no_commit = "unknown revision" in message
     if has_no_work_tree or has_no_commit:
         return "", False
     if process.returncode:
         raise ValueError(f"it says {message.splitlines()[:1]!r:.200}; look at {root}")
-    return head, shallow == "true"
+    _, is_shallow, head = answers
+    return head, is_shallow == "true"
 
 
 @lru_cache(maxsize=16)
@@ -252,23 +269,23 @@ def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> Gi
         faults.append("its clone is shallow: git fetch --unshallow brings what was before")
     entries = _entries(folder, head, faults)
     index = entries.pop(kind.index_name, FileLifetime("")).blob
-    empty = frozenset({"", *(blob_name(data, head) for data in (b"", b"\n"))})
-    with blobs(folder) as content:
-        walk = _Walk(folder, kind, entries, index, empty, content)
+    empty_blobs = frozenset({"", blob_hash(b"", head), blob_hash(b"\n", head)})
+    with blobs(folder) as read_blob:
+        walk = _Walk(folder, kind, entries, index, empty_blobs, read_blob)
         for commit in _commits(folder, head, faults):
-            walk.take(commit)
-        lives = walk.of_store()
-        deleted_blobs = {life.blob for life in lives if life.taken}
-        unreadable = sum(content(blob) is None for blob in deleted_blobs)
+            walk.apply(commit)
+        lifetimes = walk.lifetimes_in_store()
+        deleted_blobs = {lifetime.blob for lifetime in lifetimes if lifetime.deleted_at}
+        unreadable_count = sum(read_blob(blob) is None for blob in deleted_blobs)
     if not walk.is_complete:
         faults.append("contents are missing, so some renames may be taken for deletions")
-    if unreadable:
-        faults.append(f"the words of {unreadable:,} that are gone cannot be read")
+    if unreadable_count:
+        faults.append(f"the words of {unreadable_count:,} that are gone cannot be read")
     missing = ""
     if faults:
         missing = f"git does not have all of its history: {'; '.join(faults)}"
-    present = {name: life for name, life in entries.items() if walk.has(name)}
-    return GitHistory(lives=lives, index=index, missing=missing, present=present)
+    present = {name: lifetime for name, lifetime in entries.items() if walk.is_in_store(name)}
+    return GitHistory(lifetimes=lifetimes, index=index, missing=missing, present=present)
 
 
 class _Walk:
@@ -280,29 +297,32 @@ class _Walk:
         kind: type[Index],
         present: Mapping[str, FileLifetime],
         index: str,
-        empty: frozenset[str],
-        content: Contents,
+        empty_blobs: frozenset[str],
+        read_blob: BlobReader,
     ) -> None:
         self.is_complete = True
+        """Whether all contents could be read that were compared to find renames."""
         self._folder = folder
         self._kind = kind
-        self._content = content
+        self._read_blob = read_blob
         self._index = index
-        self._empty = empty
-        self._lives = [*present.values()]
-        self._of = {**present}
+        self._empty_blobs = empty_blobs
+        self._lifetimes = [*present.values()]
+        self._by_path = {**present}
         """Lifetimes by their path in the commits that are still to be walked."""
         self._other_stores = _other_stores(present, kind)
         """The subfolders that are stores of their own in the commits that were walked."""
-        self._in_store = {id(life) for name, life in present.items() if self.has(name)}
+        self._in_store = {
+            id(lifetime) for path, lifetime in present.items() if self.is_in_store(path)
+        }
         """Identities of the lifetimes that had a path in the store so far."""
 
-    def of_store(self) -> list[FileLifetime]:
+    def lifetimes_in_store(self) -> list[FileLifetime]:
         """Return the lifetimes of the files that are or were in the store."""
-        known = [life for life in self._lives if id(life) in self._in_store]
-        return [life for life in known if life.is_there or life.taken]
+        known = [lifetime for lifetime in self._lifetimes if id(lifetime) in self._in_store]
+        return [lifetime for lifetime in known if lifetime.is_in_head or lifetime.deleted_at]
 
-    def take(self, commit: Commit) -> None:
+    def apply(self, commit: Commit) -> None:
         """Apply the changes of a commit to the lifetimes."""
         index_before = self._index
         paths_before = [change.before for change in commit.changes]
@@ -314,62 +334,62 @@ class _Walk:
                 index_before = change.old if change.before else ""
             elif name:
                 file_changes.append(change)
-        changes, similar = self._with_renames(commit, file_changes, index_before)
+        changes, similar_files = self._with_renames(commit, file_changes, index_before)
         self._index = index_before
-        lives = [self._life_at(change.after or change.before) for change in changes]
-        for change, life in zip(changes, lives, strict=True):
-            self._change(commit, change, life)
-            if not change.after and life.commit == commit.name:
-                life.perhaps = similar.get(change.before, "")
+        lifetimes = [self._lifetime_at(change.after or change.before) for change in changes]
+        for change, lifetime in zip(changes, lifetimes, strict=True):
+            self._apply_change(commit, change, lifetime)
+            if not change.after and lifetime.commit == commit.hash:
+                lifetime.similar_file = similar_files.get(change.before, "")
 
-    def _life_at(self, path: str) -> FileLifetime:
+    def _lifetime_at(self, path: str) -> FileLifetime:
         """Return the lifetime of the file at a path, a new one if there is none yet."""
-        if path not in self._of:
-            life = FileLifetime(path)
-            self._of[path] = life
-            self._lives.append(life)
-        return self._of[path]
+        if path not in self._by_path:
+            lifetime = FileLifetime(path)
+            self._by_path[path] = lifetime
+            self._lifetimes.append(lifetime)
+        return self._by_path[path]
 
-    def _change(self, commit: Commit, change: Change, life: FileLifetime) -> None:
+    def _apply_change(self, commit: Commit, change: Change, lifetime: FileLifetime) -> None:
         """Apply one change of a commit to the lifetime of its file."""
-        had_text = change.before and change.old not in self._empty
-        is_emptied = life.is_there and life.blob in self._empty and had_text
-        is_deleted = not life.is_there and not change.after
-        if life.taken is None and (is_emptied or is_deleted):
-            life.taken = commit.at
-            life.commit = commit.name
-            life.index = self._index
-        if change.after and life.written is None:
-            life.written = commit.at
+        had_text = change.before and change.old not in self._empty_blobs
+        is_emptied = lifetime.is_in_head and lifetime.blob in self._empty_blobs and had_text
+        is_deleted = not lifetime.is_in_head and not change.after
+        if lifetime.deleted_at is None and (is_emptied or is_deleted):
+            lifetime.deleted_at = commit.at
+            lifetime.commit = commit.hash
+            lifetime.index = self._index
         if change.after:
-            life.versions.append((commit.at, commit.name, change.new))
+            lifetime.written = lifetime.written or commit.at
+            lifetime.versions.append(FileVersion(commit.at, commit.hash, change.new))
         if not change.before:
-            life.born = min(life.born or commit.at, commit.at)
+            lifetime.first_commit_at = min(lifetime.first_commit_at or commit.at, commit.at)
             return
-        self._of[change.before] = life
-        if life.blob in self._empty and life.taken:
-            life.blob = change.old
-            life.mode = change.mode
-        if self.has(change.before):
-            self._was_in_store(commit, change, life)
+        self._by_path[change.before] = lifetime
+        if lifetime.blob in self._empty_blobs and lifetime.deleted_at:
+            lifetime.blob = change.old
+            lifetime.mode = change.mode
+        if self.is_in_store(change.before):
+            self._record_path_in_store(commit, change, lifetime)
 
-    def _was_in_store(self, commit: Commit, change: Change, life: FileLifetime) -> None:
+    def _record_path_in_store(self, commit: Commit, change: Change, lifetime: FileLifetime) -> None:
         """Record that a file had a path in the store before a commit."""
         is_renamed = change.after not in ("", change.before)
-        if id(life) not in self._in_store:
-            self._in_store.add(id(life))
-            if is_renamed:  # the commit moved it out of the store
-                life.moved_to = life.name if life.is_there else ""
-                life.is_there = False
-                life.taken = commit.at
-                life.commit = commit.name
-                life.index = self._index
-                life.blob = change.old
-                life.mode = change.mode
-                life.written = None
-            life.name = change.before
-        elif is_renamed:
-            life.former.append((change.before, commit.at))
+        is_known = id(lifetime) in self._in_store
+        if is_known and is_renamed:
+            lifetime.former_paths.append((change.before, commit.at))
+        elif is_renamed:  # the commit moved it out of the store
+            lifetime.moved_to = lifetime.name if lifetime.is_in_head else ""
+            lifetime.is_in_head = False
+            lifetime.deleted_at = commit.at
+            lifetime.commit = commit.hash
+            lifetime.index = self._index
+            lifetime.blob = change.old
+            lifetime.mode = change.mode
+            lifetime.written = None
+        if not is_known:
+            self._in_store.add(id(lifetime))
+            lifetime.name = change.before
 
     def _with_renames(
         self, commit: Commit, changes: Sequence[Change], index_before: str
@@ -409,23 +429,23 @@ class _Walk:
         """
 
         def neighbours(path: str) -> tuple[Sequence[str], Sequence[str]]:
-            before = _blobs_in(self._folder, f"{commit.name}^", path, self._kind)
-            after = _blobs_in(self._folder, commit.name, path, self._kind)
+            before = _blobs_in(self._folder, f"{commit.hash}^", path, self._kind)
+            after = _blobs_in(self._folder, commit.hash, path, self._kind)
             return before, after
 
         def titles() -> tuple[Mapping[str, str], Mapping[str, str]]:
             return self._titles_in(index_before), self._titles_in(self._index)
 
-        contents = Compared(text_of=self._content, neighbours=neighbours, titles=titles)
-        old_inside = [file for file in old if self.has(file.path)]
-        old_outside = [file for file in old if not self.has(file.path)]
-        from_store = find_renames(old_inside, new, contents, empty=self._empty)
+        contents = CommitContents(text_of=self._read_blob, neighbours=neighbours, titles=titles)
+        old_inside = [file for file in old if self.is_in_store(file.path)]
+        old_outside = [file for file in old if not self.is_in_store(file.path)]
+        from_store = find_renames(old_inside, new, contents, empty=self._empty_blobs)
 
         matched = {*from_store.sure.values()}
-        rest = [file for file in new if file.path not in matched]
-        new_inside = [file for file in rest if self.has(file.path)]
-        new_outside = [file for file in rest if not self.has(file.path)]
-        into_store = find_renames(old_outside, new_inside, contents, empty=self._empty)
+        unmatched = [file for file in new if file.path not in matched]
+        new_inside = [file for file in unmatched if self.is_in_store(file.path)]
+        new_outside = [file for file in unmatched if not self.is_in_store(file.path)]
+        into_store = find_renames(old_outside, new_inside, contents, empty=self._empty_blobs)
         self.is_complete = self.is_complete and from_store.is_complete and into_store.is_complete
 
         moved_outside = {file.blob: file.path for file in new_outside}
@@ -438,11 +458,11 @@ class _Walk:
         """Return the title of each file in a version of the index; empty for no index."""
         if not blob:
             return {}
-        return self._kind.titles(self._content(blob) or b"")
+        return self._kind.titles(self._read_blob(blob) or b"")
 
-    def has(self, name: str) -> bool:
-        """Return whether the store has a file at a path."""
-        return _is_inside(name, self._kind) and not _is_in(name, self._other_stores)
+    def is_in_store(self, path: str) -> bool:
+        """Return whether a file at a path belongs to the store."""
+        return _is_inside(path, self._kind) and not _is_below(path, self._other_stores)
 
 
 def _is_markdown(path: str) -> bool:
@@ -457,15 +477,15 @@ def _other_stores(names: Iterable[str], kind: type[Index]) -> set[str]:
     return {name.removesuffix(suffix) for name in names if name.endswith(suffix)}
 
 
-def _is_in(name: str, folders: Collection[str]) -> bool:
+def _is_below(path: str, folders: Collection[str]) -> bool:
     """Return whether a file is in or below one of some folders."""
-    return any(str(parent) in folders for parent in PurePosixPath(name).parents)
+    return any(str(parent) in folders for parent in PurePosixPath(path).parents)
 
 
-def _is_inside(name: str, kind: type[Index]) -> bool:
+def _is_inside(path: str, kind: type[Index]) -> bool:
     """Return whether all folders above a file belong to the store."""
-    above = name.split("/")[:-1]
-    return all(kind.may_include("/".join(above[: depth + 1])) for depth in range(len(above)))
+    parents = PurePosixPath(path).parents[:-1]
+    return all(kind.may_include(str(parent)) for parent in parents)
 
 
 def _blobs_in(folder: Path, commit: str, path: str, kind: type[Index]) -> list[str]:
@@ -487,7 +507,7 @@ def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
     """Yield a commit and its ancestors, newest first; append unreadable parts to `faults`."""
     with (
         _git(folder, "rev-list", head) as listing,
-        _git(folder, *_CHANGES, "--", ".", stdin=listing.stdout) as process,
+        _git(folder, *_DIFF_TREE, "--", ".", stdin=listing.stdout) as process,
     ):
         yield from _parse_commits(process.stdout)
         has_failed = process.wait() or listing.wait()
@@ -504,7 +524,7 @@ def _parse_commits(stream: BufferedReader) -> Iterator[Commit]:
         if words[0].startswith(b"@"):
             if commit:
                 yield commit
-            commit = Commit(at=_moment(words[0][1:]), name=words[1].decode(), changes=[])
+            commit = Commit(at=_moment(words[0][1:]), hash=words[1].decode(), changes=[])
         elif commit:
             path = os.fsdecode(next(tokens, b""))
             mode_before = words[0].removeprefix(b":")
@@ -537,7 +557,7 @@ def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, FileLifeti
             if mode.startswith(_FILE):
                 name = os.fsdecode(path)
                 files[name] = FileLifetime(
-                    name, is_there=True, mode=int(mode[-3:], 8), blob=blob.decode()
+                    name, is_in_head=True, mode=int(mode[-3:], 8), blob=blob.decode()
                 )
         if process.wait():
             faults.append(f"commit {head[:12]} cannot be read")
@@ -546,9 +566,9 @@ def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, FileLifeti
 
 def _tokens(stream: BufferedReader) -> Iterator[bytes]:
     """Yield the tokens of a stream, which end in a NUL byte."""
-    rest = b""
-    while more := stream.read1(2**16):
-        *tokens, rest = (rest + more).split(b"\0")
+    incomplete = b""
+    while piece := stream.read1(2**16):
+        *tokens, incomplete = (incomplete + piece).split(b"\0")
         yield from tokens
 
 
@@ -556,81 +576,87 @@ def _tokens(stream: BufferedReader) -> Iterator[bytes]:
 class PastMoment(FolderMoment):
     """Deleted files as they were before their deletion, with the index of that time."""
 
-    lives: Mapping[str, FileLifetime]
-    content: Contents
+    lifetimes: Mapping[str, FileLifetime]
+    read_blob: BlobReader
 
     def read(self, name: str) -> FileCopy:
         """Return a deleted file."""
-        life = self.lives[name]
-        around = os.fstat(self.folder.handle)
+        lifetime = self.lifetimes[name]
+        status = os.fstat(self.folder.handle)
         return FileCopy(
             name=name,
-            data=self.content(life.blob) or b"",
-            mode=life.mode & around.st_mode,  # git stores the executable bit alone
+            data=self.read_blob(lifetime.blob) or b"",
+            mode=lifetime.mode & status.st_mode,  # git stores the executable bit alone
             written=self.stamp_of(name).written,
-            owner=(around.st_uid, around.st_gid),
+            owner=(status.st_uid, status.st_gid),
         )
 
 
 def past_moments(
-    moment: FolderMoment, history: GitHistory, content: Contents, *, emptied: bool
+    moment: FolderMoment, history: GitHistory, read_blob: BlobReader, *, with_emptied: bool
 ) -> Iterator[PastMoment]:
-    """Yield the deleted files, grouped by the index at their deletion; `emptied` ones if asked."""
-    deleted = _removed(moment, history)
-    if emptied:
-        deleted += _emptied(moment, history)
-    deleted = [life for life in deleted if is_file_path(life.name)]
-    names_ever = frozenset({*moment.names, *(life.name for life in deleted)})
+    """Yield the deleted files, and those `with_emptied` text, by the index at their deletion."""
+    deleted = _deleted_files(moment, history)
+    if with_emptied:
+        deleted += _emptied_files(moment, history)
+    deleted = [lifetime for lifetime in deleted if is_file_path(lifetime.name)]
+    names_ever = frozenset({*moment.names, *(lifetime.name for lifetime in deleted)})
     by_index: dict[str, dict[str, FileLifetime]] = {}
-    for life in deleted:
-        by_index.setdefault(life.index, {})[life.name] = life
-    for blob, lives in by_index.items():
-        raw = content(blob) if blob else None
+    for lifetime in deleted:
+        by_index.setdefault(lifetime.index, {})[lifetime.name] = lifetime
+    for blob, lifetimes in by_index.items():
+        raw = read_blob(blob) if blob else None
         index = None
         if raw is not None:
             index = FileCopy(name="", data=raw, mode=0, written=0, owner=(0, 0))
-        stamps = {name: _past_stamp(life) for name, life in lives.items()}
+        stamps = {name: _past_stamp(lifetime) for name, lifetime in lifetimes.items()}
         yield PastMoment(
             folder=moment.folder,
             listing=Listing(files=stamps, others=()),
             index=index,
             _locations={name: FileLocation(name, stamp) for name, stamp in stamps.items()},
             names_ever=names_ever,
-            lives=lives,
-            content=content,
+            lifetimes=lifetimes,
+            read_blob=read_blob,
         )
 
 
-def _past_stamp(life: FileLifetime) -> Stamp:
+def _past_stamp(lifetime: FileLifetime) -> Stamp:
     """Return a stamp for a deleted file: its content in place of the inode, and its last commit."""
-    at = life.written or life.taken
+    at = lifetime.written or lifetime.deleted_at
     written = int(at.timestamp()) * 10**9 if at else 0
-    return Stamp(inode=int(life.blob, 16), size=0, written=written, changed=0)
+    return Stamp(inode=int(lifetime.blob, 16), size=0, written=written, changed=0)
 
 
-def _removed(moment: FolderMoment, history: GitHistory) -> list[FileLifetime]:
+def _deleted_files(moment: FolderMoment, history: GitHistory) -> list[FileLifetime]:
     """Return the committed files that no longer exist, uncommitted deletions at the end."""
-    names = {*moment.names, *moment.listing.others}
-    others = _folders_left_out(moment)
-    present = {name: life for name, life in history.present.items() if not _is_in(name, others)}
-    deleted = [life for life in history.lives if not life.is_there and life.name not in names]
-    removed = [life for life in deleted if not _is_in(life.name, others)]
-    missing = [life for name, life in present.items() if name not in names]
-    if not missing:
-        return removed
-    uncommitted = [name for name in moment.names if name not in history.present]
-    hash_like = missing[0].blob
-    renamed_blobs = set(_names_by_blob(moment, uncommitted, hash_like))
-    missing = [life for life in missing if life.blob not in renamed_blobs]
-    moved = {}
-    if missing:
-        moved = _names_by_blob(moment, _untracked(moment.folder.path), hash_like)
+    existing_names = {*moment.names, *moment.listing.others}
+    left_out = _folders_left_out(moment)
+
+    def is_missing(path: str) -> bool:
+        return path not in existing_names and not _is_below(path, left_out)
+
+    deleted = [
+        lifetime
+        for lifetime in history.lifetimes
+        if not lifetime.is_in_head and is_missing(lifetime.name)
+    ]
+    uncommitted = [lifetime for name, lifetime in history.present.items() if is_missing(name)]
+    if not uncommitted:
+        return deleted
+    known_hash = uncommitted[0].blob
+    new_names = [name for name in moment.names if name not in history.present]
+    renamed_blobs = set(_names_by_blob(moment, new_names, known_hash))
+    uncommitted = [lifetime for lifetime in uncommitted if lifetime.blob not in renamed_blobs]
+    moved_names = {}
+    if uncommitted:
+        moved_names = _names_by_blob(moment, _untracked(moment.folder.path), known_hash)
     at = datetime.fromtimestamp(os.fstat(moment.folder.handle).st_mtime, UTC)
-    for life in missing:
-        gone = replace(life, is_there=False, taken=at, index=history.index)
-        gone.moved_to = moved.get(life.blob, "")
-        removed.append(gone)
-    return removed
+    for lifetime in uncommitted:
+        deleted_file = replace(lifetime, is_in_head=False, deleted_at=at, index=history.index)
+        deleted_file.moved_to = moved_names.get(lifetime.blob, "")
+        deleted.append(deleted_file)
+    return deleted
 
 
 def _folders_left_out(moment: FolderMoment) -> set[str]:
@@ -650,7 +676,7 @@ def _names_by_blob(moment: FolderMoment, names: Iterable[str], like: str) -> dic
         with suppress(StoreError, OSError):  # a link, or a file that is being written
             file = moment.folder.read_if_there(name)
             if file is not None:
-                names_by_blob[blob_name(file.data, like)] = name
+                names_by_blob[blob_hash(file.data, like)] = name
     return names_by_blob
 
 
@@ -667,23 +693,23 @@ def _untracked(folder: Path) -> list[str]:
     return names
 
 
-def _emptied(moment: FolderMoment, history: GitHistory) -> list[FileLifetime]:
+def _emptied_files(moment: FolderMoment, history: GitHistory) -> list[FileLifetime]:
     """Return the files that were emptied, whether that is committed or not."""
     emptied = []
     for name in moment.names:
-        life = history.present.get(name)
+        lifetime = history.present.get(name)
         stamp = moment.stamp_of(name)
-        if life is None or stamp.size > 1 or moment.read(name).data.strip():
+        if lifetime is None or stamp.size > 1 or moment.read(name).data.strip():
             continue
-        if life.taken is None:
+        if lifetime.deleted_at is None:
             at = datetime.fromtimestamp(stamp.written / 1e9, UTC)
-            life = replace(life, taken=at, index=history.index)
-        emptied.append(life)
+            lifetime = replace(lifetime, deleted_at=at, index=history.index)
+        emptied.append(lifetime)
     return emptied
 
 
 @contextmanager
-def blobs(folder: Path) -> Iterator[Contents]:
+def blobs(folder: Path) -> Iterator[BlobReader]:
     """Yield a function that returns the content of a blob by its hash; None if unreadable.
 
     The function raises LateError if git does not answer in time.
@@ -713,7 +739,7 @@ def blobs(folder: Path) -> Iterator[Contents]:
         yield read
 
 
-class Version(NamedTuple):
+class CommittedFile(NamedTuple):
     """A committed version of a file: its content, and the time and hash of the commit."""
 
     data: bytes
@@ -721,24 +747,25 @@ class Version(NamedTuple):
     commit: str
 
 
-def versions_of(folder: Path, name: str, most: int = 5) -> list[Version]:
-    """Return the last committed versions of a file, newest first, up to `most`."""
-    with _git(folder, "rev-list", "--timestamp", f"--max-count={most}", "HEAD", "--", name) as git:
-        lines = git.stdout.read().decode().splitlines()
+def versions_of(folder: Path, name: str, max_count: int = 5) -> list[CommittedFile]:
+    """Return the last committed versions of a file, newest first, up to a maximum number."""
+    arguments = ("--timestamp", f"--max-count={max_count}", "HEAD", "--", name)
+    with _git(folder, "rev-list", *arguments) as process:
+        lines = process.stdout.read().decode().splitlines()
     versions = []
-    with blobs(folder) as content:
+    with blobs(folder) as read_blob:
         for line in lines:
             seconds, commit = line.split()
-            data = content(f"{commit}:./{name}")
+            data = read_blob(f"{commit}:./{name}")
             if data is not None:  # a commit that deleted the file has no content
-                versions.append(Version(data=data, at=_moment(seconds), commit=commit))
+                versions.append(CommittedFile(data=data, at=_moment(seconds), commit=commit))
     return versions
 
 
-def blob_name(data: bytes, like: str) -> str:
+def blob_hash(data: bytes, like: str) -> str:
     """Return git's hash of a content, by the algorithm of the hash `like`.
 
-    >>> blob_name(b"", "0" * 40)
+    >>> blob_hash(b"", "0" * 40)
     'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
     """
     algorithm = "sha1" if len(like) == 40 else "sha256"
@@ -767,7 +794,7 @@ def _git(
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("GIT_") or name in _PERSONS_OWN
+        if not name.startswith("GIT_") or name in _PASSED_ON
     }
     environment.update(_ENVIRONMENT)
     command = [shutil.which("git") or "git", "-C", str(folder), *_OPTIONS, *words]

@@ -57,7 +57,7 @@ class FolderHistory(ExternalHistory):
 
     def is_tracked(self) -> bool:
         """Return whether git tracks the folder."""
-        return bool(self.source.history().lives)
+        return bool(self.source.history().lifetimes)
 
     def has_deleted(self) -> bool:
         """Return whether git knows of memories that no longer exist."""
@@ -94,35 +94,38 @@ class FolderHistory(ExternalHistory):
         """Yield the losses that git knows; with `emptied` also those of files that are empty."""
         source = self.source
         history = source.history()
-        if not history.lives:
+        if not history.lifetimes:
             return
-        with folder_moment(source.path, source) as now, blobs(source.path) as content_of:
-            for past_moment in past_moments(now, history, content_of, emptied=emptied):
+        with folder_moment(source.path, source) as now, blobs(source.path) as read_blob:
+            for past_moment in past_moments(now, history, read_blob, with_emptied=emptied):
                 for memory in source.memories(past_moment):
                     if not memory.name:
                         continue
-                    life = past_moment.lives[memory.name]
+                    lifetime = past_moment.lifetimes[memory.name]
                     yield Loss(
                         key=memory.key,
                         record=source.record_in(memory, past_moment),
-                        at=life.taken,
-                        since=life.written,
-                        commit=life.commit,
-                        is_emptied=life.is_there,
-                        moved_to=life.moved_to,
-                        perhaps=life.perhaps,
+                        at=lifetime.deleted_at,
+                        since=lifetime.written,
+                        commit=lifetime.commit,
+                        is_emptied=lifetime.is_in_head,
+                        moved_to=lifetime.moved_to,
+                        perhaps=lifetime.similar_file,
                     )
 
     def text_versions(self, keys: Iterable[str]) -> Iterator[tuple[str, list[TextVersion]]]:
         """Yield the versions of each memory's text that git has, oldest first."""
-        lives = {self.source.key_of(life.name): life for life in self.source.history().lives}
-        with blobs(self.source.path) as content_of:
+        lifetimes = {
+            self.source.key_of(lifetime.name): lifetime
+            for lifetime in self.source.history().lifetimes
+        }
+        with blobs(self.source.path) as read_blob:
             for key in keys:
-                if key not in lives:
+                if key not in lifetimes:
                     continue
                 versions = []
-                for at, commit, blob in reversed(lives[key].versions[-_MOST_VERSIONS:]):
-                    data = content_of(blob)
+                for at, commit, blob in reversed(lifetimes[key].versions[-_MOST_VERSIONS:]):
+                    data = read_blob(blob)
                     if data is not None:
                         text_then = data.decode(errors="replace")
                         versions.append(TextVersion(at, commit, text_then))
@@ -131,10 +134,10 @@ class FolderHistory(ExternalHistory):
     def births(self) -> dict[str, str]:
         """Return the commit that added each memory."""
         commits = {}
-        for life in self.source.history().lives:
-            if life.versions:
-                _, commit, _ = life.versions[-1]
-                commits[self.source.key_of(life.name)] = commit
+        for lifetime in self.source.history().lifetimes:
+            if lifetime.versions:
+                _, commit, _ = lifetime.versions[-1]
+                commits[self.source.key_of(lifetime.name)] = commit
         return commits
 
     def last_changed(self, key: str) -> datetime | None:
@@ -149,13 +152,13 @@ class FolderHistory(ExternalHistory):
     def former_names(self) -> list[FormerName]:
         """Return the former ids of memories whose file was renamed in git."""
         source = self.source
-        lives = source.history().lives
-        used_names = {life.name for life in lives}
+        lifetimes = source.history().lifetimes
+        used_names = {lifetime.name for lifetime in lifetimes}
         former_names = []
-        for life in lives:
-            for name, until in life.former:
+        for lifetime in lifetimes:
+            for name, until in lifetime.former_paths:
                 former = source.key_of(name)
-                current = source.key_of(life.name)
+                current = source.key_of(lifetime.name)
                 is_free = name not in used_names and not os.path.lexists(source.path / name)
                 if former != current:
                     former_names.append(FormerName(former, current, until, is_free))

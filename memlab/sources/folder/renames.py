@@ -72,7 +72,7 @@ class Renames:
 
 
 @dataclass(frozen=True)
-class Contents:
+class CommitContents:
     """Functions that return contents of a commit.
 
     Attributes
@@ -91,7 +91,11 @@ class Contents:
 
 
 def find_renames(
-    deleted: Sequence[File], added: Sequence[File], contents: Contents, *, empty: Iterable[str] = ()
+    deleted: Sequence[File],
+    added: Sequence[File],
+    contents: CommitContents,
+    *,
+    empty: Iterable[str] = (),
 ) -> Renames:
     """Return the renames of a commit.
 
@@ -108,7 +112,7 @@ def find_renames(
     ----------
     deleted, added : sequence of File
         The files of one commit.
-    contents : Contents
+    contents : CommitContents
         Functions that return texts and indexes; texts that cannot be renamed are not read.
     empty : iterable of str
         Hashes of contents without words, which are not compared.
@@ -149,7 +153,7 @@ def find_renames(
 class _Comparison:
     """Compares the files of a commit. Each text is read and split once."""
 
-    def __init__(self, contents: Contents, renames: Renames) -> None:
+    def __init__(self, contents: CommitContents, renames: Renames) -> None:
         self._contents = contents
         self._renames = renames
         self._runs: dict[str, Runs] = {}

@@ -302,10 +302,14 @@ class FolderSource(base.FileSource, Index):
 
     def first_commits(self, moment: FolderMoment) -> dict[str, datetime]:
         """Return the time of the first commit of each file that git tracks."""
-        lives: Iterable[FileLifetime] = self.history().lives
+        lifetimes: Iterable[FileLifetime] = self.history().lifetimes
         if isinstance(moment, PastMoment):
-            lives = moment.lives.values()
-        return {life.name: life.born for life in lives if life.born is not None}
+            lifetimes = moment.lifetimes.values()
+        return {
+            lifetime.name: lifetime.first_commit_at
+            for lifetime in lifetimes
+            if lifetime.first_commit_at is not None
+        }
 
     def key_of(self, name: str) -> str:
         """Return the id of the memory in a file."""

@@ -38,7 +38,7 @@ from memlab.sources.capabilities import (
 from memlab.sources.checkouts import Project
 from memlab.sources.folder.change import MemoryParts, changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, Stamp
-from memlab.sources.folder.git import Version, versions_of
+from memlab.sources.folder.git import CommittedFile, versions_of
 from memlab.sources.folder.history import FolderHistory
 from memlab.sources.folder.journal import FolderMoment, Index
 from memlab.sources.folder.source import (
@@ -186,7 +186,7 @@ class MemoryMdMending(IndexMending):
     def _committed(self, view: FolderView) -> Committed | None:
         """Return the newest version in git that names more of what the index lost; else None."""
         source = self.source
-        if not source.history().lives:
+        if not source.history().lifetimes:
             return None
         unlisted = set(view.unlisted)
         listed_count = len(view.named.keys() - view.hubs.keys())
@@ -820,11 +820,11 @@ class ClaudeCodeHistory(FolderHistory):
         """Yield the memories that are deleted or emptied since git, and lost index lines."""
         yield from super().iter_lost()
         source = self.source
-        versions = versions_of(source.path, INDEX) if source.history().lives else []
+        versions = versions_of(source.path, INDEX) if source.history().lifetimes else []
         if versions:
             yield from source.read_moment(lambda moment: self._lost_lines(moment, versions))
 
-    def _lost_lines(self, moment: FolderMoment, versions: Sequence[Version]) -> list[Loss]:
+    def _lost_lines(self, moment: FolderMoment, versions: Sequence[CommittedFile]) -> list[Loss]:
         """Return the memories that the index no longer names, from the newest version that does."""
         view = self.source.view(moment)
         memories = self.source.memories(moment)
@@ -844,7 +844,7 @@ class ClaudeCodeHistory(FolderHistory):
 
 
 def _loss_of_line(
-    moment: FolderMoment, memory: FolderMemory, entries: Sequence[Any], version: Version
+    moment: FolderMoment, memory: FolderMemory, entries: Sequence[Any], version: CommittedFile
 ) -> Loss:
     """Return the loss of the index lines of a memory; it dates from the index file's time."""
     at = None
