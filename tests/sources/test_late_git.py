@@ -19,7 +19,7 @@ NEVER_ENDING = (".git/HEAD", ".git/config", ".git/objects/info/alternates")
 @pytest.fixture(autouse=True)
 def forget_slow_repositories() -> None:
     """Forget repositories of earlier tests that did not answer."""
-    folder_git._LATE.clear()
+    folder_git._TIMEOUTS.clear()
 
 
 @pytest.fixture

@@ -79,25 +79,26 @@ class FolderHistory(ExternalHistory):
         Memories that were moved out of the store are included, with their current path. Memories
         that git cannot read or that were always empty are no losses.
         """
-        for loss in self._iter_losses(emptied=True):
+        for loss in self._iter_losses(with_emptied=True):
             if not self.source.is_empty(loss.record):
                 yield loss
 
-    def _iter_losses(self, *, emptied: bool = False) -> Iterator[Loss]:
+    def _iter_losses(self, *, with_emptied: bool = False) -> Iterator[Loss]:
         """Yield the losses that git knows; raise StoreError if git stops answering."""
         try:
-            yield from self._losses_in_git(emptied=emptied)
+            yield from self._losses_in_git(with_emptied=with_emptied)
         except LateError as error:
             raise StoreError(note_late(self.source.path, error).missing) from error
 
-    def _losses_in_git(self, *, emptied: bool) -> Iterator[Loss]:
-        """Yield the losses that git knows; with `emptied` also those of files that are empty."""
+    def _losses_in_git(self, *, with_emptied: bool) -> Iterator[Loss]:
+        """Yield the losses that git knows: deleted files, and on request files that are empty."""
         source = self.source
         history = source.history()
         if not history.lifetimes:
             return
-        with folder_moment(source.path, source) as now, blobs(source.path) as read_blob:
-            for past_moment in past_moments(now, history, read_blob, with_emptied=emptied):
+        with folder_moment(source.path, source) as current, blobs(source.path) as read_blob:
+            moments = past_moments(current, history, read_blob, with_emptied=with_emptied)
+            for past_moment in moments:
                 for memory in source.memories(past_moment):
                     if not memory.name:
                         continue
@@ -124,11 +125,11 @@ class FolderHistory(ExternalHistory):
                 if key not in lifetimes:
                     continue
                 versions = []
-                for at, commit, blob in reversed(lifetimes[key].versions[-_MOST_VERSIONS:]):
-                    data = read_blob(blob)
+                for version in reversed(lifetimes[key].versions[-_MOST_VERSIONS:]):
+                    data = read_blob(version.blob)
                     if data is not None:
-                        text_then = data.decode(errors="replace")
-                        versions.append(TextVersion(at, commit, text_then))
+                        text = data.decode(errors="replace")
+                        versions.append(TextVersion(version.at, version.commit, text))
                 yield key, versions
 
     def births(self) -> dict[str, str]:
@@ -136,8 +137,8 @@ class FolderHistory(ExternalHistory):
         commits = {}
         for lifetime in self.source.history().lifetimes:
             if lifetime.versions:
-                _, commit, _ = lifetime.versions[-1]
-                commits[self.source.key_of(lifetime.name)] = commit
+                first_version = lifetime.versions[-1]
+                commits[self.source.key_of(lifetime.name)] = first_version.commit
         return commits
 
     def last_changed(self, key: str) -> datetime | None:

@@ -111,7 +111,8 @@ class FolderSource(base.FileSource, Index):
         super().__init__(where)
         self.given = self.path
         """Absolute path as it was given, with symbolic links."""
-        self._pinned: Path | None = None
+        self._recorded_archive: Path | None = None
+        """The path of the archive that an archive recorded; None for the default one."""
         with suppress(OSError, ValueError, RuntimeError):  # opening the folder raises the error
             self.path = self.folder_in(self.path.resolve())
 
@@ -147,7 +148,7 @@ class FolderSource(base.FileSource, Index):
     @property
     def archive_path(self) -> Path:
         """Path of the archive beside the folder, for memories of this kind."""
-        return self._pinned or archive_of_kind(self.path, self.scheme)
+        return self._recorded_archive or archive_of_kind(self.path, self.scheme)
 
     def for_restore(self, folder: Path | None = None, archive: Path | None = None) -> Self:
         """Return a copy of the source that is opened to restore from its archive.
@@ -157,12 +158,12 @@ class FolderSource(base.FileSource, Index):
         folder, archive : Path, optional
             The paths of the memories and of their archive, if an archive recorded them.
         """
-        twin = copy(self)
-        twin.is_for_restore = True
+        restoring = copy(self)
+        restoring.is_for_restore = True
         if folder is not None:
-            twin.path = folder
-        twin._pinned = archive
-        return twin
+            restoring.path = folder
+        restoring._recorded_archive = archive
+        return restoring
 
     def check_exists(self) -> None:
         """Raise StoreError if the folder is missing and its archive exists."""
@@ -191,15 +192,17 @@ class FolderSource(base.FileSource, Index):
         if not self.is_missing():
             yield
             return
-        archive_mode = (
-            S_IMODE(self.archive_path.stat().st_mode) if self.archive_path.exists() else 0o600
-        )
+        archive_mode = 0o600
+        if self.archive_path.exists():
+            archive_mode = S_IMODE(self.archive_path.stat().st_mode)
+        # Whoever may read the archive may search the folder.
         search_bits = (archive_mode & 0o444) >> 2
         try:
             self.path.mkdir(mode=archive_mode | search_bits | 0o700)
         except OSError as error:
-            what = f"the folder {self.path} cannot be made again, nothing was restored"
-            raise StoreError(refused(what, error, "that the folder above it is there")) from error
+            problem = f"the folder {self.path} cannot be made again, nothing was restored"
+            advice = "that the folder above it is there"
+            raise StoreError(refused(problem, error, advice)) from error
         try:
             yield
         except BaseException:
@@ -276,15 +279,18 @@ class FolderSource(base.FileSource, Index):
         with changed_folder(self.path, self) as change:
             yield FolderWriter(self, change)
 
-    def read_moment(self, look: Callable[[FolderMoment], Result]) -> Result:
-        """Return ``look(moment)`` for one moment; retry up to five times after a write."""
+    def read_moment(self, function: Callable[[FolderMoment], Result]) -> Result:
+        """Return the result of a function of the folder at one moment.
 
-        def once() -> Result:
+        If the folder is written meanwhile, the function is called again, up to five times.
+        """
+
+        def call_once() -> Result:
             self.check_exists()
             with folder_moment(self.path, self) as moment:
-                return look(moment)
+                return function(moment)
 
-        return retry_if_changed(once)
+        return retry_if_changed(call_once)
 
     def history(self) -> GitHistory:
         """Return the git history of the folder."""
@@ -361,53 +367,61 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
     def __init__(self, source: FolderSource, change: FolderChange) -> None:
         self.source = source
         self._change = change
-        self._cache: tuple[object, dict[readers.Key, bytes]] | None = None
-        """The listing and the index of the last reading, with its records."""
-        self._entered_before = 0
-        """Number of inserted memories that already had an index entry."""
-        self._entries_stay: Collection[readers.Key] = ()
+        self._cached_state: object = None
+        """The listing and the index of the last reading."""
+        self._cached_records: dict[readers.Key, bytes] = {}
+        """The records of the last reading."""
+        self._counted_before = 0
+        """Number of inserted memories that were counted before, by their index entries."""
+        self._keys_keeping_entries: Collection[readers.Key] = ()
         """Keys of memories whose index entries a deletion leaves unchanged."""
+        self._parts_to_remove: dict[str, MemoryParts] = {}
+        """The parts that a deletion removes, as they were when they were compared."""
+        self._remaining_keys: Collection[readers.Key] = ()
+        """Keys of memories that a deletion leaves in the folder."""
 
     @property
     def memories(self) -> dict[readers.Key, bytes]:  # type: ignore[override]
         """Records in the folder now, by key; cached while listing and index are unchanged."""
         moment = self._now()
         state = (moment.listing, moment.index)
-        if self._cache is None or self._cache[0] != state:
-            self._cache = (state, self.source.records_in(moment))
-        return self._cache[1]
+        if self._cached_state != state:
+            self._cached_records = self.source.records_in(moment)
+            self._cached_state = state
+        return self._cached_records
 
     def _now(self) -> FolderMoment:
+        """Return the content of the folder at this moment."""
         return moment_now(self._change.folder, self.source)
 
     def _stale(self, expected: Mapping[readers.Key, str]) -> list[readers.Key]:
         """Return the keys of memories that no longer exist or changed since planning.
 
-        The compared files are noted, because only these may be moved out.
+        The compared files are recorded, because only these may be moved out.
         """
         records = self.memories
         existing = [key for key in expected if key in records]
-        self._leaving = self._derived()
+        self._parts_to_remove = self._derived()
         for key in existing:
             memory, file = memory_in(records[key])
-            entries = None if memory.key in self._entries_stay else memory.index_entries
-            self._leaving[memory.key] = MemoryParts(file, entries)
-        self._stay = records.keys() - expected.keys()
+            entries = None if memory.key in self._keys_keeping_entries else memory.index_entries
+            self._parts_to_remove[memory.key] = MemoryParts(file, entries)
+        self._remaining_keys = records.keys() - expected.keys()
         fingerprints = {key: stored.fingerprint_of(records[key]) for key in existing}
         return [key for key, planned in expected.items() if fingerprints.get(key) != planned]
 
     def _delete(self, expected: Mapping[readers.Key, str]) -> None:  # noqa: ARG002 - as they were compared
-        self._change.remove(self._leaving)
+        self._change.remove(self._parts_to_remove)
 
     def _check_deleted(self, expected: Mapping[readers.Key, str], before: int) -> None:  # noqa: ARG002
         """Raise CompactionError unless exactly the expected memories were deleted.
 
         Memories that another program added meanwhile are allowed.
         """
-        now = self._keys()
-        missing = self._stay - now
-        remaining = expected.keys() & now
-        wrong = sorted(missing | remaining)
+        current_keys = self._keys()
+        wrongly_deleted = set(self._remaining_keys) - current_keys
+        not_deleted = expected.keys() & current_keys
+        wrong = sorted(wrongly_deleted | not_deleted)
         if wrong:
             raise CompactionError(
                 f"{wrong[0]} and {len(wrong) - 1:,} more would have gone or stayed by mistake in "
@@ -430,20 +444,20 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
                 conflicts.append(f"file {file.name!r}")
         return conflicts
 
-    def lacks_file(self, there: bytes, record: bytes) -> bool:
+    def lacks_file(self, current: bytes, record: bytes) -> bool:
         """Return whether a memory has its former index entries and only its file is missing."""
-        current = json.loads(there)
-        archived = json.loads(record)
-        only_file_is_missing = "file" not in current and "file" in archived
-        return only_file_is_missing and current["index"] == archived["index"]
+        current_fields = json.loads(current)
+        archived_fields = json.loads(record)
+        only_file_is_missing = "file" not in current_fields and "file" in archived_fields
+        return only_file_is_missing and current_fields["index"] == archived_fields["index"]
 
     def _check_inserted(self, records: readers.Records, total: int) -> None:
         """Check the inserted memories; those with an index entry were counted before."""
-        super()._check_inserted(records, total - self._entered_before)
+        super()._check_inserted(records, total - self._counted_before)
 
     def _insert(self, records: readers.Records) -> int:
         keys = self._keys()
-        self._entered_before = sum(key in keys for key, _ in records)
+        self._counted_before = sum(key in keys for key, _ in records)
         parts = {}
         for key, record in records:
             memory, file = memory_in(record)
@@ -462,11 +476,9 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         """Return whether the index is as the plan of :attr:`index_before` left it."""
         earlier = self.index_before.get(self.source.index_name)
         index = self._now().index
-        return (
-            earlier is not None
-            and index is not None
-            and digest_of(index.data) == earlier.digest_after
-        )
+        if earlier is None or index is None:
+            return False
+        return digest_of(index.data) == earlier.digest_after
 
     def index_versions(self) -> list[IndexVersion]:
         """Return the index that the change replaced, as it was before."""
@@ -517,23 +529,23 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         raw = b"" if moment.index is None else moment.index.data
         return sorted(self.source.keys_with_entry(raw, entries, {*moment.names, *entries}))
 
-    def is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, current: bytes, record: bytes) -> bool:
         """Return whether a memory matches its record, except for owner and permissions.
 
         If the file alone is the memory, its index entries may differ.
         """
-        return _without_rights(there, self.source) == _without_rights(record, self.source)
+        return _comparable_fields(current, self.source) == _comparable_fields(record, self.source)
 
-    def is_unchanged(self, there: bytes, record: bytes) -> bool:
+    def is_unchanged(self, current: bytes, record: bytes) -> bool:
         """Return whether a memory and its index entries match an archived record."""
-        has_same_entries = json.loads(there)["index"] == json.loads(record)["index"]
-        return has_same_entries and self.is_back(there, record)
+        has_same_entries = json.loads(current)["index"] == json.loads(record)["index"]
+        return has_same_entries and self.is_back(current, record)
 
-    def has_inserted_parts(self, there: bytes, record: bytes) -> bool:
+    def has_inserted_parts(self, current: bytes, record: bytes) -> bool:
         """Return whether a memory matches a restored record and has the restored entries."""
         entries = json.loads(record)["index"]
-        has_same_entries = not entries or entries == json.loads(there)["index"]
-        return has_same_entries and self.is_back(there, record)
+        has_same_entries = not entries or entries == json.loads(current)["index"]
+        return has_same_entries and self.is_back(current, record)
 
     def missing_parts_of(self, records: readers.Records) -> list[tuple[readers.Key, bytes]]:
         """Return records without index entries that exist already, so that none is inserted."""
@@ -566,27 +578,32 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         earlier = self.index_before.get(self.source.index_name)
         index = self._now().index
         if earlier is not None and index is not None and self.is_index_as_left():
-            return self._take_out_with_index(expected, index, earlier)
+            return self._delete_and_restore_index(expected, index, earlier)
+        keys_keeping_entries: Collection[readers.Key] = ()
         if self.source.is_file_alone:
-            self._entries_stay = {
+            keys_keeping_entries = {
                 key
                 for key, record in records
                 if key in expected and not memory_in(record)[0].index_entries
             }
-        try:
+        with self._keeping_entries_of(keys_keeping_entries):
             return self.delete(expected)
-        finally:
-            self._entries_stay = ()
 
-    def _take_out_with_index(
+    @contextmanager
+    def _keeping_entries_of(self, keys: Collection[readers.Key]) -> Iterator[None]:
+        """Leave the index entries of memories unchanged while they are deleted."""
+        self._keys_keeping_entries = keys
+        try:
+            yield
+        finally:
+            self._keys_keeping_entries = ()
+
+    def _delete_and_restore_index(
         self, expected: Mapping[readers.Key, str], index: FileCopy, earlier: IndexVersion
     ) -> int:
         """Delete restored memories, and restore the index from before them byte for byte."""
-        self._entries_stay = [*expected]
-        try:
+        with self._keeping_entries_of([*expected]):
             deleted = self.delete(expected)
-        finally:
-            self._entries_stay = ()
         if earlier.data is None:
             self._change.remove({f"{_DERIVED}{index.name}": MemoryParts(index, None)})
         else:
@@ -595,12 +612,9 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
 
     def replace(self, expected: Mapping[readers.Key, str], records: readers.Records) -> None:
         """Replace files by records; if the file alone is the memory, its index entries stay."""
-        if self.source.is_file_alone:
-            self._entries_stay = [*expected]
-        try:
+        keys_keeping_entries = [*expected] if self.source.is_file_alone else []
+        with self._keeping_entries_of(keys_keeping_entries):
             super().replace(expected, records)
-        finally:
-            self._entries_stay = ()
 
     def _derived(self) -> dict[str, MemoryParts]:
         """Return the existing derived files, which a change removes."""
@@ -642,7 +656,7 @@ def memory_in(record: bytes) -> tuple[FolderMemory, FileCopy | None]:
     return memory, FileCopy(**{name: file[key] for name, key in FILE_KEYS.items()})
 
 
-def _without_rights(record: bytes, source: FolderSource) -> dict[str, Any]:
+def _comparable_fields(record: bytes, source: FolderSource) -> dict[str, Any]:
     """Return the fields of a record without owner and permissions, which depend on the folder."""
     content: dict[str, Any] = json.loads(stored.without_place(record))
     for name in ("mode", "owner"):
@@ -656,11 +670,10 @@ NOTE: Final = ".md"
 """File name suffix of notes."""
 _MARKS: Final = "#-*_=> \t\r"
 """Characters that Markdown puts around a title."""
-_NOTHING: Final = list_of(anything, most=0)
 _NOTE_PLACE: Final = fields(
     {
         "position": integer(),
-        "said": _NOTHING,
+        "said": list_of(anything, most=0),
         "created_at": text,
         "loaded": boolean,
         "judged": boolean,
@@ -676,8 +689,9 @@ class NotesSource(FolderSource):
     @classmethod
     def is_note(cls, name: str) -> bool:
         """Return whether the file at a path in the folder is a note that may be deleted."""
-        above, _, last = name.rpartition("/")
-        return last.endswith(NOTE) and not last.startswith(".") and cls.may_include(above)
+        subfolder, _, last_name = name.rpartition("/")
+        is_note_name = last_name.endswith(NOTE) and not last_name.startswith(".")
+        return is_note_name and cls.may_include(subfolder)
 
     @abstractmethod
     def at_start(self, name: str, text: str) -> str | None:
@@ -731,16 +745,16 @@ class NotesSource(FolderSource):
         return key if self.is_note(key) else ""
 
 
-def known_since(moment: FolderMoment, name: str, born: Mapping[str, datetime]) -> datetime:
+def known_since(moment: FolderMoment, name: str, first_commits: Mapping[str, datetime]) -> datetime:
     """Return the time of the first commit or of the last write of a file, the earlier one."""
     written = moment_of_seconds(moment.rely_on(name).written // 1_000 / 1e6)
     at = written or datetime.fromtimestamp(0, UTC)  # the time is out of the range of datetime
-    return min(at, born.get(name, at))
+    return min(at, first_commits.get(name, at))
 
 
-def note_of(name: str, born: datetime, *, loaded: bool, judged: bool) -> FolderMemory:
-    """Return a note that exists since `born`; a note that is not judged is load-bearing."""
-    milliseconds = int(born.timestamp() * 1_000)
+def note_of(name: str, created: datetime, *, loaded: bool, judged: bool) -> FolderMemory:
+    """Return a note with a creation time; a note that is not judged is load-bearing."""
+    milliseconds = int(created.timestamp() * 1_000)
     place = {
         "position": base.position_from_timestamp(milliseconds, name),
         "created_at": datetime.fromtimestamp(milliseconds / 1_000, UTC).isoformat(),
