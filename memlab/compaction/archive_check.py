@@ -13,8 +13,12 @@ from memlab.store.archive.schema import Copy, Entry
 from memlab.store.archive.tombstones import facts_in
 from memlab.text import command, counted, verb_for
 
-Fault = tuple[str, str]
-"""A difference, and the advice on what to do about it."""
+
+class Difference(NamedTuple):
+    """A difference between an archive and its store, and the advice on what to do about it."""
+
+    fault: str
+    advice: str
 
 
 class Comparison(NamedTuple):
@@ -26,14 +30,14 @@ class Comparison(NamedTuple):
         The number of deletions, and of copies.
     unfinished : int
         The number of interrupted deletions.
-    faults : tuple of Fault
+    faults : tuple of Difference
         The differences.
     """
 
     plans: int
     memories: int
     unfinished: int
-    faults: tuple[Fault, ...]
+    faults: tuple[Difference, ...]
 
 
 def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison:
@@ -49,12 +53,12 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
     for dropped in archive.dropped():
         facts_in(archive, dropped)
     key_of(archive)
-    faults = list[Fault]()
+    faults = list[Difference]()
     unfinished = 0
     ids_in_use = _ids_in_use(reader, source)
     if archive.faults:
         advice = "restore a backup of the archive; the rest can be restored"
-        faults.append((archive.faults_in_words(), advice))
+        faults.append(Difference(archive.faults_in_words(), advice))
     for entry in deletions:
         cut_short = _cut_short(reader, source, archive, entry)
         if cut_short is not None:
@@ -64,8 +68,8 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
             copies = archive.copies(entry)
             state = archive.state_of(reader.records, entry, copies)
             deletion = _FinishedDeletion(entry, copies, state)
-            faults += _standing(archive, deletion, last_deletion)
-            faults += _taken(source, archive, deletion, ids_in_use)
+            faults += _faults_of_restored(archive, deletion, last_deletion)
+            faults += _faults_of_taken_ids(source, archive, deletion, ids_in_use)
     archive.faults.clear()  # they are among the faults of the result
     return Comparison(
         plans=len(entries),
@@ -75,7 +79,9 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
     )
 
 
-def _cut_short(reader: Reader, source: Source, archive: OpenArchive, entry: Entry) -> Fault | None:
+def _cut_short(
+    reader: Reader, source: Source, archive: OpenArchive, entry: Entry
+) -> Difference | None:
     """Return the fault of an interrupted deletion, with advice; None if it was not interrupted."""
     if entry.finished_at is not None:
         return None
@@ -88,10 +94,10 @@ def _cut_short(reader: Reader, source: Source, archive: OpenArchive, entry: Entr
     drop = command("archive", source.name, "--drop", digest, "--apply")
     finish = command("apply", source.name, digest)
     fault = f"plan {digest} was cut short before it changed anything"
-    return fault, f"finish it with {finish}, or forget it with {drop}"
+    return Difference(fault, f"finish it with {finish}, or forget it with {drop}")
 
 
-def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> Fault:
+def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> Difference:
     """Return the fault of a deletion that was interrupted, with advice."""
     digest = entry.digest[:12]
     drop = command("archive", name, "--drop", digest, "--apply")
@@ -101,10 +107,11 @@ def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> Fault:
     fault = f"plan {digest} was cut short: {archived}"
     if len(state.same) < entry.copies:
         restore = command("restore", name, digest)
-        return fault, f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
+        advice = f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
+        return Difference(fault, advice)
     if not entry.has_plan:
-        return fault, f"the runtime's next compaction drops the copies, or {drop}"
-    return fault, f"finish it with {finish}, or drop the copies with {drop}"
+        return Difference(fault, f"the runtime's next compaction drops the copies, or {drop}")
+    return Difference(fault, f"finish it with {finish}, or drop the copies with {drop}")
 
 
 class _FinishedDeletion(NamedTuple):
@@ -115,9 +122,9 @@ class _FinishedDeletion(NamedTuple):
     state: EntryState
 
 
-def _standing(
+def _faults_of_restored(
     archive: OpenArchive, deletion: _FinishedDeletion, last_deletion: Mapping[Key, int]
-) -> Iterator[Fault]:
+) -> Iterator[Difference]:
     """Yield the faults of a finished deletion that concern restored memories."""
     entry, copies, state = deletion
     deleted_keys = {key for key in state.absent | state.taken if last_deletion[key] == entry.number}
@@ -133,14 +140,13 @@ def _standing(
     if present:
         advice = f"if restored, {restore} records it; else the store is an older copy: compact it"
         verb = verb_for(present, "are")
-        yield f"{counted(present)} {by_plan} {verb} in the store again", advice
+        fault = f"{counted(present)} {by_plan} {verb} in the store again"
+        yield Difference(fault, advice)
     if missing:
         advice = f"{restore} brings them back, unless something else deleted them since"
         verb = verb_for(missing, "are")
-        yield (
-            f"{counted(missing)} {by_plan} {verb} called restored and {verb} not in the store",
-            advice,
-        )
+        fault = f"{counted(missing)} {by_plan} {verb} called restored and {verb} not in the store"
+        yield Difference(fault, advice)
 
 
 def _ids_in_use(reader: Reader, source: Source) -> set[str]:
@@ -152,9 +158,9 @@ def _ids_in_use(reader: Reader, source: Source) -> set[str]:
     return ids
 
 
-def _taken(
+def _faults_of_taken_ids(
     source: Source, archive: OpenArchive, deletion: _FinishedDeletion, ids_in_use: Collection[str]
-) -> Iterator[Fault]:
+) -> Iterator[Difference]:
     """Yield the fault of a finished deletion whose ids other memories took since.
 
     Positions that were taken are no fault: a store that evicts on write uses them again and again.
@@ -178,7 +184,8 @@ def _taken(
         f"other memories took {taken} of the {len(not_restored):,} that plan {digest} deleted, so "
         "it cannot be restored as a whole"
     )
-    yield fault, f"{others} restores one of the others; {all_elsewhere(source, digest)}"
+    advice = f"{others} restores one of the others; {all_elsewhere(source, digest)}"
+    yield Difference(fault, advice)
 
 
 def all_elsewhere(source: Source, digest: str) -> str:

@@ -192,8 +192,8 @@ def estimate_of(location: str) -> StoreEstimate:
     references = prepare_sizing(evidence.past, evidence.references).references
     if references.cluster_count < MIN_REFERENCES:
         return StoreEstimate(references=references.cluster_count, reach=np.empty(0))
-    reach = references.reach[0].astype(np.float64)
-    written = references.reach[1].astype(np.float64)
+    reach = references.reaches.reach.astype(np.float64)
+    written = references.reaches.written.astype(np.float64)
     cumulative = np.cumsum(written)
     shares = np.array(fitted_law().shares)
     thresholds = shares * cumulative[-1] * (1 - 1e-9)  # the factor absorbs rounding errors

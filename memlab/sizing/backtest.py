@@ -115,12 +115,12 @@ class BacktestSplit:
 
 def posterior_of(lifetimes: Lifetimes, references: Ranked, terms: PosteriorSettings) -> Posterior:
     """Return the posterior of the caps for the next stretch, from a history and its references."""
-    reach, recency = references.reach
+    reaches = references.reaches
     return Posterior(
         terms=terms,
         memories=int(lifetimes.prunable_before[-1]),
-        own=reach,
-        recency=recency,
+        own=reaches.reach,
+        recency=reaches.written,  # a later reference weighs more
         cluster_count=references.cluster_count,
         always=references.always,
     )

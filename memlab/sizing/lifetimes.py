@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -261,6 +261,21 @@ class Lifetimes:
         return columns
 
 
+class Reaches(NamedTuple):
+    """Reaches of references in increasing order.
+
+    Attributes
+    ----------
+    reach : array of float64
+        The reaches.
+    written : array of float64
+        Number of prunable rows written before each reference.
+    """
+
+    reach: Floats
+    written: Floats
+
+
 @dataclass(frozen=True)
 class Ranked:
     """References as arrays, one element each, in the order in which they arose.
@@ -348,11 +363,12 @@ class Ranked:
         return self.rank > 0
 
     @cached_property
-    def reach(self) -> tuple[Floats, Floats]:
-        """Reaches of losable references in increasing order, and the `written` of each."""
-        reach = log_rank_fraction(self.rank[self.losable], self.written[self.losable])
+    def reaches(self) -> Reaches:
+        """Reaches of losable references."""
+        written = self.written[self.losable]
+        reach = log_rank_fraction(self.rank[self.losable], written)
         order = np.argsort(reach, kind="stable")
-        return reach[order], self.written[self.losable][order].astype(np.float64)
+        return Reaches(reach[order], written[order].astype(np.float64))
 
     @cached_property
     def cluster_count(self) -> int:
