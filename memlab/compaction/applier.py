@@ -285,7 +285,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         memories=len(leaving),
         plan=plans.text_for_archive(plan, expired),
     )
-    with archive.deleting(
+    with archive.adding(
         deletion,
         _copies(writer, leaving),
         at=change.now,

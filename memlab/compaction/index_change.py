@@ -102,9 +102,7 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
         memories=0,
         plan=PlanText(lambda: [text]),
     )
-    with archive.deleting(
-        new_entry, (), at=change.now, watch=change.watch, is_undone=_is_unchanged
-    ):
+    with archive.adding(new_entry, (), at=change.now, watch=change.watch, is_undone=_is_unchanged):
         replaced = version._replace(digest_after=plan.digest_after)
         note_index_versions(archive, plan.digest, [replaced])
         change.writer.rewrite_index(plan.text.encode(), digest=plan.digest_before)

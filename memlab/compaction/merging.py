@@ -195,7 +195,7 @@ def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -
             plan=PlanText(lambda: [text]),
         )
         archived = (NewCopy(key, record, COPIED) for key, record in records_to_note.items())
-        with other_change.archive.deleting(merge, archived, at=change.now):
+        with other_change.archive.adding(merge, archived, at=change.now):
             other_change.archive.mark_applied(digest, change.now)
             change.watch("noted there")
             if inserted:

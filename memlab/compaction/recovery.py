@@ -232,7 +232,7 @@ def _recover_locked(change: StoreChange, recovery: Recovery) -> tuple[Key, ...]:
     records = change.writer.missing_parts_of(recovery.records)
     entries_left = tuple(change.writer.entries_left)
     copies = (NewCopy(key, record, _REASON) for key, record in records)
-    with archive.deleting(recovered, copies, at=change.now):
+    with archive.adding(recovered, copies, at=change.now):
         archive.mark_applied(recovery.digest, change.now)
         change.watch("archived")
         _write(change, records, replaced)

@@ -50,7 +50,7 @@ def leave_unfinished(store: Path, made: Plan) -> None:
         copies = [NewCopy(key, record, reasons[key], rows[key]) for key, record in records]
     with (
         Archive.beside(store).changing(nullcontext()) as both,
-        both.archive.deleting(named, copies, at=NOON),
+        both.archive.adding(named, copies, at=NOON),
     ):
         pass
 

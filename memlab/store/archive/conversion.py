@@ -70,10 +70,10 @@ def upgrade(archive: OpenArchive) -> None:
             connection.execute(
                 "ALTER TABLE copies ADD COLUMN dictionary INTEGER NOT NULL DEFAULT 1"
             )
-        for apply, plan in connection.execute(
+        for entry_number, plan in connection.execute(
             "SELECT apply, plan_json_zlib FROM applies ORDER BY apply"
         ).fetchall():
-            _convert_entry(archive, new, apply, plan)
+            _convert_entry(archive, new, entry_number, plan)
         connection.execute(f"DROP TABLE {_OLD_TABLE}")
         connection.execute(new.view)
         new.note_versions()
@@ -83,30 +83,32 @@ def upgrade(archive: OpenArchive) -> None:
 
 
 def _convert_entry(
-    archive: OpenArchive, new: formats.ArchiveFormat, apply: int, packed: bytes | None
+    archive: OpenArchive, new: formats.ArchiveFormat, entry_number: int, packed: bytes | None
 ) -> None:
     """Convert the copies of a deletion, and shorten its plan."""
     connection = archive.connection
     keys = [
         schema.key_in(key)
         for (key,) in connection.execute(
-            f"SELECT key FROM {_OLD_TABLE} WHERE apply = ? ORDER BY rowid", (apply,)
+            f"SELECT key FROM {_OLD_TABLE} WHERE apply = ? ORDER BY rowid", (entry_number,)
         )
     ]
     text, plan_rows = _plan_of(packed, keys)
-    shortened = new.insert_copies(apply, _sound_copies(archive, apply, plan_rows), text)
+    shortened = new.insert_copies(
+        entry_number, _sound_copies(archive, entry_number, plan_rows), text
+    )
     if packed is not None:
         connection.execute(
             "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?",
-            (packed if text is None else shortened, apply),
+            (packed if text is None else shortened, entry_number),
         )
     # The new copies get the time at which each was restored from the old ones.
     connection.execute(
         f"UPDATE archived SET restored_at = (SELECT restored_at FROM {_OLD_TABLE} AS old "
         "WHERE old.apply = archived.apply AND old.key = archived.key) WHERE apply = ?",
-        (apply,),
+        (entry_number,),
     )
-    if new.count_sound(apply) != len(keys):
+    if new.count_sound(entry_number) != len(keys):
         raise ArchiveError(
             f"{archive.path} did not keep every memory as it is; nothing was changed: check the "
             "disk"
@@ -114,12 +116,12 @@ def _convert_entry(
 
 
 def _sound_copies(
-    archive: OpenArchive, apply: int, plan_rows: Mapping[schema.Key, Mapping[str, Any]]
+    archive: OpenArchive, entry_number: int, plan_rows: Mapping[schema.Key, Mapping[str, Any]]
 ) -> Iterator[NewCopy]:
     """Yield the copies of a deletion; raise ArchiveError if one is damaged."""
     for key, fingerprint, record, reason in archive.connection.execute(
         f"SELECT key, fingerprint, record, reason FROM {_OLD_TABLE} WHERE apply = ? ORDER BY rowid",
-        (apply,),
+        (entry_number,),
     ):
         try:
             copy = schema.copy_of(key, schema.fingerprint_in(fingerprint), reason, None)
@@ -127,8 +129,8 @@ def _sound_copies(
             raw = schema.record_of(text, copy, _any_record)
         except ValueError as error:
             raise ArchiveError(
-                f"{archive.path} is damaged: a copy of deletion {apply} ({error}); nothing was "
-                "changed: restore a backup of it, or drop that plan first"
+                f"{archive.path} is damaged: a copy of deletion {entry_number} ({error}); nothing "
+                "was changed: restore a backup of it, or drop that plan first"
             ) from error
         yield NewCopy(copy.key, raw, copy.reason, plan_rows.get(copy.key))
 

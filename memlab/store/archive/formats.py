@@ -144,19 +144,21 @@ class ArchiveFormat(ABC):
 
     @abstractmethod
     def insert_copies(
-        self, apply: int, memories: Iterable[NewCopy], plan: PlanText | None
+        self, entry_number: int, memories: Iterable[NewCopy], plan: PlanText | None
     ) -> bytes | None:
         """Insert the copies of a deletion; return the plan in its stored form."""
 
     @abstractmethod
-    def plan_rows(self, text: Mapping[str, Any], apply: int) -> Iterator[dict[str, Any]] | None:
+    def plan_rows(
+        self, text: Mapping[str, Any], entry_number: int
+    ) -> Iterator[dict[str, Any]] | None:
         """Yield the rows of a plan for deleted memories; return None if its text has them.
 
         Parameters
         ----------
         text : mapping
             The stored text of the plan, parsed as JSON.
-        apply : int
+        entry_number : int
             The number of its entry.
         """
 
@@ -168,13 +170,13 @@ class ArchiveFormat(ABC):
     def packed_copies(self, memory_id: str, digest: bytes) -> list[PackedCopy]:
         """Return the packed copies of one content of a memory."""
 
-    def copies(self, apply: int) -> Iterator[tuple[Any, ...]]:
+    def copies(self, entry_number: int) -> Iterator[tuple[Any, ...]]:
         """Yield the row id, key, fingerprint, reason and time of restoration of each copy."""
         return iter(
             self.connection.execute(
                 "SELECT rowid, key, fingerprint, reason, restored_at FROM archived "
                 "WHERE apply = ? ORDER BY rowid",
-                (apply,),
+                (entry_number,),
             )
         )
 
@@ -188,26 +190,29 @@ class ArchiveFormat(ABC):
         )
         return [(row[:5], row[5:]) for row in rows.fetchall()]
 
-    def rowids_of(self, apply: int, keys: Sequence[Any]) -> list[int]:
+    def rowids_of(self, entry_number: int, keys: Sequence[Any]) -> list[int]:
         """Return the row ids of the copies with some keys."""
-        return [rowid for (rowid,) in self._with_keys("rowid", apply, keys)]
+        return [rowid for (rowid,) in self._with_keys("rowid", entry_number, keys)]
 
-    def records_of(self, apply: int, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def records_of(self, entry_number: int, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the key and the stored values of the record of the copies with some keys."""
-        return self._with_keys(f"key, {self.record_columns}", apply, keys)
+        return self._with_keys(f"key, {self.record_columns}", entry_number, keys)
 
-    def _with_keys(self, columns: str, apply: int, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def _with_keys(
+        self, columns: str, entry_number: int, keys: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
         """Select columns of the copies with some keys."""
         return self.connection.execute(
             f"SELECT {columns} FROM archived "
             f"WHERE apply = ? AND key IN ({', '.join('?' * len(keys))})",
-            (apply, *keys),
+            (entry_number, *keys),
         ).fetchall()
 
-    def count_sound(self, apply: int) -> int:
+    def count_sound(self, entry_number: int) -> int:
         """Return the number of copies of a deletion whose records match their fingerprints."""
         rows = self.connection.execute(
-            f"SELECT fingerprint, {self.record_columns} FROM archived WHERE apply = ?", (apply,)
+            f"SELECT fingerprint, {self.record_columns} FROM archived WHERE apply = ?",
+            (entry_number,),
         )
         return sum(
             self.fingerprint_in(fingerprint) == fingerprint_of(self.record_in(*stored))
@@ -251,14 +256,14 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
         return bytes(schema.raw_text_in(stored[0], "its record"))
 
     def insert_copies(
-        self, apply: int, memories: Iterable[NewCopy], plan: PlanText | None
+        self, entry_number: int, memories: Iterable[NewCopy], plan: PlanText | None
     ) -> bytes | None:
         """Insert the copies of a deletion; return the packed plan, which is whole."""
         self.connection.executemany(
             "INSERT INTO archived (apply, key, fingerprint, record, reason) VALUES (?, ?, ?, ?, ?)",
             (
                 (
-                    apply,
+                    entry_number,
                     memory.key,
                     fingerprint_of(memory.record),
                     memory.record.decode(),
@@ -269,7 +274,7 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
         )
         return None if plan is None else packing.packed(plan.whole)
 
-    def plan_rows(self, text: Mapping[str, Any], apply: int) -> None:  # noqa: ARG002
+    def plan_rows(self, text: Mapping[str, Any], entry_number: int) -> None:  # noqa: ARG002
         """Return None: the stored text of a plan has all rows."""
         return
 
@@ -436,7 +441,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         return record
 
     def insert_copies(
-        self, apply: int, memories: Iterable[NewCopy], plan: PlanText | None
+        self, entry_number: int, memories: Iterable[NewCopy], plan: PlanText | None
     ) -> bytes | None:
         """Insert the copies of a deletion; return the packed plan without the fields in them."""
         # Forget cached layouts: a transaction that inserted some may have been rolled back.
@@ -447,7 +452,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         self.connection.executemany(
             "INSERT INTO archived (apply, key, fingerprint, layout, fields, reason, tokens) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            self._rows(apply, memories, plan, differing),
+            self._rows(entry_number, memories, plan, differing),
         )
         if plan is None:
             return None
@@ -455,7 +460,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
 
     def _rows(
         self,
-        apply: int,
+        entry_number: int,
         memories: Iterable[NewCopy],
         plan: PlanText | None,
         differing: list[str],
@@ -486,7 +491,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
                         differing.append(_json([place, differing_fields]))
                 place += 1
             yield (
-                apply,
+                entry_number,
                 memory.key,
                 bytes.fromhex(fingerprint),
                 number,
@@ -496,7 +501,9 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
             )
         _append_unarchived(place, not_archived, differing)
 
-    def plan_rows(self, text: Mapping[str, Any], apply: int) -> Iterator[dict[str, Any]] | None:
+    def plan_rows(
+        self, text: Mapping[str, Any], entry_number: int
+    ) -> Iterator[dict[str, Any]] | None:
         """Yield the rows of a plan for deleted memories; return None if its text has them."""
         shortened = text.get(schema.SHORTENED)
         if shortened is None:
@@ -510,16 +517,16 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
             check_integer(place, 0)
             check_type(fields, dict, "an object")
             differing[place] = fields
-        return self._planned_rows(apply, differing)
+        return self._planned_rows(entry_number, differing)
 
     def _planned_rows(
-        self, apply: int, differing: dict[int, dict[str, Any]]
+        self, entry_number: int, differing: dict[int, dict[str, Any]]
     ) -> Iterator[dict[str, Any]]:
         """Yield the rows of a plan from the copies and from the fields that differ."""
         copies = self.connection.execute(
             f"SELECT key, fingerprint, reason, tokens, {self.record_columns} FROM archived "
             "WHERE apply = ? ORDER BY rowid",
-            (apply,),
+            (entry_number,),
         )
         place = 0
         for key, fingerprint, reason, tokens, *stored in copies:

@@ -401,27 +401,28 @@ class OpenArchive:
         return tuple(done)
 
     @contextmanager
-    def deleting(
+    def adding(
         self,
-        apply: NewEntry,
-        memories: Iterable[NewCopy],
+        new_entry: NewEntry,
+        new_copies: Iterable[NewCopy],
         *,
         at: datetime,
         staying: Iterable[SampleRow] | None = None,
         watch: Callable[[str], None] = lambda _: None,
         is_undone: Callable[[BaseException], bool] = lambda _: True,
     ) -> Iterator[None]:
-        """Copy memories, check and sync the copies; then run the block, which deletes the memories.
+        """Add an entry with its copies, check and sync them; then run the block.
 
-        The caller holds the write lock of the store. Copies of an interrupted attempt are replaced.
-        If the block raises and `is_undone` says that nothing was deleted, the copies are discarded.
+        The block makes the change that the entry records, such as a deletion. The caller holds the
+        write lock of the store. The entry of an interrupted attempt is replaced. If the block
+        raises and `is_undone` says that the store is unchanged, the entry is discarded.
 
         Parameters
         ----------
-        apply : Apply
-            The deletion.
-        memories : iterable of Archived
-            The memories that it deletes.
+        new_entry : NewEntry
+            The entry.
+        new_copies : iterable of NewCopy
+            The copies of the memories that the block deletes.
         at : datetime
             The time to record.
         staying : iterable of SampleRow, optional
@@ -432,24 +433,24 @@ class OpenArchive:
             Returns whether the store is unchanged after an error of the block.
         """
         with self.transaction() as connection:
-            self.erase(apply.digest)
-            ((apply_number,),) = connection.execute(
+            self.erase(new_entry.digest)
+            ((entry_number,),) = connection.execute(
                 "INSERT INTO applies (digest, policy, made_at, memories, archived_at) "
                 "VALUES (?, ?, ?, ?, ?) RETURNING apply",
                 (
-                    apply.digest,
-                    json.dumps(dict(apply.policy)),
-                    schema.moment_text(apply.made_at),
-                    apply.memories,
+                    new_entry.digest,
+                    json.dumps(dict(new_entry.policy)),
+                    schema.moment_text(new_entry.made_at),
+                    new_entry.memories,
                     schema.moment_text(at),
                 ),
             )
-            storable = _storable(memories, self.as_kept)
-            packed = self.format.insert_copies(apply_number, storable, apply.plan)
+            storable = _storable(new_copies, self.as_kept)
+            packed = self.format.insert_copies(entry_number, storable, new_entry.plan)
             connection.execute(
-                "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed, apply_number)
+                "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed, entry_number)
             )
-            self._check_copies(apply_number, apply.memories)
+            self._check_copies(entry_number, new_entry.memories)
             if staying is not None:
                 self.note_identity_sample(staying)
             watch("copied")
@@ -460,7 +461,7 @@ class OpenArchive:
         except BaseException as error:
             if is_undone(error):
                 with suppress(MemlabError):
-                    self.discard_pending(apply.digest)
+                    self.discard_pending(new_entry.digest)
             raise
 
     @property
@@ -575,9 +576,9 @@ class OpenArchive:
         except ValueError as error:
             self.faults[what] = str(error)
 
-    def _check_copies(self, apply: int, memories: int) -> None:
+    def _check_copies(self, entry_number: int, memories: int) -> None:
         """Read every copy again; raise ArchiveError if not all are what was archived."""
-        sound = self.format.count_sound(apply)
+        sound = self.format.count_sound(entry_number)
         if sound != memories:
             raise ArchiveError(
                 f"{self.path} did not keep every memory as it is ({sound:,} of {memories:,}); "

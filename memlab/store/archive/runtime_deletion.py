@@ -110,7 +110,7 @@ def archived_first(
         deletion = NewEntry(
             digest=digest, policy=policy_and_reason.policy, made_at=at, memories=count
         )
-        with opened.deleting(deletion, copies, at=at, staying=sample):
+        with opened.adding(deletion, copies, at=at, staying=sample):
             yield digest
 
 
