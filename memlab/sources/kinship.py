@@ -8,7 +8,7 @@ to unrelated projects too. Nothing is merged: a person decides.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path, PurePath
 from typing import Final
@@ -127,15 +127,15 @@ def kinships_among(
     >>> [(kinship.where, kinship.other, kinship.equal) for kinship in kinships_among(contents)]
     [('b', 'a', 3)]
     """
-    known = projects or {}
-    names = _only_ones_of_their_name(known)
+    known_projects = projects or {}
+    path_by_unique_name = _paths_by_unique_name(known_projects)
     kinships = []
     for pair in combinations(sorted(contents), 2):
-        first, second = sorted(pair, key=lambda name: _order(name, contents, known))
-        kinship = _kinship(first, second, contents, known, names)
+        first, second = sorted(pair, key=lambda name: _order(name, contents, known_projects))
+        kinship = _kinship(first, second, contents, known_projects, path_by_unique_name)
         if kinship is not None:
             kinships.append(kinship)
-    return sorted(kinships, key=lambda kinship: _rank(kinship, known))
+    return sorted(kinships, key=lambda kinship: _rank(kinship, known_projects))
 
 
 def _rank(
@@ -171,51 +171,52 @@ def _kinship(
     second: str,
     contents: Mapping[str, Collection[str]],
     projects: Mapping[str, Project | None],
-    names: Mapping[str, str],
+    path_by_unique_name: Mapping[str, str],
 ) -> Kinship | None:
     """Return the kinship of two folders; None without evidence."""
-    smaller = min((first, second), key=lambda name: len(contents[name]))
-    count = len(contents[smaller])
-    equal = len(set(contents[first]) & set(contents[second]))
-    if equal < LEAST_EQUAL or equal < LEAST_SHARE * count:
-        equal = 0
-    path = repository = remote = name = ""
-    one = projects.get(first)
-    other = projects.get(second)
-    if one is not None and other is not None:
-        path = _shared_path(one, other)
-        repository = _shared_repository(one, other)
-        if not repository:
-            remote = _shared_remote(one, other)
-        if not (path or repository or remote):
-            name = _name_of_missing(one, other, names)
-    if not (equal or path or repository or remote or name):
-        return None
-    return Kinship(
-        where=first,
-        other=second,
-        equal=equal,
-        memories=count,
-        path=path,
-        repository=repository,
-        remote=remote,
-        name=name,
-    )
+    smaller_size = min(len(contents[first]), len(contents[second]))
+    equal_count = len(set(contents[first]) & set(contents[second]))
+    if equal_count < LEAST_EQUAL or equal_count < LEAST_SHARE * smaller_size:
+        equal_count = 0
+    kinship = Kinship(where=first, other=second, equal=equal_count, memories=smaller_size)
+    first_project = projects.get(first)
+    second_project = projects.get(second)
+    if first_project is not None and second_project is not None:
+        kinship = _with_evidence_of_projects(
+            kinship, first_project, second_project, path_by_unique_name
+        )
+    return kinship if kinship.evidence else None
 
 
-def _shared_path(one: Project, other: Project) -> str:
-    """Return the path that two projects are, through different links; empty for none."""
-    return one.real_path if one.real_path == other.real_path else ""
+def _with_evidence_of_projects(
+    kinship: Kinship, first: Project, second: Project, path_by_unique_name: Mapping[str, str]
+) -> Kinship:
+    """Return the kinship of two folders with the evidence that their projects give."""
+    path = _shared_path(first, second)
+    repository = _shared_repository(first, second)
+    remote = "" if repository else _shared_remote(first, second)
+    name = ""
+    if not (path or repository or remote):
+        name = _name_of_missing(first, second, path_by_unique_name)
+    return replace(kinship, path=path, repository=repository, remote=remote, name=name)
 
 
-def _shared_repository(one: Project, other: Project) -> str:
+def _shared_path(first: Project, second: Project) -> str:
+    """Return the path of two projects that are the same through links; empty for none."""
+    return first.real_path if first.real_path == second.real_path else ""
+
+
+def _shared_repository(first: Project, second: Project) -> str:
     """Return the repository of which two projects are worktrees, or were; empty for none."""
-    first = one.checkout
-    second = other.checkout
-    if first is not None and second is not None:
-        is_shared = first.repository == second.repository and first.below == second.below
-        return str(first.repository) if is_shared and first.root != second.root else ""
-    for missing, present in ((one, other), (other, one)):
+    first_checkout = first.checkout
+    second_checkout = second.checkout
+    if first_checkout is not None and second_checkout is not None:
+        if first_checkout.repository != second_checkout.repository:
+            return ""
+        is_same_subfolder = first_checkout.below == second_checkout.below
+        is_other_worktree = first_checkout.root != second_checkout.root
+        return str(first_checkout.repository) if is_same_subfolder and is_other_worktree else ""
+    for missing, present in ((first, second), (second, first)):
         checkout = present.checkout
         if checkout is None or not (missing.is_missing and missing.path):
             continue
@@ -228,32 +229,41 @@ def _shared_repository(one: Project, other: Project) -> str:
     return ""
 
 
-def _shared_remote(one: Project, other: Project) -> str:
+def _shared_remote(first: Project, second: Project) -> str:
     """Return the remote of which two projects are clones; empty for none."""
-    first = one.checkout
-    second = other.checkout
-    if first is None or second is None or first.repository == second.repository:
+    checkout = first.checkout
+    other = second.checkout
+    if checkout is None or other is None or checkout.repository == other.repository:
         return ""
-    return first.remote if (first.remote, first.below) == (second.remote, second.below) else ""
+    is_shared = checkout.remote == other.remote and checkout.below == other.below
+    return checkout.remote if is_shared else ""
 
 
-def _only_ones_of_their_name(projects: Mapping[str, Project | None]) -> dict[str, str]:
+def _paths_by_unique_name(projects: Mapping[str, Project | None]) -> dict[str, str]:
     """Return the path of each existing project whose last name no other project has, by the name.
 
     A project of a person's home or at the root of the file system has no name of its own.
     """
-    paths: dict[str, set[str]] = {}
+    paths_by_name: dict[str, set[str]] = {}
     for project in projects.values():
         if project is not None and not project.is_missing:
-            paths.setdefault(PurePath(project.path).name, set()).add(project.real_path)
-    return {name: next(iter(found)) for name, found in paths.items() if name and len(found) == 1}
+            name = PurePath(project.path).name
+            paths_by_name.setdefault(name, set()).add(project.real_path)
+    only_path = {}
+    for name, paths in paths_by_name.items():
+        if name and len(paths) == 1:
+            only_path[name] = next(iter(paths))
+    return only_path
 
 
-def _name_of_missing(one: Project, other: Project, names: Mapping[str, str]) -> str:
+def _name_of_missing(
+    first: Project, second: Project, path_by_unique_name: Mapping[str, str]
+) -> str:
     """Return the name of a missing project that the other project alone has; empty for none."""
-    for missing, present in ((one, other), (other, one)):
+    for missing, present in ((first, second), (second, first)):
         name = PurePath(missing.path).name
-        if missing.is_missing and name and names.get(name, "") == present.real_path != "":
+        path = path_by_unique_name.get(name, "")
+        if missing.is_missing and name and path and path == present.real_path:
             return name
     return ""
 
@@ -286,15 +296,15 @@ def kinships_of(source: Source) -> Sequence[Kinship]:
 
 def _equal_files(sibling: Source, sizes: Mapping[str, int]) -> set[str]:
     """Return the digests among `sizes` that files of a folder have."""
-    equal: set[str] = set()
-    wanted = set(sizes.values())
-    if not wanted or not isinstance(sibling, FolderSource):
-        return equal
+    digests: set[str] = set()
+    sizes_to_read = set(sizes.values())
+    if not sizes_to_read or not isinstance(sibling, FolderSource):
+        return digests
     with suppress(MemlabError, OSError), opened_folder(sibling.path, sibling.includes) as folder:
         for name, stamp in folder.listing().files.items():
-            if stamp.size in wanted:
-                equal.add(digest_of(folder.read(name).data).hex())
-    return equal & sizes.keys()
+            if stamp.size in sizes_to_read:
+                digests.add(digest_of(folder.read(name).data).hex())
+    return digests & sizes.keys()
 
 
 def merge_step(kinship: Kinship) -> str:

@@ -132,15 +132,15 @@ class Folder:
         with self.subfolder(path) as folder:
             return {*os.listdir(folder.handle)}  # noqa: PTH208 - a handle, not a path
 
-    def _entries(self, above: str) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the paths and the status of everything in the folder; `above` is its own path."""
+    def _entries(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the paths and the status of everything in the folder; `prefix` is its own path."""
         with os.scandir(self.handle) as entries:
             for entry in entries:
                 try:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:  # deleted since
                     continue
-                name = above + entry.name
+                name = prefix + entry.name
                 is_folder = stat.S_ISDIR(status.st_mode) and name.count("/") < _DEEPEST
                 if not (is_folder and _is_text(name) and self.includes(name, self)):
                     yield name, status
@@ -155,15 +155,17 @@ class Folder:
                     raise changed(self.path) from error
 
     @contextmanager
-    def _holding(self, path: str, *, makes: bool = False) -> Iterator[tuple["Folder", str]]:
+    def _opened_parent(
+        self, path: str, *, create_parents: bool = False
+    ) -> Iterator[tuple["Folder", str]]:
         """Open the folder of a path; yield it and the last part of the path."""
-        above, _, name = path.rpartition("/")
-        if not above:
+        parent_path, _, name = path.rpartition("/")
+        if not parent_path:
             yield self, name
             return
-        if makes and self.stamp_of(above) is None:
-            self.make_folder(above)
-        with self.subfolder(above) as folder:
+        if create_parents and self.stamp_of(parent_path) is None:
+            self.make_folder(parent_path)
+        with self.subfolder(parent_path) as folder:
             yield folder, name
 
     def read(self, name: str, stamp: Stamp | None = None) -> FileCopy:
@@ -180,8 +182,8 @@ class Folder:
         """
         path = self.path / name
         try:
-            with self._holding(name) as (around, last):
-                handle = os.open(last, _READ, dir_fd=around.handle)
+            with self._opened_parent(name) as (parent, last):
+                handle = os.open(last, _READ, dir_fd=parent.handle)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -217,8 +219,8 @@ class Folder:
 
     def status_of(self, name: str) -> os.stat_result | None:
         """Return the status of a file; None if there is no file."""
-        with suppress(FileNotFoundError), self._holding(name) as (around, last):
-            return os.stat(last, dir_fd=around.handle, follow_symlinks=False)
+        with suppress(FileNotFoundError), self._opened_parent(name) as (parent, last):
+            return os.stat(last, dir_fd=parent.handle, follow_symlinks=False)
         return None
 
     def inode_of(self, name: str) -> int | None:
@@ -228,8 +230,8 @@ class Folder:
 
     def write(self, file: FileCopy) -> None:
         """Write a new file and sync it. A changed group gets no more permissions than others."""
-        with self._holding(file.name) as (around, name):
-            handle = os.open(name, _NEW_FILE, 0o600, dir_fd=around.handle)
+        with self._opened_parent(file.name) as (parent, name):
+            handle = os.open(name, _NEW_FILE, 0o600, dir_fd=parent.handle)
         with os.fdopen(handle, "wb") as opened:
             opened.write(file.data)
             opened.flush()
@@ -239,34 +241,43 @@ class Folder:
 
     def move(self, name: str, other: str) -> None:
         """Rename a file or folder. A file of the new name is replaced."""
-        with self._holding(name) as (here, old), self._holding(other) as (there, new):
-            os.rename(old, new, src_dir_fd=here.handle, dst_dir_fd=there.handle)
+        with (
+            self._opened_parent(name) as (source, old),
+            self._opened_parent(other) as (target, new),
+        ):
+            os.rename(old, new, src_dir_fd=source.handle, dst_dir_fd=target.handle)
 
     def link(self, name: str, other: str) -> None:
         """Give a file a second name, which must be unused. Missing folders are created."""
-        with self._holding(name) as (here, old), self._holding(other, makes=True) as (there, new):
-            around = {"src_dir_fd": here.handle, "dst_dir_fd": there.handle}
+        with (
+            self._opened_parent(name) as (source, old),
+            self._opened_parent(other, create_parents=True) as (target, new),
+        ):
+            around = {"src_dir_fd": source.handle, "dst_dir_fd": target.handle}
             os.link(old, new, **around, follow_symlinks=False)
 
     def unlink(self, name: str) -> None:
         """Delete a name of a file."""
-        with self._holding(name) as (around, last):
-            os.unlink(last, dir_fd=around.handle)
+        with self._opened_parent(name) as (parent, last):
+            os.unlink(last, dir_fd=parent.handle)
 
     def exchange(self, name: str, other: str) -> None:
         """Exchange the names of two files, atomically if the system can."""
         if _RENAMEAT2 is not None:
-            with self._holding(name) as (here, old), self._holding(other) as (there, new):
-                names = here.handle, os.fsencode(old), there.handle, os.fsencode(new)
+            with (
+                self._opened_parent(name) as (source, old),
+                self._opened_parent(other) as (target, new),
+            ):
+                names = source.handle, os.fsencode(old), target.handle, os.fsencode(new)
                 if _RENAMEAT2(*names, _EXCHANGE) == 0:
                     return
                 number = ctypes.get_errno()
             if number not in _NO_EXCHANGE:
                 raise OSError(number, os.strerror(number), other)
-        kept = f"{name}.{token_hex(4)}"
-        self.link(other, kept)
+        spare_name = f"{name}.{token_hex(4)}"
+        self.link(other, spare_name)
         self.move(name, other)
-        self.move(kept, name)
+        self.move(spare_name, name)
 
     @contextmanager
     def subfolder(self, path: str) -> Iterator["Folder"]:
@@ -274,20 +285,20 @@ class Folder:
         name, _, rest = path.partition("/")
         handle = os.open(name, _READ_FOLDER | os.O_NOFOLLOW, dir_fd=self.handle)
         try:
-            below = Folder(self.path / name, handle, self.includes)
-            with below.subfolder(rest) if rest else nullcontext(below) as folder:
+            subfolder = Folder(self.path / name, handle, self.includes)
+            with subfolder.subfolder(rest) if rest else nullcontext(subfolder) as folder:
                 yield folder
         finally:
             os.close(handle)
 
     def make_folder(self, path: str, mode: int | None = None) -> None:
         """Create a subfolder and its missing parents, with the permissions of the parent."""
-        with self._holding(path, makes=True) as (folder, name):
-            around = os.fstat(folder.handle)
-            wanted = stat.S_IMODE(around.st_mode) if mode is None else mode
-            os.mkdir(name, wanted, dir_fd=folder.handle)
+        with self._opened_parent(path, create_parents=True) as (folder, name):
+            parent_status = os.fstat(folder.handle)
+            permissions = stat.S_IMODE(parent_status.st_mode) if mode is None else mode
+            os.mkdir(name, permissions, dir_fd=folder.handle)
             with folder.subfolder(name) as made:
-                make_like(made.handle, (around.st_uid, around.st_gid), wanted)
+                make_like(made.handle, (parent_status.st_uid, parent_status.st_gid), permissions)
             folder.sync()
 
     def sync(self, *names: str) -> None:
@@ -302,10 +313,10 @@ class Folder:
 
         A different group gets the permissions of others. Set-id bits are not restored.
         """
-        around = os.fstat(self.handle)
+        status = os.fstat(self.handle)
         user, group = file.owner
-        user = user if user in (around.st_uid, os.geteuid()) else around.st_uid
-        group = group if group in (around.st_gid, os.getegid()) else around.st_gid
+        user = user if user in (status.st_uid, os.geteuid()) else status.st_uid
+        group = group if group in (status.st_gid, os.getegid()) else status.st_gid
         mode = FileMode(file.mode & 0o777, file.owner[1]).of(group)
         return file._replace(mode=mode, owner=(user, group))
 

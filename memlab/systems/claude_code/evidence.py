@@ -146,11 +146,11 @@ def _is_configuration(folder: Path) -> bool:
     return folder.name == _CONFIGURATION or folder in _configurations(os.environ)
 
 
-def _configurations(known: Mapping[str, str]) -> list[Path]:
+def _configurations(environment: Mapping[str, str]) -> list[Path]:
     """Return the configuration folders of the current user, in all spellings."""
-    home = Path(known.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - never raises
+    home = Path(environment.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - never raises
     folders = [home / _CONFIGURATION]
-    configured = known.get("CLAUDE_CONFIG_DIR")
+    configured = environment.get("CLAUDE_CONFIG_DIR")
     if configured:
         folders.insert(0, Path(configured).expanduser())
     paths = []
@@ -252,14 +252,14 @@ def has_typed_memories(folder: Path) -> bool:
     """Return whether most files that the index names have front matter with a Claude Code type."""
     with (
         suppress(StoreError, ChangedWhileReadError, FileNotFoundError),
-        opened_folder(folder) as at,
+        opened_folder(folder) as opened,
     ):
-        names = at.listing().files
+        names = opened.listing().files
         if INDEX not in names:
             return False
         notes = {name for name in names if name.endswith(".md")} - {INDEX, RETIRED}
-        indexes = [at.read(name).data for name in (INDEX, RETIRED) if name in names]
-        named, typed = _named_by(indexes, at, FileNames(at.path, notes))
+        indexes = [opened.read(name).data for name in (INDEX, RETIRED) if name in names]
+        named, typed = _named_by(indexes, opened, FileNames(opened.path, notes))
         return 2 * len(typed) > len(named)
     return False
 
@@ -269,19 +269,19 @@ def _named_by(indexes: list[bytes], folder: Folder, names: FileNames) -> tuple[s
 
     Hubs, which are part of the index, are not returned.
     """
-    waiting = [name for raw in indexes for name in MemoryIndex(raw).named(names)]
+    unvisited = [name for raw in indexes for name in MemoryIndex(raw).named(names)]
     named = set[str]()
     typed = set[str]()
     hubs = set[str]()
-    while waiting:
-        name = waiting.pop()
+    while unvisited:
+        name = unvisited.pop()
         if name in named or name in hubs:
             continue
         text = _beginning(folder, name)
-        listed = None if is_kept_by_name(name) else list_of_links(text)
-        if listed is not None:
+        index = None if is_kept_by_name(name) else list_of_links(text)
+        if index is not None:
             hubs.add(name)
-            waiting += listed.named(names)
+            unvisited += index.named(names)
             continue
         named.add(name)
         if has_claude_type(text):

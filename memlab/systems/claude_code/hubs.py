@@ -59,7 +59,7 @@ def list_of_links(text: str, *, with_paths: bool = False) -> MemoryIndex | None:
 
 
 def hubs_among(
-    lists: Mapping[str, MemoryIndex], named: Iterable[str], names: FileNames
+    lists: Mapping[str, MemoryIndex], named_files: Iterable[str], names: FileNames
 ) -> dict[str, MemoryIndex]:
     """Return the hubs of a folder: the lists of links that its index or another hub names.
 
@@ -67,18 +67,18 @@ def hubs_among(
     ----------
     lists : mapping of str to MemoryIndex
         The files of the folder that are lists of links.
-    named : iterable of str
+    named_files : iterable of str
         The files that the index names.
     names : FileNames
         The names by which links refer to files.
     """
     hubs: dict[str, MemoryIndex] = {}
-    waiting = list(named)
-    while waiting:
-        name = waiting.pop()
+    unvisited = list(named_files)
+    while unvisited:
+        name = unvisited.pop()
         if name in lists and name not in hubs:
             hubs[name] = lists[name]
-            waiting += lists[name].named(names.beside(name))
+            unvisited += lists[name].named(names.beside(name))
     return dict(sorted(hubs.items()))
 
 

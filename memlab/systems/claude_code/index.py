@@ -960,7 +960,7 @@ class _Draft:
         linked_text = current.linked(missing_links)
         return None if linked_text is None else lines_of(linked_text)
 
-    def _has_link(self, unlinked: markdown.Unlinked, link: markdown.Link) -> bool:
+    def _has_link(self, unlinked: markdown.Unlinked, link: markdown.RemovedLink) -> bool:
         """Return whether a text has a link to the same file at the same place, in any spelling."""
         return any(
             self._names.file_of(other.target) == self._names.file_of(link.target)

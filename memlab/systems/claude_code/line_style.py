@@ -48,11 +48,11 @@ class LineStyle(NamedTuple):
     columns: tuple[int, int] = (0, 0)
     """For a table: the column of the link, and the number of columns."""
 
-    def numbered(self, further: int) -> "LineStyle":
-        """Return the style of an entry so many below; only that of a numbered one differs."""
+    def numbered(self, offset: int) -> "LineStyle":
+        """Return the style of an entry a number of entries below; only numbered ones differ."""
         if not _ORDERED.match(self.lead):
             return self
-        lead = re.sub(r"\d+", lambda number: str(int(number[0]) + further), self.lead, count=1)
+        lead = re.sub(r"\d+", lambda number: str(int(number[0]) + offset), self.lead, count=1)
         return self._replace(lead=lead)
 
     def line(self, name: str, note: Note) -> str:
@@ -70,12 +70,12 @@ class LineStyle(NamedTuple):
 
     def _row(self, link: str, hook: str) -> str:
         """Return the row of a table."""
-        at, count = self.columns
-        cells = [""] * count
-        cells[at] = link.replace("|", "/")
-        for other in range(count):
-            if other != at:
-                cells[other] = hook.replace("|", "/")
+        link_column, column_count = self.columns
+        cells = [""] * column_count
+        cells[link_column] = link.replace("|", "/")
+        for column in range(column_count):
+            if column != link_column:
+                cells[column] = hook.replace("|", "/")
                 break
         return f"{self.lead}| {' | '.join(cells)} |"
 
@@ -85,10 +85,10 @@ def default_line(name: str, note: Note) -> str:
     return LineStyle().line(name, note)
 
 
-def style_of(blocks: Iterable[Block], names: FileNames, anchor: Block | None) -> LineStyle:
+def style_of(blocks: Iterable[Block], names: FileNames, neighbour: Block | None) -> LineStyle:
     """Return the most frequent style of the entries about files, among those indented least.
 
-    A numbered entry gets the number after that of the anchor.
+    A numbered entry gets the number after that of the neighbour.
     """
     styles = list[LineStyle]()
     for block in blocks:
@@ -98,12 +98,12 @@ def style_of(blocks: Iterable[Block], names: FileNames, anchor: Block | None) ->
                 styles.append(style)
     if not styles:
         return LineStyle()
-    least = min(len(_indentation(style.lead)) for style in styles)
-    outer = [style for style in styles if len(_indentation(style.lead)) == least]
+    least_indent = min(len(_indentation(style.lead)) for style in styles)
+    outer = [style for style in styles if len(_indentation(style.lead)) == least_indent]
     common = Counter(style._replace(lead=_without_number(style.lead)) for style in outer)
     ((chosen, _),) = common.most_common(1)
     if chosen.lead.lstrip(" \t>").startswith("1"):
-        return chosen._replace(lead=_next_number(chosen.lead, anchor))
+        return chosen._replace(lead=_next_number(chosen.lead, neighbour))
     return chosen
 
 
@@ -116,10 +116,10 @@ def _without_number(lead: str) -> str:
     return re.sub(r"\d+(?=[.)])", "1", lead)
 
 
-def _next_number(lead: str, anchor: Block | None) -> str:
+def _next_number(lead: str, neighbour: Block | None) -> str:
     """Return the beginning of a numbered entry with the number after that of a block."""
     number = 0
-    ordered = None if anchor is None else _ORDERED.match(anchor.text)
+    ordered = None if neighbour is None else _ORDERED.match(neighbour.text)
     if ordered:
         number = int(ordered[0].strip(" \t>.)"))
     return re.sub(r"\d+", str(number + 1), lead, count=1)
@@ -131,10 +131,10 @@ def _style_in(block: Block) -> LineStyle | None:
     mention = block.mentions[0]
     if line.lstrip(" \t").startswith("|"):
         cells = line.strip().strip("|").split("|")
-        at = line[: mention.start].count("|") - 1
-        if not 0 <= at < len(cells):
+        column = line[: mention.start].count("|") - 1
+        if not 0 <= column < len(cells):
             return None
-        return LineStyle(form=_ROW, lead=_indentation(line), columns=(at, len(cells)))
+        return LineStyle(form=_ROW, lead=_indentation(line), columns=(column, len(cells)))
     lead = _LEAD.match(line[: mention.start])
     if lead is None:
         return None
@@ -169,14 +169,14 @@ def title_and_hook(name: str, note: Note) -> tuple[str, str]:
     )
 
 
-def _one_line(text: str, most: int) -> str:
+def _one_line(text: str, max_length: int) -> str:
     """Return a text as a part of a line: without links, comments and control characters."""
     words = "".join(" " if category(char)[0] == "C" else char for char in text)
     words = " ".join(words.split())
     words = words.translate({ord("["): "(", ord("]"): ")"}).replace("<!--", "").replace("-->", "")
-    if len(words) <= most:
+    if len(words) <= max_length:
         return words.strip()
-    cut = words[: most - 1]
+    cut = words[: max_length - 1]
     return f"{cut[: cut.rfind(' ')] if ' ' in cut else cut}…"
 
 

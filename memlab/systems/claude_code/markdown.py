@@ -51,13 +51,24 @@ time."""
 
 
 class FrontMatter(NamedTuple):
-    """The front matter of a file."""
+    """The front matter of a file.
+
+    Attributes
+    ----------
+    fields : mapping of str to str
+        The text fields by name.
+    text_at : int
+        The position after the front matter; 0 if there is none or it does not end.
+    problem : str
+        Why it is not valid YAML; empty if it is valid or missing.
+    tree : mapping or None
+        The YAML document; None if there is none or it cannot be parsed.
+    """
 
     fields: Mapping[str, str]
     text_at: int
     problem: str
     tree: Mapping[Any, Any] | None = None
-    """The YAML document; None if there is none or it cannot be parsed."""
 
 
 def read_front_matter(text: str) -> FrontMatter:
@@ -127,7 +138,7 @@ def _line_by_line(block: str) -> dict[str, str]:
 
 
 class Mention(NamedTuple):
-    """A place in a text that names a file."""
+    """A mention of a file in a text: the target, its start and end, and the label."""
 
     target: str
     start: int
@@ -194,12 +205,18 @@ class FileNames:
         file of that name in a subfolder.
         """
         if target not in self._resolved:
-            files = map(self._file_named, self._candidates(target))
-            file = next(filter(None, files), None)
-            if file is None and self._has_subfolders:
-                file = self._by_stem.get(_folded(target)) if _is_stem(target) else None
-            self._resolved[target] = file
+            self._resolved[target] = self._resolve(target)
         return self._resolved[target]
+
+    def _resolve(self, target: str) -> str | None:
+        """Return the file of a link target; None if no file matches."""
+        for path in self._candidates(target):
+            file = self._file_named(path)
+            if file:
+                return file
+        if self._has_subfolders and _is_stem(target):
+            return self._by_stem.get(_folded(target))
+        return None
 
     def _candidates(self, target: str) -> Iterator[str]:
         """Yield the paths in the folder that a target may mean, in order of preference."""
@@ -223,10 +240,10 @@ class FileNames:
         if not path or path.startswith("/") or is_too_long:
             return
         from_base = f"{self.base}/{path}" if self.base and path == written else path
-        for whole in dict.fromkeys((from_base, path, inner)):
-            normal = normpath(whole)
-            if normal.count("/") <= DEEPEST and not normal.startswith("../"):
-                yield normal
+        for candidate in dict.fromkeys((from_base, path, inner)):
+            normalized = normpath(candidate)
+            if normalized.count("/") <= DEEPEST and not normalized.startswith("../"):
+                yield normalized
 
     @cached_property
     def _by_stem(self) -> dict[str, str | None]:
@@ -346,18 +363,28 @@ def is_inside(target: str) -> bool:
     return is_local(path.replace("/", "-")) and not path.startswith("/")
 
 
-def unlinked(text: str, gone: Collection[str], names: FileNames) -> str | None:
-    """Return a text with its links to `gone` replaced by their labels; None if links are nested."""
-    split = split_links(text, gone, names)
+def unlinked(text: str, files: Collection[str], names: FileNames) -> str | None:
+    """Return a text with its links to files replaced by their labels; None if links are nested."""
+    split = split_links(text, files, names)
     return None if split is None else split.text
 
 
-class Link(NamedTuple):
-    """A link that was removed from a text: the position of its label, and its original form."""
+class RemovedLink(NamedTuple):
+    """A link that was removed from a text.
+
+    Attributes
+    ----------
+    start, end : int
+        The start and the end of its label in the text without links.
+    original : str
+        The link as it was written.
+    target : str
+        The target of the link.
+    """
 
     start: int
     end: int
-    written: str
+    original: str
     target: str
 
 
@@ -365,13 +392,13 @@ class Unlinked(NamedTuple):
     """A text without its links to some files, and these links in order."""
 
     text: str
-    links: tuple[Link, ...]
+    links: tuple[RemovedLink, ...]
 
-    def linked(self, others: Iterable[Link] = ()) -> str | None:
+    def linked(self, others: Iterable[RemovedLink] = ()) -> str | None:
         """Return the text with its links and `others` restored; None if two links overlap.
 
-        >>> first = Link(2, 3, "[A](a.md)", "a.md")
-        >>> second = Link(5, 6, "[B](b.md)", "b.md")
+        >>> first = RemovedLink(2, 3, "[A](a.md)", "a.md")
+        >>> second = RemovedLink(5, 6, "[B](b.md)", "b.md")
         >>> Unlinked("- A, B", (first,)).linked([second])
         '- [A](a.md), [B](b.md)'
         """
@@ -380,32 +407,30 @@ class Unlinked(NamedTuple):
         for link in sorted([*others, *self.links]):
             if link.start < end:
                 return None
-            pieces.append(self.text[end : link.start] + link.written)
+            pieces.append(self.text[end : link.start] + link.original)
             end = link.end
         return "".join([*pieces, self.text[end:]])
 
 
 def split_links(text: str, files: Collection[str], names: FileNames) -> Unlinked | None:
     """Return a text split from its links to some files; None if links are nested."""
-    pieces = []
+    remaining = ""
     links = []
-    end = 0
-    length = 0
+    copied_to = 0  # the position in `text` up to which it was copied
     for mention in mentions_in(text):
         if names.file_of(mention.target) not in files:
             continue
-        words = _words(mention, names)
-        start = length + mention.start - end
-        written = text[mention.start : mention.end]
-        links.append(Link(start, start + len(words), written, mention.target))
-        pieces.append(text[end : mention.start] + words)
-        length = start + len(words)
-        end = mention.end
-    left = "".join([*pieces, text[end:]])
+        remaining += text[copied_to : mention.start]
+        start = len(remaining)
+        remaining += _label_without_file(mention, names)
+        original = text[mention.start : mention.end]
+        links.append(RemovedLink(start, len(remaining), original, mention.target))
+        copied_to = mention.end
+    remaining += text[copied_to:]
     # An inner link becomes visible only after the outer link was removed.
-    if any(names.file_of(mention.target) in files for mention in mentions_in(left)):
+    if any(names.file_of(mention.target) in files for mention in mentions_in(remaining)):
         return None
-    return Unlinked(left, tuple(links))
+    return Unlinked(remaining, tuple(links))
 
 
 def first_heading(text: str) -> str:
@@ -423,7 +448,7 @@ def wikilinks_in(text: str) -> list[str]:
     return [link["name"] for link in _WIKILINK.finditer(text)]
 
 
-def _words(mention: Mention, names: FileNames) -> str:
+def _label_without_file(mention: Mention, names: FileNames) -> str:
     """Return the label that replaces a link; shorten it if it would name a file again."""
     bare = mention.label.strip("*_`~ \t")
     if bare.endswith(_SUFFIX) and names.file_of(bare) is not None:

@@ -105,22 +105,23 @@ def _directory_in(line: bytes) -> str:
     return str(directory) if is_path else ""
 
 
-def _paths_named(name: str, folder: Path, left: list[int]) -> Iterator[Path]:
-    """Yield the folders below a folder whose path has a name; `left` limits the entries read.
+def _paths_named(name: str, folder: Path, entries_left: list[int]) -> Iterator[Path]:
+    """Yield the folders below a folder whose path has a name.
 
+    `entries_left` has one number: how many more entries may be read.
     Raise OSError if a folder on the way cannot be read, or if there are too many entries.
     """
     with os.scandir(folder) as entries:
-        inner = []
+        candidates = []
         for entry in entries:
-            left[0] -= 1
-            if left[0] < 0:
+            entries_left[0] -= 1
+            if entries_left[0] < 0:
                 raise OSError(f"{folder} has too many entries")
-            own = f"-{project_name(entry.name)}"
-            if name == own or name.startswith(f"{own}-"):
-                inner.append((entry.name, name[len(own) :], entry.is_dir()))
-    for entry_name, rest, is_folder in sorted(inner):
-        if not rest and is_folder:
+            encoded_name = f"-{project_name(entry.name)}"
+            if name == encoded_name or name.startswith(f"{encoded_name}-"):
+                candidates.append((entry.name, name[len(encoded_name) :], entry.is_dir()))
+    for entry_name, remaining_name, is_folder in sorted(candidates):
+        if not remaining_name and is_folder:
             yield folder / entry_name
         elif is_folder:
-            yield from _paths_named(rest, folder / entry_name, left)
+            yield from _paths_named(remaining_name, folder / entry_name, entries_left)

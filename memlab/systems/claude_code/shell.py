@@ -146,7 +146,7 @@ class _Script:
 
     def _visit(self, node: Any, redirects: list[Any]) -> None:
         """Collect the file uses of a node; `redirects` apply to its last command."""
-        start = len(self.uses)
+        first_use = len(self.uses)
         cwd = self._cwd
         if node.type == "command":
             self._command(node, redirects)
@@ -156,7 +156,7 @@ class _Script:
                 self._visit(child, [])
                 if node.type == "pipeline":
                     self._cwd = cwd
-            self._put_out(streams, start, cwd)
+            self._apply_outputs(streams, first_use, cwd)
             if node.type == "subshell":
                 self._cwd = cwd
         elif node.type == "list":  # joined by && or ||; after || only the first counts
@@ -169,7 +169,7 @@ class _Script:
 
     def _visit_redirected(self, node: Any, redirects: list[Any]) -> None:
         """Collect the file uses of a command with redirections and here-documents."""
-        start = len(self.uses)
+        first_use = len(self.uses)
         documents = _children(node, "heredoc_redirect")
         own_redirects = _children(node, "file_redirect")
         for document in documents:
@@ -178,26 +178,26 @@ class _Script:
         self._visit(body, own_redirects + redirects)
         for document in documents:
             for following in _children(document, *_COMMANDS):
-                self._keep_writes(start)  # a here-document is piped into the next command
+                self._keep_writes(first_use)  # a here-document is piped into the next command
                 self._visit(following, redirects)
 
     def _command(self, node: Any, redirects: list[Any]) -> None:
         """Collect the file uses of one simple command."""
-        start = len(self.uses)
+        first_use = len(self.uses)
         cwd = self._cwd
         streams = self._streams(_children(node, "file_redirect") + redirects)
         parts = (*node.children_by_field_name("name"), *node.children_by_field_name("argument"))
-        called, arguments = _name_and_words([*map(self._word, parts), *streams.arguments])
-        self.uses += _of_command(called, arguments, cwd)
-        if called in _READERS:
+        name, arguments = _name_and_words([*map(self._word, parts), *streams.arguments])
+        self.uses += _of_command(name, arguments, cwd)
+        if name in _READERS:
             self.uses += _uses(streams.inputs, "read", cwd)
-        script = _command_string(arguments) if called in _SHELLS else None
+        script = _command_string(arguments) if name in _SHELLS else None
         if script:
             self.uses += file_uses(script, cwd)
-        if called in {"cd", "pushd"}:
+        if name in {"cd", "pushd"}:
             folders = [word for word in arguments if not word.text.startswith("-")]
             self._cwd = _resolved(folders[0], cwd) if folders else "~"
-        self._put_out(streams, start, cwd)
+        self._apply_outputs(streams, first_use, cwd)
 
     def _streams(self, redirects: Sequence[Any]) -> _Streams:
         """Return the files of redirections of standard input and output."""
@@ -210,25 +210,27 @@ class _Script:
                 continue
             target = words[0]
             operator = operators[0]
-            given = node.child_by_field_name("descriptor")
-            descriptor = given.text.decode() if given else ""
-            stays = target.text in _TERMINALS or (operator == ">&" and target.text.isdigit())
+            descriptor_node = node.child_by_field_name("descriptor")
+            descriptor = descriptor_node.text.decode() if descriptor_node else ""
+            is_descriptor = operator == ">&" and target.text.isdigit()
+            stays_visible = is_descriptor or target.text in _TERMINALS
             if operator == "<" and descriptor in {"", "0"}:
                 streams.inputs.append(target)
-            elif operator in _OUTPUTS and descriptor in {"", "1"} and not stays:
+            elif operator in _OUTPUTS and descriptor in {"", "1"} and not stays_visible:
                 streams.outputs.append(target)
             streams.arguments.extend(words[1:])
         return streams
 
-    def _put_out(self, streams: _Streams, start: int, cwd: str | None) -> None:
-        """Turn the reads since `start` into writes of the output files, if there are any."""
+    def _apply_outputs(self, streams: _Streams, first_use: int, cwd: str | None) -> None:
+        """Turn the reads since `first_use` into writes of the output files, if there are any."""
         if streams.outputs:
-            self._keep_writes(start)
+            self._keep_writes(first_use)
             self.uses += _uses(streams.outputs, "write", cwd)
 
-    def _keep_writes(self, start: int) -> None:
-        """Drop the reads and searches since `start`: their output is not shown."""
-        self.uses[start:] = [use for use in self.uses[start:] if use.verb == "write"]
+    def _keep_writes(self, first_use: int) -> None:
+        """Drop the reads and searches since `first_use`: their output is not shown."""
+        recent_uses = self.uses[first_use:]
+        self.uses[first_use:] = [use for use in recent_uses if use.verb == "write"]
 
     def _word(self, node: Any) -> _Word:
         """Return the word of a syntax node without its quotes."""
@@ -244,18 +246,18 @@ class _Script:
     def _joined(self, node: Any) -> _Word:
         """Return a word of several parts, with the text between the expansions of a string."""
         quote_length = 1 if node.type == "string" else 0
-        at = node.start_byte + quote_length
+        start = node.start_byte + quote_length
         exact = True
         parts: list[str] = []
         for child in node.named_children:
             if child.type == "string_content":
                 continue
             word = self._word(child)
-            parts.append(_plain(self._text[at : child.start_byte]))
+            parts.append(_plain(self._text[start : child.start_byte]))
             parts.append(word.text)
             exact = exact and word.exact
-            at = child.end_byte
-        parts.append(_plain(self._text[at : node.end_byte - quote_length]))
+            start = child.end_byte
+        parts.append(_plain(self._text[start : node.end_byte - quote_length]))
         return _Word("".join(parts), exact)
 
 
@@ -337,9 +339,9 @@ def _option(valued: str, text: str) -> tuple[str, bool]:
     if text.startswith("--"):
         name, has_value, _ = text.partition("=")
         return name, name in _LONG_VALUED and not has_value
-    for place, letter in enumerate(text[1:], 1):
+    for position, letter in enumerate(text[1:], 1):
         if letter in valued:
-            return f"-{letter}", place == len(text) - 1
+            return f"-{letter}", position == len(text) - 1
     return text, False
 
 
@@ -353,10 +355,10 @@ def _command_string(words: Sequence[_Word]) -> str | None:
 def _name_and_words(words: list[_Word]) -> tuple[str, list[_Word]]:
     """Return the name and arguments of a command; after a prefix, of the first known command."""
     names = [word.text.rpartition("/")[2] if word.exact else "" for word in words] or [""]
-    at = 0
+    position = 0
     if names[0] in _PREFIXES or names[0].startswith("-"):  # such as options of the keyword time
-        at = next((at for at, name in enumerate(names) if name in _KNOWN), 0)
-    return names[at], words[at + 1 :]
+        position = next((position for position, name in enumerate(names) if name in _KNOWN), 0)
+    return names[position], words[position + 1 :]
 
 
 def _resolved(word: _Word, cwd: str | None) -> str | None:
@@ -366,8 +368,8 @@ def _resolved(word: _Word, cwd: str | None) -> str | None:
     """
     text = word.text
     if not word.exact:
-        places = [text.find(character) for character in "*?[{$`<" if character in text]
-        literal = text[: min(places, default=0)]
+        positions = [text.find(character) for character in "*?[{$`<" if character in text]
+        literal = text[: min(positions, default=0)]
         text = literal.rpartition("/")[0]
         if not text:
             return None if word.text.startswith(("$", "`", "<", "/")) else cwd

@@ -32,7 +32,7 @@ _LOOSE: Final = re.compile(
     r"(?P<key>type|kind|category|memory[_-]?type)[\"']?[^\S\n]*[:：=](?P<value>[^\n,}]*)"
 )
 """A type outside of valid YAML. Some people write a full-width colon."""
-_BEFORE: Final = re.compile(r"\ufeff?(?:\s|<!--.*?-->)*", re.DOTALL)
+_LEADING_BLANKS: Final = re.compile(r"\ufeff?(?:\s|<!--.*?-->)*", re.DOTALL)
 _FENCED: Final = re.compile(
     r"(?P<fence>-{3,}|\+{3,})[^\S\n]*\n(?P<head>.*?)(?:^(?P=fence)|^\s*$|\Z)",
     re.DOTALL | re.MULTILINE,
@@ -79,28 +79,30 @@ def type_of(stem: str, text: str, head: FrontMatter, kinds: Mapping[str, str]) -
     'its type is a list'
     """
     name = head.fields.get(_TYPE, "").strip().lower()
-    guarding = {known for known, kind in kinds.items() if kind != MemoryKind.EPISODIC}
-    plain = (PLAIN | kinds.keys()) - guarding
-    types = [value for _, value in _statements(text, head, guarding)]
+    instruction_types = {
+        type_name for type_name, kind in kinds.items() if kind != MemoryKind.EPISODIC
+    }
+    plain_types = (PLAIN | kinds.keys()) - instruction_types
+    types = [value for _, value in _statements(text, head, instruction_types)]
     if not types:
-        return MemoryType(name, _doubt_without_type(stem, head, guarding))
+        return MemoryType(name, _doubt_without_type(stem, head, instruction_types))
     for value in types:
-        if value not in guarding and value not in plain:
+        if value not in instruction_types and value not in plain_types:
             return MemoryType(name, _unclear(value))
-    guards = [value for value in types if value in guarding]
-    if guards and not plain.isdisjoint(types):
-        return MemoryType(name, f"it says {guards[0]} and another type")
-    if guards and name not in guarding:
-        return MemoryType(name, f"it says {guards[0]} where Claude Code would not look")
+    instructions = [value for value in types if value in instruction_types]
+    if instructions and not plain_types.isdisjoint(types):
+        return MemoryType(name, f"it says {instructions[0]} and another type")
+    if instructions and name not in instruction_types:
+        return MemoryType(name, f"it says {instructions[0]} where Claude Code would not look")
     return MemoryType(name)
 
 
-def _doubt_without_type(stem: str, head: FrontMatter, guarding: Collection[str]) -> str:
+def _doubt_without_type(stem: str, head: FrontMatter, instruction_types: Collection[str]) -> str:
     """Return why a file without a type may be an instruction; empty if nothing suggests it."""
     if head.problem:
         return f"its front matter cannot be read ({head.problem})"
     first = _WORD.match(stem)
-    if first and first[0].lower() in guarding:
+    if first and first[0].lower() in instruction_types:
         return f"its name begins with {first[0]!r}, and it says no type"
     return ""
 
@@ -114,11 +116,13 @@ def _unclear(value: str | None) -> str:
     return f"its type is {value!r:.40}, which is not known"
 
 
-def _statements(text: str, head: FrontMatter, guarding: Collection[str]) -> Iterator[Statement]:
+def _statements(
+    text: str, head: FrontMatter, instruction_types: Collection[str]
+) -> Iterator[Statement]:
     """Yield the types in a file; those under other keys only if they may be an instruction."""
     if head.tree is not None:
         for statement in _in_tree(head.tree):
-            if _counts(statement, guarding):
+            if _is_relevant(statement, instruction_types):
                 yield statement
         # The tree has only the last value of a repeated key.
         for value in _BARE_LINE.findall(text[: head.text_at]):
@@ -127,14 +131,14 @@ def _statements(text: str, head: FrontMatter, guarding: Collection[str]) -> Iter
     for match in _LOOSE.finditer(_loose_head(text, head)):
         value = match["value"].partition("#")[0].strip().strip("\"'").strip().lower()
         statement = (match["key"].lower(), value)
-        if _counts(statement, guarding):
+        if _is_relevant(statement, instruction_types):
             yield statement
 
 
-def _counts(statement: Statement, guarding: Collection[str]) -> bool:
+def _is_relevant(statement: Statement, instruction_types: Collection[str]) -> bool:
     """Return whether a key is ``type``, or its value has the name of an instruction's type."""
     key, value = statement
-    return key == _TYPE or not set(guarding).isdisjoint(_WORD.findall(value or ""))
+    return key == _TYPE or not set(instruction_types).isdisjoint(_WORD.findall(value or ""))
 
 
 def _in_tree(tree: Any, depth: int = 0) -> Iterator[Statement]:
@@ -154,7 +158,7 @@ def _loose_head(text: str, head: FrontMatter) -> str:
     if head.text_at:
         return text[: head.text_at]
     start = text[:LONGEST]
-    fenced = _FENCED.match(start, pos=_BEFORE.match(start).end())  # type: ignore[union-attr]  # it may be empty
+    fenced = _FENCED.match(start, pos=_LEADING_BLANKS.match(start).end())  # type: ignore[union-attr]  # it may be empty
     if fenced is None:
         return ""
     return fenced["head"]
