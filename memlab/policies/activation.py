@@ -61,6 +61,13 @@ class Space(NamedTuple):
     of_tokens: bool
 
 
+class _LeastRoom(NamedTuple):
+    """The least capacity from which each need is served, under two rankings; shape (needs,)."""
+
+    by_activation: Floats
+    by_age: Floats
+
+
 @dataclass(frozen=True)
 class Trial:
     """A backtest of activation and of age on the needs so far.
@@ -72,12 +79,12 @@ class Trial:
     ----------
     uses : Uses
         Uses of the prunable memories.
-    written : array of int, shape (needs,)
+    memories_written : array of int, shape (needs,)
         Number of prunable memories that had been written when each need arose.
     floor : array of int, shape (needs,)
         Tokens of the load-bearing memories that had been written then.
-    place : array of int, shape (needs,)
-        Place of each need among the references.
+    reference_numbers : array of int, shape (needs,)
+        Number of the reference of each need.
     tokens : array of int, shape (memories,)
         Tokens of each prunable memory.
     margin : float
@@ -85,23 +92,23 @@ class Trial:
     """
 
     uses: Uses
-    written: Ints
+    memories_written: Ints
     floor: Ints
-    place: Ints
+    reference_numbers: Ints
     tokens: Ints
     margin: float
 
-    def age_decides(self, space: Space, seen: int | None = None) -> bool:
+    def age_decides(self, space: Space, needs_so_far: int | None = None) -> bool:
         """Return whether age served more at the last comparison.
 
         Parameters
         ----------
         space : Space
             The capacity.
-        seen : int, optional
+        needs_so_far : int, optional
             The number of needs that have arisen; all by default.
         """
-        needs = len(self.written) if seen is None else seen
+        needs = len(self.memories_written) if needs_so_far is None else needs_so_far
         comparisons = [comparison for comparison in self._comparisons if comparison <= needs]
         if not comparisons:
             return False
@@ -114,15 +121,19 @@ class Trial:
     def _decisions(self) -> dict[tuple[Space, int], bool]:
         return {}
 
-    def _age_has_served_more(self, space: Space, needs_before: int) -> bool:
-        """Return whether age served more of the first `needs_before` needs, by the margin."""
-        tried = self._compared_needs[self._compared_needs < needs_before]
-        if not len(tried):
+    def _age_has_served_more(self, space: Space, count: int) -> bool:
+        """Return whether age served more of the first `count` needs, by the margin."""
+        compared = self._compared_needs[self._compared_needs < count]
+        if not len(compared):
             return False
-        room = space.size - self.floor[tried] if space.of_tokens else space.size
-        by_activation, by_age = self._room_needed[int(space.of_tokens)][:, : len(tried)]
-        is_served_by_activation = by_activation <= room
-        is_served_by_age = by_age <= room
+        if space.of_tokens:
+            room = space.size - self.floor[compared]
+            needed = self._tokens_needed
+        else:
+            room = np.full(len(compared), space.size)
+            needed = self._memories_needed
+        is_served_by_activation = needed.by_activation[: len(compared)] <= room
+        is_served_by_age = needed.by_age[: len(compared)] <= room
         gain = is_served_by_activation.astype(np.float64) - is_served_by_age
         error = float(gain.std()) / np.sqrt(len(gain))
         return bool(gain.mean() + self.margin * error < 0)
@@ -132,7 +143,7 @@ class Trial:
         """The counts of needs after which activation and age are compared."""
         comparisons = []
         count = _FIRST_COMPARISON
-        while count <= len(self.written):
+        while count <= len(self.memories_written):
             comparisons.append(count)
             count = max(count + _FIRST_COMPARISON, int(count * _COMPARISON_GROWTH))
         return comparisons
@@ -140,44 +151,52 @@ class Trial:
     @cached_property
     def _compared_needs(self) -> Ints:
         """The needs that are compared: the first of each memory and day, or a sample of them."""
-        needs = np.arange(len(self.written))
+        needs = np.arange(len(self.memories_written))
         is_first_of_day = np.ones(len(needs), dtype=bool)
         later_on_day = self.uses.again[self.uses.again < len(needs)]
         is_first_of_day[later_on_day] = False
-        rate = np.minimum(1.0, _MOST_EVENTS_UNSAMPLED / np.maximum(self.written + needs, 1))
+        rate = np.minimum(
+            1.0, _MOST_EVENTS_UNSAMPLED / np.maximum(self.memories_written + needs, 1)
+        )
         is_sampled = np.diff(np.floor(np.cumsum(rate) + 1e-9), prepend=0) > 0
         return np.flatnonzero(is_first_of_day & is_sampled)
 
-    @cached_property
-    def _room_needed(self) -> tuple[Floats, Floats]:
-        """The least capacity from which each compared need is served.
+    @property
+    def _memories_needed(self) -> "_LeastRoom":
+        """The least number of memories from which each compared need is served."""
+        return self._least_rooms[0]
 
-        The first array is in memories, the second in tokens. In each, the first row is for a
-        ranking by activation, the second for one by age.
-        """
+    @property
+    def _tokens_needed(self) -> "_LeastRoom":
+        """The least number of tokens from which each compared need is served."""
+        return self._least_rooms[1]
+
+    @cached_property
+    def _least_rooms(self) -> "tuple[_LeastRoom, _LeastRoom]":
+        """The least capacity from which each compared need is served, in memories and in tokens."""
         count = len(self._compared_needs)
-        memories = np.zeros((2, count))
-        tokens = np.zeros((2, count))
-        known = self._uses_known()
+        memories = _LeastRoom(np.zeros(count), np.zeros(count))
+        tokens = _LeastRoom(np.zeros(count), np.zeros(count))
+        known_uses = self._known_use_counts()
         tokens_before = np.append(0, np.cumsum(self.tokens))
-        place = np.arange(len(self.written))
+        use_numbers = np.arange(len(self.memories_written))
         for number, need in enumerate(self._compared_needs.tolist()):
-            written = int(self.written[need])
+            written = int(self.memories_written[need])
             target = int(self.uses.target[need])
-            is_known = place < known[need]
+            is_known = use_numbers < known_uses[need]
             level = self.uses.levels(float(self.uses.when[need]), is_known, slice(written))
-            memories[0, number] = 1 + ranks_above(level, target).sum()
-            memories[1, number] = written - target
+            memories.by_activation[number] = 1 + ranks_above(level, target).sum()
+            memories.by_age[number] = written - target
             size = self.tokens[:written]
             above = ranks_above(per_length(level, size), target)
-            tokens[0, number] = size[target] + size[above].sum()
-            tokens[1, number] = tokens_before[written] - tokens_before[target]
+            tokens.by_activation[number] = size[target] + size[above].sum()
+            tokens.by_age[number] = tokens_before[written] - tokens_before[target]
         return memories, tokens
 
-    def _uses_known(self) -> Ints:
+    def _known_use_counts(self) -> Ints:
         """Return for each need the number of uses that arose strictly before it."""
-        moment = np.stack([self.written, self.uses.when])
-        is_later = np.ones(len(self.written), dtype=bool)
+        moment = np.stack([self.memories_written, self.uses.when])
+        is_later = np.ones(len(self.memories_written), dtype=bool)
         is_later[1:] = (np.diff(moment) > 0).any(axis=0)
         return np.maximum.accumulate(np.where(is_later, np.arange(len(is_later)), 0))
 
@@ -200,25 +219,25 @@ def trial_of(past: pd.DataFrame, references: pd.DataFrame, *, silent: bool = Fal
         is_judged = ~is_read | (references[col.AT] < first_retired).to_numpy(dtype=bool)
     judged = references[is_judged]
     is_read = is_read[is_judged]
-    target, at, place = references_on_rows(rows, judged)
-    when = times(judged, col.AT)[place]
+    target, at, numbers_of_judged = references_on_rows(rows, judged)
+    when = times(judged, col.AT)[numbers_of_judged]
     created = times(rows, col.CREATED_AT)
     clock = np.fmax.accumulate(np.append(days_since_1970(created), np.nan))
     moments = np.where(np.isnat(when), clock[at], days_since_1970(when))
     order = np.lexsort((target, moments, at))
     target = target[order]
     at = at[order]
-    place = place[order]
-    position = judged[col.AT_POSITION].to_numpy(dtype=np.int64)[place]
+    numbers_of_judged = numbers_of_judged[order]
+    position = judged[col.AT_POSITION].to_numpy(dtype=np.int64)[numbers_of_judged]
     tokens = past[col.TOKENS].to_numpy(dtype=np.int64)
     floor = np.append(0, np.cumsum(np.where(is_prunable, 0, tokens)))
     rows_before = np.searchsorted(past[col.POSITION].to_numpy(), position)
-    is_mostly_read = 2 * np.count_nonzero(is_read[place]) >= len(place)
+    is_mostly_read = 2 * np.count_nonzero(is_read[numbers_of_judged]) >= len(numbers_of_judged)
     return Trial(
         uses=uses_of(created, target, at, when[order]),
-        written=at,
+        memories_written=at,
         floor=floor[rows_before],
-        place=np.flatnonzero(is_judged)[place],
+        reference_numbers=np.flatnonzero(is_judged)[numbers_of_judged],
         tokens=tokens[is_prunable],
         margin=_STANDARD_ERRORS if is_mostly_read else 0.0,
     )
@@ -251,19 +270,18 @@ def activity_of(
     """
     moment = days_of(now)
     notes = []
-    found = references_on_rows(past, references)
-    uses = uses_of(
-        times(past, col.CREATED_AT), found.target, found.at, times(references, col.AT)[found.place]
-    )
+    fitting = references_on_rows(past, references)
+    recorded = times(references, col.AT)[fitting.place]
+    uses = uses_of(times(past, col.CREATED_AT), fitting.target, fitting.at, recorded)
     # An id may have been written again after a deletion. The newest memory with the id counts.
     newest = np.flatnonzero(~past[col.MEMORY_ID].duplicated(keep="last"))
     ids = pd.Index(past[col.MEMORY_ID].iloc[newest])
-    place = newest[ids.get_indexer(pd.Index(rows[col.MEMORY_ID]))]
-    levels = uses.levels(moment, np.ones(len(uses.target), dtype=bool), place)
-    age = uses.ages(moment, place)
+    row_in_past = newest[ids.get_indexer(pd.Index(rows[col.MEMORY_ID]))]
+    levels = uses.levels(moment, np.ones(len(uses.target), dtype=bool), row_in_past)
+    age = uses.ages(moment, row_in_past)
     days_used, last_used = uses.counts()
-    count = days_used[place]
-    last = last_used[place]
+    count = days_used[row_in_past]
+    last = last_used[row_in_past]
     written_at = births(times(rows, col.CREATED_AT))
     counter = read_counter(rows, written_at, moment)
     is_later = (counter.last > last + _SAME_TIME_DAYS) | (np.isnan(last) & ~np.isnan(counter.last))
@@ -409,7 +427,7 @@ class Activation(CappedPolicy):
 
     origin: ClassVar[str] = "memlab: when and how often a memory was used (Anderson, Schooler 1991)"
     reason: ClassVar[str] = "least-active"
-    by_age: ClassVar[str] = "oldest: use served fewer needs than age"
+    reason_by_age: ClassVar[str] = "oldest: use served fewer needs than age"
     fills: ClassVar[bool] = True
     learns: ClassVar[bool] = True
     runner: ClassVar[Runner] = "activation"
@@ -449,7 +467,7 @@ class Activation(CappedPolicy):
         policy = self._with(evidence=self._evidence_on(rows))
         reasons = super(Activation, policy).evict(rows, now=now)
         if policy.age_decides(rows):
-            return reasons.replace(self.reason, self.by_age)
+            return reasons.replace(self.reason, self.reason_by_age)
         return reasons
 
     def age_decides(self, rows: pd.DataFrame) -> bool:

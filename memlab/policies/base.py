@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
     _ProtocolType = type(Protocol)
 
-PINNED: Final = "held"
+PINNED: Final = "pinned"
 """Column that marks rows which no policy may evict; they take up room."""
 
 KEEP_REASONS: Final = ("kept", "superseded", "load-bearing", "retired", col.REACHED, col.UNLISTED)

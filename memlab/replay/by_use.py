@@ -75,16 +75,16 @@ class BudgetByUse(DisplayMixin):
     @property
     def likely(self) -> int | None:
         """The smallest budget that served the target; None if none did."""
-        return self._least("served")
+        return self._smallest_budget("served")
 
     @property
     def safe(self) -> int | None:
         """The smallest budget whose lower limit meets the target; None if none does."""
-        return self._least("low")
+        return self._smallest_budget("low")
 
-    def _least(self, name: str) -> int | None:
+    def _smallest_budget(self, column: str) -> int | None:
         """Return the smallest budget at which a column meets the target."""
-        enough = self.table.index[self.table[name].to_numpy() >= self.target].tolist()
+        enough = self.table.index[self.table[column].to_numpy() >= self.target].tolist()
         return int(enough[0]) if enough else None
 
     @property
@@ -107,8 +107,8 @@ class BudgetByUse(DisplayMixin):
     def answer(self) -> str:
         """The recommendation in one line."""
         if self.reads < MIN_READS:
-            few = f"{counted(self.reads, 'reads')} since three quarters of it were written"
-            return f"too few reads to say to how many tokens this store could retire: {few}"
+            judged = f"{counted(self.reads, 'reads')} since three quarters of it were written"
+            return f"too few reads to say to how many tokens this store could retire: {judged}"
         if self.budget is None:
             return f"no part of the store serves {self.target:.0%} of reads by use: keep all"
         columns = ["served", "low", "high", "newest"]
@@ -220,9 +220,9 @@ def budget_by_use(
     history = prepare_history(past, references, silent=reads_leave_no_trace(past))
     lifetimes = history.lifetimes
     day = history.referred.astype("datetime64[D]")
-    counts = _reads_that_count(history, day)
+    is_judged = _judged_reads(history, day)
     # A reference of moment m arises when m rows are written, the last of which is row m - 1.
-    moments = np.take(history.at, np.flatnonzero(counts)) - 1
+    moments = np.take(history.at, np.flatnonzero(is_judged)) - 1
     _, floor = lifetimes.floor
     is_active_at_end = lifetimes.end == len(history)
     is_counted = lifetimes.ever_prunable & is_active_at_end
@@ -239,9 +239,9 @@ def budget_by_use(
         if not 0 < share < 1 or not len(moments):
             continue
         budget = round(floor[moments].mean() + share * prunable[moments].mean())
-        served = _served(history, Activation(max_tokens=budget))[counts]
-        newest = _served(history, TokenBudget(budget))[counts]
-        mean_served, low, high = share_with_limits(day[counts], served, confidence)
+        served = _served(history, Activation(max_tokens=budget))[is_judged]
+        newest = _served(history, TokenBudget(budget))[is_judged]
+        mean_served, low, high = share_with_limits(day[is_judged], served, confidence)
         tokens = round(floor[-1] + share * mean_until_horizon)
         rows[tokens] = (mean_served, low, high, newest.mean())
         if low >= target:
@@ -252,14 +252,14 @@ def budget_by_use(
     return BudgetByUse(
         store=str(past.attrs.get(col.SOURCE, "")),
         target=target,
-        reads=int(counts.sum()),
+        reads=int(is_judged.sum()),
         table=table,
         token_budget=token_budget,
         silent=history.silent,
     )
 
 
-def _reads_that_count(history: ReplayHistory, day: Times) -> Flags:
+def _judged_reads(history: ReplayHistory, day: Times) -> Flags:
     """Return the references that are judged: reads from a log, after most of the store was written.
 
     Of several reads of one memory on one day the first counts, and none on the day it was written.
@@ -271,8 +271,8 @@ def _reads_that_count(history: ReplayHistory, day: Times) -> Flags:
     is_prunable = history.lifetimes.ever_prunable[history.target]
     first_counted = np.searchsorted(history.at, WARM_UP_SHARE * len(history))
     is_late = np.arange(len(day)) >= first_counted
-    counts: Flags = is_read & is_first_of_day & is_later_day & is_prunable & is_late
-    return counts
+    is_judged: Flags = is_read & is_first_of_day & is_later_day & is_prunable & is_late
+    return is_judged
 
 
 def _served(history: ReplayHistory, policy: Policy) -> Floats:

@@ -204,7 +204,7 @@ class UsageState(Mapping[str, Any]):
     """The rows that are present at a moment, and their columns at that moment.
 
     A served reference counts as an access. As a mapping, it has the columns of the rows chosen by
-    :meth:`of`, so that a policy can read it like a frame.
+    :meth:`restricted_to`, so that a policy can read it like a frame.
     """
 
     def __init__(self, history: ReplayHistory, *, silent: bool = False) -> None:
@@ -212,8 +212,8 @@ class UsageState(Mapping[str, Any]):
         """Whether reads of present memories leave no trace."""
         self.is_seen = np.zeros(len(history.at), dtype=bool)
         """References that have arisen and left a trace."""
-        self.accessed = np.where(np.isnat(history.created), _EPOCH, history.created)
-        self.accesses = np.zeros(len(history), dtype=np.int64)
+        self.last_accessed_at = np.where(np.isnat(history.created), _EPOCH, history.created)
+        self.access_counts = np.zeros(len(history), dtype=np.int64)
         self.is_present = np.zeros(len(history), dtype=bool)
         """Rows that are written and not evicted, superseded ones included."""
         self.is_active = np.zeros(len(history), dtype=bool)
@@ -223,7 +223,7 @@ class UsageState(Mapping[str, Any]):
         self.any_returned = False
         """Whether retired rows are present again, for the policy to decide about."""
         self._history = history
-        self._whole: dict[str, npt.NDArray[Any]] = {}
+        self._columns: dict[str, npt.NDArray[Any]] = {}
         self._rows: Ints | slice = slice(None)
 
     def bring_back(self, rows: Flags) -> None:
@@ -245,10 +245,10 @@ class UsageState(Mapping[str, Any]):
     def serve(self, references: Ints) -> None:
         """Record that references were served: each day with a use of a row is one access."""
         target = self._history.target[references]
-        np.maximum.at(self.accessed, target, self._history.referred[references])
-        np.add.at(self.accesses, target, self._history.first_of_day[references])
+        np.maximum.at(self.last_accessed_at, target, self._history.referred[references])
+        np.add.at(self.access_counts, target, self._history.first_of_day[references])
 
-    def of(self, rows: Ints) -> "UsageState":
+    def restricted_to(self, rows: Ints) -> "UsageState":
         """Restrict the columns of this object to some rows, and return this object."""
         self._rows = rows
         return self
@@ -259,21 +259,21 @@ class UsageState(Mapping[str, Any]):
         frame[col.ACTIVE] = active
         frame[col.PRUNABLE] = active & ~frame[col.LOAD_BEARING]
         frame[col.SUPERSEDED_BY] = frame[col.SUPERSEDED_BY].mask(active)
-        accessed = pd.DatetimeIndex(self.accessed[rows]).tz_localize("UTC")
+        accessed = pd.DatetimeIndex(self.last_accessed_at[rows]).tz_localize("UTC")
         frame[col.LAST_ACCESSED_AT] = pd.Series(accessed).astype(col.TIME)
-        frame[col.ACCESS_COUNT] = pd.array(self.accesses[rows], dtype="Int64")
+        frame[col.ACCESS_COUNT] = pd.array(self.access_counts[rows], dtype="Int64")
         if col.IMPORTANCE in frame:
             frame[col.IMPORTANCE] = self._history.importance[rows]
         return frame
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         if name == col.LAST_ACCESSED_AT:
-            return self.accessed[self._rows]
+            return self.last_accessed_at[self._rows]
         if name == col.ACCESS_COUNT:
-            return self.accesses[self._rows]
-        if name not in self._whole:
-            self._whole[name] = self._column(name)
-        return self._whole[name][self._rows]
+            return self.access_counts[self._rows]
+        if name not in self._columns:
+            self._columns[name] = self._column(name)
+        return self._columns[name][self._rows]
 
     def _column(self, name: str) -> npt.NDArray[Any]:
         """Return a column of all rows."""
@@ -306,22 +306,22 @@ class Runner:
 
     policy: Any
 
-    def __init__(self, policy: Policy, history: ReplayHistory, signals: UsageState) -> None:
+    def __init__(self, policy: Policy, history: ReplayHistory, usage: UsageState) -> None:
         self.policy = policy
         self.history = history
-        self.signals = signals
+        self.usage = usage
 
     def evicted(self, moment: int, now: datetime) -> Evicted:
         """Yield the rows that are evicted at a moment, with the reason; none is load-bearing."""
-        rows = np.flatnonzero(self.signals.is_present)
+        rows = np.flatnonzero(self.usage.is_present)
         policy = self.policy
         if policy.learns:  # from all rows and references up to now
             written = np.arange(min(moment + 1, len(self.history)))
-            written_frame = self.signals.as_frame(
+            written_frame = self.usage.as_frame(
                 written, active=self.history.lifetimes.end[written] > moment
             )
-            policy = policy.after(written_frame, self.history.references[self.signals.is_seen])
-        present = self.signals.as_frame(rows, active=self.signals.is_active[rows])
+            policy = policy.after(written_frame, self.history.references[self.usage.is_seen])
+        present = self.usage.as_frame(rows, active=self.usage.is_active[rows])
         places, reasons = evicted_by(policy, present, now=now)
         for reason in dict.fromkeys(reasons.tolist()):
             yield rows[places[reasons == reason]], reason
@@ -331,13 +331,13 @@ class Runner:
         return None
 
 
-class Capped(Runner):
+class CapRunner(Runner):
     """Evicts the lowest rows of each scope that exceeds the capacity of the policy."""
 
     policy: CappedPolicy
 
-    def __init__(self, policy: CappedPolicy, history: ReplayHistory, signals: UsageState) -> None:
-        super().__init__(policy, history, signals)
+    def __init__(self, policy: CappedPolicy, history: ReplayHistory, usage: UsageState) -> None:
+        super().__init__(policy, history, usage)
         self._evictable = history.lifetimes.ever_prunable
         sizes = policy.sizes(history.frame) if len(history) else np.empty(0, dtype=np.int64)
         self._size = sizes * (self._evictable | policy.counts_load_bearing)
@@ -352,10 +352,10 @@ class Capped(Runner):
 
     def evicted(self, moment: int, now: datetime) -> Evicted:  # noqa: ARG002
         """Yield the lowest rows of each scope that exceeds its capacity."""
-        any_entered = self.signals.new_rows or self.signals.any_returned
+        any_entered = self.usage.new_rows or self.usage.any_returned
         if self.policy.capacity is None or not any_entered:
             return
-        is_present = self.signals.is_present & self.signals.is_active
+        is_present = self.usage.is_present & self.usage.is_active
         keys_of = partial(self.keys, now=now)
         if self._holds_all:
             present = np.flatnonzero(is_present)
@@ -363,7 +363,7 @@ class Capped(Runner):
             if len(lowest):
                 yield lowest, self.reason()
             return
-        scopes = self._scopes if self.signals.any_returned else self._scopes_with_new_rows()
+        scopes = self._scopes if self.usage.any_returned else self._scopes_with_new_rows()
         for lowest in iter_evictions(
             self.policy, scopes, self._size, is_present, self._evictable, keys_of
         ):
@@ -373,7 +373,7 @@ class Capped(Runner):
     def _scopes_with_new_rows(self) -> list[Scope]:
         """Return the scopes that rows were written to since the policy was last applied."""
         grown = set[int]()
-        for row in self.signals.new_rows:
+        for row in self.usage.new_rows:
             grown.update(self._scopes_of[row])
         return [self._scopes[number] for number in grown]
 
@@ -383,7 +383,7 @@ class Capped(Runner):
 
     def keys(self, rows: Ints, now: datetime) -> tuple[npt.NDArray[Any], ...]:
         """Return the eviction keys of rows at a moment."""
-        return self.policy.eviction_keys(self.signals.of(rows), now=now)
+        return self.policy.eviction_keys(self.usage.restricted_to(rows), now=now)
 
     def presorted(self) -> presorted.Step | None:
         """Return the step with its ranks; None if they can change."""
@@ -408,7 +408,7 @@ class Capped(Runner):
         )
 
 
-class Activated(Capped):
+class ActivationRunner(CapRunner):
     """Evicts the least active rows, or the oldest if age served more."""
 
     policy: Activation
@@ -417,39 +417,39 @@ class Activated(Capped):
         """Return the activation of rows at a moment, or their number if age decides."""
         if self._age_decides():
             return (rows,)
-        levels = self.history.uses.levels(days_of(now), self.signals.is_seen, rows)
+        levels = self.history.uses.levels(days_of(now), self.usage.is_seen, rows)
         if self.policy.space.of_tokens:
             levels /= self.history.length_divisor[rows]
         return (levels,)
 
     def reason(self) -> str:
         """Return the reason: another one if age decides."""
-        return self.policy.by_age if self._age_decides() else self.policy.reason
+        return self.policy.reason_by_age if self._age_decides() else self.policy.reason
 
     def _age_decides(self) -> bool:
         """Return whether age served more of the references seen so far than activation."""
-        trial = self.history.trial_by_names if self.signals.silent else self.history.trial
-        needs = int(self.signals.is_seen[trial.place].sum())
+        trial = self.history.trial_by_names if self.usage.silent else self.history.trial
+        needs = int(self.usage.is_seen[trial.reference_numbers].sum())
         return trial.age_decides(self.policy.space, needs)
 
 
-class Dated(Runner):
+class DeadlineRunner(Runner):
     """Evicts rows after their deadlines."""
 
     policy: DatedPolicy
 
-    def __init__(self, policy: DatedPolicy, history: ReplayHistory, signals: UsageState) -> None:
-        super().__init__(policy, history, signals)
+    def __init__(self, policy: DatedPolicy, history: ReplayHistory, usage: UsageState) -> None:
+        super().__init__(policy, history, usage)
         self._due = policy.deadlines(history.frame)
         self._due[~history.lifetimes.ever_prunable] = np.datetime64("NaT", "us")
 
     def evicted(self, moment: int, now: datetime) -> Evicted:  # noqa: ARG002
         """Return the rows whose deadline has passed."""
-        is_candidate = self.signals.is_present
+        is_candidate = self.usage.is_present
         if self.policy.population == "active":
-            is_candidate = is_candidate & self.signals.is_active
+            is_candidate = is_candidate & self.usage.is_active
         elif self.policy.population == "superseded":
-            is_candidate = is_candidate & ~self.signals.is_active
+            is_candidate = is_candidate & ~self.usage.is_active
         rows = np.flatnonzero(is_candidate & (self._due < as_instant(now)))
         return [(rows, self.policy.reason)] if len(rows) else []
 
@@ -461,7 +461,7 @@ class Dated(Runner):
         return presorted.Deadlines(self._due, self.policy.reason, when_superseded=when_superseded)
 
 
-class Repeating(Runner):
+class DuplicateRunner(Runner):
     """Replaces near-duplicates.
 
     Only rows that have a near-duplicate at any time of the history are compared.
@@ -469,11 +469,11 @@ class Repeating(Runner):
 
     policy: NearDuplicate
 
-    def __init__(self, policy: NearDuplicate, history: ReplayHistory, signals: UsageState) -> None:
-        super().__init__(policy, history, signals)
+    def __init__(self, policy: NearDuplicate, history: ReplayHistory, usage: UsageState) -> None:
+        super().__init__(policy, history, usage)
         self._vectors = history.near_duplicates(policy)
         self._trust = trust_in(history.frame)[self._vectors.by_age]
-        self._known = np.zeros(len(history), dtype=bool)
+        self._present_before = np.zeros(len(history), dtype=bool)
         """Rows, in order of creation time, that were present at the last application."""
         self._pairs = NO_PAIRS
 
@@ -488,16 +488,16 @@ class Repeating(Runner):
         """Return the rows that a newer one replaces; none if the same rows were present before."""
         by_age = self._vectors.by_age
         is_candidate = (
-            self.signals.is_present & self.signals.is_active & self.history.lifetimes.ever_prunable
+            self.usage.is_present & self.usage.is_active & self.history.lifetimes.ever_prunable
         )
         is_present = is_candidate[by_age] & self._vectors.has_duplicate
-        if np.array_equal(is_present, self._known):
+        if np.array_equal(is_present, self._present_before):
             return ()
         self._pairs = self._pairs_among(is_present)
         replaced = replace_until_settled(
             self._pairs, self._trust, is_present, keep_untrusted=self.policy.keep_untrusted
         )
-        self._known = is_present
+        self._present_before = is_present
         if not replaced:
             return ()
         return [(by_age[[replacement.row for replacement in replaced]], self.policy.reason)]
@@ -505,7 +505,7 @@ class Repeating(Runner):
     def _pairs_among(self, is_present: Flags) -> Pairs:
         """Return the pairs of present rows; only new rows are compared."""
         pairs = [self._pairs.among(is_present)]
-        is_new = is_present & ~self._known
+        is_new = is_present & ~self._present_before
         new = np.flatnonzero(is_new)
         if len(new):
             # A new row may have an earlier creation time than others. Rows are compared with
@@ -520,16 +520,16 @@ class Repeating(Runner):
 RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, UsageState], Runner]]] = {
     "asked": Runner,
     "steps": Runner,
-    "capped": Capped,
-    "ranked": Capped,
-    "activation": Activated,
-    "dated": Dated,
-    "duplicates": Repeating,
+    "capped": CapRunner,
+    "ranked": CapRunner,
+    "activation": ActivationRunner,
+    "dated": DeadlineRunner,
+    "duplicates": DuplicateRunner,
 }
 """Runners by the name in :attr:`Policy.runner`; each step of a pipeline has its own."""
 
 
-def runner_of(policy: Policy, history: ReplayHistory, signals: UsageState) -> Runner:
+def runner_of(policy: Policy, history: ReplayHistory, usage: UsageState) -> Runner:
     """Return the runner of a policy of one step."""
     name = runner_for(policy)
     if name not in RUNNERS:
@@ -537,4 +537,4 @@ def runner_of(policy: Policy, history: ReplayHistory, signals: UsageState) -> Ru
             f"{type(policy).__qualname__}.runner is {name!r}: leave it out, or name one of "
             f"{', '.join(RUNNERS)}"
         )
-    return RUNNERS[name](policy, history, signals)
+    return RUNNERS[name](policy, history, usage)

@@ -307,7 +307,7 @@ class _Walk:
     def __init__(self, history: ReplayHistory, policy: Policy, *, retire: bool) -> None:
         self.history = history
         self.retire = retire
-        self.signals = UsageState(history, silent=history.silent)
+        self.usage = UsageState(history, silent=history.silent)
         self.is_by_name = (history.references[col.KIND] != "log").to_numpy(dtype=bool)
         self.loaded_at = np.arange(len(history))
         self.evicted_at = np.full(len(history), NO_END)
@@ -317,7 +317,7 @@ class _Walk:
         self.lost_at = np.full(len(history.at), NO_END)
         """For each lost reference, the moment at which its target was evicted."""
         self.loss_reason = np.full(len(history.at), None, dtype=object)
-        self.runners = [runner_of(step, history, self.signals) for step in steps_of(policy)]
+        self.runners = [runner_of(step, history, self.usage) for step in steps_of(policy)]
         self._next_reference = 0
         self._references_before = np.searchsorted(history.at, np.arange(len(history) + 2))
         self._ends = grouped(history.lifetimes.end, len(history) + 1)
@@ -405,18 +405,18 @@ class _Walk:
             self.lost_at[lost] = evicted_at[is_lost]
             self.loss_reason[lost] = self.reason[target[is_lost]]
         is_seen = np.ones(len(arising), dtype=bool)
-        if self.signals.silent:
+        if self.usage.silent:
             is_seen = is_lost | self.is_by_name[start:stop]
-        self.signals.is_seen[arising[is_seen]] = True
+        self.usage.is_seen[arising[is_seen]] = True
         # A retired memory is found and so accessed; a deleted one is not.
         is_access = is_seen if self.retire else is_seen & ~is_lost
-        self.signals.serve(arising[is_access])
+        self.usage.serve(arising[is_access])
 
     def _write(self, start: int, stop: int) -> None:
         """Record the rows written from one moment to another, and those that they supersede."""
-        self.signals.write(start, stop)
+        self.usage.write(start, stop)
         first, ending = self._ends
-        self.signals.is_active[ending[first[start] : first[stop]]] = False
+        self.usage.is_active[ending[first[start] : first[stop]]] = False
 
     def _apply(self, moment: int, now: datetime) -> None:
         """Apply every step of the policy at a moment."""
@@ -424,18 +424,18 @@ class _Walk:
             for rows, reason in self._decide(moment, now):
                 self.evicted_at[rows] = moment
                 self.reason[rows] = reason
-            self.signals.end_application()
+            self.usage.end_application()
             return
         # The policy decides about every retired row again; a row that it does not evict returns.
         is_active = self.history.lifetimes.end > moment
         returns = (self.evicted_at != NO_END) & is_active
-        self.signals.bring_back(returns)
+        self.usage.bring_back(returns)
         for rows, reason in self._decide(moment, now):
             leaving = rows[~returns[rows] & is_active[rows]]
             returns[rows] = False
             self.evicted_at[leaving] = moment
             self.reason[leaving] = reason
-        self.signals.end_application()
+        self.usage.end_application()
         for row in np.flatnonzero(returns).tolist():
             self.earlier_stays.append((row, int(self.loaded_at[row]), int(self.evicted_at[row])))
             self.loaded_at[row] = moment
@@ -447,7 +447,7 @@ class _Walk:
         for number, runner in enumerate(self.runners, start=1):
             # All results are collected first, because a runner reads `is_present` between them.
             for rows, reason in list(runner.evicted(moment, now)):
-                self.signals.is_present[rows] = False
+                self.usage.is_present[rows] = False
                 yield rows, f"step {number}: {reason}" if len(self.runners) > 1 else reason
 
 

@@ -295,7 +295,7 @@ def test_age_decides_if_use_served_fewer_needs() -> None:
     assert served_less(frame, references, 3)
     assert not served_less(frame, references, 60), "both serve all"
     decided = decide(frame, Activation(3).after(frame, references), now=NOW)
-    assert set(decided.loc[~decided[c.KEEP], c.REASON]) == {Activation.by_age}
+    assert set(decided.loc[~decided[c.KEEP], c.REASON]) == {Activation.reason_by_age}
     assert decided.index[decided[c.KEEP]].tolist() == [117, 118, 119]
 
 

@@ -356,7 +356,7 @@ def test_presorted_and_stepwise_runners_agree(
     frame[c.LOAD_BEARING] = chance.random(len(frame)) < 0.1
     how = {"every": every, "now": frame[c.CREATED_AT].max() + pd.Timedelta(days=1)}
     quick = replay(frame, references, policy, **how)
-    for runner in (history.Capped, history.Dated):
+    for runner in (history.CapRunner, history.DeadlineRunner):
         monkeypatch.setattr(runner, "presorted", lambda _: None)
     slow = replay(frame, references, policy, **how)
     assert 0 < len(slow.deleted) < len(frame)
