@@ -724,10 +724,10 @@ def _check_evicted(policy: Policy, reasons: Any, count: int) -> None:
         return
     if not pd.api.types.is_integer_dtype(reasons.index.dtype):
         raise ValueError(f"{method} named rows by {reasons.index.dtype}: {_EXPECTED_RESULT}")
-    if reasons.index.min() < 0 or reasons.index.max() >= count or not reasons.index.is_unique:
-        raise ValueError(
-            f"{method} named rows that are not there, or one twice: {_EXPECTED_RESULT}"
-        )
+    if reasons.index.min() < 0 or reasons.index.max() >= count:
+        raise ValueError(f"{method} named missing rows: {_EXPECTED_RESULT}")
+    if not reasons.index.is_unique:
+        raise ValueError(f"{method} named one row twice: {_EXPECTED_RESULT}")
     _check_reasons(policy, reasons.unique() if reasons.dtype == "str" else reasons)
 
 
