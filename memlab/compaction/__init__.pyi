@@ -19,7 +19,6 @@ from memlab.compaction.index_plans import IndexReceipt as IndexReceipt
 from memlab.compaction.plan_cost import Cost as Cost
 from memlab.compaction.plan_cost import cost_of as cost_of
 from memlab.compaction.planner import plan as plan
-from memlab.compaction.planner import plan_supersession as plan_supersession
 from memlab.compaction.plans import Plan as Plan
 from memlab.compaction.plans import Receipt as Receipt
 from memlab.compaction.reclaim import Space as Space
@@ -30,6 +29,7 @@ from memlab.compaction.recovery import Recovery as Recovery
 from memlab.compaction.recovery import plan_recovery as plan_recovery
 from memlab.compaction.recovery import recover as recover
 from memlab.compaction.restorer import restore as restore
+from memlab.compaction.supersession_planner import plan_supersession as plan_supersession
 from memlab.compaction.upgrading import ArchiveUpgrade as ArchiveUpgrade
 from memlab.compaction.upgrading import upgrade_archive as upgrade_archive
 from memlab.compaction.upgrading import what_upgrades as what_upgrades

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -23,6 +23,7 @@ from memlab.compaction.store_change import (
     LinkingChange,
     PlannedChange,
     changes_in_words,
+    entries_of,
     explain_unrecorded,
     opened_for,
     receipt_of,
@@ -459,7 +460,10 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
     _check_side_effects(writer, plan)
     if not plan.supersedes:
         _check_groups(plan)
-    if plan.entries != entries_of(writer, source, plan.moves):
+    entries: tuple[plans.PlannedEntries, ...] = ()
+    if plan.moves:
+        entries = entries_of(writer, require(source, "retirement"), plan.moves)
+    if plan.entries != entries:
         raise errors.StalePlanError(
             f"the index does not say what plan {plan.digest[:12]} says; {_nothing_done(plan)}"
         )
@@ -499,25 +503,6 @@ def _check_side_effects(writer: Writer, plan: Plan) -> None:
             f"triggers of the store do other things than plan {plan.digest[:12]} says; "
             f"{_nothing_done(plan)}"
         )
-
-
-def entries_of(
-    reader: Reader, source: Source, moves: Iterable[PlannedMemory]
-) -> tuple[plans.PlannedEntries, ...]:
-    """Return the index entries of memories that a plan retires or returns.
-
-    Memories without an entry are left out.
-    """
-    keys = [memory.key for memory in moves]
-    if not keys:
-        return ()
-    retirement = require(source, "retirement")
-    planned = []
-    for key, record in reader.records(keys):
-        lines = retirement.index_entries_of(record)
-        if lines:
-            planned.append(plans.PlannedEntries(key, lines))
-    return tuple(planned)
 
 
 def _fault_of(

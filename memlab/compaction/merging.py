@@ -7,7 +7,7 @@ process that is stopped at any moment leaves a memory too many, never one too fe
 command again continues: a new plan takes over the copies that an interrupted one made.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os.path import realpath
@@ -20,7 +20,7 @@ from memlab.compaction.store_change import PlannedChange, StoreChange
 from memlab.compaction.wire import some_of
 from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Source, read_consistent
-from memlab.sources.capabilities import MergedStart, require
+from memlab.sources.capabilities import Intake, require
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.readers import Key, Reader, StepCallback, keys_in, no_progress
 from memlab.store.archive.archive import Archive
@@ -34,104 +34,41 @@ from memlab.text import command, counted
 
 COPIED: Final = "copied"
 """Reason of a memory that the other folder lacks."""
-EQUAL: Final = "equal there"
-"""Reason of a memory of which the other folder has the same bytes, under any name."""
-NAME_IN_USE: Final = "stays: its name has another content there"
-"""Reason of a memory that stays, because it would overwrite another file."""
 
 
-class Outcome(NamedTuple):
-    """What a merge does with a memory: its copy in the other folder, or the reason to stay."""
-
-    copy: PlannedCopy | None
-    reason: str
-
-
-class OtherFolder(NamedTuple):
-    """The folder that memories are merged into, as it was when it was read.
+class MergedFolders(NamedTuple):
+    """The two folders of a merge, and what each can do as one of them.
 
     Attributes
     ----------
-    keys : mapping of str to Key
-        The key of a memory, by the digest of its content.
-    names : collection of str
-        The names that are in use.
-    reason_to_refuse : callable
-        Function that returns why it cannot take a memory with a key; empty if it can.
+    source, other : Source
+        The folder that memories leave, and the one that takes them.
+    gives, takes : Intake
+        The ability of each to exchange memories.
     """
 
-    keys: Mapping[str, Key]
-    names: Collection[str]
-    reason_to_refuse: Callable[[Key], str]
+    source: Source
+    other: Source
+    gives: Intake
+    takes: Intake
 
 
-def open_other(source: Source, into: SourceLike) -> Source:
-    """Return the folder that the memories of a source are merged into.
+def merged_folders(source: Source, into: SourceLike) -> MergedFolders:
+    """Open the folder that the memories of a source are merged into; return both folders.
 
     Raise PlanError if one of them cannot take files of another folder, or if they are one folder.
     """
-    require(source, "intake")
+    gives = require(source, "intake")
     other = open_source(into)
-    require(other, "intake")
+    takes = require(other, "intake")
     if realpath(str(source.permissions_template)) == realpath(str(other.permissions_template)):
         raise errors.PlanError(f"{other.name} is the same folder; name another one with --into")
-    return other
-
-
-def read_other(other: Source) -> OtherFolder:
-    """Return the contents and the names of the folder that memories are merged into."""
-    intake = require(other, "intake")
-
-    def look(reader: Reader) -> OtherFolder:
-        keys: dict[str, Key] = {}
-        for key, record in reader.records(keys_in(reader)):
-            keys.setdefault(content_digest(other, record), key)
-        return OtherFolder(keys, intake.names_in_use(), intake.reason_to_refuse)
-
-    return read_consistent(other, look)
+    return MergedFolders(source=source, other=other, gives=gives, takes=takes)
 
 
 def content_digest(source: Source, record: bytes) -> str:
     """Return the digest of the content of a memory: of the bytes of its file."""
     return digest_of(source.content_for_digest(record)).hex()
-
-
-def outcomes_of(
-    source: Source, records: Iterable[tuple[Key, bytes]], other: OtherFolder
-) -> Iterator[Outcome]:
-    """Yield what a merge does with each memory, in order."""
-    intake = require(source, "intake")
-    for key, record in records:
-        stays = intake.reason_to_stay(record)
-        digest = content_digest(source, record)
-        if stays:
-            yield Outcome(None, stays)
-        elif digest in other.keys:
-            copy = PlannedCopy(
-                key=key, other_key=other.keys[digest], content=digest, is_copied=False
-            )
-            yield Outcome(copy, EQUAL)
-        elif str(key) in other.names:
-            yield Outcome(None, NAME_IN_USE)
-        elif refused := other.reason_to_refuse(key):
-            yield Outcome(None, refused)
-        else:
-            copy = PlannedCopy(key=key, other_key=key, content=digest, is_copied=True)
-            yield Outcome(copy, COPIED)
-
-
-def start_with_copies(
-    source: Source, other: Source, reader: Reader, outcomes: Iterable[Outcome]
-) -> MergedStart | None:
-    """Return what a start of the other folder would load once the memories are copied there."""
-    intake = require(source, "intake")
-    keys = [
-        outcome.copy.key
-        for outcome in outcomes
-        if outcome.copy is not None and outcome.copy.is_copied
-    ]
-    records = [intake.record_for(record) for _, record in reader.records(keys)]
-    return require(other, "intake").start_with(records)
 
 
 def copy_into_other(change: PlannedChange, keys: Collection[Key]) -> None:
@@ -143,9 +80,10 @@ def copy_into_other(change: PlannedChange, keys: Collection[Key]) -> None:
         If the other folder is not as the plan saw it. Nothing is changed.
     """
     plan = change.plan
-    other = open_other(change.source, plan.into)
+    folders = merged_folders(change.source, plan.into)
+    other = folders.other
     copies = [copy for copy in plan.copies if copy.key in keys]
-    _copy(change, other, copies)
+    _copy(change, folders, copies)
     change.watch("copied there")
     read_consistent(other, lambda reader: _check_standing(plan.digest, other, reader, copies))
 
@@ -162,9 +100,10 @@ def copies_removed_on_error(plan: Plan, source: Source) -> Iterator[None]:
         raise
 
 
-def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -> None:
+def _copy(change: PlannedChange, folders: MergedFolders, copies: Sequence[PlannedCopy]) -> None:
     """Copy what the other folder lacks, with its index lines, and note it in the archive there."""
     digest = change.plan.digest
+    other = folders.other
     location = other.archive.location
     narrowest = location._replace(
         narrowest=lambda: change.source.narrowest_mode() & other.narrowest_mode()
@@ -180,7 +119,7 @@ def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -
         other_change.archive.check_entries()
         other_change.reconcile()
         change.watch("locked there")
-        missing = _records_to_copy(change, other_change, copies)
+        missing = _records_to_copy(change, other_change, copies, folders.gives)
         earlier = _earlier_copies(change, other_change, {copy.other_key for copy in copies})
         inserted = other_change.writer.missing_parts_of(missing)
         records_to_note = {**earlier.records, **dict(inserted)}
@@ -208,13 +147,15 @@ def _copy(change: PlannedChange, other: Source, copies: Sequence[PlannedCopy]) -
 
 
 def _records_to_copy(
-    change: PlannedChange, other_change: StoreChange, copies: Sequence[PlannedCopy]
+    change: PlannedChange,
+    other_change: StoreChange,
+    copies: Sequence[PlannedCopy],
+    intake: Intake,
 ) -> list[tuple[Key, bytes]]:
     """Return the records of the memories to insert into the other folder.
 
     Raise StalePlanError if that folder is not as the plan saw it.
     """
-    intake = require(change.source, "intake")
     current = dict(other_change.writer.records([copy.other_key for copy in copies]))
     lacking = [copy for copy in copies if copy.is_copied and copy.other_key not in current]
     records = dict(change.writer.records([copy.key for copy in lacking]))

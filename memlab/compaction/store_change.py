@@ -11,10 +11,10 @@ from datetime import datetime
 from functools import partial
 
 from memlab import errors
-from memlab.compaction.plans import Plan, Receipt
+from memlab.compaction.plans import Plan, PlannedEntries, PlannedMemory, Receipt
 from memlab.compaction.recorded_change import RecordedChange
 from memlab.sources.base import Source
-from memlab.sources.capabilities import check_deletable, require, superseding_id
+from memlab.sources.capabilities import Supersession, check_deletable, require, superseding_id
 from memlab.sources.readers import Key, Reader, StepCallback, SupersedingWriter, Writer
 from memlab.store.archive.index_versions import digest_of
 from memlab.store.archive.open_archive import OpenArchive
@@ -188,6 +188,21 @@ def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
 def _links_of(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
     """Return by key the id of the memory that supersedes each memory in the store, or None."""
     return {key: superseding_id(source, record) for key, record in reader.records(keys)}
+
+
+def entries_of(
+    reader: Reader, retirement: Supersession, moves: Iterable[PlannedMemory]
+) -> tuple[PlannedEntries, ...]:
+    """Return the index entries of memories that a plan retires or returns.
+
+    Memories without an entry are left out.
+    """
+    planned = []
+    for key, record in reader.records(memory.key for memory in moves):
+        lines = retirement.index_entries_of(record)
+        if lines:
+            planned.append(PlannedEntries(key, lines))
+    return tuple(planned)
 
 
 @contextmanager

@@ -332,6 +332,33 @@ class StoreHistory(DisplayMixin, LoadedHistory):
         history._snapshot = self._snapshot.with_body()
         return history
 
+    def with_rows(self, rows: pd.DataFrame) -> "StoreHistory":
+        """Return the history of present memories that the caller reads at this moment.
+
+        Parameters
+        ----------
+        rows : DataFrame
+            The present memories of the store, as :func:`memlab.load` returns them. The past is
+            read when it is first needed, as of the same moment.
+
+        Returns
+        -------
+        StoreHistory
+            It shares the reads of this one, if they are loaded.
+
+        Examples
+        --------
+        >>> import memlab
+        >>> history = memlab.StoreHistory(memlab.store_path("looked_up"))
+        >>> len(history.with_rows(memlab.load(history.source)).past)
+        480
+        """
+        history = self._changed(None, only_log=self.only_log, now=self.now)
+        history._snapshot = self._snapshot.with_rows(rows)
+        if "_reads" in vars(self):
+            vars(history)["_reads"] = self._reads
+        return history
+
     def has_changed(self) -> bool:
         """Return whether the store's memories have changed since the rows were read.
 
@@ -404,6 +431,8 @@ class _Snapshot:
         """When the rows were read."""
         self._files: FileStates | None = None
         """The states of the store's files when the rows were read."""
+        self._is_current = False
+        """Whether the caller is reading the rows, so that the deletions are of the same moment."""
 
     @property
     def loaded(self) -> pd.DataFrame | None:
@@ -422,9 +451,9 @@ class _Snapshot:
 
     @property
     def moment(self) -> datetime | None:
-        """When the rows were read; None if they were not read yet, and for a frame."""
+        """When the rows were read; None if they are not read yet or just now, and for a frame."""
         is_read = self._frame is None and "rows" in vars(self)
-        return self._read_at if is_read else None
+        return self._read_at if is_read and not self._is_current else None
 
     @cached_property
     def rows(self) -> pd.DataFrame:
@@ -448,6 +477,13 @@ class _Snapshot:
             if self._is_changed(snapshot.rows):
                 raise self._changed("and the texts of then are not known")
             snapshot._read_at = self._read_at
+        return snapshot
+
+    def with_rows(self, rows: pd.DataFrame) -> "_Snapshot":
+        """Return a snapshot of rows that the caller reads at this moment."""
+        snapshot = _Snapshot(self._store)
+        snapshot._is_current = True
+        vars(snapshot)["rows"] = rows
         return snapshot
 
     def has_changed(self) -> bool:
@@ -476,7 +512,7 @@ class _Snapshot:
     def _deletions(self) -> tuple[list[DeletedMemories], bool]:
         """The deletions, and whether they are read some time after the rows."""
         source = self._store
-        is_later = "rows" in vars(self)
+        is_later = "rows" in vars(self) and not self._is_current
         if is_later:
             self._check_none_returned()
         else:
