@@ -144,6 +144,7 @@ def test_deletion_takes_two_clicks_and_a_third_undoes_it(
     page: Page, lab: Lab, all_shown: Locator, artifacts: Path
 ) -> None:
     page.set_viewport_size({"width": 1360, "height": 2400})  # a screenshot of all of it
+    page.wait_for_timeout(2_000)  # the table is drawn again, and a click would be lost meanwhile
     store = lab.folder / "data" / "looked_up.db"
     before = memlab.load(store)
     all_shown.locator("tbody tr").first.click()
