@@ -24,6 +24,7 @@ from matplotlib.text import Text
 
 from memlab.charts.hover import HoverValues, with_areas
 from memlab.policies import NAMED
+from memlab.replay.candidates import RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +143,6 @@ _NAMED_SEQUENCES: Final = {
 }
 """Sequences of policies that have a name of their own."""
 
-_RULE_NAMES: Final = {
-    "newest (forge-loop)": "recent",
-    "age": "ttl",
-    "by use": "activation",
-    "BetterDB": "betterdb",
-    "MemForge": "memforge",
-}
-"""Short names of policies by the name that :func:`memlab.compare` gives their rule."""
-
 HOLLOW_GLYPHS: Final = {"●": "○", "◆": "◇", "■": "□", "▲": "△", "▼": "▽", "★": "☆"}
 """Glyphs of marks that are drawn hollow."""
 
@@ -170,9 +162,10 @@ def style_of(policy: str, goes_by: str | None = None) -> Style:
     >>> style_of("by use 900 tokens, retired").glyph, style_of("newest (forge-loop) 50").glyph
     ('◆', '●')
     """
-    for rule, short_name in _RULE_NAMES.items():
-        if re.match(rf"{re.escape(rule)}(?:[ ,]|$)", policy):
-            policy = short_name
+    for rule in RULES:
+        # A rule of a comparison has another name than its policy, and may have settings behind it.
+        if re.match(rf"{re.escape(rule.name)}(?:[ ,]|$)", policy):
+            policy = rule.policy_name
     steps = [step.split(" ", 1)[0].rstrip(",") for step in policy.strip().split(" > ")]
     name = " > ".join(steps)
     name = _NAMED_SEQUENCES.get(name, name)

@@ -104,17 +104,22 @@ def plot_growth(
     ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax, 1.06 * (cap or 0)))
     plot.time_axis()
     plot.count_axis(ax.yaxis, measure)
-    prunable_share = curve[f"{c.PRUNABLE_SHARE}{suffix}"].iloc[-1]
-    remark = ""
-    if not pd.isna(prunable_share):
-        remark = f"; {parts.share(prunable_share)} of that is prunable"
-    loads = plot.loaded_or_recalled(
-        "An agent loads both at every start", "None is loaded: an agent looks them up"
-    )
-    plot.heading(title, f"{loads}{remark}")
+    share = curve[f"{c.PRUNABLE_SHARE}{suffix}"].iloc[-1] if last[c.LOAD_BEARING] else None
+    plot.heading(title, _loaded_in_words(plot, share))
     undated_note = _undated_note(plot.attributes.get(c.UNDATED, 0))
     token_note = plot.token_note if measure == "tokens" else ""
     return plot.footnote(plot.attributes.get(c.CAVEAT, ""), undated_note, token_note)
+
+
+def _loaded_in_words(plot: parts.Plot, prunable_share: float | None) -> str:
+    """Return what a start loads, and how much of it is prunable; the share is None if all is."""
+    loaded = "all of them" if prunable_share is None else "both"
+    words = plot.loaded_or_recalled(
+        f"An agent loads {loaded} at every start", "None is loaded: an agent looks them up"
+    )
+    if prunable_share is None or pd.isna(prunable_share):
+        return words
+    return f"{words}; {parts.share(prunable_share)} of that is prunable"
 
 
 def _counts_in_words(

@@ -115,11 +115,11 @@ def restore(
             watch=watch,
         )
         if recorded.merge is None:
-            return _undone(undo)
-    return _undone_from_other(undo, recorded.merge)
+            return _undo(undo)
+    return _undo_from_other(undo, recorded.merge)
 
 
-def _undone(undo: Undo) -> Restored:
+def _undo(undo: Undo) -> Restored:
     """Undo a change of the store whose archive is open."""
     entry = undo.recorded.entry
     if entry.is_index_change:
@@ -133,7 +133,7 @@ def _undone(undo: Undo) -> Restored:
     return restore_deleted(undo)
 
 
-def _undone_from_other(undo: Undo, merge: Merge) -> Restored:
+def _undo_from_other(undo: Undo, merge: Merge) -> Restored:
     """Undo a merge that the other folder was asked for; it may have moved since.
 
     If the archive of the first folder does not have the plan any more, only take out copies of

@@ -101,13 +101,14 @@ def _supersedable(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str
         chosen[older] = (newer, reason)
     if only is None:
         return chosen
-    unknown = sorted(set(only) - chosen.keys())
+    requested = set(only)
+    unknown = sorted(requested - chosen.keys())
     if unknown:
         raise PlanError(
             f"no newer memory repeats {some_of(unknown)}; memlab floor lists for what there "
             "is, and --supersede OLDER=NEWER names a pair by hand"
         )
-    return {older: chosen[older] for older in chosen if older in set(only)}
+    return {older: link for older, link in chosen.items() if older in requested}
 
 
 def _by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, tuple[str, str]]:

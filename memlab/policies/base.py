@@ -72,10 +72,11 @@ def one_scope(rows: pd.DataFrame) -> list[Scope]:
 
 
 class _PolicyType(_ProtocolType):
-    """Type of the policy classes, whose ``dir`` leaves out the settings of a class.
+    """Type of the policy classes: ``dir`` of a policy class leaves out the settings of the class.
 
-    IPython completes an instance by the names of its class, too. The base is the type of Protocol,
-    so that a policy can implement a Protocol; a policy class is none, and is checked as any class.
+    IPython completes an instance by the names of its class, too. This type derives from the type of
+    Protocol, because a policy can implement a Protocol. Checks by ``isinstance`` are those of an
+    ordinary abstract class.
     """
 
     __instancecheck__ = ABCMeta.__instancecheck__
@@ -83,11 +84,12 @@ class _PolicyType(_ProtocolType):
 
     def __dir__(self) -> list[str]:
         """Return the names that a user calls, for completion."""
-        return [name for name in super().__dir__() if name not in _class_settings(self)]
+        hidden = _class_settings(self)
+        return [name for name in super().__dir__() if name not in hidden]
 
 
 def _class_settings(kind: type) -> set[str]:
-    """Return the names of the settings of a policy class, but for its name and its origin."""
+    """Return the names of the class variables of a policy class, except ``name`` and ``origin``."""
     names = set()
     for base in kind.__mro__:
         for name, annotation in vars(base).get("__annotations__", {}).items():

@@ -440,9 +440,11 @@ def family_of(policy: Policy) -> str:
 def label_of(policy: Policy) -> str:
     """Return the name of a policy with its settings that differ from the defaults.
 
-    >>> from memlab.policies import KeepRecent, Pipeline, ValueCap
+    >>> from memlab.policies import KeepRecent, Pipeline, TimeToLive, ValueCap
     >>> label_of(KeepRecent(50)), label_of(ValueCap(200, half_life=timedelta(days=1)))
     ('recent 50', 'value 200, half_life=1 d')
+    >>> label_of(TimeToLive(timedelta(days=1250)))
+    'ttl 1250 d'
     >>> label_of(Pipeline.odek(keep=200))
     'odek 200'
     """
@@ -525,6 +527,8 @@ def _short(value: Any) -> str:
     """Return a value in a few characters."""
     if isinstance(value, timedelta):
         days = value / timedelta(days=1)
+        if days >= 100:
+            return f"{days:.0f} d"
         return f"{days:.3g} d" if days >= 1 else f"{24 * days:.3g} h"
     if isinstance(value, tuple):
         return "+".join(map(str, value)) or "none"

@@ -59,13 +59,19 @@ class Rule:
     off: str = ""
     retire: bool = False
 
+    @property
+    def policy_name(self) -> str:
+        """Short name of its policies, such as ``"recent"``."""
+        policy = self.policy(1)
+        if isinstance(policy, Pipeline) and policy.asked_for is not None:
+            return policy.asked_for[0]
+        return policy.name
+
     def label(self, policy: Policy) -> str:
         """Return the name with the settings of a policy that are not its default."""
         if self.size is _tokens:
             return f"{self.name} {getattr(policy, 'max_tokens', 0):,} tokens"
-        settings = label_of(policy).removeprefix(policy.name)
-        if isinstance(policy, Pipeline) and policy.asked_for is not None:
-            settings = label_of(policy).removeprefix(policy.asked_for[0])
+        settings = label_of(policy).removeprefix(self.policy_name)
         return f"{self.name} {settings.strip(' ,')}".strip()
 
 
@@ -147,6 +153,17 @@ ODEK_WITHOUT_DUPLICATES: Final = Rule(
     default=Pipeline.odek(threshold=0),
 )
 MEMFORGE: Final = Rule("MemForge", policy=_memforge, size=_cap_of_all, default=Pipeline.memforge())
+RULES: Final = (
+    NEWEST,
+    AGE,
+    USE,
+    USE_RETIRED,
+    BETTERDB,
+    ODEK,
+    ODEK_WITHOUT_DUPLICATES,
+    MEMFORGE,
+)
+"""Every rule that a comparison may try."""
 
 
 def rules_for(*, memories: int, retires: bool, finds_duplicates: bool) -> list[Rule]:

@@ -143,14 +143,13 @@ def test_selected_rows_show_their_text_and_a_plan(
 def test_deletion_takes_two_clicks_and_a_third_undoes_it(
     page: Page, lab: Lab, all_shown: Locator, artifacts: Path
 ) -> None:
-    page.set_viewport_size({"width": 1360, "height": 2400})  # a screenshot of all of it
-    page.wait_for_timeout(2_000)  # the table is drawn again, and a click would be lost meanwhile
     store = lab.folder / "data" / "looked_up.db"
     before = memlab.load(store)
     all_shown.locator("tbody tr").first.click()
     newest = all_shown.locator("h4")
     expect(newest).to_have_count(1)
     title = newest.inner_text()
+    page.set_viewport_size({"width": 1360, "height": 2400})  # a screenshot of all of it
     delete = all_shown.get_by_role("button", name="Delete them")
     undo = all_shown.get_by_role("button", name="Undo")
     expect(delete).to_be_hidden()

@@ -292,9 +292,9 @@ def test_one_store_of_a_fleet_is_named_as_one() -> None:
 
 def test_growth_without_load_bearing_memories_says_so() -> None:
     frame = make_episodes(30)
-    assert (
-        title(plots.plot_growth(growth_curve(frame))) == "30 prunable memories, none load-bearing"
-    )
+    chart = plots.plot_growth(growth_curve(frame))
+    assert title(chart) == "30 prunable memories, none load-bearing"
+    assert "An agent loads all of them at every start" in note(chart)
     frame.attrs[c.RECALLED] = True
     assert "None is loaded: an agent looks them up" in note(plots.plot_growth(growth_curve(frame)))
 

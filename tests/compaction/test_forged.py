@@ -21,6 +21,7 @@ from memlab.compaction.applier import apply
 from memlab.compaction.diff import difference_of
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Group, Plan, PlannedLink, PlannedMemory, Receipt
+from memlab.compaction.recorded_change import Merge
 from memlab.compaction.wire import canonical
 from memlab.errors import CompactionError, PlanError
 from memlab.policies import KeepRecent, PurgeSuperseded
@@ -291,3 +292,27 @@ def test_decompression_bomb_in_a_stored_plan_is_rejected(
     assert "plan" in run.stdout
     if keeper == "archive":
         assert restore(where, store=store).memories == 6
+
+
+NO_MERGES = {
+    "no JSON": "merged",
+    "nested too deeply": "[" * 100_000,
+    "no object": "[]",
+    "of another version": {"memlab_merge": 2, "from": "a", "relies_on": []},
+    "without the marker": {"from": "a", "relies_on": []},
+    "without its origin": {"memlab_merge": 1, "relies_on": []},
+    "without the memories that stand for others": {"memlab_merge": 1, "from": "a"},
+    "from a number": {"memlab_merge": 1, "from": 1, "relies_on": []},
+    "relying on a text": {"memlab_merge": 1, "from": "a", "relies_on": "b.md"},
+}
+"""Texts in an archive that describe no merge, by what is wrong with them."""
+
+
+@pytest.mark.parametrize("text", NO_MERGES.values(), ids=NO_MERGES)
+def test_forged_text_is_not_a_merge(text: Any) -> None:
+    assert Merge.from_json(text if isinstance(text, str) else json.dumps(text)) is None
+
+
+def test_merge_is_read_as_it_was_written() -> None:
+    merge = Merge(origin="a folder", relies_on=frozenset({"b.md", "a.md"}))
+    assert Merge.from_json(merge.to_json()) == merge

@@ -153,7 +153,7 @@ def test_archive_is_ignored_in_worktrees_and_submodules(
 def test_no_gitignore_is_written_outside_a_work_tree(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     receipt = output_of("compact", store, "--keep-recent", 3, "--apply")
-    assert "git ignores" not in receipt
+    assert "git" not in receipt.replace(str(tmp_path), "")
     assert {path.name for path in tmp_path.iterdir()} == {"memory.db", "memory.db.archive.db"}
 
 
