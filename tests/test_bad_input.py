@@ -153,8 +153,8 @@ def test_lone_surrogate_in_references_is_ignored(tmp_path: Path, words: str) -> 
     ]
     store = write_rows(tmp_path / "memory.db", rows)
     command, *options = words.replace("-o ", f"-o {tmp_path}/").split()
-    ended = CliRunner().invoke(main, [command, str(store), *options])
-    assert ended.exit_code == 0, ended.output
+    result = CliRunner().invoke(main, [command, str(store), *options])
+    assert result.exit_code == 0, result.output
 
 
 DEEP = "[" * 100_000

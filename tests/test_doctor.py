@@ -189,9 +189,9 @@ def test_free_space_is_a_warning_with_its_command(store: Path) -> None:
 
 
 def interrupt_apply(store: Path) -> str:
-    made = planned(store)
-    leave_unfinished(store, made)
-    return made.digest[:12]
+    plan = planned(store)
+    leave_unfinished(store, plan)
+    return plan.digest[:12]
 
 
 def not_recorded(change: Callable[..., object], what: object) -> None:

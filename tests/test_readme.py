@@ -50,9 +50,9 @@ def test_sample_output_is_what_the_command_prints(
     if "--example" not in block:
         memlab.copy_store(memlab.store_path("three_hundred_issues"), "memory.db")
     command, _, expected = block.removeprefix("$ memlab ").partition("\n")
-    shown = CliRunner().invoke(main, command.split(), catch_exceptions=False)
+    result = CliRunner().invoke(main, command.split(), catch_exceptions=False)
     output, wanted = (
-        "\n".join(map(str.rstrip, page.splitlines())) for page in (shown.output, expected)
+        "\n".join(map(str.rstrip, page.splitlines())) for page in (result.output, expected)
     )
     assert OutputChecker().check_output(wanted, output, ELLIPSIS)
 

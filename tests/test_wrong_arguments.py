@@ -57,7 +57,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("right")
     path = write_rows(folder / "memory.db", episodes(12))
     frame = memlab.load(path)
-    made = memlab.plan(path, memlab.KeepRecent(3), now=NOW)
+    plan = memlab.plan(path, memlab.KeepRecent(3), now=NOW)
     provenance = MemoryProvenance(None, "me", source_task_ref="t")
     return {
         **dict.fromkeys(("path", "source", "store"), path),
@@ -74,15 +74,15 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "name": "two_years",
         "now": NOW,
         "older_than": timedelta(days=1),
-        "plan": made,
+        "plan": plan,
         "policies": [memlab.KeepRecent(3)],
         "policy": memlab.KeepRecent(3),
         "provenance": provenance,
-        "receipt": memlab.apply(made, now=NOW),
+        "receipt": memlab.apply(plan, now=NOW),
         "references": memlab.find_references(frame),
         "source_event": None,
         "target": folder / "copy.db",
-        "text": made.to_json(),
+        "text": plan.to_json(),
         "threshold": 0.5,
     }
 

@@ -32,9 +32,9 @@ def test_command_prints_the_result_of_its_function(small: Path, verb: str) -> No
     where = small.parent if verb == "find" else small
     page = small.with_name("page.html")
     result = memlab.report(where, page) if verb == "report" else getattr(memlab, verb)(where)
-    printed = run(verb, where, *(["-o", page] if verb == "report" else [])).output
+    output = run(verb, where, *(["-o", page] if verb == "report" else [])).output
     steps = result.next_steps()
-    assert printed == "\n".join([str(result), *([""] if steps else []), *steps, ""])
+    assert output == "\n".join([str(result), *([""] if steps else []), *steps, ""])
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def test_restore_undoes_a_deletion_once(issues: Path) -> None:
     digest = compact_issues(issues)
     assert "542 memories restored" in output_of("restore", issues, digest)
     assert rows_of(issues) == before
-    again = output_of("restore", issues, digest)
-    assert "0 memories restored" in again
-    assert "is undone already" in again
+    output = output_of("restore", issues, digest)
+    assert "0 memories restored" in output
+    assert "is undone already" in output
     printed_json = json.loads(output_of("restore", issues, digest, "--json"))
     assert printed_json == {"restored": 0, "left_out": 0, "rows_left_out": {}, "into": str(issues)}
 
@@ -89,8 +89,8 @@ def test_restore_undoes_a_deletion_once(issues: Path) -> None:
 def test_archive_drop_needs_apply(issues: Path) -> None:
     digest = compact_issues(issues)
     output_of("restore", issues, digest)
-    shown = output_of("archive", issues, "--drop", digest)
-    assert "nothing was dropped; add --apply to do it" in shown
+    output = output_of("archive", issues, "--drop", digest)
+    assert "nothing was dropped; add --apply to do it" in output
     dropped = output_of("archive", issues, "--drop", digest, "--apply")
     assert "dropped 542 memories for good" in dropped
     assert f"{digest}  " in output_of("archive", issues)
@@ -108,17 +108,17 @@ def test_archive_drop_rejects_conflicting_options(issues: Path) -> None:
 
 def test_show_leaves_out_an_unreadable_archive(issues: Path) -> None:
     issues.with_name("memory.db.archive.db").write_text("something else")
-    shown = output_of("show", issues, "--backlog", 50)
+    output = output_of("show", issues, "--backlog", 50)
     for words in ("644 memories", "passed 50 on", "left out: "):
-        assert words in shown
+        assert words in output
 
 
 def test_saved_plan_applies_once_and_only_to_its_store(small: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     moved = memlab.copy_store(small, tmp_path / "moved.db")
     before = rows_of(small)
-    shown = run("compact", small, "--keep-recent", 9, "--save-plan", plan)
-    assert f"memlab apply {plan}" in shown.output
+    result = run("compact", small, "--keep-recent", 9, "--save-plan", plan)
+    assert f"memlab apply {plan}" in result.output
     assert run("apply", plan, "--store", moved).exit_code == 0
     assert_compacted(before, rows_of(moved), 9)
     assert rows_of(small) == before
@@ -151,13 +151,13 @@ def test_undo_command_is_quoted_for_a_shell(
     store = write_rows(tmp_path / "plain.db", episodes(9), journal_mode="DELETE")
     store = store.rename(tmp_path / name)
     output_of("compact", name, "--keep-recent", 4, "--save-plan", "saved")
-    done = output_of("apply", "saved")
+    output = output_of("apply", "saved")
     assert len(rows_of(store)) == 4
     made = {tmp_path / file for file in (name, f"{name}.archive.db", "saved")}
     assert {*tmp_path.iterdir()} == made
-    (undo,) = re.findall(r"undo +memlab (.*)", done)
-    back = subprocess.run(["bash", "-c", f"{MEMLAB} {undo}"], capture_output=True, check=True)
-    assert back.stdout.startswith(b"5 memories restored")
+    (undo,) = re.findall(r"undo +memlab (.*)", output)
+    result = subprocess.run(["bash", "-c", f"{MEMLAB} {undo}"], capture_output=True, check=True)
+    assert result.stdout.startswith(b"5 memories restored")
 
 
 def test_unknown_collation_is_an_error_with_advice(small: Path) -> None:
@@ -174,10 +174,10 @@ def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     command = (
         f"{MEMLAB} compact {store} --keep-recent 3 --json | head -n 1; exit ${{PIPESTATUS[0]}}"
     )
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    assert done.stdout == "{\n"
-    assert done.stderr == ""
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert result.returncode == 0
+    assert result.stdout == "{\n"
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
@@ -187,14 +187,14 @@ def test_read_only_file_system_is_reported(small: Path, mode: str) -> None:
     words = ("compact", small, "--keep-recent", 3, "--apply")
     unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounted, "sh"]
     memlab = [sys.executable, "-m", "memlab", *map(str, words)]
-    done = subprocess.run(
+    result = subprocess.run(
         [*unshare, str(small.parent), *memlab], check=False, capture_output=True, text=True
     )
-    if done.returncode == 1 and "memlab" not in done.stderr:
-        pytest.skip(f"no mounts here: {done.stderr.strip()}")
-    assert done.returncode == 2, done.stderr
-    assert f"{small} cannot be written: its file system is mounted read-only" in done.stderr
-    assert "exists" not in done.stderr
+    if result.returncode == 1 and "memlab" not in result.stderr:
+        pytest.skip(f"no mounts here: {result.stderr.strip()}")
+    assert result.returncode == 2, result.stderr
+    assert f"{small} cannot be written: its file system is mounted read-only" in result.stderr
+    assert "exists" not in result.stderr
 
 
 def test_against_lists_differences_of_two_plans(small: Path, tmp_path: Path) -> None:

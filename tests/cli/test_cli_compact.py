@@ -37,10 +37,10 @@ def test_apply_shows_the_cost_and_ends_with_undo(store: Path) -> None:
 
 
 def test_compact_prints_paths_as_given(store: Path) -> None:
-    done = output_of("compact", store, "--keep-recent", 4)
-    done += output_of("compact", store, "--keep-recent", 4, "--apply")
-    assert str(store.resolve().parent) not in done
-    assert "  archive       memory.db.archive.db\n" in done
+    output = output_of("compact", store, "--keep-recent", 4)
+    output += output_of("compact", store, "--keep-recent", 4, "--apply")
+    assert str(store.resolve().parent) not in output
+    assert "  archive       memory.db.archive.db\n" in output
 
 
 def test_cost_in_the_past_equals_the_observed_curve(tmp_path: Path) -> None:
@@ -48,10 +48,10 @@ def test_cost_in_the_past_equals_the_observed_curve(tmp_path: Path) -> None:
     cost = json.loads(output_of("compact", two_years, "--keep-recent", 675, "--json"))["cost"]
     served = memlab.sizing.cap_curve(two_years).loc[675, "served_observed"]
     assert cost["missed"] == round(cost["references"] * (1 - served))
-    done = output_of("compact", two_years, "--keep-recent", 675)
+    output = output_of("compact", two_years, "--keep-recent", 675)
     share = f"{cost['missed'] / cost['references']:.1%}"
-    assert f"{cost['missed']} of {cost['references']} references ({share})" in done
-    assert "led to" not in done
+    assert f"{cost['missed']} of {cost['references']} references ({share})" in output
+    assert "led to" not in output
 
 
 # Undo with ``latest``
@@ -92,8 +92,8 @@ def test_second_retirement_retires_none(store: Path) -> None:
 @pytest.mark.parametrize("how", ["--delete", "--retire"])
 def test_memories_given_by_id_are_deleted_and_restored(store: Path, how: str) -> None:
     before = rows_of(store)
-    done = output_of("compact", store, "--id", "e3", "--id", "e7", how, "--apply")
-    assert "  policy        --id e3 --id e7\n" in done
+    output = output_of("compact", store, "--id", "e3", "--id", "e7", how, "--apply")
+    assert "  policy        --id e3 --id e7\n" in output
     frame = memlab.load(store)
     assert set(frame.loc[frame["active"] & frame["prunable"], "memory_id"]) == {
         f"e{number}" for number in range(1, 11) if number not in {3, 7}
@@ -121,9 +121,9 @@ def test_second_retirement_by_id_keeps_the_first(store: Path) -> None:
 @pytest.mark.parametrize("how", ["--delete", "--retire"])
 def test_unremovable_id_is_rejected(store: Path, memory_id: str, words: str, how: str) -> None:
     before = rows_of(store)
-    done = run("compact", store, "--id", "e1", "--id", memory_id, how, "--apply")
-    assert done.exit_code == 2
-    assert words in done.output
+    result = run("compact", store, "--id", "e1", "--id", memory_id, how, "--apply")
+    assert result.exit_code == 2
+    assert words in result.output
     assert rows_of(store) == before
 
 

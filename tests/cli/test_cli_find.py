@@ -39,10 +39,10 @@ def test_find_prints_a_line_per_store_and_next_command(home: Path) -> None:
     assert "next: memlab find FOLDER" in output_of("find")
     folder = realistic_folder(project_folder(home), files=12)
     write_odek(home / "elsewhere", ["one"])
-    shown = output_of("find")
-    assert "1 store" in shown
-    assert "Claude Code memory        12" in shown
-    assert shown.rstrip().endswith(f"next: memlab show {folder}")
+    output = output_of("find")
+    assert "1 store" in output
+    assert "Claude Code memory        12" in output
+    assert output.rstrip().endswith(f"next: memlab show {folder}")
     assert len(json.loads(output_of("find", "--json"))["stores"]) == 1
 
 
@@ -52,9 +52,9 @@ def test_only_folders_that_can_be_merged_are_suggested(home: Path) -> None:
     inventory = json.loads(output_of("find", "--json", home))
     assert [store["memories"] for store in inventory["stores"]] == [3, 3]
     assert inventory["kinships"] == []
-    shown = output_of("find", home)
-    assert "may be one project" not in shown
-    assert "--into" not in shown
+    output = output_of("find", home)
+    assert "may be one project" not in output
+    assert "--into" not in output
     for name in ("-p1", "-p2"):
         realistic_folder(project_folder(home, name), files=8)
     kinships = json.loads(output_of("find", "--json", home))["kinships"]
@@ -87,8 +87,8 @@ def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
         write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
     write_memory(folder, "alone.md", memory("nobody names me", style="broken"), at(300))
     write_index(folder, [*(f"- [T](f{number}.md)" for number in range(204)), "- [X](gone.md)"])
-    shown = output_of("show", folder)
-    assert re.search(r"loaded at every start +200 ", shown)
+    output = output_of("show", folder)
+    assert re.search(r"loaded at every start +200 ", output)
     for words in (
         "200 of 205 lines are loaded",
         "204 of 206 files are named by a line",
@@ -102,7 +102,7 @@ def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
         "front matter that is not YAML: 1",
         "206 by file time",
     ):
-        assert words in shown, words
+        assert words in output, words
     about = json.loads(output_of("show", folder, "--json"))["about"]
     assert about["cut_files"] == ["f200.md", "f201.md", "f202.md", "f203.md"]
 
@@ -159,10 +159,10 @@ def test_deletions_in_odd_folders_are_undone_exactly(
     before = files_in(folder)
     whole = files_in(tmp_path / "home")
     for name, words in ({"find": "find {}"} | LOOKING).items():
-        done = run(*typed(words, folder, tmp_path))
-        assert done.exit_code in ({2} if name == "maintain" else {0, 1}), (name, done.output)
-        assert done.output.strip(), name
-        assert "\x1b" not in done.output, name
+        result = run(*typed(words, folder, tmp_path))
+        assert result.exit_code in ({2} if name == "maintain" else {0, 1}), (name, result.output)
+        assert result.output.strip(), name
+        assert "\x1b" not in result.output, name
     assert files_in(tmp_path / "home") == whole
     plan = memlab.plan(folder, memlab.KeepRecent(0), now=at(5_000))
     receipt = memlab.apply(plan, now=at(5_000))
@@ -186,7 +186,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def test_harvest_prints_counts_and_log(world: World, tmp_path: Path) -> None:
     log = tmp_path / "reads.log"
-    done = output_of("harvest", world.folder, "-o", log)
+    output = output_of("harvest", world.folder, "-o", log)
     counted = len(world.counted())
     apart = len(world.apart("maintenance"))
     for words in (
@@ -198,9 +198,9 @@ def test_harvest_prints_counts_and_log(world: World, tmp_path: Path) -> None:
         "lines that are broken or cut short",
         f"next: memlab size {world.folder} --log {log}",
     ):
-        assert words in done
-    again = run("harvest", world.folder, "-o", log)
-    assert f"log         {log}: nothing new" in again.output
+        assert words in output
+    result = run("harvest", world.folder, "-o", log)
+    assert f"log         {log}: nothing new" in result.output
 
 
 def test_harvest_of_an_unsupported_store_suggests_code_that_runs(tmp_path: Path) -> None:
@@ -209,9 +209,9 @@ def test_harvest_of_an_unsupported_store_suggests_code_that_runs(tmp_path: Path)
     line = {"type": "response_item", "timestamp": "2026-05-01T00:00:00Z", "payload": message}
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / "rollout-1.jsonl").write_text(json.dumps(line))  # of Codex
-    done = run("harvest", tmp_path, "-o", tmp_path / "reads.log").output.splitlines()[-1]
-    assert "memlab size " not in done
-    (call,) = re.findall(r"memlab\.read_access_log\(.*\)", done)
+    result = run("harvest", tmp_path, "-o", tmp_path / "reads.log").output.splitlines()[-1]
+    assert "memlab size " not in result
+    (call,) = re.findall(r"memlab\.read_access_log\(.*\)", result)
     assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["a"]
 
 
@@ -220,11 +220,11 @@ def test_size_suggests_harvest_only_if_reads_are_recorded(world: World, tmp_path
     write_odek(tmp_path / "d", ["one", "two"])
     of_odek = f"odek:{tmp_path}/d"
     for source, named in ((world.folder, True), (own, False), (of_odek, False)):
-        done = output_of("size", source, "--explain")
-        assert "memlab.AccessLog" in done
-        for words in (done, run("size", source).output):
+        output = output_of("size", source, "--explain")
+        assert "memlab.AccessLog" in output
+        for words in (output, run("size", source).output):
             assert ("memlab harvest" in words) == named
-    assert f"memlab size {of_odek} --log {tmp_path}/d.reads.jsonl" in done
+    assert f"memlab size {of_odek} --log {tmp_path}/d.reads.jsonl" in output
 
 
 def test_size_counts_reads_and_chances_of_a_log(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ def agents(tmp_path: Path) -> Path:
 
 def test_fleet_show_lists_largest_first_with_totals(agents: Path) -> None:
     names = f"{agents}/*/memory.db"
-    shown = output_of("fleet", "show", names, "--backlog", 300)
-    assert shown.startswith("3 stores, all read\n")
-    assert "336 memories" in shown
-    assert re.findall(r"agent-(\d+)/memory.db$", shown, re.MULTILINE) == ["300", "30", "3"]
+    output = output_of("fleet", "show", names, "--backlog", 300)
+    assert output.startswith("3 stores, all read\n")
+    assert "336 memories" in output
+    assert re.findall(r"agent-(\d+)/memory.db$", output, re.MULTILINE) == ["300", "30", "3"]
     assert "1 of 3 stores" in output_of("fleet", "show", names, "--backlog", 100, code=1)
     for command in ("show", "size"):
         none = output_of("fleet", command, agents / "none", code=1)
@@ -45,9 +45,9 @@ def test_fleet_show_shortens_names_to_the_terminal_width(
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 80)
     for name in ("x" * 120, "y" * 120):
         write_rows(tmp_path / f"{name}.db", episodes(2))
-    shown = run("fleet", "show", tmp_path).output
-    assert "y" * 14 in shown
-    lines = [line for line in shown.splitlines() if not line.startswith("next: ")]
+    output = run("fleet", "show", tmp_path).output
+    assert "y" * 14 in output
+    lines = [line for line in output.splitlines() if not line.startswith("next: ")]
     assert max(map(len, lines)) <= 80
 
 
@@ -138,10 +138,10 @@ def test_fleet_results_are_kept_and_discarded_with_fresh(
 
 
 def test_fleet_size_prints_a_cap_and_evidence_per_store(agents: Path) -> None:
-    shown = output_of("fleet", "size", f"{agents}/*/memory.db")
-    assert "The safe caps of 3 stores cut their starts today from " in shown
-    assert "too few stores have references" in shown
-    step = shown.splitlines()[-1].removeprefix("next: memlab ").partition("    ")[0]
+    output = output_of("fleet", "size", f"{agents}/*/memory.db")
+    assert "The safe caps of 3 stores cut their starts today from " in output
+    assert "too few stores have references" in output
+    step = output.splitlines()[-1].removeprefix("next: memlab ").partition("    ")[0]
     assert run(*shlex.split(step.replace("fleet-plan", f"{agents}/plan"))).exit_code == 0
     asked = ("fleet", "size", f"{agents}/*/memory.db", "--token-budget", "1")
     over = records_in(output_of(*asked, "--csv", code=1))
@@ -157,12 +157,12 @@ def test_fleet_size_names_what_fits_a_small_budget(agents: Path) -> None:
     sized = size(names, token_budget=400)
     tight = sized[sized["verdict"] == "target-exceeds-budget"]
     assert len(tight) > 0
-    shown = run("fleet", "size", names, "--token-budget", 400).output
+    output = run("fleet", "size", names, "--token-budget", 400).output
     for line in tight.itertuples():
         fits = f"{line.fits:,} ({line.fits_served:.0%})"
-        assert re.search(rf"–  +{line.likely:,}  +{re.escape(fits)}", shown)
+        assert re.search(rf"–  +{line.likely:,}  +{re.escape(fits)}", output)
     command = f"memlab fleet plan '{names}' --policy tokens --max-tokens 400"
-    assert command in shown
+    assert command in output
     assert run(*shlex.split(command)[1:]).exit_code == 0
     assert "fits" not in run("fleet", "size", names).output
 

@@ -56,18 +56,18 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_init_without_apply_only_shows(store: Path) -> None:
-    shown = output_of("init", store)
-    assert "nothing was written; add --apply to write it" in shown
-    assert f"settings: {store.parent / FILE}" in shown
+    output = output_of("init", store)
+    assert "nothing was written; add --apply to write it" in output
+    assert f"settings: {store.parent / FILE}" in output
     assert not (store.parent / FILE).exists()
 
 
 def test_init_writes_each_setting_as_a_comment(store: Path) -> None:
     before = rows_of(store)
-    shown = output_of("init", store)
+    output = output_of("init", store)
     output_of("init", store, "--apply")
     text = (store.parent / FILE).read_text()
-    assert text in shown
+    assert text in output
     for key, setting in SETTINGS.items():
         line = f"# {key} = {EXAMPLES[key]}  # {setting['means']}"
         assert (line in text.splitlines()) == (key not in LEFT_OUT["file"])
@@ -112,11 +112,11 @@ def test_broken_or_foreign_settings_file_is_unchanged(store: Path) -> None:
 
 
 def test_init_json_holds_the_text(store: Path) -> None:
-    printed = json.loads(output_of("init", store, "--json"))
-    assert printed["written"] is False
-    assert printed["file"] == str(store.parent / FILE)
-    assert printed["text"] in output_of("init", store)
-    assert set(printed["left_out"]) == LEFT_OUT["file"]
+    answer = json.loads(output_of("init", store, "--json"))
+    assert answer["written"] is False
+    assert answer["file"] == str(store.parent / FILE)
+    assert answer["text"] in output_of("init", store)
+    assert set(answer["left_out"]) == LEFT_OUT["file"]
 
 
 @pytest.mark.parametrize("scheme", [system.schemes[0] for system in SYSTEMS if system.source])
@@ -173,19 +173,19 @@ def test_settings_file_of_init_does_not_change_loading(
 ) -> None:
     name = make(tmp_path)
     before = memlab.load(name)
-    printed = json.loads(output_of("init", name, "--apply", "--json"))
-    file = Path(printed["file"])
-    assert file.read_text() == printed["text"]
+    answer = json.loads(output_of("init", name, "--apply", "--json"))
+    file = Path(answer["file"])
+    assert file.read_text() == answer["text"]
     assert settings_of(open_source(name)).policy is None
     assert memlab.load(name).equals(before)
-    for key, reason in printed["left_out"].items():
-        assert f"# {key} = " not in printed["text"]
+    for key, reason in answer["left_out"].items():
+        assert f"# {key} = " not in answer["text"]
         assert reason in " ".join(output_of("init", name).split())
-    lines = [line for line in printed["text"].splitlines() if " = " in line]
+    lines = [line for line in answer["text"].splitlines() if " = " in line]
     listed = {line.split()[1] for line in lines if line.startswith("# ")} & SETTINGS.keys()
-    assert listed == SETTINGS.keys() - printed["left_out"].keys()
+    assert listed == SETTINGS.keys() - answer["left_out"].keys()
     for key in sorted(listed - {"archive_folder", "log", "harvest"}):
-        file.write_text(printed["text"].replace(f"# {key} = ", f"{key} = "))
+        file.write_text(answer["text"].replace(f"# {key} = ", f"{key} = "))
         assert len(memlab.load(name)) == len(before)
 
 

@@ -78,8 +78,8 @@ def test_control_characters_of_memories_are_escaped_in_rows(store: Path) -> None
 def test_dry_run_lists_the_costliest_and_the_full_command(
     store: Path, policy: tuple[str, ...]
 ) -> None:
-    shown = output_of("compact", store, *policy, "--rows")
-    listed = shown.partition("the costliest that would go\n")[2].splitlines()
+    output = output_of("compact", store, *policy, "--rows")
+    listed = output.partition("the costliest that would go\n")[2].splitlines()
     (line,) = [text for text in listed if text.startswith("next: memlab rows")]
     words = shlex.split(line.removeprefix("next: memlab ").removesuffix("    all of them"))
     every = [text for text in run(*words).stdout.splitlines() if text.startswith("  e")]
@@ -100,8 +100,8 @@ def test_lists_of_deletions_end_with_the_undo_command(store: Path) -> None:
     undo = f"undo: memlab restore {store} {digest}    "
     for words in ((), ("--rows",), ("--digest", digest), ("--search", "e7")):
         assert run("archive", store, *words).stdout.splitlines()[-1].startswith(undo)
-    listed = run("rows", store, "--where", "deleted").stdout.splitlines()
-    assert listed[-1].startswith(f"undo: memlab archive {store}    ")
+    result = run("rows", store, "--where", "deleted").stdout.splitlines()
+    assert result[-1].startswith(f"undo: memlab archive {store}    ")
     assert run("restore", store, digest).exit_code == 0
     assert "undo" not in run("archive", store, "--rows").stdout
 
@@ -149,9 +149,9 @@ def test_floor_lists_older_duplicates_with_the_newest_copy(twins: Path) -> None:
 def test_long_floor_list_is_cut_and_json_is_complete(tmp_path: Path) -> None:
     rows = [row(f"d{n}", "semantic", title="cache", body=TEXT) for n in range(13)]
     store = write_rows(tmp_path / "memory.db", rows)
-    done = run("floor", store).output
-    assert len(re.findall("repeated", done)) == 10
-    assert "and 2 more; --json has all" in done
+    output = run("floor", store).output
+    assert len(re.findall("repeated", output)) == 10
+    assert "and 2 more; --json has all" in output
     assert run("floor", store, "--json").output.count('"repeated"') == 12
 
 
@@ -210,24 +210,24 @@ def test_floor_without_scipy_omits_near_duplicates(
         raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
 
     monkeypatch.setattr("memlab.lazy.import_module", not_installed)
-    shown = output_of("floor", twins)
-    assert "The costliest" in shown
-    assert "not looked for  near-duplicates: this needs scipy, " in shown
+    output = output_of("floor", twins)
+    assert "The costliest" in output
+    assert "not looked for  near-duplicates: this needs scipy, " in output
     assert "near-duplicates" in json.loads(output_of("floor", twins, "--json"))["unseen"]
     assert run("floor", twins, "--save-plan", twins.with_name("plan.json")).exit_code == 2
 
 
 def test_floor_of_a_store_of_episodes_is_empty(tmp_path: Path) -> None:
-    shown = output_of("floor", write_rows(tmp_path / "memory.db", episodes(3)))
-    assert "load-bearing  none: a cap can delete every memory" in shown
-    assert "boot context  18 tokens, all of them prunable" in shown
+    output = output_of("floor", write_rows(tmp_path / "memory.db", episodes(3)))
+    assert "load-bearing  none: a cap can delete every memory" in output
+    assert "boot context  18 tokens, all of them prunable" in output
 
 
 def test_floor_shows_costliest_duplicates_and_plan_command(twins: Path) -> None:
-    shown = run("floor", twins).output
-    assert "5 memories" in shown
-    assert shown.index("d4") < shown.index("Could be superseded by a newer memory")
-    assert f"memlab floor {twins} --save-plan floor.json" in shown
+    output = run("floor", twins).output
+    assert "5 memories" in output
+    assert output.index("d4") < output.index("Could be superseded by a newer memory")
+    assert f"memlab floor {twins} --save-plan floor.json" in output
 
 
 def test_floor_plans_are_applied_and_undone(twins: Path, tmp_path: Path) -> None:

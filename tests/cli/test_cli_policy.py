@@ -127,8 +127,8 @@ def test_custom_policy_settings_are_parsed_by_type(
     store: Path, rules: Path, given: str, meant: dict[str, object]
 ) -> None:
     words = [word for setting in given.split() for word in ("--set", setting)]
-    shown = output_of("compact", store, "--policy", "house_rules:Modulo", *words, "--json")
-    assert json.loads(shown)["policy"].items() >= meant.items()
+    output = output_of("compact", store, "--policy", "house_rules:Modulo", *words, "--json")
+    assert json.loads(output)["policy"].items() >= meant.items()
 
 
 WRONG = {
@@ -168,8 +168,8 @@ def test_invalid_policy_or_setting_is_explained(
     store: Path, rules: Path, command: str, words: str
 ) -> None:
     before = rows_of(store)
-    refused = output_of(command, store, "--policy", *words.split(), code=2)
-    assert WRONG[words] in " ".join(refused.split())
+    output = output_of(command, store, "--policy", *words.split(), code=2)
+    assert WRONG[words] in " ".join(output.split())
     assert "Usage: " in output_of(command, store, "--keep-recent", "x", code=2)
     assert rows_of(store) == before
 
@@ -203,9 +203,9 @@ def test_help_lists_policies_and_custom_settings(rules: Path, command: str) -> N
 def test_compare_shows_served_share_and_bound() -> None:
     store = memlab.store_path("three_hundred_issues")
     words = ("--policy", "recent", "--policy", "tokens", "--keep-recent", 50, "--max-tokens", 3000)
-    shown = run("compare", store, *words).output
+    output = run("compare", store, *words).output
     for expected in ("served", "at best", "deleted", "recent 50", "tokens 3000", "only here"):
-        assert expected in shown
+        assert expected in output
     fitting = json.loads(run("compare", store, *words, "--token-budget", 3000, "--json").output)
     assert all(row["boot_tokens_p95"] <= 3000 for row in fitting)
     assert "tokens 3000" in [row["label"] for row in fitting]
@@ -235,5 +235,5 @@ def test_compare_retire_suggests_the_best_policy() -> None:
 )
 def test_options_of_a_policy_parse_to_the_same_policy(policy: Policy) -> None:
     words = shlex.split(options_of(policy))
-    shown = run("compact", memlab.store_path("three_hundred_issues"), *words, "--json")
-    assert json.loads(shown.output)["policy"] == as_data(policy)
+    result = run("compact", memlab.store_path("three_hundred_issues"), *words, "--json")
+    assert json.loads(result.output)["policy"] == as_data(policy)

@@ -31,10 +31,10 @@ def test_report_record_holds_evidence_and_plan(
     page, record, log = (tmp_path / name for name in ("report.html", "record.md", "reads.csv"))
     log.write_text("memory_id,at\nsemantic-decision-1,2026-06-01T00:00:00Z\n")
     asked = ("--keep-recent", 25, "--target", 0.8, "--token-budget", 9_000, "--log", log)
-    done = output_of("report", store, "-o", page, *asked, "--record", record)
-    assert re.search(rf"^  report +{page}$", done, re.MULTILINE)
-    assert "600 → 33 memories" in done
-    assert f"next: memlab compact {store} --keep-recent 25    shows" in done
+    output = output_of("report", store, "-o", page, *asked, "--record", record)
+    assert re.search(rf"^  report +{page}$", output, re.MULTILINE)
+    assert "600 → 33 memories" in output
+    assert f"next: memlab compact {store} --keep-recent 25    shows" in output
     assert "80% of references, within 9,000 tokens, keep_recent = 25" in page.read_text()
     assert "Reads come from reads.csv." in page.read_text()
     assert str(tmp_path) not in page.read_text()
@@ -59,10 +59,10 @@ def test_every_chart_has_a_name() -> None:
 def test_chart_is_an_svg_file_and_its_title_is_printed(
     name: str, store: Path, tmp_path: Path
 ) -> None:
-    drawn = output_of("report", store, "--chart", name, "-o", tmp_path / "chart.svg")
+    output = output_of("report", store, "--chart", name, "-o", tmp_path / "chart.svg")
     title = ET.parse(tmp_path / "chart.svg").findtext("{*}title")
     assert title
-    assert title in drawn
+    assert title in output
 
 
 def test_chart_options_set_width_format_and_cap(store: Path, tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_claude_code_folder_replaces_the_bundled_one(tmp_path: Path) -> None:
 def test_notebooks_of_another_store_are_rejected(store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "notebooks"
     assert run("lab", "--folder", folder).exit_code == 0
-    refused = output_of("lab", store, "--folder", folder, code=2)
-    assert f"the notebooks in {folder} are for " in refused
-    assert "name another folder with --folder" in refused
+    output = output_of("lab", store, "--folder", folder, code=2)
+    assert f"the notebooks in {folder} are for " in output
+    assert "name another folder with --folder" in output
 
 
 def test_lab_server_replaces_the_command_process(tmp_path: Path) -> None:

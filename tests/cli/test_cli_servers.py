@@ -80,9 +80,9 @@ def test_unsupported_server_command_hides_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, store: str, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused = output_of(*command.split(), store.format(SECRET), code=2)
-    assert words in " ".join(refused.split())
-    assert SECRET not in refused
+    output = output_of(*command.split(), store.format(SECRET), code=2)
+    assert words in " ".join(output.split())
+    assert SECRET not in output
 
 
 WRONG_URLS = (
@@ -106,9 +106,9 @@ def test_no_command_prints_a_password(
     more = {"apply": ("DIGEST",), "restore": ("DIGEST",)}.get(command, ())
     for url in WRONG_URLS:
         for words in ((url, *more, *options), (url, "too", "many", url)):
-            refused = run(*command.split(), *words)
-            assert refused.exit_code != 0
-            assert SECRET not in refused.output
+            result = run(*command.split(), *words)
+            assert result.exit_code != 0
+            assert SECRET not in result.output
 
 
 def test_next_steps_name_a_server_without_password(

@@ -61,9 +61,9 @@ def test_expired_number_is_reported_and_not_used(store: Path) -> None:
     write_rows(store, episodes(16, start=81))
     past = "valid until 96 episodes were written, and 96 were"
     for words in (("compact", store), ("compact", store, "--apply")):
-        refused = output_of(*words, code=2)
-        assert past in refused
-        assert f"memlab size {store} --save" in refused
+        output = output_of(*words, code=2)
+        assert past in output
+        assert f"memlab size {store} --save" in output
     assert past in output_of("show", store)
     assert past in json.loads(output_of("show", store, "--json"))["number"]
     assert [run("doctor", store, *words).exit_code for words in ((), ("--strict",))] == [0, 1]
@@ -88,9 +88,9 @@ def test_auto_cap_is_used_by_every_command(store: Path) -> None:
         assert words in output_of(verb, store)
     assert [planned.deleted for planned in fleet.plan(store).stores] == [80 - advice.keep_recent]
     output_of("size", store, "--unit", "tokens", "--save")
-    made = json.loads(output_of("compact", store, "--json"))["policy"]
+    answer = json.loads(output_of("compact", store, "--json"))["policy"]
     tokens = memlab.size(store, target=0.5, unit="tokens").advice.number
-    assert made == {"policy": "tokens", "max_tokens": tokens}
+    assert answer == {"policy": "tokens", "max_tokens": tokens}
 
 
 def test_no_number_is_suggested_without_settings(store: Path) -> None:
@@ -123,9 +123,9 @@ def test_given_policy_precedes_the_saved_one(store: Path) -> None:
 
 def test_plan_names_protected_tags(store: Path) -> None:
     (store.parent / FILE).write_text('protected_tags = ["merged"]\n')
-    shown = run("compact", store, "--keep-recent", 0)
-    assert "load-bearing by memlab.toml: memories tagged merged" in shown.output
-    assert "nothing to do" in shown.output
+    result = run("compact", store, "--keep-recent", 0)
+    assert "load-bearing by memlab.toml: memories tagged merged" in result.output
+    assert "nothing to do" in result.output
 
 
 def test_saved_log_is_used_and_named_if_missing(store: Path) -> None:
@@ -144,10 +144,10 @@ def test_compare_uses_the_saved_policy_and_log(store: Path) -> None:
     log.add("e1")
     settings = 'policy = { name = "recent", keep = 32 }\nlog = "reads.jsonl"\n'
     (store.parent / FILE).write_text(settings)
-    named = output_of("compare", store, "--policy", "recent", "--keep-recent", 5)
+    output = output_of("compare", store, "--policy", "recent", "--keep-recent", 5)
     assert "recent 32" in output_of("compare", store, "--keep-recent", 5)
-    assert "recent 32" not in named
-    assert re.search(r"references +1\b", named)
+    assert "recent 32" not in output
+    assert re.search(r"references +1\b", output)
 
 
 def test_saved_retire_can_be_overridden(store: Path) -> None:

@@ -29,8 +29,8 @@ def frame(store: Path) -> pd.DataFrame:
 def test_printed_caps_agree_with_the_curve(store: Path, frame: pd.DataFrame) -> None:
     curve = memlab.sizing.cap_curve(frame)
     advice = memlab.recommend_cap(frame)
-    shown = output_of("size", store, "--explain")
-    lines = re.findall(r"^[>~ ]+([\d,]+) +([\d.]+%) +(.+)$", shown, re.MULTILINE)
+    output = output_of("size", store, "--explain")
+    lines = re.findall(r"^[>~ ]+([\d,]+) +([\d.]+%) +(.+)$", output, re.MULTILINE)
     table = {int(cap.replace(",", "")): [served, *rest.split()] for cap, served, rest in lines}
     assert {advice.keep_recent, advice.likely} <= set(table)
     assert min(table) == 0
@@ -142,7 +142,7 @@ def test_invalid_size_option_is_explained(
 ) -> None:
     log = tmp_path / "reads.csv"
     log.write_text("memory_id,at\na,yesterday\n")
-    refused = run("size", store, *words.format(log=log).split())
-    assert refused.exit_code == 2
-    assert refused.stdout == ""
-    assert message in refused.stderr
+    result = run("size", store, *words.format(log=log).split())
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr

@@ -142,9 +142,9 @@ def test_compare_with_few_references_shows_counts(
     rows[30]["evidence_refs_json"] = json.dumps(named)
     store = write_rows(tmp_path / "memory.db", rows)
     asked = ("compare", store, "--policy", "odek", "--keep-recent", 5)
-    shown = output_of(*asked)
-    assert [pattern for pattern in words if not re.search(pattern, shown)] == []
-    assert "was applied after every" not in shown
+    output = output_of(*asked)
+    assert [pattern for pattern in words if not re.search(pattern, output)] == []
+    assert "was applied after every" not in output
     assert "after every 7 memories" in output_of(*asked, "--every", 7)
 
 
@@ -282,5 +282,5 @@ def test_documented_completion_line_works_in_each_shell(shell: str, tmp_path: Pa
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     own = os.environ | {"HOME": str(tmp_path), "PATH": path}
     asked = [shell, "-c", KNOWN[shell].format(line=line.strip())]
-    printed = subprocess.run(asked, env=own, capture_output=True, text=True, check=True).stdout
-    assert "_memlab_completion" in printed
+    output = subprocess.run(asked, env=own, capture_output=True, text=True, check=True).stdout
+    assert "_memlab_completion" in output

@@ -49,9 +49,9 @@ def test_every_command_is_tested_and_has_help() -> None:
     named = {words.partition(" ")[0] for words in (LOOKING | CHANGING | OTHERS).values()}
     assert named | {"lab"} == set(COMMANDS)
     assert output_of("--version") == f"memlab, version {memlab.__version__}\n"
-    listed = output_of("--help").partition("Commands:")[2].strip().splitlines()
-    assert [line.split()[0] for line in listed] == sorted(COMMANDS)
-    assert not [line for line in listed if line.endswith("...")]
+    output = output_of("--help").partition("Commands:")[2].strip().splitlines()
+    assert [line.split()[0] for line in output] == sorted(COMMANDS)
+    assert not [line for line in output if line.endswith("...")]
     for name in (*COMMANDS, *(f"fleet {name}" for name in fleet.commands)):
         helped = output_of(*name.split(), "--help")
         assert len(helped.partition("\n\n")[2].splitlines()[0]) > 10
@@ -128,13 +128,13 @@ def test_non_store_is_reported_and_unchanged(
     made = NOT_A_STORE[kind](path)
     path = made if isinstance(made, Path) else path
     before = files_in(tmp_path)
-    done = run(*typed((LOOKING | CHANGING | OTHERS)[name], path, out))
+    result = run(*typed((LOOKING | CHANGING | OTHERS)[name], path, out))
     known = name == "doctor" or (name.startswith("fleet") and kind != "folder")
     codes = {("doctor", "missing"): 0, ("find", "folder"): 0}
-    assert done.exit_code == codes.get((name, kind), 1 if known else 2), done.output
-    if done.exit_code == 2 and not done.stderr.startswith("Usage: "):
-        assert done.stderr.startswith("memlab: ")
-        assert done.stderr.count("\n") == 1
+    assert result.exit_code == codes.get((name, kind), 1 if known else 2), result.output
+    if result.exit_code == 2 and not result.stderr.startswith("Usage: "):
+        assert result.stderr.startswith("memlab: ")
+        assert result.stderr.count("\n") == 1
     assert files_in(tmp_path) == before
     assert not any(out.iterdir())
 
@@ -154,9 +154,9 @@ def test_control_characters_of_arguments_are_escaped(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
-    refused = output_of(*(store if word == "STORE" else word for word in words), code=2)
-    assert "\x1b" not in refused
-    assert "\\x1b[31m" in refused
+    output = output_of(*(store if word == "STORE" else word for word in words), code=2)
+    assert "\x1b" not in output
+    assert "\\x1b[31m" in output
 
 
 @pytest.fixture
@@ -182,10 +182,10 @@ def test_read_commands_change_nothing_and_escape_text(
     words = LOOKING[name].replace("{}", "STORE").split()
     words = [str(store) if word == "STORE" else word.format(out=out) for word in words]
     before = files_in(store.parent)
-    done = run(*words)
-    assert done.exit_code == 0, done.output
-    assert done.stdout.strip()
-    assert not {"\x1b", "\x07"} & set(done.output)
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip()
+    assert not {"\x1b", "\x07"} & set(result.output)
     if name not in PLAIN:
         json.loads(run(*words, "--json").stdout)
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 60)
@@ -209,9 +209,11 @@ def test_commands_work_on_nearly_empty_stores(
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
     (tmp_path / FILE).write_text(REMEMBERED)
-    done = output_of(*typed((LOOKING | CHANGING)[name].replace("recent 5", "recent 0"), store, out))
-    assert SEVERAL.findall(done) == []
-    headings = re.findall(r"^([A-Z][^:\n]*[^:.\n])\n(?!  )", done, re.MULTILINE)
+    output = output_of(
+        *typed((LOOKING | CHANGING)[name].replace("recent 5", "recent 0"), store, out)
+    )
+    assert SEVERAL.findall(output) == []
+    headings = re.findall(r"^([A-Z][^:\n]*[^:.\n])\n(?!  )", output, re.MULTILINE)
     assert headings == [], "an empty table"
 
 
@@ -256,9 +258,9 @@ def test_read_commands_work_on_a_read_only_store(out: Path, name: str) -> None:
         store.chmod(0o444)
         Path(folder).chmod(0o555)
         with as_nobody():
-            done = run(*words)
+            result = run(*words)
         Path(folder).chmod(0o755)
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
 
 
 def test_written_files_have_permissions_of_the_store(store: Path, out: Path) -> None:
@@ -305,6 +307,6 @@ def test_unwritable_output_stops_a_command_before_reading(
     for name in ("evidence.past.load_past", "plan", "fleet.examine_fleet"):
         monkeypatch.setattr(f"memlab.{name}", lambda *_, **__: pytest.fail("it read"))
     store = write_rows(tmp_path / "memory.db", episodes(3))
-    refused = output_of(*typed(words, store, out), code=2)
-    assert str(out) in refused or "must end in ." in refused
+    output = output_of(*typed(words, store, out), code=2)
+    assert str(out) in output or "must end in ." in output
     assert files_in(out) == before

@@ -49,9 +49,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_relative_path_is_printed_relative(words: str, folder: Path) -> None:
-    done = run(*words.split())
-    assert done.output
-    assert str(folder) not in done.output
+    result = run(*words.split())
+    assert result.output
+    assert str(folder) not in result.output
 
 
 @pytest.mark.parametrize("words", ["vacuum", "lost", "doctor", "maintain"])
@@ -62,13 +62,13 @@ def test_absolute_path_is_printed_absolute(words: str, folder: Path) -> None:
 
 def test_saved_plan_names_its_store_by_a_relative_path(folder: Path) -> None:
     output_of("compact", "memory.db", "--keep-recent", 3, "--save-plan", "plan.json")
-    done = output_of("apply", "plan.json")
-    assert "applied to memory.db\n" in done
-    assert "memlab restore memory.db " in done
-    assert str(folder) not in done
-    again = run("apply", "plan.json")
-    assert again.exit_code == 1
-    assert "archived in memory.db.archive.db" in again.output
+    output = output_of("apply", "plan.json")
+    assert "applied to memory.db\n" in output
+    assert "memlab restore memory.db " in output
+    assert str(folder) not in output
+    result = run("apply", "plan.json")
+    assert result.exit_code == 1
+    assert "archived in memory.db.archive.db" in result.output
 
 
 def test_plan_used_elsewhere_names_its_store_in_full(
@@ -91,9 +91,9 @@ def test_paths_in_the_settings_file_are_unchanged(folder: Path) -> None:
 
 
 def test_restore_latest_without_a_store_shows_the_syntax(folder: Path) -> None:
-    done = run("restore", "latest")
-    assert done.exit_code == 2
-    assert "memlab restore STORE latest" in done.output
+    result = run("restore", "latest")
+    assert result.exit_code == 2
+    assert "memlab restore STORE latest" in result.output
 
 
 def test_apply_and_restore_accept_a_redundant_apply_option(folder: Path) -> None:

@@ -116,8 +116,8 @@ def test_no_command_prints_an_old_phrase(
     kind: str, words: str, request: pytest.FixtureRequest
 ) -> None:
     store = request.getfixturevalue(kind)
-    done = run(*(word.format(store) for word in words.split()))
-    assert [phrase for phrase in NEVER if phrase in done.output] == []
+    result = run(*(word.format(store) for word in words.split()))
+    assert [phrase for phrase in NEVER if phrase in result.output] == []
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS_BY_NAME))
@@ -179,15 +179,15 @@ def test_single_link_uses_the_singular(folder: Path) -> None:
 
 def test_user_and_feedback_notes_are_not_called_decisions(folder: Path) -> None:
     for words in (("show", folder), ("doctor", folder)):
-        done = output_of(*words)
-        assert "decision" not in done
-        assert "facts" in done
+        output = output_of(*words)
+        assert "decision" not in output
+        assert "facts" in output
     assert "decision" in output_of("show", memlab.store_path("two_years"))
 
 
 def test_plan_states_how_long_the_undo_is_exact(zoneless: Path) -> None:
-    done = output_of("compact", zoneless, "--keep-recent", 0, "--all")
-    assert "exact until the agent writes again" in done
+    output = output_of("compact", zoneless, "--keep-recent", 0, "--all")
+    assert "exact until the agent writes again" in output
 
 
 @pytest.mark.parametrize(
@@ -202,17 +202,17 @@ def test_plan_states_how_long_the_undo_is_exact(zoneless: Path) -> None:
 def test_hint_offers_only_accepted_values(
     zoneless: Path, option: str, value: str, meant: str
 ) -> None:
-    done = run("size", zoneless, option, value)
-    assert done.exit_code == 2
-    assert ("meant?" in done.output) == bool(meant)
-    assert meant in done.output
+    result = run("size", zoneless, option, value)
+    assert result.exit_code == 2
+    assert ("meant?" in result.output) == bool(meant)
+    assert meant in result.output
 
 
 def test_existing_plan_file_asks_for_a_new_name(zoneless: Path) -> None:
-    done = run("compact", zoneless, "--keep-recent", 3, "--save-plan", zoneless)
-    assert done.exit_code == 2
-    assert "exists" in done.output
-    assert "name a file that does not" not in done.output
+    result = run("compact", zoneless, "--keep-recent", 3, "--save-plan", zoneless)
+    assert result.exit_code == 2
+    assert "exists" in result.output
+    assert "name a file that does not" not in result.output
 
 
 def test_pace_states_its_days() -> None:
@@ -250,8 +250,8 @@ def test_pace_of_few_memories_is_a_count() -> None:
 
 def test_size_explains_how_log_lines_become_needs() -> None:
     store = memlab.store_path("looked_up")
-    printed = output_of("size", store, "--log", store.with_suffix(".reads.jsonl"))
-    (line,) = [line for line in printed.splitlines() if line.startswith("  reads ")]
+    output = output_of("size", store, "--log", store.with_suffix(".reads.jsonl"))
+    (line,) = [line for line in output.splitlines() if line.startswith("  reads ")]
     assert "lines in the log, " in line
     assert "of them later needs" in line
     assert re.search(r"; \d+ are left if each memory counts once a day: compare age with use", line)

@@ -56,9 +56,9 @@ def retirement(store: Path) -> Plan:
 
 
 def interrupted_plan(store: Path) -> str:
-    made = planned(store)
-    leave_unfinished(store, made)
-    return made.digest
+    plan = planned(store)
+    leave_unfinished(store, plan)
+    return plan.digest
 
 
 def carry_out(store: Path, plan: str, watch: StepCallback) -> Any:

@@ -42,8 +42,8 @@ def test_plan_deletes_the_same_as_compact_episodic(
     store = write_rows(folder / "memory.db", rows)
     other = write_rows(folder / "compacted.db", rows)
     before = rows_of(store)
-    made = planned(store, keep)
-    receipt = apply(made)
+    plan = planned(store, keep)
+    receipt = apply(plan)
     assert compact_at_runtime(other, keep, archive=False) == receipt.deleted
     assert rows_of(store) == rows_of(other)
     assert not archive_of(other).exists()
@@ -51,12 +51,12 @@ def test_plan_deletes_the_same_as_compact_episodic(
     assert_nothing_lost(before, store)
     if receipt.deleted:
         chosen_memories = [
-            memory for number, memory in enumerate(made.memories) if number in chosen
+            memory for number, memory in enumerate(plan.memories) if number in chosen
         ]
         assert restore(
             receipt, ids=[memory.memory_id for memory in chosen_memories]
         ).memories == len(chosen_memories)
-        away = {memory.position for memory in made.memories if memory not in chosen_memories}
+        away = {memory.position for memory in plan.memories if memory not in chosen_memories}
         assert rows_of(store) == {p: stored for p, stored in before.items() if p not in away}
         assert restore(receipt).memories == receipt.deleted - len(chosen_memories)
     else:
@@ -65,21 +65,21 @@ def test_plan_deletes_the_same_as_compact_episodic(
 
 
 def test_second_apply_is_rejected_with_the_first_result(store: Path) -> None:
-    made = planned(store)
-    receipt = apply(made, now=NOON)
+    plan = planned(store)
+    receipt = apply(plan, now=NOON)
     assert receipt.deleted == 6
     assert receipt.applied_at == NOON
     after = rows_of(store)
     with pytest.raises(AlreadyAppliedError) as caught:
-        apply(made)
+        apply(plan)
     assert str(caught.value) == (
-        f"plan {made.digest[:12]} was applied on 2026-03-01 12:00 UTC: 6 memories are deleted "
+        f"plan {plan.digest[:12]} was applied on 2026-03-01 12:00 UTC: 6 memories are deleted "
         f"and archived in {archive_of(store)}; make a new plan"
     )
     assert rows_of(store) == after
     restore(receipt, ids=["e1", "e2"])
     with pytest.raises(AlreadyAppliedError, match="2 of them restored since"):
-        apply(made)
+        apply(plan)
 
 
 STALE: list[tuple[Callable[[Path], Plan], str, list[str]]] = [
@@ -123,7 +123,7 @@ def test_plan_with_changed_memories_is_rejected(
 
 def test_changes_of_other_rows_leave_a_plan_valid(store: Path) -> None:
     write_signals(store, "e10", importance=0.5, access_count=1)
-    made = planned(store)
+    plan = planned(store)
     run_sql(
         store,
         "UPDATE memory_items SET title = 'new' WHERE memory_id = 'd1'",
@@ -132,8 +132,8 @@ def test_changes_of_other_rows_leave_a_plan_valid(store: Path) -> None:
     write_rows(store, [row("d2", "semantic"), *episodes(5, start=11)])
     write_signals(store, "e10", importance=0.5, access_count=2)
     before = rows_of(store)
-    assert apply(made).deleted == 6
-    deleted = {memory.position for memory in made.memories}
+    assert apply(plan).deleted == 6
+    deleted = {memory.position for memory in plan.memories}
     assert rows_of(store) == {p: r for p, r in before.items() if p not in deleted}
 
 
@@ -208,43 +208,43 @@ class TestInterrupted:
         self, store: Path, keep: int, deleted: int
     ) -> None:
         before = rows_of(store)
-        made = planned(store, 3)
+        plan = planned(store, 3)
         with pytest.raises(StoppedError):
-            apply(made, watch=stop_at("committed"))
+            apply(plan, watch=stop_at("committed"))
         receipt = compacted(store, keep)
         assert receipt.deleted == deleted
-        assert receipt.finished == (made.digest,)
-        assert f"undo: memlab restore {store} {made.digest[:12]}" in str(receipt)
+        assert receipt.finished == (plan.digest,)
+        assert f"undo: memlab restore {store} {plan.digest[:12]}" in str(receipt)
         assert Receipt.from_json(receipt.to_json()) == receipt
         assert last_applied(store) is not None
         assert all(entry.finished_at for entry in archived_plans(store))
         assert compacted(store, keep).finished == ()
         assert_nothing_lost(before, store)
-        assert restore(made.digest, store=store).memories == len(made.memories)
+        assert restore(plan.digest, store=store).memories == len(plan.memories)
 
     def test_reused_position_does_not_hide_the_deletion(self, store: Path) -> None:
         before = rows_of(store)
-        made = planned(store, 0)
+        plan = planned(store, 0)
         with pytest.raises(StoppedError):
-            apply(made, watch=stop_at("committed"))
+            apply(plan, watch=stop_at("committed"))
         write_rows(store, [row("new")])
         assert max(rows_of(store)) <= max(before), "the new row must take a position again"
         after = rows_of(store)
-        assert apply(made).deleted == 10
+        assert apply(plan).deleted == 10
         assert rows_of(store) == after
         assert archived_plans(store)[0].finished_at is not None
 
     def test_rows_deleted_by_another_process_stay_archived(self, store: Path) -> None:
         before = rows_of(store)
-        made = planned(store)
-        leave_unfinished(store, made)
-        assert restore(made.digest, store=store).memories == 0
+        plan = planned(store)
+        leave_unfinished(store, plan)
+        assert restore(plan.digest, store=store).memories == 0
         run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e1', 'e2')")
         with pytest.raises(StalePlanError):
-            apply(made)
+            apply(plan)
         apply(planned(store, 2))
         assert_nothing_lost(before, store)
-        assert restore(made.digest, store=store, ids=["e1", "e2"]).memories == 2
+        assert restore(plan.digest, store=store, ids=["e1", "e2"]).memories == 2
 
 
 class TestPermissions:
@@ -321,13 +321,13 @@ def test_conflicting_rows_are_named_on_restore(store: Path, rows: list[Row], tak
 
 
 def test_refused_restore_prints_commands_for_the_rest(store: Path) -> None:
-    made = planned(store)
-    receipt = apply(made)
+    plan = planned(store)
+    receipt = apply(plan)
     write_rows(store, [row("e2", rowid=77)])
     with pytest.raises(ArchiveError) as refusal:
         restore(receipt)
     digest = receipt.digest[:12]
-    ids = [memory.memory_id for memory in made.memories if memory.memory_id != "e2"]
+    ids = [memory.memory_id for memory in plan.memories if memory.memory_id != "e2"]
     options = " ".join(f"--id {name}" for name in ids)
     others = f"restore the other {len(ids)} with memlab restore {store} {digest} {options}"
     assert others in str(refusal.value)
@@ -345,10 +345,10 @@ def test_reused_id_still_counts_as_deleted(store: Path) -> None:
 
 def test_plan_that_frees_the_last_position_restores_by_id(store: Path) -> None:
     assert "takes its position" not in str(planned(store))
-    made = planned(store, 0)
-    assert "the next one written takes its position" in str(made)
-    assert Plan.from_json(made.to_json()) == made
-    receipt = apply(made)
+    plan = planned(store, 0)
+    assert "the next one written takes its position" in str(plan)
+    assert Plan.from_json(plan.to_json()) == plan
+    receipt = apply(plan)
     write_rows(store, [row("next", rowid=13)])
     taken = r"1 place .*position 13.*the other 9 with memlab restore"
     with pytest.raises(ArchiveError, match=taken):

@@ -47,14 +47,14 @@ def test_removing_all_prunable_needs_confirmation(
     with TemporaryDirectory() as folder:
         store = write_rows(Path(folder, "memory.db"), rows)
         before = files_in(Path(folder))
-        made = memlab.plan(store, OLD, retire=retire, now=NOW)
+        plan = memlab.plan(store, OLD, retire=retire, now=NOW)
         refused = pytest.raises(PlanError, match=words) if old and all(old) else nullcontext()
         with refused:
-            memlab.apply(made, now=NOW)
+            memlab.apply(plan, now=NOW)
         assert memlab.load(store)["prunable"].any() == bool(old)
-        if made.removes_all_prunable:
+        if plan.removes_all_prunable:
             assert files_in(Path(folder)) == before
-            receipt = memlab.apply(made, now=NOW, all_prunable=True)
+            receipt = memlab.apply(plan, now=NOW, all_prunable=True)
             assert receipt.deleted == (0 if retire else len(old))
             assert receipt.retired == (len(old) if retire else 0)
             assert memlab.restore(receipt, now=NOW).memories == len(old)

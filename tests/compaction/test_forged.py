@@ -62,17 +62,17 @@ def decision(store: Path, planned: PlannedMemory) -> PlannedMemory:
 
 def deleting(store: Path) -> list[tuple[str, Plan]]:
     """Return deleting plans with a false claim, each with the reason of its rejection."""
-    made = planned(store)
-    first, *others = made.memories
-    kept, *more = made.kept
-    (goes,) = (group for group in made.groups if group.deleted)
-    stay = [group for group in made.groups if not group.deleted]
+    plan = planned(store)
+    first, *others = plan.memories
+    kept, *more = plan.kept
+    (goes,) = (group for group in plan.groups if group.deleted)
+    stay = [group for group in plan.groups if not group.deleted]
 
     def listing(*memories: PlannedMemory) -> Plan:
-        return with_matching_groups(replace(made, memories=memories))
+        return with_matching_groups(replace(plan, memories=memories))
 
     def counting(*groups: Group) -> Plan:
-        return replace(made, groups=(*stay, *groups))
+        return replace(plan, groups=(*stay, *groups))
 
     harmless = "gives 'e1' the title 'harmless', but its title is 'title of e1'"
     somebody = kept._replace(memory_id="somebody")
@@ -84,9 +84,9 @@ def deleting(store: Path) -> list[tuple[str, Plan]]:
         (harmless, listing(first._replace(title="harmless"), *others)),
         ("by the name of 'e1', semantic", listing(first._replace(kind="semantic"), *others)),
         ("position 7", listing(first._replace(position=7), *others)),
-        ("names a memory twice", listing(*made.memories, first)),
+        ("names a memory twice", listing(*plan.memories, first)),
         ("leave no prunable", replace(planned(store, 0), policy={"policies": [1]})),
-        ("by the name of 'somebody'", replace(made, kept=(somebody, *more))),
+        ("by the name of 'somebody'", replace(plan, kept=(somebody, *more))),
         ("do not add up", counting(goes._replace(label="load-bearing"))),
         *(("do not add up", counting(*group)) for group in groups),
     ]

@@ -396,9 +396,9 @@ def test_interrupted_index_plan_is_finished_by_digest(
 
 def test_index_command_shows_applies_and_undoes(folder: Path) -> None:
     before = state_of(folder)
-    shown = output_of("index", folder)
-    assert "removes 1 line, adds 2 lines" in shown
-    assert "nothing was changed; add --apply" in shown
+    output = output_of("index", folder)
+    assert "removes 1 line, adds 2 lines" in output
+    assert "nothing was changed; add --apply" in output
     assert state_of(folder) == before
     applied = output_of("index", folder, "--apply")
     (undo,) = [line for line in applied.splitlines() if line.strip().startswith("undo ")]
@@ -478,8 +478,8 @@ def test_saved_index_plan_is_applied_by_command(folder: Path, tmp_path: Path) ->
 
 
 def test_index_command_prints_json(folder: Path) -> None:
-    shown = json.loads(output_of("index", folder, "--json"))
-    assert len(shown["lines"]) == 3
+    answer = json.loads(output_of("index", folder, "--json"))
+    assert len(answer["lines"]) == 3
     assert json.loads(output_of("index", folder, "--apply", "--json"))["removes"] == 1
 
 
@@ -487,9 +487,9 @@ def test_restore_command_names_lines_that_stay(folder: Path) -> None:
     output_of("index", folder, "--apply")
     text = index_of(folder).decode().replace("about new", "about new, by hand")
     (folder / "MEMORY.md").write_text(text)
-    printed = output_of("restore", folder)
-    assert "was edited since" in printed
-    assert "stays: - [new](new.md) — about new, by hand" in printed
+    output = output_of("restore", folder)
+    assert "was edited since" in output
+    assert "stays: - [new](new.md) — about new, by hand" in output
 
 
 @pytest.mark.parametrize("kind", ["serena", "openclaw", "odek"])
@@ -497,9 +497,9 @@ def test_store_without_an_index_is_rejected(tmp_path: Path, kind: str) -> None:
     (tmp_path / ".serena" / "memories").mkdir(parents=True)
     (tmp_path / ".serena" / "memories" / "project_overview.md").write_text("words")
     (tmp_path / "index.json").write_text("[]")
-    refused = run("index", f"{kind}:{tmp_path}")
-    assert refused.exit_code == 2
-    assert "has no index" in refused.output
+    result = run("index", f"{kind}:{tmp_path}")
+    assert result.exit_code == 2
+    assert "has no index" in result.output
 
 
 def test_wrong_index_plan_arguments_are_named(folder: Path) -> None:

@@ -140,10 +140,10 @@ def test_merge_is_undone_byte_for_byte_on_both_sides(
     before = state(*folders)
     receipt = merged(*folders)
     assert state(*folders) != before
-    printed = output_of("restore", folders[asked], receipt.digest[:12])
+    output = output_of("restore", folders[asked], receipt.digest[:12])
     assert state(*folders) == before
-    assert f"3 memories restored into {folders[0]}" in printed
-    assert f"2 memories taken out of {folders[1]} again" in printed
+    assert f"3 memories restored into {folders[0]}" in output
+    assert f"2 memories taken out of {folders[1]} again" in output
     again = memlab.restore(receipt)
     assert again.memories == 0
     assert again.taken_out == 0
@@ -259,9 +259,9 @@ def test_memories_listed_in_a_hub_stay_with_it(home: Path) -> None:
 
 def test_merge_dry_run_changes_nothing(folders: tuple[Path, Path]) -> None:
     before = state(*(folder.parent for folder in folders))
-    printed = output_of("compact", folders[0], "--into", folders[1])
-    assert "Copies 2 memories into" in printed
-    assert "add --apply to do it" in printed
+    output = output_of("compact", folders[0], "--into", folders[1])
+    assert "Copies 2 memories into" in output
+    assert "add --apply to do it" in output
     assert state(*(folder.parent for folder in folders)) == before
 
 
@@ -273,10 +273,10 @@ def about_index(folder: Path) -> dict[str, object]:
 
 def test_merge_output_says_archived_instead_of_deleted(folders: tuple[Path, Path]) -> None:
     source, other = folders
-    shown = output_of("compact", source, "--into", other)
-    assert "that it archives" in shown or "what it archives" in shown
-    assert "nothing was changed" in shown
-    assert "delete" not in shown
+    output = output_of("compact", source, "--into", other)
+    assert "that it archives" in output or "what it archives" in output
+    assert "nothing was changed" in output
+    assert "delete" not in output
     receipt = output_of("compact", source, "--into", other, "--apply")
     assert "  archived  " in receipt
     assert "deleted" not in receipt
@@ -303,8 +303,8 @@ def test_plan_predicts_what_a_start_will_load(home: Path, there: int, here: int,
     assert start.cut == cut
     assert any("start there" in fact for fact in plan.sheet().facts)
     assert bool(plan.warnings()) == (start.cut > start.cut_now)
-    printed = json.loads(output_of("compact", source, "--into", other, "--json"))["start_there"]
-    assert printed == start._asdict()
+    answer = json.loads(output_of("compact", source, "--into", other, "--json"))["start_there"]
+    assert answer == start._asdict()
     memlab.apply(plan)
     about = about_index(other)
     assert about["loaded_lines"] == start.loaded_lines
@@ -353,9 +353,9 @@ def test_saved_plan_does_not_store_the_predicted_start(folders: tuple[Path, Path
 def test_merge_without_copies_does_not_mention_them(home: Path) -> None:
     source = write_folder(home, FROM, {"a": "project"})
     other = write_folder(home, INTO, {"a": "project"})
-    printed = output_of("compact", source, "--into", other, "--apply")
-    assert "1 memory" in printed
-    assert "has the copies" not in printed
+    output = output_of("compact", source, "--into", other, "--apply")
+    assert "1 memory" in output
+    assert "has the copies" not in output
 
 
 def test_undone_merge_leaves_nothing_to_undo(folders: tuple[Path, Path]) -> None:
@@ -382,8 +382,8 @@ def test_saved_merge_plan_is_applied_once(folders: tuple[Path, Path], tmp_path: 
 
 
 def test_merge_receipt_round_trips_through_json(folders: tuple[Path, Path]) -> None:
-    printed = output_of("compact", folders[0], "--into", folders[1], "--apply", "--json")
-    receipt = memlab.Receipt.from_json(printed)
+    output = output_of("compact", folders[0], "--into", folders[1], "--apply", "--json")
+    receipt = memlab.Receipt.from_json(output)
     assert receipt.into == str(folders[1])
     assert receipt.copied == 2
     fields = json.loads(output_of("restore", "--json", folders[0], "latest"))
@@ -476,8 +476,8 @@ def test_only_claude_code_folders_can_be_merged(folders: tuple[Path, Path], tmp_
 
 @pytest.mark.parametrize("more", [["--keep-recent", "3"], ["--id", "a.md"], ["--retire"]])
 def test_into_excludes_other_selections(folders: tuple[Path, Path], more: list[str]) -> None:
-    printed = output_of("compact", folders[0], "--into", folders[1], *more, code=2)
-    assert "--into merges all memories" in printed
+    output = output_of("compact", folders[0], "--into", folders[1], *more, code=2)
+    assert "--into merges all memories" in output
 
 
 def test_target_archive_is_no_more_readable_than_the_copies(folders: tuple[Path, Path]) -> None:
@@ -662,8 +662,8 @@ memlab.restore(digest, store=source, watch=watch)
 
 def killed(program: str, *words: object) -> None:
     """Run a program that kills itself."""
-    ran = run_program(program, *words)
-    assert ran.returncode == -signal.SIGKILL
+    result = run_program(program, *words)
+    assert result.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("then", ["again", "undone", "undone from the other"])

@@ -242,12 +242,14 @@ class TestShowing:
         assert [name in text for name in ("e5 ", "e996 ", "e6 ")] == [True, True, False]
 
     def test_printed_receipt_shows_the_undo_command(self, store: Path) -> None:
-        shown = compacted(store.rename(store.with_name("my memory.db")), 9)
-        assert shown.undo == f"memlab restore '{shown.store}' {shown.digest[:12]}"
-        assert f"undo          {shown.undo}" in str(shown)
-        assert "deleted       1 memory" in str(shown)
-        assert "expired       2 memories since the plan was made" in str(replace(shown, expired=2))
-        text = str(replace(shown, archive=None))
+        receipt = compacted(store.rename(store.with_name("my memory.db")), 9)
+        assert receipt.undo == f"memlab restore '{receipt.store}' {receipt.digest[:12]}"
+        assert f"undo          {receipt.undo}" in str(receipt)
+        assert "deleted       1 memory" in str(receipt)
+        assert "expired       2 memories since the plan was made" in str(
+            replace(receipt, expired=2)
+        )
+        text = str(replace(receipt, archive=None))
         assert "none: there was nothing to delete" in text
         assert "undo" not in text
 

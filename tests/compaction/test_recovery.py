@@ -158,8 +158,8 @@ def test_deletions_by_memlab_are_no_losses(tmp_path: Path) -> None:
     rows = [row("d", "semantic"), *(row(f"e{n}", body=f"word{n} of it") for n in range(9))]
     store = write_rows(tmp_path / "memory.db", rows)
     keep_copies(store, now=NOON)
-    made = memlab.plan(store, memlab.KeepRecent(4), now=NOON + DAY)
-    receipt = memlab.apply(made, now=NOON + DAY)
+    plan = memlab.plan(store, memlab.KeepRecent(4), now=NOON + DAY)
+    receipt = memlab.apply(plan, now=NOON + DAY)
     keep_copies(store, now=NOON + 2 * DAY)
     losses = losses_of(store, now=NOON + 3 * DAY)
     assert len(losses.frame) == 0
@@ -290,7 +290,7 @@ def test_recovered_load_bearing_memories_stay_after_undo(tmp_path: Path) -> None
     done = recover(store)
     assert rows_of(store) == before
     assert memlab.compaction.archived_rows(store).empty  # nothing was taken out
-    back = memlab.restore(done.digest, store=store)
-    assert back.memories == 2
-    assert back.stay == 2
+    receipt = memlab.restore(done.digest, store=store)
+    assert receipt.memories == 2
+    assert receipt.stay == 2
     assert lost(store) == ["e1", "e2"]

@@ -148,12 +148,12 @@ def test_returned_memories_stay_under_a_policy_by_use(store: Path) -> None:
     note_reads(store, [("e2", START + DAY)])
     for policy, stays in ((memlab.Activation(4), True), (KeepRecent(4), False)):
         memlab.apply(memlab.plan(store, policy, retire=True, now=START), now=START)
-        back = memlab.plan(store, policy, retire=True, now=START + 2 * DAY)
-        assert [(memory.memory_id, memory.reason) for memory in back.returns] == [("e2", NEEDED)]
-        memlab.apply(back, now=START + 2 * DAY)
+        plan = memlab.plan(store, policy, retire=True, now=START + 2 * DAY)
+        assert [(memory.memory_id, memory.reason) for memory in plan.returns] == [("e2", NEEDED)]
+        memlab.apply(plan, now=START + 2 * DAY)
         later = memlab.plan(store, policy, retire=True, now=START + 3 * DAY)
         assert ("e2" in ids(later.retires)) != stays
-        memlab.restore(back.digest, store=store)
+        memlab.restore(plan.digest, store=store)
 
 
 def test_retired_memories_are_counted_separately_everywhere(store: Path) -> None:

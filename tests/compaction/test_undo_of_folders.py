@@ -118,10 +118,10 @@ def test_undo_recreates_a_deleted_folder(tmp_path: Path, kind: str, ids: int | N
     """Git and file synchronisation remove empty folders."""
     folder = of_kind(tmp_path, kind)
     name = f"{kind}:{folder}"
-    made = memlab.plan(name, memlab.KeepRecent(0))
-    wanted = [memory.memory_id for memory in made.memories][:ids]
+    plan = memlab.plan(name, memlab.KeepRecent(0))
+    wanted = [memory.memory_id for memory in plan.memories][:ids]
     before = {path.name: path.read_bytes() for path in folder.rglob("*.md")}
-    receipt = memlab.apply(made, all_prunable=True)
+    receipt = memlab.apply(plan, all_prunable=True)
     shutil.rmtree(folder)
     restored = memlab.restore(receipt, ids=None if ids is None else wanted)
     assert restored.memories == len(wanted)

@@ -41,8 +41,8 @@ def test_survey_row_matches_its_store_and_changes_nothing(tmp_path: Path) -> Non
 
 def test_survey_includes_folders_and_unreadable_memories(tmp_path: Path) -> None:
     folder = realistic_folder(project_folder(tmp_path), files=5)
-    odd = write_rows(tmp_path / "odd.db", [row("odd", "hearsay"), *episodes(3)])
-    surveyed = survey([folder, odd], now=NOW)
+    store = write_rows(tmp_path / "odd.db", [row("odd", "hearsay"), *episodes(3)])
+    surveyed = survey([folder, store], now=NOW)
     assert surveyed["scheme"].tolist() == ["claude", "file"]
     assert surveyed["memories"].tolist() == [5, 4]
     assert surveyed[["unreadable", "prunable"]].iloc[1].tolist() == [1, 3]

@@ -226,10 +226,10 @@ def test_script_without_main_guard_gets_an_explanation(tmp_path: Path) -> None:
         "except memlab.MemlabError as error:\n"
         "    print('told:', error)\n"
     )
-    ran = subprocess.run(
+    result = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, check=False, env=os.environ
     )
-    assert "told: no process could be started; begin what your script does with" in ran.stdout
+    assert "told: no process could be started; begin what your script does with" in result.stdout
 
 
 # A cluster

@@ -207,8 +207,8 @@ def write_odek(folder: Path) -> None:
         )  # fmt: skip
     index = json.dumps(entries, indent=2, ensure_ascii=False)
     write_file(folder / "index.json", index, day(9))
-    made = memlab.plan(f"odek:{folder}", memlab.KeepRecent(5), now=day(10))
-    carry_out(made, day(10), folder.parent, "deletion")
+    plan = memlab.plan(f"odek:{folder}", memlab.KeepRecent(5), now=day(10))
+    carry_out(plan, day(10), folder.parent, "deletion")
 
 
 def write_pending(project: Path) -> None:
@@ -220,9 +220,9 @@ def write_pending(project: Path) -> None:
 def cut_short(store: Path, step: str, keep: int) -> None:
     """Apply a plan in a process that ends without a word after a step."""
     command = [sys.executable, "-c", CUT_SHORT, str(store), step, str(keep)]
-    ended = subprocess.run(command, check=False)
-    if ended.returncode != 9:
-        raise SystemExit(f"it ended with {ended.returncode} and was to be killed")
+    result = subprocess.run(command, check=False)
+    if result.returncode != 9:
+        raise SystemExit(f"it ended with {result.returncode} and was to be killed")
 
 
 def write_file(path: Path, text: str, written: datetime) -> None:

@@ -133,9 +133,9 @@ def test_load_bearing_memory_deleted_elsewhere_is_an_alert(tmp_path: Path) -> No
 def test_alerts_come_first_in_show_and_report(tmp_path: Path) -> None:
     store = write_rows(grown(tmp_path), [row("b", body="x" * 12_000)])
     page = tmp_path / "r.html"
-    shown = output_of("show", store)
+    output = output_of("show", store)
     places = [
-        shown.index(heading) for heading in ("never compacted: 61", "one large", "61 memories,")
+        output.index(heading) for heading in ("never compacted: 61", "one large", "61 memories,")
     ]
     assert places == sorted(places)
     names = [alert["name"] for alert in json.loads(output_of("show", store, "--json"))["alerts"]]

@@ -140,9 +140,9 @@ class Store(Reader):
         result_of(lambda: compact(store, 5))
         assert_load_bearing_rows_stay(before, self._salvaged(store))
 
-    def _delete_and_restore(self, made: memlab.Plan) -> None:
+    def _delete_and_restore(self, plan: memlab.Plan) -> None:
         before = self._salvaged(self.store)
-        receipt = result_of(lambda: memlab.apply(made, store=self.store))
+        receipt = result_of(lambda: memlab.apply(plan, store=self.store))
         self._check_nothing_lost(before)
         if receipt is not None:
             result_of(lambda: memlab.restore(receipt))
@@ -251,9 +251,9 @@ class ClaudeIndex(Reader):
         return [self._delete_and_restore]
 
     def _delete_and_restore(self) -> None:
-        made = memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
+        plan = memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
         before = self.contents()
-        receipt = memlab.apply(made, now=NOW)
+        receipt = memlab.apply(plan, now=NOW)
         memlab.restore(receipt, now=NOW)
         assert self.contents() == before
 

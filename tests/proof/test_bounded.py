@@ -31,8 +31,8 @@ LOOKS = ("show", "size", "compact --keep-recent 5", "doctor")
 def peak_memory(store: Path, *words: str) -> int:
     command, *options = words
     program = [sys.executable, "-c", RUN, command, str(store), *options]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
-    return int(done.stderr.split()[-1])
+    result = subprocess.run(program, capture_output=True, text=True, check=True)
+    return int(result.stderr.split()[-1])
 
 
 @cache

@@ -68,8 +68,8 @@ def under(fault: Fault, do: Task, arguments: tuple[Any, ...]) -> tuple[Any, int]
 
 
 def command(*words: str) -> tuple[int, str]:
-    done = run(*words)
-    return done.exit_code, done.output
+    result = run(*words)
+    return result.exit_code, result.output
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("made") / "case"
     folder.mkdir()
     store = make_store(folder / STORE, rows=60)
-    done = apply(plan(store, KeepRecent(30), now=NOW), now=NOW)
+    receipt = apply(plan(store, KeepRecent(30), now=NOW), now=NOW)
     (folder / "memlab.toml").write_text(SETTINGS)
     notes = project_folder(folder / "home")
     write_memory(notes, "a.md", memory("a"))
@@ -168,7 +168,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         log.add("b", NOW)
     for name in ("chart.svg", "page.html", "fleet.html"):
         (folder / name).write_text("the old one")
-    return folder, done.digest
+    return folder, receipt.digest
 
 
 @pytest.mark.parametrize("name", WRITERS)

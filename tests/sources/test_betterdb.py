@@ -89,8 +89,8 @@ def test_concurrent_change_rolls_back_the_deletion(
 ) -> None:
     monkeypatch.setattr(HashReader, "hashes_per_transaction", 3)
     before = lab.exactly()
-    made = memlab.plan(lab.name, memlab.KeepRecent(0))
-    keys = [memory.key for memory in made.memories]
+    plan = memlab.plan(lab.name, memlab.KeepRecent(0))
+    keys = [memory.key for memory in plan.memories]
     watch = BetterdbWriter._watch
 
     def watched(self: BetterdbWriter, batch: list[bytes]) -> Any:
@@ -101,7 +101,7 @@ def test_concurrent_change_rolls_back_the_deletion(
 
     monkeypatch.setattr(BetterdbWriter, "_watch", watched)
     with pytest.raises(errors.StalePlanError, match="those that were gone are back"):
-        memlab.apply(made)
+        memlab.apply(plan)
     after = lab.exactly()
     assert {key for key in before if before[key] != after.get(key)} == {keys[7]}
     assert lab.client.hget(f"{NAME}:__mem_stats", "evictions") in (None, b"0")

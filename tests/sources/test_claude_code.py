@@ -360,8 +360,8 @@ def test_file_written_during_deletion_stays(tmp_path: Path) -> None:
     kept = lab.path / "topic_11.md"
 
     def apply(meddle: Callable[[], object]) -> memlab.Receipt:
-        made = memlab.plan(lab.path, memlab.KeepRecent(4))
-        return memlab.apply(made, watch=lambda step: meddle() if step == "deleted" else None)
+        plan = memlab.plan(lab.path, memlab.KeepRecent(4))
+        return memlab.apply(plan, watch=lambda step: meddle() if step == "deleted" else None)
 
     def exchange() -> None:
         planned.write_text("written again")
@@ -371,8 +371,8 @@ def test_file_written_during_deletion_stays(tmp_path: Path) -> None:
         apply(exchange)
     (tmp_path / "away.md").rename(kept)
     assert len(lab.files()) == 12
-    done = apply(lambda: write_memory(lab.path, "new.md", memory("new", "project"), at(99)))
-    assert done.deleted == 7
+    receipt = apply(lambda: write_memory(lab.path, "new.md", memory("new", "project"), at(99)))
+    assert receipt.deleted == 7
     assert {path.name for path in lab.files()} >= {"new.md", kept.name}
 
 

@@ -49,8 +49,8 @@ def note_read(folder: Path, name: str, moment: datetime) -> None:
 
 
 def retiring(folder: Path, keep: int, *, now: datetime = NOW) -> memlab.Plan:
-    made = memlab.plan(folder, memlab.KeepRecent(keep), retire=True, now=now)
-    return memlab.Plan.from_json(made.to_json())
+    plan = memlab.plan(folder, memlab.KeepRecent(keep), retire=True, now=now)
+    return memlab.Plan.from_json(plan.to_json())
 
 
 def ids(memories: Any) -> list[str]:

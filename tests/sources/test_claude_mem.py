@@ -78,10 +78,10 @@ class TestClaudeMemSource(ReadingSuite):
         before = lab.exactly()
         with pytest.raises(UnsafeDeletionError) as caught, ClaudeMem(lab.name).changing():
             pytest.fail("it was opened for a change")
-        made = memlab.plan(lab.name, memlab.KeepRecent(3))
-        assert "loaded from" in str(made)
+        plan = memlab.plan(lab.name, memlab.KeepRecent(3))
+        assert "loaded from" in str(plan)
         with pytest.raises(UnsafeDeletionError, match=re.escape(str(caught.value))):
-            memlab.apply(made)
+            memlab.apply(plan)
         assert lab.exactly() == before
 
 
@@ -156,9 +156,9 @@ def test_size_ends_with_the_setting_and_its_file(file: Path) -> None:
     number = setting.strip().removeprefix(f"{SETTING}=")
     assert f'write "{SETTING}": "{number}" into {file.parent / "settings.json"}' in step
     assert "(today 50, its default;" in step
-    printed = json.loads(output_of("size", file, "--json"))
-    assert printed["setting"] == f"{SETTING}={number}"
-    assert printed["command"] is None
+    answer = json.loads(output_of("size", file, "--json"))
+    assert answer["setting"] == f"{SETTING}={number}"
+    assert answer["command"] is None
     for unit in ("memories", "tokens"):
         ends = run("size", file, "--token-budget", 500, "--unit", unit).output
         assert ends.count(f'next: write "{SETTING}": ') == 2 * (unit == "memories")
@@ -170,8 +170,8 @@ def test_several_projects_are_listed_with_their_start_tokens(file: Path) -> None
     several = output_of("size", file)
     assert f"memlab size 'claude-mem:{file}?project=web'" in several
     assert "these are of 2" in several
-    printed = output_of("size", f"claude-mem:{file}?project=it%27s")
-    assert f"memlab harvest {file} -o {file.with_suffix('.reads.jsonl')}" in printed
+    output = output_of("size", f"claude-mem:{file}?project=it%27s")
+    assert f"memlab harvest {file} -o {file.with_suffix('.reads.jsonl')}" in output
     shown = " ".join(output_of("show", file).split())
     for words in ("web 60 50", "it's 9 9", "starts of 2 projects, one loads 50 at most"):
         assert words in shown

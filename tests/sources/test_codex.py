@@ -277,8 +277,8 @@ def test_commands_read_a_database_written_by_codex(written: Path) -> None:
     assert {store["what"] for store in stores} == {"Codex"}
     assert [store["memories"] for store in stores if store["where"] == str(written)] == [3]
     assert json.loads(output_of("show", "--json", home))["about"]["consolidated"] == 2
-    listed = json.loads(output_of("rows", "--json", home))
-    assert {memory["title"] for memory in listed} >= {"build-with-uv", "release-day"}
+    answer = json.loads(output_of("rows", "--json", home))
+    assert {memory["title"] for memory in answer} >= {"build-with-uv", "release-day"}
     sized = json.loads(output_of("size", "--json", home))
     assert sized["store"] == str(home)
     assert SETTING in output_of("size", home)

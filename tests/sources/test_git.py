@@ -425,8 +425,8 @@ def test_odek_episodes_have_a_git_past(tmp_path: Path) -> None:
 
 def compact(repo: Repository, keep: int, at: float) -> str:
     """Apply a cap; return the digest."""
-    made = memlab.plan(repo.folder, memlab.KeepRecent(keep), now=day(at))
-    return memlab.apply(made, now=day(at)).digest
+    plan = memlab.plan(repo.folder, memlab.KeepRecent(keep), now=day(at))
+    return memlab.apply(plan, now=day(at)).digest
 
 
 def test_deletion_by_memlab_committed_to_git_counts_once(repo: Repository) -> None:

@@ -152,8 +152,8 @@ def test_limit_of_the_notes_is_the_token_budget(tmp_path: Path) -> None:
     assert sized.advice.token_budget == (2_200 + 99) // 4
     assert sized.advice.budget_cap is not None
     assert sized.advice.budget_cap < 40, "sixty notes are more than the limit has room for"
-    printed = output_of("size", folder)
-    assert "2,200 characters of MEMORY.md, Hermes' memory_char_limit" in printed
+    output = output_of("size", folder)
+    assert "2,200 characters of MEMORY.md, Hermes' memory_char_limit" in output
     (folder.parent / "config.yaml").write_text("memory:\n  memory_char_limit: 9000\n")
     assert memlab.size(folder).advice.token_budget == (9_000 + 99) // 4
     assert memlab.size(folder, token_budget=100).advice.token_budget == 100

@@ -151,8 +151,8 @@ def test_broken_package_is_named_and_other_stores_work(
     memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
     with warnings.catch_warnings(action="error"):
         assert len(memlab.load(tmp_path / "memory.db")) > 0
-    shown = output_of("find", tmp_path)
-    assert "memory.db" in shown
+    output = output_of("find", tmp_path)
+    assert "memory.db" in output
 
 
 def test_package_that_fails_on_a_path_is_named(site: Path, store: Path) -> None:
@@ -182,10 +182,10 @@ def test_package_is_built_tested_and_shipped(site: Path, store: Path, tmp_path: 
 
     def run(*words: object, cwd: Path = package) -> str:
         command = [sys.executable, "-m", *map(str, words)]
-        done = subprocess.run(
+        result = subprocess.run(
             command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
         )
-        return done.stdout + done.stderr
+        return result.stdout + result.stderr
 
     assert "JSON lines" in run("memlab", "find", store.parent)
     assert "12 memories" in run("memlab", "show", store)

@@ -47,9 +47,9 @@ def test_moved_project_is_suggested_by_equal_memories(home: Path) -> None:
     write_project(home, "-srv-other", facts(20, 26))
     inventory = memlab.find(home)
     assert inventory.kinships == (Kinship(str(new), str(old), equal=3, memories=5),)
-    shown = output_of("find", home)
-    assert "may be one project" in shown
-    assert f"3 of 5 equal  {old}  {new}" in shown
+    output = output_of("find", home)
+    assert "may be one project" in output
+    assert f"3 of 5 equal  {old}  {new}" in output
     (kinship,) = json.loads(output_of("find", "--json", home))["kinships"]
     assert kinship["equal"] == 3
 

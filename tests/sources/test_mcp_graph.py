@@ -97,8 +97,8 @@ def test_commands_work_and_count_lines_that_are_no_entity(tmp_path: Path) -> Non
     path = write(tmp_path / "memory.jsonl", [entity(f"e{n}", "x" * 40) for n in range(40)])
     with path.open("a") as file:
         file.write('{"type":"entity","name":"e1","entityType":"","observations":[]}\n{broken\n')
-    shown = json.loads(output_of("show", "--json", str(path)))
-    assert shown["summary"]["rows"]["memories"] == 40
+    answer = json.loads(output_of("show", "--json", str(path)))
+    assert answer["summary"]["rows"]["memories"] == 40
     assert "2 lines that are no entity" in output_of("show", str(path))
     assert len(json.loads(output_of("rows", "--json", str(path)))) == 40
     assert json.loads(output_of("size", "--json", str(path)))["verdict"]

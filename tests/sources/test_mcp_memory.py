@@ -114,9 +114,9 @@ class TestMcpMemorySource(DeletingSuite):
         second = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(2)))
         live = set(memlab.load(lab.name)["memory_id"])
         assert lab.edges() == [edge for edge in before if {edge[0], edge[1]} <= live]
-        shown = output_of("show", lab.name)
-        assert "2 vectors, 0 edges" in shown  # one of the three remaining memories has no vector
-        assert f"{COUNT - 2}, which the service has not purged yet" in shown
+        output = output_of("show", lab.name)
+        assert "2 vectors, 0 edges" in output  # one of the three remaining memories has no vector
+        assert f"{COUNT - 2}, which the service has not purged yet" in output
         memlab.restore(first)
         memlab.restore(second)
         assert lab.edges() == before

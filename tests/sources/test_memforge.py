@@ -382,7 +382,7 @@ def test_concurrent_change_of_a_memory_wins(
 def test_plan_is_retried_after_a_memory_access(
     own: TwoAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = memlab.plan(own.name, memlab.KeepRecent(0))
+    plan = memlab.plan(own.name, memlab.KeepRecent(0))
     locked = MemforgeWriter._stale
     tries = iter(range(3))
 
@@ -392,6 +392,6 @@ def test_plan_is_retried_after_a_memory_access(
         return locked(self, expected)
 
     monkeypatch.setattr(MemforgeWriter, "_stale", retrieved_before)
-    receipt = memlab.apply(made)
+    receipt = memlab.apply(plan)
     assert memlab.load(own.name).empty
     assert memlab.restore(receipt).memories == receipt.deleted == 6

@@ -148,9 +148,9 @@ def test_store_written_by_plain_sql_works_in_every_command(written: Path) -> Non
     assert "5 memories, all of 2026-03-01" in output_of("show", written)
     assert taken in output_of("doctor", "--strict", written)
     assert taken in output_of("size", written)
-    done = output_of("compact", written, "--keep-recent=1", "--apply")
+    output = output_of("compact", written, "--keep-recent=1", "--apply")
     assert rows_of(written) == {k: r for k, r in before.items() if r[1] != b"episode-1"}
-    (undo,) = re.findall(r"memlab (restore .*)", done)
+    (undo,) = re.findall(r"memlab (restore .*)", output)
     output_of(*shlex.split(undo))
     assert rows_of(written) == before
 

@@ -97,11 +97,11 @@ def test_restore_by_id_returns_one_document(tmp_path: Path, store: str, document
 def test_archive_lists_and_exports_documents(tmp_path: Path, store: str) -> None:
     folder = copy_of(store, tmp_path)
     missing = FILES[store]["before"].keys() - FILES[store]["after"].keys()
-    listed = run("archive", folder, "--rows")
-    assert listed.exit_code == 0
+    result = run("archive", folder, "--rows")
+    assert result.exit_code == 0
     for document in missing:
-        assert document in listed.output
-    assert "damaged" not in listed.output
+        assert document in result.output
+    assert "damaged" not in result.output
     export = tmp_path / "gone.jsonl"
     assert compaction.export_archived(folder, export) == len(missing)
     rows = [json.loads(line) for line in export.read_text().splitlines()]

@@ -195,10 +195,10 @@ def test_symlinks_are_counted_and_not_followed(workspace: Path, tmp_path: Path) 
     (Path(os.fsdecode(os.fsencode(workspace / "memory") + b"/2026-04-\xff.md"))).touch()
     assert len(memlab.load(workspace)) == 61
     assert "3 names of links or of what is no file, memory/2026-" in about(workspace)["not read"]
-    made = memlab.plan(workspace, memlab.KeepRecent(0))
+    plan = memlab.plan(workspace, memlab.KeepRecent(0))
     (workspace / "memory").rename(tmp_path / "moved")
     (workspace / "memory").symlink_to(tmp_path / "moved")
-    for look in (lambda: memlab.load(workspace), lambda: memlab.apply(made)):
+    for look in (lambda: memlab.load(workspace), lambda: memlab.apply(plan)):
         with pytest.raises(StoreError, match="memory is not a folder, and memlab follows no link"):
             look()
     assert len(list((tmp_path / "moved").glob("2026*"))) == 60

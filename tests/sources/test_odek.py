@@ -210,7 +210,7 @@ def test_lock_of_odek_is_waited_for(
 ) -> None:
     """While odek writes, nothing is changed and the error names the holder of the lock."""
     receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))
-    made = memlab.plan(f"odek:{many}", memlab.KeepRecent(4))
+    plan = memlab.plan(f"odek:{many}", memlab.KeepRecent(4))
     before = {path.name: path.read_bytes() for path in many.iterdir()}
     monkeypatch.setattr("memlab.systems.odek._LOCK_TIMEOUT", 0.1)
     reached = tmp_path / "reached"
@@ -220,12 +220,12 @@ def test_lock_of_odek_is_waited_for(
         while not reached.exists():
             time.sleep(0.01)
         with pytest.raises(StoreError, match=r"odek is writing.*nothing was changed"):
-            memlab.apply(made) if what == "apply" else memlab.restore(receipt)
+            memlab.apply(plan) if what == "apply" else memlab.restore(receipt)
         assert {path.name: path.read_bytes() for path in many.iterdir()} == before
         monkeypatch.setattr("memlab.systems.odek._LOCK_TIMEOUT", 20.0)
         Timer(0.3, go_on.touch).start()
         if what == "apply":
-            assert memlab.apply(made).deleted == 2
+            assert memlab.apply(plan).deleted == 2
         else:
             assert memlab.restore(receipt).memories == 3
         children.wait(pid)

@@ -93,10 +93,10 @@ def test_clones_of_one_remote_are_suggested(home: Path) -> None:
     assert pair.where == str(first)
     assert pair.other == str(second)
     assert pair.remote == "example.org/team/app"
-    printed = output_of("find", home)
-    assert "two clones can be meant" in printed
-    assert "secret" not in printed + output_of("find", "--json", home)
-    assert f"memlab compact {second} --into {first}" in printed
+    output = output_of("find", home)
+    assert "two clones can be meant" in output
+    assert "secret" not in output + output_of("find", "--json", home)
+    assert f"memlab compact {second} --into {first}" in output
 
 
 def test_packages_of_one_repository_are_not_one_project(home: Path) -> None:
@@ -170,10 +170,10 @@ def test_show_names_the_other_folders(home: Path) -> None:
     main = remember(home, app.root, "a", "b", "c")
     worktree = remember(home, home / "work" / "one", "a", "b", "d")
     unrelated = remember(home, home / "work" / "app" / ".git", "z")
-    printed = output_of("show", worktree)
-    assert f"worktrees of {app.root / '.git'}, 2 of 3 equal" in printed
-    assert str(main) in printed
-    assert str(unrelated) not in printed
+    output = output_of("show", worktree)
+    assert f"worktrees of {app.root / '.git'}, 2 of 3 equal" in output
+    assert str(main) in output
+    assert str(unrelated) not in output
     fields = json.loads(output_of("show", "--json", worktree))
     (pair,) = fields["kinships"]
     assert pair["where"] == str(main)

@@ -36,8 +36,8 @@ def folder(tmp_path: Path) -> Path:
 def test_show_lists_sections_and_their_cut(folder: Path) -> None:
     write_index(folder, [*PROSE, "Short."])
     before = (folder / "MEMORY.md").read_bytes()
-    shown = output_of("show", folder)
-    assert "3 sections of MEMORY.md, which is itself the memory" in shown
+    output = output_of("show", folder)
+    assert "3 sections of MEMORY.md, which is itself the memory" in output
     about = json.loads(output_of("show", "--json", folder))["about"]
     sections = [(section["line"], section["title"]) for section in about["sections"]]
     assert sections == [(1, "Build"), (4, "Deploy"), (305, "Style")]
@@ -100,6 +100,6 @@ def test_sections_cover_the_visible_and_loaded_text(lines: list[str], limit: int
 
 def test_compact_explains_that_prose_is_not_shortened(folder: Path) -> None:
     write_index(folder, PROSE)
-    printed = output_of("compact", folder, "--keep-recent", "3")
-    assert "a start loads the text of the index itself" in printed
+    output = output_of("compact", folder, "--keep-recent", "3")
+    assert "a start loads the text of the index itself" in output
     assert "no memory is loaded, so no cap can take anything away" in output_of("show", folder)

@@ -283,8 +283,8 @@ def test_untyped_files_of_a_typed_folder_are_not_memories(tmp_path: Path) -> Non
     typed(folder, untyped=2, count=5)
     for name in (str(folder), f"claude:{folder}"):
         assert len(memlab.load(name)) == 5
-        made = memlab.plan(name, memlab.KeepRecent(0))
-        assert {memory.memory_id for memory in made.memories} == {f"m{n}.md" for n in range(5)}
+        plan = memlab.plan(name, memlab.KeepRecent(0))
+        assert {memory.memory_id for memory in plan.memories} == {f"m{n}.md" for n in range(5)}
         assert "2 without a type of Claude Code's" in output_of("show", name)
     # After the deletion documents are in the majority, and stay documents.
     memlab.apply(memlab.plan(f"claude:{folder}", memlab.KeepRecent(1)))
@@ -370,10 +370,10 @@ def test_every_file_of_serena_is_a_memory(tmp_path: Path) -> None:
     for name in ("README.md", "AGENTS.md", "core/style.md"):
         write_memory(folder, name, "x")
     write_memory(tmp_path, "README.md", "the project's")
-    made = memlab.plan(f"serena:{tmp_path}", memlab.KeepRecent(0))
-    taken = {memory.memory_id for memory in made.memories}
+    plan = memlab.plan(f"serena:{tmp_path}", memlab.KeepRecent(0))
+    taken = {memory.memory_id for memory in plan.memories}
     assert taken == {"README.md", "AGENTS.md", "core/style.md"}
-    memlab.restore(memlab.apply(made, all_prunable=True))
+    memlab.restore(memlab.apply(plan, all_prunable=True))
     assert set(memlab.load(folder)["memory_id"]) == taken
 
 
@@ -426,12 +426,12 @@ def test_archive_keeps_the_kind_without_evidence(tmp_path: Path) -> None:
 def test_plan_is_rejected_if_the_kind_became_ambiguous(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     typed(folder)
-    made = memlab.plan(folder, memlab.KeepRecent(1))
+    plan = memlab.plan(folder, memlab.KeepRecent(1))
     for name in AGENTS_FILES:
         write_memory(folder, name, "x")
     write_memory(folder, "memory/.dreams/state.json", "{}")
     with pytest.raises(UndecidedKindError, match=r"Claude Code memory.*OpenClaw workspace"):
-        memlab.apply(made)
+        memlab.apply(plan)
     assert len([*folder.glob("m*.md")]) == 3
 
 
@@ -550,8 +550,8 @@ def test_only_memories_are_loaded_planned_or_copied(pieces: dict[str, str | None
                 folder = source.permissions_template
                 assert folder is not None
                 taken = set[str]()
-                made = memlab.plan(name, memlab.KeepRecent(0))
-                taken |= names_at(folder, root, (memory.key for memory in made.memories))
+                plan = memlab.plan(name, memlab.KeepRecent(0))
+                taken |= names_at(folder, root, (memory.key for memory in plan.memories))
                 assert "MEMORY.md" not in taken
                 taken |= names_at(folder, root, memlab.load(name)["memory_id"])
                 compaction.keep_copies(name)

@@ -382,10 +382,10 @@ def test_undo_restores_every_byte_and_permission(folder: Path, keep: int, retire
     (folder / "deploy").chmod(0o750)
     (folder / "deploy/deploy_2.md").chmod(0o640)
     before = state(folder)
-    made = memlab.plan(folder, memlab.KeepRecent(keep), retire=retire)
-    changed = made.retires if retire else made.memories
+    plan = memlab.plan(folder, memlab.KeepRecent(keep), retire=retire)
+    changed = plan.retires if retire else plan.memories
     assert any("/" in planned.memory_id for planned in changed)
-    receipt = memlab.apply(made, all_prunable=True)
+    receipt = memlab.apply(plan, all_prunable=True)
     assert state(folder).keys() >= {name for name in before if not name.endswith(".md")}
     memlab.restore(receipt)
     assert state(folder) == before
@@ -469,9 +469,9 @@ def test_random_folders_are_restored_byte_for_byte(
         lines.append(f"- [M](<{name}>), see [[m{number // 2}]]" if is_named else "Words.")
     write_index(folder, lines, end="")
     before = state(folder)
-    made = memlab.plan(folder, memlab.KeepRecent(keep), retire=retire)
-    if made.memories or made.retires:
-        memlab.restore(memlab.apply(made, all_prunable=True))
+    plan = memlab.plan(folder, memlab.KeepRecent(keep), retire=retire)
+    if plan.memories or plan.retires:
+        memlab.restore(memlab.apply(plan, all_prunable=True))
     assert state(folder) == before
 
 

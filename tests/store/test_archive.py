@@ -139,9 +139,9 @@ def test_damaged_copy_is_named_and_others_can_be_restored(store: Path, wrong: st
 )
 def test_commands_name_the_damaged_copy_and_continue(store: Path, words: str) -> None:
     name = flipped(store, WRONG["no JSON"])
-    ended = run(*typed(words, store, store.parent))
-    assert ended.exit_code == 0, ended.output
-    assert ended.stderr.count(f"is damaged: {name} (its record is not what was archived)") == 1
+    result = run(*typed(words, store, store.parent))
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count(f"is damaged: {name} (its record is not what was archived)") == 1
 
 
 def test_highly_compressible_plan_can_be_read(tmp_path: Path) -> None:

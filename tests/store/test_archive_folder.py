@@ -160,9 +160,9 @@ def test_nothing_is_deleted_without_the_archive_folder(
         ("archive", store, "--copy"),
         ("maintain", store, "--apply"),
     ):
-        done = run(*words)
-        assert done.exit_code in (1, 2), words
-        assert "archive_folder" in done.output, words
+        result = run(*words)
+        assert result.exit_code in (1, 2), words
+        assert "archive_folder" in result.output, words
     assert content(store) == before
     assert not archive_beside(store).exists()
     assert not (tmp_path / "archives").exists()

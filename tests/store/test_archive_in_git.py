@@ -150,7 +150,7 @@ def test_archive_is_ignored_in_worktrees_and_submodules(
     assert committed(repository) == ["agent/memory.db"]
 
 
-def test_no_gitignore_is_written_outside_a_work_tree(tmp_path: Path) -> None:
+def test_no_ignore_file_is_written_outside_a_work_tree(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     receipt = output_of("compact", store, "--keep-recent", 3, "--apply")
     assert "git" not in receipt.replace(str(tmp_path), "")
@@ -165,7 +165,7 @@ def test_git_folder_is_unchanged(repository: Repository, store: Path) -> None:
 
 
 def test_rejected_plan_leaves_no_file(store: Path) -> None:
-    made = memlab.plan(store, memlab.KeepRecent(3))
+    plan = memlab.plan(store, memlab.KeepRecent(3))
 
     class StoppedError(CompactionError):
         pass
@@ -175,7 +175,7 @@ def test_rejected_plan_leaves_no_file(store: Path) -> None:
             raise StoppedError("stopped")
 
     with pytest.raises(MemlabError):
-        memlab.apply(made, watch=stop)
+        memlab.apply(plan, watch=stop)
     assert {path.name for path in store.parent.iterdir()} == {"memory.db"}
 
 

@@ -79,9 +79,9 @@ def test_nothing_is_deleted_with_a_damaged_log(
 ) -> None:
     store = with_log(tmp_path / "memory.db", damage=damage)
     before = {path: path.read_bytes() for path in (store, log_of(store))}
-    made = planned(store)
+    plan = planned(store)
     with pytest.raises(StoreError, match=r"memory\.db-wal is damaged.*nothing was changed.*move"):
-        apply(made)
+        apply(plan)
     with pytest.raises(StoreError, match=r"memory\.db-wal is damaged"):
         vacuum(store)
     integrity = check(store, "sqlite_integrity")
@@ -207,13 +207,13 @@ def test_nothing_is_deleted_with_a_damaged_table(tmp_path: Path) -> None:
             "SELECT rootpage FROM sqlite_schema WHERE name = 'by_title'"
         ).fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
-    made = planned(store)
+    plan = planned(store)
     with store.open("r+b") as file:  # an index page without entries
         file.seek((page - 1) * size)
         file.write(b"\x0a\x00\x00\x00\x00" + size.to_bytes(2, "big") + b"\x00")
     before = store.read_bytes()
     with pytest.raises(StoreError, match=r"is damaged .*nothing was changed.*\.recover"):
-        apply(made)
+        apply(plan)
     assert store.read_bytes() == before
     output_of("archive", store, "--export", tmp_path / "memories.jsonl")
     assert memlab.restore(digest, store=store).memories == 2

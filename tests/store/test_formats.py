@@ -115,21 +115,21 @@ def test_compatible_newer_archive_is_read_and_extended(store: Path) -> None:
 
 
 def test_newer_plan_is_read_only_if_declared_readable(store: Path) -> None:
-    made = planned(store)
-    content = json.loads(made.to_json())
+    plan = planned(store)
+    content = json.loads(plan.to_json())
     with pytest.raises(PlanError, match=r"newer memlab, in format 9.*reads format 2;") as caught:
         Plan.from_json(json.dumps({**content, "memlab_plan": 9, "readable_from": 9}))
     assert "make a new" not in str(caught.value)
     with pytest.raises(PlanError, match="newer memlab, in format 9"):
         Plan.from_json('{"memlab_plan": 9}')
     newer = Plan.from_json(json.dumps({**content, "memlab_plan": 9}))
-    assert newer == made
+    assert newer == plan
 
 
 def test_newer_plan_with_added_fields_is_applied_and_undone(store: Path) -> None:
     before = rows_of(store)
-    made = planned(store)
-    content = json.loads(made.to_json())
+    plan = planned(store)
+    content = json.loads(plan.to_json())
     del content["digest"], content["memlab_plan"], content["readable_from"]
     content["mood"] = {"sky": [1, 2]}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

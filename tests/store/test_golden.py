@@ -95,9 +95,9 @@ def test_reading_golden_store_changes_no_byte(
 ) -> None:
     before = files_in(tmp_path)
     out = tmp_path_factory.mktemp("out")
-    done = run(*command.format(items, out=out).split())
-    assert done.exit_code in (0, 1), done.output
-    assert "move it away" not in done.output
+    result = run(*command.format(items, out=out).split())
+    assert result.exit_code in (0, 1), result.output
+    assert "move it away" not in result.output
     assert files_in(tmp_path) == before
 
 
@@ -157,8 +157,8 @@ def test_golden_archive_takes_another_plan(items: Path) -> None:
 
 
 def test_golden_archive_is_dropped_and_copied(items: Path) -> None:
-    done = output_of("archive", items, "--drop", digests_of(items)[0], "--apply")
-    assert "4 memories" in done
+    output = output_of("archive", items, "--drop", digests_of(items)[0], "--apply")
+    assert "4 memories" in output
     assert len(dropped_plans(items)) == 2
     output_of("archive", items, "--copy")
     assert archive_of(items).exists()

@@ -163,14 +163,14 @@ def test_older_runtime_and_command_line_share_an_older_archive(
     assert what_upgrades(store).format == 2
     last = archived_plans(store)[-1]
     command = [sys.executable, "-c", RESTORE, str(store), last.digest]
-    done = subprocess.run(
+    result = subprocess.run(
         command,
         cwd=older_tree,
         capture_output=True,
         check=True,
         text=True,
     )
-    assert done.stdout.split() == [str(len(archived_plans(store))), str(last.memories)]
+    assert result.stdout.split() == [str(len(archived_plans(store))), str(last.memories)]
 
 
 def test_older_runtime_refuses_a_newer_archive_and_loses_nothing(
@@ -211,9 +211,9 @@ elif does == "read":
 def older(tree: Path, *words: object) -> list[str]:
     """Run the older package on a store; return the printed words."""
     command = [sys.executable, "-W", "ignore", "-c", OLDER, *map(str, words)]
-    done = subprocess.run(command, cwd=tree, capture_output=True, check=False, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.split()
+    result = subprocess.run(command, cwd=tree, capture_output=True, check=False, text=True)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return result.stdout.split()
 
 
 def files_in(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -321,5 +321,5 @@ def test_older_memlab_reads_current_settings(tmp_path: Path, older_tree: Path, w
             (path / "index.json").unlink()
     remember(open_source(path), {"target": 0.9})
     command = [sys.executable, "-c", READ_SETTINGS, str(path)]
-    done = subprocess.run(command, cwd=older_tree, capture_output=True, check=True, text=True)
-    assert done.stdout.split() == ["0.9"]
+    result = subprocess.run(command, cwd=older_tree, capture_output=True, check=True, text=True)
+    assert result.stdout.split() == ["0.9"]

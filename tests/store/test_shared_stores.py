@@ -60,9 +60,9 @@ def store() -> Iterator[Path]:
 
 
 def output_as_user(user: int, *groups: int, store: Path, what: str = APPLY) -> str:
-    ran = run_program(AS, store, what, user, *groups, cwd=store.parent)
-    assert not ran.stderr, ran.stderr
-    return ran.stdout.strip()
+    result = run_program(AS, store, what, user, *groups, cwd=store.parent)
+    assert not result.stderr, result.stderr
+    return result.stdout.strip()
 
 
 RESTORE = """

@@ -70,10 +70,10 @@ def compact(store: Path, *, archive: bool, enforced: int = 0) -> None:
 
 @pytest.mark.parametrize("action", LOSING.values(), ids=LOSING)
 def test_trigger_that_deletes_from_another_table_is_rejected(store: Path, action: str) -> None:
-    made = planned(store)
+    plan = planned(store)
     run_sql(store, *NOTES, on_delete(action))
     assert_refused(store, lambda: planned(store), "trigger greedy .* the table notes", "notes")
-    assert_refused(store, lambda: apply(made), "the table notes", "notes")
+    assert_refused(store, lambda: apply(plan), "the table notes", "notes")
     for archive in (True, False):
         run = partial(compact, store, archive=archive)
         assert_refused(store, run, "the table notes", "notes")
@@ -168,14 +168,14 @@ class TestForeignKey:
         assert content(tied, "vectors") == [[("e10", b"\x03")]]
 
     def test_foreign_key_added_after_planning_is_rejected(self, store: Path) -> None:
-        made = planned(store)
+        plan = planned(store)
         run_sql(
             store,
             "CREATE TABLE pairs (a TEXT, b TEXT, PRIMARY KEY (a, b), "
             "FOREIGN KEY (b) REFERENCES memory_items (memory_id))",
             "INSERT INTO pairs VALUES ('x', 'e4')",
         )
-        assert_refused(store, lambda: apply(made), "1 row of the table pairs")
+        assert_refused(store, lambda: apply(plan), "1 row of the table pairs")
 
     @pytest.mark.parametrize("archive", [True, False])
     def test_foreign_key_prevents_eviction_by_a_lifecycle_store(

@@ -57,7 +57,7 @@ def leave_unfinished(store: Path, made: Plan) -> None:
 
 def apply_until_statement(store: Path, number: int) -> Receipt:
     """Apply a plan in a process that is killed before a statement on the archive."""
-    made = planned(store)
+    plan = planned(store)
     count = 0
 
     def trace(_statement: str) -> None:
@@ -74,4 +74,4 @@ def apply_until_statement(store: Path, number: int) -> Receipt:
         return connection
 
     opening.sqlite3.connect = traced  # type: ignore[attr-defined]
-    return apply(made, now=NOON)
+    return apply(plan, now=NOON)

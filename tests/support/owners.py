@@ -249,7 +249,7 @@ def write_hermes(home: Path, entries: list[tuple[str, str]]) -> Path:
             copyfile(file, folder / name)
         return folder
     home.mkdir(parents=True, exist_ok=True)
-    ran = subprocess.run(
+    result = subprocess.run(
         [str(HERMES_PYTHON), "-c", _REMEMBER],
         input=json.dumps(entries),
         env={"PATH": os.environ["PATH"], "HOME": str(home), "HERMES_HOME": str(home)},
@@ -257,8 +257,8 @@ def write_hermes(home: Path, entries: list[tuple[str, str]]) -> Path:
         text=True,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr
-    assert all(json.loads(ran.stdout)), "Hermes refused an entry"
+    assert result.returncode == 0, result.stderr
+    assert all(json.loads(result.stdout)), "Hermes refused an entry"
     for name, file in recorded.items():
         _record_file(folder / name, file)
     return folder

@@ -31,7 +31,7 @@ class Repository:
         moment = f"{at.timestamp():.0f} +0000"
         names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
         dates = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), moment)
-        ran = subprocess.run(
+        result = subprocess.run(
             ["git", *words],
             cwd=self.root,
             env=os.environ | dict.fromkeys(names, "n") | dates | NO_CONFIG,
@@ -39,7 +39,7 @@ class Repository:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        return ran.stdout.decode(errors="surrogateescape")
+        return result.stdout.decode(errors="surrogateescape")
 
     def commit(self, number: float) -> str:
         """Commit all files at the given days after the start; return the commit's hash."""

@@ -33,9 +33,9 @@ def run(*words: object) -> Result:
 
 def output_of(*words: object, code: int = 0) -> str:
     """Return the output of a command, which must end with the exit code `code`."""
-    done = run(*words)
-    assert done.exit_code == code, (words, done.output)
-    return done.output
+    result = run(*words)
+    assert result.exit_code == code, (words, result.output)
+    return result.output
 
 
 def undo_in(receipt: str) -> str:

@@ -259,11 +259,11 @@ def test_next_steps_run_in_the_folder_of_the_page(
         with monkeypatch.context() as there:
             there.chdir(tmp_path / "pages")
             for command in commands:
-                ran = run(*shlex.split(command)[1:])
+                result = run(*shlex.split(command)[1:])
                 without_transcripts = (
-                    "there are no transcripts in" in ran.output
+                    "there are no transcripts in" in result.output
                 )  # there are no transcripts here
-                assert ran.exit_code == 0 or without_transcripts, ran.output
+                assert result.exit_code == 0 or without_transcripts, result.output
 
 
 @pytest.mark.usefixtures("no_charts")
