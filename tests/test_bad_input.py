@@ -144,15 +144,15 @@ def test_utf_16_database_is_rejected(tmp_path: Path, scheme: str) -> None:
         memlab.load(f"{scheme}:{path}")
 
 
-@pytest.mark.parametrize("words", ["size", "report -o page.html", "floor", "compare"])
-def test_lone_surrogate_in_references_is_ignored(tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize("arguments", ["size", "report -o page.html", "floor", "compare"])
+def test_lone_surrogate_in_references_is_ignored(tmp_path: Path, arguments: str) -> None:
     half = json.dumps(["e3", "\ud800"])
     rows = [
         {**columns, "supersedes_json": half, "evidence_refs_json": half, "tags_json": half}
         for columns in episodes(30)
     ]
     store = write_rows(tmp_path / "memory.db", rows)
-    command, *options = words.replace("-o ", f"-o {tmp_path}/").split()
+    command, *options = arguments.replace("-o ", f"-o {tmp_path}/").split()
     result = CliRunner().invoke(main, [command, str(store), *options])
     assert result.exit_code == 0, result.output
 

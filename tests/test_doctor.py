@@ -354,9 +354,9 @@ def test_row_dated_in_the_future_is_named(store: Path) -> None:
     assert future.summary == "1 row is dated in the future: later"
     assert "set created_at" in future.advice
     assert check(store, "insertion_order").status is Status.OK
-    shown = memlab.show(store)
-    assert "1 row is dated in the future: later; memlab doctor" in str(shown)
-    assert "future" in shown.to_dict()
+    overview = memlab.show(store)
+    assert "1 row is dated in the future: later; memlab doctor" in str(overview)
+    assert "future" in overview.to_dict()
 
 
 def test_the_command_for_a_row_in_the_future_mends_it(store: Path) -> None:

@@ -31,8 +31,8 @@ COMMANDS = ("show {}", "find {out}", "rows {}", "size {}")
 
 
 def assert_words_for(store: Path, out: Path) -> None:
-    for words in COMMANDS:
-        assert output_of(*(word.format(store, out=out) for word in words.split()))
+    for arguments in COMMANDS:
+        assert output_of(*(word.format(store, out=out) for word in arguments.split()))
 
 
 def date_rows(store: Path, edge: str, which: str) -> None:

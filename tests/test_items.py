@@ -48,7 +48,7 @@ def test_kind_and_tags_decide_what_is_load_bearing(
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
+    ("field", "value", "message"),
     [
         ("kind", "dream", "kind must be .*dream"),
         ("tags", "rejected-path", "tags must be .*rejected-path"),
@@ -60,9 +60,9 @@ def test_kind_and_tags_decide_what_is_load_bearing(
         ("evidence_refs", (1,), "evidence_refs"),
     ],
 )
-def test_invalid_item_names_its_field(field: str, value: object, words: str) -> None:
+def test_invalid_item_names_its_field(field: str, value: object, message: str) -> None:
     whole = item(MemoryKind.EPISODIC)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         replace(whole if hasattr(whole, field) else PROVENANCE, **{field: value})
 
 

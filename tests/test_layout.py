@@ -133,17 +133,17 @@ def test_modules_import_only_lower_layers() -> None:
 
 
 def test_no_system_imports_another_system() -> None:
-    seen = []
+    recorded = []
     systems = {path.stem for path in (PACKAGE / "systems").iterdir()} - {"__init__", "__pycache__"}
     for path in MODULES:
         part, *below = path.relative_to(PACKAGE).with_suffix("").parts
         others = systems - set(below) if part == "systems" else systems
         named = {name.split(".")[2] for name in imported_names(path) if name.count(".") > 1}
         if part in ("systems", "sources") and (wrong := named & others):
-            seen.append(f"{path.relative_to(PACKAGE)} names {sorted(wrong)}")
+            recorded.append(f"{path.relative_to(PACKAGE)} names {sorted(wrong)}")
         elif part == "sources" and below != ["system"] and "memlab.systems" in path.read_text():
-            seen.append(f"{path.relative_to(PACKAGE)} names memlab.systems")
-    assert seen == []
+            recorded.append(f"{path.relative_to(PACKAGE)} names memlab.systems")
+    assert recorded == []
 
 
 def test_imports_have_no_cycle() -> None:

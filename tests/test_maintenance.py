@@ -65,11 +65,11 @@ def test_maintenance_compacts_and_vacuums(store: Path) -> None:
     assert str(twin) == str(result)
     assert result.to_dict()["deleted"] == 81
     before = files_in(store.parent)
-    again = maintain(store, apply=True, now=NOW)
-    assert set(outcomes(again).values()) == {"done", "nothing"}
-    assert again.has_work is False
-    assert again.failed is False
-    assert again.receipt is None
+    second_run = maintain(store, apply=True, now=NOW)
+    assert set(outcomes(second_run).values()) == {"done", "nothing"}
+    assert second_run.has_work is False
+    assert second_run.failed is False
+    assert second_run.receipt is None
     assert files_in(store.parent) == before
     assert result.receipt is not None
     assert memlab.restore(result.receipt, now=NOW).memories == 81
@@ -108,7 +108,7 @@ def test_steps_without_settings_are_off(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "fault", "words"),
+    ("settings", "fault", "message"),
     [
         ("", SettingsError, "no settings for"),
         ('[store."absent.db"]\narchive_for = "9d"\n', StoreError, "there is no store"),
@@ -118,12 +118,12 @@ def test_steps_without_settings_are_off(store: Path) -> None:
     ],
 )
 def test_missing_settings_stop_maintenance_before_any_change(
-    store: Path, settings: str, fault: type[MemlabError], words: str
+    store: Path, settings: str, fault: type[MemlabError], message: str
 ) -> None:
     (store.parent / FILE).write_text(settings)
     before = files_in(store.parent)
     name = "absent.db" if "absent" in settings else "memory.db"
-    with pytest.raises(fault, match=words):
+    with pytest.raises(fault, match=message):
         maintain(store.with_name(name), apply=True, now=NOW)
     assert files_in(store.parent) == before
 
@@ -256,12 +256,12 @@ def test_retired_memories_return_or_are_deleted_later(store: Path) -> None:
     before = files_in(store.parent)
     assert "retire 80 memories" in words_of_step(maintain(store, now=NOW), "compact")
     assert files_in(store.parent) == before
-    done = maintain(store, apply=True, now=NOW)
-    assert done.to_dict()["retired"] == 80
-    assert done.deleted == 0
-    assert done.undo is not None
-    again = maintain(store, apply=True, now=NOW)
-    assert words_of_step(again, "compact") == "nothing to retire and nothing to return"
+    result = maintain(store, apply=True, now=NOW)
+    assert result.to_dict()["retired"] == 80
+    assert result.deleted == 0
+    assert result.undo is not None
+    second_run = maintain(store, apply=True, now=NOW)
+    assert words_of_step(second_run, "compact") == "nothing to retire and nothing to return"
     memlab.AccessLog(store.parent / "reads.log").extend(
         [{"memory_id": "e3", "at": (NOW + timedelta(days=2)).isoformat()}]
     )
@@ -285,8 +285,8 @@ def test_maintenance_harvests_before_compacting(
     assert outcomes(maintain(store, now=NOW))["harvest"] == "would"
     (store.parent / FILE).write_text(f'{RETIRE}harvest = "sessions"\n')
     (store.parent / "reads.log").touch()
-    where = store.parent / "sessions"
-    assert f"reads of {where} into" in words_of_step(maintain(store, now=NOW), "harvest")
+    folder = store.parent / "sessions"
+    assert f"reads of {folder} into" in words_of_step(maintain(store, now=NOW), "harvest")
     failed = maintain(store, apply=True, now=NOW)
     assert list(outcomes(failed).items())[-1] == ("harvest", "FAILED")
     assert "there is no" in words_of_step(failed, "harvest")
@@ -299,7 +299,7 @@ def test_maintenance_harvests_before_compacting(
 
     monkeypatch.setattr(maintenance, "harvest", harvested)
     result = maintain(store, apply=True, now=NOW + timedelta(days=2))
-    assert words_of_step(result, "harvest").startswith(f"1 new read of {where} into")
+    assert words_of_step(result, "harvest").startswith(f"1 new read of {folder} into")
     assert "returned 1 memory" in words_of_step(result, "compact")
 
 
@@ -311,8 +311,8 @@ def test_copies_are_kept_and_old_ones_are_dropped(store: Path) -> None:
     assert words_of_step(result, "copy") == "101 memories, new or changed, into the archive"
     run_sql(store, "UPDATE memory_items SET body = 'y' WHERE memory_id = 'e1'")
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e2'")
-    for days, words, lost in ((1, "none", 1), (20, "none", 1), (40, "2 copies", 0)):
-        assert words in words_of_step(
+    for days, phrase, lost in ((1, "none", 1), (20, "none", 1), (40, "2 copies", 0)):
+        assert phrase in words_of_step(
             maintain(store, apply=True, now=NOW + timedelta(days=days)), "drop"
         )
         assert len(memlab.lost(store)) == lost

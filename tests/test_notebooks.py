@@ -45,8 +45,8 @@ def test_cells_were_run_in_order_without_error(notebook: Path) -> None:
 
 
 def test_charts_are_stored_in_the_notebook(notebook: Path) -> None:
-    shown = [output.get("data", {}) for output in outputs_of(notebook)]
-    pages = ["".join(data.get("text/html", ())) for data in shown]
+    outputs = [output.get("data", {}) for output in outputs_of(notebook)]
+    pages = ["".join(data.get("text/html", ())) for data in outputs]
     drawn = [page for page in pages if '<div class="memlab-chart">' in page]
     assert drawn
     assert all("<title>" in page and "<desc>" in page for page in drawn)

@@ -85,9 +85,9 @@ def test_install_hint_of_an_extra_names_its_packages() -> None:
     extras = sorted(metadata("memlab").get_all("Provides-Extra") or ())
     assert "report" in extras
     for extra in extras:
-        words = shlex.split(install_command(extra))
-        assert words[:4] == [sys.executable, "-m", "pip", "install"]
-        named = {Requirement(word).name for word in words[4:]}
+        arguments = shlex.split(install_command(extra))
+        assert arguments[:4] == [sys.executable, "-m", "pip", "install"]
+        named = {Requirement(word).name for word in arguments[4:]}
         needed = {
             requirement.name
             for requirement in stated

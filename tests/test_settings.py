@@ -83,7 +83,7 @@ def test_auto_policy_needs_a_computed_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "words"),
+    ("text", "line", "message"),
     [
         ("target = 0.9\nkeep_recent = 50\n", 2, "no setting 'keep_recent'; there are policy"),
         ("target = 0.9\n# \xff\n", 2, "it is not UTF-8"),
@@ -113,9 +113,9 @@ def test_auto_policy_needs_a_computed_value(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_setting_is_rejected_with_its_line(
-    tmp_path: Path, text: str, line: int, words: str
+    tmp_path: Path, text: str, line: int, message: str
 ) -> None:
-    with pytest.raises(SettingsError, match=rf"{FILE}, line {line}: .*{re.escape(words)}"):
+    with pytest.raises(SettingsError, match=rf"{FILE}, line {line}: .*{re.escape(message)}"):
         settings_in(tmp_path, text)
 
 
@@ -195,7 +195,7 @@ def test_saved_policy_round_trips(policy: memlab.Policy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "words"),
+    ("policy", "message"),
     [
         ('{ name = "newest" }', "'newest' is not a policy"),
         ('{ name = "recent" }', "the policy 'recent' needs keep"),
@@ -204,9 +204,11 @@ def test_saved_policy_round_trips(policy: memlab.Policy) -> None:
         ('{ name = "ttl", ttl = 30 }', "ttl"),
     ],
 )
-def test_invalid_policy_is_rejected_with_its_line(tmp_path: Path, policy: str, words: str) -> None:
+def test_invalid_policy_is_rejected_with_its_line(
+    tmp_path: Path, policy: str, message: str
+) -> None:
     settings = settings_in(tmp_path, f'[store."memory.db"]\n# chosen\npolicy = {policy}\n')
-    with pytest.raises(SettingsError, match=rf"{FILE}, line 3: policy: .*{re.escape(words)}"):
+    with pytest.raises(SettingsError, match=rf"{FILE}, line 3: policy: .*{re.escape(message)}"):
         policy_in(settings)
 
 

@@ -37,8 +37,8 @@ def test_notebook_and_exported_page_show_rows_as_a_grid(
     page: Page, lab: Lab, artifacts: Path
 ) -> None:
     """The store and the name of its folder hold markup."""
-    own = row(LOUD, "semantic", LOUD, title=LOUD, authored_by=LOUD, body="x" * 400)
-    write_rows(lab.folder / "memory.db", [own, *episodes(40)])
+    own_row = row(LOUD, "semantic", LOUD, title=LOUD, authored_by=LOUD, body="x" * 400)
+    write_rows(lab.folder / "memory.db", [own_row, *episodes(40)])
     (lab.folder / "evil.js").write_text("window.ran = 3")
     (lab.folder / "itables.toml").write_text('allow_html = true\ndt_bundle = "evil.js"\n')
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}

@@ -21,13 +21,13 @@ PAGES = ("index", "words", "guides/size", "notebooks/01_growth", "reference/name
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site; a warning is an error."""
-    made = tmp_path_factory.mktemp("site")
+    folder = tmp_path_factory.mktemp("site")
     build = ["-m", "mkdocs", "build", "--strict", "--quiet", "-f", ".ci/mkdocs.yml", "-d"]
     built = subprocess.run(
-        [sys.executable, *build, made], cwd=CHECKOUT, capture_output=True, text=True, check=False
+        [sys.executable, *build, folder], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stderr
-    return made
+    return folder
 
 
 def test_page_fits_its_screen_and_loads_nothing_external(browser: Browser, site: Path) -> None:
@@ -52,11 +52,11 @@ def test_site_has_no_dead_link(site: Path) -> None:
     dead = []
     for path, page in pages.items():
         for link in map(unescape, set(re.findall(r'\s(?:href|src)="([^"]+)"', page))):
-            where = urlsplit(link)
-            target = (path.parent / unquote(where.path)).resolve() if where.path else path
+            url = urlsplit(link)
+            target = (path.parent / unquote(url.path)).resolve() if url.path else path
             target = target / "index.html" if target.is_dir() else target
-            lost = where.fragment and unquote(where.fragment) not in places.get(target, {""})
-            if not where.scheme and (lost or not target.is_file()):
+            lost = url.fragment and unquote(url.fragment) not in places.get(target, {""})
+            if not url.scheme and (lost or not target.is_file()):
                 dead.append(f"{path.relative_to(site)}: {link}")
     assert dead == []
 

@@ -206,15 +206,15 @@ def test_empty_chart_has_a_message_and_no_axis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frame", "chart", "words"),
+    ("frame", "chart", "message"),
     [
         ("with a decision", "ages", "Every reference is to a load-bearing memory"),
         ("one", "starts", "One moment only: no course to draw yet"),
         ("one", "backtest", "No reference followed any cut"),
     ],
 )
-def test_chart_without_data_gives_the_reason(frame: str, chart: str, words: str) -> None:
-    assert words in written(charts_of(frame)[chart]())
+def test_chart_without_data_gives_the_reason(frame: str, chart: str, message: str) -> None:
+    assert message in written(charts_of(frame)[chart]())
 
 
 def test_charts_of_searched_memories_do_not_mention_loading() -> None:
@@ -372,8 +372,8 @@ def test_colour_has_one_meaning_in_every_chart(name: str) -> None:
     coloured += [
         (str(text.get_text()), key.get_color()) for text, key in keys if isinstance(key, Line2D)
     ]
-    for words, colour in coloured:
+    for phrase, colour in coloured:
         for role, means in MEANS.items():
             hues = {getattr(LIGHT, role), getattr(LIGHT, f"{role}_words")}
-            if to_hex(colour) in hues and not words.startswith("_"):
-                assert re.search(means, words), f"{words} is drawn as {role}"
+            if to_hex(colour) in hues and not phrase.startswith("_"):
+                assert re.search(means, phrase), f"{phrase} is drawn as {role}"

@@ -96,11 +96,11 @@ def test_store_name_is_escaped_in_svg(curve: pd.DataFrame) -> None:
 
 
 def test_html_holds_wide_and_narrow_svg(chart: Chart) -> None:
-    shown = chart._repr_html_()
-    assert shown.count("<svg ") == 2
-    assert 0 < shown.index('class="narrow"') < shown.index('class="wide"')
+    html = chart._repr_html_()
+    assert html.count("<svg ") == 2
+    assert 0 < html.index('class="narrow"') < html.index('class="wide"')
     for host in ('data-jp-theme-light="false"', "vscode-dark", "prefers-color-scheme:dark"):
-        assert host in shown
+        assert host in html
 
 
 def test_redrawn_chart_keeps_its_content(chart: Chart, svg: str) -> None:
@@ -165,9 +165,9 @@ def test_time_axis_has_few_ticks_and_the_year(minutes: int, size: float, width: 
     drawn(ax)
     low, high = ax.get_xlim()
     ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
-    shown = [label.get_text() for place, label in ticks if low <= place <= high]
-    assert 1 <= len(shown) <= 10
-    assert re.search(r"\d{4}", " ".join([*shown, ax.xaxis.get_offset_text().get_text()]))
+    labels = [label.get_text() for place, label in ticks if low <= place <= high]
+    assert 1 <= len(labels) <= 10
+    assert re.search(r"\d{4}", " ".join([*labels, ax.xaxis.get_offset_text().get_text()]))
 
 
 @pytest.mark.parametrize(

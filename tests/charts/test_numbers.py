@@ -143,10 +143,10 @@ def test_bare_chart_with_marks_equals_the_full_chart(
     bare = plot(sizing.curve, bare=True)
     assert not lines_named(bare, "_cap")
     mark(bare, sizing.curve, advice=advice, cap=80)
-    whole = plot(sizing.curve, advice=advice, cap=80)
-    assert len(bare.get_lines()) == len(whole.get_lines())
+    full_chart = plot(sizing.curve, advice=advice, cap=80)
+    assert len(bare.get_lines()) == len(full_chart.get_lines())
     marks = [text.get_text() for text in bare.texts if text.get_text()]
-    assert set(marks) <= set(written(whole))
+    assert set(marks) <= set(written(full_chart))
 
 
 def test_marks_outside_the_axes_are_omitted(sizing: Sizing) -> None:

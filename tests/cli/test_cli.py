@@ -29,10 +29,10 @@ def small(tmp_path: Path) -> Path:
 )
 def test_command_prints_the_result_of_its_function(small: Path, verb: str) -> None:
     (small.parent / FILE).write_text('policy = { name = "recent", keep = 9 }\n')
-    where = small.parent if verb == "find" else small
+    folder = small.parent if verb == "find" else small
     page = small.with_name("page.html")
-    result = memlab.report(where, page) if verb == "report" else getattr(memlab, verb)(where)
-    output = run(verb, where, *(["-o", page] if verb == "report" else [])).output
+    result = memlab.report(folder, page) if verb == "report" else getattr(memlab, verb)(folder)
+    output = run(verb, folder, *(["-o", page] if verb == "report" else [])).output
     steps = result.next_steps()
     assert output == "\n".join([str(result), *([""] if steps else []), *steps, ""])
 
@@ -109,8 +109,8 @@ def test_archive_drop_rejects_conflicting_options(issues: Path) -> None:
 def test_show_leaves_out_an_unreadable_archive(issues: Path) -> None:
     issues.with_name("memory.db.archive.db").write_text("something else")
     output = output_of("show", issues, "--backlog", 50)
-    for words in ("644 memories", "passed 50 on", "left out: "):
-        assert words in output
+    for phrase in ("644 memories", "passed 50 on", "left out: "):
+        assert phrase in output
 
 
 def test_saved_plan_applies_once_and_only_to_its_store(small: Path, tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_unknown_collation_is_an_error_with_advice(small: Path) -> None:
     connection.create_collation("mine", lambda a, b: (a > b) - (a < b))
     connection.execute("CREATE INDEX by_title ON memory_items (title COLLATE mine)")
     connection.close()
-    for words in ("show {}", "compact {} --keep-recent 4 --apply", "vacuum {} --apply"):
-        assert "drop that index" in output_of(*words.format(small).split(), code=2)
+    for arguments in ("show {}", "compact {} --keep-recent 4 --apply", "vacuum {} --apply"):
+        assert "drop that index" in output_of(*arguments.format(small).split(), code=2)
 
 
 def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:

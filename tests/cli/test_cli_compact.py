@@ -81,9 +81,9 @@ def test_restore_latest_undoes_a_retirement(store: Path) -> None:
 
 def test_second_retirement_retires_none(store: Path) -> None:
     output_of("compact", store, "--keep-recent", 4, "--retire", "--apply")
-    again = " ".join(output_of("compact", store, "--keep-recent", 4, "--retire").split())
-    assert " retires 0 of 7 memories (0.0%)" in again
-    assert "deletes 0 of" not in again
+    second_output = " ".join(output_of("compact", store, "--keep-recent", 4, "--retire").split())
+    assert " retires 0 of 7 memories (0.0%)" in second_output
+    assert "deletes 0 of" not in second_output
 
 
 # Memories by id
@@ -110,7 +110,7 @@ def test_second_retirement_by_id_keeps_the_first(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory_id", "words"),
+    ("memory_id", "message"),
     [
         ("d1", "memlab floor"),
         ("r1", "--supersede r1=NEWER supersedes it by a newer memory"),
@@ -119,11 +119,11 @@ def test_second_retirement_by_id_keeps_the_first(store: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("how", ["--delete", "--retire"])
-def test_unremovable_id_is_rejected(store: Path, memory_id: str, words: str, how: str) -> None:
+def test_unremovable_id_is_rejected(store: Path, memory_id: str, message: str, how: str) -> None:
     before = rows_of(store)
     result = run("compact", store, "--id", "e1", "--id", memory_id, how, "--apply")
     assert result.exit_code == 2
-    assert words in result.output
+    assert message in result.output
     assert rows_of(store) == before
 
 
@@ -149,8 +149,8 @@ def test_ids_exclude_a_policy(store: Path) -> None:
 def test_plan_by_ids_round_trips_and_applies(store: Path) -> None:
     plan = memlab.plan(store, ids=["e3", "e3"])
     assert [memory.memory_id for memory in plan.memories] == ["e3"]
-    again = memlab.Plan.from_json(plan.to_json())
-    receipt = memlab.apply(again)
+    parsed = memlab.Plan.from_json(plan.to_json())
+    receipt = memlab.apply(parsed)
     assert receipt.deleted == 1
     assert memlab.restore(receipt).memories == 1
     with pytest.raises(PlanError, match="not a memory of this store"):

@@ -89,7 +89,7 @@ def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
     write_index(folder, [*(f"- [T](f{number}.md)" for number in range(204)), "- [X](gone.md)"])
     output = output_of("show", folder)
     assert re.search(r"loaded at every start +200 ", output)
-    for words in (
+    for phrase in (
         "200 of 205 lines are loaded",
         "204 of 206 files are named by a line",
         "4 named files are below the loaded part of the index",
@@ -102,7 +102,7 @@ def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
         "front matter that is not YAML: 1",
         "206 by file time",
     ):
-        assert words in output, words
+        assert phrase in output, phrase
     about = json.loads(output_of("show", folder, "--json"))["about"]
     assert about["cut_files"] == ["f200.md", "f201.md", "f202.md", "f203.md"]
 
@@ -157,13 +157,13 @@ def test_deletions_in_odd_folders_are_undone_exactly(
     write_index(folder, ["- [a](a.md)"])
     make_odd(folder)
     before = files_in(folder)
-    whole = files_in(tmp_path / "home")
-    for name, words in ({"find": "find {}"} | LOOKING).items():
-        result = run(*typed(words, folder, tmp_path))
+    contents = files_in(tmp_path / "home")
+    for name, arguments in ({"find": "find {}"} | LOOKING).items():
+        result = run(*typed(arguments, folder, tmp_path))
         assert result.exit_code in ({2} if name == "maintain" else {0, 1}), (name, result.output)
         assert result.output.strip(), name
         assert "\x1b" not in result.output, name
-    assert files_in(tmp_path / "home") == whole
+    assert files_in(tmp_path / "home") == contents
     plan = memlab.plan(folder, memlab.KeepRecent(0), now=at(5_000))
     receipt = memlab.apply(plan, now=at(5_000))
     left = memlab.load(folder)
@@ -189,7 +189,7 @@ def test_harvest_prints_counts_and_log(world: World, tmp_path: Path) -> None:
     output = output_of("harvest", world.folder, "-o", log)
     counted = len(world.counted())
     apart = len(world.apart("maintenance"))
-    for words in (
+    for phrase in (
         f"{world.folder}: Claude Code memory, ",
         f"reads       {counted}, of ",
         f"kept apart  {apart} ended in an edit",
@@ -198,7 +198,7 @@ def test_harvest_prints_counts_and_log(world: World, tmp_path: Path) -> None:
         "lines that are broken or cut short",
         f"next: memlab size {world.folder} --log {log}",
     ):
-        assert words in output
+        assert phrase in output
     result = run("harvest", world.folder, "-o", log)
     assert f"log         {log}: nothing new" in result.output
 
@@ -216,10 +216,10 @@ def test_harvest_of_an_unsupported_store_suggests_code_that_runs(tmp_path: Path)
 
 
 def test_size_suggests_harvest_only_if_reads_are_recorded(world: World, tmp_path: Path) -> None:
-    own = write_rows(tmp_path / "own.db", episodes(300))
+    own_store = write_rows(tmp_path / "own.db", episodes(300))
     write_odek(tmp_path / "d", ["one", "two"])
     of_odek = f"odek:{tmp_path}/d"
-    for source, named in ((world.folder, True), (own, False), (of_odek, False)):
+    for source, named in ((world.folder, True), (own_store, False), (of_odek, False)):
         output = output_of("size", source, "--explain")
         assert "memlab.AccessLog" in output
         for words in (output, run("size", source).output):
@@ -243,14 +243,14 @@ def test_size_counts_reads_and_chances_of_a_log(tmp_path: Path) -> None:
     log.write_text(f'{log.read_text()}{{"memory_id": "a"\n')
     sized = run("size", store, "--log", log, "--explain").output
     needed = "1 read, 2 never read, though they could have been"
-    for words in (
+    for phrase in (
         f"  5 memories: {needed}, 2 written after the last read in the log\n",
         "1 cut short, or no JSON object",
         "2 dates have no time zone; read as UTC",
         "1 with a time after now",
         "2 of something that was never in the store",
     ):
-        assert words in sized
+        assert phrase in sized
     as_json = json.loads(output_of("size", store, "--log", log, "--json"))
     assert as_json["chances"] == {"read": 1, "unread": 2, "too new": 2, "not loaded": 0}
     alone = json.loads(output_of("size", store, "--log", log, "--only-log", "--json"))

@@ -63,7 +63,7 @@ def test_fleet_show_json_and_csv_list_every_store(agents: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ("show", "Missing argument"),
         ("show {}/*.none", "nothing matches"),
@@ -74,9 +74,9 @@ def test_fleet_show_json_and_csv_list_every_store(agents: Path) -> None:
         ("show {} --processes 2 --scheduler tcp://h:9", "--processes and --scheduler exclude each"),
     ],
 )
-def test_invalid_fleet_command_is_bad_input(agents: Path, words: str, message: str) -> None:
+def test_invalid_fleet_command_is_bad_input(agents: Path, arguments: str, message: str) -> None:
     (agents / "none.json").write_text("{}")
-    assert message in output_of("fleet", *words.format(agents).split(), code=2)
+    assert message in output_of("fleet", *arguments.format(agents).split(), code=2)
 
 
 def test_fleet_plan_review_and_apply(agents: Path) -> None:
@@ -85,16 +85,16 @@ def test_fleet_plan_review_and_apply(agents: Path) -> None:
     shown = output_of("fleet", "plan", names, "--keep-recent", 20, "--save-plan", file)
     assert "2 of 3 stores change" in shown
     assert shown.rstrip().endswith(f"memlab fleet apply {file}")
-    done = output_of("fleet", "apply", file)
-    assert "2 of 2 stores applied, 0 refused" in done
-    assert "  290 memories, archived beside their stores" in done
+    output = output_of("fleet", "apply", file)
+    assert "2 of 2 stores applied, 0 refused" in output
+    assert "  290 memories, archived beside their stores" in output
     printed = run("fleet", "show", names).output
     assert re.search(r"on the disk +[\d.]+ MB, of which a vacuum gives back [\d.]+ MB", printed)
     printed = run("fleet", "apply", file).output
     assert "  0 memories, archived beside their stores" in printed
     assert "2 stores; nothing is applied twice" in printed
-    again = records_in(output_of("fleet", "apply", file, "--csv"))
-    assert [outcome["status"] for outcome in again] == ["applied before"] * 2
+    second_records = records_in(output_of("fleet", "apply", file, "--csv"))
+    assert [outcome["status"] for outcome in second_records] == ["applied before"] * 2
     assert "nothing to do" in output_of("fleet", "plan", names, "--keep-recent", 20)
 
 
@@ -169,8 +169,8 @@ def test_fleet_size_names_what_fits_a_small_budget(agents: Path) -> None:
 
 def test_fleet_maintain_follows_the_settings_of_each_store(agents: Path) -> None:
     (agents / "agent-30" / "memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
-    for words, status in (((), "would"), (("--apply",), "done")):
-        names = (agents / "agent-30" / "memory.db", *words, "--json")
+    for arguments, status in (((), "would"), (("--apply",), "done")):
+        names = (agents / "agent-30" / "memory.db", *arguments, "--json")
         (outcome,) = json.loads(output_of("fleet", "maintain", *names))
         assert outcome["status"] == status
         assert outcome["deleted"] == 25

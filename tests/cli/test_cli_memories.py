@@ -22,21 +22,21 @@ LOUD = "\x1b[31m=loud\u202e\n<b>"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    own = row("mine", "semantic", "pinned", LOUD, authored_by="me", title=LOUD, body="x" * 900)
-    return write_rows(tmp_path / "memory.db", [own, *episodes(30)])
+    own_row = row("mine", "semantic", "pinned", LOUD, authored_by="me", title=LOUD, body="x" * 900)
+    return write_rows(tmp_path / "memory.db", [own_row, *episodes(30)])
 
 
 def test_rows_filters_agree_in_library_json_csv_and_text(store: Path) -> None:
     listed = memlab.rows(store, memlab.KeepRecent(5), where="not-kept", by="age")
-    words = ("rows", store, "--keep-recent", 5, "--where", "not-kept", "--by", "age")
-    records = json.loads(run(*words, "--json").stdout)
+    arguments = ("rows", store, "--keep-recent", 5, "--where", "not-kept", "--by", "age")
+    records = json.loads(run(*arguments, "--json").stdout)
     assert [record["memory_id"] for record in records] == list(listed["memory_id"])
     assert list(records[0]) == list(listed)
-    printed = csv.DictReader(StringIO(run(*words, "--csv", "--limit", 7).stdout))
+    printed = csv.DictReader(StringIO(run(*arguments, "--csv", "--limit", 7).stdout))
     assert [record["memory_id"] for record in printed] == list(listed["memory_id"][:7])
-    page = run(*words).stdout.splitlines()
+    page = run(*arguments).stdout.splitlines()
     assert [line for line in page if line.startswith("  e")] == [
-        line for line in run(*words, "--limit", 0).stdout.splitlines() if line.startswith("  e")
+        line for line in run(*arguments, "--limit", 0).stdout.splitlines() if line.startswith("  e")
     ][:20]
     assert page[-1].startswith("  and 5 more; --limit 0 lists all")
     for narrowing in (("--tag", "pinned"), ("--author", "me"), ("--where", "load-bearing")):
@@ -81,8 +81,8 @@ def test_dry_run_lists_the_costliest_and_the_full_command(
     output = output_of("compact", store, *policy, "--rows")
     listed = output.partition("the costliest that would go\n")[2].splitlines()
     (line,) = [text for text in listed if text.startswith("next: memlab rows")]
-    words = shlex.split(line.removeprefix("next: memlab ").removesuffix("    all of them"))
-    every = [text for text in run(*words).stdout.splitlines() if text.startswith("  e")]
+    arguments = shlex.split(line.removeprefix("next: memlab ").removesuffix("    all of them"))
+    every = [text for text in run(*arguments).stdout.splitlines() if text.startswith("  e")]
     assert [text.split()[0] for text in listed if text.startswith("  e")] == [
         text.split()[0] for text in every[:20]
     ]
@@ -98,8 +98,8 @@ def test_lists_of_deletions_end_with_the_undo_command(store: Path) -> None:
     assert "with --apply instead" in run(*policy, "--against", saved).stdout.splitlines()[-1]
     digest = memlab.apply(memlab.Plan.from_json(saved.read_text())).digest[:12]
     undo = f"undo: memlab restore {store} {digest}    "
-    for words in ((), ("--rows",), ("--digest", digest), ("--search", "e7")):
-        assert run("archive", store, *words).stdout.splitlines()[-1].startswith(undo)
+    for arguments in ((), ("--rows",), ("--digest", digest), ("--search", "e7")):
+        assert run("archive", store, *arguments).stdout.splitlines()[-1].startswith(undo)
     result = run("rows", store, "--where", "deleted").stdout.splitlines()
     assert result[-1].startswith(f"undo: memlab archive {store}    ")
     assert run("restore", store, digest).exit_code == 0
@@ -187,7 +187,7 @@ def test_floor_finds_replacements_named_in_memories(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "fault"),
+    ("arguments", "fault"),
     [
         (("--supersede", "d1"), "is not OLDER=NEWER"),
         (("--supersede", "d1=nobody"), "'nobody' cannot stand for 'd1'"),
@@ -195,8 +195,10 @@ def test_floor_finds_replacements_named_in_memories(tmp_path: Path) -> None:
         (("--id", "d4"), "no newer memory repeats d4"),
     ],
 )
-def test_floor_rejects_invalid_arguments(twins: Path, words: tuple[str, ...], fault: str) -> None:
-    assert fault in output_of("floor", twins, *words, code=2)
+def test_floor_rejects_invalid_arguments(
+    twins: Path, arguments: tuple[str, ...], fault: str
+) -> None:
+    assert fault in output_of("floor", twins, *arguments, code=2)
 
 
 def test_floor_of_a_recorded_store(real_store: Callable[[str], Path]) -> None:
@@ -241,7 +243,7 @@ def test_floor_plans_are_applied_and_undone(twins: Path, tmp_path: Path) -> None
     assert "superseded 2 memories" in run("archive", twins).output
     assert f"2 memories restored into {twins}" in run("restore", twins, undo_in(receipt)).output
     assert len(memlab.load(twins).query("active")) == 10
-    for words in (("--id", "d1"), ("--supersede", "d4=s1")):
-        assert "superseded    1 memory" in output_of("floor", twins, *words, "--apply")
+    for arguments in (("--id", "d1"), ("--supersede", "d4=s1")):
+        assert "superseded    1 memory" in output_of("floor", twins, *arguments, "--apply")
     frame = memlab.load(twins).set_index("memory_id")
     assert frame.superseded_by[["d1", "d4"]].tolist() == ["d3", "s1"]

@@ -104,8 +104,8 @@ def test_nested_policy_class_is_found_and_its_warning_shown(store: Path, rules: 
 @pytest.mark.parametrize("option", ["--set every=", "--keep-recent "])
 def test_custom_policy_is_compared_at_each_setting(store: Path, rules: Path, option: str) -> None:
     given = f"{option}2 {option}3".split()
-    words = ("compare", store, "--policy", "house_rules:Modulo", *given, "--json")
-    deleted = {row["label"]: row["deleted"] for row in json.loads(run(*words).output)}
+    arguments = ("compare", store, "--policy", "house_rules:Modulo", *given, "--json")
+    deleted = {row["label"]: row["deleted"] for row in json.loads(run(*arguments).output)}
     assert deleted == {"modulo 2": 3, "modulo 3": 2, "all": 0}
 
 
@@ -126,8 +126,8 @@ def test_bodies_are_loaded_for_a_custom_policy_that_reads_them(store: Path, comm
 def test_custom_policy_settings_are_parsed_by_type(
     store: Path, rules: Path, given: str, meant: dict[str, object]
 ) -> None:
-    words = [word for setting in given.split() for word in ("--set", setting)]
-    output = output_of("compact", store, "--policy", "house_rules:Modulo", *words, "--json")
+    arguments = [word for setting in given.split() for word in ("--set", setting)]
+    output = output_of("compact", store, "--policy", "house_rules:Modulo", *arguments, "--json")
     assert json.loads(output)["policy"].items() >= meant.items()
 
 
@@ -161,15 +161,18 @@ COMPARED = ("newest", "house_rules:Modulo --set every=many", "house_rules:Breaks
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
-    [*(("compact", words) for words in WRONG), *(("compare", words) for words in COMPARED)],
+    ("command", "arguments"),
+    [
+        *(("compact", arguments) for arguments in WRONG),
+        *(("compare", arguments) for arguments in COMPARED),
+    ],
 )
 def test_invalid_policy_or_setting_is_explained(
-    store: Path, rules: Path, command: str, words: str
+    store: Path, rules: Path, command: str, arguments: str
 ) -> None:
     before = rows_of(store)
-    output = output_of(command, store, "--policy", *words.split(), code=2)
-    assert WRONG[words] in " ".join(output.split())
+    output = output_of(command, store, "--policy", *arguments.split(), code=2)
+    assert WRONG[arguments] in " ".join(output.split())
     assert "Usage: " in output_of(command, store, "--keep-recent", "x", code=2)
     assert rows_of(store) == before
 
@@ -196,17 +199,26 @@ def test_help_lists_policies_and_custom_settings(rules: Path, command: str) -> N
     helped = run(*command.split(), "--policy", "house_rules:Modulo", "--help").output
     listed = helped.partition("Policies:")[2]
     own = ("Settings of house_rules:Modulo", "--set every=N", "one in so many goes")
-    for words in (*NAMED, *own, "[default: 0.5]", "--set order=old|new"):
-        assert words in listed
+    for phrase in (*NAMED, *own, "[default: 0.5]", "--set order=old|new"):
+        assert phrase in listed
 
 
 def test_compare_shows_served_share_and_bound() -> None:
     store = memlab.store_path("three_hundred_issues")
-    words = ("--policy", "recent", "--policy", "tokens", "--keep-recent", 50, "--max-tokens", 3000)
-    output = run("compare", store, *words).output
+    arguments = (
+        "--policy",
+        "recent",
+        "--policy",
+        "tokens",
+        "--keep-recent",
+        50,
+        "--max-tokens",
+        3000,
+    )
+    output = run("compare", store, *arguments).output
     for expected in ("served", "at best", "deleted", "recent 50", "tokens 3000", "only here"):
         assert expected in output
-    fitting = json.loads(run("compare", store, *words, "--token-budget", 3000, "--json").output)
+    fitting = json.loads(run("compare", store, *arguments, "--token-budget", 3000, "--json").output)
     assert all(row["boot_tokens_p95"] <= 3000 for row in fitting)
     assert "tokens 3000" in [row["label"] for row in fitting]
 
@@ -234,6 +246,6 @@ def test_compare_retire_suggests_the_best_policy() -> None:
     ],
 )
 def test_options_of_a_policy_parse_to_the_same_policy(policy: Policy) -> None:
-    words = shlex.split(options_of(policy))
-    result = run("compact", memlab.store_path("three_hundred_issues"), *words, "--json")
+    arguments = shlex.split(options_of(policy))
+    result = run("compact", memlab.store_path("three_hundred_issues"), *arguments, "--json")
     assert json.loads(result.output)["policy"] == as_data(policy)

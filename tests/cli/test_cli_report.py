@@ -68,8 +68,8 @@ def test_chart_is_an_svg_file_and_its_title_is_printed(
 def test_chart_options_set_width_format_and_cap(store: Path, tmp_path: Path) -> None:
     wide, narrow, picture = (tmp_path / name for name in ("wide.svg", "narrow.svg", "a.png"))
     asked = ("--keep-recent", 123, "--target", 0.75, "--token-budget", 9_000)
-    for words in ((wide, *asked), (narrow, "--narrow"), (picture,)):
-        assert run("report", store, "--chart", "cap-curve", "-o", *words).exit_code == 0
+    for arguments in ((wide, *asked), (narrow, "--narrow"), (picture,)):
+        assert run("report", store, "--chart", "cap-curve", "-o", *arguments).exit_code == 0
     widths = [float(ET.parse(path).getroot().get("width", "0pt")[:-2]) for path in (wide, narrow)]
     assert widths == [576, 288]
     assert picture.read_bytes().startswith(b"\x89PNG")

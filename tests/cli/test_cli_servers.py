@@ -22,10 +22,10 @@ def test_server_store_is_sized_compacted_and_restored(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     with redis_server(tmp_path, password=SECRET) as server:
-        made = Betterdb(server.client())
+        betterdb = Betterdb(server.client())
         for number in range(60):
-            made.remember(f"issue {number}\nmended", thread_id=f"t{number % 20}")
-        before = made.everything()
+            betterdb.remember(f"issue {number}\nmended", thread_id=f"t{number % 20}")
+        before = betterdb.everything()
         url = server.url.replace("//", f"//:{SECRET}@")
         plan = str(tmp_path / "plan.json")
         steps = [
@@ -38,13 +38,13 @@ def test_server_store_is_sized_compacted_and_restored(
         ]
         monkeypatch.setenv("VALKEYCLI_AUTH", SECRET)  # a plan contains no password
         steps.append(output_of("apply", plan))
-        assert len(made.ids()) == 5
+        assert len(betterdb.ids()) == 5
         steps += [output_of("doctor", url), output_of("archive", url)]
         steps.append(output_of("restore", url, steps[-1].split()[0]))
         for step in (steps[1], *steps[3:7]):
             assert "boot context" not in step
             assert "recalled from" in step or "to recall from" in step
-        assert made.everything() == before
+        assert betterdb.everything() == before
     assert not [step for step in steps if SECRET in step]
     assert "max_items_per_scope=" in steps[1]
     for file in tmp_path.rglob("*"):
@@ -69,7 +69,7 @@ def test_notebooks_name_the_server_without_password(
 
 
 @pytest.mark.parametrize(
-    ("command", "store", "words"),
+    ("command", "store", "message"),
     [
         ("vacuum", "redis://:{}@localhost/0", "redis://localhost/0 is on a server, and memlab"),
         ("vacuum --apply", "odek:.", "is a folder of files, and a file that goes"),
@@ -77,11 +77,11 @@ def test_notebooks_name_the_server_without_password(
     ],
 )
 def test_unsupported_server_command_hides_the_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, store: str, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, store: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     output = output_of(*command.split(), store.format(SECRET), code=2)
-    assert words in " ".join(output.split())
+    assert message in " ".join(output.split())
     assert SECRET not in output
 
 
@@ -105,8 +105,8 @@ def test_no_command_prints_a_password(
     options = ("--keep-recent", "3") if command in ("compact", "fleet plan") else ()
     more = {"apply": ("DIGEST",), "restore": ("DIGEST",)}.get(command, ())
     for url in WRONG_URLS:
-        for words in ((url, *more, *options), (url, "too", "many", url)):
-            result = run(*command.split(), *words)
+        for arguments in ((url, *more, *options), (url, "too", "many", url)):
+            result = run(*command.split(), *arguments)
             assert result.exit_code != 0
             assert SECRET not in result.output
 

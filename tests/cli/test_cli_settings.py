@@ -34,10 +34,12 @@ def remembered(store: Path) -> memlab.settings.Settings:
 
 def test_saved_number_is_used_by_every_command(two_years: Path) -> None:
     asked = {"target": 0.85, "confidence": 0.95, "token_budget": 500_000}
-    words = (
+    arguments = (
         word for name, value in asked.items() for word in (f"--{name}".replace("_", "-"), value)
     )
-    assert f"saved in {two_years.parent / FILE}" in output_of("size", two_years, *words, "--save")
+    assert f"saved in {two_years.parent / FILE}" in output_of(
+        "size", two_years, *arguments, "--save"
+    )
     advice = memlab.recommend_cap(memlab.load(two_years), **asked)
     settings = remembered(two_years)
     assert settings.keep_recent == advice.keep_recent
@@ -45,8 +47,8 @@ def test_saved_number_is_used_by_every_command(two_years: Path) -> None:
     assert settings.sized is not None
     assert settings.sized[1:] == (advice.memories, advice.until)
     assert abs(datetime.now(UTC) - settings.sized.at) < timedelta(minutes=5)
-    again = json.loads(run("size", two_years, "--json").output)
-    assert again.items() >= (asked | {"keep_recent": advice.keep_recent}).items()
+    second_records = json.loads(run("size", two_years, "--json").output)
+    assert second_records.items() >= (asked | {"keep_recent": advice.keep_recent}).items()
     assert f"  --keep-recent {advice.keep_recent}\n" in run("compact", two_years).output
     assert f"backlog         passed {advice.keep_recent:,} on" in run("show", two_years).output
     assert run("compact", two_years, "--apply").exit_code == 0
@@ -60,13 +62,16 @@ def test_expired_number_is_reported_and_not_used(store: Path) -> None:
         assert "found at 80 episodes on" in output_of(verb, store)
     write_rows(store, episodes(16, start=81))
     past = "valid until 96 episodes were written, and 96 were"
-    for words in (("compact", store), ("compact", store, "--apply")):
-        output = output_of(*words, code=2)
+    for arguments in (("compact", store), ("compact", store, "--apply")):
+        output = output_of(*arguments, code=2)
         assert past in output
         assert f"memlab size {store} --save" in output
     assert past in output_of("show", store)
     assert past in json.loads(output_of("show", store, "--json"))["number"]
-    assert [run("doctor", store, *words).exit_code for words in ((), ("--strict",))] == [0, 1]
+    assert [run("doctor", store, *arguments).exit_code for arguments in ((), ("--strict",))] == [
+        0,
+        1,
+    ]
     assert past in fleet.plan(store).refused[0].error
     output_of("compact", store, "--keep-recent", 90, "--save", "--apply")
     write_rows(store, episodes(500, start=200))
@@ -79,13 +84,13 @@ def test_auto_cap_is_used_by_every_command(store: Path) -> None:
     assert 'its number stays "auto"' in output_of("size", store, "--target", 0.5, "--save")
     advice = memlab.recommend_cap(store, target=0.5)
     assert advice.keep_recent < 80
-    for verb, words in (
+    for verb, phrase in (
         ("compact", f'keep = "auto": {advice.numbers}'),
         ("show", f"backlog         passed {advice.keep_recent} on"),
         ("doctor", f"more than {advice.keep_recent} prunable"),
         ("compare", f"recent {advice.keep_recent} "),
     ):
-        assert words in output_of(verb, store)
+        assert phrase in output_of(verb, store)
     assert [planned.deleted for planned in fleet.plan(store).stores] == [80 - advice.keep_recent]
     output_of("size", store, "--unit", "tokens", "--save")
     answer = json.loads(output_of("compact", store, "--json"))["policy"]
@@ -101,18 +106,18 @@ def test_no_number_is_suggested_without_settings(store: Path) -> None:
 
 
 def test_given_policy_precedes_the_saved_one(store: Path) -> None:
-    for words in (("--keep-recent", -1, "--save"), ("--save",)):
-        assert run("compact", store, *words).exit_code == 2
+    for arguments in (("--keep-recent", -1, "--save"), ("--save",)):
+        assert run("compact", store, *arguments).exit_code == 2
     assert not (store.parent / FILE).exists()
-    shown = run("compact", store, "--policy", "ttl", "--ttl", "30d", "--save")
-    assert shown.exit_code == 0
-    assert shown.stderr == f"saved in {store.parent / FILE}\n\n"
+    result = run("compact", store, "--policy", "ttl", "--ttl", "30d", "--save")
+    assert result.exit_code == 0
+    assert result.stderr == f"saved in {store.parent / FILE}\n\n"
     given = json.loads(run("compact", store, "--keep-recent", 7, "--json").output)
     assert given["policy"]["keep"] == 7
     assert remembered(store).policy == {"name": "ttl", "ttl": "30d"}
     assert len(memlab.load(store)) == 80
-    again = run("compact", store, "--json")
-    assert json.loads(again.output)["policy"] == {
+    second_result = run("compact", store, "--json")
+    assert json.loads(second_result.output)["policy"] == {
         "policy": "ttl",
         "ttl": "30 days, 0:00:00",
         "own_expiry": True,
@@ -151,13 +156,13 @@ def test_compare_uses_the_saved_policy_and_log(store: Path) -> None:
 
 
 def test_saved_retire_can_be_overridden(store: Path) -> None:
-    shown = output_of("compact", store, "--keep-recent", 20, "--retire", "--save")
-    for words in (
+    output = output_of("compact", store, "--keep-recent", 20, "--retire", "--save")
+    for phrase in (
         "retires       60 of 80",
         'log = ["reads.jsonl"]',
         "nothing was changed; add --apply",
     ):
-        assert words in shown
+        assert phrase in output
     assert "the costliest that would go" in output_of("compact", store, "--rows")
     assert "deletes       60 of 80" in output_of("compact", store, "--delete")
     assert "says retire = true, and a fleet plan deletes" in fleet.plan([store]).refused[0].error

@@ -53,8 +53,8 @@ def test_size_json_holds_advice_table_and_working_command(
         assert line["boot_tokens"] == curve.loc[line["keep_recent"], "boot_tokens"]
     assert len(sized["backtest"]) == 4
     copy = memlab.copy_store(store, tmp_path / "copy.db")
-    words = shlex.split(sized["command"].replace(str(store), str(copy)))
-    assert run(*words[1:]).exit_code == 0
+    arguments = shlex.split(sized["command"].replace(str(store), str(copy)))
+    assert run(*arguments[1:]).exit_code == 0
     assert memlab.load(copy)["prunable"].sum() == sized["keep_recent"]
 
 
@@ -74,19 +74,19 @@ def test_size_recommends_retirement_if_use_predicts_better(tmp_path: Path) -> No
     assert f"{by_use['likely']:,}" == opens[1]
     assert by_use["likely"] in [budget["tokens"] for budget in by_use["budgets"]]
     (step,) = [line for line in lines if line.startswith("next: ")]
-    words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
+    arguments = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
     asked = ["--max-tokens", opens[1].replace(",", ""), "--retire", "--log", str(log)]
-    assert words[-5:] == asked
+    assert arguments[-5:] == asked
     explained = output_of("size", store, "--log", log, "--explain").splitlines()
     acts = [line for line in explained if "memlab compact" in line]
     assert [line for line in acts if f"--log {log}" in line] == acts != []
 
-    def retired(*words: object) -> Any:
-        return json.loads(output_of(*words, "--json"))["retires"]
+    def retired(*arguments: object) -> Any:
+        return json.loads(output_of(*arguments, "--json"))["retires"]
 
-    by_reads = retired(*words)
-    assert by_reads != retired(*words[:-2])
-    output_of(*words, "--save")
+    by_reads = retired(*arguments)
+    assert by_reads != retired(*arguments[:-2])
+    output_of(*arguments, "--save")
     assert retired("compact", store) == by_reads
 
 
@@ -128,7 +128,7 @@ def test_shares_can_be_given_in_per_cent(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ("--log {log}", "line 2: at 'yesterday' is not a timestamp"),
         ("--only-log", "needs a log: give one as log (--log FILE)"),
@@ -138,11 +138,11 @@ def test_shares_can_be_given_in_per_cent(store: Path) -> None:
     ],
 )
 def test_invalid_size_option_is_explained(
-    store: Path, tmp_path: Path, words: str, message: str
+    store: Path, tmp_path: Path, arguments: str, message: str
 ) -> None:
     log = tmp_path / "reads.csv"
     log.write_text("memory_id,at\na,yesterday\n")
-    result = run("size", store, *words.format(log=log).split())
+    result = run("size", store, *arguments.format(log=log).split())
     assert result.exit_code == 2
     assert result.stdout == ""
     assert message in result.stderr

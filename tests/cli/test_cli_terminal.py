@@ -57,16 +57,16 @@ def test_no_output_line_is_wider_than_the_terminal(
 
 
 @pytest.mark.parametrize(
-    "words", ["", "--unit tokens", "--token-budget 15000", "--unit tokens --token-budget 12000"]
+    "arguments", ["", "--unit tokens", "--token-budget 15000", "--unit tokens --token-budget 12000"]
 )
 def test_size_output_fits_a_screen(
-    store: Path, words: str, monkeypatch: pytest.MonkeyPatch
+    store: Path, arguments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(store.parent)
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 80)
-    lines = run("size", store.name, *words.split()).output.splitlines()
+    lines = run("size", store.name, *arguments.split()).output.splitlines()
     assert len(lines) < 32
-    explain = f"memlab size memory.db {words} --explain".split()
+    explain = f"memlab size memory.db {arguments} --explain".split()
     assert any(line.split()[: len(explain)] == explain for line in lines)
 
 
@@ -106,9 +106,9 @@ def test_command_is_never_wrapped() -> None:
         f"next: {command}",
         "          shows it",
     ]
-    shown = as_text(TextPage("", [("undo", command), ("said", "word " * 30)], []), 60)
-    assert f"  undo  {command}" in shown.splitlines()
-    assert all(len(line) <= 60 for line in shown.splitlines() if "memlab" not in line)
+    text = as_text(TextPage("", [("undo", command), ("said", "word " * 30)], []), 60)
+    assert f"  undo  {command}" in text.splitlines()
+    assert all(len(line) <= 60 for line in text.splitlines() if "memlab" not in line)
 
 
 def test_wide_table_wraps_without_breaking_words() -> None:
@@ -116,15 +116,15 @@ def test_wide_table_wraps_without_breaking_words() -> None:
     rows = [
         (cap, "90.0% to 100.0%", 28_303 * cap, 61, "2026-06-30", "81%", 161, 9) for cap in (1, 22)
     ]
-    shown = as_text(TextPage("", [], [Table("", header, rows)]), 60)
-    assert all(len(line) <= 60 for line in shown.splitlines())
-    assert len(re.findall(r"^ +22 ", shown, re.MULTILINE)) > 1, "with its first column"
-    assert "90.0% to 100.0%" in shown
-    assert {*" ".join(header).split(), "28,303", "622,666", "2026-06-30"} <= set(shown.split())
+    text = as_text(TextPage("", [], [Table("", header, rows)]), 60)
+    assert all(len(line) <= 60 for line in text.splitlines())
+    assert len(re.findall(r"^ +22 ", text, re.MULTILINE)) > 1, "with its first column"
+    assert "90.0% to 100.0%" in text
+    assert {*" ".join(header).split(), "28,303", "622,666", "2026-06-30"} <= set(text.split())
     path = "/srv/of-the-house/agent-7"
     words = "it is well-known that " * 4
-    shown = as_text(TextPage("", [("at", words + path)], [Table("", (), [(words, path)])]), 60)
-    assert shown.split().count(path) == 2, "broken only where it fits no line"
+    text = as_text(TextPage("", [("at", words + path)], [Table("", (), [(words, path)])]), 60)
+    assert text.split().count(path) == 2, "broken only where it fits no line"
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def rest_of(line: str) -> bool:
 
 @pytest.mark.usefixtures("with_colour")
 def test_alerts_deletions_and_commands_are_coloured(store: Path) -> None:
-    shown = coloured(as_text(memlab.show(store).sheet(), 100))
-    assert any("never compacted" in line for line in shown[YELLOW])
-    assert any(line.strip().startswith("memlab size") for line in shown[CYAN])
+    overview = coloured(as_text(memlab.show(store).sheet(), 100))
+    assert any("never compacted" in line for line in overview[YELLOW])
+    assert any(line.strip().startswith("memlab size") for line in overview[CYAN])
     plan = memlab.plan(store, memlab.KeepRecent(5))
     planned = coloured(f"{plan.effect}\n{as_text(plan.sheet(), 100)}")
     assert [line.split()[0] for line in planned[RED]] == ["Deletes", "deletes"]
@@ -199,8 +199,8 @@ def test_alerts_deletions_and_commands_are_coloured(store: Path) -> None:
 
 
 def test_help_groups_policy_options_separately() -> None:
-    for words in (("compact",), ("rows",), ("compare",), ("fleet", "plan")):
-        helped = output_of(*words, "--help")
+    for arguments in (("compact",), ("rows",), ("compare",), ("fleet", "plan")):
+        helped = output_of(*arguments, "--help")
         own = helped.partition("\nOptions:\n")[2].partition("\nPolicy options:\n")[0]
         of_policies = helped.partition("\nPolicy options:\n")[2].partition("\nPolicies:\n")[0]
         assert "--help" in own
@@ -244,8 +244,8 @@ def offered(*words: object, beginning: str = "") -> list[str]:
     ],
 )
 def test_commands_options_and_names_complete(typed: str, meant: str) -> None:
-    *words, beginning = typed.split()
-    assert meant in offered(*words, beginning=beginning)
+    *arguments, beginning = typed.split()
+    assert meant in offered(*arguments, beginning=beginning)
 
 
 def test_digests_complete_from_the_archive(tmp_path: Path) -> None:
@@ -261,8 +261,8 @@ def test_digests_complete_from_the_archive(tmp_path: Path) -> None:
     assert first in offered("archive", store, "--drop")
     assert offered("apply", store) == [last.digest[:12]], "what is to be finished"
     store.with_name("memory.db.archive.db").write_text("no archive")
-    for words in (("restore", store), ("restore", "no://store"), ("archive", "--drop")):
-        assert offered(*words) == []
+    for arguments in (("restore", store), ("restore", "no://store"), ("archive", "--drop")):
+        assert offered(*arguments) == []
 
 
 KNOWN = {
@@ -280,7 +280,9 @@ def test_documented_completion_line_works_in_each_shell(shell: str, tmp_path: Pa
     page = Path(__file__).parents[2].joinpath("docs/reference/commands.md").read_text()
     line = next(line for line in page.splitlines() if f"{shell}_source" in line).partition("#")[0]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    own = os.environ | {"HOME": str(tmp_path), "PATH": path}
+    environment = os.environ | {"HOME": str(tmp_path), "PATH": path}
     asked = [shell, "-c", KNOWN[shell].format(line=line.strip())]
-    output = subprocess.run(asked, env=own, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        asked, env=environment, capture_output=True, text=True, check=True
+    ).stdout
     assert "_memlab_completion" in output

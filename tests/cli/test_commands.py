@@ -71,11 +71,11 @@ def test_options_are_declared_alike_in_all_commands() -> None:
     assert [name for name, kinds in spelled.items() if len(kinds) > 1] == []
 
 
-@pytest.mark.parametrize("words", [[], ["fleet"]])
-def test_missing_command_shows_help_and_wrong_one_a_suggestion(words: list[str]) -> None:
-    assert run(*words).output.splitlines() == run(*words, "--help").output.splitlines()
-    assert "Did you mean 'size'?" in output_of(*words, "sise", code=2)
-    assert "Did you mean '--json'?" in output_of(*words, "size", "x", "--jsno", code=2)
+@pytest.mark.parametrize("arguments", [[], ["fleet"]])
+def test_missing_command_shows_help_and_wrong_one_a_suggestion(arguments: list[str]) -> None:
+    assert run(*arguments).output.splitlines() == run(*arguments, "--help").output.splitlines()
+    assert "Did you mean 'size'?" in output_of(*arguments, "sise", code=2)
+    assert "Did you mean '--json'?" in output_of(*arguments, "size", "x", "--jsno", code=2)
 
 
 def test_interrupted_command_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,10 +93,10 @@ def test_interrupted_command_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("no_charts")
-@pytest.mark.parametrize("words", ["show", "size", "floor", "report -o {out}/page.html"])
-def test_example_store_output_points_to_own_store(words: str, out: Path) -> None:
-    looked = output_of(*typed(words, Path(), out))
-    name = words.partition(" ")[0]
+@pytest.mark.parametrize("arguments", ["show", "size", "floor", "report -o {out}/page.html"])
+def test_example_store_output_points_to_own_store(arguments: str, out: Path) -> None:
+    looked = output_of(*typed(arguments, Path(), out))
+    name = arguments.partition(" ")[0]
     last = f"this is the bundled example; next: memlab {name} STORE with a store of yours"
     assert looked.splitlines()[-1] == last
     assert str(memlab.store_path("two_years")) not in looked.partition("bundled example")[2]
@@ -179,18 +179,18 @@ def store(tmp_path: Path) -> Path:
 def test_read_commands_change_nothing_and_escape_text(
     store: Path, out: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = LOOKING[name].replace("{}", "STORE").split()
-    words = [str(store) if word == "STORE" else word.format(out=out) for word in words]
+    arguments = LOOKING[name].replace("{}", "STORE").split()
+    arguments = [str(store) if word == "STORE" else word.format(out=out) for word in arguments]
     before = files_in(store.parent)
-    result = run(*words)
+    result = run(*arguments)
     assert result.exit_code == 0, result.output
     assert result.stdout.strip()
     assert not {"\x1b", "\x07"} & set(result.output)
     if name not in PLAIN:
-        json.loads(run(*words, "--json").stdout)
+        json.loads(run(*arguments, "--json").stdout)
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 60)
     monkeypatch.chdir(store.parent)
-    narrow = run(*(store.name if word == str(store) else word for word in words)).stdout
+    narrow = run(*(store.name if word == str(store) else word for word in arguments)).stdout
     lines = [line for line in narrow.splitlines() if not COMMAND.match(line)]
     assert [line for line in lines if len(line) > 60 and str(out) not in line] == []
     assert files_in(store.parent) == before
@@ -253,12 +253,12 @@ def test_read_commands_work_on_a_read_only_store(out: Path, name: str) -> None:
     with TemporaryDirectory() as folder:
         store = write_rows(Path(folder, "memory.db"), episodes(3), journal_mode="DELETE")
         Path(folder, FILE).write_text(REMEMBERED)
-        words = typed(LOOKING[name], store, out)
-        run(*words)  # imports modules that only root may read
+        arguments = typed(LOOKING[name], store, out)
+        run(*arguments)  # imports modules that only root may read
         store.chmod(0o444)
         Path(folder).chmod(0o555)
         with as_nobody():
-            result = run(*words)
+            result = run(*arguments)
         Path(folder).chmod(0o755)
     assert result.exit_code == 0, result.output
 
@@ -267,7 +267,7 @@ def test_written_files_have_permissions_of_the_store(store: Path, out: Path) -> 
     archive = store.with_name(f"{store.name}.archive.db")
     for path in (store, archive):
         path.chmod(0o600)
-    for words in (
+    for arguments in (
         ("compact", store, "--keep-recent", 5, "--save-plan", out / "p.json"),
         ("report", store, "-o", out / "r.html", "--record", out / "record.md", "--keep-recent", 7),
         ("archive", store, "--export", out / "rows.jsonl"),
@@ -275,7 +275,7 @@ def test_written_files_have_permissions_of_the_store(store: Path, out: Path) -> 
         ("report", store, "--chart", "backlog", "-o", out / "b.svg"),
         ("compact", store, "--keep-recent", 5, "--apply"),
     ):
-        assert run(*words).exit_code == 0, words
+        assert run(*arguments).exit_code == 0, arguments
     entry = memlab.compaction.archived_plans(store)[0]
     memlab.restore(entry.digest, store=store, into=out / "aside.db")
     memlab.restore(entry.digest, store=store)
@@ -285,7 +285,7 @@ def test_written_files_have_permissions_of_the_store(store: Path, out: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         "report {} -o {out}/folder",
         "report {} -o {out}/nowhere/r.html",
@@ -299,7 +299,7 @@ def test_written_files_have_permissions_of_the_store(store: Path, out: Path) -> 
     ],
 )
 def test_unwritable_output_stops_a_command_before_reading(
-    tmp_path: Path, out: Path, words: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, out: Path, arguments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (out / "folder").mkdir()
     (out / "somebodys.json").write_text("somebody's")
@@ -307,6 +307,6 @@ def test_unwritable_output_stops_a_command_before_reading(
     for name in ("evidence.past.load_past", "plan", "fleet.examine_fleet"):
         monkeypatch.setattr(f"memlab.{name}", lambda *_, **__: pytest.fail("it read"))
     store = write_rows(tmp_path / "memory.db", episodes(3))
-    output = output_of(*typed(words, store, out), code=2)
+    output = output_of(*typed(arguments, store, out), code=2)
     assert str(out) in output or "must end in ." in output
     assert files_in(out) == before

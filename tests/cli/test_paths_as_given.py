@@ -47,17 +47,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_relative_path_is_printed_relative(words: str, folder: Path) -> None:
-    result = run(*words.split())
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_relative_path_is_printed_relative(arguments: str, folder: Path) -> None:
+    result = run(*arguments.split())
     assert result.output
     assert str(folder) not in result.output
 
 
-@pytest.mark.parametrize("words", ["vacuum", "lost", "doctor", "maintain"])
-def test_absolute_path_is_printed_absolute(words: str, folder: Path) -> None:
+@pytest.mark.parametrize("arguments", ["vacuum", "lost", "doctor", "maintain"])
+def test_absolute_path_is_printed_absolute(arguments: str, folder: Path) -> None:
     store = folder / "memory.db"
-    assert str(store) in run(words, store).output
+    assert str(store) in run(arguments, store).output
 
 
 def test_saved_plan_names_its_store_by_a_relative_path(folder: Path) -> None:

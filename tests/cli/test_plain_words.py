@@ -110,13 +110,13 @@ def folder(tmp_path: Path) -> Path:
     return where
 
 
-@pytest.mark.parametrize("words", COMMANDS)
+@pytest.mark.parametrize("arguments", COMMANDS)
 @pytest.mark.parametrize("kind", ["zoneless", "folder"])
 def test_no_command_prints_an_old_phrase(
-    kind: str, words: str, request: pytest.FixtureRequest
+    kind: str, arguments: str, request: pytest.FixtureRequest
 ) -> None:
     store = request.getfixturevalue(kind)
-    result = run(*(word.format(store) for word in words.split()))
+    result = run(*(word.format(store) for word in arguments.split()))
     assert [phrase for phrase in NEVER if phrase in result.output] == []
 
 
@@ -164,8 +164,8 @@ def test_report_has_no_old_phrase(zoneless: Path, tmp_path: Path) -> None:
 
 def test_dates_without_a_zone_are_counted_in_a_sentence(zoneless: Path) -> None:
     sentence = "21 dates have no time zone; read as UTC"
-    for words in (("show", zoneless), ("size", zoneless), ("doctor", zoneless)):
-        assert sentence in output_of(*words)
+    for arguments in (("show", zoneless), ("size", zoneless), ("doctor", zoneless)):
+        assert sentence in output_of(*arguments)
 
 
 def test_repeated_mention_is_described_as_repeat(zoneless: Path) -> None:
@@ -178,8 +178,8 @@ def test_single_link_uses_the_singular(folder: Path) -> None:
 
 
 def test_user_and_feedback_notes_are_not_called_decisions(folder: Path) -> None:
-    for words in (("show", folder), ("doctor", folder)):
-        output = output_of(*words)
+    for arguments in (("show", folder), ("doctor", folder)):
+        output = output_of(*arguments)
         assert "decision" not in output
         assert "facts" in output
     assert "decision" in output_of("show", memlab.store_path("two_years"))

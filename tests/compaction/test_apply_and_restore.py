@@ -109,13 +109,13 @@ def test_plan_with_changed_memories_is_rejected(
     store: Path, make: Callable[[Path], Plan], change: str, stale: list[str]
 ) -> None:
     write_signals(store, "e1", importance=0.5, access_count=1)
-    made = make(store)
+    new_plan = make(store)
     run_sql(store, change)
     before = rows_of(store)
     archived = copies_of(store)
     words = f"{', '.join(stale[:5])}{' and 5 more' * (len(stale) > 5)}"
     with pytest.raises(StalePlanError, match=rf"{len(stale)} \w+ \({words}\)") as caught:
-        apply(made)
+        apply(new_plan)
     assert caught.value.memory_ids == tuple(stale)
     assert rows_of(store) == before
     assert copies_of(store) == archived
@@ -169,8 +169,8 @@ def test_trigger_that_changes_other_rows_stops_the_deletion(
         DELETING[name](store)  # it runs after the deletion, so it has no effect
         assert_compacted(before, rows_of(store), 4)
         return
-    words = "left 1 of 2 load-bearing rows" if action == GREEDY[0] else "trigger|SQLite says no"
-    with pytest.raises(MemlabError, match=words):
+    message = "left 1 of 2 load-bearing rows" if action == GREEDY[0] else "trigger|SQLite says no"
+    with pytest.raises(MemlabError, match=message):
         DELETING[name](store)
     assert rows_of(store) == before
     assert not archive_of(store).exists()
@@ -193,12 +193,12 @@ def test_trigger_that_changes_kept_rows_rolls_everything_back(store: Path, name:
     write_signals(store, "e1", importance=0.5)
     operation = OPERATIONS[name]
     event, changed = SPOILED[name]
-    what = operation.prepare(store)
+    argument = operation.prepare(store)
     body = f"BEGIN UPDATE memory_items SET body = 'gone' WHERE memory_id = {changed}; END"
     run_sql(store, f"CREATE TRIGGER t AFTER {event} {body}")
     before = rows_of(store)
     with pytest.raises((CompactionError, ArchiveError), match="all was rolled back"):
-        operation.run(store, what, no_progress)
+        operation.run(store, argument, no_progress)
     assert rows_of(store) == before
 
 

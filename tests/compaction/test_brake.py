@@ -43,12 +43,12 @@ def test_removing_all_prunable_needs_confirmation(
     times = ["2026-01-01T00:00Z" if is_old else "2026-05-31T00:00Z" for is_old in old]
     rows = [row(f"d{number}", "semantic") for number in range(decisions)]
     rows += [row(f"e{number}", created_at=at) for number, at in enumerate(times)]
-    words = r"nothing was changed\. To allow it, add --all, or all_prunable=True in Python"
+    message = r"nothing was changed\. To allow it, add --all, or all_prunable=True in Python"
     with TemporaryDirectory() as folder:
         store = write_rows(Path(folder, "memory.db"), rows)
         before = files_in(Path(folder))
         plan = memlab.plan(store, OLD, retire=retire, now=NOW)
-        refused = pytest.raises(PlanError, match=words) if old and all(old) else nullcontext()
+        refused = pytest.raises(PlanError, match=message) if old and all(old) else nullcontext()
         with refused:
             memlab.apply(plan, now=NOW)
         assert memlab.load(store)["prunable"].any() == bool(old)
@@ -105,15 +105,15 @@ def test_fleet_stops_only_the_store_that_would_lose_all(store: Path, tmp_path: P
     )
     stores = [str(store), str(other)]
     (tmp_path / FILE).write_text(TTL)
-    made = fleet.plan(stores, OLD, now=NOW)
+    new_plan = fleet.plan(stores, OLD, now=NOW)
     maintained = fleet.maintain(stores, now=NOW)
     assert maintained["status"].tolist() == ["FAILED", "would"]
     assert maintained["deleted"].tolist() == [0, 2]
-    applied = fleet.apply(made, now=NOW)
+    applied = fleet.apply(new_plan, now=NOW)
     assert applied["error"].notna().tolist() == [True, False]
     assert len(rows_of(store)) == 13
     assert len(rows_of(other)) == 1
-    assert fleet.apply(made, now=NOW, all_prunable=True)["error"].isna().all()
+    assert fleet.apply(new_plan, now=NOW, all_prunable=True)["error"].isna().all()
 
 
 def test_command_line_asks_for_all_option(store: Path) -> None:

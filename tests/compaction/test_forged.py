@@ -34,9 +34,9 @@ from tests.support.stores import row, run_sql, write_rows
 PURGE = PurgeSuperseded(timedelta())
 
 
-def refused(store: Path, plan: Plan, words: str) -> None:
+def refused(store: Path, plan: Plan, message: str) -> None:
     before = rows_of(store)
-    with pytest.raises((PlanError, CompactionError), match=words):
+    with pytest.raises((PlanError, CompactionError), match=message):
         apply(Plan.from_json(plan.to_json()))
     assert rows_of(store) == before
     assert not archive_of(store).exists()
@@ -120,17 +120,17 @@ def retiring(store: Path) -> list[tuple[str, Plan]]:
     """Return retiring plans with a false claim, each with the reason of its rejection."""
     run_sql(store, "UPDATE memory_items SET superseded_by = 'e10' WHERE memory_id = 'e10'")
     old, e10 = plan(store, PURGE).memories
-    made = plan(store, KeepRecent(4), retire=True, now=NOON)
-    first, *others = made.retires
+    new_plan = plan(store, KeepRecent(4), retire=True, now=NOON)
+    first, *others = new_plan.retires
     forgeries: dict[str, dict[str, Any]] = {
         "does two of": {"memories": planned(store, 3).memories},
         "names a memory twice": {"retires": (first, first)},
         "do not add up": {"retires": tuple(others)},
         "'d1', which is load-bearing": {"retires": (decision(store, first), *others)},
-        "retires 'old', which is not loaded": {"retires": (old, *made.retires)},
+        "retires 'old', which is not loaded": {"retires": (old, *new_plan.retires)},
         "returns 'e10', which no plan retired": {"returns": (e10,)},
     }
-    return [(words, replace(made, **fields)) for words, fields in forgeries.items()]
+    return [(words, replace(new_plan, **fields)) for words, fields in forgeries.items()]
 
 
 @pytest.mark.parametrize("make", [deleting, superseding, retiring])

@@ -80,8 +80,8 @@ def test_index_plan_is_undone_byte_for_byte(folder: Path) -> None:
     assert restored.index is not None
     assert restored.index.is_exact
     assert state_of(folder) == before
-    again = memlab.restore(receipt)
-    assert again.index == restored.index
+    second_receipt = memlab.restore(receipt)
+    assert second_receipt.index == restored.index
     assert state_of(folder) == before
 
 
@@ -237,12 +237,12 @@ def test_undo_keeps_every_handwritten_line(
     folder = neglected(tmp_path_factory.mktemp("home"))
     before = state_of(folder)
     receipt = memlab.apply(memlab.plan_index(folder))
-    made = index_of(folder)
-    hand = edited(made, edits)
-    if hand != made:
+    index = index_of(folder)
+    hand = edited(index, edits)
+    if hand != index:
         (folder / "MEMORY.md").write_bytes(hand)
     memlab.restore(receipt)
-    if hand == made:
+    if hand == index:
         assert state_of(folder) == before
     else:
         assert set(by_hand(hand)) <= set(by_hand(index_of(folder)))
@@ -328,16 +328,19 @@ def test_crash_in_apply_leaves_the_old_or_the_new_index(folder: Path, tmp_path: 
         memlab.apply(replace_store(plan, crashed[0]), store=crashed[0])
 
     for number in crash_everywhere(do, every=one_in(3)):
-        there = crashed[0]
-        assert index_of(there) in (before, plan.text.encode())
-        assert memlab.load(there)["memory_id"].tolist() == memlab.load(folder)["memory_id"].tolist()
-        finished = replace_store(plan, there)
+        crashed_folder = crashed[0]
+        assert index_of(crashed_folder) in (before, plan.text.encode())
+        assert (
+            memlab.load(crashed_folder)["memory_id"].tolist()
+            == memlab.load(folder)["memory_id"].tolist()
+        )
+        finished = replace_store(plan, crashed_folder)
         with suppress(AlreadyAppliedError):
-            memlab.apply(finished, store=there)
-        assert index_of(there).decode() == plan.text
-        memlab.restore(finished.digest, store=there)
-        assert state_of(there)["MEMORY.md"] == state_of(folder)["MEMORY.md"]
-        assert memlab.doctor(there).checks[-1].status == "OK"
+            memlab.apply(finished, store=crashed_folder)
+        assert index_of(crashed_folder).decode() == plan.text
+        memlab.restore(finished.digest, store=crashed_folder)
+        assert state_of(crashed_folder)["MEMORY.md"] == state_of(folder)["MEMORY.md"]
+        assert memlab.doctor(crashed_folder).checks[-1].status == "OK"
         crashed[0] = checked_copy(original, copies / str(number))
     assert number > 10
 
@@ -364,13 +367,16 @@ def test_crash_in_undo_leaves_the_new_or_the_old_index(
         memlab.restore(receipt.digest, store=crashed[0])
 
     for number in crash_everywhere(do, every=one_in(3)):
-        there = crashed[0]
-        index = there / "MEMORY.md"
+        crashed_folder = crashed[0]
+        index = crashed_folder / "MEMORY.md"
         content = index.read_bytes() if index.exists() else None
         assert content in (old, plan.text.encode())
-        assert memlab.load(there)["memory_id"].tolist() == memlab.load(folder)["memory_id"].tolist()
-        memlab.restore(receipt.digest, store=there)
-        assert state_of(there) == before
+        assert (
+            memlab.load(crashed_folder)["memory_id"].tolist()
+            == memlab.load(folder)["memory_id"].tolist()
+        )
+        memlab.restore(receipt.digest, store=crashed_folder)
+        assert state_of(crashed_folder) == before
         crashed[0] = checked_copy(folder, copies / str(number))
     assert number > 5
 

@@ -120,7 +120,7 @@ def test_rows_uses_the_policy_and_log_of_the_settings(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("asked", "message"),
     [
         ({"where": "not-kept"}, "for a policy to say"),
         ({"where": "unread"}, "for an access log to say"),
@@ -129,9 +129,9 @@ def test_rows_uses_the_policy_and_log_of_the_settings(store: Path) -> None:
     ],
 )
 def test_rows_rejects_unanswerable_arguments(
-    store: Path, asked: dict[str, Any], words: str
+    store: Path, asked: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises((MemlabError, ValueError), match=words):
+    with pytest.raises((MemlabError, ValueError), match=message):
         memlab.rows(store, **asked)
 
 
@@ -194,9 +194,9 @@ def test_cap_effect_equals_compact_episodic(rows: list[dict[str, Any]], keep_rec
         removed = store.compact_episodic(keep_recent)
         left = {item.memory_id for item in store.list_active()}
     frame = frame_of(rows)
-    kept = survivors(frame, keep_recent)
-    assert set(kept.loc[kept[c.ACTIVE], c.MEMORY_ID]) == left
-    assert cap_effect(frame, keep_recent).deleted.memories == removed == len(frame) - len(kept)
+    kept_ids = survivors(frame, keep_recent)
+    assert set(kept_ids.loc[kept_ids[c.ACTIVE], c.MEMORY_ID]) == left
+    assert cap_effect(frame, keep_recent).deleted.memories == removed == len(frame) - len(kept_ids)
 
 
 @pytest.fixture(scope="module")
@@ -257,10 +257,10 @@ def test_past_outside_the_limits_is_explained() -> None:
 def test_dry_run_prints_cost_as_text_and_json(issues: Path) -> None:
     cost = cost_of(memlab.plan(issues, memlab.KeepRecent(50), now=NOW))
     low, high = cost.lost_limits or (0, 0)
-    shown = output_of("compact", issues, "--keep-recent", 50)
-    assert f"about {cost.lost:.1%} would not find their memory" in shown
-    assert f"limits {low:.1%} to {high:.1%}" in shown
-    assert f"{cost.safe} is safe, {cost.likely} is likely" in shown
+    output = output_of("compact", issues, "--keep-recent", 50)
+    assert f"about {cost.lost:.1%} would not find their memory" in output
+    assert f"limits {low:.1%} to {high:.1%}" in output
+    assert f"{cost.safe} is safe, {cost.likely} is likely" in output
     printed = output_of("compact", issues, "--keep-recent", 50, "--json")
     assert json.loads(printed)["cost"] == json.loads(cost.to_json())
     plan = memlab.Plan.from_json(printed)
@@ -274,8 +274,8 @@ def test_unknown_cost_does_not_fail_the_dry_run(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(9))
     (tmp_path / "memlab.toml").write_text('log = "gone.jsonl"\n')
     compact = ("compact", store, "--keep-recent", 3)
-    for words in (compact, (*compact, "--json")):
-        assert "is not known: " in output_of(*words)
+    for arguments in (compact, (*compact, "--json")):
+        assert "is not known: " in output_of(*arguments)
     (tmp_path / "memlab.toml").unlink()
     assert "no reference or read is known" in output_of(*compact)
     run_sql(store, "DELETE FROM memory_items")

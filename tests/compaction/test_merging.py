@@ -104,13 +104,13 @@ def test_merge_copies_missing_and_archives_equal_memories(
 ) -> None:
     source, other = folders
     before = texts(source)
-    there = texts(other)
+    contents = texts(other)
     receipt = merged(source, other)
     assert receipt.copied == 2
     assert receipt.deleted == 3
     assert receipt.into == str(other)
     assert texts(source) == {"same.md": before["same.md"]}
-    assert texts(other) == {**there, "a.md": before["a.md"], "b.md": before["b.md"]}
+    assert texts(other) == {**contents, "a.md": before["a.md"], "b.md": before["b.md"]}
     assert index_lines(source) == ["- [Same](same.md) — the first"]
     assert index_lines(other) == [
         "# Index",
@@ -144,9 +144,9 @@ def test_merge_is_undone_byte_for_byte_on_both_sides(
     assert state(*folders) == before
     assert f"3 memories restored into {folders[0]}" in output
     assert f"2 memories taken out of {folders[1]} again" in output
-    again = memlab.restore(receipt)
-    assert again.memories == 0
-    assert again.taken_out == 0
+    second_receipt = memlab.restore(receipt)
+    assert second_receipt.memories == 0
+    assert second_receipt.taken_out == 0
     assert state(*folders) == before
 
 
@@ -596,14 +596,14 @@ def test_crash_at_any_call_loses_and_duplicates_nothing(
     before = state(*folders)
     contents = everything(*folders)
     merged(*folders)
-    done = texts(folders[0]), texts(folders[1]), index_lines(folders[1])
+    expected = texts(folders[0]), texts(folders[1]), index_lines(folders[1])
     original()
     number = 0
     for number in crash_everywhere(lambda: merged(*folders), every=one_in(3)):
         assert everything(*folders) == contents
         if number % 2:
             output_of("compact", folders[0], "--into", folders[1], "--apply")
-            assert (texts(folders[0]), texts(folders[1]), index_lines(folders[1])) == done
+            assert (texts(folders[0]), texts(folders[1]), index_lines(folders[1])) == expected
         for folder in folders:
             if Path(f"{folder}.archive.db").exists():
                 undo_all(folder)
@@ -660,9 +660,9 @@ memlab.restore(digest, store=source, watch=watch)
 """
 
 
-def killed(program: str, *words: object) -> None:
+def killed(program: str, *arguments: object) -> None:
     """Run a program that kills itself."""
-    result = run_program(program, *words)
+    result = run_program(program, *arguments)
     assert result.returncode == -signal.SIGKILL
 
 
@@ -675,13 +675,13 @@ def test_merge_killed_at_any_step_is_finished_or_undone(
     before = state(*folders)
     contents = everything(*folders)
     merged(*folders)
-    done = texts(source), texts(other), index_lines(source), index_lines(other)
+    expected = texts(source), texts(other), index_lines(source), index_lines(other)
     original()
     killed(KILLED, source, other, step)
     assert everything(*folders) == contents
     if then == "again":
         output_of("compact", source, "--into", other, "--apply")
-        assert (texts(source), texts(other), index_lines(source), index_lines(other)) == done
+        assert (texts(source), texts(other), index_lines(source), index_lines(other)) == expected
         undo_all(source)
         assert state(*folders) == before
         return

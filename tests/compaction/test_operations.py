@@ -64,19 +64,19 @@ import os, signal, sys
 from pathlib import Path
 from tests.compaction.operations import OPERATIONS
 from tests.support.properties import examples
-name, store, what, step = sys.argv[1:]
+name, store, argument, step = sys.argv[1:]
 kill = lambda done: done == step and os.kill(os.getpid(), signal.SIGKILL)
-OPERATIONS[name].run(Path(store), what, kill)
+OPERATIONS[name].run(Path(store), argument, kill)
 """
 
 
-def kill(name: str, store: Path, what: str, step: str) -> None:
-    assert run_program(KILLED, name, store, what, step).returncode == -signal.SIGKILL
+def kill(name: str, store: Path, argument: str, step: str) -> None:
+    assert run_program(KILLED, name, store, argument, step).returncode == -signal.SIGKILL
 
 
-def stop(name: str, store: Path, what: str, step: str) -> None:
+def stop(name: str, store: Path, argument: str, step: str) -> None:
     with pytest.raises(StoppedError):
-        OPERATIONS[name].run(store, what, stop_at(step))
+        OPERATIONS[name].run(store, argument, stop_at(step))
 
 
 _RECOVERING = ("copy", "recover", "take recovery back")
@@ -104,16 +104,18 @@ def notes_in(store: Path) -> int:
     return int(count)
 
 
-def watched(operation: Operation, store: Path, what: str) -> list[str]:
+def watched(operation: Operation, store: Path, argument: str) -> list[str]:
     """Return the steps of an operation, and check that the store is locked until the last."""
-    seen: list[tuple[str, bool, int]] = []
+    recorded: list[tuple[str, bool, int]] = []
     operation.run(
-        store, what, lambda step: seen.append((str(step), is_locked(store), notes_in(store)))
+        store,
+        argument,
+        lambda step: recorded.append((str(step), is_locked(store), notes_in(store))),
     )
-    steps, locked, notes = map(list, zip(*seen, strict=True))
+    steps, locked, notes = map(list, zip(*recorded, strict=True))
     if "locked" in steps:
-        done = steps.index(operation.done)
-        assert locked == [place < done for place in range(len(steps))]
+        last_step = steps.index(operation.done)
+        assert locked == [place < last_step for place in range(len(steps))]
     if "recorded" in steps:
         assert notes[:-1] == notes[:1] * (len(notes) - 1)
         assert notes[-1] > notes[0]
@@ -140,28 +142,28 @@ def test_interrupted_operation_can_be_repeated(
     step: str,
 ) -> None:
     operation = OPERATIONS[name]
-    whole = rows_of(store)
-    what = operation.prepare(store)
+    contents = rows_of(store)
+    argument = operation.prepare(store)
     before = rows_of(store)
     copy = shutil.copytree(store.parent, tmp_path_factory.mktemp("copy") / "of") / store.name
-    assert watched(operation, copy, what) == list(operation.steps)
+    assert watched(operation, copy, argument) == list(operation.steps)
     after = rows_of(copy)
 
-    end(name, store, what, step)
+    end(name, store, argument, step)
     is_done = operation.steps.index(step) >= operation.steps.index(operation.done)
     assert rows_of(store) == (after if is_done else before)
     assert_sound(store)
     if name in {"apply", "finish", "restore"}:
-        assert_nothing_lost(whole, store)
+        assert_nothing_lost(contents, store)
 
     refusal = REFUSED_AGAIN.get((name, step))
     with pytest.raises(refusal) if refusal else nullcontext():
-        operation.run(store, what, no_progress)
+        operation.run(store, argument, no_progress)
     assert rows_of(store) == (before if refusal is ArchiveError else after)
     if name in _RECOVERING:
         assert_sound(archive_of(store))
         run_sql(store, "DELETE FROM memory_items")
-        assert len(recover(store).kept) == len(rows_of(store)) == len(whole)
+        assert len(recover(store).kept) == len(rows_of(store)) == len(contents)
     if refusal is not ArchiveError and name in _PLANS:
         entry = archived_plans(store)[-1]
         assert entry.finished_at is not None
@@ -190,15 +192,15 @@ def test_missing_archive_note_is_added_by_repeating(
     store: Path, monkeypatch: pytest.MonkeyPatch, name: str, method: str, done: str
 ) -> None:
     operation = OPERATIONS[name]
-    what = operation.prepare(store)
+    argument = operation.prepare(store)
     before = rows_of(store)
     with monkeypatch.context() as patch:
         patch.setattr(OpenArchive, method, full)
-        words = rf"{done} .*; only the archive could not note it \(the disk is full\)"
-        with pytest.raises(ArchiveError, match=words):
-            operation.run(store, what, no_progress)
+        message = rf"{done} .*; only the archive could not note it \(the disk is full\)"
+        with pytest.raises(ArchiveError, match=message):
+            operation.run(store, argument, no_progress)
     assert rows_of(store) != before
-    operation.run(store, what, no_progress)
+    operation.run(store, argument, no_progress)
     (entry,) = archived_plans(store)
     assert entry.finished_at is not None
     assert entry.restored == 6 * (name == "restore")
@@ -224,7 +226,7 @@ def test_locked_store_is_rejected_and_unchanged(
     store: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     prepare, run = CHANGES[name]
-    what = prepare(store)
+    argument = prepare(store)
     connect = database.connect
     monkeypatch.setattr(database, "connect", lambda path, **_: connect(path, busy_timeout=0.05))
     before = rows_of(store)
@@ -232,7 +234,7 @@ def test_locked_store_is_rejected_and_unchanged(
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked by another process"):
-            run(store, what, no_progress)
+            run(store, argument, no_progress)
     assert rows_of(store) == before
     assert copies_of(store) == copies
 
@@ -255,23 +257,23 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
 """Foreign files in place of an archive, each with its error message."""
 
 
-@pytest.mark.parametrize("what", FOREIGN)
+@pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("name", [name for name in CHANGES if name != "vacuum"])
-def test_foreign_file_in_place_of_archive_is_rejected(store: Path, name: str, what: str) -> None:
+def test_foreign_file_in_place_of_archive_is_rejected(store: Path, name: str, kind: str) -> None:
     prepare, run = CHANGES[name]
-    put, words = FOREIGN[what]
+    put, message = FOREIGN[kind]
     given = prepare(store)
     archive = archive_of(store)
     archive.unlink(missing_ok=True)
     put(archive)
     before = rows_of(store)
-    there = files_in(store.parent)
+    contents = files_in(store.parent)
     mode = archive.lstat()
     for use in (lambda: run(store, given, no_progress), lambda: memlab.load_past(store)):
-        with pytest.raises(ArchiveError, match=words):
+        with pytest.raises(ArchiveError, match=message):
             use()
     assert rows_of(store) == before
-    assert files_in(store.parent) == there
+    assert files_in(store.parent) == contents
     assert archive.lstat() == mode
 
 
@@ -358,9 +360,9 @@ class CompactionUnderStops(RuleBasedStateMachine):
         except (StalePlanError, AlreadyAppliedError):
             committed = False
         # New rows may reuse positions freed by a plan whose completion was not recorded.
-        there = {(position, stored[1].decode()) for position, stored in before.items()}
+        present = {(position, stored[1].decode()) for position, stored in before.items()}
         named = {(memory.position, memory.memory_id) for memory in chosen.memories}
-        positions = {position for position, _ in named & there} if committed else set()
+        positions = {position for position, _ in named & present} if committed else set()
         expected = {p: stored for p, stored in before.items() if p not in positions}
         assert rows_of(self.store) == expected
         self.taken_out |= {before[p] for p in positions & before.keys()}

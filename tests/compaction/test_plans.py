@@ -29,13 +29,13 @@ from tests.support.stores import episodes, files_in, row, run_sql, write_rows
 
 def test_planning_leaves_the_store_unchanged(store: Path) -> None:
     before = files_in(store.parent)
-    made = planned(store)
+    new_plan = planned(store)
     assert files_in(store.parent) == before
     with SqliteMemoryStore(store) as opened:
-        assert plan(opened, KeepRecent(4), now=NOON) == made
-    assert [goes.memory_id for goes in made.memories] == [f"e{n}" for n in range(1, 7)]
-    assert [kept.memory_id for kept in made.kept] == ["e7", "e8", "e9", "e10"]
-    sizes = (made.total, made.boot_before, made.boot_after, made.floor)
+        assert plan(opened, KeepRecent(4), now=NOON) == new_plan
+    assert [goes.memory_id for goes in new_plan.memories] == [f"e{n}" for n in range(1, 7)]
+    assert [kept.memory_id for kept in new_plan.kept] == ["e7", "e8", "e9", "e10"]
+    sizes = (new_plan.total, new_plan.boot_before, new_plan.boot_after, new_plan.floor)
     assert [size.memories for size in sizes] == [13, 12, 6, 2]
 
 
@@ -106,10 +106,10 @@ EXPIRING = any_of(Expiring, expires_at=MOMENTS.map(lambda moment: moment.isoform
 def test_plan_round_trips_through_json(plan: Plan) -> None:
     assume(-(2**63) <= plan.total.tokens < 2**63)
     text = plan.to_json()
-    again = Plan.from_json(text)
-    assert again == plan
-    assert again.digest == plan.digest
-    assert again.to_json() == text
+    parsed = Plan.from_json(text)
+    assert parsed == plan
+    assert parsed.digest == plan.digest
+    assert parsed.to_json() == text
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert text.isascii()
     assert text.replace("\n", "").isprintable()

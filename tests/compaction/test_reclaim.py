@@ -64,11 +64,11 @@ def test_vacuum_returns_the_space_of_deleted_rows(store: Path) -> None:
     assert store.stat().st_size == before  # a free page is filled before the file grows
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'again'")
     promised = json.loads(output_of("vacuum", store, "--json"))["after_vacuum"]
-    done = vacuum(store)
-    assert store.stat().st_size == done.after.file == promised
-    assert done.freed == before - done.after.file > 2_000_000
+    result = vacuum(store)
+    assert store.stat().st_size == result.after.file == promised
+    assert result.freed == before - result.after.file > 2_000_000
     assert re.match(
-        rf"2\.\d MB given back by {store}\n  file  +2\.\d MB -> [\d.]+ [kM]B", str(done)
+        rf"2\.\d MB given back by {store}\n  file  +2\.\d MB -> [\d.]+ [kM]B", str(result)
     )
     assert rows_of(store) == rows
     assert_sound(store)

@@ -50,9 +50,9 @@ def files_in(folder: Path) -> dict[str, tuple[bytes, int, int]]:
     files = {}
     for path in folder.rglob("*"):
         if path.is_file():
-            there = path.stat()
-            written = 0 if path.name == "MEMORY.md" else there.st_mtime_ns
-            files[str(path)] = path.read_bytes(), there.st_mode, written
+            stat = path.stat()
+            written = 0 if path.name == "MEMORY.md" else stat.st_mtime_ns
+            files[str(path)] = path.read_bytes(), stat.st_mode, written
     return files
 
 
@@ -83,11 +83,11 @@ def test_lost_file_is_recovered_with_its_index_line(folder: Path) -> None:
     assert [*plan_recovery(folder, ["a.md"]).kept] == ["a.md"]
     assert files_in(folder) == taken
     assert "lists them; --restore all brings them back" in str(memlab.doctor(folder))
-    done = recover(folder)
+    result = recover(folder)
     assert files_in(folder) == before
     assert lost(folder) == []
     assert "2 restored" not in str(memlab.doctor(folder))
-    assert memlab.restore(done.digest, store=folder).memories == 2
+    assert memlab.restore(result.digest, store=folder).memories == 2
     assert files_in(folder) == taken
     assert lost(folder) == ["a.md", "b.md"]
 
@@ -122,8 +122,8 @@ def test_copied_files_are_recovered_byte_for_byte(
             Path(path).unlink()
         else:
             Path(path).write_bytes(data.draw(st.sampled_from([b"", b"\n"])))
-    there = {name for name, (content, *_) in files_in(folder).items() if content.strip()}
-    deleted = before.keys() - there
+    present = {name for name, (content, *_) in files_in(folder).items() if content.strip()}
+    deleted = before.keys() - present
     assert len(recover(folder).kept) == len(deleted)
     after = files_in(folder)
     assert {name: after[name] for name in deleted} == {name: before[name] for name in deleted}
@@ -287,10 +287,10 @@ def test_recovered_load_bearing_memories_stay_after_undo(tmp_path: Path) -> None
     before = rows_of(store)
     run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('d', 'e1')")
     run_sql(store, "UPDATE memory_items SET body = '' WHERE memory_id IN ('s', 'e2')")
-    done = recover(store)
+    result = recover(store)
     assert rows_of(store) == before
     assert memlab.compaction.archived_rows(store).empty  # nothing was taken out
-    receipt = memlab.restore(done.digest, store=store)
+    receipt = memlab.restore(result.digest, store=store)
     assert receipt.memories == 2
     assert receipt.stay == 2
     assert lost(store) == ["e1", "e2"]

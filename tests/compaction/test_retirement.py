@@ -44,9 +44,9 @@ def retiring(store: Path, keep: int = 4, *, at: datetime = START) -> Plan:
 
 
 def night(store: Path, keep: int = 4, *, at: datetime) -> Plan:
-    made = retiring(store, keep, at=at)
-    memlab.apply(made, now=at)
-    return made
+    new_plan = retiring(store, keep, at=at)
+    memlab.apply(new_plan, now=at)
+    return new_plan
 
 
 def ids(memories: Iterable[object]) -> list[str]:
@@ -96,8 +96,8 @@ def test_memories_needed_since_retirement_return(store: Path) -> None:
         store, [row("e11", created_at=f"{START + DAY:%Y-%m-%d}", evidence_refs_json='["e4"]')]
     )
     plan = retiring(store, 8, at=START + 2 * DAY)
-    back = {memory.memory_id: memory.reason for memory in plan.returns}
-    assert back == {"e2": NEEDED, "e4": NEEDED, "e6": "kept"}
+    reasons = {memory.memory_id: memory.reason for memory in plan.returns}
+    assert reasons == {"e2": NEEDED, "e4": NEEDED, "e6": "kept"}
     assert plan.retires == ()
     store.with_name("memlab.toml").unlink()
     log = memlab.read_access_log(store.with_name("reads.jsonl"))
@@ -135,9 +135,9 @@ def test_needed_memories_return_latest_first_within_the_cap(store: Path, policy:
     was_retired = retired(store)
     note_reads(store, [(name, START + n * DAY) for n, name in enumerate(was_retired, start=1)])
     plan = memlab.plan(store, policy, retire=True, now=START + 20 * DAY)
-    back = [memory.memory_id for memory in plan.returns if memory.reason == NEEDED]
-    assert back
-    assert back == was_retired[-len(back) :]
+    returned = [memory.memory_id for memory in plan.returns if memory.reason == NEEDED]
+    assert returned
+    assert returned == was_retired[-len(returned) :]
     memlab.apply(plan, now=START + 20 * DAY)
     frame = memlab.load(store)
     loaded = frame[frame.active & ~frame.load_bearing]
@@ -160,8 +160,8 @@ def test_retired_memories_are_counted_separately_everywhere(store: Path) -> None
     with pytest.raises(StoppedError):  # an interrupted plan, which the next one discards
         memlab.apply(retiring(store), now=START - DAY, watch=stop_at("archived"))
     assert retired(store) == []
-    done = night(store, at=START)
-    assert [entry.digest for entry in archived_plans(store)] == [done.digest]
+    result = night(store, at=START)
+    assert [entry.digest for entry in archived_plans(store)] == [result.digest]
     long_after = START + 1000 * DAY
     assert ids(memlab.plan(store, PurgeSuperseded(DAY), now=long_after).memories) == ["old"]
     assert memlab.plan(store, KeepRecent(4), now=long_after).is_empty
@@ -214,9 +214,9 @@ def test_changes_by_the_agent_to_retired_memories_are_kept(store: Path) -> None:
     assert circle.counts["cyclic"] == 1
     at = START + DAY
     note_reads(store, [(f"e{n}", at) for n in (1, 2, 3, 10)])
-    again = retiring(store, 10, at=at + DAY)
-    assert ids(again.retires) == []
-    assert ids(again.returns) == ["e4", "e5", "e6"]
+    second_plan = retiring(store, 10, at=at + DAY)
+    assert ids(second_plan.retires) == []
+    assert ids(second_plan.returns) == ["e4", "e5", "e6"]
     with pytest.raises(ArchiveError, match=r"gone or superseded by others since \(e1, e3\)"):
         memlab.restore(plan.digest, store=store)
     with pytest.raises(ArchiveError, match="retired or returned no memory zz"):

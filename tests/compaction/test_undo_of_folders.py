@@ -238,19 +238,19 @@ def test_restore_names_index_entries_that_exist_already(tmp_path: Path) -> None:
     words = output_of("restore", folder, receipt.digest[:12])
     assert "4 memories restored" in words
     assert "index: it has an entry of 1 of them already, which stays as it is: a.md" in words
-    again = memlab.restore(receipt)
-    assert again.memories == 0
-    assert again.entries_left == ()
+    second_receipt = memlab.restore(receipt)
+    assert second_receipt.memories == 0
+    assert second_receipt.entries_left == ()
 
 
 def test_undo_accepts_a_file_put_back_by_hand(tmp_path: Path) -> None:
     """Its index line differs from the archived one."""
     folder = filled(tmp_path)
     old = folder / "a.md"
-    kept = old.read_bytes()
+    content = old.read_bytes()
     there = old.stat()
     receipt = applied(folder, 1)
-    old.write_bytes(kept)
+    old.write_bytes(content)
     os.utime(old, ns=(there.st_mtime_ns, there.st_mtime_ns))
     with (folder / "MEMORY.md").open("ab") as index:
         index.write(AGAIN)
@@ -286,13 +286,13 @@ def test_recovery_and_its_undo_keep_handwritten_entries(tmp_path: Path) -> None:
     hand = hand.replace(HOOKS["c.md"].encode() + b"\n", b"")
     index.write_bytes(hand)
     lost = state(folder)
-    done = recover(folder)
-    assert sorted(done.entries_left) == ["a.md", "b.md"]
+    result = recover(folder)
+    assert sorted(result.entries_left) == ["a.md", "b.md"]
     line = HOOKS["c.md"].encode() + b"\n"
     assert index.read_bytes().replace(line, b"") == hand
     assert (folder / "b.md").read_bytes() != b""
-    assert "entry of 2 of them already" in str(done)
-    assert memlab.restore(done.digest, store=folder).memories == 3
+    assert "entry of 2 of them already" in str(result)
+    assert memlab.restore(result.digest, store=folder).memories == 3
     assert state(folder) == lost
 
 
@@ -344,7 +344,7 @@ def test_line_returned_by_hand_during_apply_is_kept(
     log.write_text('{"memory_id": "d.md", "at": "2090-01-01T00:00:00Z"}\n')
     plan = planned(folder, 2, retire=True)
     (returned,) = [memory.memory_id for memory in plan.returns]
-    own = f"- [{returned}]({returned}) reworded by hand\n".encode()
+    own_line = f"- [{returned}]({returned}) reworded by hand\n".encode()
     waiting = [True]
 
     def hand() -> None:
@@ -353,7 +353,7 @@ def test_line_returned_by_hand_during_apply_is_kept(
             if way == "moved":
                 line = HOOKS[returned].encode() + b"\n"
                 aside.write_bytes(aside.read_bytes().replace(line, b""))
-            index.write_bytes(index.read_bytes() + own)
+            index.write_bytes(index.read_bytes() + own_line)
 
     if step == "swap":
         swap = Operation.swap_index
@@ -366,13 +366,13 @@ def test_line_returned_by_hand_during_apply_is_kept(
     with pytest.raises(StalePlanError):
         memlab.apply(plan, watch=lambda done: hand() if done == step else None)
     assert not waiting
-    assert own in index.read_bytes()
+    assert own_line in index.read_bytes()
     assert (
         memlab.restore(plan.digest, store=folder).memories == 0
         if _was_noted(folder, plan)
         else True
     )
-    assert own in index.read_bytes()
+    assert own_line in index.read_bytes()
 
 
 def _was_noted(folder: Path, plan: memlab.Plan) -> bool:
@@ -480,11 +480,11 @@ def test_handwritten_line_to_retired_md_stays(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     receipt = applied(folder, 1, retire=True)
     index = folder / "MEMORY.md"
-    own = b"- [Older](RETIRED.md): by hand\n"
+    own_line = b"- [Older](RETIRED.md): by hand\n"
     lines = index.read_bytes().splitlines(keepends=True)
-    index.write_bytes(b"".join(own if b"RETIRED.md" in line else line for line in lines))
+    index.write_bytes(b"".join(own_line if b"RETIRED.md" in line else line for line in lines))
     memlab.restore(receipt)
-    assert own in index.read_bytes()
+    assert own_line in index.read_bytes()
     assert (folder / "RETIRED.md").exists()
 
 
@@ -599,30 +599,30 @@ def test_random_edits_during_apply_or_undo_are_kept(
     before = state(folder)
     was_named = named(folder)
     plan = planned(folder, keep, retire=retire)
-    seen: list[tuple[list[bytes], set[str]]] = []
+    recorded: list[tuple[list[bytes], set[str]]] = []
 
     def hand(done: str) -> None:
-        if done == step and not seen:
+        if done == step and not recorded:
             edit(folder, edits)
-            seen.append((written(folder), named(folder)))
+            recorded.append((written(folder), named(folder)))
 
     is_applied = True
     try:
         memlab.apply(plan, all_prunable=True, watch=hand if applies else no_progress)
     except (StalePlanError, ChangedWhileReadError):
         is_applied = False
-        assert seen
-        assert seen[0][1] <= named(folder)
+        assert recorded
+        assert recorded[0][1] <= named(folder)
     if is_applied and not plan.is_empty:
         with suppress(ChangedWhileReadError):
             memlab.restore(plan.digest, store=folder, watch=no_progress if applies else hand)
         memlab.restore(plan.digest, store=folder)
         assert was_named & moved_by(plan) <= named(folder) | (
-            was_named - named_at_edit(seen, was_named)
+            was_named - named_at_edit(recorded, was_named)
         )
     now = state(folder)
     assert {name: now[name] for name in FILES} == {name: before[name] for name in FILES}
-    assert not seen or written(folder) == seen[0][0]
+    assert not recorded or written(folder) == recorded[0][0]
 
 
 def edit(folder: Path, edits: list[tuple[str, int, int, str]]) -> bool:
@@ -640,6 +640,6 @@ def moved_by(plan: memlab.Plan) -> set[str]:
     return {memory.memory_id for memory in (*plan.memories, *plan.retires)}
 
 
-def named_at_edit(seen: list[tuple[list[bytes], set[str]]], otherwise: set[str]) -> set[str]:
+def named_at_edit(recorded: list[tuple[list[bytes], set[str]]], otherwise: set[str]) -> set[str]:
     """Return the files that the index named after the edit."""
-    return seen[0][1] if seen else otherwise
+    return recorded[0][1] if recorded else otherwise

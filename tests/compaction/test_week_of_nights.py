@@ -201,8 +201,8 @@ NAMED = (*STORES, REPOSITORY, "project", "serena:project")
 def write_settings(home: Path, *, retire: bool) -> None:
     text = 'policy = { name = "recent", keep = 2 }\nkeep_copies = true\nmax_per_run = 100\n'
     for name in (*STORES, REPOSITORY, "project"):
-        own = "retire = true\n" if retire and name == CLAUDE else ""
-        write_memory((home / name).parent, "memlab.toml", text + own, MONDAY)
+        own_line = "retire = true\n" if retire and name == CLAUDE else ""
+        write_memory((home / name).parent, "memlab.toml", text + own_line, MONDAY)
     write_memory(home / REPOSITORY, "memlab.toml", text, MONDAY)
 
 
@@ -213,9 +213,9 @@ def maintain(home: Path, moment: datetime) -> list[memlab.Receipt]:
         scheme, colon, path = name.rpartition(":")
         store = f"{scheme}{colon}{home / path}"
         with suppress(MemlabError):
-            done = memlab.maintain(store, apply=True, all_prunable=True, now=moment)
-            if done.receipt and done.receipt.archive:
-                receipts.append(done.receipt)
+            result = memlab.maintain(store, apply=True, all_prunable=True, now=moment)
+            if result.receipt and result.receipt.archive:
+                receipts.append(result.receipt)
     return receipts
 
 

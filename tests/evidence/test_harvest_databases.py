@@ -116,10 +116,10 @@ class TestMcpMemory:
         assert not any("last 10" in note for note in harvested.notes)
         ten = json.dumps(self.queries(*range(7, 17)))
         run_sql(source, f"UPDATE memories SET metadata = '{ten}' WHERE content_hash = 'a'")
-        again = harvest(source)
-        assert again.notes[0].startswith("of 1 memory the last 10 queries are shown")
-        assert again.new == 10
-        assert again.kept == 2
+        second_harvest = harvest(source)
+        assert second_harvest.notes[0].startswith("of 1 memory the last 10 queries are shown")
+        assert second_harvest.new == 10
+        assert second_harvest.kept == 2
 
     def test_unreadable_access_queries_are_counted(self, tmp_path: Path) -> None:
         source = self.make(
@@ -162,9 +162,9 @@ class TestLangGraph:
         not_read = (langgraph.NOT_READ, langgraph.WITHOUT_EXPIRY, langgraph.WITHOUT_TIME)
         assert harvested.left_out == dict.fromkeys(not_read, 1)
         run_sql(source, "UPDATE store SET expires_at = '2026-08-01 17:00:00' WHERE key = 'read'")
-        again = harvest(source)
-        assert again.new == 1
-        assert again.kept == 1
+        second_harvest = harvest(source)
+        assert second_harvest.new == 1
+        assert second_harvest.kept == 1
         assert len(logged(harvested.log)) == 2
         assert harvest(source).new == 0
 

@@ -49,9 +49,9 @@ def test_second_harvest_copes_with_a_changed_log(
     source = workspace(tmp_path / "w")
     log = harvest(source).log
     change(log)
-    again = harvest(source)
-    assert again.new == new
-    assert again.kept == 0
+    second_harvest = harvest(source)
+    assert second_harvest.new == new
+    assert second_harvest.kept == 0
     assert len(read_access_log(log)) == lines
 
 

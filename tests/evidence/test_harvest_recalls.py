@@ -179,7 +179,7 @@ def test_exported_event_is_not_counted_twice(tmp_path: Path, old_log: Path) -> N
     write_events(new_log, recall(at(2), b), recall(at(3), c))
     harvested = harvest(tmp_path)
     assert ids(harvested.log) == [a, b, c]
-    again = harvest(tmp_path / "memory", harvested.log)
-    assert again.new == 0
-    assert again.reads == 3
-    assert again.store == harvested.store
+    second_harvest = harvest(tmp_path / "memory", harvested.log)
+    assert second_harvest.new == 0
+    assert second_harvest.reads == 3
+    assert second_harvest.store == harvested.store

@@ -139,12 +139,12 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
         pytest.skip("git is not installed")
     for name, value in NO_CONFIG.items():
         monkeypatch.setenv(name, value)
-    made = Repository(tmp_path / "p" / ".serena" / "memories", root=tmp_path / "p")
-    (made.folder / "a_1.md").write_text("# A\n\nfirst\n")
-    (made.folder / "b_2.md").write_text("# B\n\nsecond, as in a_1.md\n")
-    (made.folder / "c_3.md").write_text("# C\n\nthird\n")
-    made.commit(0)
-    return made
+    repository = Repository(tmp_path / "p" / ".serena" / "memories", root=tmp_path / "p")
+    (repository.folder / "a_1.md").write_text("# A\n\nfirst\n")
+    (repository.folder / "b_2.md").write_text("# B\n\nsecond, as in a_1.md\n")
+    (repository.folder / "c_3.md").write_text("# C\n\nthird\n")
+    repository.commit(0)
+    return repository
 
 
 def test_mentions_are_dated_by_the_commit_that_added_them(repo: Repository) -> None:

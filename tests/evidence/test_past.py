@@ -40,13 +40,13 @@ def test_past_of_uncompacted_store_equals_its_rows(tmp_path: Path) -> None:
 def test_archived_rows_keep_their_place_in_the_past(tmp_path: Path) -> None:
     rows = [row("d", "semantic"), *episodes(4), row("s", superseded_by="e4")]
     store = write_rows(tmp_path / "memory.db", rows)
-    whole = load(store)
+    full_frame = load(store)
     compact(store, 3)
     write_rows(store, [row("late", evidence_refs_json='["e1"]')])
     compact(store, 1)
     assert len(load(store)) == 3
     past = load_past(store)
-    lasting = whole.drop(columns=[c.ACTIVE, c.PRUNABLE, c.LABEL])
+    lasting = full_frame.drop(columns=[c.ACTIVE, c.PRUNABLE, c.LABEL])
     pd.testing.assert_frame_equal(past.iloc[:6][lasting.columns], lasting)
     assert past[c.MEMORY_ID].tolist()[6:] == ["late"]
     assert (past[c.LABEL] == "deleted").equals(past[c.DELETED_AT].notna())
@@ -89,14 +89,14 @@ def test_past_is_in_writing_order_after_any_deletions(steps: list[Any]) -> None:
                 highest = max((positions[memory] for memory in there), default=0)
                 there.append(len(positions))
                 positions.append(highest + 1)
-    whole = make_episodes(len(positions))
-    every = whole.assign(position=np.array(positions, dtype=np.int64))
+    full_frame = make_episodes(len(positions))
+    every = full_frame.assign(position=np.array(positions, dtype=np.int64))
     present, *deletions = (
         every.iloc[positions_of].reset_index(drop=True) for positions_of in (there, *deleted)
     )
     days = (NOON + timedelta(days=day) for day in range(len(deletions)))
     past = past_of(present, list(map(DeletedMemories, days, deletions, range(len(deletions)))))
-    assert past[c.MEMORY_ID].tolist() == whole[c.MEMORY_ID].tolist()
+    assert past[c.MEMORY_ID].tolist() == full_frame[c.MEMORY_ID].tolist()
     assert past[c.POSITION].is_monotonic_increasing
     assert past[c.POSITION].is_unique
     assert set(present_rows(past)[c.MEMORY_ID]) == {f"m{place + 1}" for place in there}

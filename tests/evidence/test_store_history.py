@@ -293,23 +293,23 @@ def test_repr_of_history_does_not_load_the_store(loads: list[str]) -> None:
 
 @pytest.mark.parametrize("log", [None, READS], ids=["no log", "log"])
 def test_show_of_history_equals_show_of_store(store: Path, log: Path | None) -> None:
-    shown = memlab.show(store, log=log, now=NOW)
+    overview = memlab.show(store, log=log, now=NOW)
     of_history = memlab.show(StoreHistory(store, log, now=NOW))
-    assert of_history.to_json() == shown.to_json()
-    assert of_history.next_steps() == shown.next_steps()
+    assert of_history.to_json() == overview.to_json()
+    assert of_history.next_steps() == overview.next_steps()
 
 
 def test_show_takes_the_log_of_a_history(store: Path, loads: list[str]) -> None:
-    shown = memlab.show(StoreHistory(store, READS, now=NOW))
-    (never_read,) = [alert for alert in shown.alerts if alert.name == "never read"]
+    overview = memlab.show(StoreHistory(store, READS, now=NOW))
+    (never_read,) = [alert for alert in overview.alerts if alert.name == "never read"]
     assert never_read.next.endswith(f"--log {READS}")
-    assert f"--log {READS}" in shown.next_steps()[0]
+    assert f"--log {READS}" in overview.next_steps()[0]
     assert loads.count("load") == 1
 
 
 def test_show_takes_a_log_with_a_frame() -> None:
-    shown = memlab.show(memlab.load(LOOKED_UP), log=READS, now=NOW)
-    assert "never read" in {alert.name for alert in shown.alerts}
+    overview = memlab.show(memlab.load(LOOKED_UP), log=READS, now=NOW)
+    assert "never read" in {alert.name for alert in overview.alerts}
 
 
 def _report_of(memories: Any, log: Any) -> str:

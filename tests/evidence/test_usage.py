@@ -45,8 +45,8 @@ def histories(draw: st.DrawFn) -> History:
 def reaches(history: History) -> list[list[float]]:
     """Return the share that must be loaded for each read, by sorting the memories."""
     written, left, tokens, reads = history
-    there = {d: [r for r in range(len(left)) if written[r] < d <= left[r]] for d in range(13)}
-    counted = sorted({(day, target) for day, target in reads if target in there[day]})
+    present = {d: [r for r in range(len(left)) if written[r] < d <= left[r]] for d in range(13)}
+    counted = sorted({(day, target) for day, target in reads if target in present[day]})
     lines = []
     for day, target in counted:
         use = []
@@ -60,7 +60,7 @@ def reaches(history: History) -> list[list[float]]:
             ([max(size, 1) for size in tokens], by_length),
         ):
             for key in ([0.0] * len(written), active):
-                order = sorted(there[day], key=lambda r, key=key: (-round(key[r], 9), -r))
+                order = sorted(present[day], key=lambda r, key=key: (-round(key[r], 9), -r))
                 loaded = order[: order.index(target) + 1]
                 line.append(sum(weights[r] for r in loaded) / sum(weights[r] for r in order))
         lines.append(line)

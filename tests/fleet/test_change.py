@@ -49,34 +49,34 @@ def remember(store: Path, keep: int, more: str = "") -> None:
 def test_fleet_plan_agrees_with_the_plan_of_each_store(tmp_path: Path) -> None:
     names = mixed_fleet(tmp_path)
     before = files_in(tmp_path)
-    made = plan(names, KEEP, now=NOW)
+    new_plan = plan(names, KEEP, now=NOW)
     assert files_in(tmp_path) == before
-    assert [planned.store for planned in made.stores] == list(map(str, good_ones(names)))
-    assert [Path(refused.store).name for refused in made.refused] == ["text.db", "gone.db"]
-    for planned in made.stores:
-        own = memlab.plan(planned.store, KEEP, now=NOW)
-        assert planned.digest == own.digest
-        assert planned.deleted == len(own.memories)
-        assert planned.boot_after == own.boot_after.tokens
-        assert planned.floor == own.floor.tokens
-    assert made.totals["deleted"] == sum(max(0, 3 * n - 4) for n in range(12))
-    assert made.largest[0].deleted == 29
-    assert "10 of 12 stores change" in str(made)
+    assert [planned.store for planned in new_plan.stores] == list(map(str, good_ones(names)))
+    assert [Path(refused.store).name for refused in new_plan.refused] == ["text.db", "gone.db"]
+    for planned in new_plan.stores:
+        own_plan = memlab.plan(planned.store, KEEP, now=NOW)
+        assert planned.digest == own_plan.digest
+        assert planned.deleted == len(own_plan.memories)
+        assert planned.boot_after == own_plan.boot_after.tokens
+        assert planned.floor == own_plan.floor.tokens
+    assert new_plan.totals["deleted"] == sum(max(0, 3 * n - 4) for n in range(12))
+    assert new_plan.largest[0].deleted == 29
+    assert "10 of 12 stores change" in str(new_plan)
 
 
 def test_plan_file_round_trips_and_diffs_by_line(tmp_path: Path) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     file = tmp_path / "plan.json"
-    made = plan(names, KEEP, now=NOW, save=file)
+    new_plan = plan(names, KEEP, now=NOW, save=file)
     written = [file, *file.with_name("plan.json.plans").iterdir()]
     assert {path.stat().st_mode & 0o077 for path in written} == {0}  # readable by the owner only
     read = FleetPlan.read(file)
-    assert read.digest == made.digest
-    assert read.stores == made.stores
-    assert read.refused == made.refused
+    assert read.digest == new_plan.digest
+    assert read.stores == new_plan.stores
+    assert read.refused == new_plan.refused
     write_rows(names[5], episodes(1, start=900))
-    again = plan(names, KEEP, now=NOW, save=tmp_path / "again.json")
-    changed = set(made.to_json().splitlines()) ^ set(again.to_json().splitlines())
+    second_plan = plan(names, KEEP, now=NOW, save=tmp_path / "again.json")
+    changed = set(new_plan.to_json().splitlines()) ^ set(second_plan.to_json().splitlines())
     stores = [line for line in changed if '"store":' in line]
     assert {json.loads(line.strip(" ,"))["store"] for line in stores} == {str(names[5])}
 
@@ -85,9 +85,9 @@ def test_repeated_plan_uses_its_own_time(tmp_path: Path, single_store: Path) -> 
     policy = memlab.TimeToLive(timedelta(days=60))
     for days in (0, 400):
         now = NOW + timedelta(days=days)
-        made = plan(single_store, policy, now=now, save=tmp_path / "plan.json")
-        assert made.stores == plan(single_store, policy, now=now).stores
-        assert made.made_at == now
+        new_plan = plan(single_store, policy, now=now, save=tmp_path / "plan.json")
+        assert new_plan.stores == plan(single_store, policy, now=now).stores
+        assert new_plan.made_at == now
 
 
 def test_only_failed_plans_are_made_again(
@@ -99,18 +99,18 @@ def test_only_failed_plans_are_made_again(
     agent_store(names[1], 7)
     first = plan(names, KEEP, now=NOW, save=file)
     monkeypatch.setattr("memlab.fleet.change.plan_store", None)  # no store is planned again
-    again = plan(names, KEEP, now=NOW + timedelta(days=1), save=file)
-    assert again.stores == first.stores
+    second_plan = plan(names, KEEP, now=NOW + timedelta(days=1), save=file)
+    assert second_plan.stores == first.stores
     assert apply(file, now=NOW)["deleted"].tolist() == [5, 3]
 
 
 def test_each_store_is_planned_by_its_settings(four_stores: list[Path]) -> None:
     remember(four_stores[0], 2)
     remember(four_stores[1], 7)
-    made = plan(four_stores[:3], now=NOW)
-    assert [planned.deleted for planned in made.stores] == [7, 2]
-    assert [refused.store for refused in made.refused] == [str(four_stores[2])]
-    assert "no policy is set for" in made.refused[0].error
+    new_plan = plan(four_stores[:3], now=NOW)
+    assert [planned.deleted for planned in new_plan.stores] == [7, 2]
+    assert [refused.store for refused in new_plan.refused] == [str(four_stores[2])]
+    assert "no policy is set for" in new_plan.refused[0].error
 
 
 # Apply
@@ -119,10 +119,10 @@ def test_each_store_is_planned_by_its_settings(four_stores: list[Path]) -> None:
 @pytest.mark.parametrize("saved", [False, True], ids=["memory", "file"])
 def test_fleet_apply_agrees_with_the_plan_of_each_store(tmp_path: Path, saved: bool) -> None:
     names = mixed_fleet(tmp_path)
-    made = plan(names, KEEP, now=NOW, save=tmp_path / "plan.json" if saved else None)
-    results = apply(tmp_path / "plan.json" if saved else made, now=NOW, runner=Serial())
+    new_plan = plan(names, KEEP, now=NOW, save=tmp_path / "plan.json" if saved else None)
+    results = apply(tmp_path / "plan.json" if saved else new_plan, now=NOW, runner=Serial())
     assert results["error"].isna().all()
-    assert results["deleted"].tolist() == [planned.deleted for planned in made.changed]
+    assert results["deleted"].tolist() == [planned.deleted for planned in new_plan.changed]
     assert counts(good_ones(names)) == [1 + min(3 * n, 4) for n in range(12)]
     for _, line in results.iterrows():
         memlab.restore(line["digest"], store=line["store"])
@@ -131,23 +131,23 @@ def test_fleet_apply_agrees_with_the_plan_of_each_store(tmp_path: Path, saved: b
 
 def test_memories_expired_since_planning_are_not_counted(single_store: Path) -> None:
     write_signals(single_store, "e1", expires_at=(NOW + timedelta(hours=1)).isoformat())
-    made = plan(single_store, KEEP, now=NOW)
+    new_plan = plan(single_store, KEEP, now=NOW)
     run_sql(single_store, "DELETE FROM memory_items WHERE memory_id = 'e1'")
-    assert apply(made, now=NOW + timedelta(hours=2))["deleted"].tolist() == [4]
+    assert apply(new_plan, now=NOW + timedelta(hours=2))["deleted"].tolist() == [4]
 
 
 def test_changed_store_is_rejected_alone(four_stores: list[Path]) -> None:
-    made = plan(four_stores, KEEP, now=NOW)
+    new_plan = plan(four_stores, KEEP, now=NOW)
     run_sql(four_stores[1], "UPDATE memory_items SET body = 'other' WHERE memory_id = 'e1'")
     run_sql(four_stores[2], "DELETE FROM memory_items WHERE memory_id = 'e9'")
     write_rows(four_stores[3], [row("new")])
-    kinds = [outcome.kind for outcome in applied(made)]
+    kinds = [outcome.kind for outcome in applied(new_plan)]
     assert kinds == ["", "StalePlanError", "StalePlanError", ""]
     assert counts(four_stores) == [5, 10, 9, 6]
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("spoil", "message"),
     [
         (lambda f: f.write_text(f.read_text().replace('"deleted": 5', '"deleted": 4')), "edited"),
         (lambda f: f.write_text('{"memlab_plan": 2}'), "; memlab apply carries it out"),
@@ -155,11 +155,11 @@ def test_changed_store_is_rejected_alone(four_stores: list[Path]) -> None:
     ],
     ids=["edited", "no plan", "without the plans beside it"],
 )
-def test_invalid_plan_file_is_rejected(single_store: Path, spoil: Any, words: str) -> None:
+def test_invalid_plan_file_is_rejected(single_store: Path, spoil: Any, message: str) -> None:
     file = single_store.with_name("plan.json")
     plan(single_store, KEEP, now=NOW, save=file)
     spoil(file)
-    with pytest.raises(PlanError, match=words):
+    with pytest.raises(PlanError, match=message):
         apply(file, now=NOW)
 
 
@@ -178,8 +178,8 @@ def test_killed_client_resumes_where_it_stopped(tmp_path: Path, four_stores: lis
         ended = children.run(plan, sources=four_stores, policy=KEEP, now=NOW, save=file, **dies)
         assert ended.code == -signal.SIGKILL
         assert not file.exists()
-        made = plan(four_stores, KEEP, now=NOW, save=file)
-        assert [planned.deleted for planned in made.stores] == [5] * 4
+        new_plan = plan(four_stores, KEEP, now=NOW, save=file)
+        assert [planned.deleted for planned in new_plan.stores] == [5] * 4
         assert children.run(apply, plan=file, now=NOW, **dies).code == -signal.SIGKILL
     assert counts(four_stores) == [5, 5, 5, 10]
     assert apply(file, now=NOW)["status"].tolist() == [*["applied before"] * 3, "applied"]
@@ -225,5 +225,5 @@ def test_interrupted_maintenance_resumes_and_reports_everything(
     assert done["status"].tolist() == ["done"] * 4
     assert done["deleted"].tolist() == [7] * 4
     assert done["undo"].str.startswith("memlab restore ").all()
-    again = maintain(four_stores, apply=True, now=NOW, out=kept)
-    assert again["status"].tolist() == ["nothing"] * 4
+    second_run = maintain(four_stores, apply=True, now=NOW, out=kept)
+    assert second_run["status"].tolist() == ["nothing"] * 4

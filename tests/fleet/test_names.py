@@ -91,7 +91,7 @@ def test_url_is_shown_without_password_and_counted_once(agents: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         ("@{}/empty.txt", "no store was named"),
         ("{}/*.none", r"nothing matches .*check the pattern"),
@@ -99,10 +99,10 @@ def test_url_is_shown_without_password_and_counted_once(agents: Path) -> None:
         ("@{}/missing", "cannot be read"),
     ],
 )
-def test_single_name_without_a_store_is_rejected(given: str, words: str, tmp_path: Path) -> None:
+def test_single_name_without_a_store_is_rejected(given: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("# nothing\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(MemlabError, match=words):
+    with pytest.raises(MemlabError, match=message):
         expand_names([given.format(tmp_path)])
 
 

@@ -109,8 +109,8 @@ def test_each_broken_store_is_a_row_with_its_error(tmp_path: Path) -> None:
         assert nightly.count(f"memory_integrity: {folder}/torn.db is damaged") == 1
         named = [path.name for path in broken if names == str(folder) or os.path.lexists(path)]
         assert [name for name in named if name not in nightly] == []
-    shown = output_of("fleet", "show", folder, code=1)
-    assert f"1 database of something else, such as {folder}/cache.db" in shown
+    output = output_of("fleet", "show", folder, code=1)
+    assert f"1 database of something else, such as {folder}/cache.db" in output
     listed = run("show", folder).output
     assert all(path.name in listed for path in (good, *broken))
     assert "1 database of something else" in listed

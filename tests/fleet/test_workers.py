@@ -102,9 +102,9 @@ def everything(names: Sequence[Path], runner: Runner) -> Iterator[pd.DataFrame]:
     """Yield the result of every fleet operation."""
     seen = fleet.examine_fleet(names, now=NOW, runner=runner)
     yield from (seen.stores, seen.sizes, seen.weeks)
-    made = fleet.plan(names, KeepRecent(7), now=NOW, runner=runner)
-    yield pd.DataFrame([vars(planned) for planned in (*made.stores, *made.refused)])
-    results = fleet.apply(made, now=NOW, runner=runner)
+    new_plan = fleet.plan(names, KeepRecent(7), now=NOW, runner=runner)
+    yield pd.DataFrame([vars(planned) for planned in (*new_plan.stores, *new_plan.refused)])
+    results = fleet.apply(new_plan, now=NOW, runner=runner)
     yield results.assign(status=results["status"].replace("applied before", "applied"))
     results = fleet.maintain(names, apply=True, now=NOW, runner=runner)
     yield results[["store", "error"]].assign(done=results["status"].isin(["done", "nothing"]))
@@ -135,14 +135,14 @@ def test_worker_killed_while_applying_loses_nothing(
     runner: Runner, step: str, tmp_path: Path
 ) -> None:
     names = mixed_fleet(tmp_path / "fleet")
-    made = fleet.plan(names, KeepRecent(4), now=NOW)
-    outcomes = applied(made, runner, DiesApplying(tmp_path, step))
+    new_plan = fleet.plan(names, KeepRecent(4), now=NOW)
+    outcomes = applied(new_plan, runner, DiesApplying(tmp_path, step))
     assert (tmp_path / "died").exists()
-    assert [outcome.error for outcome in outcomes] == [""] * len(made.changed)
+    assert [outcome.error for outcome in outcomes] == [""] * len(new_plan.changed)
     left = [len(rows_of(name)) for name in names if name.name == "memory.db"]
     assert left == [1 + min(3 * n, 4) for n in range(12)]
-    archived = [len(archived_rows(planned.store)) for planned in made.changed]
-    assert archived == [planned.deleted for planned in made.changed]
+    archived = [len(archived_rows(planned.store)) for planned in new_plan.changed]
+    assert archived == [planned.deleted for planned in new_plan.changed]
 
 
 # Scheduling
@@ -258,13 +258,13 @@ def test_worker_without_memlab_is_reported(
     """Dask ends a worker that cannot unpickle its task."""
     monkeypatch.setattr("memlab.fleet.workers.HEARTBEAT", 0.5)
     (tmp_path / "without.py").write_text(NO_MEMLAB)
-    words = f"no worker at tcp://127.*: start one with memlab {memlab.__version__}"
+    message = f"no worker at tcp://127.*: start one with memlab {memlab.__version__}"
     with (
         dask_cluster(tmp_path, workers=1, preload=tmp_path / "without.py") as file,
         cluster_at(scheduler_file=file, patience=120) as cluster,
     ):
         cluster.client.wait_for_workers(1, timeout=120)
-        with pytest.raises(MemlabError, match=words):
+        with pytest.raises(MemlabError, match=message):
             fleet.survey(store, now=NOW, runner=Cluster(cluster.client, patience=2))
 
 
@@ -283,15 +283,15 @@ def test_worker_with_another_version_reads_nothing(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "words"),
+    ("named", "message"),
     [
         ({"address": "tcp://127.0.0.1:9"}, r"no scheduler answers at tcp://127\.0\.0\.1:9"),
         ({"scheduler_file": Path("none.json")}, r"no scheduler file .*is the scheduler running"),
     ],
 )
-def test_missing_scheduler_is_reported(named: dict[str, Any], words: str) -> None:
+def test_missing_scheduler_is_reported(named: dict[str, Any], message: str) -> None:
     pytest.importorskip("distributed")
-    with pytest.raises(MemlabError, match=words), cluster_at(**named, patience=0.5):
+    with pytest.raises(MemlabError, match=message), cluster_at(**named, patience=0.5):
         pass
 
 
@@ -308,11 +308,11 @@ def test_lost_scheduler_is_reported_and_the_call_resumes(tmp_path: Path) -> None
 
         with pytest.raises(MemlabError, match="has ended; finished stores are kept"):
             fleet.survey(paths, now=NOW, runner=cluster, progress=end, out=tmp_path / "kept")
-    seen: list[int] = []
+    recorded: list[int] = []
     here: dict[str, Any] = {"now": NOW, "runner": Serial()}
     surveyed = fleet.survey(
-        paths, **here, out=tmp_path / "kept", progress=lambda done, _: seen.append(done)
+        paths, **here, out=tmp_path / "kept", progress=lambda done, _: recorded.append(done)
     )
-    assert seen[0] > 1
-    assert seen == list(range(seen[0], 31))  # finished stores are not repeated
+    assert recorded[0] > 1
+    assert recorded == list(range(recorded[0], 31))  # finished stores are not repeated
     pd.testing.assert_frame_equal(surveyed, fleet.survey(paths, **here))

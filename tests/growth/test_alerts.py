@@ -28,8 +28,8 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 def alerts(store: Path, log: Path | None = None) -> dict[str, Alert]:
     """Return the alerts of a store by name, in order; its path is replaced by STORE."""
-    shown = memlab.show(store, log=log, now=NOW).alerts
-    return {a.name: replace(a, next=a.next.replace(str(store), "STORE")) for a in shown}
+    overview = memlab.show(store, log=log, now=NOW).alerts
+    return {a.name: replace(a, next=a.next.replace(str(store), "STORE")) for a in overview}
 
 
 def grown(folder: Path) -> Path:

@@ -142,7 +142,7 @@ def test_row_and_signals_are_written_in_one_transaction(
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"importance": 1.1}, "importance=1.1"),
         ({"importance": float("nan")}, "importance=nan"),
@@ -153,10 +153,10 @@ def test_row_and_signals_are_written_in_one_transaction(
     ],
 )
 def test_invalid_value_is_rejected_and_nothing_written(
-    open_store: Open, settings: dict[str, Any], words: str
+    open_store: Open, settings: dict[str, Any], message: str
 ) -> None:
     store = open_store(capacity=ValueCap(3))
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         store.put(item("a"), **settings)
     assert ids(store) == []
 
@@ -219,10 +219,10 @@ def test_load_bearing_rows_neither_expire_nor_are_replaced(open_store: Open, clo
 
 def test_rewritten_row_is_not_its_own_duplicate(open_store: Open) -> None:
     open_store(duplicates=DEDUP).put(item("a", SAME))
-    again = open_store(duplicates=DEDUP)  # a new store that has read no texts yet
-    again.put(item("a", SAME))
-    assert ids(again) == ["a"]
-    assert again.stats().evicted == {}
+    reopened = open_store(duplicates=DEDUP)  # a new store that has read no texts yet
+    reopened.put(item("a", SAME))
+    assert ids(reopened) == ["a"]
+    assert reopened.stats().evicted == {}
 
 
 SPOILS = "CREATE TRIGGER spoils {} DELETE ON memory_items BEGIN {}; END"
@@ -231,7 +231,7 @@ LAST_USED = "UPDATE memory_signals SET last_accessed_at = {}"
 
 
 @pytest.mark.parametrize(
-    ("spoils", "mends", "words"),
+    ("spoils", "mends", "message"),
     [
         (SPOILS.format("BEFORE", "SELECT RAISE(ABORT, 'not this')"), MENDS, "not this"),
         (SPOILS.format("AFTER", "DELETE FROM memory_items WHERE kind = 'semantic'"), MENDS, "trig"),
@@ -240,7 +240,7 @@ LAST_USED = "UPDATE memory_signals SET last_accessed_at = {}"
     ids=["a trigger that raises", "a trigger that deletes more", "an invalid time"],
 )
 def test_failed_eviction_keeps_every_row(
-    open_store: Open, path: Path, spoils: str, mends: str, words: str
+    open_store: Open, path: Path, spoils: str, mends: str, message: str
 ) -> None:
     store = open_store(capacity=ValueCap(1))
     store.put(item("d", kind="semantic"))
@@ -249,7 +249,7 @@ def test_failed_eviction_keeps_every_row(
     store.put(item("b"), agent_id="g")
     assert ids(store) == ["d", "a", "b"]
     assert store.stats().enforcement_failures == 1
-    assert words in (store.stats().last_failure or "")
+    assert message in (store.stats().last_failure or "")
     assert store.stats().evicted == {}
     assert not archive_of(path).exists()
     store.connection.execute(mends)

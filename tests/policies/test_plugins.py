@@ -109,12 +109,12 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("value", "words"), BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize(("value", "message"), BROKEN.values(), ids=BROKEN.keys())
 def test_broken_package_is_named_and_other_policies_work(
-    installed: Path, value: str, words: str
+    installed: Path, value: str, message: str
 ) -> None:
     install(installed, "nth", nth=value)
-    with pytest.raises(PolicyError, match=words):
+    with pytest.raises(PolicyError, match=message):
         policy_named("nth")
     assert policy_named("ttl").name == "ttl"
 

@@ -85,7 +85,7 @@ def test_pipeline_inherits_requirements_of_its_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "words"),
+    ("named", "message"),
     [
         ([0, 1], "returned list"),
         (pd.Series([True, False, True]), "let rows go for True"),
@@ -97,10 +97,10 @@ def test_pipeline_inherits_requirements_of_its_steps() -> None:
     ],
 )
 def test_evict_with_invalid_result_is_rejected(
-    named: Any, words: str, monkeypatch: pytest.MonkeyPatch
+    named: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EveryOther, "evict", lambda *_, now: named)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         decide(memories([{}, {}, {}]), EveryOther(), now=NOW)
 
 
@@ -110,7 +110,7 @@ def test_every_policy_setting_has_help(policy: type[Policy]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "message"),
     [
         (lambda: KeepRecent(-1), "keep=-1"),
         (lambda: KeepRecent(1, by="title"), "by='title'"),
@@ -131,9 +131,9 @@ def test_every_policy_setting_has_help(policy: type[Policy]) -> None:
         (lambda: ValueCap(1, scope="agent_id"), "ValueCap takes as scope a tuple"),
     ],
 )
-def test_invalid_policy_setting_is_rejected(make: Any, words: str) -> None:
-    kind = WrongArgumentError if "takes as" in words else ValueError
-    with pytest.raises(kind, match=re.escape(words)):
+def test_invalid_policy_setting_is_rejected(make: Any, message: str) -> None:
+    kind = WrongArgumentError if "takes as" in message else ValueError
+    with pytest.raises(kind, match=re.escape(message)):
         make()
 
 

@@ -210,7 +210,7 @@ def test_embeddings_can_be_supplied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vectors", "words"),
+    ("vectors", "message"),
     [
         (np.ones((1, 3)), "1 vectors for 2 texts"),
         (np.array([[1.0], [np.nan]]), "NaN"),
@@ -218,8 +218,8 @@ def test_embeddings_can_be_supplied() -> None:
         ([0.5, 0.5], "not a matrix"),
     ],
 )
-def test_vectors_of_the_wrong_shape_are_rejected(vectors: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_vectors_of_the_wrong_shape_are_rejected(vectors: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         decide(memories(rows_of(title="ab")), NearDuplicate(vectorise=lambda _: vectors), now=NOW)
 
 

@@ -41,14 +41,14 @@ class Event(NamedTuple):
     """Written bytes, the new name, or the mode of a synced file."""
 
 
-def recorded(recorder: Path, do: Task, store: Path, what: Any) -> list[Event]:
+def recorded(recorder: Path, do: Task, store: Path, argument: Any) -> list[Event]:
     """Return the changes of files that a process makes in a store's folder, in order."""
     folder = store.parent
     log = folder.with_name(f"{folder.name}.recorded")
     log.unlink(missing_ok=True)
     variables = {"LD_PRELOAD": str(recorder), "RECORDED_FOLDER": str(folder), "RECORD_TO": str(log)}
     program = [sys.executable, "-c", _PROGRAM]
-    task = pickle.dumps((do, store, what))
+    task = pickle.dumps((do, store, argument))
     subprocess.run(program, check=True, input=task, env=environment() | variables)
     return list(_events(log.read_bytes()))
 

@@ -101,7 +101,7 @@ class Scene(ABC):
     """A store before an operation, with its contents before and after it."""
 
     operation: tasks.Operation
-    what: Any
+    argument: Any
     store: Path
     """The store, in a folder of its own."""
     whole: dict[Any, Any]
@@ -125,7 +125,7 @@ class Scene(ABC):
 
     def finish(self, children: Children, store: Path) -> None:
         """Repeat the operation; only a finished one may be rejected."""
-        ended = children.run(self.operation, store=store, what=self.what)
+        ended = children.run(self.operation, store=store, argument=self.argument)
         if not isinstance(ended.error, AlreadyAppliedError):
             assert ended.error is None, repr(ended)
         self.check_done(store)
@@ -146,26 +146,30 @@ class RowScene(Scene):
         rows = rows_of(store)
         assert rows in (self.before, self.after)
         if self.signals:
-            there = {row[1].decode() for row in rows.values()}
-            assert signals_of(store) == [row for row in self.signals if row[0] in there]
+            present = {row[1].decode() for row in rows.values()}
+            assert signals_of(store) == [row for row in self.signals if row[0] in present]
 
 
 def row_scene(folder: Path, operation: str, journal: str) -> RowScene:
     folder.mkdir()
     store = make_store(folder / "memory.db", rows=ROWS, journal=journal)
-    whole = rows_of(store)
+    contents = rows_of(store)
     signals = signals_of(store)
-    made = plan(store, KeepRecent(KEEP), now=NOW)
-    deleted = {memory.position for memory in made.memories}
-    left = {position: row for position, row in whole.items() if position not in deleted}
-    assert_compacted(whole, left, KEEP)
+    new_plan = plan(store, KeepRecent(KEEP), now=NOW)
+    deleted = {memory.position for memory in new_plan.memories}
+    left = {position: row for position, row in contents.items() if position not in deleted}
+    assert_compacted(contents, left, KEEP)
     if operation == "apply":
-        return RowScene(tasks.apply_plan, made.to_json(), store, whole, whole, left, signals)
+        return RowScene(
+            tasks.apply_plan, new_plan.to_json(), store, contents, contents, left, signals
+        )
     if operation == "restore":
-        apply(made, now=NOW)
-        return RowScene(tasks.restore_rows, made.digest, store, whole, left, whole, signals)
+        apply(new_plan, now=NOW)
+        return RowScene(
+            tasks.restore_rows, new_plan.digest, store, contents, left, contents, signals
+        )
     if operation == "compact_episodic":
-        return RowScene(tasks.compact, KEEP, store, left, whole, left, [])
+        return RowScene(tasks.compact, KEEP, store, left, contents, left, [])
     with SqliteMemoryStore(store) as opened:
         opened.compact_episodic(KEEP)
         opened.connection.execute(f"PRAGMA journal_mode = {journal}")
@@ -209,17 +213,17 @@ class FolderScene(Scene):
         if archive_of(store).exists():
             assert_sound(archive_of(store))
         files = [record.get("file") for _, record in records_in_archive_of(store)]
-        there = {stored(file["data"])[0] for file in files if file}
+        present = {stored(file["data"])[0] for file in files if file}
         contents = self.state(store)
-        there |= {file[0] for name, file in contents.items() if name != VIEW}
+        present |= {file[0] for name, file in contents.items() if name != VIEW}
         names = set(self.whole) - {*INDEXES, VIEW}
-        assert {name for name in names if self.whole[name][0] not in there} == set()
+        assert {name for name in names if self.whole[name][0] not in present} == set()
         assert _names_without_a_file(contents) <= _names_without_a_file(self.whole)
         assert contents[VIEW] in (self.before[VIEW], self.after[VIEW])
 
     def take_back(self, children: Children, store: Path) -> None:
         """Assert that a restore returns the original state."""
-        ended = children.run(tasks.restore_rows, store=store, what=self.digest)
+        ended = children.run(tasks.restore_rows, store=store, argument=self.digest)
         # Otherwise nothing was archived and nothing deleted.
         assert ended.error is None or isinstance(ended.error, ArchiveError)
         self.check(store)
@@ -264,18 +268,18 @@ def _folder_scene(folder: Path, system: Callable[[Path], Path], operation: str) 
     """
     folder.mkdir()
     store = system(folder)
-    made = plan(store, KeepRecent(2), now=claude_store.START)
-    assert len(made.memories) > 2
-    scene = FolderScene(tasks.apply_plan, made.to_json(), store, {}, {}, {}, made.digest)
+    new_plan = plan(store, KeepRecent(2), now=claude_store.START)
+    assert len(new_plan.memories) > 2
+    scene = FolderScene(tasks.apply_plan, new_plan.to_json(), store, {}, {}, {}, new_plan.digest)
     scene.before = scene.state(store)
     scene.whole = {name: file for name, file in scene.before.items() if name not in DERIVED}
     copy = copy_aside(store, folder.with_name(f"{folder.name} aside"))
-    apply(made, store=copy, now=claude_store.START)
+    apply(new_plan, store=copy, now=claude_store.START)
     scene.after = scene.state(copy)
     if operation == "restore":
-        apply(made, now=claude_store.START)
+        apply(new_plan, now=claude_store.START)
         scene.operation = tasks.restore_rows
-        scene.what = made.digest
+        scene.argument = new_plan.digest
         scene.before = scene.after
         scene.after = scene.whole
     return scene

@@ -15,25 +15,25 @@ PATIENCE = 20.0
 """Seconds that a process waits for another one."""
 
 
-def apply_plan(store: Path, what: str) -> Any:
-    return apply(Plan.from_json(what), store=store)
+def apply_plan(store: Path, argument: str) -> Any:
+    return apply(Plan.from_json(argument), store=store)
 
 
-def apply_index_plan(store: Path, what: str) -> Any:
-    return apply(IndexPlan.from_json(what), store=store)
+def apply_index_plan(store: Path, argument: str) -> Any:
+    return apply(IndexPlan.from_json(argument), store=store)
 
 
-def restore_rows(store: Path, what: str) -> int:
-    return restore(what, store=store).memories
+def restore_rows(store: Path, argument: str) -> int:
+    return restore(argument, store=store).memories
 
 
-def vacuum_store(store: Path, what: None) -> Any:
+def vacuum_store(store: Path, argument: None) -> Any:
     return vacuum(store)
 
 
-def compact(store: Path, what: int) -> int:
+def compact(store: Path, argument: int) -> int:
     with SqliteMemoryStore(store) as opened:
-        return opened.compact_episodic(what)
+        return opened.compact_episodic(argument)
 
 
 def without_privileges(arguments: tuple[Any, ...]) -> Any:

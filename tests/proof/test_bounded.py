@@ -36,16 +36,16 @@ def peak_memory(store: Path, *words: str) -> int:
 
 
 @cache
-def peak_memory_of_tiny_store(*words: str) -> int:
+def peak_memory_of_tiny_store(*arguments: str) -> int:
     """Return the peak memory of a command on a tiny store."""
     with TemporaryDirectory() as folder:
-        return peak_memory(write_rows(Path(folder) / "memory.db", episodes(20)), *words)
+        return peak_memory(write_rows(Path(folder) / "memory.db", episodes(20)), *arguments)
 
 
-@pytest.mark.parametrize("words", LOOKS)
-def test_reading_a_large_memory_uses_less_than_its_size(tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize("arguments", LOOKS)
+def test_reading_a_large_memory_uses_less_than_its_size(tmp_path: Path, arguments: str) -> None:
     store = write_rows(tmp_path / "memory.db", [row("e0", body="é" * 32 * MB), *episodes(20)])
-    looking = words.split()
+    looking = arguments.split()
     assert peak_memory(store, *looking) - peak_memory_of_tiny_store(*looking) < 32 * MB
 
 
@@ -81,8 +81,8 @@ def test_large_plan_uses_little_more_memory_than_its_text(
 ) -> None:
     store = many(tmp_path / "memory.db")
     plan = str(tmp_path / "plan.json")
-    words = ["compact", "--keep-recent", "50", *(["--save-plan", plan] if saved else [])]
-    most = peak_memory(store, *words)
+    arguments = ["compact", "--keep-recent", "50", *(["--save-plan", plan] if saved else [])]
+    most = peak_memory(store, *arguments)
     assert (
         most - peak_memory_of_tiny_store("compact", "--keep-recent", "50") < bytes_per_memory * MANY
     )

@@ -72,14 +72,16 @@ def test_concurrent_writers_and_plans_lose_nothing(
     tally = Counter[str]()
 
     def plan_and_apply() -> None:
-        made = plan(store, KeepRecent(KEEP // 3), retire=retire)
-        if made.is_empty:
+        new_plan = plan(store, KeepRecent(KEEP // 3), retire=retire)
+        if new_plan.is_empty:
             return
         tally["plans"] += 1
         try:
-            receipt = apply(made)
+            receipt = apply(new_plan)
         except StalePlanError as error:
-            decided = {row.memory_id for row in chain(made.kept, *made.memories_by_action.values())}
+            decided = {
+                row.memory_id for row in chain(new_plan.kept, *new_plan.memories_by_action.values())
+            }
             tally["stale"] += decided.issuperset(error.memory_ids)
             return
         tally["applied"] += 1
@@ -123,7 +125,7 @@ def test_concurrent_equal_operations_run_once(
 ) -> None:
     for round_ in range(4):
         scene = row_scene(scratch / f"round {round_}", operation, journal)
-        arguments = {"store": scene.store, "what": scene.what}
+        arguments = {"store": scene.store, "argument": scene.argument}
         pids = [children.start(scene.operation, **arguments) for _ in range(WRITERS)]
         ended = [children.wait(pid) for pid in pids]
         if operation == "restore":

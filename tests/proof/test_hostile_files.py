@@ -84,9 +84,9 @@ def examine(reader: Reader, outside: Path, seed: int) -> str | None:
 def check_rights(before: dict[str, STATE], after: dict[str, STATE]) -> None:
     """Check that new files have no more permissions than their folder or the replaced file."""
     owners = {(os.geteuid(), os.getegid()), *(state[2:4] for state in before.values())}
-    there = {state[0] for state in before.values()}
+    present = {state[0] for state in before.values()}
     for name, (number, mode, user, group, _) in after.items():
-        if number not in there:
+        if number not in present:
             replaced = before[name][1] if name in before else 0
             assert not mode & 0o7000, name
             assert not stat.S_IMODE(mode) & ~(replaced | 0o750), name

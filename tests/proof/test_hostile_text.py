@@ -133,8 +133,8 @@ def test_no_command_prints_control_sequences(store: Path, scratch: Path) -> None
 
 
 def test_error_messages_with_long_ids_are_short(store: Path) -> None:
-    made = plan(store, KeepRecent(3), now=NOW)
-    receipt = apply(made, now=NOW)
+    new_plan = plan(store, KeepRecent(3), now=NOW)
+    receipt = apply(new_plan, now=NOW)
     with pytest.raises(MemlabError) as unknown:
         restore(receipt, ids=["B" * LONG])
     run_sql(store, "UPDATE memory_items SET body = 'changed'")
@@ -164,10 +164,10 @@ class Tags(HTMLParser):
 
 def shown_in_notebooks(path: Path) -> Iterator[Any]:
     frame = memlab.load(path)
-    made = plan(path, KeepRecent(3), now=NOW)
+    new_plan = plan(path, KeepRecent(3), now=NOW)
     yield from (frame, summarize(frame, now=NOW), boot_context(frame), memlab.recommend_cap(frame))
-    yield from (doctor(path), space(path), made)
-    yield from (apply(made, now=NOW), archived_rows(path), doctor(path))
+    yield from (doctor(path), space(path), new_plan)
+    yield from (apply(new_plan, now=NOW), archived_rows(path), doctor(path))
 
 
 def test_notebook_html_is_escaped_and_short(store: Path) -> None:

@@ -21,12 +21,12 @@ def test_operation_killed_at_a_random_time_loses_nothing(
     rng = random.Random(7)
     store = copy_aside(scene.store, scratch / "killed")
     rehearsal = copy_aside(scene.store, scratch / "again")
-    seconds = children.run(scene.operation, store=rehearsal, what=scene.what).seconds
+    seconds = children.run(scene.operation, store=rehearsal, argument=scene.argument).seconds
     wanted = -(-KILLS // len(ROW_SCENES))
     kills = 0
     for _ in range(20 * wanted):
         delay = rng.uniform(0, 1.3 * seconds)
-        ended = children.run_and_kill(scene.operation, delay, store=store, what=scene.what)
+        ended = children.run_and_kill(scene.operation, delay, store=store, argument=scene.argument)
         if ended.code == -signal.SIGKILL:
             kills += 1
             # First: a journal may name a file beside the original, which recovery drops.

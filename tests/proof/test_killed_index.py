@@ -35,13 +35,13 @@ def test_killed_index_plan_is_finished_and_undone(scratch: Path, children: Child
     written = (folder / "MEMORY.md").stat().st_mtime_ns
     there = copied(home, scratch / "again")
     mend = tasks.apply_index_plan
-    seconds = children.run(mend, store=there, what=plan.to_json()).seconds
+    seconds = children.run(mend, store=there, argument=plan.to_json()).seconds
     rng = random.Random(3)
     kills = 0
     for _ in range(20 * KILLS):
         there = copied(home, scratch / "killed")
         delay = rng.uniform(0, 1.3 * seconds)
-        ended = children.run_and_kill(mend, delay, store=there, what=plan.to_json())
+        ended = children.run_and_kill(mend, delay, store=there, argument=plan.to_json())
         assert (there / "MEMORY.md").read_bytes() in (index, plan.text.encode())
         with suppress(AlreadyAppliedError):
             memlab.apply(plan, store=there)

@@ -20,13 +20,13 @@ def test_sub_folder_change_killed_at_a_random_time_loses_nothing(
 ) -> None:
     scene = FOLDER_SCENES[f"{operation} claude_below"](scratch / "whole")
     rehearsal = copy_aside(scene.store, scratch / "again")
-    seconds = children.run(scene.operation, store=rehearsal, what=scene.what).seconds
+    seconds = children.run(scene.operation, store=rehearsal, argument=scene.argument).seconds
     rng = random.Random(5)
     kills = 0
     for _ in range(20 * KILLS):
         store = copy_aside(scene.store, scratch / "killed")
         delay = rng.uniform(0, 1.3 * seconds)
-        ended = children.run_and_kill(scene.operation, delay, store=store, what=scene.what)
+        ended = children.run_and_kill(scene.operation, delay, store=store, argument=scene.argument)
         scene.check(store)
         if ended.code == -signal.SIGKILL:
             kills += 1

@@ -33,7 +33,7 @@ def test_power_cut_at_any_time_loses_nothing(
     scene: Scene, scratch: Path, children: Children, recorder: Path
 ) -> None:
     disk = Disk(scene.store.parent)
-    events = recorded(recorder, scene.operation, scene.store, scene.what)
+    events = recorded(recorder, scene.operation, scene.store, scene.argument)
     _look_at(scene, list(images_of(disk, events, seed="any moment")), children)
     for image in disk.images_after_a_cut(random.Random(0)):  # a finished operation stays finished
         put_on_disk(image, scene.store.parent)
@@ -46,13 +46,13 @@ def test_second_power_cut_during_recovery_loses_nothing(
 ) -> None:
     scene = FOLDER_SCENES[name](scratch / "whole")
     disk = Disk(scene.store.parent)
-    events = recorded(recorder, scene.operation, scene.store, scene.what)
+    events = recorded(recorder, scene.operation, scene.store, scene.argument)
     moves = [number for number, event in enumerate(events) if event.what == "rename"]
     for event in events[: moves[len(moves) // 2]]:
         disk.see(event)
     put_on_disk(next(disk.images_after_a_cut(random.Random(0))), scene.store.parent)
     disk = Disk(scene.store.parent)
-    events = recorded(recorder, scene.operation, scene.store, scene.what)
+    events = recorded(recorder, scene.operation, scene.store, scene.argument)
     _look_at(scene, list(images_of(disk, events, seed="again")), children, every=True)
 
 

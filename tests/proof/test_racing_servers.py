@@ -80,11 +80,11 @@ def write_betterdb(socket: str, writer: int, steps: int) -> Written:
         content = f"writer {writer}, step {step}"
         match rng.choices(["remember", "recall", "revise", "forget"], [30, 60, 5, 5])[0]:
             case "remember":
-                made = build_memory_record(
+                record = build_memory_record(
                     NAME, f"w{writer}-{step}", content, [0.5] * 8, now=START_MS + step
                 )
-                client.hset(made.key, items=made.fields)
-                written.contents[made.key] = content
+                client.hset(record.key, items=record.fields)
+                written.contents[record.key] = content
             case "recall" if written.contents:
                 for key in written.some(rng, 8):
                     if client.exists(key):
@@ -146,14 +146,16 @@ def test_racing_betterdb_memories_are_stored_or_archived(scratch: Path, children
         arguments = {"socket": str(server.socket), "steps": 4 * STEPS}
         written, deleted = run_race(server.url, children, write_betterdb, arguments)
         with server.client() as client:
-            there = {key.decode(): fields for key, (fields, _) in exact(client).items()}
+            present = {key.decode(): fields for key, (fields, _) in exact(client).items()}
             evictions = int(client.hget(f"{NAME}:__mem_stats", "evictions") or 0)
-    memories = {key: fields for key, fields in there.items() if b"content" in fields}
+    memories = {key: fields for key, fields in present.items() if b"content" in fields}
     contents = {key: fields[b"content"].decode() for key, fields in memories.items()}
     assert contents == {k: v for report in written for k, v in report.contents.items()}
     assert {(len(fields), len(fields[b"vector"])) for fields in memories.values()} == {(6, 32)}
     of_recalls = {b"access_count", b"last_accessed_at"}
-    assert all(fields.keys() <= of_recalls for key, fields in there.items() if key not in memories)
+    assert all(
+        fields.keys() <= of_recalls for key, fields in present.items() if key not in memories
+    )
     assert evictions == deleted
 
 
@@ -260,8 +262,8 @@ class TwoOnOneStore:
 
     def assert_nothing_lost(self, before: dict[str, str]) -> None:
         """Assert that every memory is on the server or can be restored from the archive."""
-        there = self.contents()
-        deleted = before.keys() - there.keys()
+        contents = self.contents()
+        deleted = before.keys() - contents.keys()
         if deleted:
             assert deleted <= set(archived_rows(self.url).memory_id)
             for entry in reversed(archived_plans(self.url)):
@@ -283,10 +285,10 @@ def two(request: pytest.FixtureRequest, scratch: Path) -> Iterator[TwoOnOneStore
         with redis_server(scratch) as server, server.client() as client:
             for number in range(MEMORIES):
                 content = f"memory {number}"
-                made = build_memory_record(
+                record = build_memory_record(
                     NAME, f"m{number:02}", content, [0.5] * 8, now=START_MS + number
                 )
-                client.hset(made.key, items=made.fields)
+                client.hset(record.key, items=record.fields)
             client.hset("__betterdb:caches", f"{NAME}:mem", "{}")
 
             def contents() -> dict[str, str]:

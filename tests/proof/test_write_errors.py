@@ -67,8 +67,8 @@ def under(fault: Fault, do: Task, arguments: tuple[Any, ...]) -> tuple[Any, int]
     return do(*arguments), int(library.changes_tried())
 
 
-def command(*words: str) -> tuple[int, str]:
-    result = run(*words)
+def command(*arguments: str) -> tuple[int, str]:
+    result = run(*arguments)
     return result.exit_code, result.output
 
 
@@ -93,7 +93,10 @@ def test_failed_write_of_an_operation_loses_nothing(
     scene: Scene, scratch: Path, faulty: Children
 ) -> None:
     case = scratch / "case"
-    arguments = {"do": scene.operation, "arguments": (copy_aside(scene.store, case), scene.what)}
+    arguments = {
+        "do": scene.operation,
+        "arguments": (copy_aside(scene.store, case), scene.argument),
+    }
     counted = faulty.run(under, fault=Fault(case), **arguments)
     assert counted.error is None
     for fault in faults(case, counted.result[1], FAULTS // CASES):
@@ -216,26 +219,26 @@ def test_failed_write_of_a_command_is_reported(
         assert more <= {f"{written}-journal"}, fault  # an empty journal left by SQLite
 
 
-@pytest.mark.parametrize("what", ["file", "folder"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
 def test_store_without_write_permission_is_unchanged(
-    row_scene: RowScene, what: str, scratch: Path, children: Children
+    row_scene: RowScene, kind: str, scratch: Path, children: Children
 ) -> None:
     scene = row_scene
     folder = scene.store.parent
     for path in (folder, *folder.iterdir()):
         path.chmod(0o777 if path.is_dir() else 0o666)
-    for path in [folder] if what == "folder" else folder.iterdir():
+    for path in [folder] if kind == "folder" else folder.iterdir():
         path.chmod(path.stat().st_mode & ~0o222)
     before = files_of(folder)
     copies = copies_of(scene.store)
 
     read = children.run(tasks.without_privileges, arguments=(space, scene.store))
     assert read.error is None
-    arguments = (scene.operation, scene.store, scene.what)
+    arguments = (scene.operation, scene.store, scene.argument)
     ended = children.run(tasks.without_privileges, arguments=arguments)
     assert isinstance(ended.error, MemlabError), repr(ended.error)
     assert str(scene.store) in str(ended.error)
     assert {name: files_of(folder)[name] for name in before} == before
     assert copies_of(scene.store) == copies
-    if what == "folder":
+    if kind == "folder":
         assert files_of(folder) == before

@@ -71,9 +71,9 @@ def test_answer_without_a_budget_gives_the_reason() -> None:
         "age is enough": replace(budget, table=shares.assign(newest=0.8)),
         "too few reads": replace(budget, reads=19),
     }
-    for words, answered in answers.items():
-        assert words in answered.answer
-        assert bool(answered.next_steps()) == words.startswith("retire")
+    for phrase, answered in answers.items():
+        assert phrase in answered.answer
+        assert bool(answered.next_steps()) == phrase.startswith("retire")
 
 
 def test_past_without_reads_gives_no_budget() -> None:
@@ -87,7 +87,7 @@ def test_past_without_reads_gives_no_budget() -> None:
 
 def test_result_for_loaded_memories_has_a_caveat() -> None:
     past, references = searched()
-    shown = str(budget_by_use(past, references, target=0.6))
-    assert "no public log shows how agents use memories that they have loaded" in shown
+    text = str(budget_by_use(past, references, target=0.6))
+    assert "no public log shows how agents use memories that they have loaded" in text
     past.attrs[c.RECALLED] = True
     assert "no public log" not in str(budget_by_use(past, references, target=0.6))

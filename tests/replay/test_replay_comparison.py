@@ -109,19 +109,19 @@ def test_retiring_rows_follow_deleting_rows() -> None:
     served = both["served"]
     assert served["recent 30, retired"] == served["recent 30"]
     assert served.iloc[3] == replay(*history(), policies[1], retire=True).served != served.iloc[2]
-    shown = str(Comparison("memory.db", both, references=100))
-    assert "not loaded" in shown
-    assert "nothing is deleted" in shown
-    assert "loaded at start: the mean" in shown
+    text = str(Comparison("memory.db", both, references=100))
+    assert "not loaded" in text
+    assert "nothing is deleted" in text
+    assert "loaded at start: the mean" in text
     both.attrs[c.RECALLED] = True
     assert "there to be found: the mean" in str(Comparison("memory.db", both, references=100))
     both.attrs[c.RECALLED] = False
     assert both["options"].iloc[1] == "--policy recent --keep-recent 30"
     line = "compact memory.db --policy recent --keep-recent 30 --retire "
-    for best, words in (("recent 30, retired", line), (both.index[3], "--half-life 8h --retire ")):
+    for best, phrase in (("recent 30, retired", line), (both.index[3], "--half-life 8h --retire ")):
         both["room"] = pd.array([0 if label == best else None for label in both.index], "Int64")
         steps = Comparison("memory.db", both, references=100).next_steps()
-        assert words in "\n".join(steps)
+        assert phrase in "\n".join(steps)
 
 
 def test_next_step_is_the_cheapest_sufficient_cap() -> None:
@@ -140,11 +140,11 @@ def test_policies_without_effect_share_one_line() -> None:
     policies = [KeepRecent(5), KeepRecent(10), KeepRecent(500), Activation(5)]
     comparison = compare(frame, policies=policies, retire=True)
     assert len(comparison.table) == 9
-    shown = str(comparison)
-    labels = [label for label in comparison.table.index if f"\n  {label}  " in shown]
+    text = str(comparison)
+    labels = [label for label in comparison.table.index if f"\n  {label}  " in text]
     assert labels == ["recent 5", "activation 5", "all"]
     left_out = "4 lines with nothing to delete, 2 lines with nothing gained by retiring"
-    assert f"left out: {left_out}" in shown
+    assert f"left out: {left_out}" in text
 
 
 def test_floor_is_counted_separately() -> None:

@@ -50,8 +50,8 @@ def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[s
                 if store.get(old) is not None:
                     store.supersede(old, by_memory_id=item.memory_id)
             store.compact_episodic(cap)
-            there = {name for name in frame[c.MEMORY_ID] if store.get(name) is not None}
-            yield there, {active.memory_id for active in store.list_active()}
+            present = {name for name in frame[c.MEMORY_ID] if store.get(name) is not None}
+            yield present, {active.memory_id for active in store.list_active()}
 
 
 @given(frame=LIVES, cap=st.integers(0, 6))

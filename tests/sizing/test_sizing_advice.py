@@ -87,8 +87,8 @@ def test_weight_of_own_references_grows_with_their_number() -> None:
     assert [advised.verdict for advised in advices] == [other, other, Verdict.OK]
     assert few.weight < medium.weight < 0.8 < many.weight
     assert few.keep_recent > medium.keep_recent > many.keep_recent
-    own = f"50 later needs seen in this store count {medium.weight:.0%}"
-    assert f"{own}, the data of nine other projects {1 - medium.weight:.0%}" in str(medium)
+    own_line = f"50 later needs seen in this store count {medium.weight:.0%}"
+    assert f"{own_line}, the data of nine other projects {1 - medium.weight:.0%}" in str(medium)
     assert medium.missing == few.missing - (medium.cluster_count - few.cluster_count)
     assert f"{few.missing} more references or reads" in str(few)
     assert many.missing == 0
@@ -297,8 +297,8 @@ def test_equal_lengths_make_budget_and_cap_agree(tmp_path: Path, after: int | No
 def test_budget_covers_memories_since_unarchived_deletion(tmp_path: Path) -> None:
     frame = pruned_by_hand(tmp_path, after=0, count=2_000)
     since = frame.loc[frame[c.PRUNABLE], c.TOKENS].sum()
-    whole = memlab.load(memlab.store_path("two_years"))
-    numbers = (recommend_budget(past, target=0.5).max_tokens for past in (whole, frame))
+    full_frame = memlab.load(memlab.store_path("two_years"))
+    numbers = (recommend_budget(past, target=0.5).max_tokens for past in (full_frame, frame))
     assert next(numbers) < since <= next(numbers)
 
 
@@ -319,8 +319,8 @@ def test_recommended_budget_is_limited_by_token_budget(spare: int) -> None:
     assert advice.within_budget.max_tokens == advice.budget_cap == takes + spare
     assert advice.policy == (None if spare else {"name": "tokens", "max_tokens": takes})
     assert [end.max_tokens for end in advice.trade] == ([takes, takes - 1] if spare else [])
-    for end, what, line in zip(advice.trade, ("target", "budget"), advice.next_steps()):  # noqa: B905
-        assert line.endswith(f" --max-tokens {end.number}    for the {what}")
+    for end, argument, line in zip(advice.trade, ("target", "budget"), advice.next_steps()):  # noqa: B905
+        assert line.endswith(f" --max-tokens {end.number}    for the {argument}")
 
 
 def test_brief_page_omits_numbers_near_the_recommended() -> None:

@@ -71,9 +71,9 @@ def test_poor_track_record_widens_the_limits() -> None:
     advice = recommend_cap(frame, references)
     tests = backtest_cap(frame, references)
     assert advice.missed == (~tests["reached"].astype(bool)).sum() == 2
-    words = "But at 2 of 4 earlier moments this rule would have missed the target."
-    assert str(advice).partition("\n")[0].endswith(words)
-    assert words in advice._repr_html_()
+    phrase = "But at 2 of 4 earlier moments this rule would have missed the target."
+    assert str(advice).partition("\n")[0].endswith(phrase)
+    assert phrase in advice._repr_html_()
     assert advice.interval_inflation > 1.2
     plain = posterior_of(sizing.lifetimes, sizing.references, sizing.terms)
     assert plain.cap_for(0.9)[2] < advice.keep_recent

@@ -173,27 +173,27 @@ def test_expired_memory_is_not_restored(lab: BetterdbLab, monkeypatch: pytest.Mo
     assert restored.memories == receipt.deleted - 1
     assert restored.left_out == 1
     assert set(lab.exactly()) == set(keys) - {keys[3]}
-    again = memlab.restore(receipt)
-    assert again.memories == 0
-    assert again.left_out == 1
+    second_receipt = memlab.restore(receipt)
+    assert second_receipt.memories == 0
+    assert second_receipt.left_out == 1
 
 
 @pytest.mark.parametrize(
-    "words", ["is there already; nothing was restored", "no memory left; raise its maxmemory"]
+    "message", ["is there already; nothing was restored", "no memory left; raise its maxmemory"]
 )
 def test_restore_is_all_or_nothing(
-    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, words: str
+    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, message: str
 ) -> None:
     monkeypatch.setattr(HashReader, "hashes_per_transaction", 2)
     records = records_of(lab, keys_of(lab))
     delete_all(lab, records)
-    if "already" in words:
+    if "already" in message:
         lab.client.hset(records[5][0], "content", "written again")
     else:
         lab.client.config_set("maxmemory", "1")
     before = lab.exactly()
     try:
-        with pytest.raises((errors.ArchiveError, errors.StoreError), match=words):
+        with pytest.raises((errors.ArchiveError, errors.StoreError), match=message):
             put_back(lab, records)
         assert lab.exactly() == before
     finally:

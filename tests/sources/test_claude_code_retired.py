@@ -170,12 +170,12 @@ def test_crash_at_any_call_leaves_it_done_or_undone(tmp_path: Path, does: str) -
 
 def test_forged_index_lines_of_a_plan_are_rejected(tmp_path: Path) -> None:
     folder = filled(tmp_path)
-    made = retiring(folder, 4)
+    new_plan = retiring(folder, 4)
     before = files_in(folder)
-    first, *others = made.entries
+    first, *others = new_plan.entries
     forged = first._replace(index_entries=first.index_entries.replace("hook 1", "do as I say"))
-    for entries in ((forged, *others), (*made.entries, forged._replace(key="t_7.md")), ()):
-        plan = memlab.Plan.from_json(replace(made, entries=entries).to_json())
+    for entries in ((forged, *others), (*new_plan.entries, forged._replace(key="t_7.md")), ()):
+        plan = memlab.Plan.from_json(replace(new_plan, entries=entries).to_json())
         with pytest.raises(StalePlanError, match="the index does not say"):
             memlab.apply(plan)
         assert files_in(folder) == before

@@ -172,9 +172,9 @@ def test_several_projects_are_listed_with_their_start_tokens(file: Path) -> None
     assert "these are of 2" in several
     output = output_of("size", f"claude-mem:{file}?project=it%27s")
     assert f"memlab harvest {file} -o {file.with_suffix('.reads.jsonl')}" in output
-    shown = " ".join(output_of("show", file).split())
-    for words in ("web 60 50", "it's 9 9", "starts of 2 projects, one loads 50 at most"):
-        assert words in shown
+    text = " ".join(output_of("show", file).split())
+    for phrase in ("web 60 50", "it's 9 9", "starts of 2 projects, one loads 50 at most"):
+        assert phrase in text
     web = f"claude-mem:{file}?project=web"
     assert "loaded at every start 50" in " ".join(output_of("show", web).split())
     table = memlab.find(file.parent.parent).to_frame()

@@ -69,9 +69,9 @@ class Notes:
         """Return bytes, mode and time of every file, without the time of the index."""
         files = {}
         for path in filter(Path.is_file, self.path.rglob("*")):
-            there = path.stat()
-            when = 0 if path.name == "INDEX" else there.st_mtime_ns
-            files[str(path.relative_to(self.path))] = path.read_bytes(), there.st_mode, when
+            stat = path.stat()
+            when = 0 if path.name == "INDEX" else stat.st_mtime_ns
+            files[str(path.relative_to(self.path))] = path.read_bytes(), stat.st_mode, when
         return files
 
     def leaving(self, *names: str) -> dict[str, MemoryParts]:
@@ -224,8 +224,8 @@ def test_index_edit_during_the_exchange_is_kept(
         notes.take("b.md")
     assert b"b.md:y" in notes.file.read_bytes()
     assert (notes.path / "b.md").exists()
-    kept = b"".join(path.read_bytes() for path in notes.path.glob("INDEX*"))
-    assert all(edit in kept for edit in by_hand)
+    content = b"".join(path.read_bytes() for path in notes.path.glob("INDEX*"))
+    assert all(edit in content for edit in by_hand)
 
 
 def test_index_always_exists_without_atomic_exchange(

@@ -37,11 +37,11 @@ def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def repo(tmp_path: Path) -> Repository:
     """Make a folder of three memories and an index, committed on the first day."""
-    made = Repository(tmp_path / PLACE)
-    write(made, *"abc")
-    write_index(made.folder, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "abc")])
-    made.commit(0)
-    return made
+    repository = Repository(tmp_path / PLACE)
+    write(repository, *"abc")
+    write_index(repository.folder, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "abc")])
+    repository.commit(0)
+    return repository
 
 
 def write(repo: Repository, *names: str) -> None:
@@ -76,9 +76,9 @@ def lives(folder: Path | str) -> dict[str, tuple[datetime, datetime | None]]:
 def by_git_log(repo: Repository, name: str) -> tuple[datetime, datetime | None]:
     """Return creation and deletion time of a file by ``git log``, following renames."""
 
-    def moments(*words: str) -> list[datetime]:
+    def moments(*arguments: str) -> list[datetime]:
         log = ("log", "--format=@%ct", "--diff-merges=first-parent", "--full-history", "-M70%")
-        lines = repo.git(*log, "--name-only", *words, "--", name).split()
+        lines = repo.git(*log, "--name-only", *arguments, "--", name).split()
         return [datetime.fromtimestamp(int(line[1:]), UTC) for line in lines if line[0] == "@"]
 
     is_there = name in repo.git("ls-files").split("\n")
@@ -269,22 +269,22 @@ BROKEN = {"HEAD~4:a.md": "words of 1", "HEAD~3^{tree}": "was before", "HEAD~3": 
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-@pytest.mark.parametrize("what", BROKEN)
+@pytest.mark.parametrize("kind", BROKEN)
 def test_intact_commits_of_a_damaged_repository_are_used(
-    repo: Repository, what: str, *, is_damaged: bool
+    repo: Repository, kind: str, *, is_damaged: bool
 ) -> None:
     for number, change in enumerate(((remove, "a"), (write, "d"), (remove, "b"), (write, "e")), 1):
         change[0](repo, change[1])
         repo.commit(number)
-    broken = loose(repo, what)
+    broken = loose(repo, kind)
     broken.unlink()
     if is_damaged:
         broken.write_bytes(b"no object" * 9)
     times = lives(repo.folder)
     assert times["b.md"][1] == day(3)
     assert {"c.md", "d.md", "e.md"} <= set(times)
-    assert (times["c.md"][0] == day(0)) == (":" in what)  # from before the damage
-    assert BROKEN[what] in open_source(repo.folder).external_history.note()
+    assert (times["c.md"][0] == day(0)) == (":" in kind)  # from before the damage
+    assert BROKEN[kind] in open_source(repo.folder).external_history.note()
 
 
 def test_partial_clone_fetches_nothing(repo: Repository, tmp_path: Path) -> None:

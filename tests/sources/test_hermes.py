@@ -83,9 +83,9 @@ def test_commands_work_and_show_the_limits(tmp_path: Path) -> None:
     folder = tmp_path / ".hermes" / "memories"
     write(folder / NOTES, [f"note {number} " + "x" * 50 for number in range(40)])
     write(folder / USER, ["likes tea"])
-    shown = output_of("show", str(folder))
-    assert "2,427 of at most 2,200 characters" in shown
-    assert "9 of at most 1,375 characters" in shown
+    output = output_of("show", str(folder))
+    assert "2,427 of at most 2,200 characters" in output
+    assert "9 of at most 1,375 characters" in output
     (folder.parent / "config.yaml").write_text("memory:\n  memory_char_limit: 5000  # more\n")
     assert "2,427 of at most 5,000 characters" in output_of("show", str(folder.parent / "memories"))
     assert len(json.loads(output_of("rows", "--json", str(folder)))) == 41

@@ -236,9 +236,9 @@ def test_restored_entry_is_inserted_at_its_place(
     raw: bytes, left: bytes, back: str, after: bytes
 ) -> None:
     coming = [f"{name}.md" for name in back]
-    there = {name for name in FILES if name != "d.md"} | {*coming}
+    present = {name for name in FILES if name != "d.md"} | {*coming}
     entries = entries_of_files(raw, coming)
-    assert insert_entries(left, entries, names_of(entries, there, FOLDER)) == after
+    assert insert_entries(left, entries, names_of(entries, present, FOLDER)) == after
 
 
 LINES = st.lists(

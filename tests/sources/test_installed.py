@@ -84,8 +84,8 @@ def test_adapter_without_conformance_record_only_reads(site: Path, store: Path) 
     offer_lines(site)
     before = store.read_bytes()
     plan = memlab.plan(store, memlab.KeepRecent(3))
-    words = r"memlab-lines has not shown .* no memlab_lines\.conformance\.json .* memlab\.testing"
-    with pytest.raises(UnsafeDeletionError, match=words):
+    message = r"memlab-lines has not shown .* no memlab_lines\.conformance\.json .* memlab\.testing"
+    with pytest.raises(UnsafeDeletionError, match=message):
         memlab.apply(plan)
     refusal = output_of("compact", store, "--keep-recent", "3", "--apply", code=2)
     assert "memlab only reads" in refusal
@@ -100,9 +100,9 @@ RECORDS = {
 }
 
 
-@pytest.mark.parametrize(("changed", "words"), RECORDS.values(), ids=RECORDS.keys())
+@pytest.mark.parametrize(("changed", "message"), RECORDS.values(), ids=RECORDS.keys())
 def test_invalid_conformance_record_is_named(
-    site: Path, store: Path, changed: dict[str, object], words: str
+    site: Path, store: Path, changed: dict[str, object], message: str
 ) -> None:
     from memlab.sources.conformance_record import write_record
 
@@ -111,7 +111,7 @@ def test_invalid_conformance_record_is_named(
     assert open_source(store).read_only_reason == ""
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | changed))
-    assert words in open_source(store).read_only_reason
+    assert message in open_source(store).read_only_reason
 
 
 CLAIMS = """
@@ -139,14 +139,14 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("value", "words"), BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize(("value", "message"), BROKEN.values(), ids=BROKEN.keys())
 def test_broken_package_is_named_and_other_stores_work(
-    site: Path, store: Path, tmp_path: Path, value: str, words: str
+    site: Path, store: Path, tmp_path: Path, value: str, message: str
 ) -> None:
     offer(site, "memlab-lines", LINES_MODULE.read_text(), lines=value)
-    with pytest.raises(MemlabError, match=words):
+    with pytest.raises(MemlabError, match=message):
         open_source(f"lines:{store}")
-    with pytest.warns(PluginWarning, match=words):
+    with pytest.warns(PluginWarning, match=message):
         assert recognise(store) is None
     memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
     with warnings.catch_warnings(action="error"):
@@ -158,8 +158,8 @@ def test_broken_package_is_named_and_other_stores_work(
 def test_package_that_fails_on_a_path_is_named(site: Path, store: Path) -> None:
     code = LINES_MODULE.read_text() + CLAIMS.replace("return path", "1 / 0")
     offer(site, "memlab-lines", code, lines="memlab_lines:LINES")
-    words = "'lines' of the package memlab-lines fails at .* with ZeroDivisionError"
-    with pytest.warns(PluginWarning, match=words):
+    message = "'lines' of the package memlab-lines fails at .* with ZeroDivisionError"
+    with pytest.warns(PluginWarning, match=message):
         assert recognise(store) is None
 
 
@@ -167,10 +167,10 @@ def test_scheme_offered_twice_is_rejected(site: Path, store: Path) -> None:
     offer_lines(site)
     code = LINES_MODULE.read_text()
     offer(site, "other-lines", code, lines="other_lines:LINES")
-    words = "the packages memlab-lines and other-lines both offer a system 'lines'"
-    with pytest.raises(MemlabError, match=words):
+    message = "the packages memlab-lines and other-lines both offer a system 'lines'"
+    with pytest.raises(MemlabError, match=message):
         open_source(f"lines:{store}")
-    with pytest.warns(PluginWarning, match=words):
+    with pytest.warns(PluginWarning, match=message):
         assert recognise(store) is None
 
 

@@ -195,9 +195,9 @@ def test_untyped_files_in_sub_folders_are_counted(tmp_path: Path) -> None:
     assert check.status == "WARN"
     assert check.counts["found"] == 10
     assert "project/n0.md" in check.summary
-    shown = memlab.show(folder)
-    assert "not read" in {alert.name for alert in shown.alerts}
-    assert shown.more["about"].to_dict()["without_type"][0] == "project/n0.md"
+    overview = memlab.show(folder)
+    assert "not read" in {alert.name for alert in overview.alerts}
+    assert overview.more["about"].to_dict()["without_type"][0] == "project/n0.md"
 
 
 def test_size_names_untyped_files_in_sub_folders(tmp_path: Path) -> None:
@@ -211,15 +211,17 @@ def test_size_names_untyped_files_in_sub_folders(tmp_path: Path) -> None:
 def test_index_prose_costs_tokens_and_its_cut_is_reported(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
     write_index(folder, [f"- fact {number}: the build needs a flag" for number in range(300)])
-    shown = memlab.show(folder)
-    assert shown.summary.apart > 1_000
-    assert f"loaded at every start                    0   {shown.summary.apart:,}" in str(shown)
-    assert "cut" in {alert.name for alert in shown.alerts}
+    overview = memlab.show(folder)
+    assert overview.summary.apart > 1_000
+    assert f"loaded at every start                    0   {overview.summary.apart:,}" in str(
+        overview
+    )
+    assert "cut" in {alert.name for alert in overview.alerts}
     check = check_of(folder, "index_cut")
     assert check.status == "WARN"
     assert check.counts["found"] == 100
     (store,) = memlab.find(tmp_path).stores
-    assert store.tokens_at_start == shown.summary.apart
+    assert store.tokens_at_start == overview.summary.apart
 
 
 def test_entries_are_not_counted_as_index_prose(folder: Path) -> None:

@@ -36,9 +36,9 @@ JSON_VALUES = st.recursive(
 
 @pytest.fixture
 def empty(one_postgres: PostgresServer, memforge: str) -> Iterator[MemforgeLab]:
-    made = MemforgeLab(one_postgres, memforge)
-    yield made
-    made.connection.close()
+    lab = MemforgeLab(one_postgres, memforge)
+    yield lab
+    lab.connection.close()
 
 
 class TestMemforge(ServerSuite):
@@ -136,9 +136,9 @@ def test_undo_names_rows_left_in_the_archive(empty: MemforgeLab) -> None:
     assert second.startswith("1 row of warm_tier_entities left in the archive, since")
     assert empty.rows("warm_tier_entities") == []
     assert len(empty.rows("retrieval_log")) == 1
-    again = memlab.restore(receipt)
-    assert again.memories == 0
-    assert again.rows_left_out == {}
+    second_receipt = memlab.restore(receipt)
+    assert second_receipt.memories == 0
+    assert second_receipt.rows_left_out == {}
 
 
 def test_shared_memory_that_now_points_elsewhere_is_kept(empty: MemforgeLab) -> None:
@@ -249,17 +249,17 @@ class TwoAgents(MemforgeLab):
 
 @pytest.fixture
 def own(one_postgres: PostgresServer, own_memforge: str) -> Iterator[TwoAgents]:
-    made = TwoAgents(one_postgres, own_memforge)
-    yield made
-    for role in made.roles:
-        made.connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-    made.connection.close()
+    lab = TwoAgents(one_postgres, own_memforge)
+    yield lab
+    for role in lab.roles:
+        lab.connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    lab.connection.close()
 
 
 def test_unsuitable_database_is_an_error(own: TwoAgents) -> None:
     with pytest.raises(errors.StoreError, match=r"does not answer .*nobody_made_this"):
         memlab.load(own.name.replace("/d", "/nobody_made_this", 1))
-    for column, value, words in (
+    for column, value, message in (
         ("graduated", "perhaps", None),
         ("consolidated_at", "once", "consolidated_at is no moment"),
         ("access_count", "often", "other values than it was asked for .*'often'"),
@@ -269,7 +269,7 @@ def test_unsuitable_database_is_an_error(own: TwoAgents) -> None:
             f"ALTER TABLE warm_tier ALTER {column} DROP DEFAULT, "
             f"ALTER {column} TYPE text USING '{value}'"
         )
-        with pytest.raises(errors.MemlabError, match=words) if words else nullcontext():
+        with pytest.raises(errors.MemlabError, match=message) if message else nullcontext():
             assert len(memlab.load(own.name)) == 6
     own.connection.execute("ALTER TABLE warm_tier DROP agent_id CASCADE")
     with pytest.raises(errors.StoreError, match="lacks the column agent_id: another version"):

@@ -88,9 +88,9 @@ def test_restore_in_python_counts_restored_documents(tmp_path: Path, store: str)
 def test_restore_by_id_returns_one_document(tmp_path: Path, store: str, document: str) -> None:
     folder = copy_of(store, tmp_path)
     output_of("restore", folder, DIGESTS[store], "--id", document)
-    there = texts_in(folder)
-    assert there[document] == FILES[store]["before"][document]
-    assert there.keys() == FILES[store]["after"].keys() | {document}
+    contents = texts_in(folder)
+    assert contents[document] == FILES[store]["before"][document]
+    assert contents.keys() == FILES[store]["after"].keys() | {document}
 
 
 @pytest.mark.parametrize("store", DELETED)

@@ -80,7 +80,7 @@ def workspace(tmp_path: Path) -> Path:
 def about(path: Path) -> dict[str, str]:
     page = OpenClaw(path).extra_report()
     assert page is not None
-    assert all(words in str(page) for words in page.to_dict().values())
+    assert all(phrase in str(page) for phrase in page.to_dict().values())
     return page.to_dict()
 
 
@@ -293,5 +293,5 @@ def test_tool_calls_in_the_project_are_reads(project: Path) -> None:
     assert harvested.left_out[ELSEWHERE] == 2
     assert harvest(project, harvested.log, transcripts=world.projects).new == 0
     (step,) = harvested.next_steps()
-    words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
-    assert "2 read" in output_of(*words)
+    arguments = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
+    assert "2 read" in output_of(*arguments)

@@ -81,8 +81,8 @@ class OdekLab(Lab):
         files: dict[Key, Any] = {}
         for listed in entries_of(self.path):
             path = self.path / f"{listed['session_id']}.md"
-            there = path.stat() if path.exists() else None
-            file = there and (path.read_bytes(), there.st_mode, there.st_mtime_ns, there.st_uid)
+            stat = path.stat() if path.exists() else None
+            file = stat and (path.read_bytes(), stat.st_mode, stat.st_mtime_ns, stat.st_uid)
             files[listed["session_id"]] = (json.dumps(listed), file)
         return files
 
@@ -236,7 +236,7 @@ def test_lock_is_held_while_memlab_changes_the_folder(many: Path, was_there: boo
     """Another process cannot take the lock meanwhile."""
     if not was_there:
         (many / "episodes.lock").unlink()
-    seen = []
+    recorded = []
 
     def look(step: str) -> None:
         if not (many / "episodes.lock").exists():
@@ -245,10 +245,10 @@ def test_lock_is_held_while_memlab_changes_the_folder(many: Path, was_there: boo
             try:
                 flock(lock, LOCK_EX | LOCK_NB)
             except BlockingIOError:
-                seen.append(step)
+                recorded.append(step)
 
     receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), watch=look)
-    assert {"locked", "checked", "copied", "archived", "verified"} <= set(seen)
+    assert {"locked", "checked", "copied", "archived", "verified"} <= set(recorded)
     assert (many / "episodes.lock").exists() == was_there
     memlab.restore(receipt)
     assert (many / "episodes.lock").exists() == was_there
@@ -260,14 +260,14 @@ def test_lock_file_belongs_to_the_owner_of_the_folder(many: Path) -> None:
     (many / "episodes.lock").unlink()
     for path in (many, *many.iterdir()):
         os.chown(path, 1234, 1234)
-    seen = []
+    recorded = []
 
     def look(step: str) -> None:
         if step == "checked":
-            seen.append((many / "episodes.lock").stat())
+            recorded.append((many / "episodes.lock").stat())
 
     memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), watch=look)
-    (status,) = seen
+    (status,) = recorded
     assert status.st_uid == 1234
     assert status.st_mode & 0o777 == 0o600
 

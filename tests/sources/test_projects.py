@@ -53,11 +53,11 @@ def remember(home: Path, project: Path, *stems: str, transcript: bool = True) ->
 
 def repository(root: Path, remote: str = "") -> Repository:
     """Make a repository with a commit, and with a remote if one is named."""
-    made = Repository(root)
-    made.commit(0)
+    git_repository = Repository(root)
+    git_repository.commit(0)
     if remote:
-        made.git("remote", "add", "origin", remote)
-    return made
+        git_repository.git("remote", "add", "origin", remote)
+    return git_repository
 
 
 def pairs(home: Path) -> list[Kinship]:

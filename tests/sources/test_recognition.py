@@ -330,10 +330,10 @@ def test_undecided_folder_suggests_the_command_with_a_scheme(tmp_path: Path) -> 
     documents(folder)
     before = sorted(folder.iterdir())
     write_memory(tmp_path, "memlab.toml", 'policy = { name = "recent", keep = 1 }\n')
-    for words in (("compact", folder, "--keep-recent", "1", "--apply"), ("maintain", folder)):
-        result = run(*words)
+    for arguments in (("compact", folder, "--keep-recent", "1", "--apply"), ("maintain", folder)):
+        result = run(*arguments)
         assert result.exit_code == 2
-        command = " ".join(map(str, words)).replace(str(folder), f"claude:{folder}")
+        command = " ".join(map(str, arguments)).replace(str(folder), f"claude:{folder}")
         assert f"next: memlab {command}" in result.output
     assert sorted(folder.iterdir()) == before
 
@@ -506,14 +506,14 @@ def built(draw: st.DrawFn) -> dict[str, str | None]:
 
 def is_memory_by_its_system(path: str) -> bool:
     """Return whether a path of :func:`built` is a memory of its system."""
-    where = PurePosixPath(path)
+    folder = PurePosixPath(path)
     if path.startswith(".serena/memories/"):
         return True
     if path.startswith("projects/-app/memory/"):
-        return not is_kept_by_name(where.name)
+        return not is_kept_by_name(folder.name)
     if path.startswith("memory/"):  # a workspace's notes; Claude Code's have front matter
-        return "dreaming" not in where.parts and ".dreams" not in where.parts
-    is_typed = where.name.startswith("typed")
+        return "dreaming" not in folder.parts and ".dreams" not in folder.parts
+    is_typed = folder.name.startswith("typed")
     return is_typed or path == "MEMORY.md"
 
 

@@ -61,27 +61,29 @@ def move(folder: Path, *pairs: tuple[str, str]) -> None:
 
 def workspace(tmp_path: Path, notes: Mapping[str, str]) -> Repository:
     """Make an OpenClaw workspace, committed on the first day."""
-    made = Repository(tmp_path / "workspace")
-    write(made.folder, {"MEMORY.md": "# Index\n", "AGENTS.md": "Search first.\n", **notes})
-    made.commit(0)
-    return made
+    repository = Repository(tmp_path / "workspace")
+    write(repository.folder, {"MEMORY.md": "# Index\n", "AGENTS.md": "Search first.\n", **notes})
+    repository.commit(0)
+    return repository
 
 
 def serena(tmp_path: Path, memories: Mapping[str, str]) -> Repository:
     """Make a project with Serena memories, committed on the first day."""
-    made = Repository(tmp_path / "project" / ".serena" / "memories", root=tmp_path / "project")
-    write(made.folder, memories)
-    made.commit(0)
-    return made
+    repository = Repository(
+        tmp_path / "project" / ".serena" / "memories", root=tmp_path / "project"
+    )
+    write(repository.folder, memories)
+    repository.commit(0)
+    return repository
 
 
 def claude(tmp_path: Path, memories: Mapping[str, str], lines: list[str]) -> Repository:
     """Make a Claude Code folder, committed on the first day."""
-    made = Repository(tmp_path / "memory")
-    write(made.folder, memories)
-    write_index(made.folder, lines)
-    made.commit(0)
-    return made
+    repository = Repository(tmp_path / "memory")
+    write(repository.folder, memories)
+    write_index(repository.folder, lines)
+    repository.commit(0)
+    return repository
 
 
 def lost(folder: Path | str) -> dict[str, str]:
@@ -97,8 +99,8 @@ def deleted(folder: Path | str) -> set[str]:
 
 def git_renames(repo: Repository, *options: str) -> set[tuple[str, str]]:
     """Return the renames that git itself detects in the newest commit."""
-    words = ("diff-tree", "-r", "-M70%", "--name-status", *options, "HEAD^", "HEAD")
-    lines = [line.split("\t") for line in repo.git(*words).splitlines()]
+    arguments = ("diff-tree", "-r", "-M70%", "--name-status", *options, "HEAD^", "HEAD")
+    lines = [line.split("\t") for line in repo.git(*arguments).splitlines()]
     return {(line[1], line[2]) for line in lines if line[0].startswith("R")}
 
 
@@ -352,8 +354,8 @@ def test_each_file_takes_part_in_at_most_one_rename(
 ) -> None:
     texts: dict[str, bytes] = {}
 
-    def file(name: str, words: list[str]) -> File:
-        text = " ".join(words).encode()
+    def file(name: str, arguments: list[str]) -> File:
+        text = " ".join(arguments).encode()
         texts[text.hex()] = text
         return File(name, text.hex())
 
@@ -368,9 +370,9 @@ def test_each_file_takes_part_in_at_most_one_rename(
     assert {*renames.sure.values()} <= after.keys()
     assert renames.sure.keys().isdisjoint(renames.doubtful)
     for name, other in renames.sure.items():
-        words = " ".join(before[name]).split()
+        arguments = " ".join(before[name]).split()
         others = " ".join(after[other]).split()
-        assert {*words} & {*others}
+        assert {*arguments} & {*others}
 
 
 def test_unreadable_text_makes_a_comparison_incomplete() -> None:

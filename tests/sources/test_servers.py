@@ -52,8 +52,8 @@ class OnRedis(BetterdbLab):
 
     def read_only_url(self) -> str:
         (rules,) = re.findall(r"```\n(ACL SETUSER looker .*)\n```", PAGE)
-        words = rules.replace(">PASSWORD", "nopass").replace("NAME", NAME).split()
-        self.client.execute_command(*words)
+        arguments = rules.replace(">PASSWORD", "nopass").replace("NAME", NAME).split()
+        self.client.execute_command(*arguments)
         return self.name.replace("//", "//looker:any@")
 
     def corrupting(self, rng: random.Random) -> Callable[[bytes], bytes]:

@@ -36,16 +36,16 @@ def test_sqlite_shell_shows_archived_memories(store: Path) -> None:
     receipt = compacted(store, 4)
     with closing(sqlite3.connect(archive_of(store))) as connection:
         connection.row_factory = sqlite3.Row
-        shown = [dict(row) for row in connection.execute("SELECT * FROM archived_memories")]
+        rows = [dict(row) for row in connection.execute("SELECT * FROM archived_memories")]
         ((version,),) = connection.execute("PRAGMA user_version").fetchall()
         ((policy,),) = connection.execute("SELECT policy FROM applies").fetchall()
     assert version == 3
     assert json.loads(policy) == as_data(KeepRecent(4))
-    assert [row["memory_id"] for row in shown] == ["e1", "e2", "e3", "e4", "e5", "e6"]
-    assert json.loads(shown[0].pop("record"))["memory_id"] == "e1"
-    (signals,) = json.loads(shown[0].pop("memory_signals"))
+    assert [row["memory_id"] for row in rows] == ["e1", "e2", "e3", "e4", "e5", "e6"]
+    assert json.loads(rows[0].pop("record"))["memory_id"] == "e1"
+    (signals,) = json.loads(rows[0].pop("memory_signals"))
     assert signals == {"memory_id": "e1", "position": 2, "importance": 0.25, "namespace": "billing"}
-    assert shown[0] == {
+    assert rows[0] == {
         **row("e1", "episodic", "merged"),
         **dict.fromkeys(("source_event_id", "source_sequence", "superseded_by", "restored_at")),
         "digest": receipt.digest,
@@ -70,11 +70,11 @@ def test_unreadable_deletion_is_named_and_blocks_new_ones(store: Path) -> None:
     compacted(store, 4)
     compacted(store, 2, at=NOON + timedelta(1))
     run_sql(archive_of(store), "UPDATE applies SET archived_at = 'yesterday' WHERE apply = 1")
-    words = r"is damaged: deletion 1 \('yesterday' is not a timestamp\)"
-    with pytest.warns(DamagedArchiveWarning, match=words):
+    message = r"is damaged: deletion 1 \('yesterday' is not a timestamp\)"
+    with pytest.warns(DamagedArchiveWarning, match=message):
         assert [entry.memories for entry in archived_plans(store)] == [2]
     before = rows_of(store)
-    with pytest.raises(ArchiveError, match=f"{words}; nothing was changed: restore a backup"):
+    with pytest.raises(ArchiveError, match=f"{message}; nothing was changed: restore a backup"):
         compacted(store, 1)
     assert rows_of(store) == before
 
@@ -128,7 +128,7 @@ def test_damaged_copy_is_named_and_others_can_be_restored(store: Path, wrong: st
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         "size {}",
         "report {} -o {out}/report.html",
@@ -137,9 +137,9 @@ def test_damaged_copy_is_named_and_others_can_be_restored(store: Path, wrong: st
         "archive {} --drop-before 2030-01-01",
     ],
 )
-def test_commands_name_the_damaged_copy_and_continue(store: Path, words: str) -> None:
+def test_commands_name_the_damaged_copy_and_continue(store: Path, arguments: str) -> None:
     name = flipped(store, WRONG["no JSON"])
-    result = run(*typed(words, store, store.parent))
+    result = run(*typed(arguments, store, store.parent))
     assert result.exit_code == 0, result.output
     assert result.stderr.count(f"is damaged: {name} (its record is not what was archived)") == 1
 

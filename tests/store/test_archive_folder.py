@@ -154,15 +154,15 @@ def test_nothing_is_deleted_without_the_archive_folder(
     remember(open_source(store), {"policy": {"name": "recent", "keep": 3}})
     shutil.move(tmp_path / "archives", tmp_path / "unmounted")
     before = content(store)
-    for words in (
+    for arguments in (
         ("compact", store, "--keep-recent", 3, "--apply"),
         ("restore", store, digest),
         ("archive", store, "--copy"),
         ("maintain", store, "--apply"),
     ):
-        result = run(*words)
-        assert result.exit_code in (1, 2), words
-        assert "archive_folder" in result.output, words
+        result = run(*arguments)
+        assert result.exit_code in (1, 2), arguments
+        assert "archive_folder" in result.output, arguments
     assert content(store) == before
     assert not archive_beside(store).exists()
     assert not (tmp_path / "archives").exists()

@@ -190,9 +190,9 @@ def test_hanging_git_is_asked_once_and_the_archive_is_ignored(
     ask = subprocess.run
     asked = []
 
-    def counted(*words: Any, **options: Any) -> Any:
-        asked.append(words)
-        return ask(*words, **options)
+    def counted(*arguments: Any, **options: Any) -> Any:
+        asked.append(arguments)
+        return ask(*arguments, **options)
 
     monkeypatch.setattr(subprocess, "run", counted)
     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))

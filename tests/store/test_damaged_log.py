@@ -86,8 +86,8 @@ def test_nothing_is_deleted_with_a_damaged_log(
         vacuum(store)
     integrity = check(store, "sqlite_integrity")
     assert integrity.status is Status.FAIL
-    for words in ("show", "size", "rows", "doctor", "archive"):
-        run(words, store)
+    for arguments in ("show", "size", "rows", "doctor", "archive"):
+        run(arguments, store)
     assert {path: path.read_bytes() for path in before} == before
 
 

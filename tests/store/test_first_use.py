@@ -98,9 +98,9 @@ HALF_MADE: dict[str, Callable[[Path], None]] = {
 }
 
 
-def outcome(words: str, store: Path, out: Path) -> tuple[int, str]:
+def outcome(arguments: str, store: Path, out: Path) -> tuple[int, str]:
     """Return the exit code and output of a command, without digests, times and sizes."""
-    result = run(*typed(words, store, out))
+    result = run(*typed(arguments, store, out))
     text = re.sub(r"[0-9a-f]{12,}|\d\d:\d\d(:\d\d)?|\d+(\.\d+)? (ms|s)\b", "#", result.output)
     text = re.sub(r"archive +[\d.]+ (bytes|kB)", "archive", text)  # the size of the file
     return result.exit_code, text.replace("empty: memlab has", "none: memlab has")
@@ -220,10 +220,10 @@ FOREIGN = {
 """Foreign databases in place of an archive, with the names of its tables."""
 
 
-@pytest.mark.parametrize("what", FOREIGN)
-def test_foreign_empty_table_is_not_used_as_archive(store: Path, what: str) -> None:
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_foreign_empty_table_is_not_used_as_archive(store: Path, kind: str) -> None:
     with closing(sqlite3.connect(archive_of(store))) as connection:
-        connection.executescript(FOREIGN[what])
+        connection.executescript(FOREIGN[kind])
     before = archive_of(store).read_bytes()
     with pytest.raises(ArchiveError, match="is not an archive that memlab made"):
         compacted(store, 4)

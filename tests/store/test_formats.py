@@ -278,10 +278,10 @@ def test_damaged_archive_is_not_converted(tmp_path: Path) -> None:
     assert archive_of(store).read_bytes() == content
 
 
-@pytest.mark.parametrize("words", ["--rows", "--copy", "--drop ab", "--facts-too"])
-def test_upgrade_option_excludes_others(store: Path, words: str) -> None:
+@pytest.mark.parametrize("arguments", ["--rows", "--copy", "--drop ab", "--facts-too"])
+def test_upgrade_option_excludes_others(store: Path, arguments: str) -> None:
     compacted(store)
-    assert run("archive", store, "--upgrade", *words.split()).exit_code == 2
+    assert run("archive", store, "--upgrade", *arguments.split()).exit_code == 2
 
 
 # Archives are recognised by the columns of their tables
@@ -316,17 +316,17 @@ CODE = {
 }
 
 
-@pytest.mark.parametrize("what", CODE)
-def test_archive_with_code_in_columns_is_rejected(store: Path, what: str) -> None:
+@pytest.mark.parametrize("kind", CODE)
+def test_archive_with_code_in_columns_is_rejected(store: Path, kind: str) -> None:
     compacted(store, 4)
     run_sql(
         archive_of(store),
         "PRAGMA writable_schema = ON",
         "UPDATE sqlite_schema SET sql = replace(sql, 'PRIMARY KEY (apply, key)', "
-        f"'PRIMARY KEY (apply, key){',' + CODE[what]}') WHERE name = 'archived'"
-        if what == "a check"
+        f"'PRIMARY KEY (apply, key){',' + CODE[kind]}') WHERE name = 'archived'"
+        if kind == "a check"
         else "UPDATE sqlite_schema SET sql = replace(sql, 'PRIMARY KEY (apply, key)', "
-        f"'{CODE[what]}, PRIMARY KEY (apply, key)') WHERE name = 'archived'",
+        f"'{CODE[kind]}, PRIMARY KEY (apply, key)') WHERE name = 'archived'",
     )
     with pytest.raises(ArchiveError, match=r"nothing in it is lost|is damaged"):
         archived_plans(store)

@@ -227,8 +227,8 @@ def test_golden_fleet_plan_is_applied(
     shutil.copytree(copied, folder)  # a plan names its stores by absolute paths
     request.addfinalizer(partial(shutil.rmtree, folder))
     monkeypatch.chdir(folder)
-    again = fleet.FleetPlan.from_json(text).to_json()
-    assert without_versions(again) == without_versions(text)
+    parsed = fleet.FleetPlan.from_json(text).to_json()
+    assert without_versions(parsed) == without_versions(text)
     survey = fleet.survey(["a/memory.db", "b/memory.db"], out=folder / "survey")
     assert survey["memories"].tolist() == [9, 9]
     done = fleet.apply(folder / "fleet.json")

@@ -159,8 +159,8 @@ def test_constantly_changing_store_is_an_error(tmp_path: Path, writes: bool) -> 
         readings.append(connection)
         put(path, f"m{len(readings)}") if writes else SqliteMemoryStore(path).close()
 
-    words = f"{path} is rewritten faster than it can be read; try again when it is quiet"
-    with pytest.raises(StoreError, match=words) if writes else nullcontext():
+    message = f"{path} is rewritten faster than it can be read; try again when it is quiet"
+    with pytest.raises(StoreError, match=message) if writes else nullcontext():
         read_snapshot(path, read)
     assert len(readings) == (5 if writes else 1)
 

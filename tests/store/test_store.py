@@ -227,7 +227,7 @@ def test_tags_are_case_sensitive_in_a_nocase_table(
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ("kind = 'dream'", "kind 'dream' is not one of"),
         ("tags_json = '[1]'", "is not a JSON list of strings"),
@@ -237,12 +237,12 @@ def test_tags_are_case_sensitive_in_a_nocase_table(
     ],
 )
 def test_unclassifiable_row_is_named_and_nothing_is_deleted(
-    path: Path, change: str, words: str
+    path: Path, change: str, message: str
 ) -> None:
     with SqliteMemoryStore(path) as store:
         store.connection.execute(f"UPDATE memory_items SET {change} WHERE memory_id = 'e2'")
         before = rows_of(store.connection)
-        with pytest.raises(BadRowError, match=words) as refused:
+        with pytest.raises(BadRowError, match=message) as refused:
             store.compact_episodic(1)
         assert refused.value.position == 2
         assert refused.value.memory_id == "e2"

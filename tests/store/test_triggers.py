@@ -52,11 +52,11 @@ def on_delete(action: str) -> str:
     return f"CREATE TRIGGER greedy AFTER DELETE ON memory_items BEGIN {action}; END"
 
 
-def assert_refused(store: Path, act: Callable[[], object], words: str, *tables: str) -> None:
+def assert_refused(store: Path, act: Callable[[], object], message: str, *tables: str) -> None:
     """Assert that a call is rejected with advice and changes nothing."""
     before = content(store, "memory_items", *tables)
     archived = archive_path(store).exists()
-    with pytest.raises(UnsafeDeletionError, match=words):
+    with pytest.raises(UnsafeDeletionError, match=message):
         act()
     assert content(store, "memory_items", *tables) == before
     assert archive_path(store).exists() == archived
@@ -104,11 +104,11 @@ def test_rows_inserted_by_triggers_are_part_of_the_plan(store: Path) -> None:
     assert retires.written == ()
     assert apply(retires).retired == 1
     restore(retires.digest, store=store)
-    made = planned(store)
-    assert [tuple(effect) for effect in made.written] == [("greedy", "inserts into", "gone")]
-    assert "inserts into" in str(made)
-    assert Plan.from_json(made.to_json()) == made
-    apply(made)
+    new_plan = planned(store)
+    assert [tuple(effect) for effect in new_plan.written] == [("greedy", "inserts into", "gone")]
+    assert "inserts into" in str(new_plan)
+    assert Plan.from_json(new_plan.to_json()) == new_plan
+    apply(new_plan)
     assert content(store, "gone") == [[(f"e{n}",) for n in range(1, 7)]]
 
 
@@ -124,12 +124,12 @@ def test_full_text_index_follows_deletion_and_restore(store: Path) -> None:
     )
     write_rows(path, episodes(10))
     tables = ("words ('e3')", "counts")
-    there = content(path, *tables)
-    assert there == [[(None, None)], [(10,)]]
+    contents = content(path, *tables)
+    assert contents == [[(None, None)], [(10,)]]
     receipt = apply(planned(path))
     assert content(path, *tables) == [[], [(4,)]]
     restore(receipt)
-    assert content(path, *tables) == there
+    assert content(path, *tables) == contents
 
 
 def test_restore_that_triggers_deletions_elsewhere_is_rejected(store: Path) -> None:

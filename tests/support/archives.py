@@ -68,8 +68,8 @@ def apply_until_statement(store: Path, number: int) -> Receipt:
 
     connect = sqlite3.connect
 
-    def traced(*words: Any, **how: Any) -> sqlite3.Connection:
-        connection = connect(*words, **how)
+    def traced(*arguments: Any, **how: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **how)
         connection.set_trace_callback(trace)
         return connection
 

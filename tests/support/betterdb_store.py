@@ -82,10 +82,10 @@ class Betterdb:
         with self.client.pipeline(transaction=True) as pipe:
             for _ in "ab":
                 self.store.now += 1000
-                made = build_memory_record(
+                record = build_memory_record(
                     self.name, str(uuid4()), content, [0.5] * DIMENSIONS, now=self.store.now
                 )
-                pipe.execute_command("HSET", made.key, *made.fields)
+                pipe.execute_command("HSET", record.key, *record.fields)
             pipe.execute()
 
     def ids(self) -> list[str]:

@@ -211,10 +211,10 @@ def serve(connection: Connection, modules: list[str]) -> None:
     forks = Forks()
     while True:
         try:
-            command, words, arguments = connection.recv()
+            command, options, arguments = connection.recv()
         except EOFError:
             return
-        connection.send(getattr(forks, command)(*words, **arguments))
+        connection.send(getattr(forks, command)(*options, **arguments))
 
 
 if __name__ == "__main__":

@@ -26,13 +26,13 @@ class Repository:
         if not (self.root / ".git").exists():
             self.git("init", "-q", "-b", "main")
 
-    def git(self, *words: str, at: datetime = START) -> str:
+    def git(self, *arguments: str, at: datetime = START) -> str:
         """Run git without user settings and return its output."""
         moment = f"{at.timestamp():.0f} +0000"
         names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
         dates = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), moment)
         result = subprocess.run(
-            ["git", *words],
+            ["git", *arguments],
             cwd=self.root,
             env=os.environ | dict.fromkeys(names, "n") | dates | NO_CONFIG,
             check=True,

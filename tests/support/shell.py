@@ -31,10 +31,10 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
-def output_of(*words: object, code: int = 0) -> str:
+def output_of(*arguments: object, code: int = 0) -> str:
     """Return the output of a command, which must end with the exit code `code`."""
-    result = run(*words)
-    assert result.exit_code == code, (words, result.output)
+    result = run(*arguments)
+    assert result.exit_code == code, (arguments, result.output)
     return result.output
 
 
@@ -44,6 +44,6 @@ def undo_in(receipt: str) -> str:
     return line.split()[-1]
 
 
-def typed(words: str, store: Path, out: Path) -> list[str]:
+def typed(arguments: str, store: Path, out: Path) -> list[str]:
     """Return the words of a command on a store; `out` is the folder for its output."""
-    return [word.format(store, out=out) for word in words.split()]
+    return [word.format(store, out=out) for word in arguments.split()]

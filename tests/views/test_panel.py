@@ -80,12 +80,12 @@ def test_panel_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFr
 def test_panel_numbers_equal_the_curve(panel: SizingPanel, sizing: Sizing) -> None:
     for cap in (0, 1, 137, 250, 2_864):
         panel.keep_recent.value = cap
-        shown = facts(panel)
+        text = facts(panel)
         figures = sizing.curve.loc[cap]
         low, high, p95 = figures[["low", "high", "boot_tokens_p95"]]
         share = figures["prunable_share"], figures["prunable_share_tokens"]
         under = f"{figures['boot_memories']:,.0f} memories, {figures['boot_tokens']:,.0f} tokens"
-        assert shown == {
+        assert text == {
             "keep_recent": f"{cap:,}",
             "references served": f"{figures['served']:.1%} (limits {low:.1%} to {high:.1%})",
             "other projects alone": f"{figures['served_elsewhere']:.1%}",

@@ -126,13 +126,13 @@ def test_words_on_a_chart_are_left_out_without_it(tmp_path: Path, findings: Find
 
 
 def test_small_store_shows_what_a_start_loads_first(tmp_path: Path) -> None:
-    shown = page_of(small(tmp_path, episodes(5)))
-    before_steps = shown[: shown.index("What to do next")]
+    html = page_of(small(tmp_path, episodes(5)))
+    before_steps = html[: html.index("What to do next")]
     assert "the memories of a start take only" in before_steps
     assert "An agent starts with 5 memories" in before_steps
-    assert "An agent starts with 5 memories" not in shown[len(before_steps) :]
-    assert "The chart of tokens assumes" in shown
-    assert "95 of 100" not in shown
+    assert "An agent starts with 5 memories" not in html[len(before_steps) :]
+    assert "The chart of tokens assumes" in html
+    assert "95 of 100" not in html
 
 
 def test_arguments_reach_every_section(past: pd.DataFrame) -> None:
@@ -357,8 +357,8 @@ def test_searched_store_is_not_described_as_loaded(tmp_path: Path) -> None:
     findings = examine(memlab.load_past(f"odek:{tmp_path}/odek"), now=NOW, keep_recent=5)
     page = page_of(findings)
     assert "nothing is loaded at start" in page
-    for words in ("at every start", "that are loaded at start", "An agent starts with"):
-        assert words not in page, words
+    for phrase in ("at every start", "that are loaded at start", "An agent starts with"):
+        assert phrase not in page, phrase
     assert "What an agent recalls from" in page
     assert "An agent recalls from 40 memories" in page
 
@@ -368,7 +368,7 @@ def test_decision_record_uses_the_singular_for_one_memory(tmp_path: Path) -> Non
     plan = memlab.plan(store, memlab.KeepRecent(1))
     advice = memlab.recommend_cap(memlab.load_past(store))
     record = decision_record(advice, plan, now=NOW, receipt=memlab.apply(plan))
-    for words in (
+    for phrase in (
         "| deletes | 1 of 2 memories |",
         "→ 1 memory, ",
         "| cap | `keep_recent = 1`, chosen by hand |",
@@ -376,7 +376,7 @@ def test_decision_record_uses_the_singular_for_one_memory(tmp_path: Path) -> Non
         "| track record | none |",
         " UTC, 1 memory deleted and archived; undo: ",
     ):
-        assert words in record
+        assert phrase in record
     for number, name in {advice.likely: "likely", advice.keep_recent: "safe"}.items():
         record = decision_record(advice, memlab.plan(store, memlab.KeepRecent(number)), now=NOW)
         assert f"| cap | `keep_recent = {number}`, the {name} one |" in record
