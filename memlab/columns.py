@@ -89,7 +89,14 @@ WITHOUT_ZONE: Final = "without_zone"
 SOURCE: Final = "source"
 """Key of ``attrs``: name of the source of a frame, and of results computed from it."""
 RECALLED: Final = "recalled"
-"""Key of ``attrs``: whether the memories of the store are looked up and none is loaded at start."""
+"""Key of ``attrs``: whether prunable memories are looked up, and none of them is loaded at start.
+
+In a store without prunable memories: whether no memory is loaded at start."""
+INDEX_TOKENS: Final = "index_tokens"
+"""Key of ``frame.attrs``: tokens of the loaded index that belong to no memory, such as headings.
+
+Only in frames of stores with an index. Where such an index is cut, an entry below the cut moves up
+when one above it is removed."""
 REVISED: Final = "revised"
 """Key of ``attrs``: signals that the system changes after a memory is written.
 

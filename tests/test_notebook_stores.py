@@ -38,8 +38,8 @@ ANSWERED = {
     "claude": {"00", "01", "03", "05", "06", "08"},
     "openclaw": {"00", "01", "03", "06", "08"},
     "serena": {"00", "01", "03", "06", "08"},
-    "odek": {"00", "06", "08"},
-    "server": {"00", "06", "08"},
+    "odek": {"00", "03", "06", "08"},
+    "server": {"00", "03", "06", "08"},
 }
 """The notebooks whose question each store can answer, by number."""
 

@@ -50,7 +50,7 @@ TABLE_NAMES = {
 }
 CARRIED = {"added", "added_fields"}
 """Fields of a plan that hold what a newer format says, by its own keys."""
-NOT_STORED = {"start_there", "is_retirement", "order_note"}
+NOT_STORED = {"start", "start_there", "is_retirement", "order_note"}
 """Fields of a plan that are known only when it is made."""
 
 

@@ -266,10 +266,14 @@ def _added_fields(
     """Return what ``--json`` prints beside a plan: its cost, or the start of the other folder."""
     if plan.start_there is not None:
         return {"start_there": plan.start_there._asdict()}
+    added: dict[str, Any] = {}
+    if plan.start is not None:
+        before, after = plan.start
+        added["start"] = {"before": before._asdict(), "after": after._asdict()}
     if plan.merges or retires:
-        return {}
+        return added
     cost = _cost(source, plan, log)
-    return {"cost": cost if isinstance(cost, str) else asdict(cost)}
+    return {**added, "cost": cost if isinstance(cost, str) else asdict(cost)}
 
 
 def _json_with(plan: "memlab.Plan", added: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import NamedTuple, cast
 
+import numpy as np
 import pandas as pd
 
 from memlab import columns as col
@@ -14,14 +15,15 @@ from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.merge_planner import plan_merge
 from memlab.compaction.planning_snapshot import PlanningSnapshot, frame_at
-from memlab.compaction.plans import Plan
+from memlab.compaction.plans import Plan, StartChange
 from memlab.compaction.retirement_decision import decide_retirement
 from memlab.compaction.store_change import entries_of
 from memlab.compaction.wire import as_data
 from memlab.errors import PlanError
 from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
-from memlab.frame.fields import retired_rows
+from memlab.frame.fields import Flags, retired_rows
+from memlab.growth.context import start_after
 from memlab.policies import Policy
 from memlab.policies.base import decision_of
 from memlab.policies.rules import ByIds
@@ -145,6 +147,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
     frame = frame_at(reader, source, with_body=with_body)
     watch("read")
     snapshot = PlanningSnapshot(reader, source, frame)
+    index_tokens = None if source.index is None else source.index.tokens_of_no_memory()
     frame.attrs = {}  # pandas would copy them deeply with every column
     history = request.history.with_rows(frame)
     if isinstance(policy, ByIds):
@@ -163,6 +166,10 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         decision = decision_of(frame, policy, now=now)
         leaves = ~decision.keep
     watch("decided")
+    start = None
+    if index_tokens is not None:
+        frame.attrs = {col.INDEX_TOKENS: index_tokens}
+        start = _start_of(frame, snapshot, leaves)
     # Free the memory of the frame. The Python objects of some columns take more than all of it.
     del frame, history
     snapshot.release_unused()
@@ -175,6 +182,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         groups=snapshot.groups(decision, deleted=leaves & (retirement is None)),
         memories=leaving if retirement is None else (),
         kept=snapshot.kept(~leaves & snapshot.is_prunable),
+        start=start,
         is_retirement=retirement is not None,
         expires=snapshot.expiring(leaves | snapshot.is_prunable, now),
     )
@@ -191,6 +199,15 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         retires=leaving,
         returns=returns,
         entries=entries_of(reader, retirement, (*leaving, *returns)),
+    )
+
+
+def _start_of(frame: pd.DataFrame, snapshot: PlanningSnapshot, leaves: Flags) -> StartChange:
+    """Return what a start loads before and after some memories leave the index."""
+    is_active = snapshot.columns[col.ACTIVE] | snapshot.has_label(plans.RETURNS)
+    return StartChange(
+        before=start_after(frame, np.ones(len(frame), dtype=bool)),
+        after=start_after(frame, ~leaves, is_active=is_active),
     )
 
 

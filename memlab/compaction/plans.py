@@ -138,6 +138,19 @@ class Group(NamedTuple):
         return "keeps"
 
 
+class StartChange(NamedTuple):
+    """What a start loads before and after a plan: memories, and tokens with the index's own text.
+
+    Examples
+    --------
+    >>> StartChange(Size(196, 4_913), Size(118, 3_003)).after.tokens
+    3003
+    """
+
+    before: Size
+    after: Size
+
+
 RowsOf = Callable[[Mapping[str, Any]], list[dict[str, Any]] | None]
 """Function that returns the memories that a plan deletes if an archive keeps them apart from it.
 
@@ -222,6 +235,9 @@ class Plan(DisplayMixin):
     start_there : MergedStart or None
         If the folder is merged into another one, what a start there would load afterwards. It was
         read when the plan was made and is not stored with it.
+    start : StartChange or None
+        What a start loads before and after the plan, for a store with an index. It was read when
+        the plan was made and is not stored with it.
     is_retirement : bool
         Whether the plan was made to retire memories, even if it retires none. It is not stored with
         the plan.
@@ -254,6 +270,7 @@ class Plan(DisplayMixin):
     left: tuple[LeftMemory, ...] = ()
     added: Mapping[str, Any] = field(default_factory=dict)
     start_there: MergedStart | None = field(default=None, compare=False)
+    start: "StartChange | None" = field(default=None, compare=False)
     is_retirement: bool = field(default=False, compare=False)
 
     @cached_property
@@ -457,8 +474,10 @@ class Plan(DisplayMixin):
     def effect(self) -> str:
         """Effect of the plan, in a sentence."""
         subject = _SUBJECTS.get(start_words(self.store), "the active memories go")
-        before = f"{self.boot_before.tokens:,}"
-        cut = f"{subject} from {before} to {counted(self.boot_after.tokens, 'tokens')}"
+        change = self.start or StartChange(self.boot_before, self.boot_after)
+        if self.start is not None:
+            subject = _SUBJECTS["boot context"]
+        cut = f"{subject} from {change.before.tokens:,} to {counted(change.after.tokens, 'tokens')}"
         if self.moves:
             retired = counted(len(self.retires))
             return f"Retires {retired} and loads {counted(len(self.returns))} again: {cut}."
@@ -479,6 +498,8 @@ class Plan(DisplayMixin):
         if not self.merges:
             facts.append(("floor", wire.sized(self.floor, "load-bearing memories")))
         facts.append((start_words(self.store), wire.change(self.boot_before, self.boot_after)))
+        if self.start is not None:
+            facts.append(("a start", wire.change(*self.start)))
         facts.append(("tokens", self.token_rule))
         if not self.merges:
             facts += _out_of_reach(self)

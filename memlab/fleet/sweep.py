@@ -515,11 +515,12 @@ def _survey_store(location: str, *, now: datetime) -> StoreLine:
     memories, _archive_problem = past_arrays(source, on_bad_row="keep")
     summary = summary_of(memories, now=now, threshold=None)  # without a forecast
     boot = summary.boot
+    index_tokens = 0 if source.index is None else source.index.tokens_of_no_memory()
     return StoreLine(
         scheme=source.scheme,
         memories=summary.rows.memories,
         boot_memories=boot.memories,
-        boot_tokens=boot.tokens,
+        boot_tokens=boot.tokens + index_tokens,
         floor_memories=boot.load_bearing.memories,
         floor_tokens=boot.load_bearing.tokens,
         prunable=boot.prunable.memories,

@@ -89,6 +89,9 @@ def load(
     frame = frame_from(read_memories(opened, columns=columns, **options))
     frame[c.LABEL] = labels_of(frame)
     frame.attrs[c.REVISED] = sorted(opened.revised)
+    if opened.index is not None:
+        with suppress(MemlabError):  # a folder that is gone can be loaded without its index
+            frame.attrs[c.INDEX_TOKENS] = opened.index.tokens_of_no_memory()
     with suppress(MemlabError):  # a broken archive is reported by functions that read it
         if has_past(opened):
             frame.attrs[c.HAS_PAST] = True
@@ -154,10 +157,17 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     frame = pd.DataFrame(ordered, copy=False)
     frame.attrs[c.TOKEN_RULE] = memories.token_rule
     frame.attrs[c.SOURCE] = memories.source
-    knows_loaded = c.LOADED_AT_START in frame and len(frame) > 0
-    frame.attrs[c.RECALLED] = knows_loaded and not frame[c.LOADED_AT_START].any()
+    frame.attrs[c.RECALLED] = _is_recalled(frame)
     frame.attrs[c.WITHOUT_ZONE] = memories.without_zone
     return frame
+
+
+def _is_recalled(frame: pd.DataFrame) -> bool:
+    """Return whether prunable memories are looked up, and none of them is loaded at start."""
+    if c.LOADED_AT_START not in frame or frame.empty:
+        return False
+    concerned = frame[c.PRUNABLE] if frame[c.PRUNABLE].any() else frame[c.ACTIVE]
+    return not frame.loc[concerned, c.LOADED_AT_START].any()
 
 
 def _texts(column: Any) -> Any:

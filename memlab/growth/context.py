@@ -136,6 +136,59 @@ def loaded_at_start(memories: Arrays) -> Flags:
     return memories.active & memories.at_start
 
 
+def loaded_after(is_kept: Flags, *, is_loaded: Flags, is_active: Flags, has_index: bool) -> Flags:
+    """Return which memories a start loads after all but some memories are deleted.
+
+    Parameters
+    ----------
+    is_kept, is_loaded, is_active : array of bool
+        Which memories are kept, are loaded now, and are active, in the order of writing.
+    has_index : bool
+        Whether a start loads an index. If the index is cut, it has room for as many entries as it
+        loads now, so entries below the cut move up; they are taken to be in the order of writing.
+
+    Examples
+    --------
+    >>> now = np.array([True, True, False, False])
+    >>> everything = np.ones(4, dtype=bool)
+    >>> kept = np.array([False, True, True, True])
+    >>> loaded_after(kept, is_loaded=now, is_active=everything, has_index=True).tolist()
+    [False, True, True, False]
+    """
+    still_loaded = is_kept & is_loaded
+    if has_index:
+        below_cut = np.flatnonzero(is_kept & is_active & ~is_loaded)
+        free_lines = int(is_loaded.sum()) - int(still_loaded.sum())
+        still_loaded[below_cut[:free_lines]] = True
+    return still_loaded
+
+
+def start_after(frame: "pd.DataFrame", is_kept: Flags, *, is_active: Flags | None = None) -> Size:
+    """Return what a start loads after all but some memories of a frame are deleted.
+
+    The text of an index that belongs to no memory is included, so the tokens are those that
+    :func:`memlab.find` shows for the store as it would be then.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The memories of a store, in the order of writing.
+    is_kept : array of bool
+        Which memories are kept.
+    is_active : array of bool, optional
+        Which memories are active afterwards if they are kept; by default those that are now.
+    """
+    memories = arrays_of(frame)
+    loaded = loaded_after(
+        is_kept,
+        is_loaded=loaded_at_start(memories),
+        is_active=memories.active if is_active is None else is_active,
+        has_index=c.INDEX_TOKENS in frame.attrs,
+    )
+    size = size_of(memories, loaded)
+    return size._replace(tokens=size.tokens + frame.attrs.get(c.INDEX_TOKENS, 0))
+
+
 def starts_of(memories: Arrays) -> list[Size]:
     """Return the size of each start: one for each namespace, or one for all loaded memories."""
     loaded = loaded_at_start(memories)
@@ -183,7 +236,8 @@ def cut_in_words(present: "pd.DataFrame") -> str:
     tokens = f"{int(loaded[c.TOKENS].sum()):,} of {int(active[c.TOKENS].sum()):,} tokens"
     return (
         f"is cut: a start loads {len(loaded):,} of the {len(active):,} memories that it names, "
-        f"{tokens}; the numbers here count all of them"
+        f"{tokens}; lines below the cut move up as others go, and starts of the past are counted "
+        "without a cut"
     )
 
 

@@ -13,7 +13,6 @@ from memlab.errors import MemlabError, StoreError
 from memlab.frame.fields import arrays_of
 from memlab.frame.loading import load
 from memlab.growth.context import largest_start
-from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.checkouts import Project
 from memlab.sources.held import shared_data_held
 from memlab.sources.kinship import Kinship, contents_of, kinships_among, merge_step
@@ -196,8 +195,6 @@ def _store_with_size(
     try:
         source = made_by(recognised.scheme, where)
         frame = load(source, on_bad_row="keep")
-        chars = 0 if source.index is None else source.index.chars_of_no_memory()
-        index_tokens = -(-chars // CHARS_PER_TOKEN)
         if source.intake is not None and len(frame):  # folders of other kinds are never merged
             contents.setdefault(source.scheme, {})[where] = contents_of(source)
         project = source.find_project()
@@ -216,7 +213,7 @@ def _store_with_size(
         what=recognised.what,
         where=where,
         memories=len(frame),
-        tokens_at_start=largest_start(memories) + index_tokens,
+        tokens_at_start=largest_start(memories) + frame.attrs.get(col.INDEX_TOKENS, 0),
         last_written=memories.last_at,
         problem="",
         project="" if project is None else project.path,

@@ -90,8 +90,8 @@ class Advice(DisplayMixin):
         Boot context under `keep_recent`: now, and over the history under continuous compaction.
     days : float or None
         Age in days of the oldest prunable memory that the cap keeps now.
-    loaded : int
-        Tokens of the present boot context.
+    loaded, active_tokens : int
+        Tokens that a start loads now, and tokens of all active memories, loaded at start or not.
     prunable : int
         Number of present prunable memories.
     target, confidence, token_budget : float, float, int or None
@@ -109,8 +109,10 @@ class Advice(DisplayMixin):
     likely_boot_tokens : int or None
         Boot context under `likely`, now.
     loads_at_start : bool
-        Whether the agent loads memories at start. Else it only searches them, and `loaded` is the
-        size of what it searches.
+        Whether the agent loads prunable memories at start. Else it only searches them, and `loaded`
+        is the size of what it searches.
+    load_bearing_at_start : int
+        Tokens of load-bearing memories that a start loads, if prunable ones are only searched.
     context_window : int
         Tokens of the context window that the answer compares with.
 
@@ -138,6 +140,7 @@ class Advice(DisplayMixin):
     until: int
     days: float | None
     loaded: int
+    active_tokens: int
     target: float
     confidence: float
     token_budget: int | None
@@ -155,6 +158,7 @@ class Advice(DisplayMixin):
     would_change: tuple[str, ...]
     likely_boot_tokens: int | None = None
     loads_at_start: bool = True
+    load_bearing_at_start: int = 0
     context_window: int = CONTEXT_WINDOW
 
     number_kind: ClassVar[NumberKind] = CAP
@@ -560,7 +564,7 @@ class BudgetAdvice(Advice):
     @property
     def number_to_keep_all(self) -> int:
         """Tokens of all present memories, load-bearing ones included."""
-        return self.loaded
+        return self.active_tokens
 
     def number_in_words(self, number: int) -> str:
         """Return a budget in words."""

@@ -69,11 +69,11 @@ TEMPLATES: Final[Mapping[AnswerCase, str]] = {
         "{share_left} of {window}). {assurance}{likely}"
     ),
     AnswerCase.SEARCHED_KEEP_ALL: (
-        "Keep all for now: nothing is loaded at start, the safe {word} is {safe_units}, and the "
+        "Keep all for now: {only_loaded} loaded at start, the safe {word} is {safe_units}, and the "
         "store has {all_units}.{likely_alone}"
     ),
     AnswerCase.SEARCHED: (
-        "Nothing is loaded at start; deleting {deleted}, all but {safe}, frees {saved} of "
+        "{Only_loaded} loaded at start; deleting {deleted}, all but {safe}, frees {saved} of "
         "{loaded_tokens} of the store. {assurance}{likely_alone}"
     ),
 }
@@ -187,7 +187,11 @@ class Recommended(Protocol):
 
     @property
     def loads_at_start(self) -> bool:
-        """Whether the agent loads memories at start."""
+        """Whether the agent loads prunable memories at start."""
+
+    @property
+    def load_bearing_at_start(self) -> int:
+        """Tokens of loaded load-bearing memories, if prunable ones are only searched."""
 
     @property
     def context_window(self) -> int:
@@ -405,6 +409,12 @@ def _words_of(advice: Recommended) -> dict[str, str]:
         "see_floor": "",
         "see_evidence": "",
     }
+    only_loaded = "nothing is"
+    if advice.load_bearing_at_start:
+        tokens = counted(advice.load_bearing_at_start, "tokens")
+        only_loaded = f"only load-bearing memories, {tokens}, are"
+    words["only_loaded"] = only_loaded
+    words["Only_loaded"] = only_loaded[0].upper() + only_loaded[1:]
     if advice.source:
         floor = command("floor", advice.source)
         words["see_floor"] = f" {floor} shows which they are."

@@ -327,7 +327,7 @@ class Sizing:
             "served_elsewhere": self.posterior.law_share_at(caps),
             "served_observed": self.references.share_at(caps),
             "boot_memories": memories,
-            "boot_tokens": tokens,
+            "boot_tokens": present.loaded_newest[kept],
             **(over_history or self.lifetimes.boot_at(caps)),
             "prunable_share": kept / np.maximum(memories, 1),
             "prunable_share_tokens": present.tokens_newest[kept] / np.maximum(tokens, 1),
@@ -368,7 +368,7 @@ class BudgetSizing(Sizing):
 
     @property
     def number_to_keep_all(self) -> int:
-        """Tokens of all memories that are loaded now."""
+        """Tokens of all active memories."""
         return self.present.tokens
 
     def at(self, budgets: Iterable[int]) -> pd.DataFrame:
@@ -389,7 +389,7 @@ class BudgetSizing(Sizing):
             **self._served(caps),
             "served_observed": observed / (len(self.needed_budgets) or np.nan),
             "kept": kept,
-            "boot_tokens": self.floor + present.tokens_newest[kept],
+            "boot_tokens": present.loaded_newest[kept],
             "pruned": present.prunable - kept,
             "days": present.days_newest[kept],
         }

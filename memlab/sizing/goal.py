@@ -203,7 +203,8 @@ def advise(
         "interval_inflation": sizing.posterior.interval_inflation,
         "memories": sizing.posterior.memories,
         "until": sizing.posterior.everything,
-        "loaded": sizing.present.tokens,
+        "loaded": sizing.present.loaded,
+        "active_tokens": sizing.present.tokens,
         "prunable": sizing.present.prunable,
         "target": target,
         "confidence": sizing.terms.confidence,
@@ -216,6 +217,7 @@ def advise(
         "source": sizing.source,
         "likely_boot_tokens": sizing.point_at(likely).boot_tokens if has_number else None,
         "loads_at_start": not sizing.present.recalled,
+        "load_bearing_at_start": sizing.present.load_bearing_at_start,
     }
     if isinstance(sizing, BudgetSizing):
         return BudgetAdvice(**values, mean=sizing.mean)

@@ -20,11 +20,19 @@ from memlab.evidence.past import rows_of_gaps
 from memlab.evidence.prior import LEVELS, ReachPrior, log_rank_fraction, rank_at
 from memlab.evidence.references import references_on_rows, successors
 from memlab.frame.fields import LABELS, Flags, Floats, Ints
-from memlab.growth.context import FutureDates
+from memlab.growth.context import FutureDates, loaded_after
 from memlab.text import Table
 
 _MEASURES: Final = ("mean", "p95", "max")
-_PRESENT: Final = (c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.CREATED_AT, *LABELS)
+_PRESENT: Final = (
+    c.MEMORY_ID,
+    c.KIND,
+    c.TITLE,
+    c.TOKENS,
+    c.CREATED_AT,
+    *LABELS,
+    c.LOADED_AT_START,
+)
 """Columns that describe the present memories."""
 
 
@@ -408,6 +416,9 @@ class Present:
     ----------
     tokens_newest : array of int64, shape (prunable + 1,)
         Tokens of the newest n prunable memories together, by n.
+    loaded_newest : array of int64, shape (prunable + 1,)
+        Tokens that a start loads if the newest n prunable memories and the load-bearing ones are
+        kept, by n. If the agent only searches its memories: the tokens of all of these.
     days_newest : array of float64, shape (prunable + 1,)
         Days from the newest memory back to the oldest of the newest n prunable ones, by n. Rows
         dated in the future are left out.
@@ -416,14 +427,18 @@ class Present:
     token_rule : str
         How tokens were counted.
     recalled : bool
-        Whether the agent only searches memories, and loads none at start.
+        Whether the agent only searches prunable memories, and loads none of them at start.
+    load_bearing_at_start : int
+        Tokens of load-bearing memories that a start loads, if prunable ones are only searched.
     """
 
     tokens_newest: Ints
+    loaded_newest: Ints
     days_newest: Floats
     floor: Floor
     token_rule: str
     recalled: bool = False
+    load_bearing_at_start: int = 0
 
     @classmethod
     def of(cls, frame: pd.DataFrame, now: datetime) -> "Present":
@@ -431,19 +446,33 @@ class Present:
         if c.DELETED_AT in frame:
             is_deleted = frame[c.DELETED_AT].notna().to_numpy()
             if is_deleted.any():
-                frame = frame.loc[~is_deleted, list(_PRESENT)]
+                columns = [name for name in _PRESENT if name in frame]
+                frame = frame.loc[~is_deleted, columns]
         newest_first = np.flatnonzero(frame[c.PRUNABLE].to_numpy(dtype=bool))[::-1]
         created = frame[c.CREATED_AT].to_numpy("datetime64[us]", copy=True)
         created[FutureDates.of(created, now).left_out] = np.datetime64("NaT")
         newest = np.fmax.reduce(created, initial=np.datetime64("NaT"))
         age = newest - created[newest_first]
         tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[newest_first]
+        tokens_newest = np.append(0, tokens.cumsum())
+        floor = floor_of(frame)
+        is_recalled = bool(frame.attrs.get(c.RECALLED))
+        loaded_newest = floor.tokens + tokens_newest
+        load_bearing_at_start = 0
+        if c.LOADED_AT_START in frame:
+            if is_recalled:
+                is_loaded = frame[c.ACTIVE] & frame[c.LOADED_AT_START]
+                load_bearing_at_start = int(frame.loc[is_loaded, c.TOKENS].sum())
+            else:
+                loaded_newest = _loaded_newest(frame, newest_first)
         return cls(
-            tokens_newest=np.append(0, tokens.cumsum()),
+            tokens_newest=tokens_newest,
+            loaded_newest=loaded_newest,
             days_newest=np.append(0.0, np.fmax.accumulate(age / np.timedelta64(1, "D"))),
-            floor=floor_of(frame),
+            floor=floor,
             token_rule=str(frame.attrs.get(c.TOKEN_RULE, "not said")),
-            recalled=bool(frame.attrs.get(c.RECALLED)),
+            recalled=is_recalled,
+            load_bearing_at_start=load_bearing_at_start,
         )
 
     @property
@@ -453,8 +482,37 @@ class Present:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all active memories: those that an agent loads at start, or searches."""
+        """Tokens of all active memories, loaded at start or not."""
         return self.floor.tokens + int(self.tokens_newest[-1])
+
+    @property
+    def loaded(self) -> int:
+        """Tokens that an agent loads at start; those that it searches if it loads none."""
+        return int(self.loaded_newest[-1])
+
+
+def _loaded_newest(frame: pd.DataFrame, newest_first: Ints) -> Ints:
+    """Return the tokens that a start loads with the newest n prunable memories, by n.
+
+    The load-bearing memories and the text of the index are included. The array has the shape
+    (prunable + 1,). `newest_first` holds the rows of the prunable memories.
+    """
+    tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)
+    is_active = frame[c.ACTIVE].to_numpy(dtype=bool)
+    is_loaded = is_active & frame[c.LOADED_AT_START].to_numpy(dtype=bool)
+    has_index = c.INDEX_TOKENS in frame.attrs
+    is_kept = ~frame[c.PRUNABLE].to_numpy(dtype=bool)
+    loaded_tokens = []
+    for row in [None, *newest_first]:
+        if row is not None:
+            is_kept[row] = True
+        loaded = loaded_after(
+            is_kept, is_loaded=is_loaded, is_active=is_active, has_index=has_index
+        )
+        loaded_tokens.append(int(tokens[loaded].sum()))
+    index_tokens: int = frame.attrs.get(c.INDEX_TOKENS, 0)
+    loaded_newest: Ints = np.array(loaded_tokens, np.int64) + index_tokens
+    return loaded_newest
 
 
 def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) -> Ints:

@@ -9,10 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from math import ceil
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol, overload
 
 from memlab import errors
+from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.readers import IndexWriter, Key, Records, Rows, SupersedingWriter
 from memlab.text import counted
 
@@ -324,6 +326,10 @@ class StartIndex(ABC):
     @abstractmethod
     def chars_of_no_memory(self) -> int:
         """Return the number of loaded characters that belong to no memory, such as headings."""
+
+    def tokens_of_no_memory(self) -> int:
+        """Return the tokens of these characters, by the estimate."""
+        return ceil(self.chars_of_no_memory() / CHARS_PER_TOKEN)
 
     @abstractmethod
     def is_unlisted(self, record: bytes) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memlab.arguments import expect
-from memlab.columns import KIND, PRUNABLE, RECALLED
+from memlab.columns import KIND, LOADED_AT_START, PRUNABLE
 from memlab.errors import MemlabError
 from memlab.files import write_whole
 from memlab.lazy import import_extra
@@ -169,7 +169,7 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
             "present": len(present) > 0,
             "present-prunable": prunable > 0,
             "prunable": bool(past[PRUNABLE].any()),
-            "loaded": not past.attrs.get(RECALLED),
+            "loaded": LOADED_AT_START not in present or bool(present[LOADED_AT_START].any()),
             "references": len(evidence.references) > 0,
             "reads": bool((evidence.references[KIND] == "log").any()),
         }

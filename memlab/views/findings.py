@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memlab.columns import ACTIVE, LOADED_AT_START
+from memlab.columns import ACTIVE, INDEX_TOKENS, LOADED_AT_START
 from memlab.compaction.effect_of_cap import CapEffect, cap_effect, survivors
 from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import CutLosses, Log, reads_missed_by_index_cut
@@ -18,10 +18,9 @@ from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, summarize
 from memlab.growth.alerts import Alert, AlertData, alerts_of
-from memlab.growth.context import boot_of
+from memlab.growth.context import boot_of, loaded_after
 from memlab.sizing.advice import share_in_words
 from memlab.sizing.goal import SizingGoal, recommend
-from memlab.sources.capabilities import TODAY
 from memlab.text import TextPage, command, counted
 from memlab.views.recommendation import Recommendation
 
@@ -51,13 +50,15 @@ class Findings(Recommendation):
             served = share_in_words(row["served"], (row["low"], row["high"]))
             chosen_cap = f"keep_recent = {self.other_cap:,}, which serves {served}"
             facts.insert(0, ("figures below", chosen_cap))
+        index_tokens = self.present.attrs.get(INDEX_TOKENS, 0)
         if effect is None or self.by_use is not None:
-            facts.append((self.tokens, f"{self.summary.boot.tokens:,} now"))
+            facts.append((self.tokens, f"{self.summary.boot.tokens + index_tokens:,} now"))
         else:
             before = effect.before
             after = effect.after
+            tokens = f"{before.tokens + index_tokens:,} → {after.tokens + index_tokens:,}"
             memories = f"{before.memories:,} → {counted(after.memories, 'memories')}"
-            facts.append((self.tokens, f"{before.tokens:,} → {after.tokens:,}; {memories}"))
+            facts.append((self.tokens, f"{tokens}; {memories}"))
             deleted = "nothing"
             if effect.deleted.memories:
                 share = effect.deleted.memories / self.summary.rows.memories
@@ -160,14 +161,19 @@ class Findings(Recommendation):
 
         Where the index is cut, memories below the cut take the places of deleted ones above it.
         """
-        kept = self.present if self.cap is None else survivors(self.present, self.cap)
-        if self.cut is None or LOADED_AT_START not in kept:
+        present = self.present
+        kept = present if self.cap is None else survivors(present, self.cap)
+        if LOADED_AT_START not in kept:
             return kept
-        is_loaded = (kept[ACTIVE] & kept[LOADED_AT_START]).to_numpy(copy=True)
-        below_cut = np.flatnonzero(kept[ACTIVE].to_numpy() & ~is_loaded)
-        free_lines = max(self.cut.files[TODAY] - int(is_loaded.sum()), 0)
-        is_loaded[below_cut[:free_lines]] = True
-        return kept.assign(**{LOADED_AT_START: is_loaded})
+        is_kept = present.index.isin(kept.index)
+        is_active = present[ACTIVE].to_numpy()
+        is_loaded = loaded_after(
+            is_kept,
+            is_loaded=is_active & present[LOADED_AT_START].to_numpy(),
+            is_active=is_active,
+            has_index=INDEX_TOKENS in present.attrs,
+        )
+        return kept.assign(**{LOADED_AT_START: is_loaded[is_kept]})
 
 
 def examine(

@@ -1,0 +1,120 @@
+"""The tokens of a start are one number in every command, before and after a compaction."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import memlab
+from memlab import columns as c
+from memlab.compaction.effect_of_cap import survivors
+from memlab.growth.context import start_after
+from memlab.sizing.curve import prepare_sizing
+from memlab.sizing.lifetimes import Present
+from tests.support.claude_store import START, at, memory, project_folder, write_index, write_memory
+from tests.support.frames import make_frame, row
+from tests.support.notebook_stores import STORES
+from tests.support.openclaw_store import days_before, write_workspace
+
+NOW = at(24 * 400)
+KINDS = ("eleven", "sixty", "claude", "openclaw", "serena", "odek")
+
+
+def cut_folder(home: Path, *, shuffled: bool = False) -> Path:
+    """Write 260 memories and an index of as many lines, of which a start loads 199."""
+    folder = project_folder(home)
+    lines = []
+    for number in range(260):
+        kind = "feedback" if number % 5 == 0 else "project"
+        text = memory(f"m{number}", kind, body="x " * (number % 7))
+        write_memory(folder, f"m{number}.md", text, at(number))
+        lines.append(f"- [Memory {number}](m{number}.md): {'about it ' * (number % 3)}")
+    if shuffled:
+        random.Random(1).shuffle(lines)
+    write_index(folder, ["# Index of memories", *lines])
+    return folder
+
+
+def shown(store: Path | str) -> int:
+    """Return the tokens that `memlab show` says a start loads."""
+    summary = memlab.show(store, now=NOW).summary
+    return summary.boot.tokens + summary.apart
+
+
+@pytest.mark.parametrize("cap", [0, 10, 150, 190, 205])
+def test_every_command_counts_the_same_start_of_a_cut_index(tmp_path: Path, cap: int) -> None:
+    folder = cut_folder(tmp_path / "home")
+    sizing = prepare_sizing(memlab.load_past(folder))
+    plan = memlab.plan(folder, memlab.KeepRecent(cap), now=NOW)
+    (found,) = memlab.find(tmp_path / "home").stores
+    assert plan.start is not None
+    assert (
+        shown(folder)
+        == found.tokens_at_start
+        == memlab.size(folder, now=NOW).advice.loaded
+        == plan.start.before.tokens
+    )
+    expected = int(sizing.at([cap])["boot_tokens"].iloc[0])
+    assert f"a start goes from {shown(folder):,} to {expected:,} tokens" in plan.effect
+    memlab.apply(plan, now=NOW)
+    assert shown(folder) == expected == plan.start.after.tokens
+
+
+def test_start_of_a_reordered_index_loads_as_many_entries(tmp_path: Path) -> None:
+    folder = cut_folder(tmp_path, shuffled=True)
+    plan = memlab.plan(folder, memlab.KeepRecent(190), now=NOW)
+    assert plan.start is not None
+    memlab.apply(plan, now=NOW)
+    after = memlab.show(folder, now=NOW).summary
+    assert plan.start.after.memories == after.boot.memories == 199
+    assert plan.start.after.tokens == pytest.approx(after.boot.tokens + after.apart, rel=0.02)
+
+
+def test_retirement_predicts_the_start(tmp_path: Path) -> None:
+    folder = cut_folder(tmp_path)
+    plan = memlab.plan(folder, memlab.KeepRecent(30), retire=True, now=NOW)
+    assert plan.start is not None
+    memlab.apply(plan, now=NOW)
+    after = memlab.show(folder, now=NOW).summary
+    assert plan.start.after.memories == after.boot.memories
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_size_and_show_count_the_same_start(tmp_path: Path, kind: str) -> None:
+    with STORES[kind](tmp_path) as store:
+        advice = memlab.size(store, now=NOW).advice
+        assert (advice.loaded if advice.loads_at_start else 0) in (shown(store), 0)
+        assert advice.load_bearing_at_start in (0, shown(store))
+
+
+def test_workspace_with_loaded_document_says_what_a_start_loads(tmp_path: Path) -> None:
+    workspace = write_workspace(tmp_path / "w", days_before(START.date(), 400))
+    text = memlab.size(f"openclaw:{workspace}", now=NOW).advice.answer
+    tokens = shown(f"openclaw:{workspace}")
+    assert tokens > 0
+    assert f"nly load-bearing memories, {tokens:,} tokens, are loaded at start" in text
+    assert "a start" not in text
+
+
+@given(data=st.data())
+def test_loaded_tokens_by_cap_equal_the_start_after_each_deletion(data: st.DataObject) -> None:
+    rows = data.draw(
+        st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 9)), min_size=1, max_size=9)
+    )
+    assume(any(is_loaded for _, is_loaded, _ in rows))  # else the memories are only searched
+    frame = make_frame(
+        *(
+            row(f"m{number}", tokens=tokens, load_bearing=bears, prunable=not bears)
+            for number, (bears, _, tokens) in enumerate(rows)
+        )
+    )
+    frame[c.LOADED_AT_START] = [is_loaded for _, is_loaded, _ in rows]
+    frame.attrs[c.INDEX_TOKENS] = 3
+    frame.attrs[c.RECALLED] = False
+    present = Present.of(frame, NOW)
+    for cap in range(present.prunable + 1):
+        is_kept = frame.index.isin(survivors(frame, cap).index)
+        assert present.loaded_newest[cap] == start_after(frame, np.asarray(is_kept)).tokens
