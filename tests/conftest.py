@@ -110,7 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 PARTLY = pytest.StashKey[bool]()
-QUICK = 10
+QUICK = 6
 """Examples of a property in a run that leaves out what takes long."""
 
 

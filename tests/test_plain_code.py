@@ -13,12 +13,12 @@ FILES = sorted(
 )
 
 
-def starred_literals(tree: ast.AST) -> list[int]:
+def starred_literals(nodes: list[ast.AST]) -> list[int]:
     """Return the lines on which a literal tuple, list or set is unpacked in place."""
     literals = (ast.Tuple, ast.List, ast.Set)
     return [
         node.lineno
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Starred) and isinstance(node.value, literals)
     ]
 
@@ -32,13 +32,13 @@ def names_in(node: ast.AST) -> set[str]:
     }
 
 
-def parallel_assignments(tree: ast.AST) -> list[int]:
+def parallel_assignments(nodes: list[ast.AST]) -> list[int]:
     """Return the lines that assign several values at once which do not depend on each other.
 
     A swap reads what it assigns, an unpacked result has one value, and both are left alone.
     """
     line_numbers = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
         target = node.targets[0]
@@ -61,7 +61,7 @@ def parallel_assignments(tree: ast.AST) -> list[int]:
     ],
 )
 def test_starred_literals_are_found(source: str, lines: list[int]) -> None:
-    assert starred_literals(ast.parse(source)) == lines
+    assert starred_literals(list(ast.walk(ast.parse(source)))) == lines
 
 
 @pytest.mark.parametrize(
@@ -74,20 +74,35 @@ def test_starred_literals_are_found(source: str, lines: list[int]) -> None:
     ],
 )
 def test_parallel_assignments_are_found(source: str, lines: list[int]) -> None:
-    assert parallel_assignments(ast.parse(source)) == lines
+    assert parallel_assignments(list(ast.walk(ast.parse(source)))) == lines
+
+
+Lines = dict[str, list[int]]
 
 
 @pytest.fixture(scope="module")
-def trees() -> dict[str, ast.AST]:
-    """Return the syntax tree of each file by path."""
-    return {str(path): ast.parse(path.read_text()) for path in FILES}
+def tricks() -> tuple[Lines, Lines]:
+    """Return the lines with each trick by path.
+
+    A file is read and its syntax tree is forgotten before the next one: thousands of nodes that
+    live on make every later allocation slower.
+    """
+    starred: Lines = {}
+    parallel: Lines = {}
+    for path in FILES:
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        if lines := starred_literals(nodes):
+            starred[str(path)] = lines
+        if lines := parallel_assignments(nodes):
+            parallel[str(path)] = lines
+    return starred, parallel
 
 
-def test_no_literal_is_starred(trees: dict[str, ast.AST]) -> None:
-    lines_by_file = {path: starred_literals(tree) for path, tree in trees.items()}
-    assert {path: lines for path, lines in lines_by_file.items() if lines} == {}
+def test_no_literal_is_starred(tricks: tuple[Lines, Lines]) -> None:
+    starred, _ = tricks
+    assert starred == {}
 
 
-def test_no_parallel_assignment_of_unrelated_values(trees: dict[str, ast.AST]) -> None:
-    lines_by_file = {path: parallel_assignments(tree) for path, tree in trees.items()}
-    assert {path: lines for path, lines in lines_by_file.items() if lines} == {}
+def test_no_parallel_assignment_of_unrelated_values(tricks: tuple[Lines, Lines]) -> None:
+    _, parallel = tricks
+    assert parallel == {}

@@ -327,7 +327,7 @@ def test_crash_in_apply_leaves_the_old_or_the_new_index(folder: Path, tmp_path: 
     def do() -> None:
         memlab.apply(replace_store(plan, crashed[0]), store=crashed[0])
 
-    for number in crash_everywhere(do, every=one_in(3)):
+    for number in crash_everywhere(do, every=one_in(5)):
         crashed_folder = crashed[0]
         assert index_of(crashed_folder) in (before, plan.text.encode())
         assert (
@@ -366,7 +366,7 @@ def test_crash_in_undo_leaves_the_new_or_the_old_index(
     def do() -> None:
         memlab.restore(receipt.digest, store=crashed[0])
 
-    for number in crash_everywhere(do, every=one_in(3)):
+    for number in crash_everywhere(do, every=one_in(5)):
         crashed_folder = crashed[0]
         index = crashed_folder / "MEMORY.md"
         content = index.read_bytes() if index.exists() else None

@@ -599,7 +599,7 @@ def test_crash_at_any_call_loses_and_duplicates_nothing(
     expected = texts(folders[0]), texts(folders[1]), index_lines(folders[1])
     original()
     number = 0
-    for number in crash_everywhere(lambda: merged(*folders), every=one_in(3)):
+    for number in crash_everywhere(lambda: merged(*folders), every=one_in(5)):
         assert everything(*folders) == contents
         if number % 2:
             output_of("compact", folders[0], "--into", folders[1], "--apply")

@@ -9,7 +9,7 @@ USUAL = 25
 def examples(count: int) -> int:
     """Return the number of examples of a test that has `count` of them at the usual number.
 
-    ``pytest`` by itself tries two fifths, and ``MEMLAB_EXAMPLES`` multiplies.
+    ``pytest`` by itself tries a quarter, and ``MEMLAB_EXAMPLES`` multiplies.
     """
     return max(count * settings().max_examples // USUAL, 1)
 
