@@ -29,6 +29,10 @@ def raised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     return bool(request.param)
 
 
+TODAY = False
+RAISED = True
+
+
 @pytest.fixture(params=FORMATS)
 def golden(request: pytest.FixtureRequest) -> str:
     """Return the folder name of each format."""
@@ -83,13 +87,29 @@ COMMANDS = (
     "size {}",
     "doctor {}",
     "report {} --chart growth -o {out}/chart.svg",
-    pytest.param("report {} -o {out}/page.html", marks=pytest.mark.long),  # 3 s of drawing
     "maintain {}",
     "archive {} --drop-before 2030-01-01",
 )
+PAGE = "report {} -o {out}/page.html"
+"""It takes 3 s of drawing."""
+ALSO_RAISED = ("archive {} --rows", "show {}", "maintain {}")
+"""Commands of a default run on raised formats; ``--all`` tries the others, too."""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("raised", "command"),
+    [
+        *((TODAY, command) for command in COMMANDS),
+        pytest.param(TODAY, PAGE, marks=pytest.mark.long),
+        *((RAISED, command) for command in ALSO_RAISED),
+        *(
+            pytest.param(RAISED, command, marks=pytest.mark.long)
+            for command in (*COMMANDS, PAGE)
+            if command not in ALSO_RAISED
+        ),
+    ],
+    indirect=["raised"],
+)
 def test_reading_golden_store_changes_no_byte(
     items: Path, tmp_path: Path, command: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
