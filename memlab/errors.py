@@ -18,6 +18,17 @@ class MemlabError(Exception):
     StoreError
     """
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and a notebook show: the message, which says what to do.
+
+        The traceback leads through memlab and says nothing about the mistake. ``%debug`` shows it.
+        """
+        return [f"{type(self).__name__}: {self}"]
+
+
+class UnansweredError(MemlabError):
+    """A store cannot answer the question of a notebook any more; the message says why."""
+
 
 class WrongArgumentError(MemlabError, TypeError):
     """A call has an argument that it does not take; the message names the right call."""

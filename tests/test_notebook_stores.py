@@ -1,14 +1,18 @@
 """Every notebook runs on every kind of store without bundled data."""
 
 import re
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import nbformat
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 import memlab
+from memlab.errors import MemlabError, UnansweredError
 from memlab.sources.opening import open_source
 from memlab.views.bundled import (
     NEEDS,
@@ -20,7 +24,7 @@ from memlab.views.bundled import (
 )
 from memlab.views.needs import NEEDS as WORDS
 from memlab.views.needs import unanswered
-from tests.support.notebook_stores import STORES, run_here, written_for
+from tests.support.notebook_stores import STORES, run_here, write_episodes, written_for
 from tests.support.stores import episodes, write_rows
 
 SMALL = ("empty", "all deleted", "decision left", "sixty")
@@ -128,3 +132,87 @@ def test_each_need_tag_of_a_cell_has_an_explanation() -> None:
             tags = cell.metadata.get("tags", ())
             needs |= {tag.removeprefix(NEEDS) for tag in tags if tag.startswith(NEEDS)}
     assert needs == WORDS.keys()
+
+
+def compact(keep: int, *, retire: bool = False) -> Callable[[str], object]:
+    return lambda store: memlab.apply(
+        memlab.plan(store, memlab.KeepRecent(keep), retire=retire), all_prunable=True
+    )
+
+
+def compact_and_restore(store: str) -> None:
+    memlab.restore(memlab.apply(memlab.plan(store, memlab.KeepRecent(3))))
+
+
+def delete_rows(store: str) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("DELETE FROM memory_items WHERE kind = 'episodic'")
+
+
+def replace_by_an_empty_store(store: str) -> None:
+    for ending in ("", "-wal", "-shm"):
+        Path(f"{store}{ending}").unlink(missing_ok=True)
+    memlab.SqliteMemoryStore(store).close()
+
+
+NOTHING_PRUNABLE = dict.fromkeys(
+    ["01", "02", "03", "04", "08"], "0 memories of this store are prunable"
+)
+CHANGES: dict[str, tuple[Callable[[str], object], dict[str, str]]] = {
+    "compacted to three": (compact(3), {}),
+    "compacted to zero": (compact(0), NOTHING_PRUNABLE),
+    "retired": (compact(0, retire=True), NOTHING_PRUNABLE),
+    "restored": (compact_and_restore, {}),
+    "deleted rows": (delete_rows, NOTHING_PRUNABLE),
+    "replaced": (
+        replace_by_an_empty_store,
+        dict.fromkeys(["00", "01", "03", "04", "08"], "0 memories are in this store yet")
+        | {"02": "0 memories of this store are prunable"},
+    ),
+    "removed": (
+        lambda store: Path(store).unlink(),
+        dict.fromkeys(["00", "01", "02", "03", "04", "07", "08"], "there is no file"),
+    ),
+}
+"""Changes of a store after its notebooks were written, and the messages of those that then stop."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_rerun_on_a_changed_store_answers_in_words(change: str, tmp_path: Path) -> None:
+    store = write_episodes(tmp_path / "memory.db", 60)
+    paths = written_for(store, tmp_path / "notebooks")
+    apply_change, expected = CHANGES[change]
+    apply_change(store)
+    stopped = {}
+    for path in paths:
+        try:
+            run_here(path)
+        except MemlabError as error:
+            stopped[path.name[:2]] = " ".join(str(error).split())
+    assert stopped.keys() == expected.keys()
+    for number, message in expected.items():
+        assert message in stopped[number]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["logged", "claude", "openclaw", "serena", "odek"])
+def test_a_rerun_on_another_changed_store_answers_in_words(name: str, tmp_path: Path) -> None:
+    with STORES[name](tmp_path) as store:
+        paths = written_for(store, tmp_path / "notebooks")
+        with suppress(MemlabError):  # some stores are read only
+            compact(0)(store)
+        for path in paths:
+            with suppress(UnansweredError):
+                run_here(path)
+
+
+def test_a_notebook_shows_an_error_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = write_episodes(tmp_path / "memory.db", 0)
+    shell = InteractiveShell()
+    shell.run_cell(f"import memlab\nmemlab.views.require({store!r}, 'memories')")
+    message = " ".join(capsys.readouterr().out.split())
+    assert message.startswith("UnansweredError: 0 memories are in this store yet: memlab show")
+    assert message.endswith("shows it again.")
+    assert "Traceback" not in message

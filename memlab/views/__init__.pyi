@@ -6,6 +6,7 @@ from memlab.views.findings import examine as examine
 from memlab.views.glance import Overview as Overview
 from memlab.views.glance import show as show
 from memlab.views.memory_table import rows as rows
+from memlab.views.needs import require as require
 from memlab.views.needs import unanswered as unanswered
 from memlab.views.page import Report as Report
 from memlab.views.page import report as report

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memlab.arguments import expect
-from memlab.columns import KIND, LOADED_AT_START, PRUNABLE
+from memlab.columns import PRUNABLE
 from memlab.errors import MemlabError
 from memlab.files import write_whole
 from memlab.lazy import import_extra
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
 from memlab.store.database import store_file
+from memlab.views.needs import needs_met
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -155,27 +156,19 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
     from memlab.evidence.past import present_rows
     from memlab.evidence.store_history import StoreHistory
 
-    meets = {"copy": source.is_native_format, "folder": source.index is not None}
     try:
-        evidence = StoreHistory.of(source, log, call="memlab lab", now=now).with_references()
+        history = StoreHistory.of(source, log, call="memlab lab", now=now).with_references()
     except MemlabError:  # a notebook says why a store cannot be read, where it is read
-        meets |= dict.fromkeys(_NEEDS_OF_MEMORIES, True)
-    else:
-        past = evidence.past
-        present = present_rows(past)
-        prunable = int(present[PRUNABLE].sum())
-        meets |= {
-            "memories": len(past) > 0,
-            "present": len(present) > 0,
-            "present-prunable": prunable > 0,
-            "prunable": bool(past[PRUNABLE].any()),
-            "loaded": LOADED_AT_START not in present or bool(present[LOADED_AT_START].any()),
-            "references": len(evidence.references) > 0,
-            "reads": bool((evidence.references[KIND] == "log").any()),
-        }
-        if prunable <= EXAMPLE_CAP:
-            parameters["keep_recent"] = prunable // 2
-    return StoreFacts(parameters, frozenset(need for need, is_met in meets.items() if is_met))
+        unknown = set(_NEEDS_OF_MEMORIES)
+        if source.is_native_format:
+            unknown.add("copy")
+        if source.index is not None:
+            unknown.add("folder")
+        return StoreFacts(parameters, frozenset(unknown))
+    prunable = int(present_rows(history.past)[PRUNABLE].sum())
+    if prunable <= EXAMPLE_CAP:
+        parameters["keep_recent"] = prunable // 2
+    return StoreFacts(parameters, needs_met(history))
 
 
 def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
@@ -233,10 +226,15 @@ def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
 
 
 def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[NotebookNode]":
-    """Return the cells for a store, with one explanation for each need that it does not meet."""
+    """Return the cells for a store, with one explanation for each need that it does not meet.
+
+    Before the first cell with a need that the store meets, a cell checks that it still does.
+    """
     nbformat = import_extra("nbformat", extra="lab")
     cells_to_write: list[NotebookNode] = []
     explained: set[str] = set()
+    checked: set[str] = set()
+    has_log = any(_assigns(cell, "reads") for cell in cells)
     for cell in cells:
         tags = cell.metadata.get("tags", ())
         if BUNDLED in tags:
@@ -244,6 +242,12 @@ def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[Notebook
         needs = [tag.removeprefix(NEEDS) for tag in tags if tag.startswith(NEEDS)]
         missing = [need for need in needs if need not in facts.has]
         if not missing:
+            unchecked = [need for need in needs if need not in checked]
+            if unchecked and cell.cell_type == "code":
+                checked.update(unchecked)
+                cells_to_write.append(
+                    nbformat.v4.new_code_cell(_check_of(unchecked, has_log=has_log))
+                )
             cells_to_write.append(cell)
         elif missing[0] not in explained:
             explained.add(missing[0])
@@ -252,6 +256,24 @@ def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[Notebook
             explanation.metadata.tags = [UNANSWERED]
             cells_to_write.append(explanation)
     return cells_to_write
+
+
+def _assigns(cell: "NotebookNode", name: str) -> bool:
+    """Return whether a cell with the tag ``parameters`` assigns a name."""
+    if "parameters" not in cell.metadata.get("tags", ()):
+        return False
+    return any(line.startswith(f"{name} = ") for line in cell.source.splitlines())
+
+
+def _check_of(needs: list[str], *, has_log: bool) -> str:
+    """Return the code that checks that a store still has what the next cells need."""
+    arguments = ", ".join(["store", *(f'"{need}"' for need in needs)])
+    if has_log:
+        arguments += ", log=reads"
+    return (
+        "# the store may have changed since this notebook was written\n"
+        f"import memlab\n\nmemlab.views.require({arguments})"
+    )
 
 
 def _with_values(source: str, parameters: Mapping[str, Any]) -> str:

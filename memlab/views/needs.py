@@ -2,12 +2,19 @@
 
 import textwrap
 from collections.abc import Callable
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from memlab.arguments import expect
+from memlab.clock import now_utc
+from memlab.columns import KIND, LOADED_AT_START, PRUNABLE
+from memlab.errors import UnansweredError
 from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, harvestable, open_source
 from memlab.text import command
+
+if TYPE_CHECKING:
+    from memlab.evidence.store_history import StoreHistory
 
 _WIDTH: Final = 88
 """Width of an explanation in characters. Notebooks break a longer line inside a word."""
@@ -52,6 +59,68 @@ def unanswered(store: SourceLike, need: str) -> str:
 def _command(name: str, *arguments: object) -> str:
     """Return a command that is not broken into two lines."""
     return command(name, *arguments).replace(" ", _SPACE)
+
+
+def require(store: SourceLike, *needs: str, log: str | Path | None = None) -> None:
+    """Check that a store can answer a question now. The notebooks of a store call it.
+
+    A notebook is written for what its store holds. If the store has changed since, a notebook that
+    is run again stops here with an explanation, in place of an error about missing data.
+
+    Parameters
+    ----------
+    store : path, URL, SqliteMemoryStore or Source
+        The store.
+    *needs : str
+        What the next cells need: keys of `NEEDS`.
+    log : str or Path, optional
+        The access log of the notebook.
+
+    Raises
+    ------
+    UnansweredError
+        If the store lacks something; the message is that of :func:`unanswered`.
+    ValueError
+        If a need is unknown.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> memlab.views.require(memlab.store_path("two_years"), "memories", "prunable")
+    """
+    for need in needs:
+        expect(need, str, call="memlab.views.require", name="needs")
+        if need not in NEEDS:
+            raise ValueError(f"needs must be of {', '.join(sorted(NEEDS))}, not {need!r}")
+    from memlab.evidence.store_history import StoreHistory
+
+    source = open_source(store)
+    history = StoreHistory.of(source, log, call="memlab.views.require", now=now_utc())
+    met = needs_met(history.with_references())
+    for need in needs:
+        if need not in met:
+            raise UnansweredError(unanswered(source, need))
+
+
+def needs_met(history: "StoreHistory") -> frozenset[str]:
+    """Return the needs that a store meets, from its history with references."""
+    from memlab.evidence.past import present_rows
+
+    source = history.source
+    past = history.past
+    present = present_rows(past)
+    meets = {
+        "copy": source is not None and source.is_native_format,
+        "folder": source is not None and source.index is not None,
+        "memories": len(past) > 0,
+        "present": len(present) > 0,
+        "present-prunable": bool(present[PRUNABLE].any()),
+        "prunable": bool(past[PRUNABLE].any()),
+        "loaded": LOADED_AT_START not in present or bool(present[LOADED_AT_START].any()),
+        "references": len(history.references) > 0,
+        "reads": bool((history.references[KIND] == "log").any()),
+    }
+    return frozenset(need for need, is_met in meets.items() if is_met)
 
 
 def _memories(source: Source) -> str:
