@@ -23,13 +23,13 @@ class EffectivePolicy(NamedTuple):
     ----------
     policy : Policy or None
         The policy; None if the settings have none, or its number has expired.
-    words : str
+    note : str
         When the number was found and how long it is valid, or the error; empty for a number that a
         person set.
     """
 
     policy: Policy | None
-    words: str = ""
+    note: str = ""
 
     def keep(self, settings: Settings) -> int | None:
         """Return the cap of a policy by recency; None for another policy.
@@ -42,7 +42,7 @@ class EffectivePolicy(NamedTuple):
 
 
 def effective_policy(source: Source) -> EffectivePolicy:
-    """Return the policy in force for display. If its number has expired, `words` has the error."""
+    """Return the policy in force for display. If its number has expired, `note` has the error."""
     try:
         return policy_in_force(source)
     except MemlabError as error:
@@ -86,7 +86,7 @@ def policy_in_force(source: Source) -> EffectivePolicy:
 
 def remembered_policy(source: Source) -> tuple[Policy, str]:
     """Return the policy in force and a note on its number; raise PolicyError if there is none."""
-    policy, words = policy_in_force(source)
+    policy, note = policy_in_force(source)
     if policy is None:
         if source.permissions_template is not None and not source.permissions_template.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
@@ -96,7 +96,7 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
             f"no policy is set for {source.name}{reason}: give a cap with --keep-recent N, or "
             f"let {command('size', source.name)} --save find one"
         )
-    return policy, words
+    return policy, note
 
 
 def _recommended_now(source: Source) -> EffectivePolicy:

@@ -207,8 +207,8 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     if threshold is None:
         threshold = effective.keep(settings_of(source))
     yield _memory_integrity(source, frame, threshold)
-    if effective.words:
-        yield Check("number", Status.OK if effective.policy else Status.WARN, effective.words)
+    if effective.note:
+        yield Check("number", Status.OK if effective.policy else Status.WARN, effective.note)
     if file is not None:
         yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
     yield _classification(frame, file, name)

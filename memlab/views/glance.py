@@ -241,7 +241,7 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
 
         effective = effective_policy(source)
         keep = effective.keep(settings)
-        number = effective.words
+        number = effective.note
     more: dict[str, Any] = {}
     more["archive"] = f"left out: {store.problem}" if store.problem else ""
     more["about"] = source.extra_report()
