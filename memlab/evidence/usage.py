@@ -79,7 +79,7 @@ class LookBack(NamedTuple):
 
 
 def score_recency_vs_use(
-    born: Floats, removed_on: Ints, tokens: Ints, at: Floats, target: Ints
+    created: Floats, removed_on: Ints, tokens: Ints, at: Floats, target: Ints
 ) -> LookBack:
     """Score each read by age and by activation, from the state at the beginning of its day.
 
@@ -88,7 +88,7 @@ def score_recency_vs_use(
 
     Parameters
     ----------
-    born : array of float, shape (memories,)
+    created : array of float, shape (memories,)
         Days since 1970 at which each memory was written, in order of position; NaN if unknown.
     removed_on : array of int, shape (memories,)
         Day on which each memory was replaced or deleted.
@@ -99,10 +99,10 @@ def score_recency_vs_use(
     target : array of int, shape (reads,)
         The memory of each read.
     """
-    written = _whole_days(born)
-    is_use = at >= born[target]
+    written = _whole_days(created)
+    is_use = at >= created[target]
     order = np.argsort(at[is_use], kind="stable")
-    uses = Uses(born, target[is_use][order], at[is_use][order])
+    uses = Uses(created, target[is_use][order], at[is_use][order])
     day, target = np.unique(np.stack([_whole_days(at), target]), axis=1)
     is_present = (written[target] < day) & (day <= removed_on[target])
     day = day[is_present]
@@ -445,10 +445,10 @@ def age_or_use(
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     log = references[(references[c.KIND] == "log").to_numpy()]
     on_rows = references_on_rows(past[prunable], log)
-    born = _moments(past[c.CREATED_AT])
+    created = _moments(past[c.CREATED_AT])
     reads = score_recency_vs_use(
-        born[prunable],
-        _removal_days(past, _whole_days(born))[prunable],
+        created[prunable],
+        _removal_days(past, _whole_days(created))[prunable],
         past[c.TOKENS].to_numpy(np.int64)[prunable],
         _moments(log[c.AT])[on_rows.place],
         on_rows.target,

@@ -54,20 +54,20 @@ class Uses:
 
     Attributes
     ----------
-    born : array of float, shape (memories,)
+    created : array of float, shape (memories,)
         Creation time of each memory in days since 1970; NaN if no memory has a time.
     target : array of int, shape (uses,)
-        The memory of each use, as its place in `born`.
+        The memory of each use, as its place in `created`.
     when : array of float, shape (uses,)
         Days since 1970 at which each use arose.
     """
 
-    born: Floats
+    created: Floats
     target: Ints
     when: Floats
 
     @cached_property
-    def again(self) -> Ints:
+    def next_on_day(self) -> Ints:
         """The next use of the same memory on the same UTC day, shape (uses,).
 
         If there is none, it is the number of uses.
@@ -82,7 +82,7 @@ class Uses:
 
     def days(self, is_known: Flags) -> Flags:
         """Return the last known use of each memory on each day, as flags of uses."""
-        is_known_again: Flags = np.append(is_known, np.bool_(0))[self.again]
+        is_known_again: Flags = np.append(is_known, np.bool_(0))[self.next_on_day]
         return is_known & ~is_known_again
 
     def levels(self, now: float, is_known: Flags, memories: Ints | slice = slice(None)) -> Floats:
@@ -99,18 +99,22 @@ class Uses:
         """
         counted_uses = np.flatnonzero(self.days(is_known))
         idle = np.maximum(now - self.when[counted_uses], SHORTEST_DAYS)
-        uses = np.bincount(self.target[counted_uses], 1 / np.sqrt(idle), minlength=len(self.born))
+        uses = np.bincount(
+            self.target[counted_uses], 1 / np.sqrt(idle), minlength=len(self.created)
+        )
         return 1 / np.sqrt(self.ages(now, memories)) + uses[memories]
 
     def ages(self, now: float, memories: Ints | slice = slice(None)) -> Floats:
         """Return the ages of memories in days; a memory without a time has just been written."""
-        return np.fmax(now - self.born[memories], SHORTEST_DAYS)
+        return np.fmax(now - self.created[memories], SHORTEST_DAYS)
 
     def counts(self) -> tuple[Floats, Floats]:
         """Return for each memory the number of days with a use, and the last use (NaN: never)."""
         counted_uses = self.days(np.ones(len(self.target), dtype=bool))
-        count = np.bincount(self.target[counted_uses], minlength=len(self.born)).astype(np.float64)
-        last_use = np.full(len(self.born), -np.inf)
+        count = np.bincount(self.target[counted_uses], minlength=len(self.created)).astype(
+            np.float64
+        )
+        last_use = np.full(len(self.created), -np.inf)
         np.maximum.at(last_use, self.target, self.when)
         return count, np.where(np.isfinite(last_use), last_use, np.nan)
 
@@ -129,7 +133,7 @@ def uses_of(created: Times, target: Ints, at: Ints, recorded: Times) -> Uses:
     """
     clock = np.fmax.accumulate(np.append(days_since_1970(created), np.nan))
     when = np.where(np.isnat(recorded), clock[at], days_since_1970(recorded))
-    return Uses(born=births(created), target=target, when=np.nan_to_num(when))
+    return Uses(created=births(created), target=target, when=np.nan_to_num(when))
 
 
 def births(created: Times) -> Floats:

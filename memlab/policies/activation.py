@@ -153,7 +153,7 @@ class Trial:
         """The needs that are compared: the first of each memory and day, or a sample of them."""
         needs = np.arange(len(self.memories_written))
         is_first_of_day = np.ones(len(needs), dtype=bool)
-        later_on_day = self.uses.again[self.uses.again < len(needs)]
+        later_on_day = self.uses.next_on_day[self.uses.next_on_day < len(needs)]
         is_first_of_day[later_on_day] = False
         rate = np.minimum(
             1.0, _MOST_EVENTS_UNSAMPLED / np.maximum(self.memories_written + needs, 1)

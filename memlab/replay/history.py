@@ -149,7 +149,7 @@ class ReplayHistory:
     def first_of_day(self) -> Ints:
         """1 for each reference that is the first to its row on its UTC day, else 0."""
         is_first = np.ones(len(self.at), dtype=np.int64)
-        repeated_uses = self.uses.again
+        repeated_uses = self.uses.next_on_day
         is_reference = repeated_uses < len(is_first)
         is_first[repeated_uses[is_reference]] = 0
         return is_first
