@@ -107,7 +107,7 @@ class Comparison(DisplayMixin):
     def judged(self) -> pd.DataFrame:
         """The rows that are compared: at equal cost with others, and without hindsight."""
         lines = self.fitting
-        return lines[lines["room"].notna() & ~lines["hindsight"]]
+        return lines[lines["cost_group"].notna() & ~lines["hindsight"]]
 
     @property
     def advised(self) -> pd.Series | None:
@@ -153,7 +153,7 @@ class Comparison(DisplayMixin):
     @property
     def _room_of_answer(self) -> pd.DataFrame:
         """The cheapest group of equal cost in which a row serves nine in ten; else the middle."""
-        rooms = [lines for _, lines in self.judged.groupby("room")]
+        rooms = [lines for _, lines in self.judged.groupby("cost_group")]
         for lines in rooms:
             if self._better(lines)["served"] >= GOOD_SHARE:
                 return lines
@@ -230,7 +230,7 @@ class Comparison(DisplayMixin):
             deleted = counted(safe["deleted"])
             lost = f"loses {safe['lost']:,} of {counted_references}"
             return f"{start}; {safe.name} deletes {deleted} and {lost}."
-        lines = self.judged[self.judged["room"] == self.judged["room"].max()]
+        lines = self.judged[self.judged["cost_group"] == self.judged["cost_group"].max()]
         best = lines.iloc[int(np.argmax(lines["served"].to_numpy()))]
         lost = f"{best.name} loses {self._share(1 - best['served'])} of {counted_references}"
         newest = lines[lines["newest"]]
@@ -338,12 +338,12 @@ class Comparison(DisplayMixin):
     def _by_room(self, header: tuple[str, ...], shown: pd.DataFrame) -> list[Table]:
         """Return a table for each set of rows of equal cost, and one for the others."""
         tables = []
-        for _, lines in shown[shown["room"].notna()].groupby("room"):
+        for _, lines in shown[shown["cost_group"].notna()].groupby("cost_group"):
             cost = f"{lines['boot_tokens_mean'].iloc[0]:,.0f} tokens"
             rows = [self._row(label, line, by_rule=True) for label, line in lines.iterrows()]
             place = "of memories to search" if self.searched else "at start"
             tables.append(Table(f"In {cost} {place}", header, rows, whole=True))
-        others = shown[shown["room"].isna()]
+        others = shown[shown["cost_group"].isna()]
         rows = [self._row(label, line, by_rule=True) for label, line in others.iterrows()]
         tables.append(Table("By default, and without any rule", header, rows, whole=True))
         return tables

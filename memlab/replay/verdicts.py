@@ -46,13 +46,13 @@ def with_verdicts(
         The table with further columns:
 
         - ``rule``: name of a rule that was tried by default;
-        - ``room``: number of the group of rows that cost equally many tokens;
+        - ``cost_group``: number of the group of rows that cost equally many tokens;
         - ``hindsight``: whether the rule used values that were not known at that time;
         - ``newest``: whether it keeps the newest memories;
         - ``gain``, ``gain_low``, ``gain_high``: the served share minus that of the newest memories
-          in the same room, with limits;
-        - ``behind``, ``behind_low``: the best served share in the same room minus that of the row,
-          with its lower limit.
+          in the same cost group, with limits;
+        - ``behind``, ``behind_low``: the best served share in the same cost group minus that of the
+          row, with its lower limit.
     """
     replays = [replay for _, replay in tried]
     rooms = _rooms_in(table, tried)
@@ -65,7 +65,7 @@ def with_verdicts(
     is_newest = [_is_newest(replay.policy) and not replay.retire for replay in replays]
     table = table.assign(
         rule=[attempt.label for attempt, _ in tried],
-        room=pd.array(rooms, dtype="Int64"),
+        cost_group=pd.array(rooms, dtype="Int64"),
         hindsight=hindsight,
         newest=np.array(is_newest, dtype=bool),
     )

@@ -43,16 +43,16 @@ def test_default_comparison_tries_four_named_systems(by_default: Comparison) -> 
     rules = set(by_default.table["rule"])
     systems = {"newest (forge-loop)", "BetterDB", "odek", "MemForge"}
     assert rules >= systems | {"age", "by use"}
-    defaults = by_default.table[by_default.table["room"].isna()]
+    defaults = by_default.table[by_default.table["cost_group"].isna()]
     assert {"odek", "MemForge"} <= set(defaults["rule"])
     assert any("forge-loop" in reason for reason in by_default.off)
     assert any("BetterDB" in reason for reason in by_default.off)
 
 
 def test_rows_of_one_budget_cost_equal_tokens(by_default: Comparison) -> None:
-    compared = by_default.table[by_default.table["room"].notna()]
-    assert compared["room"].nunique() == 3
-    for _, lines in compared.groupby("room"):
+    compared = by_default.table[by_default.table["cost_group"].notna()]
+    assert compared["cost_group"].nunique() == 3
+    for _, lines in compared.groupby("cost_group"):
         cost = lines["boot_tokens_mean"]
         newest = cost[lines["newest"]].iloc[0]
         assert (abs(cost - newest) <= COST_TOLERANCE * newest).all()
@@ -73,7 +73,7 @@ def test_row_equals_replay_with_its_own_options(by_default: Comparison) -> None:
 def test_load_bearing_memories_do_not_use_the_cap(by_default: Comparison) -> None:
     floor = by_default.table["floor_memories"].iloc[0]
     assert floor > 0
-    for _, lines in by_default.table.dropna(subset="room").groupby("room"):
+    for _, lines in by_default.table.dropna(subset="cost_group").groupby("cost_group"):
         sizes = {
             line["rule"]: int(line["options"].split()[-1])
             for _, line in lines.iterrows()

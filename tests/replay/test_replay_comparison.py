@@ -119,7 +119,9 @@ def test_retiring_rows_follow_deleting_rows() -> None:
     assert both["options"].iloc[1] == "--policy recent --keep-recent 30"
     line = "compact memory.db --policy recent --keep-recent 30 --retire "
     for best, phrase in (("recent 30, retired", line), (both.index[3], "--half-life 8h --retire ")):
-        both["room"] = pd.array([0 if label == best else None for label in both.index], "Int64")
+        both["cost_group"] = pd.array(
+            [0 if label == best else None for label in both.index], "Int64"
+        )
         steps = Comparison("memory.db", both, references=100).next_steps()
         assert phrase in "\n".join(steps)
 
