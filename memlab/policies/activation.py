@@ -428,7 +428,7 @@ class Activation(CappedPolicy):
     origin: ClassVar[str] = "memlab: when and how often a memory was used (Anderson, Schooler 1991)"
     reason: ClassVar[str] = "least-active"
     reason_by_age: ClassVar[str] = "oldest: use served fewer needs than age"
-    fills: ClassVar[bool] = True
+    fills_gaps: ClassVar[bool] = True
     learns: ClassVar[bool] = True
     runner: ClassVar[Runner] = "activation"
     goes_by: ClassVar[GoesBy] = "use"

@@ -257,7 +257,7 @@ class CappedPolicy(Policy):
 
     reason: ClassVar[str] = "over-capacity"
     counts_load_bearing: ClassVar[bool] = True
-    fills: ClassVar[bool] = False
+    fills_gaps: ClassVar[bool] = False
     """Whether a row stays that still fits into the capacity, although a higher one did not fit."""
 
     @property
@@ -287,10 +287,10 @@ class CappedPolicy(Policy):
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Return the lowest rows of each scope, as many as exceed its capacity."""
-        evicted = self.beyond_room(rows, np.ones(len(rows), dtype=bool), now=now)
+        evicted = self.over_capacity(rows, np.ones(len(rows), dtype=bool), now=now)
         return pd.Series(self.reason, index=evicted, dtype="str")
 
-    def beyond_room(self, rows: pd.DataFrame, is_present: Flags, *, now: datetime) -> Ints:
+    def over_capacity(self, rows: pd.DataFrame, is_present: Flags, *, now: datetime) -> Ints:
         """Return the numbers of the evicted rows, if only the rows in `is_present` are present."""
         if self.capacity is None or rows.empty:
             return np.empty(0, dtype=np.int64)
@@ -395,7 +395,7 @@ def lowest_beyond(
     if surplus <= 0 or not len(candidates):
         return candidates[:0]
     keys = keys_of(candidates)
-    return candidates[select_victims(keys, size[candidates], surplus, fill=policy.fills)]
+    return candidates[select_victims(keys, size[candidates], surplus, fill=policy.fills_gaps)]
 
 
 def select_victims(
@@ -685,7 +685,7 @@ def evicted_by(
     )
     if isinstance(policy, CappedPolicy) and is_plain_cap:
         # Making a frame of the population alone would take longer than everything else.
-        evicted = policy.beyond_room(rows, in_population, now=now)
+        evicted = policy.over_capacity(rows, in_population, now=now)
         if len(evicted):
             _check_reasons(policy, [policy.reason])
         return evicted, np.full(len(evicted), policy.reason, dtype=object)

@@ -388,7 +388,7 @@ class CapRunner(Runner):
     def presorted(self) -> presorted.Step | None:
         """Return the step with its ranks; None if they can change."""
         count = len(self.history)
-        has_fixed_ranks = runner_for(self.policy) == "ranked" and not self.policy.fills
+        has_fixed_ranks = runner_for(self.policy) == "ranked" and not self.policy.fills_gaps
         if not has_fixed_ranks or not count:
             return None
         scope = presorted.scope_numbers(self._scopes, count)
