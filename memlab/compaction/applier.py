@@ -140,7 +140,7 @@ def apply(
     if isinstance(plan, IndexPlan):
         return apply_index_plan(plan, store=store, now=now, watch=watch)
     _check_readable(plan)
-    if plan.removes_all_prunable and not (plan.asks_for_none or all_prunable):
+    if plan.removes_all_prunable and not (plan.policy_keeps_none or all_prunable):
         raise errors.PlanError(
             f"plan {plan.digest[:12]} would leave no prunable memory loaded; nothing was "
             "changed. To allow it, add --all, or all_prunable=True in Python"

@@ -191,7 +191,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         return replace(
             made,
             written=reader.side_effects([memory.key for memory in leaving]) if leaving else (),
-            last_goes=source.is_native_format and is_last_deleted,
+            deletes_newest=source.is_native_format and is_last_deleted,
         )
     returns = snapshot.memories(snapshot.has_label(plans.RETURNS), decision)
     return replace(

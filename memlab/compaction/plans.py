@@ -223,7 +223,7 @@ class Plan(DisplayMixin):
     expires : tuple of Expiring
         The expiry times of memories that the plan deletes or keeps. A memory that is missing
         because it has expired does not make the plan stale.
-    last_goes : bool
+    deletes_newest : bool
         Whether the memory at the highest position is deleted. The next memory that is written
         takes its position.
     copies : tuple of PlannedCopy
@@ -265,7 +265,7 @@ class Plan(DisplayMixin):
     entries: tuple[PlannedEntries, ...] = ()
     written: tuple[TriggerEffect, ...] = ()
     expires: tuple[Expiring, ...] = ()
-    last_goes: bool = False
+    deletes_newest: bool = False
     copies: tuple[PlannedCopy, ...] = ()
     left: tuple[LeftMemory, ...] = ()
     added: Mapping[str, Any] = field(default_factory=dict)
@@ -396,7 +396,7 @@ class Plan(DisplayMixin):
         return removes_some and not keeps_some
 
     @property
-    def asks_for_none(self) -> bool:
+    def policy_keeps_none(self) -> bool:
         """Whether the plan keeps no prunable memory by intention: a cap of 0, or a merge."""
         return self.merges or any(
             0 in (step.get("keep"), step.get("max_tokens")) for step in _steps_of(self.policy)
@@ -503,7 +503,7 @@ class Plan(DisplayMixin):
         facts.append(("tokens", self.token_rule))
         if not self.merges:
             facts += _out_of_reach(self)
-        if self.last_goes:
+        if self.deletes_newest:
             facts.append(("restore", _NEWEST_IS_DELETED))
         if self.supersedes:
             costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
@@ -543,7 +543,7 @@ class Plan(DisplayMixin):
         if not self.removes_all_prunable or self.merges:
             return []
         verb = "be retired" if self.retires else "go"
-        if self.asks_for_none:
+        if self.policy_keeps_none:
             return [f"every prunable memory would {verb}: a cap of 0 asks for it, without --all"]
         lines = [f"every prunable memory would {verb}; --apply needs --all, too"]
         if any(step.get("max_items") or step.get("max_tokens") for step in _steps_of(self.policy)):
@@ -757,7 +757,7 @@ KEYS: Final[wire.StoredKeys] = {
         "entries": "entries",
         "written": "written",
         "expires": "expires",
-        "last_goes": "last_goes",
+        "deletes_newest": "last_goes",
         "copies": "copies",
         "left": "left",
     },

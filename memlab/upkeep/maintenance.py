@@ -459,7 +459,9 @@ class _Run:
                 f"{counted(removed)} would go, more than max_per_run = {limit:,}, so none does: "
                 f"{show_command} shows them, and does it once with --apply; or raise the number",
             )
-        if plan_made.removes_all_prunable and not (plan_made.asks_for_none or self._all_prunable):
+        if plan_made.removes_all_prunable and not (
+            plan_made.policy_keeps_none or self._all_prunable
+        ):
             raise PlanError(
                 "it would leave no prunable memory loaded, so nothing was done: where that is "
                 f"meant, {command('maintain', name, '--apply', '--all')}"
