@@ -27,7 +27,7 @@ from memlab.views.needs import unanswered
 from tests.support.notebook_stores import STORES, run_here, write_episodes, written_for
 from tests.support.stores import episodes, write_rows
 
-SMALL = ("empty", "all deleted", "decision left", "sixty")
+SMALL = ("empty", "decision left", "sixty")
 """Stores of a default run; ``--all`` tries the others, too."""
 
 ANSWERED = {

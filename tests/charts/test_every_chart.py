@@ -175,7 +175,7 @@ def test_every_plot_function_is_tested() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        pytest.param(name, marks=[pytest.mark.long] * (name not in {"none", "one", "looked up"}))
+        pytest.param(name, marks=[pytest.mark.long] * (name not in {"none", "looked up"}))
         for name in FRAMES
     ],
 )

@@ -72,7 +72,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return in_steps(tmp_path_factory.mktemp("whole") / "memory.db", 1, lambda store: None)
 
 
-@pytest.fixture(scope="module", params=WAYS)
+SHOWN_BY_ANOTHER = ("once, at the end", "once, to zero")
+"""Ways of which a default run tries a harder one: in steps, and to zero in between."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.long) if name in SHOWN_BY_ANOTHER else name
+        for name in WAYS
+    ],
+)
 def compacted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return in_steps(tmp_path_factory.mktemp("compacted") / "memory.db", *WAYS[request.param])
 

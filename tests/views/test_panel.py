@@ -21,9 +21,9 @@ import memlab
 from memlab import columns as c
 from memlab.errors import MissingExtraError
 from memlab.fleet import Serial, size
-from memlab.sizing import Sizing, prepare_sizing
+from memlab.sizing import Advice, Sizing, prepare_sizing
 from memlab.sources.opening import open_source, settings_of
-from memlab.views.panel import SizingPanel, cap_steps, explore
+from memlab.views.panel import Mark, Picture, Plot, SizingPanel, cap_steps, explore
 from tests.support.frames import make_episodes
 from tests.support.stores import episodes, row, write_rows
 
@@ -41,10 +41,32 @@ def sizing(frame: pd.DataFrame) -> Sizing:
     return prepare_sizing(frame)
 
 
+class Blank(Picture):
+    """A picture on which nothing is drawn."""
+
+    def __init__(self, plot: Plot, mark: Mark, curve: pd.DataFrame) -> None:
+        self.title = ""
+
+    def png(self, *, advice: Advice, cap: int) -> bytes:
+        return b""
+
+
 @pytest.fixture
-def panel(sizing: Sizing, frame: pd.DataFrame) -> SizingPanel:
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no pictures in a panel, for tests that look at its words and numbers alone."""
+    monkeypatch.setattr("memlab.views.panel.Picture", Blank)
+
+
+@pytest.fixture
+def drawn_panel(sizing: Sizing, frame: pd.DataFrame) -> SizingPanel:
     """Return a panel of the bundled store."""
     return SizingPanel(sizing, frame, store=str(STORE), target=0.9, token_budget=None)
+
+
+@pytest.fixture
+def panel(no_pictures: None, drawn_panel: SizingPanel) -> SizingPanel:
+    """Return a panel of the bundled store without its pictures."""
+    return drawn_panel
 
 
 def facts(panel: SizingPanel) -> dict[str, str]:
@@ -99,25 +121,29 @@ def test_panel_numbers_equal_the_curve(panel: SizingPanel, sizing: Sizing) -> No
         }
 
 
-def test_slider_and_box_move_together_and_update_the_panel(panel: SizingPanel) -> None:
-    assert panel.slider.value == panel.keep_recent.value == panel.advice.keep_recent
-    before = panel.curve_picture.value, panel.trade_off_picture.value
-    panel.slider.value = 250
-    assert panel.keep_recent.value == 250
-    assert panel.command_line in words_of(panel.command.value)
-    for shown, earlier in zip((panel.curve_picture, panel.trade_off_picture), before, strict=True):
+def test_slider_and_box_move_together_and_update_the_panel(drawn_panel: SizingPanel) -> None:
+    assert (
+        drawn_panel.slider.value == drawn_panel.keep_recent.value == drawn_panel.advice.keep_recent
+    )
+    before = drawn_panel.curve_picture.value, drawn_panel.trade_off_picture.value
+    drawn_panel.slider.value = 250
+    assert drawn_panel.keep_recent.value == 250
+    assert drawn_panel.command_line in words_of(drawn_panel.command.value)
+    for shown, earlier in zip(
+        (drawn_panel.curve_picture, drawn_panel.trade_off_picture), before, strict=True
+    ):
         assert shown.value != earlier
         description = alt(shown.value)
         assert "keep_recent = 250 serves 87.1%" in description
         assert (
-            f"{panel.advice.keep_recent:,} is safe, {panel.advice.likely:,} is likely"
+            f"{drawn_panel.advice.keep_recent:,} is safe, {drawn_panel.advice.likely:,} is likely"
             in description
         )
         assert "target 90%" in description
-    panel.keep_recent.value = 253
-    assert panel.slider.value == 253
-    assert panel.keep_recent.value == 253
-    texts = dict(zip(panel.slider.values, panel.slider.texts, strict=True))
+    drawn_panel.keep_recent.value = 253
+    assert drawn_panel.slider.value == 253
+    assert drawn_panel.keep_recent.value == 253
+    texts = dict(zip(drawn_panel.slider.values, drawn_panel.slider.texts, strict=True))
     assert texts[253] == "253"
     assert list(texts) == sorted(texts)
 
@@ -142,6 +168,7 @@ def test_target_and_budget_change_the_recommendation(
     assert panel.token_budget.nothing == "no budget"
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_panel_opens_with_the_settings_of_the_store(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(60))
     settings = tmp_path / "memlab.toml"
@@ -183,20 +210,21 @@ def test_number_box_clamps_and_validates_input(panel: SizingPanel) -> None:
 
 
 def test_chart_does_not_keep_earlier_marks(
-    panel: SizingPanel, sizing: Sizing, frame: pd.DataFrame
+    drawn_panel: SizingPanel, sizing: Sizing, frame: pd.DataFrame
 ) -> None:
     fresh = SizingPanel(sizing, frame, store=str(STORE), target=0.9, token_budget=None)
     for cap in (5, 900, 40):
-        panel.keep_recent.value = cap
-    panel.token_budget.value = 12_000
-    panel.token_budget.value = None
+        drawn_panel.keep_recent.value = cap
+    drawn_panel.token_budget.value = 12_000
+    drawn_panel.token_budget.value = None
     fresh.keep_recent.value = 40
     for shown in ("curve_picture", "trade_off_picture"):
-        assert getattr(panel, shown).value == getattr(fresh, shown).value
+        assert getattr(drawn_panel, shown).value == getattr(fresh, shown).value
     (content,) = re.findall(r'src="data:image/png;base64,([^"]+)"', fresh.curve_picture.value)
     assert imread(BytesIO(b64decode(content))).shape[1:] == (540, 4)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_explore_accepts_a_frame_with_references(frame: pd.DataFrame) -> None:
     references = memlab.find_references(frame).iloc[:10]
     panel = explore(frame, references)
@@ -265,6 +293,7 @@ def test_costliest_memories_to_be_deleted_are_listed(
     assert not panel.going.value
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_save_button_writes_the_settings_file(tmp_path: Path) -> None:
     path = memlab.copy_store(STORE, tmp_path / "memory.db")
     panel = explore(path, token_budget=60_000)
