@@ -46,6 +46,14 @@ def findings(past: pd.DataFrame) -> Findings:
 
 
 @pytest.fixture(scope="module")
+def searched() -> Findings:
+    """Findings on a store whose searches were logged."""
+    store = memlab.store_path("looked_up")
+    log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
+    return examine(store, now=NOW, log=log)
+
+
+@pytest.fixture(scope="module")
 def page(findings: Findings) -> str:
     return page_of(findings)
 
@@ -163,10 +171,7 @@ def test_log_is_used_in_answer_and_references(past: pd.DataFrame, tmp_path: Path
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_reads_add_a_section_on_age_or_use(findings: Findings) -> None:
-    store = memlab.store_path("looked_up")
-    log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
-    searched = examine(store, now=NOW, log=log)
+def test_reads_add_a_section_on_age_or_use(findings: Findings, searched: Findings) -> None:
     (section,) = (section for section in sections_of(searched) if section.anchor == "usage")
     assert section.words == [sentence(searched.usage.answer)]
     assert ("age or use", searched.usage.answer) in searched.sheet().facts
@@ -193,10 +198,7 @@ def test_use_verdict_recommends_retirement(tmp_path: Path) -> None:
     assert alone.sheet().title.startswith("Keep all for now: ")
 
 
-def test_law_chart_matches_the_kind_of_evidence(findings: Findings) -> None:
-    store = memlab.store_path("looked_up")
-    log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
-    searched = examine(store, now=NOW, log=log)
+def test_law_chart_matches_the_kind_of_evidence(findings: Findings, searched: Findings) -> None:
     for examined, needs in ((findings, "references"), (searched, "reads")):
         assert draw("law", examined).axes[0].get_ylabel() == f"cap that serves 90% of {needs}"
 
