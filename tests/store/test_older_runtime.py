@@ -22,6 +22,7 @@ from tests.support.claude_store import (
     write_memory,
 )
 from tests.support.invariants import assert_nothing_lost, copies_of, is_prunable_row, rows_of
+from tests.support.programs import Children, forked, run_program
 from tests.support.shell import output_of, run
 from tests.support.stores import row, write_rows
 
@@ -73,6 +74,14 @@ def older_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(fileobj=BytesIO(packing.stdout)) as packed:
         packed.extractall(folder, filter="data")
     return folder
+
+
+@pytest.fixture(scope="module")
+def older_package(older_tree: Path) -> Iterator[Children]:
+    """Return children of a process that imported the older package."""
+    needs = ("memlab.compaction", "memlab.sources", "memlab.frame", "memlab.upkeep")
+    with forked(*needs, cwd=older_tree) as children:
+        yield children
 
 
 class Runtime:
@@ -192,6 +201,7 @@ import sys
 import memlab
 from memlab.compaction import archived_plans, keep_copies
 does, store, *values = sys.argv[1:]
+assert "older" in memlab.__file__
 if does == "compact":
     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(int(values[0]))))
     print(receipt.digest)
@@ -208,10 +218,9 @@ elif does == "read":
 """
 
 
-def older(tree: Path, *words: object) -> list[str]:
+def older(package: Children, *words: object) -> list[str]:
     """Run the older package on a store; return the printed words."""
-    command = [sys.executable, "-W", "ignore", "-c", OLDER, *map(str, words)]
-    result = subprocess.run(command, cwd=tree, capture_output=True, check=False, text=True)
+    result = run_program(OLDER, *words, children=package)
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout.split()
 
@@ -241,9 +250,9 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_older_memlab_undoes_plans_in_its_archive(folder: Path, older_tree: Path) -> None:
+def test_older_memlab_undoes_plans_in_its_archive(folder: Path, older_package: Children) -> None:
     first = files_in(folder)
-    older(older_tree, "compact", folder, 7)
+    older(older_package, "compact", folder, 7)
     before = files_in(folder)
     assert len(before) < len(first)
     deleted = memlab.apply(memlab.plan(folder, memlab.KeepRecent(4)))
@@ -251,21 +260,21 @@ def test_older_memlab_undoes_plans_in_its_archive(folder: Path, older_tree: Path
     retired = memlab.apply(memlab.plan(folder, memlab.KeepRecent(2), retire=True))
     assert retired.retired
     assert what_upgrades(folder).format == 2
-    plans = older(older_tree, "plans", folder)
+    plans = older(older_package, "plans", folder)
     assert plans[1:] == [deleted.digest, retired.digest]
-    assert older(older_tree, "read", folder)
-    older(older_tree, "restore", folder, plans[2])
+    assert older(older_package, "read", folder)
+    older(older_package, "restore", folder, plans[2])
     assert files_in(folder) == between
-    older(older_tree, "restore", folder, plans[1])
+    older(older_package, "restore", folder, plans[1])
     assert files_in(folder) == before
-    older(older_tree, "restore", folder, plans[0])
+    older(older_package, "restore", folder, plans[0])
     assert files_in(folder) == first
 
 
 def test_older_memlab_reads_copies_and_recoveries_in_its_archive(
-    folder: Path, older_tree: Path
+    folder: Path, older_package: Children
 ) -> None:
-    older(older_tree, "copy", folder)
+    older(older_package, "copy", folder)
     write_memory(folder, "un_9.md", memory("un 9"), at(3))
     write_memory(folder, "in_9.md", memory("in 9"), at(4))
     write_index(folder, [*index_lines(folder), "- [In 9](in_9.md)"])
@@ -279,15 +288,17 @@ def test_older_memlab_reads_copies_and_recoveries_in_its_archive(
     recovery = recover(folder)
     assert set(recovery.kept) == {"un_9.md", "in_9.md", "r_0.md"}
     assert files_in(folder) == before
-    assert older(older_tree, "read", folder)
-    older(older_tree, "copy", folder)
-    older(older_tree, "restore", folder, recovery.digest)
+    assert older(older_package, "read", folder)
+    older(older_package, "copy", folder)
+    older(older_package, "restore", folder, recovery.digest)
     assert files_in(folder) == without
 
 
-def test_upgrade_of_a_shared_archive_keeps_every_memory(folder: Path, older_tree: Path) -> None:
+def test_upgrade_of_a_shared_archive_keeps_every_memory(
+    folder: Path, older_package: Children
+) -> None:
     first = files_in(folder)
-    older(older_tree, "compact", folder, 7)
+    older(older_package, "compact", folder, 7)
     before = files_in(folder)
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(4)))
     output_of("archive", folder, "--upgrade", "--apply")
@@ -308,7 +319,9 @@ print(settings_of(open_source(sys.argv[1])).target)
     "where",
     [".claude/projects/-home-u-work/memory", "p/.serena/memories", ".odek/memory", "memory.db"],
 )
-def test_older_memlab_reads_current_settings(tmp_path: Path, older_tree: Path, where: str) -> None:
+def test_older_memlab_reads_current_settings(
+    tmp_path: Path, older_package: Children, where: str
+) -> None:
     path = tmp_path / where
     if path.suffix:
         write_rows(path, [row("d1", "semantic")])
@@ -320,6 +333,5 @@ def test_older_memlab_reads_current_settings(tmp_path: Path, older_tree: Path, w
         if ".odek" not in where:
             (path / "index.json").unlink()
     remember(open_source(path), {"target": 0.9})
-    command = [sys.executable, "-c", READ_SETTINGS, str(path)]
-    result = subprocess.run(command, cwd=older_tree, capture_output=True, check=True, text=True)
+    result = run_program(READ_SETTINGS, path, children=older_package)
     assert result.stdout.split() == ["0.9"]

@@ -120,15 +120,16 @@ class Children:
 
 
 @contextmanager
-def forked(*modules: str, **variables: str) -> Iterator[Children]:
+def forked(*modules: str, cwd: Path | None = None, **variables: str) -> Iterator[Children]:
     """Fork children from a process that imported some modules, with these environment variables.
 
-    Of a package all modules are imported.
+    Of a package all modules are imported. What lies in the folder `cwd` is imported from there.
     """
     ours, theirs = Pipe()
     with ours, theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno()), *modules],
+            cwd=cwd,
             pass_fds=[theirs.fileno()],
             # Threads do not survive a fork.
             env=environment() | {"OPENBLAS_NUM_THREADS": "1"} | variables,
@@ -145,13 +146,20 @@ def environment() -> dict[str, str]:
 
 
 def run_program(
-    program: str, *words: object, cwd: Path | str | None = None
+    program: str,
+    *words: object,
+    cwd: Path | str | None = None,
+    children: Children | None = None,
 ) -> CompletedProcess[str]:
-    """Run a program as ``python -c program words`` does."""
+    """Run a program as ``python -c program words`` does.
+
+    It runs in a child of a process with today's memlab, or in one of the given children.
+    """
+    parent = children or children_with(*PROGRAMS_NEED)
     arguments = list(map(str, words))
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("printed", "complained")]
-        ended = children_with(*PROGRAMS_NEED).run(
+        ended = parent.run(
             _be_program,
             program=program,
             words=arguments,
