@@ -55,11 +55,35 @@ level; above the last level the cap is the number of all memories."""
 
 
 class Project(NamedTuple):
-    """Reaches of the references of one project or store: a thin line in the chart of the prior."""
+    """Reaches of the references of one project or store: a thin line in the chart of the prior.
+
+    Attributes
+    ----------
+    name : str
+    memories : tuple of int
+        Memories written when each of the project's stretches begins.
+    reach : dict of str to tuple of float
+        By share of references, such as ``"0.9"``: the reach that serves it in each stretch.
+    """
 
     name: str
     memories: tuple[int, ...]
     reach: dict[str, tuple[float, ...]]
+
+
+class CapWithLimits(NamedTuple):
+    """A cap that serves a share of references, with its lower and upper limit, in memories."""
+
+    cap: int
+    low: int
+    high: int
+
+
+class Limits(NamedTuple):
+    """Lower and upper limits of a quantity, such as the cap at each of `LEVELS`."""
+
+    lower: Floats
+    upper: Floats
 
 
 @dataclass(frozen=True)
@@ -76,9 +100,11 @@ class ReachPrior:
     noise : tuple of float
         Standard deviation that the number of references alone explains.
     worth : float
-        Number of clusters of a store's own at which its weight equals the prior's.
+        Strength of the prior, in clusters of references: with as many clusters, a store's own
+        references weigh as much as the prior.
     pace : tuple of float
-        Scale and power of the number of references in a stretch, by memories written.
+        Scale and power of the number of references in a stretch: ``scale * memories ** power``,
+        where `memories` have been written when the stretch begins.
     seen : tuple of int
         Smallest and largest store in the fit, in memories.
     projects, source : tuple of Project, str
@@ -137,8 +163,8 @@ class ReachPrior:
     def joined(self, other: "ReachPrior", share: float) -> "ReachPrior":
         """Return the prior of a mixture in which a `share` of references follows `other`.
 
-        The reach at each share is a quantile of the mixture. The other parameters are weighted
-        means; those of `sizes` are geometric.
+        The reach at each share is a quantile of the mixture. The sizes in `seen` are weighted
+        geometric means, the other parameters weighted arithmetic means.
         """
         if share <= 0:
             return self
@@ -149,22 +175,21 @@ class ReachPrior:
         weights = np.repeat(weights_of_priors, len(LEVELS))
         mixed = np.quantile(reach, self.shares, method="inverted_cdf", weights=weights)
 
-        def mean(of_self: Any, of_other: Any) -> Any:
-            return _with_tuples(
-                np.average((of_self, of_other), axis=0, weights=weights_of_priors).tolist()
-            )
+        def weighted_mean(own_value: Any, other_value: Any) -> Any:
+            """Return the mean of a parameter of both priors: a number, or a tuple of numbers."""
+            mean = np.average((own_value, other_value), axis=0, weights=weights_of_priors)
+            return _with_tuples(mean.tolist())
 
-        sizes = np.exp(
-            np.average(np.log([self.seen, other.seen]), axis=0, weights=weights_of_priors)
-        )
+        log_sizes = np.log([self.seen, other.seen])
+        sizes = np.exp(np.average(log_sizes, axis=0, weights=weights_of_priors))
         return replace(
             self,
             reach=tuple(mixed.tolist()),
-            between=mean(self.between, other.between),
-            within=mean(self.within, other.within),
-            noise=mean(self.noise, other.noise),
-            worth=mean(self.worth, other.worth),
-            pace=mean(self.pace, other.pace),
+            between=weighted_mean(self.between, other.between),
+            within=weighted_mean(self.within, other.within),
+            noise=weighted_mean(self.noise, other.noise),
+            worth=weighted_mean(self.worth, other.worth),
+            pace=weighted_mean(self.pace, other.pace),
             seen=tuple(sizes.round().astype(int).tolist()),
             projects=self.projects + other.projects,
             source=f"{self.source}; {other.source}",
@@ -210,8 +235,12 @@ def log_rank_fraction(rank: Numbers, written: Numbers) -> Floats:
     return reach
 
 
-def middle_of(until: float) -> float:
-    """Return the geometric mean size of a store over a stretch, in times its size at the start."""
+def geometric_mean_growth(until: float) -> float:
+    """Return the geometric mean size of a store over a stretch, in times its size at the start.
+
+    The store grows evenly from 1 to `until`. The mean of ``log(size)`` over the stretch is
+    ``until * log(until) / (until - 1) - 1``.
+    """
     return float(np.exp(until * np.log(until) / (until - 1) - 1))
 
 
@@ -248,19 +277,21 @@ def caps_over(reach: Floats, memories: float, until: float) -> Floats:
     >>> caps_over(all_reach_to_the_oldest, 100, 2.0).round().astype(int).tolist()
     [106, 117, 128, 139, 150, 161, 172, 183, 194]
     """
-    steps = (np.arange(_STORE_SIZES) + 0.5) / _STORE_SIZES
-    sizes = max(memories, 0) * (1 + (until - 1) * steps)
-    ranks = np.sort(rank_at(reach[:, None], sizes[None, :]), axis=None)
+    midpoints = (np.arange(_STORE_SIZES) + 0.5) / _STORE_SIZES  # of equal parts of the stretch
+    sizes = max(memories, 0) * (1 + (until - 1) * midpoints)
+    rank_by_size = rank_at(reach[:, np.newaxis], sizes[np.newaxis, :])  # shape (n, sizes)
+    ranks = np.sort(rank_by_size, axis=None)
     count = len(reach)
     shares = np.arange(1, count + 1) / (count + 1)
-    ranks_of_shares = np.ceil(shares * len(ranks) - 1e-9).astype(np.int64) - 1
-    caps: Floats = ranks[ranks_of_shares]
+    # The smallest rank that serves at least the share; 1e-9 offsets rounding errors.
+    served_counts = np.ceil(shares * len(ranks) - 1e-9).astype(np.int64)
+    caps: Floats = ranks[served_counts - 1]
     return caps
 
 
 def limits_of(
     levels: Floats, reach: Floats, spread: Floats, *, quantile: float, references: float
-) -> tuple[Floats, Floats]:
+) -> Limits:
     """Return lower and upper limits of the reach that serves each share in the next stretch.
 
     Two independent deviations are added in quadrature:
@@ -269,6 +300,8 @@ def limits_of(
     - Of ``n`` later references, a fixed reach serves a share ``s`` that varies by chance. Its logit
       has the standard deviation ``1 / sqrt(n s (1 - s))`` (delta method). The reach is read from
       its own curve at the lower and at the upper limit of the share.
+
+    Limits do not fall as the share rises, because a cap that serves more is never smaller.
     """
     step = quantile / np.sqrt(references * levels * (1 - levels))
     logit = np.log(levels / (1 - levels))
@@ -278,10 +311,11 @@ def limits_of(
     reach_above = np.interp(_expit(logit + step), all_levels, all_reaches)
     lower = reach - np.hypot(quantile * spread, reach - reach_below)
     upper = reach + np.hypot(quantile * spread, reach_above - reach)
-    return (
-        np.clip(np.maximum.accumulate(lower), 0, 1),
-        np.clip(np.minimum.accumulate(upper[::-1])[::-1], 0, 1),
-    )
+    # Where a limit falls, the lower one keeps the largest value so far, and the upper one takes
+    # the smallest value that follows.
+    rising_lower = np.maximum.accumulate(lower)
+    rising_upper = np.minimum.accumulate(upper[::-1])[::-1]
+    return Limits(lower=np.clip(rising_lower, 0, 1), upper=np.clip(rising_upper, 0, 1))
 
 
 def _expit(logit: Floats) -> Floats:
@@ -329,23 +363,25 @@ class Posterior:
     terms : PosteriorSettings
     memories : int
         Prunable memories written so far.
-    own, recency : array of float64, shape (n,)
-        Reaches of the store's own references that a cap could fail, increasing, and their weights:
-        the memories written when each arose.
+    own_reaches : array of float64, shape (n,)
+        Reaches of the store's own references, increasing. References to load-bearing memories are
+        left out, because every cap serves them.
+    reach_weights : array of float64, shape (n,)
+        Weight of each of these references: the number of memories written when it arose.
     cluster_count : int
-        Number of clusters of those references: their effective sample size.
-    always : float
-        Share of the store's references that every cap serves.
+        Number of clusters of these references: their effective sample size.
+    own_share_always_served : float
+        Share of the store's own references that every cap serves.
     interval_inflation : float
         Factor by which a backtest widens the limits, 1 or more.
     """
 
     terms: PosteriorSettings
     memories: int
-    own: Floats
-    recency: Floats
+    own_reaches: Floats
+    reach_weights: Floats
     cluster_count: int
-    always: float = 0.0
+    own_share_always_served: float = 0.0
     interval_inflation: float = 1.0
 
     @cached_property
@@ -359,16 +395,16 @@ class Posterior:
         return self._caps(self._reach)
 
     @cached_property
-    def limits(self) -> tuple[Floats, Floats]:
+    def limits(self) -> Limits:
         """Lower and upper limits of the cap for each level."""
-        lower, upper = limits_of(
+        reach_limits = limits_of(
             LEVELS,
             self._reach,
             self.terms.law.spread_at(LEVELS, self.memories, weight=self.weight),
             quantile=self.interval_inflation * NormalDist().inv_cdf(self.terms.confidence),
             references=self.terms.law.references_ahead(self.memories),
         )
-        return self._caps(lower), self._caps(upper)
+        return Limits(self._caps(reach_limits.lower), self._caps(reach_limits.upper))
 
     @property
     def everything(self) -> int:
@@ -376,23 +412,27 @@ class Posterior:
         return math.ceil(self.terms.until * max(self.memories, 1) - _ROUNDING)
 
     @property
-    def middle(self) -> float:
-        """Geometric mean of the memories written over the stretch."""
-        return middle_of(self.terms.until) * self.memories
+    def geometric_mean_size(self) -> float:
+        """Geometric mean of the number of memories written, over the stretch."""
+        return geometric_mean_growth(self.terms.until) * self.memories
 
-    def cap_for(self, share: float) -> tuple[int, int, int]:
+    def cap_for(self, share: float) -> CapWithLimits:
         """Return the cap that serves a share, and its lower and upper limit."""
-        losable = (share - self._always_served) / (1 - self._always_served)
-        if losable <= 0:
-            return 0, 0, 0
-        level = int(np.searchsorted(LEVELS, losable - 1e-9))
+        # Every cap serves the share `_always_served`; the cap must serve this share of the rest.
+        share_of_rest = (share - self._always_served) / (1 - self._always_served)
+        if share_of_rest <= 0:
+            return CapWithLimits(cap=0, low=0, high=0)
+        level = int(np.searchsorted(LEVELS, share_of_rest - 1e-9))
         lower, upper = self.limits
-        if level == len(LEVELS):
-            return self.everything, int(lower[-1] + _ROUNDING), self.everything
-        return (
-            int(np.ceil(self.caps[level] - _ROUNDING)),
-            int(lower[level] + _ROUNDING),
-            int(np.ceil(upper[level] - _ROUNDING)),
+        is_above_last_level = level == len(LEVELS)
+        if is_above_last_level:
+            return CapWithLimits(
+                cap=self.everything, low=int(lower[-1] + _ROUNDING), high=self.everything
+            )
+        return CapWithLimits(
+            cap=int(np.ceil(self.caps[level] - _ROUNDING)),
+            low=int(lower[level] + _ROUNDING),
+            high=int(np.ceil(upper[level] - _ROUNDING)),
         )
 
     def share_at(self, caps: Ints) -> Floats:
@@ -400,57 +440,68 @@ class Posterior:
         return self._served(caps, self.caps, self._always_served)
 
     def own_share_at(self, caps: Ints) -> Floats:
-        """Return the share that each cap serves by the store's own references; NaN without."""
-        if not len(self.own):
-            return np.full(len(caps), self.always or np.nan)
-        return self._served(caps, self._caps(self._own_reach), self.always)
+        """Return the share of the store's own references that each cap serves.
+
+        It is NaN if the store has no references.
+        """
+        if not len(self.own_reaches):
+            # every reference there is, if any, is to a load-bearing memory
+            return np.full(len(caps), self.own_share_always_served or np.nan)
+        caps_needed = self._caps(self._own_reach)
+        return self._served(caps, caps_needed, self.own_share_always_served)
 
     def law_share_at(self, caps: Ints) -> Floats:
         """Return the share that each cap serves by the prior alone."""
         return self._served(caps, self._caps(self.terms.law.reach_at(LEVELS)), 0.0)
 
-    def limits_at(self, caps: Ints) -> tuple[Floats, Floats]:
+    def limits_at(self, caps: Ints) -> Limits:
         """Return the lower and the upper limit of the share that each cap serves."""
         lower, upper = self.limits
         share = self.share_at(caps)
+        # The smallest level whose lower limit is above the cap; beyond the last level it is 1.
         level = np.searchsorted(lower, caps + _ROUNDING, side="right")
-        high = self._always_served + (1 - self._always_served) * np.append(LEVELS, 1.0)[level]
+        high_of_rest = np.append(LEVELS, 1.0)[level]
+        high = self._always_served + (1 - self._always_served) * high_of_rest
         low = self._served(caps, upper, self._always_served)
-        return np.minimum(low, share), np.maximum(high, share)
+        return Limits(lower=np.minimum(low, share), upper=np.maximum(high, share))
 
     @property
     def _always_served(self) -> float:
-        """Share that every cap serves; the prior knows of no such references."""
-        return self.weight * self.always
+        """Share that every cap serves: the own share by its weight, and 0 by the prior."""
+        return self.weight * self.own_share_always_served
 
     @cached_property
     def _own_reach(self) -> Floats:
         """Weighted quantiles of the store's own reaches at `LEVELS`."""
-        cumulative = np.cumsum(self.recency)
-        rows = np.searchsorted(cumulative, LEVELS * cumulative[-1] * (1 - 1e-12))
-        reach: Floats = self.own[rows]
+        cumulative_weight = np.cumsum(self.reach_weights)
+        weight_at_level = LEVELS * cumulative_weight[-1]
+        # 1 - 1e-12 offsets rounding errors
+        rows = np.searchsorted(cumulative_weight, weight_at_level * (1 - 1e-12))
+        reach: Floats = self.own_reaches[rows]
         return reach
 
     @cached_property
     def _reach(self) -> Floats:
         """Posterior mean of the reach at `LEVELS`."""
-        law = self.terms.law.reach_at(LEVELS)
-        if not len(self.own):
-            return law
-        return self.weight * self._own_reach + (1 - self.weight) * law
+        prior_reach = self.terms.law.reach_at(LEVELS)
+        if not len(self.own_reaches):
+            return prior_reach
+        return self.weight * self._own_reach + (1 - self.weight) * prior_reach
 
     def _caps(self, reach: Floats) -> Floats:
+        """Return the cap that serves each share in the next stretch, from its reach."""
         return caps_over(reach, self.memories, self.terms.until)
 
-    def _served(self, caps: Ints, caps_needed: Floats, free: float) -> Floats:
+    def _served(self, caps: Ints, caps_needed: Floats, always_served: float) -> Floats:
         """Return the share that each cap serves, from the cap that each level needs.
 
-        `free` is the share that every cap serves.
+        `always_served` is the share that every cap serves; the levels are shares of the rest.
         """
         caps_needed = np.append(caps_needed, self.everything)
-        level = np.concatenate([[0.0], LEVELS, [1.0]])
-        served = level[np.searchsorted(caps_needed, caps + _ROUNDING, side="right")]
-        share: Floats = free + (1 - free) * served
+        served_levels = np.concatenate([[0.0], LEVELS, [1.0]])
+        met_count = np.searchsorted(caps_needed, caps + _ROUNDING, side="right")
+        share_of_rest = served_levels[met_count]
+        share: Floats = always_served + (1 - always_served) * share_of_rest
         return share
 
 
@@ -597,7 +648,9 @@ def law_lines(
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
 ) -> pd.DataFrame:
-    """Return the lines of the chart of the prior: caps by store size, of it and of each project.
+    """Return the lines of the chart of the prior: the cap by store size.
+
+    One line is the prior's, with limits; each project of the fit has one without.
 
     The arguments are those of :func:`memlab.law`. The columns are ``project`` (missing for the
     prior itself), ``share``, ``evidence``, ``memories``, ``cap``, and for the prior ``low`` and
@@ -632,7 +685,11 @@ def in_words(number: int) -> str:
 def _prior_alone(terms: PosteriorSettings, memories: int) -> Posterior:
     """Return the posterior of a store without references of its own."""
     return Posterior(
-        terms=terms, memories=memories, own=np.empty(0), recency=np.empty(0), cluster_count=0
+        terms=terms,
+        memories=memories,
+        own_reaches=np.empty(0),
+        reach_weights=np.empty(0),
+        cluster_count=0,
     )
 
 
@@ -641,8 +698,9 @@ def _project_lines(terms: PosteriorSettings, share: float) -> list[pd.DataFrame]
     lines = []
     for project in terms.law.projects:
         shares = sorted(map(float, project.reach))
-        by_share = np.array([project.reach[str(fitted_share)] for fitted_share in shares])
-        reach = [np.interp(share, shares, column) for column in by_share.T]
-        caps = rank_at(reach, middle_of(terms.until) * np.array(project.memories))
+        # shape (shares, stretches)
+        reach_by_share = np.array([project.reach[str(fitted_share)] for fitted_share in shares])
+        reach = [np.interp(share, shares, of_stretch) for of_stretch in reach_by_share.T]
+        caps = rank_at(reach, geometric_mean_growth(terms.until) * np.array(project.memories))
         lines.append(pd.DataFrame({PROJECT: project.name, c.MEMORIES: project.memories, CAP: caps}))
     return lines

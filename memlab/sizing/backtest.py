@@ -106,7 +106,7 @@ class BacktestSplit:
         """
         expected_cap, _, upper_cap = self.uninflated.cap_for(target)
         caps = [expected_cap, upper_cap, self.needed(target)]
-        expected, upper, needed = log_rank_fraction(caps, self.uninflated.middle)
+        expected, upper, needed = log_rank_fraction(caps, self.uninflated.geometric_mean_size)
         # the upper limit is `quantile` standard deviations above the expected reach
         quantile = NormalDist().inv_cdf(self.uninflated.terms.confidence)
         surprise = quantile * float((needed - expected) / max(upper - expected, 1e-3))
@@ -119,10 +119,10 @@ def posterior_of(lifetimes: Lifetimes, references: Ranked, terms: PosteriorSetti
     return Posterior(
         terms=terms,
         memories=int(lifetimes.prunable_before[-1]),
-        own=reaches.reach,
-        recency=reaches.written,  # a later reference weighs more
+        own_reaches=reaches.reach,
+        reach_weights=reaches.written,  # a later reference weighs more
         cluster_count=references.cluster_count,
-        always=references.always,
+        own_share_always_served=references.always,
     )
 
 

@@ -227,7 +227,7 @@ def caps_along(
         if in_stretch.sum() >= prior.FEWEST_AHEAD:
             reaches = prior.log_rank_fraction(ranked.rank[in_stretch], ranked.written[in_stretch])
             reach = np.quantile(reaches, share, method="inverted_cdf")
-            middle_size = prior.middle_of(prior.STRETCH) * start
+            middle_size = prior.geometric_mean_growth(prior.STRETCH) * start
             cap = prior.rank_at(reach, middle_size)
             rows.append((int(start), float(cap)))
     rows.append((written_now, float(sizing.posterior.cap_for(share)[0])))

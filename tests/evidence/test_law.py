@@ -19,7 +19,7 @@ from memlab.evidence.prior import LEVELS, Posterior, PosteriorSettings
 from memlab.evidence.usage import other_stores
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-MIDDLE = prior.middle_of(DEFAULT_UNTIL)
+MIDDLE = prior.geometric_mean_growth(DEFAULT_UNTIL)
 HISTORIES = CHECKOUT.parent / "shared" / "data"
 
 

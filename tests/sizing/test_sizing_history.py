@@ -6,7 +6,7 @@ import pytest
 
 import memlab
 from memlab import columns as c
-from memlab.evidence.prior import STRETCH, middle_of
+from memlab.evidence.prior import STRETCH, geometric_mean_growth
 from memlab.sizing import cap_curve, caps_along, prepare_sizing, recommend_cap
 from memlab.sizing.backtest import TrackRecord, interval_inflation_of, posterior_of, record_of
 from memlab.sizing.timeline import age_rank_quantiles, age_ranks, backtest_cap, boot_over_time
@@ -221,7 +221,7 @@ def test_caps_along_are_computed_at_each_doubling() -> None:
     along = caps_along(frame, references, share=0.5)
     assert along["memories"].tolist() == [200, 400, 800]
     reach = np.log1p(7) / np.log1p([300, 600])  # the median reference of each part
-    expected = np.expm1(reach * np.log1p(middle_of(STRETCH) * np.array([200, 400])))
+    expected = np.expm1(reach * np.log1p(geometric_mean_growth(STRETCH) * np.array([200, 400])))
     assert along["cap"].iloc[:2].tolist() == pytest.approx(expected, rel=0.01)
     for until in (1.2, 2.0):
         along = caps_along(frame, references, share=0.5, until=until)
