@@ -18,6 +18,7 @@ from memlab.cli.fleet import fleet
 from memlab.settings import FILE
 from memlab.store.database import connect_reading
 from tests.support.permissions import as_nobody
+from tests.support.properties import crossed
 from tests.support.shell import LOOKING, output_of, run, typed
 from tests.support.stores import Row, episodes, files_in, row, write_rows
 
@@ -202,8 +203,13 @@ SEVERAL = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", LOOKING | {"compact --apply": CHANGING["compact --apply"]})
-@pytest.mark.parametrize("rows", [[], [row("e", body="", title="e")], [row("d", "semantic")]])
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    crossed(
+        [*LOOKING, "compact --apply"],
+        [[], [row("e", body="", title="e")], [row("d", "semantic")]],
+    ),
+)
 def test_commands_work_on_nearly_empty_stores(
     tmp_path: Path, out: Path, name: str, rows: list[Row]
 ) -> None:

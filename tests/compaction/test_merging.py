@@ -35,7 +35,7 @@ from tests.support.claude_store import (
 )
 from tests.support.crashing import crash_everywhere
 from tests.support.programs import run_program
-from tests.support.properties import examples, one_in
+from tests.support.properties import crossed, examples, one_in
 from tests.support.repositories import Repository
 from tests.support.shell import output_of
 from tests.support.stores import episodes, write_rows
@@ -666,8 +666,9 @@ def killed(program: str, *arguments: object) -> None:
     assert result.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("then", ["again", "undone", "undone from the other"])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("step", "then"), crossed(STEPS, ("again", "undone", "undone from the other"))
+)
 def test_merge_killed_at_any_step_is_finished_or_undone(
     folders: tuple[Path, Path], original: Callable[[], None], step: str, then: str
 ) -> None:

@@ -56,7 +56,7 @@ from tests.support.invariants import (
     rows_of,
 )
 from tests.support.programs import run_program
-from tests.support.properties import examples
+from tests.support.properties import crossed, examples
 from tests.support.stores import files_in, row, run_sql, write_rows
 
 KILLED = """
@@ -257,8 +257,9 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
 """Foreign files in place of an archive, each with its error message."""
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
-@pytest.mark.parametrize("name", [name for name in CHANGES if name != "vacuum"])
+@pytest.mark.parametrize(
+    ("name", "kind"), crossed([name for name in CHANGES if name != "vacuum"], FOREIGN)
+)
 def test_foreign_file_in_place_of_archive_is_rejected(store: Path, name: str, kind: str) -> None:
     prepare, run = CHANGES[name]
     put, message = FOREIGN[kind]
