@@ -101,11 +101,15 @@ def test_page_ends_with_the_answer_and_its_command(by_default: Comparison) -> No
     assert command.startswith("next: memlab size ")
 
 
-def test_difference_within_noise_advises_newest() -> None:
-    comparison = compare(memlab.store_path("two_years"), workers=1)
-    assert comparison.advised is not None
-    assert comparison.advised["newest"]
-    _, _, first, second = comparison.next_steps()
+@pytest.fixture(scope="module")
+def two_years() -> Comparison:
+    return compare(memlab.store_path("two_years"), workers=1)
+
+
+def test_difference_within_noise_advises_newest(two_years: Comparison) -> None:
+    assert two_years.advised is not None
+    assert two_years.advised["newest"]
+    _, _, first, second = two_years.next_steps()
     assert "memlab size" in first
     assert "which cap is safe" in first
     assert "--keep-recent" in second
@@ -169,9 +173,8 @@ def test_empty_store_is_not_directed_to_size() -> None:
     assert "memlab doctor" in steps[2]
 
 
-def test_tied_rules_are_named_in_the_answer() -> None:
-    comparison = compare(memlab.store_path("two_years"), workers=1)
-    assert comparison.answer.endswith("the most; odek 286 serves as many.")
+def test_tied_rules_are_named_in_the_answer(two_years: Comparison) -> None:
+    assert two_years.answer.endswith("the most; odek 286 serves as many.")
 
 
 @pytest.mark.parametrize(
