@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cache
 from math import log1p
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -45,6 +45,7 @@ from memlab.store.archive.open_archive import OpenArchive
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 _CHARACTER: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+"""Ranges of Japanese, Chinese and Korean characters, for a character class of an expression."""
 _WORD: Final = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
 """A word, or a single character of a script that is written without spaces."""
 _MAX_SEARCH_CHARS: Final = 1_000
@@ -80,6 +81,7 @@ def searched_for(
         The time of each loss, by id. Earlier searches do not count.
     """
     names = [str(name) for name in lost[c.MEMORY_ID]]
+    # The lost memories come first, so that the number of a name is also that of its text.
     texts = [
         *(lost[c.TITLE] + "\n" + lost[c.BODY]),
         *(present[c.TITLE] + "\n" + present[c.BODY]),
@@ -91,6 +93,7 @@ def searched_for(
 
     @cache
     def matches_of(words: str) -> set[int]:
+        """Return the numbers of the lost memories that a search with these words is for."""
         folded = words.casefold()
         matches = set(matcher.better_than_the_rest(words, len(names)))
         for number, stem in enumerate(stems):
@@ -119,13 +122,18 @@ class _Matcher:
             for word in query_words & words.keys():
                 self._postings[word][number] = words[word]
         self._damping = lengths
+        """What BM25 adds to the frequency of a word in each text, shape (texts,)."""
         if texts:
             self._damping = _SATURATION * (
                 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * lengths / max(lengths.mean(), 1)
             )
 
     def better_than_the_rest(self, words: str, count: int) -> list[int]:
-        """Return the numbers of the first `count` texts that match better than every other text."""
+        """Return the numbers of those of the first `count` texts that match a search best.
+
+        Such a text matches better than every text after the first `count`, and contains enough of
+        the words.
+        """
         total = len(self._damping)
         score = np.zeros(total)
         covered = np.zeros(total)
@@ -186,6 +194,7 @@ _LOSS_COLUMNS: Final = {
     PERHAPS: "str",
 }
 _MAX_LISTED: Final = 20
+"""Number of losses that a page lists."""
 _MAX_MOVED_SHOWN: Final = 3
 """Number of moved memories that a page names."""
 
@@ -368,10 +377,18 @@ def losses_of(
     moment = moment_or_now(now, call="memlab.lost")
     if opened.is_missing() and keeps_losses(opened):
         opened.read_missing_as_empty()
-    kept, known_by, moved = _recorded_losses(opened, moment)
+    recorded = _recorded_losses(opened, moment)
+    kept = recorded.losses
+    moved = recorded.moved
     frame = _frame_of(opened, kept)
     if not (len(frame) or with_own):
-        return Losses(opened.name, _with_needs(frame, []), {}, known_by, moved=moved)
+        return Losses(
+            store=opened.name,
+            frame=_with_requests(frame, []),
+            kept={},
+            known_by=recorded.known_by,
+            moved=moved,
+        )
     reads, _ = reads_in(log, settings_of(opened), call="memlab.lost", source=opened)
     search_log = opened.search_log
     searches = [] if search_log is None else list(search_log.searches())
@@ -390,20 +407,25 @@ def losses_of(
     references = find_references(past, reads, now=moment)
     loss_times = references[c.TARGET_ID].map(lost_at).astype(c.TIME)
     later = references[references[c.AT] > loss_times]
-    needs = []
+    requests = []
     for name, at, kind in zip(later[c.TARGET_ID], later[c.AT], later[c.KIND], strict=True):
-        need = READS if kind == "log" else c.REFERENCES
-        needs.append((str(name), at, need))
+        counted_as = READS if kind == "log" else c.REFERENCES
+        requests.append(_Request(str(name), at, counted_as))
     if searches:
-        read_on = {(name, at.date()) for name, at, kind in needs if kind == READS}
+        # A search after which the memory was read on the same day is the same request.
+        read_on = {
+            (request.memory_id, request.at.date())
+            for request in requests
+            if request.counted_as == READS
+        }
         present_others = in_store[~in_store[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
         for name, at in searched_for(
             searches, present_others, pd.concat([frame, deleted]), lost_at
         ):
             if (name, at.date()) not in read_on:
-                needs.append((name, at, SEARCHES))
-    requested_names = {name for name, _, _ in needs}
-    ranked = _with_needs(frame, needs)
+                requests.append(_Request(name, at, SEARCHES))
+    requested_names = {request.memory_id for request in requests}
+    ranked = _with_requests(frame, requests)
     kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
     is_deleted = past[c.DELETED_AT].notna() & ~past[c.MEMORY_ID].isin({*frame[c.MEMORY_ID], *moved})
     # The id of a deleted memory may belong to another memory now; the deleted one counts, too.
@@ -412,13 +434,37 @@ def losses_of(
         store=opened.name,
         frame=ranked,
         kept=kept,
-        known_by=known_by,
+        known_by=recorded.known_by,
         own=len(names),
         own_asked=len(names & requested_names),
         unknown=opened.external_history.note(),
         is_copied=opened.is_copied,
         moved=moved,
     )
+
+
+class _Request(NamedTuple):
+    """A request for a lost memory: its id, the time, and the column that counts the request."""
+
+    memory_id: str
+    at: Any
+    counted_as: str
+
+
+class _RecordedLosses(NamedTuple):
+    """Losses that git or copies of a store show.
+
+    Attributes
+    ----------
+    losses, moved : dict of str to Loss
+        Lost memories, and memories that were moved out of the store, by id.
+    known_by : tuple of str
+        The evidence, in words.
+    """
+
+    losses: dict[str, Loss]
+    known_by: tuple[str, ...]
+    moved: dict[str, Loss]
 
 
 def _times_of_loss(frame: pd.DataFrame, by_memlab: pd.DataFrame) -> dict[str, Any]:
@@ -459,10 +505,8 @@ def keeps_losses(source: Source) -> bool:
     return source.is_copied and content_copies.keeps_copies(source.archive)
 
 
-def _recorded_losses(
-    source: Source, now: datetime
-) -> tuple[dict[str, Loss], tuple[str, ...], dict[str, Loss]]:
-    """Return the losses by id, the evidence for them in words, and the moved memories by id."""
+def _recorded_losses(source: Source, now: datetime) -> _RecordedLosses:
+    """Return the losses that git or copies of the store show."""
     losses = dict[str, Loss]()
     known_by = tuple[str, ...]()
     moved = dict[str, Loss]()
@@ -478,9 +522,11 @@ def _recorded_losses(
             if loss.moved_to:
                 moved[name] = loss
                 continue
-            by_copies = losses.get(name)
-            is_newer = by_copies is not None and (by_copies.at or now) < (loss.at or now)
-            if by_copies is None or by_copies.seen or is_newer:
+            # A loss with `seen` is known from copies, which know only a span of time: the loss in
+            # git replaces it. If git has several losses of a name, the latest counts.
+            recorded = losses.get(name)
+            is_newer = recorded is not None and (recorded.at or now) < (loss.at or now)
+            if recorded is None or recorded.seen or is_newer:
                 losses[name] = loss
         # A copy that was made before a rename has the former name; that memory is not lost.
         for former in history.former_names():
@@ -488,7 +534,7 @@ def _recorded_losses(
             if loss_by_copies is not None and loss_by_copies.seen and former.is_free:
                 del losses[former.name]
     losses = {name: loss for name, loss in losses.items() if name not in moved}
-    return losses, known_by, moved
+    return _RecordedLosses(losses=losses, known_by=known_by, moved=moved)
 
 
 def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, dict[str, Loss]]:
@@ -514,11 +560,12 @@ def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, d
             # An empty copy does not replace an earlier one with a text.
             if not copy.is_empty or copy.memory_id not in newest:
                 newest[copy.memory_id] = copy
-        renamed = {present[name].digest for name in present.keys() - newest.keys()}
+        # A lost memory whose content is present under a name without a copy was renamed.
+        renamed_digests = {present[name].digest for name in present.keys() - newest.keys()}
         losses = _lines_lost(source, archive, present, newest)
         for name, copy in newest.items():
             is_emptied = name in present and present[name].is_empty and not copy.is_empty
-            is_deleted = name not in present and copy.digest not in renamed
+            is_deleted = name not in present and copy.digest not in renamed_digests
             if not (is_deleted or is_emptied):
                 continue
             copied = content_copies.copied_record(archive, copy)
@@ -596,14 +643,14 @@ def _frame_of(source: Source, losses_by_id: Mapping[str, Loss]) -> pd.DataFrame:
     return frame
 
 
-def _with_needs(frame: pd.DataFrame, needs: list[tuple[str, Any, str]]) -> pd.DataFrame:
+def _with_requests(frame: pd.DataFrame, requests: list[_Request]) -> pd.DataFrame:
     """Return the losses with the counts of requests for each, the most requested first."""
-    requests = pd.DataFrame(needs, columns=[c.MEMORY_ID, c.AT, c.KIND])
+    rows = pd.DataFrame(requests, columns=[c.MEMORY_ID, c.AT, c.KIND])
     for kind in _COUNTS:
-        counts = requests[requests[c.KIND] == kind][c.MEMORY_ID].value_counts()
+        counts = rows[rows[c.KIND] == kind][c.MEMORY_ID].value_counts()
         frame[kind] = frame[c.MEMORY_ID].map(counts).fillna(0).astype("int64")
     frame[ASKED] = frame[list(_COUNTS)].sum(axis=1)
-    last_request = requests.groupby(c.MEMORY_ID)[c.AT].max()
+    last_request = rows.groupby(c.MEMORY_ID)[c.AT].max()
     frame[LAST_ASKED] = frame[c.MEMORY_ID].map(last_request).astype(c.TIME)
     order = [ASKED, LAST_ASKED, c.DELETED_AT, c.MEMORY_ID]
     ranked = frame.sort_values(order, ascending=[False, False, False, True], ignore_index=True)

@@ -96,6 +96,7 @@ def _reads_of(files: Iterable[Path], *, maintenance: bool = False) -> pd.DataFra
     """Return the reads of several logs, each with its rotated parts."""
     log = LogLines()
     for file in files:
+        # A file without a single read is an error, which names its first fault.
         rows_before = len(log.rows)
         log.first_fault = None
         parts = [] if _is_csv(file) else log_parts(file)  # a CSV file is never rotated
@@ -131,7 +132,8 @@ def reads_in(
     expect_log(log, call=call)
     if log is not None:
         return _with_names_at(log, source, moment), None
-    return remembered_reads(settings, source, moment), next(iter(settings.log), None)
+    first_file = next(iter(settings.log), None)
+    return remembered_reads(settings, source, moment), first_file
 
 
 def follow_names(log: pd.DataFrame, store: SourceLike) -> pd.DataFrame:
@@ -193,11 +195,17 @@ def _with_names_at(
 
 
 def _present_name(name: str, at: datetime, formers: Sequence[FormerName]) -> str:
-    """Return the present id of the memory that had a name at a moment."""
+    """Return the present id of the memory that had a name at a moment.
+
+    `formers` are the memories that had the name, in the order in which they gave it up.
+    """
     for former in formers:
         if at < former.until:
             return former.memory_id
-    return formers[-1].memory_id if formers[-1].is_free else name
+    last_owner = formers[-1]
+    is_name_unused = last_owner.is_free
+    # A later read by a name that no memory has now is one of its last owner.
+    return last_owner.memory_id if is_name_unused else name
 
 
 def log_option(
@@ -380,7 +388,8 @@ def _lines_of(path: Path) -> Iterator[bytes]:
     """Yield the lines of a log. A line that is too long comes in pieces, which are not reads."""
     try:
         with ordinary_file(path) as file:
-            yield from iter(lambda: file.readline(_MAX_LINE_BYTES), b"")
+            while line := file.readline(_MAX_LINE_BYTES):
+                yield line
     except OSError as error:
         message = refused(f"{path} cannot be read", error, "the path and its permissions")
         raise MemlabError(message) from error
@@ -398,6 +407,7 @@ def _is_csv(path: Path) -> bool:
 
 
 def _decoded(line: bytes) -> str:
+    """Return a line of a CSV file as text."""
     try:
         return line.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -405,6 +415,7 @@ def _decoded(line: bytes) -> str:
 
 
 def _shown(value: Any) -> str:
+    """Return a wrong value as a message shows it: its first 60 characters."""
     return "missing" if value is None else f"{value!r:.60}"
 
 
@@ -649,14 +660,15 @@ def _served(index: IndexOrderings, order: str, reads: Sequence[tuple[datetime, s
     so far, and lines with equal counts by today's order.
     """
     lines = index.lines[TODAY if order == MOST_READ else order]
+    # A line's rank is (minus the reads so far, its number in the index); the lowest comes first.
     rank = {name: (0, number) for number, name in enumerate(lines)}
-    first_read = {name: at for at, name in reversed(reads)}
+    first_read = {name: at for at, name in reversed(reads)}  # the earliest read is set last
     present_from = {}
     for name in lines:
         written = index.written[name]
         present_from[name] = min(written, first_read.get(name, written))
     waiting = deque(sorted(lines, key=present_from.__getitem__))
-    present: list[tuple[int, int]] = []
+    present: list[tuple[int, int]] = []  # the ranks of the present lines, sorted
     served = 0
     for at, name in reads:
         while waiting and present_from[waiting[0]] <= at:

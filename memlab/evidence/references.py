@@ -51,6 +51,7 @@ REASONS: Final = {
 """Reason why a mention is not a reference -> its words, which follow a number."""
 
 _NOWHERE: Final = -1
+"""The row number of a name that no row has."""
 _INSTANT: Final = "datetime64[us]"
 _KIND: Final = pd.CategoricalDtype(list(REFERENCE_KINDS))
 _LATEST_TIME: Final = datetime.max.replace(tzinfo=UTC)
@@ -81,7 +82,7 @@ class _Mentions:
     def without_duplicates(self) -> tuple[Ints, Ints, Ints]:
         """Return each (at, target) once, with its first kind, sorted by `at`."""
         mentions = np.concatenate(self._kept, axis=1)
-        by_at_target_and_kind = np.lexsort(mentions[::-1])
+        by_at_target_and_kind = np.lexsort(mentions[::-1])  # the last key is the primary one
         at, target, kind = mentions[:, by_at_target_and_kind]
         is_repeated = np.zeros(len(at), bool)
         is_repeated[1:] = (at[1:] == at[:-1]) & (target[1:] == target[:-1])
@@ -289,8 +290,8 @@ def _reads(
     )
     mentions.leave_out("log", "dangling", target == _NOWHERE)
     mentions.leave_out("log", "forward", target >= at)
-    fits = (target != _NOWHERE) & (target < at)
-    return at[fits], target[fits], times[fits]
+    is_reference = (target != _NOWHERE) & (target < at)
+    return at[is_reference], target[is_reference], times[is_reference]
 
 
 def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None) -> pd.DataFrame:
@@ -346,18 +347,24 @@ def successors(frame: pd.DataFrame, ids: "pd.Index[Any] | None" = None) -> tuple
 
 
 def _newest_before(carried: pd.Series, names: Objects, at: Ints) -> Ints:
-    """Return the newest row before `at` with each name, else a later one, else `_NOWHERE`."""
+    """Return the newest row before `at` with each name, else a later one, else `_NOWHERE`.
+
+    `carried` has the name of each row, such as its id or task; `at` has a row number for each of
+    `names`.
+    """
     rows = np.flatnonzero(carried.notna().to_numpy())
-    # The rows are sorted by name and number, so that one search finds the row for each name.
-    codes, tasks = pd.factorize(carried.iloc[rows])
-    codes_of_names = pd.Index(tasks).get_indexer(names)
+    # The rows are sorted by name and number, so that one search finds the row for each name. A key
+    # joins both in one number: `span` is larger than every row number.
+    codes, distinct_names = pd.factorize(carried.iloc[rows])
+    codes_of_names = pd.Index(distinct_names).get_indexer(names)
     span = len(carried) + 1
     order = np.argsort(codes, kind="stable")
     keys = codes[order] * span + rows[order]
     insertion = np.searchsorted(keys, codes_of_names * span + at)
     result = np.full(len(names), _NOWHERE, np.int64)
     with_name = np.flatnonzero(codes_of_names != _NOWHERE)
-    with_earlier = with_name[(insertion[with_name] > 0)]
+    # The row before the insertion point is earlier than `at`, if it has the same name.
+    with_earlier = with_name[insertion[with_name] > 0]
     with_earlier = with_earlier[
         codes[order][insertion[with_earlier] - 1] == codes_of_names[with_earlier]
     ]
@@ -382,10 +389,12 @@ def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
     """Return the references to a row of the frame that was written before they arose."""
     expect_references(references, call="memlab.policies.Activation")  # other callers have checked
     positions = frame[c.POSITION].to_numpy(dtype=np.int64)
-    target, exact = _row_numbers(positions, references[c.TARGET_POSITION].to_numpy(dtype=np.int64))
+    target, has_row = _row_numbers(
+        positions, references[c.TARGET_POSITION].to_numpy(dtype=np.int64)
+    )
     at, _ = _row_numbers(positions, references[c.AT_POSITION].to_numpy(dtype=np.int64))
     # A target that is not in the frame, or that was written later, does not fit.
-    place = np.flatnonzero(exact & (target < at))
+    place = np.flatnonzero(has_row & (target < at))
     place = place[np.argsort(at[place], kind="stable")]
     return OnRows(target[place], at[place], place)
 
@@ -400,8 +409,9 @@ def positions_and_next(frame: pd.DataFrame) -> Ints:
 def _row_numbers(positions: Ints, searched: Ints) -> tuple[Ints, Flags]:
     """Return the number of rows before each position, and whether a row has that position."""
     row = np.searchsorted(positions, searched)
-    position_of_row = np.append(positions, -1)[row]
-    return row, (row < len(positions)) & (position_of_row == searched)
+    position_of_row = np.append(positions, -1)[row]  # -1 where the row is past the last one
+    has_row = (row < len(positions)) & (position_of_row == searched)
+    return row, has_row
 
 
 def counted_in_words(counts: pd.DataFrame) -> list[tuple[str, str, int]]:

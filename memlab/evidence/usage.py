@@ -52,6 +52,7 @@ _LEFT_OUT_WORDS: Final = (
 )
 _ROUNDING: Final = 1e-9
 _NEVER: Final = np.iinfo(np.int64).max
+"""The day of what never happens, or of what has no time: later than every other day."""
 ORDERS: Final = ("newest", "most active")
 
 
@@ -67,8 +68,8 @@ class LookBack(NamedTuple):
         activation, then of tokens by age and by activation.
     seen, expected : array of float64, shape (reads, groups)
         Membership of the memory in each of `GROUPS` (0 or 1), and the share of all memories in it.
-    times : array of int64
-        Number of days with reads of each memory.
+    times : array of int64, shape (memories,)
+        Number of days with reads of each memory that was present on a day with reads.
     """
 
     day: Ints
@@ -103,6 +104,7 @@ def score_recency_vs_use(
     is_use = at >= created[target]
     order = np.argsort(at[is_use], kind="stable")
     uses = Uses(created, target[is_use][order], at[is_use][order])
+    # one column for each day and memory, in order of the day
     day, target = np.unique(np.stack([_whole_days(at), target]), axis=1)
     is_present = (written[target] < day) & (day <= removed_on[target])
     day = day[is_present]
@@ -112,14 +114,17 @@ def score_recency_vs_use(
     seen = np.zeros((len(day), len(GROUPS)))
     expected = np.zeros((len(day), len(GROUPS)))
     times = np.zeros(len(written), np.int64)
-    for today, reads in zip(days, np.split(np.arange(len(day)), start)[1:], strict=True):
+    # `start` begins with 0, so the first part of the split is empty
+    reads_by_day = np.split(np.arange(len(day)), start)[1:]
+    for today, reads in zip(days, reads_by_day, strict=True):
         present = np.flatnonzero((written < today) & (today <= removed_on))
         targets = target[reads]
         place_among_present = np.searchsorted(present, targets)
         count = len(present)
         newer_count = count - 1 - place_among_present
         seen[reads, times_group(times[targets])] = 1
-        seen[reads, len(TIMES) + len(QUARTERS) * newer_count // count] = 1
+        quarter = len(QUARTERS) * newer_count // count  # 0 is the newest
+        seen[reads, len(TIMES) + quarter] = 1
         groups = np.bincount(times_group(times[present]), minlength=len(TIMES))
         expected[reads, : len(TIMES)] = groups / count
         quarters = np.bincount(len(QUARTERS) * np.arange(count) // count, minlength=len(QUARTERS))
@@ -127,8 +132,10 @@ def score_recency_vs_use(
         levels = uses.levels(float(today), uses.when < today, present)
         reach[reads] = _reach_of(levels, np.maximum(tokens[present], 1), place_among_present)
         times[targets] += 1
-    first = np.append(days, _NEVER)[np.searchsorted(days, written, side="right")]
-    return LookBack(day, reach, seen, expected, times[(first <= removed_on) & (first < _NEVER)])
+    # The first day with reads after the day on which each memory was written.
+    first_chance = np.append(days, _NEVER)[np.searchsorted(days, written, side="right")]
+    could_be_read = (first_chance <= removed_on) & (first_chance < _NEVER)
+    return LookBack(day=day, reach=reach, seen=seen, expected=expected, times=times[could_be_read])
 
 
 def _reach_of(levels: Floats, tokens: Ints, place: Ints) -> Floats:
@@ -142,16 +149,20 @@ def _reach_of(levels: Floats, tokens: Ints, place: Ints) -> Floats:
         The memory of each read among them.
     """
     reach = np.empty((len(place), len(MEASURES) * len(ORDERS)))
-    newest = np.cumsum(tokens[::-1])[::-1]
+    tokens_down_to = np.cumsum(tokens[::-1])[::-1]  # of each memory and all newer ones
+    all_tokens = tokens_down_to[0]
     by_length = per_length(levels, tokens)
     for row, target in enumerate(place.tolist()):
         is_before: Flags = ranks_above(levels, target)
         is_before_by_length = ranks_above(by_length, target)
+        memories_by_age = len(levels) - target
+        memories_by_activation = np.count_nonzero(is_before) + 1
+        tokens_by_activation = tokens[is_before_by_length].sum() + tokens[target]
         reach[row] = (
-            (len(levels) - target) / len(levels),
-            (np.count_nonzero(is_before) + 1) / len(levels),
-            newest[target] / newest[0],
-            (tokens[is_before_by_length].sum() + tokens[target]) / newest[0],
+            memories_by_age / len(levels),
+            memories_by_activation / len(levels),
+            tokens_down_to[target] / all_tokens,
+            tokens_by_activation / all_tokens,
         )
     return reach
 
@@ -195,35 +206,43 @@ def _byar_limit(count: Floats, quantile: float) -> Floats:
     return at_least_zero
 
 
-def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
+class Estimate(NamedTuple):
+    """A share, or a difference of shares, with its lower and upper limit."""
+
+    value: float
+    low: float
+    high: float
+
+
+def gain_of(reads: LookBack, confidence: float) -> Estimate:
     """Return the gain of the most active quarter over the newest in served share, with its limits.
 
     The variance is that of sums by day (cluster sampling, Kish 1965).
     """
-    newest, most_active = (reads.reach[:, : len(ORDERS)].T <= 0.25 + _ROUNDING).astype(np.float64)
+    reach_in_memories = reads.reach[:, : len(ORDERS)]  # shape (reads, 2): by age, by activation
+    is_served = (reach_in_memories <= 0.25 + _ROUNDING).astype(np.float64)
+    gain_per_read = is_served[:, 1] - is_served[:, 0]
     count = max(len(reads.day), 1)
     days = len(np.unique(reads.day))
-    gain = float((most_active - newest).sum()) / count
-    square = (
-        float(_cluster_squares(reads.day, most_active - newest - gain)) * days / max(days - 1, 1)
-    )
-    half_width = NormalDist().inv_cdf(confidence) * float(np.sqrt(square)) / count
-    return gain, gain - half_width, gain + half_width
+    gain = float(gain_per_read.sum()) / count
+    cluster_squares = float(_cluster_squares(reads.day, gain_per_read - gain))
+    variance_of_sum = cluster_squares * days / max(days - 1, 1)
+    half_width = NormalDist().inv_cdf(confidence) * float(np.sqrt(variance_of_sum)) / count
+    return Estimate(value=gain, low=gain - half_width, high=gain + half_width)
 
 
-def verdict_of(reads: int, days: int, gain: tuple[float, float, float]) -> UsageVerdict:
+def verdict_of(reads: int, days: int, gain: Estimate) -> UsageVerdict:
     """Return the verdict from the number of reads, of days with reads, and `gain_of`."""
-    _, low, high = gain
     if reads < MIN_READS or days < MIN_DAYS:
         return "too-few-reads"
-    if high <= MAX_EQUAL_GAIN:
+    if gain.high <= MAX_EQUAL_GAIN:
         return "age"
-    if low > 0:
+    if gain.low > 0:
         return "use"
     return "too-few-reads"
 
 
-def share_with_limits(day: Any, is_served: Floats, confidence: float) -> tuple[float, float, float]:
+def share_with_limits(day: Any, is_served: Floats, confidence: float) -> Estimate:
     """Return the share of reads that found their memory, and its limits for as many later reads.
 
     The limits are Wilson's score interval (Wilson 1927) for half the reads, because the later share
@@ -235,21 +254,21 @@ def share_with_limits(day: Any, is_served: Floats, confidence: float) -> tuple[f
     variance = share * (1 - share)
     design_effect = 1.0
     if variance:
-        design_effect = float(_cluster_squares(day, is_served - share)) / (
-            len(is_served) * variance
-        )
-        design_effect = max(1.0, design_effect)
+        cluster_squares = float(_cluster_squares(day, is_served - share))
+        design_effect = max(1.0, cluster_squares / (len(is_served) * variance))
     relative_variance = quantile * quantile * (2 * design_effect / len(is_served) + BETWEEN)
     half_width = np.sqrt(relative_variance * (variance + relative_variance / 4))
     low = (share + relative_variance / 2 - half_width) / (1 + relative_variance)
     high = (share + relative_variance / 2 + half_width) / (1 + relative_variance)
-    return share, float(low), float(high)
+    return Estimate(value=share, low=float(low), high=float(high))
 
 
 def served_by(reads: LookBack) -> pd.DataFrame:
     """Return the share of reads that found their memory, by the loaded share of the store."""
     shares = np.arange(101) / 100
-    served = (reads.reach <= shares[:, None, None] + _ROUNDING).sum(axis=1) / max(len(reads.day), 1)
+    # shape (shares, reads, 4); the sum over the reads has the shape (shares, 4)
+    is_served = reads.reach <= shares[:, np.newaxis, np.newaxis] + _ROUNDING
+    served = is_served.sum(axis=1) / max(len(reads.day), 1)
     names = pd.MultiIndex.from_product([MEASURES, ORDERS])
     return pd.DataFrame(served, index=pd.Index(shares, name="loaded"), columns=names)
 
@@ -279,8 +298,9 @@ class AgeOrUse(DisplayMixin):
     served : DataFrame
         Share of reads that found their memory, by the share of the store that was loaded: of the
         ``memories`` and of the ``tokens``, each the ``newest`` and the ``most active`` first.
-    gain : tuple of float
-        Share of reads that the most active quarter serves minus that of the newest, and its limits.
+    gain : Estimate
+        Share of reads that the most active quarter serves minus that of the newest: ``value``, with
+        its limits ``low`` and ``high``.
 
     Examples
     --------
@@ -297,7 +317,7 @@ class AgeOrUse(DisplayMixin):
     again: tuple[float, ...]
     chances: pd.DataFrame
     served: pd.DataFrame
-    gain: tuple[float, float, float]
+    gain: Estimate
 
     @property
     def verdict(self) -> UsageVerdict:
@@ -462,13 +482,16 @@ def age_or_use(
         days=len(np.unique(reads.day)),
         left_out=len(log) - len(reads.day),
         memories=len(reads.times),
-        again=tuple(
-            float((reads.times >= days).sum()) / max(len(reads.times), 1) for days in _DAYS_IN_WORDS
-        ),
+        again=tuple(_share_read_on(reads.times, days) for days in _DAYS_IN_WORDS),
         chances=chances,
         served=served,
         gain=gain_of(reads, confidence),
     )
+
+
+def _share_read_on(times: Ints, days: int) -> float:
+    """Return the share of memories that were read on at least so many days; 0 without memories."""
+    return float((times >= days).sum()) / max(len(times), 1)
 
 
 def _moments(times: pd.Series) -> Floats:
@@ -497,12 +520,18 @@ def _removal_days(past: pd.DataFrame, written: Ints) -> Ints:
 
 
 def _cluster_squares(day: Ints, deviations: Floats) -> Floats:
-    """Return the sum over days of the squared sum of the deviations of each day."""
+    """Return the sum over days of the squared sum of the deviations of each day.
+
+    `deviations` has one row for each read. If it has columns, the result is one sum for each.
+    """
+    _, number_of_day = np.unique(day, return_inverse=True)
+    # one row for each day, and rows of zeros after them
     sums = np.zeros((len(day), *deviations.shape[1:]))
-    np.add.at(sums, np.unique(day, return_inverse=True)[1], deviations)
+    np.add.at(sums, number_of_day, deviations)
     squares: Floats = (sums**2).sum(axis=0)
     return squares
 
 
 def _shown(chance: float) -> str:
+    """Return a chance or a limit as it is printed; a dash if there is none."""
     return f"{chance:.2f}" if np.isfinite(chance) else "–"

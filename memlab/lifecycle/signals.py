@@ -231,15 +231,24 @@ def _next_key(key: str, scope: str) -> str:
     or a value beyond a missing label, no later key with the same beginning has that label.
     """
     prefix = "{"
-    missing = [label for label in json.loads(scope).items() if label[0] != TAGS]
-    for label in json.loads(key).items():
-        if missing and label == missing[0]:
-            del missing[0]
-        elif missing and label[0] >= missing[0][0]:
-            next_key = prefix + json.dumps(dict(missing[:1]))[1:-1]
-            return next_key if next_key > key else f"{prefix}~"
-        prefix += f"{json.dumps(dict([label]))[1:-1]}, "
+    missing = {name: value for name, value in json.loads(scope).items() if name != TAGS}
+    for name, value in json.loads(key).items():
+        next_missing = next(iter(missing), None)
+        if next_missing is not None:
+            if (name, value) == (next_missing, missing[next_missing]):
+                del missing[next_missing]
+            elif name >= next_missing:
+                next_key = prefix + _member({next_missing: missing[next_missing]})
+                # "~" sorts after the quotation mark that begins a field, so all keys with this
+                # beginning are skipped
+                return next_key if next_key > key else f"{prefix}~"
+        prefix += f"{_member({name: value})}, "
     return key
+
+
+def _member(field: dict[str, Any]) -> str:
+    """Return one field and its value as JSON, without the braces."""
+    return json.dumps(field)[1:-1]
 
 
 def size_of_scopes(connection: sqlite3.Connection, keys: str) -> int:
@@ -251,7 +260,7 @@ def size_of_scopes(connection: sqlite3.Connection, keys: str) -> int:
 def lowest_in_scopes(
     connection: sqlite3.Connection, keys: str, capacity: "ValueCap", now: datetime
 ) -> list[str]:
-    """Return the ids of the rows of a scope that may go, those of the lowest value first."""
+    """Return the ids of the rows of a scope that may be evicted, the lowest value first."""
     rows = connection.execute(
         "SELECT signal.memory_id, signal.importance, signal.last_accessed_at, item.rowid "
         f"{_ACTIVE_IN_SCOPE} AND NOT load_bearing(item.kind, item.tags_json)",
@@ -262,14 +271,15 @@ def lowest_in_scopes(
     ids, importance, accessed_at, position = zip(*rows, strict=True)
     import numpy as np  # a store without a capacity needs the standard library alone
 
-    # Times are in UTC, as put and touch write them.
-    times = [text and text.removesuffix("+00:00") for text in accessed_at]
+    # Times are in UTC, as put and touch write them; a missing one stays None, which becomes NaT.
+    times = [None if text is None else text.removesuffix("+00:00") for text in accessed_at]
     columns: dict[str, Any] = {
         c.POSITION: np.array(position),
         c.IMPORTANCE: np.array(importance, np.float64),
         c.LAST_ACCESSED_AT: np.array(times, "datetime64[us]"),
     }
     eviction_keys = capacity.eviction_keys(columns, now=now)
+    # lexsort takes the primary key last; rows with equal keys are in order of position
     order = np.lexsort((columns[c.POSITION], *reversed(eviction_keys)))
     return [ids[row] for row in order]
 

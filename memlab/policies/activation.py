@@ -68,6 +68,13 @@ class _LeastRoom(NamedTuple):
     by_age: Floats
 
 
+class _LeastRooms(NamedTuple):
+    """The least capacity from which each need is served, in memories and in tokens."""
+
+    memories: _LeastRoom
+    tokens: _LeastRoom
+
+
 @dataclass(frozen=True)
 class Trial:
     """A backtest of activation and of age on the needs so far.
@@ -158,21 +165,22 @@ class Trial:
         rate = np.minimum(
             1.0, _MOST_EVENTS_UNSAMPLED / np.maximum(self.memories_written + needs, 1)
         )
+        # A need is sampled where the sum of the rates passes the next whole number.
         is_sampled = np.diff(np.floor(np.cumsum(rate) + 1e-9), prepend=0) > 0
         return np.flatnonzero(is_first_of_day & is_sampled)
 
     @property
     def _memories_needed(self) -> "_LeastRoom":
         """The least number of memories from which each compared need is served."""
-        return self._least_rooms[0]
+        return self._least_rooms.memories
 
     @property
     def _tokens_needed(self) -> "_LeastRoom":
         """The least number of tokens from which each compared need is served."""
-        return self._least_rooms[1]
+        return self._least_rooms.tokens
 
     @cached_property
-    def _least_rooms(self) -> "tuple[_LeastRoom, _LeastRoom]":
+    def _least_rooms(self) -> "_LeastRooms":
         """The least capacity from which each compared need is served, in memories and in tokens."""
         count = len(self._compared_needs)
         memories = _LeastRoom(np.zeros(count), np.zeros(count))
@@ -191,7 +199,7 @@ class Trial:
             above = ranks_above(per_length(level, size), target)
             tokens.by_activation[number] = size[target] + size[above].sum()
             tokens.by_age[number] = tokens_before[written] - tokens_before[target]
-        return memories, tokens
+        return _LeastRooms(memories=memories, tokens=tokens)
 
     def _known_use_counts(self) -> Ints:
         """Return for each need the number of uses that arose strictly before it."""
@@ -320,7 +328,8 @@ def read_counter(rows: Rows, written_at: Floats, now: float) -> Counter:
     count = numbers(rows, col.ACCESS_COUNT).copy()
     count[~np.isfinite(count) | (count < 0)] = np.nan
     last = days_since_1970(times(rows, col.LAST_ACCESSED_AT))
-    if ahead := int((last > now + _SAME_TIME_DAYS).sum()):
+    ahead = int((last > now + _SAME_TIME_DAYS).sum())
+    if ahead:
         notes.append(f"{counted(ahead)} accessed in the future, taken as accessed now")
     last = np.where(np.isnan(last), np.nan, np.minimum(last, now))
     is_birth = np.abs(last - written_at) <= _SAME_TIME_DAYS

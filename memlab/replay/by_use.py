@@ -223,7 +223,7 @@ def budget_by_use(
     is_judged = _judged_reads(history, day)
     # A reference of moment m arises when m rows are written, the last of which is row m - 1.
     moments = np.take(history.at, np.flatnonzero(is_judged)) - 1
-    _, floor = lifetimes.floor
+    floor = lifetimes.floor.tokens
     is_active_at_end = lifetimes.end == len(history)
     is_counted = lifetimes.ever_prunable & is_active_at_end
     prunable = np.cumsum(np.where(is_counted, lifetimes.tokens, 0))

@@ -200,8 +200,8 @@ def rooms_of(
     floor_memories = 0
     floor_tokens = 0
     if len(history):
-        floor_memories = int(lifetimes.floor[0][-1])
-        floor_tokens = int(lifetimes.floor[1][-1])
+        floor_memories = int(lifetimes.floor.memories[-1])
+        floor_tokens = int(lifetimes.floor.tokens[-1])
     caps: dict[int, float] = {}
     if token_budget is not None:
         fitting = int(np.searchsorted(tokens, token_budget - floor_tokens, side="right"))
@@ -231,7 +231,7 @@ def replay_at_cost(
 
     A larger size keeps more, so sizes between a too cheap and a too expensive one are tried.
     """
-    _, floor_tokens = history.lifetimes.floor
+    floor_tokens = history.lifetimes.floor.tokens
     floor = float(floor_tokens.mean())
     size = max(1, rule.size(room))
     low = 0

@@ -83,7 +83,7 @@ def summarise(
         tokens = replay.boot[BOOT_TOKENS].to_numpy()
         boot_tokens_p95 = np.nan
         if len(tokens):
-            _, boot_tokens_p95, _ = mean_p95_max(tokens)
+            boot_tokens_p95 = mean_p95_max(tokens).p95
         ending = RETIRED if replay.retire else ""
         rows.append(
             {

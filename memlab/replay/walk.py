@@ -180,7 +180,7 @@ def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
     """Return the number of active rows, their tokens and the prunable ones after every moment."""
     history = walk.history
     moments = len(history) + (0 if now is None else 1)
-    # Every stay of a row: the row, and the moments at which it was loaded and evicted.
+    # Every stay of a row as a column, in the order of the fields of `_Stay`: shape (3, stays).
     last_stays = np.stack([np.arange(len(history)), walk.loaded_at, walk.evicted_at])
     earlier_stays = np.array(walk.earlier_stays, dtype=np.int64).reshape(-1, 3).T
     row, start, evicted_at = np.concatenate([last_stays, earlier_stays], axis=1)
@@ -301,6 +301,14 @@ def walk_through(
     )
 
 
+class _Stay(NamedTuple):
+    """A stay of a row: the row, and the moments at which it was loaded and evicted."""
+
+    row: int
+    loaded_at: int
+    evicted_at: int
+
+
 class _Walk:
     """State of a replay: the present rows, and the runners of the policy's steps."""
 
@@ -312,15 +320,15 @@ class _Walk:
         self.loaded_at = np.arange(len(history))
         self.evicted_at = np.full(len(history), NO_END)
         self.reason = np.full(len(history), None, dtype=object)
-        self.earlier_stays: list[tuple[int, int, int]] = []
-        """Earlier stays of rows that came back: row, first moment, last moment."""
+        self.earlier_stays: list[_Stay] = []
+        """Earlier stays of rows that came back."""
         self.lost_at = np.full(len(history.at), NO_END)
         """For each lost reference, the moment at which its target was evicted."""
         self.loss_reason = np.full(len(history.at), None, dtype=object)
         self.runners = [runner_of(step, history, self.usage) for step in steps_of(policy)]
         self._next_reference = 0
         self._references_before = np.searchsorted(history.at, np.arange(len(history) + 2))
-        self._ends = grouped(history.lifetimes.end, len(history) + 1)
+        self._rows_by_end = grouped(history.lifetimes.end, len(history) + 1)
 
     def run(self, every: int, now: datetime | None) -> None:
         """Replay the whole history.
@@ -415,8 +423,8 @@ class _Walk:
     def _write(self, start: int, stop: int) -> None:
         """Record the rows written from one moment to another, and those that they supersede."""
         self.usage.write(start, stop)
-        first, ending = self._ends
-        self.usage.is_active[ending[first[start] : first[stop]]] = False
+        group_start, ending_rows = self._rows_by_end
+        self.usage.is_active[ending_rows[group_start[start] : group_start[stop]]] = False
 
     def _apply(self, moment: int, now: datetime) -> None:
         """Apply every step of the policy at a moment."""
@@ -437,7 +445,9 @@ class _Walk:
             self.reason[leaving] = reason
         self.usage.end_application()
         for row in np.flatnonzero(returns).tolist():
-            self.earlier_stays.append((row, int(self.loaded_at[row]), int(self.evicted_at[row])))
+            loaded_at = int(self.loaded_at[row])
+            evicted_at = int(self.evicted_at[row])
+            self.earlier_stays.append(_Stay(row, loaded_at=loaded_at, evicted_at=evicted_at))
             self.loaded_at[row] = moment
             self.evicted_at[row] = NO_END
             self.reason[row] = None
@@ -461,14 +471,15 @@ class _Night(NamedTuple):
 
 def _nights_of(history: ReplayHistory) -> list[_Night]:
     """Return the midnights between which something happens."""
+    # All events: the references, then the rows. A reference comes before the row of its moment.
     is_row = np.append(np.zeros(len(history.at), dtype=bool), np.ones(len(history), dtype=bool))
-    # A reference comes before the row of its moment.
-    place = np.append(2 * history.at, 2 * np.arange(len(history)) + 1)
-    order = np.argsort(place, kind="stable")
+    sort_key = np.append(2 * history.at, 2 * np.arange(len(history)) + 1)
+    order = np.argsort(sort_key, kind="stable")
     times = np.append(history.referred, history.clock)[order]
     day = np.maximum.accumulate(times.astype("datetime64[D]").astype(np.int64))
-    begins = np.flatnonzero(np.diff(day) > 0) + 1
-    rows = np.append(0, np.cumsum(is_row[order]))[begins]
+    begins = np.flatnonzero(np.diff(day) > 0) + 1  # the first event of each later day
+    rows_before_event = np.append(0, np.cumsum(is_row[order]))
+    rows = rows_before_event[begins]
     midnights = day[begins].astype("datetime64[D]").astype("datetime64[us]")
     return [
         _Night(midnight=midnight, references=int(begin - written), rows=int(written))
@@ -554,12 +565,12 @@ def bound_of(history: ReplayHistory, slots: int) -> Bound:
     start, stop = _intervals(history)
     kept = stop <= start
     waiting = np.flatnonzero(~kept)
+    # Moments at which slots become free, in ascending order: intervals are taken by their ends.
     free_from = [0] * min(slots, len(waiting))
-    """Moments at which slots become free, in ascending order."""
     for reference in waiting[np.argsort(stop[waiting], kind="stable")].tolist():
-        place = bisect_right(free_from, start[reference])
-        if place:
-            del free_from[place - 1]
+        free_slots = bisect_right(free_from, start[reference])
+        if free_slots:
+            del free_from[free_slots - 1]
             free_from.append(stop[reference])
             kept[reference] = True
     served = waiting[kept[waiting]]

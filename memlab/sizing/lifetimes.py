@@ -24,6 +24,7 @@ from memlab.growth.context import FutureDates, loaded_after
 from memlab.text import Table
 
 _MEASURES: Final = ("mean", "p95", "max")
+"""Names of the statistics in columns, in the order of the fields of `Statistics`."""
 _PRESENT: Final = (
     c.MEMORY_ID,
     c.KIND,
@@ -86,9 +87,9 @@ def floor_of(frame: pd.DataFrame) -> Floor:
     rows = np.flatnonzero(is_active & is_load_bearing)
     tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[rows]
     codes, kinds = pd.factorize(frame[c.KIND].array.take(rows))
-    named = codes >= 0
-    sizes = np.bincount(codes[named], minlength=len(kinds))
-    costs = np.bincount(codes[named], tokens[named], minlength=len(kinds)).astype(np.int64)
+    has_kind = codes >= 0  # a missing kind has the code -1
+    sizes = np.bincount(codes[has_kind], minlength=len(kinds))
+    costs = np.bincount(codes[has_kind], tokens[has_kind], minlength=len(kinds)).astype(np.int64)
     by_kind = zip(map(str, kinds), sizes.tolist(), costs.tolist(), strict=True)
     largest = np.argsort(-tokens, kind="stable")[:MAX_LARGE_ROWS]
     large_rows = zip(
@@ -101,12 +102,33 @@ def floor_of(frame: pd.DataFrame) -> Floor:
     return Floor(
         memories=len(rows),
         tokens=int(tokens.sum()),
-        by_kind=tuple(sorted(by_kind, key=lambda kind: (-kind[2], kind[0]))),
+        by_kind=tuple(sorted(by_kind, key=_most_tokens_first)),
         largest=tuple(
             LargeRow(memory_id=str(memory_id), kind=str(kind), title=str(title), tokens=cost)
             for memory_id, kind, title, cost in large_rows
         ),
     )
+
+
+class FloorOverTime(NamedTuple):
+    """Number and tokens of the active load-bearing rows after every moment, shape (rows,)."""
+
+    memories: Ints
+    tokens: Ints
+
+
+class Statistics(NamedTuple):
+    """Mean, nearest-rank 95th percentile and maximum of values; the fields are in that order."""
+
+    mean: float
+    p95: int
+    maximum: int
+
+
+def _most_tokens_first(size_of_kind: tuple[str, int, int]) -> tuple[int, str]:
+    """Return the key by which the sizes of kinds are sorted: most tokens first, then by name."""
+    kind, _, tokens = size_of_kind
+    return -tokens, kind
 
 
 @dataclass(frozen=True)
@@ -168,12 +190,12 @@ class Lifetimes:
         return active
 
     @cached_property
-    def floor(self) -> tuple[Ints, Ints]:
+    def floor(self) -> FloorOverTime:
         """Number and tokens of load-bearing memories that are active after every moment."""
         rows = np.flatnonzero(~self.ever_prunable)
         memories = self._active_total(rows, np.ones_like(rows))
         tokens = self._active_total(rows, self.tokens[rows])
-        return memories, tokens
+        return FloorOverTime(memories=memories, tokens=tokens)
 
     def _active_total(self, rows: Ints, amounts: Ints) -> Ints:
         """Return the sum of `amounts` over those of `rows` that are active after each moment."""
@@ -200,7 +222,7 @@ class Lifetimes:
         still has the target if and only if this rank is at most `k`.
         """
         weight = np.where(self.ever_prunable, self.tokens if in_tokens else 1, 0)
-        floor = self.floor[1] if with_floor else np.zeros(len(self), np.int64)
+        floor = self.floor.tokens if with_floor else np.zeros(len(self), np.int64)
         if not self.superseded:  # sums only grow, so the last one is the largest
             before = np.append(0, np.cumsum(weight))
             sums = before[at] - before[target] + floor[np.maximum(at - 1, 0)]
@@ -257,10 +279,10 @@ class Lifetimes:
         memories_by_measure = np.zeros((len(_MEASURES), len(caps)))
         tokens_by_measure = np.zeros((len(_MEASURES), len(caps)))
         if len(self):
-            floor_memories, floor_tokens = self.floor
-            for place, (memories, tokens) in enumerate(self.kept_over_time(caps)):
-                memories_by_measure[:, place] = mean_p95_max(memories + floor_memories)
-                tokens_by_measure[:, place] = mean_p95_max(tokens + floor_tokens)
+            floor = self.floor
+            for column, (memories, tokens) in enumerate(self.kept_over_time(caps)):
+                memories_by_measure[:, column] = mean_p95_max(memories + floor.memories)
+                tokens_by_measure[:, column] = mean_p95_max(tokens + floor.tokens)
         columns: dict[str, npt.NDArray[Any]] = {}
         for unit, measured in (("memories", memories_by_measure), ("tokens", tokens_by_measure)):
             for measure, values in zip(_MEASURES, measured, strict=True):
@@ -448,7 +470,7 @@ class Present:
             if is_deleted.any():
                 columns = [name for name in _PRESENT if name in frame]
                 frame = frame.loc[~is_deleted, columns]
-        newest_first = np.flatnonzero(frame[c.PRUNABLE].to_numpy(dtype=bool))[::-1]
+        newest_first = np.flatnonzero(frame[c.PRUNABLE].to_numpy(dtype=bool))[::-1]  # row numbers
         created = frame[c.CREATED_AT].to_numpy("datetime64[us]", copy=True)
         created[FutureDates.of(created, now).left_out] = np.datetime64("NaT")
         newest = np.fmax.reduce(created, initial=np.datetime64("NaT"))
@@ -519,13 +541,16 @@ def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) 
     """Return the result of :func:`memlab.sizing.kernels.largest_sums`, for a short history."""
     largest = np.zeros(len(target), np.int64)
     start, member = grouped(target, len(weight))
+    # When a row is reached, `sums` holds for each moment the weight of the active rows that are at
+    # least as new, and the floor.
     sums = floor.copy()
     for row in range(len(weight) - 1, -1, -1):
         sums[row : end[row]] += weight[row]
-        pairs = member[start[row] : start[row + 1]]
-        if len(pairs):
+        references = member[start[row] : start[row + 1]]  # those to this row
+        if len(references):
             largest_so_far = np.maximum.accumulate(sums[row : end[row]])
-            largest[pairs] = largest_so_far[np.minimum(at[pairs], end[row]) - row - 1]
+            last_moment = np.minimum(at[references], end[row]) - 1
+            largest[references] = largest_so_far[last_moment - row]
     return largest
 
 
@@ -543,7 +568,8 @@ def grouped(key: Ints, groups: int) -> tuple[Ints, Ints]:
     return start, np.argsort(key, kind="stable")
 
 
-def mean_p95_max(values: Ints) -> tuple[float, int, int]:
+def mean_p95_max(values: Ints) -> Statistics:
     """Return the mean, the nearest-rank 95th percentile and the maximum of one value or more."""
-    rank = -(-95 * len(values) // 100) - 1
-    return values.mean(), np.partition(values, rank)[rank], values.max()
+    nearest_rank = -(-95 * len(values) // 100)  # 95 % of the values, rounded up; from 1
+    p95 = np.partition(values, nearest_rank - 1)[nearest_rank - 1]
+    return Statistics(mean=values.mean(), p95=p95, maximum=values.max())
