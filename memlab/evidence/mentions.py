@@ -9,7 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pandas as pd
@@ -44,16 +44,34 @@ DATED: Final = "dated"
 MARK: Final = "mark"
 _COLUMNS: Final = (BY_ID, c.TARGET_ID, FORM, c.AT, DATED, MARK)
 
+
+class _Mention(NamedTuple):
+    """A row of the result of :func:`find_mentions`, with the fields in the order of `_COLUMNS`."""
+
+    by_id: str
+    target_id: str
+    form: str
+    at: Any
+    dated: str
+    mark: str
+
+
 _SUFFIX: Final = ".md"
 _INDEX: Final = "MEMORY.md"
 _LINK: Final = re.compile(r"\[[^\[\]\n]*\]\(<?([^()<>\s]+)>?(?:\s+\"[^\"\n]*\")?\)")
 """A Markdown link with its target as group: ``[text](target)`` or ``[text](<target> "title")``."""
 _WIKI: Final = re.compile(r"\[\[([^\[\]\n|#]+)")
+"""The beginning of a wiki link, with its target as group, up to a label or a heading."""
 _FILE: Final = re.compile(r"[\w./-]*\w\.md(?![\w-])")
+"""A path or file name that ends in ``.md``."""
 _TICKS: Final = re.compile(r"`([^`\n]+)`")
+"""A text in backticks, which is the group."""
 _TOKEN: Final = re.compile(r"\w+(?:[-.:/]\w+)*")
+"""A whole word, with separators inside it."""
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+"""The beginning of a URL; a link to one names no memory."""
 _NUMBER: Final = re.compile(r"[\dT:._/-]+")
+"""A number, a date or a time."""
 _COMMON_SHARE: Final = 0.05
 """Share of texts from which a bare word counts as a common word, not a name."""
 _LEAST_COMMON: Final = 2.0
@@ -124,7 +142,7 @@ def mentions_of(history: pd.DataFrame, source: Source | None) -> pd.DataFrame:
     if source is not None:
         versions = dict(source.external_history.text_versions(list(form_of)))
         first_commits = source.external_history.births()
-    rows = []
+    rows: list[_Mention] = []
     for mentioning, targets in form_of.items():
         first_mentions = _first_mentions(versions.get(mentioning, ()), targets, names)
         for target, form in targets.items():
@@ -151,7 +169,16 @@ def mentions_of(history: pd.DataFrame, source: Source | None) -> pd.DataFrame:
             }
             marks = [mark for mark, applies in applies_by_mark.items() if applies]
             strongest = marks[0] if marks else ""
-            rows.append((mentioning, target, form, at, dated, strongest))
+            rows.append(
+                _Mention(
+                    by_id=mentioning,
+                    target_id=target,
+                    form=form,
+                    at=at,
+                    dated=dated,
+                    mark=strongest,
+                )
+            )
     frame = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
     frame[c.AT] = pd.to_datetime(frame[c.AT], utc=True).astype(c.TIME)
     frame[FORM] = pd.Categorical(frame[FORM], categories=list(FORMS))

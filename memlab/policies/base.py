@@ -481,21 +481,22 @@ def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> 
         margin = max(_MARGIN_DIVISOR, count // _MARGIN_DIVISOR)
         if count <= 4 * margin:
             break
-        guess = int(count * (1 - max(0, room) / max(1, int(sizes.sum()))))
+        share_that_stays = max(0, room) / max(1, int(sizes.sum()))
+        guess = int(count * (1 - share_that_stays))  # the rank of the cut, from the lowest
         ranks = np.clip([guess - margin, guess + margin], 0, count - 1)
         lower, upper = np.partition(values, ranks)[ranks]
         is_above = values > upper
-        is_beside = values >= lower
+        is_above_or_near = values >= lower
         if sizes[is_above].sum() > room:
             undecided = undecided[is_above]
-        elif sizes[is_beside].sum() > room:
+        elif sizes[is_above_or_near].sum() > room:
             room -= int(sizes[is_above].sum())
             kept.append(undecided[is_above])
-            undecided = undecided[is_beside & ~is_above]
+            undecided = undecided[is_above_or_near & ~is_above]
         else:
-            room -= int(sizes[is_beside].sum())
-            kept.append(undecided[is_beside])
-            undecided = undecided[~is_beside]
+            room -= int(sizes[is_above_or_near].sum())
+            kept.append(undecided[is_above_or_near])
+            undecided = undecided[~is_above_or_near]
         if len(undecided) > count // 2:
             break
     order = undecided[lowest_first([key[undecided] for key in keys])][::-1]
@@ -505,6 +506,7 @@ def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> 
 
 def lowest_first(keys: Sequence[npt.NDArray[Any]]) -> Ints:
     """Return the numbers of rows in eviction order."""
+    # lexsort takes the primary key last
     return np.lexsort(tuple(_comparable(key) for key in reversed(keys)))
 
 
@@ -515,7 +517,9 @@ def _lowest_beyond(keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int) -
     long as finding those few: see ``bench_compare.py`` with 100,000 memories.
     """
     first = keys[0]
-    count = 2 * surplus // max(1, int(size.sum()) // len(size)) + 8
+    mean_size = max(1, int(size.sum()) // len(size))
+    # Twice the expected number, and a few more, so that a second attempt is rare.
+    count = 2 * surplus // mean_size + 8
     while count < len(first) // 2:
         bound = np.partition(first, count)[count]
         candidates = np.flatnonzero(first <= bound)
@@ -561,12 +565,12 @@ def runner_for(policy: Policy) -> Runner:
     lineage = type(policy).__mro__
     settings = {field.name for field in fields(policy)}
     for kind in lineage:
-        own = vars(kind)
-        if "runner" in own:
-            runner: Runner = own["runner"]
+        class_attributes = vars(kind)  # without inherited ones
+        if "runner" in class_attributes:
+            runner: Runner = class_attributes["runner"]
             return runner
-        names = {name for name in own if not name.startswith("__")}
-        changes_lookup = "__getattribute__" in own or "__getattr__" in own
+        names = {name for name in class_attributes if not name.startswith("__")}
+        changes_lookup = "__getattribute__" in class_attributes or "__getattr__" in class_attributes
         if names - settings - _DESCRIPTIVE_ATTRIBUTES or changes_lookup:
             return "asked"
     raise TypeError(f"{type(policy).__qualname__} has no runner")
@@ -702,7 +706,7 @@ def evicted_by(
 
 
 def _in_population(population: Population, rows: pd.DataFrame) -> Flags:
-    """Return which rows a policy of some population chooses among."""
+    """Return flags of the rows of a population, from which a policy may evict."""
     active = rows[col.ACTIVE].to_numpy(dtype=bool)
     retired = retired_rows(rows)
     if population == "active":

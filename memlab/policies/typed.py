@@ -86,15 +86,16 @@ class Setting:
             return self._chosen(get_args(first), value, is_text=is_text)
         if get_origin(first) is tuple:
             return self._items(get_args(first)[0], value, is_text=is_text)
-        known = _TYPE_RULES.get(first)
+        rules = _TYPE_RULES.get(first)
         if is_text or (first is timedelta and isinstance(value, str)):
-            value = self._read(known, value)
-        if known is None:
+            value = self._read(rules, value)
+        if rules is None:
             return value
         if first is int:
             return whole_number(self.name, value, least=self.least)
+        # bool is a subclass of int, so a truth value would pass for a number
         is_misplaced_flag = isinstance(value, bool) and first is not bool
-        if not isinstance(value, known.accepts) or is_misplaced_flag:
+        if not isinstance(value, rules.accepts) or is_misplaced_flag:
             raise refusal(value, first.__name__, call=self.owner, name=self.name)
         return self._bounded(value if first is timedelta else first(value))
 
@@ -128,14 +129,14 @@ class Setting:
             raise ValueError(f"{self.name}={value!r} is less than {self.least}")
         return value
 
-    def _read(self, known: "_TypeRules | None", text: str) -> Any:
+    def _read(self, rules: "_TypeRules | None", text: str) -> Any:
         """Return the value of a text in a simple type."""
-        if known is None:
+        if rules is None:
             raise ValueError(f"{self.name} cannot be given as text: make the policy in Python")
         try:
-            return known.read(text)
+            return rules.read(text)
         except (ValueError, KeyError) as error:
-            raise ValueError(f"{self.name}={text!r} is not {known.written}") from error
+            raise ValueError(f"{self.name}={text!r} is not {rules.expected}") from error
         except OverflowError as error:
             raise ValueError(f"{self.name}={text!r} is more than the calendar holds") from error
 
@@ -194,12 +195,24 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 class _TypeRules(NamedTuple):
-    """The rules for one type: its checks, its parser, its placeholder and its name in messages."""
+    """The rules for one type.
+
+    Attributes
+    ----------
+    accepts : type or tuple of types
+        Types of the values that are accepted.
+    read : callable
+        The parser of a text.
+    metavar : str
+        The placeholder in lines of help.
+    expected : str
+        The words for a value in messages.
+    """
 
     accepts: Any
     read: Callable[[str], Any]
     metavar: str
-    written: str
+    expected: str
 
 
 _TYPE_RULES: Final[dict[Any, _TypeRules]] = {

@@ -149,9 +149,9 @@ class ReplayHistory:
     def first_of_day(self) -> Ints:
         """1 for each reference that is the first to its row on its UTC day, else 0."""
         is_first = np.ones(len(self.at), dtype=np.int64)
-        repeated_uses = self.uses.next_on_day
-        is_reference = repeated_uses < len(is_first)
-        is_first[repeated_uses[is_reference]] = 0
+        next_use = self.uses.next_on_day
+        has_next_use = next_use < len(is_first)
+        is_first[next_use[has_next_use]] = 0
         return is_first
 
     @cached_property
@@ -295,7 +295,7 @@ class UsageState(Mapping[str, Any]):
 
 
 Evicted = Iterable[tuple[Ints, str]]
-"""Evicted rows, with the reason."""
+"""Row numbers of evicted rows with their reason, one pair for each reason."""
 
 
 class Runner:
@@ -340,10 +340,12 @@ class CapRunner(Runner):
         super().__init__(policy, history, usage)
         self._evictable = history.lifetimes.ever_prunable
         sizes = policy.sizes(history.frame) if len(history) else np.empty(0, dtype=np.int64)
-        self._size = sizes * (self._evictable | policy.counts_load_bearing)
+        takes_up_room = self._evictable | policy.counts_load_bearing
+        self._size = np.where(takes_up_room, sizes, 0)
         self._scopes = policy.scopes(history.frame) if len(history) else []
         self._holds_all = len(self._scopes) == 1 and len(self._scopes[0].members) == len(history)
         self._scopes_of: list[list[int]] = []
+        """Numbers of the scopes of each row; empty if one scope holds all rows."""
         if not self._holds_all:
             self._scopes_of = [[] for _ in range(len(history))]
             for number, scope in enumerate(self._scopes):
@@ -372,10 +374,10 @@ class CapRunner(Runner):
 
     def _scopes_with_new_rows(self) -> list[Scope]:
         """Return the scopes that rows were written to since the policy was last applied."""
-        grown = set[int]()
+        scope_numbers = set[int]()
         for row in self.usage.new_rows:
-            grown.update(self._scopes_of[row])
-        return [self._scopes[number] for number in grown]
+            scope_numbers.update(self._scopes_of[row])
+        return [self._scopes[number] for number in scope_numbers]
 
     def reason(self) -> str:
         """Return the reason for which rows are evicted now."""
@@ -395,15 +397,18 @@ class CapRunner(Runner):
         if scope is None:
             return None
         keys = self.keys(np.arange(count), as_moment(self.history.clock[-1]))
+        # The inverse of the order: the rank of each row, 0 for the first to be evicted.
         rank = np.empty(count, dtype=np.int64)
         rank[lowest_first(keys)] = np.arange(count)
         room = self.policy.capacity
+        if room is None:
+            room = int(self._size.sum())  # all rows fit
         return presorted.Ranking(
             rank,
             self._size,
             self._evictable,
             scope,
-            room=int(self._size.sum()) if room is None else room,
+            room=room,
             reason=self.policy.reason,
         )
 
@@ -429,8 +434,8 @@ class ActivationRunner(CapRunner):
     def _age_decides(self) -> bool:
         """Return whether age served more of the references seen so far than activation."""
         trial = self.history.trial_by_names if self.usage.silent else self.history.trial
-        needs = int(self.usage.is_seen[trial.reference_numbers].sum())
-        return trial.age_decides(self.policy.space, needs)
+        needs_so_far = int(self.usage.is_seen[trial.reference_numbers].sum())
+        return trial.age_decides(self.policy.space, needs_so_far)
 
 
 class DeadlineRunner(Runner):
