@@ -93,6 +93,7 @@ timedelta(days=30) or '30d', not 30; say of what: timedelta(days=30)
     """
     if optional and value is None:
         return
+    # bool is a subclass of int, so isinstance alone would accept True as a number.
     accepts_bool = bool in kinds or object in kinds
     is_accepted = accepts_bool if isinstance(value, bool) else isinstance(value, kinds)
     if is_accepted:

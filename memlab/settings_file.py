@@ -98,7 +98,7 @@ def _rewrite(folder: Path, name: str, like: Path | None, change: Callable[[str],
     if like is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     limit_of_store = limit_like(like)
-    # Only the owner may write the settings.
+    # 0o644 takes write access from all but the owner; 0o600 lets the owner read and write.
     limit = FileMode(limit_of_store.mode & 0o644 | 0o600, limit_of_store.group)
     with folder_held(folder):
         present_text = text_of(file, like)

@@ -281,7 +281,7 @@ def mark_trade_off(
 
 
 def _row_in_words(curve: pd.DataFrame, place: int) -> str:
-    """Return what a cap of the curve serves, by all evidence and by each kind, in words."""
+    """Return the shares of references a cap serves, by all evidence and each kind, in words."""
     row = curve.iloc[place]
     low, served, high = (share(float(row[name])) for name in ("low", "served", "high"))
     text = f"keep_recent = {curve.index[place]:,} serves {served} of references ({low} to {high})"
@@ -292,7 +292,7 @@ def _row_in_words(curve: pd.DataFrame, place: int) -> str:
 
 
 def _cost_in_words(curve: pd.DataFrame, place: int) -> str:
-    """Return what a cap of the curve serves and costs, in words."""
+    """Return the share of references that a cap serves, and its cost, in words."""
     row = curve.iloc[place]
     cost = counted(row["boot_tokens_p95"], "tokens")
     serves = f"serves {share(float(row['served']))} of references"

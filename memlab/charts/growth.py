@@ -112,7 +112,7 @@ def plot_growth(
 
 
 def _loaded_in_words(plot: parts.Plot, prunable_share: float | None) -> str:
-    """Return what a start loads, and how much of it is prunable; the share is None if all is."""
+    """Return a sentence on what a start loads; the share is None if all of it is prunable."""
     loaded = "all of them" if prunable_share is None else "both"
     words = plot.loaded_or_recalled(
         f"An agent loads {loaded} at every start", "None is loaded: an agent looks them up"

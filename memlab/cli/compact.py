@@ -263,7 +263,7 @@ def _details(source: "Source", plan: "memlab.Plan", log: Path | None, number: st
 def _added_fields(
     source: "Source", plan: "memlab.Plan", log: Path | None, *, retires: bool
 ) -> dict[str, Any]:
-    """Return what ``--json`` prints beside a plan: its cost, or the start of the other folder."""
+    """Return the fields that ``--json`` adds to a plan: its cost, or the other folder's start."""
     if plan.start_there is not None:
         return {"start_there": plan.start_there._asdict()}
     added: dict[str, Any] = {}

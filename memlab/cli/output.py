@@ -121,7 +121,7 @@ def as_given(text: str) -> str:
     absolute_parents = [str(Path(word).parent) for word in words if Path(word).is_absolute()]
 
     def relative(match: re.Match[str]) -> str:
-        """Return what replaces the working folder at the beginning of a path."""
+        """Return the text that replaces the working folder at the beginning of a path."""
         if any(text.startswith(parent, match.start()) for parent in absolute_parents):
             return match[0]
         if not match[0].endswith("/"):

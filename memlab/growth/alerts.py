@@ -248,7 +248,7 @@ def _lost(data: AlertData) -> _Findings:
             return
         from memlab.evidence.losses import ASKED, UNLISTED, losses_of
 
-        # without those that memlab itself deleted
+        # False leaves out the memories that memlab itself deleted
         losses = losses_of(data.source, with_own=False)
         if losses.unlisted:
             tokens = int(losses.frame.loc[losses.frame[UNLISTED], c.TOKENS].sum())

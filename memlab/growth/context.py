@@ -164,7 +164,7 @@ def loaded_after(is_kept: Flags, *, is_loaded: Flags, is_active: Flags, has_inde
 
 
 def start_after(frame: "pd.DataFrame", is_kept: Flags, *, is_active: Flags | None = None) -> Size:
-    """Return what a start loads after all but some memories of a frame are deleted.
+    """Return the size of a start after all memories except the kept ones are deleted.
 
     The text of an index that belongs to no memory is included, so the tokens are those that
     :func:`memlab.find` shows for the store as it would be then.

@@ -75,7 +75,7 @@ class KeptCopy(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What the copying of a store's contents did.
+    """The result of copying the contents of a store.
 
     Attributes
     ----------
