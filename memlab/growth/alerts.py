@@ -40,21 +40,30 @@ class Alert:
 
     Attributes
     ----------
-    name, what : str
+    name, message : str
         Name and description.
     tokens : int
         Number of tokens that it is about.
-    how : str
+    basis : str
         The total that these tokens are a part of, such as ``"a start"``.
-    next : str
+    command : str
         The command to run next.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> alert = memlab.show(memlab.store_path("two_years")).alerts[0]
+    >>> alert.name, alert.tokens, alert.basis
+    ('never compacted', 120931, 'a start')
+    >>> alert.command.split()[:2]
+    ['memlab', 'size']
     """
 
     name: str
-    what: str
+    message: str
     tokens: int
-    how: str
-    next: str
+    basis: str
+    command: str
 
 
 class AlertData(NamedTuple):
@@ -94,10 +103,10 @@ def alerts_of(data: AlertData) -> list[Alert]:
             verb, *arguments = finding.command
             alert = Alert(
                 name=name,
-                what=finding.description,
+                message=finding.description,
                 tokens=finding.tokens,
-                how=total,
-                next=command(verb, *arguments),
+                basis=total,
+                command=command(verb, *arguments),
             )
             alerts.append(alert)
     return sorted(alerts, key=lambda alert: -alert.tokens)
@@ -107,8 +116,8 @@ def facts_of(alerts: Sequence[Alert]) -> list[tuple[str, str]]:
     """Return alerts as facts of a page."""
     facts = []
     for alert in alerts:
-        cost = f"{counted(alert.tokens, 'tokens')} {alert.how}"
-        facts += [(cost, f"{alert.name}: {alert.what}"), ("", alert.next)]
+        cost = f"{counted(alert.tokens, 'tokens')} {alert.basis}"
+        facts += [(cost, f"{alert.name}: {alert.message}"), ("", alert.command)]
     return facts
 
 

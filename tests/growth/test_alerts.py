@@ -29,7 +29,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 def alerts(store: Path, log: Path | None = None) -> dict[str, Alert]:
     """Return the alerts of a store by name, in order; its path is replaced by STORE."""
     overview = memlab.show(store, log=log, now=NOW).alerts
-    return {a.name: replace(a, next=a.next.replace(str(store), "STORE")) for a in overview}
+    return {a.name: replace(a, command=a.command.replace(str(store), "STORE")) for a in overview}
 
 
 def grown(folder: Path) -> Path:
@@ -81,7 +81,7 @@ def test_each_alert_has_its_cost_and_command(
 ) -> None:
     make(tmp_path)
     (store,) = [path for path in tmp_path.iterdir() if path.name in ("memory.db", "memory")]
-    assert [(a.name, a.tokens, a.next) for a in alerts(store).values()] == expected
+    assert [(a.name, a.tokens, a.command) for a in alerts(store).values()] == expected
 
 
 SIZES = st.tuples(st.sampled_from(["episodic", "semantic"]), st.integers(0, 9_000))
@@ -104,9 +104,9 @@ def test_never_read_alert_needs_enough_reads(tmp_path: Path, days: int, counts: 
     reads = [(f"e{n}", f"2026-05-{1 + n % days:02}") for n in range(1, 21)]
     log.write_text("".join(f'{{"memory_id": "{n}", "at": "{at}T12:00Z"}}\n' for n, at in reads))
     store = capped(tmp_path)
-    what = "40 memories, by 20 reads of what is loaded"
+    message = "40 memories, by 20 reads of what is loaded"
     step = "memlab rows STORE --where unread"
-    never = {"never read": Alert("never read", what, 4_080, "a start", step)} if counts else {}
+    never = {"never read": Alert("never read", message, 4_080, "a start", step)} if counts else {}
     assert alerts(store, log).keys() == never.keys()
     with (tmp_path / FILE).open("a") as settings:
         settings.write('log = "reads.jsonl"\n')
@@ -125,8 +125,8 @@ def test_load_bearing_memory_deleted_elsewhere_is_an_alert(tmp_path: Path) -> No
     assert alerts(folder.folder) == {}
     (folder.folder / "told.md").unlink()
     folder.commit(3)
-    what = "1 memory, load-bearing or asked for since, that others deleted or emptied"
-    assert alerts(folder.folder)["lost"] == Alert("lost", what, 8, "lost", "memlab lost STORE")
+    message = "1 memory, load-bearing or asked for since, that others deleted or emptied"
+    assert alerts(folder.folder)["lost"] == Alert("lost", message, 8, "lost", "memlab lost STORE")
 
 
 @pytest.mark.usefixtures("no_charts")
@@ -152,7 +152,7 @@ def test_alert_command_names_a_log_not_in_settings(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(f"log = {json.dumps([str(log), str(log)])}\n")
 
     steps = {f"memlab size {store}", f"memlab rows {store} --where unread"}
-    assert {alert.next for alert in examine(store, now=NOW).alerts} == steps
+    assert {alert.command for alert in examine(store, now=NOW).alerts} == steps
     (tmp_path / FILE).unlink()
-    commands = {alert.next for alert in examine(store, now=NOW, log=log).alerts}
+    commands = {alert.command for alert in examine(store, now=NOW, log=log).alerts}
     assert commands == {f"{step} --log {log}" for step in steps}

@@ -114,7 +114,7 @@ def test_frame_has_the_alerts_of_its_memories() -> None:
     of_store = memlab.show(STORE).alerts
     assert [alert.name for alert in of_frame] == ["never compacted"]
     assert [alert.tokens for alert in of_frame] == [alert.tokens for alert in of_store]
-    assert "no cap is set" not in of_frame[0].what
+    assert "no cap is set" not in of_frame[0].message
 
 
 def test_frame_of_a_compacted_store_has_no_alert() -> None:
