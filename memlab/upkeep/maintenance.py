@@ -54,7 +54,7 @@ class Step(NamedTuple):
 
     name: str
     outcome: StepOutcome
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,7 +111,7 @@ class Maintenance(DisplayMixin):
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values, by key."""
         steps = [
-            {"step": step.name, "outcome": str(step.outcome), "words": step.words}
+            {"step": step.name, "outcome": str(step.outcome), "message": step.message}
             for step in self.steps
         ]
         return {
@@ -134,7 +134,7 @@ class Maintenance(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
-        facts = [(f"{step.outcome:<7} {step.name}", step.words) for step in self.steps]
+        facts = [(f"{step.outcome:<7} {step.name}", step.message) for step in self.steps]
         if self.undo:
             facts.append(("        undo", self.undo))
         title = "maintained" if self.applied else "maintenance would do"

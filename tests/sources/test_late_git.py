@@ -66,7 +66,7 @@ def test_auto_cap_fails_without_the_git_past(folder: Path, tmp_path: Path) -> No
     make_git_hang(tmp_path, ".git/HEAD")
     steps = {step.name: step for step in memlab.maintain(folder, apply=True).steps}
     assert steps["compact"].outcome is StepOutcome.FAILED
-    assert "was not read" in steps["compact"].words
+    assert "was not read" in steps["compact"].message
 
 
 def test_partially_read_past_is_discarded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
