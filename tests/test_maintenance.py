@@ -36,7 +36,7 @@ def in_a_line(result: Maintenance) -> str:
 
 
 def words_of_step(result: Maintenance, name: str) -> str:
-    return next(step.words for step in result.steps if step.name == name)
+    return next(step.message for step in result.steps if step.name == name)
 
 
 def test_dry_run_changes_nothing_and_reports_the_work(store: Path) -> None:
@@ -329,9 +329,9 @@ def test_first_run_of_a_replaced_policy_is_a_dry_run(store: Path, retire: bool) 
     assert looked.has_work
     first = maintain(store, apply=True, now=NOW)
     does = "retire" if retire else "delete"
-    words = words_of_step(first, "compact")
-    assert "memlab.toml names learned, which activation has replaced" in words
-    assert f"it would {does} e1, e2, e3, e4, e5" in words
+    message = words_of_step(first, "compact")
+    assert "memlab.toml names learned, which activation has replaced" in message
+    assert f"it would {does} e1, e2, e3, e4, e5" in message
     assert first.deleted == 0
     assert first.receipt is None
     assert memlab.load(store)["prunable"].sum() == 100

@@ -796,8 +796,8 @@ def maintain(  # noqa: PLR0913 - each parameter is a separate option
 def _maintain_store(location: str, **options: Any) -> MaintainedStore:
     """Maintain one store, and return its row."""
     result = maintain_store(location, **options)
-    messages = {step.name: step.words for step in result.steps}
-    failures = [step.words for step in result.steps if step.outcome == StepOutcome.FAILED]
+    messages = {step.name: step.message for step in result.steps}
+    failures = [step.message for step in result.steps if step.outcome == StepOutcome.FAILED]
     would_delete = 0  # by a dry run
     if result.plan and result.has_work and not result.failed:
         would_delete = len(result.plan.memories)

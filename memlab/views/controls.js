@@ -46,8 +46,8 @@ function numberBox({ model, el }) {
   el.append(wrong);
   input.placeholder = model.get("nothing");
   input.required = !model.get("nothing");
-  input.min = model.get("least");
-  input.max = model.get("most");
+  input.min = model.get("minimum");
+  input.max = model.get("maximum");
   function show() {
     input.value = model.get("value") ?? "";
     wrong.textContent = "";

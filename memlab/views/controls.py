@@ -24,7 +24,7 @@ class Slider(Control):
     texts: Any = traitlets.List().tag(sync=True)
     value = traitlets.Any().tag(sync=True)
 
-    def stand_at(self, number: int) -> None:
+    def select(self, number: int) -> None:
         """Select a number, and add it to the values if it is not among them."""
         if number in self.values:
             self.value = number
@@ -42,15 +42,15 @@ class Slider(Control):
 
 
 class NumberBox(Control):
-    """A box for a whole number between `least` and `most`; the browser reports a bad input.
+    """A box for a whole number between `minimum` and `maximum`; the browser reports a bad input.
 
     An empty box has the value None, and shows the text `nothing`.
     """
 
     kind = traitlets.Unicode("numberBox").tag(sync=True)
     nothing = traitlets.Unicode().tag(sync=True)
-    least = traitlets.Int(0).tag(sync=True)
-    most = traitlets.Int(10**9).tag(sync=True)
+    minimum = traitlets.Int(0).tag(sync=True)
+    maximum = traitlets.Int(10**9).tag(sync=True)
     value = traitlets.Int(allow_none=True).tag(sync=True)
 
     @traitlets.validate("value")
@@ -59,7 +59,7 @@ class NumberBox(Control):
         value: int | None = proposal["value"]
         if value is None:
             return None
-        return min(max(value, self.least), self.most)
+        return min(max(value, self.minimum), self.maximum)
 
 
 class CopyButton(Control):

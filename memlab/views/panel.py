@@ -206,12 +206,12 @@ class SizingPanel:
         steps = sorted({*cap_steps(largest), cap})
         texts = [f"{step:,}" for step in steps]
         self.slider = Slider(name="keep_recent", values=steps, texts=texts, value=cap)
-        self.keep_recent = NumberBox(name="exactly", most=largest, value=cap)
+        self.keep_recent = NumberBox(name="exactly", maximum=largest, value=cap)
         targets = sorted({round(0.01 * percent, 2) for percent in range(50, 100)} | {target})
         texts = [f"{100 * share:.4g}%" for share in targets]
         self.target = Slider(name="target", values=targets, texts=texts, value=target)
         self.token_budget = NumberBox(
-            name="token budget", nothing="no budget", least=1, value=token_budget
+            name="token budget", nothing="no budget", minimum=1, value=token_budget
         )
         auto = widgets.Layout(width="auto")
         self.use_recommended = widgets.Button(description="Use the recommended cap", layout=auto)
@@ -252,7 +252,7 @@ class SizingPanel:
         if change["new"] is None:
             self.keep_recent.value = change["old"]
             return
-        self.slider.stand_at(change["new"])
+        self.slider.select(change["new"])
         self._show()
 
     def _goal_changed(self, _: Any) -> None:
