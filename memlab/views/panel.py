@@ -147,17 +147,19 @@ class SizingPanel:
     def text(self) -> str:
         """The content of the panel as plain text."""
         lines = [f"{name}: {value}" for name, value in self._facts().items()]
-        return "\n".join([*lines, *self._advice_lines(), self.command_line or self.against])
+        return "\n".join(
+            [*lines, *self._advice_lines(), self.command_line or self.no_command_reason]
+        )
 
     @property
     def command_line(self) -> str:
         """The command that shows what the cap would delete; empty if there is no such command."""
-        if self.against:
+        if self.no_command_reason:
             return ""
         return command("compact", self._store, "--keep-recent", self.cap)
 
     @property
-    def against(self) -> str:
+    def no_command_reason(self) -> str:
         """The reason why there is no command for the cap; empty if there is one."""
         cap = self.cap
         budget = self.token_budget.value
@@ -221,7 +223,7 @@ class SizingPanel:
         self.numbers = widgets.HTML()
         self.recommendation = widgets.HTML()
         self.command = widgets.HTML()
-        self.going = widgets.HTML()
+        self.deleted_memories = widgets.HTML()
         self.saved = widgets.HTML()
         self.copy = CopyButton()
         self.save = widgets.Button(description="Save the choice", layout=auto)
@@ -298,7 +300,7 @@ class SizingPanel:
         self.use_recommended.disabled = self.advice.keep_recent is None
         self.numbers.value = _table(self._facts().items())
         self.recommendation.value = self._advice_in_html()
-        self.going.value = self._deleted_table()
+        self.deleted_memories.value = self._deleted_table()
         self.saved.value = ""
         self.copy.text = self.command_line
         self.save.disabled = bool(self.against) or self._store == ANY_STORE
@@ -315,7 +317,7 @@ class SizingPanel:
             for key, tokens, title in costliest.itertuples(index=False)
         )
         title = f"{counted(len(going), 'memories')} would go; the costliest, in tokens:"
-        return f'<p>{title}</p><div class="going">{rows}</div>'
+        return f'<p>{title}</p><div class="deleted">{rows}</div>'
 
     def _alt(self, picture: Picture) -> str:
         """Return the text alternative of a picture."""

@@ -106,7 +106,7 @@ def test_panel_is_keyboard_operable_and_agrees_with_curve(
     assert copied == panel.locator("pre").inner_text()
     panel.get_by_role("button", name="Save the choice").click()
     expect(panel).to_contain_text(f"keep_recent = {advice.keep_recent} is saved in ")
-    expect(panel.locator(".going tr")).to_have_count(20)
+    expect(panel.locator(".deleted tr")).to_have_count(20)
     panel.scroll_into_view_if_needed()
     page.screenshot(path=artifacts / "sizing-panel-light.png")
 

@@ -189,10 +189,10 @@ def test_panel_opens_with_the_settings_of_the_store(tmp_path: Path) -> None:
 def test_command_is_withheld_with_a_reason(panel: SizingPanel) -> None:
     panel.keep_recent.value = 2_864
     assert panel.command_line == ""
-    assert panel.against == "no command: that cap deletes nothing today"
+    assert panel.no_command_reason == "no command: that cap deletes nothing today"
     panel.keep_recent.value = 735
     panel.token_budget.value = 20_000
-    assert "takes more than 20,000 tokens at start" in panel.against
+    assert "takes more than 20,000 tokens at start" in panel.no_command_reason
     assert "memlab compact" not in panel.text
     panel.token_budget.value = 5_000
     assert "load-bearing" in panel.command.value
@@ -256,7 +256,7 @@ def test_store_texts_are_escaped_in_the_panel(tmp_path: Path) -> None:
     assert shlex.split(panel.command_line)[:3] == ["memlab", "compact", str(path)]
     assert panel.command_line in words_of(panel.command.value)
     for _ in range(2):
-        for shown in (panel.numbers, panel.recommendation, panel.command, panel.going):
+        for shown in (panel.numbers, panel.recommendation, panel.command, panel.deleted_memories):
             assert not re.search("<script|<img|<b>", shown.value)
         for shown in (panel.curve_picture, panel.trade_off_picture):
             assert shown.value.count("<") == 1
@@ -284,13 +284,13 @@ def test_costliest_memories_to_be_deleted_are_listed(
 ) -> None:
     panel.keep_recent.value = 2_000
     going = memlab.rows(frame, memlab.KeepRecent(2_000), where="not-kept", by="tokens").head(20)
-    listed = re.findall(r"<tr><td>(.*?)</td><td>([\d,]+)</td>", panel.going.value)
+    listed = re.findall(r"<tr><td>(.*?)</td><td>([\d,]+)</td>", panel.deleted_memories.value)
     assert len(listed) == 20
     assert [int(tokens) for _, tokens in listed] == going["tokens"].tolist()
     assert {key for key, _ in listed} <= set(frame["memory_id"][:-2_000])
-    assert "864 memories would go" in panel.going.value
+    assert "864 memories would go" in panel.deleted_memories.value
     panel.keep_recent.value = 2_864
-    assert not panel.going.value
+    assert not panel.deleted_memories.value
 
 
 @pytest.mark.usefixtures("no_pictures")
