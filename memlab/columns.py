@@ -104,7 +104,7 @@ Only their current values are known."""
 HAS_PAST: Final = "has_past"
 """Key of ``frame.attrs``: whether deleted memories are known, from an archive or git, that the
 frame lacks."""
-GOES_BY: Final = "goes_by"
+RANKS_BY: Final = "ranks_by"
 """Key of ``attrs`` of a comparison: whether each policy orders by age, by use or by neither."""
 REFERENCES: Final = "references"
 """Key of ``attrs``: number of references from which a result is computed."""

@@ -63,9 +63,9 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax = plot.ax
     palette = plot.palette
     families: pd.Series[str] = table["family"].astype("str")
-    goes_by = table.attrs.get(c.GOES_BY, {})
+    ranks_by = table.attrs.get(c.RANKS_BY, {})
     drawn = [
-        (name, path.sort_values("boot_tokens_mean"), style_of(name, goes_by.get(name)))
+        (name, path.sort_values("boot_tokens_mean"), style_of(name, ranks_by.get(name)))
         for name, path in table[table["policy"] != ALL].groupby(families, sort=False)
     ]
     _set_limits(plot, table)
@@ -97,7 +97,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         key=[
             Line2D([], [], color=colour, label=f"goes by {goes_by_word or 'neither'}")
             for goes_by_word, colour in sorted(
-                {(style.goes_by, style.of(palette)) for *_, style in drawn}
+                {(style.ranks_by, style.of(palette)) for *_, style in drawn}
             )
         ],
     )
@@ -268,7 +268,7 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     for (label, regret), width in zip(
         with_references.items(), _widths(len(with_references)), strict=True
     ):
-        style = style_of(label, regret.attrs.get(c.GOES_BY))
+        style = style_of(label, regret.attrs.get(c.RANKS_BY))
         times = parts.without_zone(regret[c.AT])
         options = {**style.drawn(palette, width), "markevery": max(1, len(regret) // 8)}
         ax.step(times, regret["lost"], where="post", label=label, clip_on=False, **options)

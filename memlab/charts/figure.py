@@ -91,19 +91,19 @@ DARK: Final = Palette(**_ON_DARK)
 class Style(NamedTuple):
     """The marker, glyph and line of a policy in all charts.
 
-    `goes_by` is ``"age"``, ``"use"`` or empty, and selects the colour.
+    `ranks_by` is ``"age"``, ``"use"`` or empty, and selects the colour.
     """
 
     marker: str
     glyph: str
     dashed: bool = False
-    goes_by: str = ""
+    ranks_by: str = ""
 
     def of(self, palette: Palette) -> str:
         """Return the colour of the policy on a palette."""
-        if self.goes_by == "age":
+        if self.ranks_by == "age":
             return palette.by_age
-        if self.goes_by == "use":
+        if self.ranks_by == "use":
             return palette.by_use
         return palette.muted
 
@@ -154,7 +154,7 @@ _UNKNOWN_STYLES: Final = tuple(
 """Styles of policies that memlab does not know."""
 
 
-def style_of(policy: str, goes_by: str | None = None) -> Style:
+def style_of(policy: str, ranks_by: str | None = None) -> Style:
     """Return the style of a policy, which depends on its name alone.
 
     >>> style_of("recent 50").glyph, style_of("recent, by").glyph, style_of("value 200").glyph
@@ -170,9 +170,9 @@ def style_of(policy: str, goes_by: str | None = None) -> Style:
     name = " > ".join(steps)
     name = _NAMED_SEQUENCES.get(name, name)
     unknown_style = _UNKNOWN_STYLES[crc32(name.encode("utf-8", "replace")) % len(_UNKNOWN_STYLES)]
-    if goes_by is None:
-        goes_by = NAMED[name].goes_by if name in NAMED else ""
-    return POLICY_STYLES.get(name, unknown_style)._replace(goes_by=goes_by)
+    if ranks_by is None:
+        ranks_by = NAMED[name].ranks_by if name in NAMED else ""
+    return POLICY_STYLES.get(name, unknown_style)._replace(ranks_by=ranks_by)
 
 
 def palette_of(ax: Axes) -> Palette:

@@ -25,7 +25,7 @@ from memlab.evidence.use_times import (
     uses_of,
 )
 from memlab.frame.fields import Floats, Ints
-from memlab.policies.base import CappedPolicy, GoesBy, Keys, Rows, Runner, numbers, times
+from memlab.policies.base import CappedPolicy, Keys, RanksBy, Rows, Runner, numbers, times
 from memlab.text import counted
 
 _STANDARD_ERRORS: Final = 2.0
@@ -440,7 +440,7 @@ class Activation(CappedPolicy):
     fills_gaps: ClassVar[bool] = True
     learns: ClassVar[bool] = True
     runner: ClassVar[Runner] = "activation"
-    goes_by: ClassVar[GoesBy] = "use"
+    ranks_by: ClassVar[RanksBy] = "use"
 
     def __post_init__(self) -> None:
         super().__post_init__()

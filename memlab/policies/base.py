@@ -42,7 +42,7 @@ Runner = Literal["asked", "capped", "ranked", "dated", "activation", "duplicates
 """The algorithm that replays a policy; ``"asked"`` calls its :meth:`Policy.evict`."""
 Population = Literal["active", "superseded", "retired", "all"]
 """The memories among which a policy chooses."""
-GoesBy = Literal["age", "use", ""]
+RanksBy = Literal["age", "use", ""]
 """What a policy ranks memories by, for the colours of charts."""
 Rows = Mapping[str, Any] | pd.DataFrame
 """Columns of a frame."""
@@ -131,7 +131,7 @@ class Policy(metaclass=_PolicyType):
         Whether it decides by the past of a store, which it receives through :meth:`after`.
     runner : str
         The runner that replays it.
-    goes_by : {"age", "use", ""}
+    ranks_by : {"age", "use", ""}
         Whether it keeps memories by age, by use, or by neither. Charts colour it by this.
 
     Examples
@@ -163,7 +163,7 @@ class Policy(metaclass=_PolicyType):
     signals: ClassVar[frozenset[str]] = frozenset()
     learns: ClassVar[bool] = False
     runner: ClassVar[Runner] = "asked"
-    goes_by: ClassVar[GoesBy] = ""
+    ranks_by: ClassVar[RanksBy] = ""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -587,7 +587,7 @@ _DESCRIPTIVE_ATTRIBUTES: Final = {
     "reason",
     "reads_bodies",
     "signals",
-    "goes_by",
+    "ranks_by",
     "_abc_impl",
 }
 """Class attributes that do not change the decisions of a policy."""

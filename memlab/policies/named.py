@@ -20,9 +20,9 @@ from memlab.errors import PolicyError
 from memlab.policies import rules
 from memlab.policies.activation import Activation
 from memlab.policies.base import (
-    GoesBy,
     Policy,
     Population,
+    RanksBy,
     Runner,
     evicted_by,
     runner_for,
@@ -65,7 +65,7 @@ class Pipeline(Policy):
         self._set("policies", policies)
         self._set("reads_bodies", any(policy.reads_bodies for policy in policies))
         self._set("learns", any(policy.learns for policy in policies))
-        self._set("goes_by", policies[-1].goes_by if policies else "")
+        self._set("ranks_by", policies[-1].ranks_by if policies else "")
 
     def _set(self, name: str, value: Any) -> None:
         """Set a field or a class attribute of this frozen instance."""
@@ -188,12 +188,12 @@ class Named:
     make: Callable[..., Policy]
     settings: Mapping[str, Setting]
     origin: str
-    goes_by: GoesBy
+    ranks_by: RanksBy
 
 
 def _entry_of_class(name: str, kind: type[Policy]) -> Named:
     """Return the entry of a policy class."""
-    return Named(name, kind, settings_of(kind), kind.origin, kind.goes_by)
+    return Named(name, kind, settings_of(kind), kind.origin, kind.ranks_by)
 
 
 def _entry_of_pipeline(name: str, make: Callable[..., Policy], origin: str) -> Named:
@@ -215,7 +215,7 @@ def _entry_of_pipeline(name: str, make: Callable[..., Policy], origin: str) -> N
             type=setting.type,
             default=setting.default,
         )
-    return Named(name, make, settings, origin, steps[-1].goes_by)
+    return Named(name, make, settings, origin, steps[-1].ranks_by)
 
 
 NAMED_PIPELINES: Final = (

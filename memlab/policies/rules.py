@@ -144,7 +144,7 @@ class KeepRecent(base.CappedPolicy):
     reason: ClassVar[str] = "beyond-newest"
     counts_load_bearing: ClassVar[bool] = False
     runner: ClassVar[base.Runner] = "ranked"
-    goes_by: ClassVar[base.GoesBy] = "age"
+    ranks_by: ClassVar[base.RanksBy] = "age"
 
     @property
     def capacity(self) -> int:
@@ -180,7 +180,7 @@ class TokenBudget(base.CappedPolicy):
     origin: ClassVar[str] = "memlab: the newest that fit into so many tokens at start"
     reason: ClassVar[str] = "beyond-budget"
     runner: ClassVar[base.Runner] = "ranked"
-    goes_by: ClassVar[base.GoesBy] = "age"
+    ranks_by: ClassVar[base.RanksBy] = "age"
 
     @property
     def capacity(self) -> int:
@@ -230,7 +230,7 @@ class TimeToLive(base.DatedPolicy):
     name: ClassVar[str] = "ttl"
     origin: ClassVar[str] = "odek, BetterDB: expiry by age"
     runner: ClassVar[base.Runner] = "dated"
-    goes_by: ClassVar[base.GoesBy] = "age"
+    ranks_by: ClassVar[base.RanksBy] = "age"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return the UTC time after which each row goes; NaT for never."""
@@ -354,7 +354,7 @@ class ValueCap(base.CappedPolicy):
     reason: ClassVar[str] = "lowest-value"
     signals: ClassVar[frozenset[str]] = frozenset({col.IMPORTANCE})
     runner: ClassVar[base.Runner] = "capped"
-    goes_by: ClassVar[base.GoesBy] = "use"
+    ranks_by: ClassVar[base.RanksBy] = "use"
 
     def __post_init__(self) -> None:
         super().__post_init__()

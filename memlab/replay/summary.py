@@ -115,7 +115,7 @@ def summarise(
         col.SOURCE: frame.attrs.get(col.SOURCE, ""),
         col.RECALLED: bool(frame.attrs.get(col.RECALLED)),
         col.REFERENCES: len(history.references),
-        col.GOES_BY: goes_by,
+        col.RANKS_BY: ranks_by,
     }
     return table
 

@@ -144,7 +144,7 @@ def _named_by_rule(table: pd.DataFrame, tried: list[tuple[Try, Replay]]) -> pd.D
     """Return the table with rows named by their rules instead of by their policies."""
     labels = []
     families = []
-    goes_by = {}
+    ranks_by = {}
     for (attempt, replay), label, family in zip(tried, table.index, table["family"], strict=True):
         ending = RETIRED if replay.retire else ""
         if attempt.rule is None:
@@ -156,7 +156,7 @@ def _named_by_rule(table: pd.DataFrame, tried: list[tuple[Try, Replay]]) -> pd.D
         else:
             labels.append(attempt.rule.label(replay.policy) + ending)
             families.append(attempt.rule.name + ending)
-        goes_by[families[-1]] = replay.policy.goes_by
+        ranks_by[families[-1]] = replay.policy.ranks_by
     table = table.assign(family=families).set_axis(pd.Index(labels, name="label"), axis="index")
-    table.attrs[col.GOES_BY] = goes_by
+    table.attrs[col.RANKS_BY] = ranks_by
     return table

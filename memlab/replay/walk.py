@@ -134,7 +134,7 @@ class Replay(DisplayMixin):
             },
             index=pd.Index(references[col.AT_POSITION], name=col.AT_POSITION),
         )
-        table.attrs = {**self.table_attrs, col.GOES_BY: self.policy.goes_by}
+        table.attrs = {**self.table_attrs, col.RANKS_BY: self.policy.ranks_by}
         return table
 
     def sheet(self) -> TextPage:

@@ -299,7 +299,7 @@ def contrast(first: str, second: str) -> float:
 def test_default_policy_colours_differ_for_all_colour_vision(paint: Palette) -> None:
     for policy, other in itertools.combinations(("recent", "ttl", "value", "activation"), 2):
         styles = style_of(policy), style_of(other)
-        if styles[0].goes_by == styles[1].goes_by:
+        if styles[0].ranks_by == styles[1].ranks_by:
             assert styles[0].dashed != styles[1].dashed
         else:
             assert apart(*(style.of(paint) for style in styles)) > 0.15, (policy, other)
@@ -332,7 +332,7 @@ def test_palette_roles_have_distinct_colours(paint: Palette) -> None:
 
 def test_every_policy_has_its_own_colour_and_marker() -> None:
     assert POLICY_STYLES.keys() == NAMED.keys()
-    looks = [(style.goes_by, style.marker) for style in POLICY_STYLES.values()]
+    looks = [(style.ranks_by, style.marker) for style in POLICY_STYLES.values()]
     assert len(set(looks)) == len(looks)
     assert len({style.glyph for style in POLICY_STYLES.values()}) == len(looks)
     assert style_of("mine 3, tau=1 d") == style_of("mine 700")

@@ -215,7 +215,7 @@ def test_retired_policies_have_explained_hollow_markers(history: History) -> Non
 
 def test_policy_has_one_colour_and_marker_in_every_chart(history: History) -> None:
     by_age = [KeepRecent(80), TimeToLive(timedelta(hours=20))]
-    of_ones_own = type("Chosen", (KeepRecent,), {"name": "chosen", "goes_by": "use"})
+    of_ones_own = type("Chosen", (KeepRecent,), {"name": "chosen", "ranks_by": "use"})
     by_use = [ValueCap(80), of_ones_own(80), Pipeline(KeepRecent(90), ValueCap(80))]
     replays = [replay(*history, policy) for policy in (*by_age, *by_use)]
     with pytest.raises(ValueError, match="share=True"):
