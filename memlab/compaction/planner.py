@@ -162,7 +162,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         leaves = snapshot.has_label(plans.RETIRES)
     else:
         if any(step.learns for step in policy.steps):
-            policy = policy.after(history.past, history.references)
+            policy = policy.with_past(history.past, history.references)
         decision = decision_of(frame, policy, now=now)
         leaves = ~decision.keep
     watch("decided")

@@ -30,7 +30,7 @@ def decide_retirement(frame: pd.DataFrame, history: StoreHistory, policy: Policy
     last_reference = history.references.groupby(col.TARGET_ID)[col.AT].max()
     needed_at = last_reference.reindex(frame[col.MEMORY_ID]).to_numpy("datetime64[us]")
     if any(step.learns for step in policy.steps):
-        policy = policy.after(history.past, history.references)
+        policy = policy.with_past(history.past, history.references)
 
     retired = retired_rows(frame)
     load_bearing = frame[col.LOAD_BEARING].to_numpy(dtype=bool)
@@ -42,7 +42,7 @@ def decide_retirement(frame: pd.DataFrame, history: StoreHistory, policy: Policy
         **{col.ACTIVE: active | retired, col.PRUNABLE: (active | retired) & ~load_bearing}
     )
     is_held = needed & ~load_bearing
-    if any(step.goes_by == "use" for step in policy.steps):
+    if any(step.ranks_by == "use" for step in policy.steps):
         is_held = np.zeros_like(needed)
     latest_first = np.argsort(needed_at.astype(np.int64))[::-1]
     for step in policy.steps:

@@ -404,7 +404,7 @@ class Activation(CappedPolicy):
     any amount for references by name.
 
     A store that has been compacted shows only the memories that were kept, and a log of reads is
-    no part of it. :func:`memlab.plan` supplies both; elsewhere use :meth:`after`.
+    no part of it. :func:`memlab.plan` supplies both; elsewhere use :meth:`with_past`.
 
     References
     ----------
@@ -467,7 +467,7 @@ class Activation(CappedPolicy):
             return rows[col.TOKENS].to_numpy(dtype=np.int64)
         return (~rows[col.LOAD_BEARING].to_numpy(dtype=bool)).astype(np.int64)
 
-    def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
+    def with_past(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
         """Return the policy with a past, and the uses in it, to decide by."""
         return self._with(past=past, references=references)
 

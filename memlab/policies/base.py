@@ -128,7 +128,7 @@ class Policy(metaclass=_PolicyType):
         ``importance``. Reads and references are not among them. A comparison says which of them a
         store does not keep as they were.
     learns : bool
-        Whether it decides by the past of a store, which it receives through :meth:`after`.
+        Whether it decides by the past of a store, which it receives through :meth:`with_past`.
     runner : str
         The runner that replays it.
     ranks_by : {"age", "use", ""}
@@ -192,7 +192,7 @@ class Policy(metaclass=_PolicyType):
         """The policies that run, in order: the policy itself, unless it is made of others."""
         return (self,)
 
-    def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> "Policy":  # noqa: ARG002
+    def with_past(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> "Policy":  # noqa: ARG002
         """Return the policy with a past to learn from; the policy itself unless it learns.
 
         Parameters

@@ -140,10 +140,12 @@ class Pipeline(Policy):
         """The policies that run, with those of inner pipelines."""
         return tuple(step for policy in self.policies for step in steps_of(policy))
 
-    def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
+    def with_past(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
         """Return the pipeline with a past for each of its policies."""
         pipeline = copy(self)
-        pipeline._set("policies", tuple(policy.after(past, references) for policy in self.policies))
+        pipeline._set(
+            "policies", tuple(policy.with_past(past, references) for policy in self.policies)
+        )
         return pipeline
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":

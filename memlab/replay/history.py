@@ -320,7 +320,7 @@ class Runner:
             written_frame = self.usage.as_frame(
                 written, active=self.history.lifetimes.end[written] > moment
             )
-            policy = policy.after(written_frame, self.history.references[self.usage.is_seen])
+            policy = policy.with_past(written_frame, self.history.references[self.usage.is_seen])
         present = self.usage.as_frame(rows, active=self.usage.is_active[rows])
         places, reasons = evicted_by(policy, present, now=now)
         for reason in dict.fromkeys(reasons.tolist()):

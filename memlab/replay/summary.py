@@ -108,8 +108,8 @@ def summarise(
         )
     table = pd.DataFrame(rows).set_index("label")
     families = table["family"].tolist()
-    goes_by = {  # whether each family of policies chooses by age or by use
-        family: replay.policy.goes_by for family, replay in zip(families, replays, strict=True)
+    ranks_by = {  # whether each family of policies chooses by age or by use
+        family: replay.policy.ranks_by for family, replay in zip(families, replays, strict=True)
     }
     table.attrs = {
         col.SOURCE: frame.attrs.get(col.SOURCE, ""),

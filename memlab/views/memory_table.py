@@ -215,7 +215,7 @@ def rows_of(
     facts += _odd_facts(past, by, now, has_log=reads is not None)
     present = present_rows(past)
     if policy is not None:
-        decided = decide(present, policy.after(past, evidence.references), now=now)
+        decided = decide(present, policy.with_past(past, evidence.references), now=now)
         table[c.KEEP] = decided[c.KEEP].astype("boolean")
         table[c.REASON] = decided[c.REASON]
         facts.append(("policy", in_words(as_data(policy))))

@@ -94,7 +94,7 @@ class SizingPanel:
     use_recommended, copy, save
         Buttons that select the recommended cap, copy the command, and write the choice into
         ``memlab.toml``.
-    curve_picture, trade_off_picture, numbers, recommendation, command, going, saved
+    curve_picture, trade_off_picture, numbers, recommendation, command, deleted_memories, saved
         The widgets with the output.
     widget
         The widget that contains all others.
@@ -186,7 +186,7 @@ class SizingPanel:
     def _command_in_html(self) -> str:
         """Return the command as HTML whose options are not broken, or why there is none."""
         if not self.command_line:
-            return f"<p>{html.escape(self.against)}</p>"
+            return f"<p>{html.escape(self.no_command_reason)}</p>"
         words = html.escape(self.command_line).split(" ")
         spans = (f"<span>{word}</span>" if word.startswith("-") else word for word in words)
         return f"<pre>{' '.join(spans)}</pre>"
@@ -239,7 +239,7 @@ class SizingPanel:
                 widgets.HBox([self.slider, self.keep_recent, self.use_recommended], layout=row),
                 widgets.HBox([self.target, self.token_budget], layout=row),
                 widgets.HBox([self.curve_picture, words, self.trade_off_picture], layout=from_top),
-                self.going,
+                self.deleted_memories,
             ]
         )
         self.widget.add_class("memlab-sizing")
@@ -303,20 +303,20 @@ class SizingPanel:
         self.deleted_memories.value = self._deleted_table()
         self.saved.value = ""
         self.copy.text = self.command_line
-        self.save.disabled = bool(self.against) or self._store == ANY_STORE
+        self.save.disabled = bool(self.no_command_reason) or self._store == ANY_STORE
         self.command.value = self._command_in_html()
 
     def _deleted_table(self) -> str:
         """Return an HTML table of the costliest memories that the cap deletes."""
-        going = self._prunable.iloc[: max(0, len(self._prunable) - self.cap)]
-        if going.empty:
+        beyond_cap = self._prunable.iloc[: max(0, len(self._prunable) - self.cap)]
+        if beyond_cap.empty:
             return ""
-        costliest = going.nlargest(LISTED, c.TOKENS)[[c.MEMORY_ID, c.TOKENS, c.TITLE]]
+        costliest = beyond_cap.nlargest(LISTED, c.TOKENS)[[c.MEMORY_ID, c.TOKENS, c.TITLE]]
         rows = _table(
             (for_terminal(key), f"{tokens:,}", for_terminal(title))
             for key, tokens, title in costliest.itertuples(index=False)
         )
-        title = f"{counted(len(going), 'memories')} would go; the costliest, in tokens:"
+        title = f"{counted(len(beyond_cap), 'memories')} would go; the costliest, in tokens:"
         return f'<p>{title}</p><div class="deleted">{rows}</div>'
 
     def _alt(self, picture: Picture) -> str:

@@ -219,7 +219,7 @@ def test_activation_without_reads_keeps_the_newest() -> None:
     unread = decide(frame, Activation(5), now=last)
     assert unread.index[unread[c.KEEP]].tolist() == [35, 36, 37, 38, 39]
     read = find_references(frame, make_log(("m3", 39 * 24)))
-    after = decide(frame, Activation(5).after(frame, read), now=last)
+    after = decide(frame, Activation(5).with_past(frame, read), now=last)
     assert after.index[after[c.KEEP]].tolist() == [3, 36, 37, 38, 39]
 
 
@@ -245,7 +245,7 @@ def test_reads_of_unknown_memories_change_nothing() -> None:
     frame = days_of_writing(20)
     strange = find_references(frame, make_log(("other", 24 * 30), ("m9", -24 * 30)))
     last = frame[c.CREATED_AT].iloc[-1]
-    policies = (Activation(5).after(frame, reads) for reads in (strange, strange[:0]))
+    policies = (Activation(5).with_past(frame, reads) for reads in (strange, strange[:0]))
     with_reads, without_reads = (decide(frame, policy, now=last) for policy in policies)
     pd.testing.assert_frame_equal(with_reads, without_reads)
 
@@ -261,14 +261,14 @@ def test_decision_with_the_past_equals_the_replay(unit: str) -> None:
         early = done.deleted["deleted_at_position"] < written
         there = past[~past[c.MEMORY_ID].isin(done.deleted.loc[early, c.MEMORY_ID])]
         now = past[c.CREATED_AT].iloc[-1]
-        kept = decide(there, policy.after(past), now=now)[c.KEEP]
+        kept = decide(there, policy.with_past(past), now=now)[c.KEEP]
         went = done.deleted.loc[done.deleted["deleted_at_position"] == written, c.MEMORY_ID]
         assert there.loc[~kept, c.MEMORY_ID].tolist() == went.tolist()
 
 
 def test_past_is_not_part_of_policy_equality() -> None:
     frame, _ = recorded()
-    policies = [Activation(60).after(past) for past in (frame, frame.iloc[:900])]
+    policies = [Activation(60).with_past(past) for past in (frame, frame.iloc[:900])]
     assert policies == [Activation(60)] * 2
     assert "past" not in repr(policies)
     whole, joined = (decide(frame, policy, now=NOW) for policy in policies)
@@ -294,7 +294,7 @@ def test_age_decides_if_use_served_fewer_needs() -> None:
     assert not served_less(frame, references[:9], 3)
     assert served_less(frame, references, 3)
     assert not served_less(frame, references, 60), "both serve all"
-    decided = decide(frame, Activation(3).after(frame, references), now=NOW)
+    decided = decide(frame, Activation(3).with_past(frame, references), now=NOW)
     assert set(decided.loc[~decided[c.KEEP], c.REASON]) == {Activation.reason_by_age}
     assert decided.index[decided[c.KEEP]].tolist() == [117, 118, 119]
 

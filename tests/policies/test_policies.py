@@ -34,7 +34,7 @@ PAST = pd.DataFrame({"memory_id": ["m0"] * 4})
 EVERY = SOME_OF_EACH | OF_ONES_OWN
 EVERY |= {
     "a policy that reads bodies": ShortBodies(12),
-    "a learning policy with a past": NeverReferred(2).after(PAST),
+    "a learning policy with a past": NeverReferred(2).with_past(PAST),
 }
 
 

@@ -75,7 +75,7 @@ def decide_stepwise(
         past[c.PRUNABLE] = past[c.ACTIVE] & ~past[c.LOAD_BEARING]
         past[c.LAST_ACCESSED_AT] = past[c.MEMORY_ID].map(accessed).astype(c.TIME)
         there = past[~past[c.MEMORY_ID].isin(deleted)]
-        decided = decide(there, policy.after(past, arisen), now=at)
+        decided = decide(there, policy.with_past(past, arisen), now=at)
         went = ~decided[c.KEEP]
         deleted |= dict(zip(there.loc[went, c.MEMORY_ID], decided.loc[went, c.REASON], strict=True))
         served &= (references[c.AT_POSITION] <= place + 1) | ~references[c.TARGET_ID].isin(deleted)

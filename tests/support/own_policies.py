@@ -65,7 +65,9 @@ class NeverReferred(Policy):
 
     learns: ClassVar[bool] = True
 
-    def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> "NeverReferred":
+    def with_past(
+        self, past: pd.DataFrame, references: pd.DataFrame | None = None
+    ) -> "NeverReferred":
         taught = NeverReferred(self.age)
         known = frozenset() if references is None else frozenset(references["target_id"])
         object.__setattr__(taught, "seen", known)
@@ -170,11 +172,18 @@ def asked(policy: Policy) -> Policy:
     def evict(self: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         return kind.evict(self, rows, now=now)
 
-    def after(self: Policy, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Policy:
-        return asked(kind.after(policy, past, references))
+    def with_past(
+        self: Policy, past: pd.DataFrame, references: pd.DataFrame | None = None
+    ) -> Policy:
+        return asked(kind.with_past(policy, past, references))
 
-    words = {"name": policy.name, "origin": policy.origin, "evict": evict, "after": after}
-    slow = type(f"Asked{kind.__name__}", (kind,), words)
+    attributes = {
+        "name": policy.name,
+        "origin": policy.origin,
+        "evict": evict,
+        "with_past": with_past,
+    }
+    slow = type(f"Asked{kind.__name__}", (kind,), attributes)
     copied = object.__new__(slow)
     copied.__dict__.update(policy.__dict__)
     return copied

@@ -275,7 +275,7 @@ def test_static_page_shows_the_tables(panel: SizingPanel) -> None:
     page = panel._repr_mimebundle_()["text/html"]
     assert f"<td>{panel.cap:,}</td>" in page
     assert panel.command_line in words_of(page)
-    assert panel.going.value in page
+    assert panel.deleted_memories.value in page
     assert not re.search("<script|<img", page)
 
 
