@@ -112,7 +112,7 @@ class StoreSummary(DisplayMixin):
         All rows, and superseded ones, which no compaction deletes.
     boot, parts : Boot, dict of str to Size
         The boot context, and its non-empty parts; see :data:`memlab.growth.context.PARTS`.
-    below, inactive, retired : Size
+    not_loaded, inactive, retired : Size
         Not loaded at start: active rows of a source that loads only some; rows that are inactive
         and not superseded; and rows that plans retired.
     reached, unlisted : Size
@@ -120,7 +120,7 @@ class StoreSummary(DisplayMixin):
         those that nothing names. ``columns.INDEX_STATE`` says which they are.
     doubtful : Size
         Rows that count as load-bearing until a person decides; ``columns.DOUBT`` has the reason.
-    apart : int
+    index_overhead : int
         Tokens that a start loads and that belong to no memory: headings and prose of an index.
     pace, forecast : Pace, Forecast or None
         None if no prunable row has been written; None if no threshold was given.
@@ -147,7 +147,7 @@ class StoreSummary(DisplayMixin):
     rows: Size
     boot: Boot
     superseded: Size
-    below: Size
+    not_loaded: Size
     inactive: Size
     retired: Size
     reached: Size
@@ -165,7 +165,7 @@ class StoreSummary(DisplayMixin):
     starts: tuple[Size, ...]
     loads_any: bool
     token_rule: str
-    apart: int = 0
+    index_overhead: int = 0
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
@@ -182,12 +182,12 @@ class StoreSummary(DisplayMixin):
         if starts > 1:
             largest = max(start.memories for start in self.starts)
             loaded = f"loaded by the starts of {starts:,} projects, one loads {largest:,} at most"
-        rows = [(loaded, boot.memories, boot.tokens + self.apart)]
+        rows = [(loaded, boot.memories, boot.tokens + self.index_overhead)]
         rows += [(f"  {name}", *part) for name, part in self.parts.items()]
-        if self.apart:
-            rows.append(("  text of the index, no memory's", 0, self.apart))
-        if self.below.memories:
-            rows.append(("active, not loaded at start", *self.below))
+        if self.index_overhead:
+            rows.append(("  text of the index, no memory's", 0, self.index_overhead))
+        if self.not_loaded.memories:
+            rows.append(("active, not loaded at start", *self.not_loaded))
         rows.append(("superseded (not loaded)", *self.superseded))
         if self.retired.memories:
             rows.append(("retired, loaded again when needed", *self.retired))
@@ -293,7 +293,7 @@ def summary_of(
         rows=context.size_of(memories, is_present),
         boot=context.boot_of(memories, is_present),
         superseded=context.size_of(memories, is_superseded),
-        below=context.size_of(memories, memories.active & ~context.loaded_at_start(memories)),
+        not_loaded=context.size_of(memories, memories.active & ~context.loaded_at_start(memories)),
         inactive=context.size_of(memories, is_inactive & ~is_replaced & ~memories.retired),
         retired=context.size_of(memories, memories.retired),
         reached=context.size_of(memories, is_reached),
