@@ -43,16 +43,16 @@ class Harvest(DisplayMixin):
 
     Attributes
     ----------
-    source, way : str
+    source, system : str
         The source, a server without its password, and its kind in words.
     log : Path
         The access log; :func:`memlab.read_access_log` reads it.
     reads, new, kept : int
         Number of reads in the source that are later needs, how many of these were new to the log,
         and number of reads in the log that the source no longer shows.
-    apart, new_apart : dict
+    excluded, new_excluded : dict
         Number of reads that are no later need, by kind, and of those that were new.
-    by : dict
+    by_way : dict
         Number of `reads` by the way in which memories were read.
     memories, first, last : int, datetime or None
         Number of memories in `reads`, and the first and the last time.
@@ -72,22 +72,23 @@ class Harvest(DisplayMixin):
     Examples
     --------
     >>> harvest = Harvest(
-    ...     source="memory", way="Claude Code", log=Path("memory.reads.jsonl"), reads=0, new=0,
-    ...     kept=0, apart={}, new_apart={}, by={}, memories=0, first=None, last=None, left_out={},
+    ...     source="memory", system="Claude Code", log=Path("memory.reads.jsonl"), reads=0, new=0,
+    ...     kept=0, excluded={}, new_excluded={}, by_way={}, memories=0, first=None, last=None,
+    ...     left_out={},
     ... )
     >>> harvest.next_steps()
     ['next: nothing to size by yet; harvest again after some sessions']
     """
 
     source: str
-    way: str
+    system: str
     log: Path
     reads: int
     new: int
     kept: int
-    apart: dict[str, int]
-    new_apart: dict[str, int]
-    by: dict[str, int]
+    excluded: dict[str, int]
+    new_excluded: dict[str, int]
+    by_way: dict[str, int]
     memories: int
     first: datetime | None
     last: datetime | None
@@ -115,11 +116,13 @@ class Harvest(DisplayMixin):
             span = f"{self.first:%Y-%m-%d} to {self.last:%Y-%m-%d}"
             reads_in_words = f"{self.reads:,}, of {counted(self.memories, 'memories')}, {span}"
         facts = [("reads", reads_in_words)]
-        if self.by:
-            facts.append(("by", ", ".join(f"{name} {count:,}" for name, count in self.by.items())))
+        if self.by_way:
+            facts.append(
+                ("read by", ", ".join(f"{name} {count:,}" for name, count in self.by_way.items()))
+            )
         for kind, meaning in APART.items():
-            if self.apart.get(kind):
-                facts.append(("kept apart", f"{self.apart[kind]:,} {meaning}"))
+            if self.excluded.get(kind):
+                facts.append(("excluded", f"{self.excluded[kind]:,} {meaning}"))
         if self.chances:
             facts.append(("memories", self.chances))
         if self.unknown:
@@ -127,7 +130,7 @@ class Harvest(DisplayMixin):
         new = f"{self.new:,} new" if self.new else "nothing new"
         kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
         facts.append(("log", f"{self.log}: {new}{kept}"))
-        title = f"{self.source}: {self.way}"
+        title = f"{self.source}: {self.system}"
         if self.files:
             title += f", {counted(self.files, 'files')}, {in_bytes(self.bytes)}"
         facts += [("" if number else "to know", note) for number, note in enumerate(self.notes)]
@@ -179,7 +182,7 @@ def harvest(
     >>> _ = Path("memory", "MEMORY.md").write_text("- [Build](build.md): how")
     >>> _ = Path("memory", "build.md").write_text("make")
     >>> harvest = memlab.harvest("claude:memory", transcripts=".")
-    >>> harvest.way, harvest.reads
+    >>> harvest.system, harvest.reads
     ('Claude Code memory', 0)
     """
     call = "memlab.harvest"
@@ -224,7 +227,7 @@ def harvest(
     shown_ids = {read.id for read in (*harvested.reads, *harvested.apart)}
     return Harvest(
         source=without_passwords(request.source),
-        way=system.what,
+        system=system.what,
         log=path,
         reads=len(harvested.reads),
         new=len(new),

@@ -21,7 +21,10 @@ OWN_SESSION: Final = "own session"
 """A read in the session that wrote the memory."""
 WRITE: Final = "write"
 """A change of a memory. It is not a read; a harvest keeps it to classify later reads."""
-APART: Final = {MAINTENANCE: "ended in an edit", OWN_SESSION: "in the session that wrote it"}
+APART: Final = {
+    MAINTENANCE: "before an edit of the same memory",
+    OWN_SESSION: "in the session that wrote the memory",
+}
 """Kinds of read that do not count as a need, with their name in messages."""
 
 BytesCallback = Callable[[int, int], None]

@@ -191,9 +191,9 @@ def test_harvest_prints_counts_and_log(world: World, tmp_path: Path) -> None:
     apart = len(world.apart("maintenance"))
     for phrase in (
         f"{world.folder}: Claude Code memory, ",
-        f"reads       {counted}, of ",
-        f"kept apart  {apart} ended in an edit",
-        f"log         {log}: {counted} new",
+        f"reads     {counted}, of ",
+        f"excluded  {apart} before an edit of the same memory",
+        f"log       {log}: {counted} new",
         "Claude Code deletes transcripts after 30 days",
         "lines that are broken or cut short",
         f"next: memlab size {world.folder} --log {log}",

@@ -55,8 +55,8 @@ def test_harvest_finds_exactly_the_simulated_reads(seed: int, called: str | None
         maintenance = world.apart("maintenance")
         assert logged(harvested.log, maintenance=True) == world.counted() | maintenance
         assert harvested.reads == harvested.new == len(world.counted())
-        assert harvested.apart.get("maintenance", 0) == len(maintenance)
-        assert harvested.apart.get("own session", 0) == len(world.apart("own session"))
+        assert harvested.excluded.get("maintenance", 0) == len(maintenance)
+        assert harvested.excluded.get("own session", 0) == len(world.apart("own session"))
         before = files_in(world.home)
         assert harvest_world(world).new == 0
         assert files_in(world.home) == before
@@ -111,9 +111,9 @@ def test_later_edit_turns_read_of_session_into_maintenance(desk: Desk) -> None:
     WRITE(session, "m1.md")
     harvested = desk.save(session)
     assert harvested.new == 0
-    assert harvested.new_apart == {"maintenance": 1}
+    assert harvested.new_excluded == {"maintenance": 1}
     assert desk.logged == ["m2.md"]
-    assert desk.save(session).new_apart == {}
+    assert desk.save(session).new_excluded == {}
     log = read_access_log(desk.world.home / "reads.log", maintenance=True)
     assert sorted(log[c.MEMORY_ID]) == ["m1.md", "m2.md"]
 
@@ -150,7 +150,7 @@ def test_copied_lines_belong_to_the_original_session(desk: Desk) -> None:
     READ(second, "m1.md")
     READ(first, "m3.md")
     harvested = desk.save(second, first)
-    assert harvested.apart == {}
+    assert harvested.excluded == {}
     assert harvested.left_out[COPIES] == 1
 
 
@@ -160,7 +160,7 @@ def test_own_session_is_known_from_log_without_transcript(desk: Desk) -> None:
     desk.save(session)
     session.lines.clear()
     READ(session, "m1.md")
-    assert desk.save(session).apart == {"own session": 1}
+    assert desk.save(session).excluded == {"own session": 1}
 
 
 @pytest.mark.parametrize("by_agent", [False, True])
@@ -172,7 +172,7 @@ def test_line_without_session_id_takes_session_of_its_file(desk: Desk, by_agent:
         del line["sessionId"]
     session.agents = {"agent-a": sent.lines} if by_agent else {}
     session.lines += [] if by_agent else sent.lines
-    assert desk.save(session).apart == {"own session": 1}
+    assert desk.save(session).excluded == {"own session": 1}
     assert desk.logged == ["m2.md"]
 
 

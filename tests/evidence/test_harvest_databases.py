@@ -70,9 +70,9 @@ class TestClaudeMem:
         asked = ([5, "6", 5], "[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
         calls = (*(("s1", ids) for ids in asked), ("content-1", [1, 5]))
         harvested = self.harvested(source, *calls, tool="get_observations")
-        assert harvested.way == "claude-mem"
+        assert harvested.system == "claude-mem"
         assert ids_of(harvested) == ["5", "6"] * 5 + ["7", "5"]
-        assert harvested.apart == {"own session": 1}
+        assert harvested.excluded == {"own session": 1}
         assert files_in(source.parent) == before
         assert harvest(source.parent, harvested.log).new == 0
 
@@ -157,7 +157,7 @@ class TestLangGraph:
         odd = self.INSERT.format("'odd', '{}', 'soon', 60")
         run_sql(source, self.CREATE, *map(self.INSERT.format, self.ROWS), odd)
         harvested = harvest(source)
-        assert harvested.way == "LangGraph"
+        assert harvested.system == "LangGraph"
         assert logged(harvested.log) == [("users.1/read", NOON + timedelta(hours=2))]
         not_read = (langgraph.NOT_READ, langgraph.WITHOUT_EXPIRY, langgraph.WITHOUT_TIME)
         assert harvested.left_out == dict.fromkeys(not_read, 1)
@@ -203,7 +203,7 @@ def test_memforge_retrievals_are_reads_filtered_by_agent(
                 (agent, memory, f"2026-08-0{day}T00:00:00+02:00"),
             )
     harvested = harvest(server.url(name), tmp_path / "reads.log")
-    assert harvested.way == "MemForge"
+    assert harvested.system == "MemForge"
     assert ids_of(harvested) == ["1", "2", "1"]
     assert harvest(server.url(name), harvested.log).new == 0
     harvested = harvest(f"{server.url(name)}&agent=b", tmp_path / "b.log")
@@ -221,6 +221,6 @@ def test_langgraph_store_on_postgresql_is_harvested(server: PostgresServer, tmp_
         for values in TestLangGraph.ROWS:
             connection.execute(TestLangGraph.INSERT.format(values))
     harvested = harvest(server.url(name), tmp_path / "reads.log")
-    assert harvested.way == "LangGraph"
+    assert harvested.system == "LangGraph"
     assert ids_of(harvested) == ["users.1/read"]
     assert harvested.left_out == {langgraph.NOT_READ: 1, langgraph.WITHOUT_EXPIRY: 1}

@@ -104,7 +104,7 @@ def test_workspace_without_recalls_gives_an_empty_log(tmp_path: Path) -> None:
     for note in ("MEMORY.md", "memory/2026-08-01.md"):
         (tmp_path / "w" / note).write_text("# a note\n")
     harvested = harvest(tmp_path / "w")
-    assert harvested.way == "OpenClaw workspace"
+    assert harvested.system == "OpenClaw workspace"
     assert "  reads    none" in str(harvested)
     assert "after the last read" not in str(harvested)
     assert read_access_log(harvested.log).empty

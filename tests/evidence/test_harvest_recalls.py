@@ -63,7 +63,7 @@ def test_citation_is_a_read_of_each_thread_it_names(home: Path) -> None:
         agent_message("Again." + citation(THREADS[1], tag="thread_ids"), at="2026-08-01T10:00:00Z"),
     )
     harvested = harvest(home)
-    assert harvested.way == "Codex"
+    assert harvested.system == "Codex"
     assert harvested.store is None
     assert ids(harvested.log) == [THREADS[1], THREADS[2], THREADS[1]]
     assert set(read_access_log(harvested.log)[c.SESSION]) == {THREADS[0]}
@@ -86,7 +86,7 @@ def test_invalid_and_own_citations_are_no_reads(home: Path) -> None:
     harvested = harvest(home)
     assert harvested.reads == 0
     assert harvested.left_out == {WITHOUT_THREAD: 1, WITHOUT_TIME: 1}
-    assert harvested.apart == {"own session": 1}
+    assert harvested.excluded == {"own session": 1}
 
 
 def test_citations_copied_into_a_fork_count_once(home: Path) -> None:
@@ -141,9 +141,9 @@ def test_recall_hit_counts_once_a_day_and_no_query_is_stored(tmp_path: Path, old
     )
     (tmp_path / "MEMORY.md").write_text("index")  # it does not make the folder Claude Code memory
     harvested = harvest(tmp_path)
-    assert harvested.way == "OpenClaw workspace"
+    assert harvested.system == "OpenClaw workspace"
     assert ids(harvested.log) == [day, other, day]
-    assert harvested.by == {"recall": 2, "skipped recall": 1}
+    assert harvested.by_way == {"recall": 2, "skipped recall": 1}
     assert harvested.left_out == {openclaw.AGAIN: 1}
     assert "no version records memory_get" in str(harvested)
     assert harvested.next_steps()[0].startswith(f"next: memlab size openclaw:{tmp_path} --log ")

@@ -289,7 +289,7 @@ def test_tool_calls_in_the_project_are_reads(project: Path) -> None:
     harvested = harvest(f"serena:{project}", transcripts=world.projects)
     read = memlab.read_access_log(harvested.log)["memory_id"]
     assert sorted(read) == ["core/how-we-test.md", "style.md"]
-    assert harvested.apart == {"own session": 1}
+    assert harvested.excluded == {"own session": 1}
     assert harvested.left_out[ELSEWHERE] == 2
     assert harvest(project, harvested.log, transcripts=world.projects).new == 0
     (step,) = harvested.next_steps()
