@@ -498,7 +498,7 @@ def _check_side_effects(writer: Writer, plan: Plan) -> None:
     """Raise StalePlanError if triggers of the store have other effects than a plan lists."""
     keys = [memory.key for memory in plan.memories]
     effects = writer.side_effects(keys) if keys else ()
-    if plan.written != effects:
+    if plan.trigger_effects != effects:
         raise errors.StalePlanError(
             f"triggers of the store do other things than plan {plan.digest[:12]} says; "
             f"{_nothing_done(plan)}"

@@ -218,7 +218,7 @@ class Plan(DisplayMixin):
     entries : tuple of PlannedEntries
         The index entries of the memories to retire or return, if the store has an index. They are
         needed to undo the plan exactly.
-    written : tuple of TriggerEffect
+    trigger_effects : tuple of TriggerEffect
         The effects of triggers on other tables of the store's file when the memories are deleted.
     expires : tuple of Expiring
         The expiry times of memories that the plan deletes or keeps. A memory that is missing
@@ -228,7 +228,7 @@ class Plan(DisplayMixin):
         takes its position.
     copies : tuple of PlannedCopy
         If the folder is merged into another one, the equal memory there of each memory to delete.
-    left : tuple of LeftMemory
+    not_merged : tuple of LeftMemory
         If the folder is merged into another one, the memories that stay.
     added : dict
         The fields of a newer format, by key. The digest covers them.
@@ -263,11 +263,11 @@ class Plan(DisplayMixin):
     retires: tuple[PlannedMemory, ...] = ()
     returns: tuple[PlannedMemory, ...] = ()
     entries: tuple[PlannedEntries, ...] = ()
-    written: tuple[TriggerEffect, ...] = ()
+    trigger_effects: tuple[TriggerEffect, ...] = ()
     expires: tuple[Expiring, ...] = ()
     deletes_newest: bool = False
     copies: tuple[PlannedCopy, ...] = ()
-    left: tuple[LeftMemory, ...] = ()
+    not_merged: tuple[LeftMemory, ...] = ()
     added: Mapping[str, Any] = field(default_factory=dict)
     start_there: MergedStart | None = field(default=None, compare=False)
     start: "StartChange | None" = field(default=None, compare=False)
@@ -524,11 +524,13 @@ class Plan(DisplayMixin):
             if memories:
                 verb = "archives" if self.merges else action
                 tables.append(_listing(verb, memories))
-        if self.left:
-            table = Table("what stays here, and why", ("id", "reason"), list(self.left))
+        if self.not_merged:
+            table = Table("what stays here, and why", ("id", "reason"), list(self.not_merged))
             tables.append(table.first(LISTED, "; --save-plan FILE lists them all"))
-        if self.written:
-            tables.append(Table("other tables", ("trigger", "does", "table"), list(self.written)))
+        if self.trigger_effects:
+            tables.append(
+                Table("other tables", ("trigger", "does", "table"), list(self.trigger_effects))
+            )
         return TextPage(title, facts, tables)
 
     def warnings(self) -> list[str]:
@@ -569,7 +571,7 @@ class Plan(DisplayMixin):
                 ("copies", f"{wire.sized(self.copied)}, with their lines, into {self.into}"),
                 ("equal there", counted(equal)),
                 ("archives", wire.share(self.deletes, self.total)),
-                ("stays", counted(len(self.left))),
+                ("stays", counted(len(self.not_merged))),
                 *start_there,
             ]
         return [("deletes", wire.share(self.deletes, self.in_reach))]
@@ -755,11 +757,11 @@ KEYS: Final[wire.StoredKeys] = {
         "retires": "retires",
         "returns": "returns",
         "entries": "entries",
-        "written": "written",
+        "trigger_effects": "written",
         "expires": "expires",
         "deletes_newest": "last_goes",
         "copies": "copies",
-        "left": "left",
+        "not_merged": "left",
     },
     Receipt: {
         "digest": "digest",

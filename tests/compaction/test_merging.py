@@ -224,7 +224,7 @@ def test_existing_file_is_never_overwritten(home: Path, name: str) -> None:
         kept.write_text("other words\n")
     content = kept.read_bytes()
     plan = memlab.plan(source, into=other)
-    assert [memory.key for memory in plan.left] == ["same.md"]
+    assert [memory.key for memory in plan.not_merged] == ["same.md"]
     memlab.apply(plan)
     assert kept.read_bytes() == content
     assert (source / "same.md").exists()
@@ -253,7 +253,7 @@ def test_memories_listed_in_a_hub_stay_with_it(home: Path) -> None:
     write_index(source, ["- [a](a.md)", "- [All](all.md)"])
     other = write_folder(home, INTO, {"x": "project"})
     plan = memlab.plan(source, into=other)
-    assert {memory.key for memory in plan.left} == {"b.md", "c.md"}
+    assert {memory.key for memory in plan.not_merged} == {"b.md", "c.md"}
     assert [memory.key for memory in plan.memories] == ["a.md"]
 
 
