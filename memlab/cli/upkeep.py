@@ -150,7 +150,7 @@ def _drop(
     if before is not None and digest is not None:
         raise click.UsageError("give either --drop-before or --drop")
     moment = before.replace(tzinfo=UTC) if before else None
-    drop = memlab.compaction.drop_archived if do_it else memlab.compaction.what_drops
+    drop = memlab.compaction.drop_archived if do_it else memlab.compaction.plan_erasure
     erasure = drop(store, before=moment, digest=digest, facts_too=facts_too)
     if do_it:
         last_line = f"dropped {counted(erasure.memories)} for good"
@@ -167,7 +167,7 @@ def _upgrade(store: Path, *, do_it: bool) -> None:
         output.show_progress("converting the archive")
         upgrade = memlab.compaction.upgrade_archive(store)
     else:
-        upgrade = memlab.compaction.what_upgrades(store)
+        upgrade = memlab.compaction.plan_upgrade(store)
     if upgrade.is_empty:
         last_line = "nothing to do: the archive is in the newest format"
     elif do_it:

@@ -8,7 +8,7 @@ from memlab.compaction.copying import Copies as Copies
 from memlab.compaction.copying import keep_copies as keep_copies
 from memlab.compaction.drops import ArchiveErasure as ArchiveErasure
 from memlab.compaction.drops import drop_archived as drop_archived
-from memlab.compaction.drops import what_drops as what_drops
+from memlab.compaction.drops import plan_erasure as plan_erasure
 from memlab.compaction.effect_of_cap import CapEffect as CapEffect
 from memlab.compaction.effect_of_cap import cap_effect as cap_effect
 from memlab.compaction.effect_of_cap import survivors as survivors
@@ -31,5 +31,5 @@ from memlab.compaction.recovery import recover as recover
 from memlab.compaction.restorer import restore as restore
 from memlab.compaction.supersession_planner import plan_supersession as plan_supersession
 from memlab.compaction.upgrading import ArchiveUpgrade as ArchiveUpgrade
+from memlab.compaction.upgrading import plan_upgrade as plan_upgrade
 from memlab.compaction.upgrading import upgrade_archive as upgrade_archive
-from memlab.compaction.upgrading import what_upgrades as what_upgrades

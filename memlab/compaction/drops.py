@@ -139,7 +139,7 @@ def drop_archived(
 ) -> ArchiveErasure:
     """Erase the content of deleted memories from the archive for good; keep a tombstone of each.
 
-    The space is returned to the disk. :func:`what_drops` returns what would be erased.
+    The space is returned to the disk. :func:`plan_erasure` returns what would be erased.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def _erase(
         drop_facts(archive, erasure.facts)
 
 
-def what_drops(
+def plan_erasure(
     store: SourceLike,
     *,
     before: datetime | None = None,
@@ -230,7 +230,7 @@ def what_drops(
     >>> import memlab
     >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
     >>> receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(50)))
-    >>> what_drops(store, digest=receipt.digest).memories == receipt.deleted
+    >>> plan_erasure(store, digest=receipt.digest).memories == receipt.deleted
     True
     """
     before_time = _end_of_period(before, digest)

@@ -98,7 +98,7 @@ class ArchiveUpgrade(DisplayMixin):
         return TextPage(f"upgrade {self.archive}", facts)
 
 
-def what_upgrades(store: SourceLike) -> ArchiveUpgrade:
+def plan_upgrade(store: SourceLike) -> ArchiveUpgrade:
     """Plan the conversion of :func:`upgrade_archive`. The archive is only read.
 
     Parameters
@@ -121,7 +121,7 @@ def what_upgrades(store: SourceLike) -> ArchiveUpgrade:
     >>> import memlab
     >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
     >>> _ = memlab.compaction.keep_copies(store)
-    >>> what_upgrades(store).is_empty  # a new archive has the newest format
+    >>> plan_upgrade(store).is_empty  # a new archive has the newest format
     True
     """
     source = open_source(store)

@@ -502,7 +502,7 @@ LOOKS: tuple[Callable[[Source], object], ...] = (
     compaction.dropped_plans,
     last_applied,
     lambda source: compaction.archived_rows(source, search="2"),
-    lambda source: compaction.what_drops(source, before=LATER, facts_too=True),
+    lambda source: compaction.plan_erasure(source, before=LATER, facts_too=True),
     lambda source: str(doctor(source)),
 )
 """What looks into an archive and changes nothing."""

@@ -10,7 +10,7 @@ from memlab.arguments import expect
 from memlab.clock import age_text, moment_or_now
 from memlab.compaction.applier import apply
 from memlab.compaction.copying import keep_copies
-from memlab.compaction.drops import drop_archived, what_drops
+from memlab.compaction.drops import drop_archived, plan_erasure
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import checked_for_vacuum, space, vacuum
@@ -511,7 +511,7 @@ class _Run:
         if self._applies:
             erasure = drop_archived(self._source, before=before)
         else:
-            erasure = what_drops(self._source, before=before)
+            erasure = plan_erasure(self._source, before=before)
         skipped = "".join(f"; passed over: {reason}" for reason in erasure.passed_over)
         words = f"what the archive has kept longer than {age_text(age)}"
         if erasure.is_empty:

@@ -19,8 +19,8 @@ from memlab.compaction import (
     drop_archived,
     dropped_plans,
     export_archived,
+    plan_erasure,
     restore,
-    what_drops,
 )
 from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
@@ -170,7 +170,7 @@ class TestDropping:
         digest = compact(secrets, 2)
         restore(digest, store=secrets, ids=["stoat-7"], now=NOON)
         archive = archive_path(secrets).read_bytes()
-        dropped = what_drops(secrets, digest=digest)
+        dropped = plan_erasure(secrets, digest=digest)
         assert dropped.memories == 7
         assert dropped.never_restored == 6
         assert "never restored  6" in str(dropped)
@@ -193,7 +193,7 @@ class TestDropping:
         entries = archived_plans(secrets)
         assert len({entry.finished_at for entry in entries}) == (1 if by == "plans" else 3)
         deleted = [archived_rows(secrets, digest=entry.digest)[c.POSITION] for entry in entries]
-        drops = [what_drops(secrets, digest=entry.digest, facts_too=True) for entry in entries]
+        drops = [plan_erasure(secrets, digest=entry.digest, facts_too=True) for entry in entries]
         lost = [targets.isin(positions).sum() for positions in deleted]
         assert [drop.references for drop in drops] == lost
         assert len(set(lost)) > 1
@@ -204,10 +204,10 @@ class TestDropping:
     ) -> None:
         expected = len(references(secrets))
         digest = compact(secrets, 2)
-        lost = what_drops(secrets, digest=digest, facts_too=True).references
+        lost = plan_erasure(secrets, digest=digest, facts_too=True).references
         if dropped_before:
             drop_archived(secrets, digest=digest, now=NOON)
-        drop = what_drops(secrets, digest=digest[:12], facts_too=True)
+        drop = plan_erasure(secrets, digest=digest[:12], facts_too=True)
         assert drop_archived(secrets, digest=digest, facts_too=True, now=NOON) == drop
         assert drop.memories == (0 if dropped_before else 7)
         assert [fact.memories for fact in drop.facts] == ([7] if dropped_before else [])
@@ -242,7 +242,7 @@ class TestDropping:
         assert restore(digest, store=secrets, now=NOON).memories == 7
         monkeypatch.setattr(OpenArchive, "dropped", lambda archive: 2 * archive.entries())
         with pytest.raises(ArchiveError, match="names several plans"):
-            what_drops(secrets, digest=digest[:1], facts_too=True)
+            plan_erasure(secrets, digest=digest[:1], facts_too=True)
 
     def test_drop_needs_one_selector_and_a_time_zone(self, store: Path) -> None:
         with pytest.raises(ValueError, match="either before=None or digest=None"):
@@ -277,7 +277,7 @@ class TestDroppingByDate:
     ) -> None:
         keeps = (5, 2)[-len(moments) :]
         *_, last = (compact(secrets, k, at=at) for k, at in zip(keeps, moments, strict=True))
-        drop = what_drops(secrets, before=self.TOMORROW)
+        drop = plan_erasure(secrets, before=self.TOMORROW)
         assert [entry.memories for entry in drop.entries] == goes
         (reason,) = drop.passed_over
         assert re.search(why, reason)

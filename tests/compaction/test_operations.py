@@ -26,10 +26,10 @@ from memlab.compaction import (
     dropped_plans,
     export_archived,
     finish,
+    plan_erasure,
     plan_supersession,
     recover,
     restore,
-    what_drops,
 )
 from memlab.compaction.archive_views import last_applied
 from memlab.errors import (
@@ -282,7 +282,7 @@ ASK_AN_ARCHIVE: dict[str, Callable[[Path], object]] = {
     "restore": lambda store: restore("abc", store=store),
     "finish": lambda store: finish(store, "abc"),
     "drop": lambda store: drop_archived(store, digest="abc"),
-    "what drops": lambda store: what_drops(store, digest="abc"),
+    "what drops": lambda store: plan_erasure(store, digest="abc"),
     "plans": archived_plans,
     "dropped": dropped_plans,
     "rows": archived_rows,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab import columns as c
-from memlab.compaction import drop_archived, keep_copies, plan_recovery, recover, what_drops
+from memlab.compaction import drop_archived, keep_copies, plan_erasure, plan_recovery, recover
 from memlab.errors import ArchiveError
 from memlab.evidence.losses import losses_of
 from tests.support.archives import NOON
@@ -168,7 +168,7 @@ def test_deletions_by_memlab_are_no_losses(tmp_path: Path) -> None:
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'd'")
     keep_copies(store, now=NOON + 4 * DAY)
     assert lost(store) == ["d"]
-    assert what_drops(store, digest=receipt.digest).copies == 5
+    assert plan_erasure(store, digest=receipt.digest).copies == 5
     drop_archived(store, digest=receipt.digest, now=NOON + 5 * DAY)
     raw = archive_of(store).read_bytes()
     assert not [n for n in range(5) if f"word{n} ".encode() in raw]

@@ -22,8 +22,8 @@ from memlab.compaction import (
     archived_rows,
     dropped_plans,
     export_archived,
+    plan_upgrade,
     upgrade_archive,
-    what_upgrades,
 )
 from memlab.errors import ArchiveError, MemlabError, PlanError, SettingsError, StoreError
 from memlab.sources.opening import open_source, settings_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memlab import restore
-from memlab.compaction import apply, drop_archived, finish, what_drops
+from memlab.compaction import apply, drop_archived, finish, plan_erasure
 from memlab.compaction.archive_views import archived_plans, archived_rows, dropped_plans
 from memlab.compaction.plans import Receipt
 from memlab.errors import ArchiveError
@@ -115,7 +115,7 @@ class TestRenamedStore:
                 lambda: archived_plans(path),
                 lambda: archived_rows(path),
                 lambda: dropped_plans(path),
-                lambda: what_drops(path, digest=receipt.digest),
+                lambda: plan_erasure(path, digest=receipt.digest),
                 lambda: drop_archived(path, digest=receipt.digest),
                 lambda: restore(receipt, store=path),
                 lambda: apply(planned(path, 1)),

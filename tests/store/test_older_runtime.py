@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab.compaction import archived_plans, keep_copies, recover, what_upgrades
+from memlab.compaction import archived_plans, keep_copies, plan_upgrade, recover
 from memlab.sources.opening import open_source, remember
 from tests.support.claude_store import (
     at,
@@ -166,10 +166,10 @@ def test_older_runtime_and_command_line_share_an_older_archive(
 ) -> None:
     write_rows(store, [row(f"first{number}") for number in range(RUNTIME_KEEPS)])
     runtime.turn(998)  # so that the runtime begins the archive
-    assert what_upgrades(store).format == 2
+    assert plan_upgrade(store).format == 2
     answers = take_turns(runtime, store, TURNS)
     assert all(answer.startswith("deleted") for answer in answers)
-    assert what_upgrades(store).format == 2
+    assert plan_upgrade(store).format == 2
     last = archived_plans(store)[-1]
     command = [sys.executable, "-c", RESTORE, str(store), last.digest]
     result = subprocess.run(
@@ -190,7 +190,7 @@ def test_older_runtime_refuses_a_newer_archive_and_loses_nothing(
     assert what_upgrades(store).format == 3
     answers = take_turns(runtime, store, 10)
     assert [answer for answer in answers if not answer.startswith("refused")] == []
-    assert what_upgrades(store).format == 3
+    assert plan_upgrade(store).format == 3
 
 
 # A folder of Claude Code's memory
