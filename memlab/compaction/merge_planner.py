@@ -75,7 +75,7 @@ def plan_merge(store: SourceLike, into: SourceLike, now: datetime, watch: StepCa
             memories=snapshot.memories(leaves, decision),
             kept=snapshot.kept(~leaves & snapshot.is_prunable),
             copies=tuple(outcome.copy for outcome in outcomes if outcome.copy is not None),
-            left=tuple(
+            not_merged=tuple(
                 LeftMemory(key, outcome.reason)
                 for key, outcome in zip(keys, outcomes, strict=True)
                 if outcome.copy is None

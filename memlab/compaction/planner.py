@@ -190,7 +190,9 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         is_last_deleted = bool(leaves[-1:].any())
         return replace(
             made,
-            written=reader.side_effects([memory.key for memory in leaving]) if leaving else (),
+            trigger_effects=(
+                reader.side_effects([memory.key for memory in leaving]) if leaving else ()
+            ),
             deletes_newest=source.is_native_format and is_last_deleted,
         )
     returns = snapshot.memories(snapshot.has_label(plans.RETURNS), decision)

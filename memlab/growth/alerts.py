@@ -53,8 +53,8 @@ class Alert:
     --------
     >>> import memlab
     >>> alert = memlab.show(memlab.store_path("two_years")).alerts[0]
-    >>> alert.name, alert.tokens, alert.basis
-    ('never compacted', 120931, 'a start')
+    >>> alert.name, alert.basis
+    ('never compacted', 'a start')
     >>> alert.command.split()[:2]
     ['memlab', 'size']
     """
@@ -229,7 +229,7 @@ def _never_read(data: AlertData) -> _Findings:
 
 def _cut(data: AlertData) -> _Findings:
     """Find text that a start cuts off at a limit; ``memlab doctor`` warns of it too."""
-    if data.source is None or (not data.start_tokens and not data.summary.apart):
+    if data.source is None or (not data.start_tokens and not data.summary.index_overhead):
         return
     for diagnostic in data.source.diagnostics():
         if diagnostic.chars_cut:
@@ -242,11 +242,11 @@ def _not_read(data: AlertData) -> _Findings:
 
     Without their memories, what a start loads of the index belongs to no memory.
     """
-    if data.source is None or not data.summary.apart:
+    if data.source is None or not data.summary.index_overhead:
         return
     for diagnostic in data.source.diagnostics():
         if diagnostic.name == "sub_folders" and diagnostic.found:
-            yield _Finding(diagnostic.summary, data.summary.apart, ("doctor", data.name))
+            yield _Finding(diagnostic.summary, data.summary.index_overhead, ("doctor", data.name))
 
 
 def _lost(data: AlertData) -> _Findings:

@@ -311,7 +311,7 @@ def summary_of(
         starts=tuple(context.starts_of(memories)),
         loads_any=memories.at_start is None or bool(memories.at_start[is_present].any()),
         token_rule=token_rule,
-        apart=ceil(chars_apart / CHARS_PER_TOKEN),
+        index_overhead=ceil(chars_apart / CHARS_PER_TOKEN),
     )
 
 

@@ -27,7 +27,7 @@ RETIRING = f"{RECENT}retire = true\n"
 
 
 def compacting(maintenance: Maintenance) -> tuple[str, str]:
-    return next((str(s.outcome), s.words) for s in maintenance.steps if s.name == "compact")
+    return next((str(s.outcome), s.message) for s in maintenance.steps if s.name == "compact")
 
 
 def test_deletion_of_no_prunable_memory_needs_no_confirmation(tmp_path: Path) -> None:

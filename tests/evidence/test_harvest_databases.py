@@ -109,7 +109,7 @@ class TestMcpMemory:
     def test_stored_access_queries_are_reads(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(0, 2), b=self.queries(1), c={"x": 1})
         harvested = harvest(f"mcp-memory:{source}")  # by the name that show uses
-        assert harvested.way == "mcp-memory-service"
+        assert harvested.system == "mcp-memory-service"
         assert harvested.source == str(source)
         moments = [NOON + timedelta(hours=hour) for hour in range(3)]
         assert logged(harvested.log) == list(zip("aba", moments, strict=True))

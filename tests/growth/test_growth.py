@@ -261,7 +261,7 @@ def test_boot_context_holds_only_loaded_memories() -> None:
     summary = summarize(frame, now=NOW)
     assert summary.boot.memories == 3
     assert summary.boot.prunable.memories == 2
-    assert summary.below == summary.inactive == Size(1, 10)
+    assert summary.not_loaded == summary.inactive == Size(1, 10)
     assert summary.superseded.memories == 0
     assert summary.dangling == 0
     assert boot_context(frame)[c.MEMORIES].sum() == 3
@@ -270,5 +270,5 @@ def test_boot_context_holds_only_loaded_memories() -> None:
     frame[c.LOADED_AT_START] = False  # then the active ones are recalled from
     summary = summarize(frame, now=NOW)
     assert summary.boot.memories == 4
-    assert summary.below.memories == 0
+    assert summary.not_loaded.memories == 0
     assert "none loaded at start, recalled from" in str(summary)

@@ -41,7 +41,7 @@ def cut_folder(home: Path, *, shuffled: bool = False) -> Path:
 def shown(store: Path | str) -> int:
     """Return the tokens that `memlab show` says a start loads."""
     summary = memlab.show(store, now=NOW).summary
-    return summary.boot.tokens + summary.apart
+    return summary.boot.tokens + summary.index_overhead
 
 
 @pytest.mark.parametrize("cap", [0, 10, 150, 190, 205])
@@ -70,7 +70,9 @@ def test_start_of_a_reordered_index_loads_as_many_entries(tmp_path: Path) -> Non
     memlab.apply(plan, now=NOW)
     after = memlab.show(folder, now=NOW).summary
     assert plan.start.after.memories == after.boot.memories == 199
-    assert plan.start.after.tokens == pytest.approx(after.boot.tokens + after.apart, rel=0.02)
+    assert plan.start.after.tokens == pytest.approx(
+        after.boot.tokens + after.index_overhead, rel=0.02
+    )
 
 
 def test_retirement_predicts_the_start(tmp_path: Path) -> None:

@@ -212,19 +212,20 @@ def test_index_prose_costs_tokens_and_its_cut_is_reported(tmp_path: Path) -> Non
     folder = project_folder(tmp_path)
     write_index(folder, [f"- fact {number}: the build needs a flag" for number in range(300)])
     overview = memlab.show(folder)
-    assert overview.summary.apart > 1_000
-    assert f"loaded at every start                    0   {overview.summary.apart:,}" in str(
-        overview
+    assert overview.summary.index_overhead > 1_000
+    assert (
+        f"loaded at every start                    0   {overview.summary.index_overhead:,}"
+        in str(overview)
     )
     assert "cut" in {alert.name for alert in overview.alerts}
     check = check_of(folder, "index_cut")
     assert check.status == "WARN"
     assert check.counts["found"] == 100
     (store,) = memlab.find(tmp_path).stores
-    assert store.tokens_at_start == overview.summary.apart
+    assert store.tokens_at_start == overview.summary.index_overhead
 
 
 def test_entries_are_not_counted_as_index_prose(folder: Path) -> None:
     summary = memlab.show(folder).summary
     lines = [line for line in index_lines(folder) if not line.startswith("- ")]
-    assert summary.apart <= len("\n".join(lines)) // 4 + 2
+    assert summary.index_overhead <= len("\n".join(lines)) // 4 + 2

@@ -216,7 +216,7 @@ def test_converted_archive_lists_and_restores_the_same(
     store = copy_golden(name, part.partition("/")[0], tmp_path) / part.partition("/")[2]
     before = readable_content(store)
     files = files_in(tmp_path)
-    assert what_upgrades(store).format == int(name.removeprefix("format_"))
+    assert plan_upgrade(store).format == int(name.removeprefix("format_"))
     assert "nothing was converted" in output_of("archive", store, "--upgrade")
     assert files_in(tmp_path) == files
     done = upgrade_archive(store)
@@ -264,7 +264,7 @@ def test_killed_conversion_leaves_the_archive_unchanged(call: int, tmp_path: Pat
     store = copy_golden("format_2", "items", tmp_path) / "memory.db"
     before = readable_content(store)["exported"]
     assert run_program(KILLED, store, str(call)).returncode == 9
-    assert what_upgrades(store).format == 2
+    assert plan_upgrade(store).format == 2
     assert readable_content(store)["exported"] == before
     assert upgrade_archive(store).size_after > 0
 

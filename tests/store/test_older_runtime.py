@@ -187,7 +187,7 @@ def test_older_runtime_refuses_a_newer_archive_and_loses_nothing(
 ) -> None:
     write_rows(store, [row(f"first{number}") for number in range(RUNTIME_KEEPS)])
     output_of("compact", store, "--keep-recent", COMMAND_KEEPS, "--apply")
-    assert what_upgrades(store).format == 3
+    assert plan_upgrade(store).format == 3
     answers = take_turns(runtime, store, 10)
     assert [answer for answer in answers if not answer.startswith("refused")] == []
     assert plan_upgrade(store).format == 3
@@ -259,7 +259,7 @@ def test_older_memlab_undoes_plans_in_its_archive(folder: Path, older_package: C
     between = files_in(folder)
     retired = memlab.apply(memlab.plan(folder, memlab.KeepRecent(2), retire=True))
     assert retired.retired
-    assert what_upgrades(folder).format == 2
+    assert plan_upgrade(folder).format == 2
     plans = older(older_package, "plans", folder)
     assert plans[1:] == [deleted.digest, retired.digest]
     assert older(older_package, "read", folder)

@@ -101,11 +101,13 @@ def test_rows_inserted_by_triggers_are_part_of_the_plan(store: Path) -> None:
         apply(early)
     assert files_in(store.parent) == before
     retires = plan(store, KeepRecent(9), retire=True, now=NOON)
-    assert retires.written == ()
+    assert retires.trigger_effects == ()
     assert apply(retires).retired == 1
     restore(retires.digest, store=store)
     new_plan = planned(store)
-    assert [tuple(effect) for effect in new_plan.written] == [("greedy", "inserts into", "gone")]
+    assert [tuple(effect) for effect in new_plan.trigger_effects] == [
+        ("greedy", "inserts into", "gone")
+    ]
     assert "inserts into" in str(new_plan)
     assert Plan.from_json(new_plan.to_json()) == new_plan
     apply(new_plan)
