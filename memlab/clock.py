@@ -112,7 +112,9 @@ def moment_and_zone(text: str) -> tuple[datetime, bool]:
     except ValueError as error:
         raise ValueError(f"{shortened(text)} is not a timestamp") from error
     if moment.tzinfo is None:
-        if text[4:5] != "-":  # thirteen digits are milliseconds, not a date in the year 1712
+        # Only a date with a "-" after the year is accepted: a text of thirteen digits is a number
+        # of milliseconds since 1970, and fromisoformat may read it as a date in the year 1712.
+        if text[4:5] != "-":
             raise ValueError(f"{shortened(text)} is not a timestamp")
         return moment.replace(tzinfo=UTC), False
     try:

@@ -17,7 +17,8 @@ _REQUIREMENT: Final = re.compile(
 )
 """A requirement of an extra in the metadata of a package.
 
-For example ``numba>=0.60; (python_version < "3.14") and extra == "fast"``.
+For example ``numba>=0.60; (python_version < "3.14") and extra == "fast"``: the package with its
+version, an optional marker in parentheses, and the name of the extra.
 """
 
 

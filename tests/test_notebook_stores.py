@@ -177,7 +177,17 @@ CHANGES: dict[str, tuple[Callable[[str], object], dict[str, str]]] = {
 """Changes of a store after its notebooks were written, and the messages of those that then stop."""
 
 
-@pytest.mark.parametrize("change", CHANGES)
+ONLY_WITH_ALL = ("compacted to three", "restored")
+"""Changes after which every cell runs, as it does on a store of sixty; ``--all`` tries them."""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(name, marks=pytest.mark.long) if name in ONLY_WITH_ALL else name
+        for name in CHANGES
+    ],
+)
 def test_a_rerun_on_a_changed_store_answers_in_words(change: str, tmp_path: Path) -> None:
     store = write_episodes(tmp_path / "memory.db", 60)
     paths = written_for(store, tmp_path / "notebooks")

@@ -98,14 +98,14 @@ class AlertData(NamedTuple):
 def alerts_of(data: AlertData) -> list[Alert]:
     """Return the alerts of a store that was just read, the costliest first."""
     alerts = []
-    for name, (total, find) in ALERTS.items():
-        for finding in find(data):
+    for name, kind in ALERTS.items():
+        for finding in kind.find(data):
             verb, *arguments = finding.command
             alert = Alert(
                 name=name,
                 message=finding.description,
                 tokens=finding.tokens,
-                basis=total,
+                basis=kind.total,
                 command=command(verb, *arguments),
             )
             alerts.append(alert)
@@ -271,13 +271,20 @@ def _lost(data: AlertData) -> _Findings:
             yield _Finding(description, int(missed[c.TOKENS].sum()), ("lost", data.name))
 
 
-ALERTS: Final[dict[str, tuple[str, Callable[[AlertData], _Findings]]]] = {
-    "never compacted": ("a start", _never_compacted),
-    "never read": ("a start", _never_read),
-    "the ten largest": ("a start", _ten_largest),
-    "one large memory": ("a start", _one_large),
-    "cut": ("not loaded", _cut),
-    "not read": ("of the index, in a start", _not_read),
-    "lost": ("lost", _lost),
+class _AlertKind(NamedTuple):
+    """A kind of alert: the total that its tokens are a part of, and the function that finds it."""
+
+    total: str
+    find: Callable[[AlertData], _Findings]
+
+
+ALERTS: Final = {
+    "never compacted": _AlertKind("a start", _never_compacted),
+    "never read": _AlertKind("a start", _never_read),
+    "the ten largest": _AlertKind("a start", _ten_largest),
+    "one large memory": _AlertKind("a start", _one_large),
+    "cut": _AlertKind("not loaded", _cut),
+    "not read": _AlertKind("of the index, in a start", _not_read),
+    "lost": _AlertKind("lost", _lost),
 }
-"""Each alert by name: the total that its tokens are a part of, and the function that finds it."""
+"""The kinds of alerts by name."""

@@ -262,7 +262,7 @@ class MemoryBrowser(DisplayMixin):
         return plan(source, ids=self.ids, now=self._now)
 
     def sheet(self) -> TextPage:
-        """Return what is shown as a page for a terminal, or for a page without scripts."""
+        """Return the present view as a page for a terminal, or for a notebook without scripts."""
         facts = [("shown", self._shown_in_words()), ("selected", self._selected_in_words())]
         table = _table_of(self.shown.iloc[:LISTED])
         hidden = len(self.shown) - LISTED

@@ -24,7 +24,7 @@ def packed(pieces: Callable[[], Iterable[str]], dictionary: bytes = b"") -> byte
     dictionary : bytes
         The preset dictionary of zlib.
     """
-    for level in (-1, 0):
+    for level in (-1, 0):  # the default level of zlib, then no compression
         size = 0
         compressor = zlib.compressobj(level, zdict=dictionary)
         parts = list[bytes]()
