@@ -171,7 +171,7 @@ def _upgrade(store: Path, *, do_it: bool) -> None:
     if upgrade.is_empty:
         last_line = "nothing to do: the archive is in the newest format"
     elif do_it:
-        last_line = f"converted into format {upgrade.newest}"
+        last_line = f"converted into format {upgrade.newest_format}"
     else:
         last_line = "nothing was converted; add --apply to do it"
     output.print_result(upgrade, last_line, applied=do_it and not upgrade.is_empty)

@@ -28,13 +28,13 @@ class ArchiveUpgrade(DisplayMixin):
     ----------
     store, archive : str
         The store, and the file of its archive.
-    format, newest : int
+    format, newest_format : int
         The format of the archive, and the newest format.
     memories : int
         The number of copies.
     size, size_after : int
         The size of the file before and after, in bytes; 0 after if nothing was converted.
-    meanwhile, free : int
+    bytes_needed, bytes_free : int
         The space that the conversion needs beside the file at most, and the free space, in bytes.
 
     Examples
@@ -43,11 +43,11 @@ class ArchiveUpgrade(DisplayMixin):
     ...     store="notes.db",
     ...     archive="notes.db.archive",
     ...     format=2,
-    ...     newest=3,
+    ...     newest_format=3,
     ...     memories=40,
     ...     size=9000,
-    ...     meanwhile=18000,
-    ...     free=10**9,
+    ...     bytes_needed=18000,
+    ...     bytes_free=10**9,
     ... )
     >>> upgrade.is_empty
     False
@@ -56,17 +56,17 @@ class ArchiveUpgrade(DisplayMixin):
     store: str
     archive: str
     format: int
-    newest: int
+    newest_format: int
     memories: int
     size: int
-    meanwhile: int
-    free: int
+    bytes_needed: int
+    bytes_free: int
     size_after: int = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether the archive has the newest format already."""
-        return self.format >= self.newest
+        return self.format >= self.newest_format
 
     def to_dict(self) -> dict[str, Any]:
         """Return the conversion as JSON values."""
@@ -74,26 +74,26 @@ class ArchiveUpgrade(DisplayMixin):
             "store": self.store,
             "archive": self.archive,
             "format": self.format,
-            "newest": self.newest,
+            "newest_format": self.newest_format,
             "memories": self.memories,
             "bytes": self.size,
-            "bytes_meanwhile": self.meanwhile,
-            "bytes_free": self.free,
+            "bytes_needed": self.bytes_needed,
+            "bytes_free": self.bytes_free,
             "bytes_after": self.size_after or None,
         }
 
     def sheet(self) -> TextPage:
         """Return the printed page."""
         facts = [
-            ("format", f"{self.format}; the newest is {self.newest}"),
+            ("format", f"{self.format}; the newest is {self.newest_format}"),
             ("holds", counted(self.memories)),
             ("size", in_bytes(self.size)),
         ]
         if self.size_after:
             facts.append(("size now", in_bytes(self.size_after)))
         elif not self.is_empty:
-            room = f"up to {in_bytes(self.meanwhile)} beside it, {in_bytes(self.free)} are free"
-            facts.append(("room meanwhile", room))
+            room = f"up to {in_bytes(self.bytes_needed)} beside it, {in_bytes(self.bytes_free)} are free"
+            facts.append(("space needed", room))
             facts.append(("older memlab", _OLDER.format(self.format)))
         return TextPage(f"upgrade {self.archive}", facts)
 
@@ -165,11 +165,11 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
         planned = _upgrade_of(source, archive)
         if planned.is_empty:
             return planned
-        if planned.free < planned.meanwhile:
-            needed = in_bytes(planned.meanwhile)
+        if planned.bytes_free < planned.bytes_needed:
+            needed = in_bytes(planned.bytes_needed)
             raise ArchiveError(
                 f"{planned.archive} takes up to {needed} while it is converted, and "
-                f"{in_bytes(planned.free)} are free; nothing was changed: free some and try again"
+                f"{in_bytes(planned.bytes_free)} are free; nothing was changed: free some and try again"
             )
         upgrade(archive)
     with source.archive.writing() as archive:
@@ -183,9 +183,9 @@ def _upgrade_of(source: Source, archive: OpenArchive) -> ArchiveUpgrade:
         store=source.name,
         archive=str(archive.path),
         format=archive.format.number,
-        newest=formats.FORMAT.number,
+        newest_format=formats.FORMAT.number,
         memories=sum(entry.copies for entry in archive.entries()),
         size=space.size,
-        meanwhile=space.extra,
-        free=shutil.disk_usage(archive.path.parent).free,
+        bytes_needed=space.extra,
+        bytes_free=shutil.disk_usage(archive.path.parent).free,
     )

@@ -220,7 +220,7 @@ def test_converted_archive_lists_and_restores_the_same(
     assert "nothing was converted" in output_of("archive", store, "--upgrade")
     assert files_in(tmp_path) == files
     done = upgrade_archive(store)
-    assert done.newest == 3
+    assert done.newest_format == 3
     assert done.is_empty is False
     after = readable_content(store)
     times = ("seen_at", "deleted_at")
