@@ -92,8 +92,9 @@ class ArchiveUpgrade(DisplayMixin):
         if self.size_after:
             facts.append(("size now", in_bytes(self.size_after)))
         elif not self.is_empty:
-            room = f"up to {in_bytes(self.bytes_needed)} beside it, {in_bytes(self.bytes_free)} are free"
-            facts.append(("space needed", room))
+            needed = in_bytes(self.bytes_needed)
+            free = in_bytes(self.bytes_free)
+            facts.append(("space needed", f"up to {needed} beside it, {free} are free"))
             facts.append(("older memlab", _OLDER.format(self.format)))
         return TextPage(f"upgrade {self.archive}", facts)
 
@@ -167,9 +168,10 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
             return planned
         if planned.bytes_free < planned.bytes_needed:
             needed = in_bytes(planned.bytes_needed)
+            free = in_bytes(planned.bytes_free)
             raise ArchiveError(
                 f"{planned.archive} takes up to {needed} while it is converted, and "
-                f"{in_bytes(planned.bytes_free)} are free; nothing was changed: free some and try again"
+                f"{free} are free; nothing was changed: free some and try again"
             )
         upgrade(archive)
     with source.archive.writing() as archive:

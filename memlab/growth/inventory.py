@@ -27,8 +27,8 @@ class Store:
 
     Attributes
     ----------
-    what, where : str
-        The system that it belongs to, and the name that every command takes.
+    system, location : str
+        The system that it belongs to, and the path or URL that every command takes.
     memories, tokens_at_start : int or None
         Number of memories, and tokens of the largest start; None if it cannot be read.
     last_written : datetime or None
@@ -43,12 +43,12 @@ class Store:
     Examples
     --------
     >>> store = Store("memory_items", "memory.db", 3, 120, last_written=None, problem="")
-    >>> store.where, store.is_orphaned
+    >>> store.location, store.is_orphaned
     ('memory.db', False)
     """
 
-    what: str
-    where: str
+    system: str
+    location: str
     memories: int | None
     tokens_at_start: int | None
     last_written: datetime | None
@@ -63,25 +63,25 @@ class Inventory(DisplayMixin):
 
     Attributes
     ----------
-    searched, shut : tuple of str
+    searched, not_entered : tuple of str
         Folders that were searched, and folders that could not be entered.
     stores : tuple of Store
         Stores in order of their paths.
-    others : int
+    other_databases : int
         Number of databases that are no store.
     kinships : tuple of Kinship
         Pairs of folders that may belong to one project and can be merged, with the evidence.
 
     Examples
     --------
-    >>> Inventory(searched=("/srv",), stores=(), shut=()).next_steps()
+    >>> Inventory(searched=("/srv",), stores=(), not_entered=()).next_steps()
     ['next: memlab find FOLDER, to look elsewhere']
     """
 
     searched: tuple[str, ...]
     stores: tuple[Store, ...]
-    shut: tuple[str, ...]
-    others: int = 0
+    not_entered: tuple[str, ...]
+    other_databases: int = 0
     kinships: tuple[Kinship, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
@@ -95,7 +95,7 @@ class Inventory(DisplayMixin):
         readable = [store for store in self.stores if not store.problem]
         if not readable:
             return ["next: memlab find FOLDER, to look elsewhere"]
-        name = max(readable, key=_cost).where
+        name = max(readable, key=_cost).location
         steps = [f"next: {command('show', name)}"]
         if self.kinships:
             steps.append(f"      {merge_step(self.kinships[0])}")
@@ -107,18 +107,20 @@ class Inventory(DisplayMixin):
         if not searched:
             searched = f"nothing: none of these is there: {', '.join(map(str, usual_places()))}"
         facts = [("searched", searched)]
-        if self.shut:
-            facts.append(("not entered", ", ".join(self.shut)))
-        if self.others:
-            facts.append(("not listed", f"{counted(self.others, 'databases')} of something else"))
+        if self.not_entered:
+            facts.append(("not entered", ", ".join(self.not_entered)))
+        if self.other_databases:
+            facts.append(
+                ("not listed", f"{counted(self.other_databases, 'databases')} of something else")
+            )
         header = ("what", "memories", "tokens at start", "last written", "where")
         table = Table("", header, [_row(store) for store in self.stores], whole=True)
-        problems = [(store.where, store.problem) for store in self.stores if store.problem]
+        problems = [(store.location, store.problem) for store in self.stores if store.problem]
         tables = [table]
         if problems:
             tables.append(Table("cannot be read", (), problems, whole=True))
         orphaned = [
-            (store.where, store.project or "no folder has a path of that name")
+            (store.location, store.project or "no folder has a path of that name")
             for store in self.stores
             if store.is_orphaned and store.memories
         ]
@@ -175,8 +177,8 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     return Inventory(
         searched=tuple(map(str, folders)),
         stores=stores,
-        shut=tuple(map(str, search.shut)),
-        others=len(search.others),
+        not_entered=tuple(map(str, search.shut)),
+        other_databases=len(search.others),
         kinships=tuple(kinships),
     )
 
@@ -191,18 +193,18 @@ def _store_with_size(
     Add the digests of the memories of a folder that can be merged to `contents`, by kind and by
     name, and the project of each store to `projects`, by name.
     """
-    where = str(recognised.path)
+    location = str(recognised.path)
     try:
-        source = made_by(recognised.scheme, where)
+        source = made_by(recognised.scheme, location)
         frame = load(source, on_bad_row="keep")
         if source.intake is not None and len(frame):  # folders of other kinds are never merged
-            contents.setdefault(source.scheme, {})[where] = contents_of(source)
+            contents.setdefault(source.scheme, {})[location] = contents_of(source)
         project = source.find_project()
-        projects[where] = project
+        projects[location] = project
     except MemlabError as error:
         return Store(
-            what=recognised.what,
-            where=where,
+            system=recognised.what,
+            location=location,
             memories=None,
             tokens_at_start=None,
             last_written=None,
@@ -210,8 +212,8 @@ def _store_with_size(
         )
     memories = arrays_of(frame)
     return Store(
-        what=recognised.what,
-        where=where,
+        system=recognised.what,
+        location=location,
         memories=len(frame),
         tokens_at_start=largest_start(memories) + frame.attrs.get(col.INDEX_TOKENS, 0),
         last_written=memories.last_at,
@@ -229,9 +231,9 @@ def _cost(store: Store) -> tuple[int, int]:
 def _row(store: Store) -> tuple[str | int, ...]:
     """Return the cells of a store."""
     return (
-        store.what,
+        store.system,
         or_dash(store.memories, "{:,}"),
         or_dash(store.tokens_at_start, "{:,}"),
         or_dash(store.last_written, "{:%Y-%m-%d}"),
-        store.where,
+        store.location,
     )

@@ -202,7 +202,7 @@ def test_commands_work_and_size_names_the_setting(tmp_path: Path) -> None:
     assert len(json.loads(output_of("rows", "--json", str(path)))) == 40
     assert SETTING in output_of("size", str(path))
     stores = json.loads(output_of("find", "--json", str(tmp_path)))["stores"]
-    assert [store["what"] for store in stores] == ["Codex"]
+    assert [store["system"] for store in stores] == ["Codex"]
     assert SETTING in output_of("compact", "--keep-recent", "9", "--apply", str(path), code=2)
     assert SETTING in output_of("compact", "--keep-recent", "9", "--retire", str(path), code=2)
 
@@ -274,8 +274,8 @@ def test_commands_read_a_database_written_by_codex(written: Path) -> None:
     home = written.parent
     files = sorted(home.iterdir())
     stores = json.loads(output_of("find", "--json", home))["stores"]
-    assert {store["what"] for store in stores} == {"Codex"}
-    assert [store["memories"] for store in stores if store["where"] == str(written)] == [3]
+    assert {store["system"] for store in stores} == {"Codex"}
+    assert [store["memories"] for store in stores if store["location"] == str(written)] == [3]
     assert json.loads(output_of("show", "--json", home))["about"]["consolidated"] == 2
     answer = json.loads(output_of("rows", "--json", home))
     assert {memory["title"] for memory in answer} >= {"build-with-uv", "release-day"}

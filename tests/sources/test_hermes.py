@@ -91,7 +91,7 @@ def test_commands_work_and_show_the_limits(tmp_path: Path) -> None:
     assert len(json.loads(output_of("rows", "--json", str(folder)))) == 41
     assert json.loads(output_of("size", "--json", str(folder)))["verdict"]
     stores = json.loads(output_of("find", "--json", str(tmp_path)))["stores"]
-    assert [store["what"] for store in stores] == ["Hermes memories"]
+    assert [store["system"] for store in stores] == ["Hermes memories"]
     refused = output_of("compact", "--keep-recent", "9", "--apply", str(folder), code=2)
     assert "memory tool" in refused
 

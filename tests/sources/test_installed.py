@@ -77,7 +77,7 @@ def test_path_of_an_installed_system_is_recognised(site: Path, store: Path) -> N
     assert open_source(store).name == f"lines:{store}"
     assert "12 memories" in output_of("show", store)
     stores = json.loads(output_of("find", "--json", store.parent))["stores"]
-    assert [(row["what"], row["memories"]) for row in stores] == [("JSON lines", 12)]
+    assert [(row["system"], row["memories"]) for row in stores] == [("JSON lines", 12)]
 
 
 def test_adapter_without_conformance_record_only_reads(site: Path, store: Path) -> None:

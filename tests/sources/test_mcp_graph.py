@@ -103,7 +103,7 @@ def test_commands_work_and_count_lines_that_are_no_entity(tmp_path: Path) -> Non
     assert len(json.loads(output_of("rows", "--json", str(path)))) == 40
     assert json.loads(output_of("size", "--json", str(path)))["verdict"]
     stores = json.loads(output_of("find", "--json", str(tmp_path)))["stores"]
-    assert [store["what"] for store in stores] == ["MCP memory server"]
+    assert [store["system"] for store in stores] == ["MCP memory server"]
     assert "delete_entities" in output_of(
         "compact", "--keep-recent", "9", "--apply", str(path), code=2
     )

@@ -211,7 +211,9 @@ def test_explicitly_named_kind_has_its_own_archive(tmp_path: Path) -> None:
     memlab.restore(DIGESTS["workspace"], store=folder)
     assert texts_in(folder) == before | FILES["workspace"]["before"]
     stores = memlab.find(tmp_path).stores
-    assert [(store.what, store.where) for store in stores] == [("OpenClaw workspace", str(folder))]
+    assert [(store.system, store.location) for store in stores] == [
+        ("OpenClaw workspace", str(folder))
+    ]
 
 
 def test_documents_in_an_archive_are_not_memories(tmp_path: Path) -> None:

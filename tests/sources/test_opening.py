@@ -137,16 +137,18 @@ def home(tmp_path: Path) -> Path:
 
 def test_find_searches_below_a_folder_without_following_links(home: Path) -> None:
     inventory = memlab.find(home)
-    where = {Path(store.where).relative_to(home).as_posix(): store for store in inventory.stores}
-    counts = {name: store.memories for name, store in where.items()}
+    stores = {
+        Path(store.location).relative_to(home).as_posix(): store for store in inventory.stores
+    }
+    counts = {name: store.memories for name, store in stores.items()}
     assert counts == {name: count for name, (_, count) in STORES.items()}
     assert inventory.to_frame()["memories"].sum() == sum(filter(None, counts.values()))
-    assert where["agents/memory.db"].tokens_at_start == 18
-    assert "lacks the column kind" in where["agents/old.sqlite"].problem
-    assert "notes.db is not a SQLite database" in where["agents/notes.db"].problem
-    assert "pipe.db is not a file" in where["agents/pipe.db"].problem
+    assert stores["agents/memory.db"].tokens_at_start == 18
+    assert "lacks the column kind" in stores["agents/old.sqlite"].problem
+    assert "notes.db is not a SQLite database" in stores["agents/notes.db"].problem
+    assert "pipe.db is not a file" in stores["agents/pipe.db"].problem
     newest = memlab.load(home / "agents" / "memory.db")["created_at"].max()
-    assert where["agents/memory.db"].last_written == newest
+    assert stores["agents/memory.db"].last_written == newest
     assert start_words(str(home / ".claude" / "agent-memory" / "reviewer")) == "in the index"
 
 

@@ -133,7 +133,7 @@ def test_removed_worktree_is_orphaned_with_its_repository(home: Path) -> None:
     assert pair.other == str(removed)
     assert pair.repository == str(app.root / ".git")
     (orphan,) = [store for store in memlab.find(home).stores if store.is_orphaned]
-    assert orphan.where == str(removed)
+    assert orphan.location == str(removed)
     assert orphan.project == str(home / "work" / "one")
 
 

@@ -137,7 +137,7 @@ def test_evidence_decides_the_kind(tmp_path: Path, case: str) -> None:
     make(folder)
     system = recognise(folder)
     assert (system and system.scheme) == expected
-    listed = {store.where for store in memlab.find(tmp_path).stores}
+    listed = {store.location for store in memlab.find(tmp_path).stores}
     assert (str(folder) in listed) == (expected is not None)
 
 
@@ -542,7 +542,7 @@ def names_at(folder: Path, root: Path, keys: object) -> set[str]:
 @given(built())
 def test_only_memories_are_loaded_planned_or_copied(pieces: dict[str, str | None]) -> None:
     with written(pieces) as root:
-        named = [store.where for store in memlab.find(root).stores]
+        named = [store.location for store in memlab.find(root).stores]
         names = [str(root), f"serena:{root}", *named]
         for name in dict.fromkeys(names):
             with suppress(MemlabError):

@@ -194,7 +194,10 @@ def test_stores_of_one_name_can_share_an_archive_folder(tmp_path: Path) -> None:
         choose(store, "../archives")
         memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
     assert len(archives(tmp_path)) == 2
-    assert [Path(store.where).parent.name for store in memlab.find(tmp_path).stores] == ["a", "b"]
+    assert [Path(store.location).parent.name for store in memlab.find(tmp_path).stores] == [
+        "a",
+        "b",
+    ]
 
 
 def test_server_store_must_name_its_archive_in_the_url(
