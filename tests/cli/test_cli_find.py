@@ -200,7 +200,7 @@ def test_harvest_prints_counts_and_log(world: World, tmp_path: Path) -> None:
     ):
         assert phrase in output
     result = run("harvest", world.folder, "-o", log)
-    assert f"log         {log}: nothing new" in result.output
+    assert f"log       {log}: nothing new" in result.output
 
 
 def test_harvest_of_an_unsupported_store_suggests_code_that_runs(tmp_path: Path) -> None:
