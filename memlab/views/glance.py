@@ -327,7 +327,7 @@ def _show_history(
         None,
         arrays_of(rows),
         summary,
-        history.name or "STORE",
+        "STORE",  # a frame knows the short name of its store, which is no path
         history.log,
         history.log_option,
         has_archive=bool(frame.attrs.get(HAS_PAST)),

@@ -302,7 +302,7 @@ def test_show_of_history_equals_show_of_store(store: Path, log: Path | None) -> 
 def test_show_takes_the_log_of_a_history(store: Path, loads: list[str]) -> None:
     overview = memlab.show(StoreHistory(store, READS, now=NOW))
     (never_read,) = [alert for alert in overview.alerts if alert.name == "never read"]
-    assert never_read.next.endswith(f"--log {READS}")
+    assert never_read.command.endswith(f"--log {READS}")
     assert f"--log {READS}" in overview.next_steps()[0]
     assert loads.count("load") == 1
 
