@@ -127,7 +127,7 @@ def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
     """Draw the optimal offline bound, and shade the area above it."""
     ax = plot.ax
     grey = plot.palette.grey
-    bound = table[["boot_tokens_mean", "oracle"]].groupby("boot_tokens_mean")["oracle"].max()
+    bound = table.groupby("boot_tokens_mean")["offline_optimum"].max()
     best = np.maximum.accumulate(bound.to_numpy())
     x = np.append(bound.index.to_numpy(), ax.get_xlim()[1])
     y = np.append(best, best[-1])

@@ -7,7 +7,7 @@ from memlab.replay.comparison import compare as compare
 from memlab.replay.result import Comparison as Comparison
 from memlab.replay.summary import overlap as overlap
 from memlab.replay.summary import summarise as summarise
-from memlab.replay.walk import Bound as Bound
+from memlab.replay.walk import OfflineOptimum as OfflineOptimum
 from memlab.replay.walk import Replay as Replay
-from memlab.replay.walk import oracle as oracle
+from memlab.replay.walk import offline_optimum as offline_optimum
 from memlab.replay.walk import replay as replay

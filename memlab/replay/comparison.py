@@ -55,7 +55,7 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     """Compare policies on one history: the references that each would have lost, and its cost.
 
     Every policy is replayed from the first memory to the last; a reference is served if its target
-    was still present. The oracle is the optimal offline bound with as many slots.
+    was still present. The column ``offline_optimum`` is the optimal offline bound of that capacity.
 
     If a start loads the memories, a read of a present memory is assumed to leave no trace, whether
     a rule deletes or retires: the agent sees the memory without reading it. A rule by use then uses

@@ -279,7 +279,7 @@ class Comparison(DisplayMixin):
         header = ("policy", "served", "at best", "tokens", "95%", deleted_or_not_loaded, last)
         shown, remark = self._shown(by_rule=by_rule)
         if by_rule:
-            tables = self._by_room(header, shown)
+            tables = self._by_cost(header, shown)
         else:
             rows = [self._row(label, line, by_rule=False) for label, line in shown.iterrows()]
             tables = [Table("", header, rows, remark, whole=True)]
@@ -297,7 +297,7 @@ class Comparison(DisplayMixin):
         # A policy that retires costs a little more in any case: it is applied at night.
         compared = ["served"]
         if by_rule:
-            compared += ["oracle", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
+            compared += ["offline_optimum", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
         label = deleting.index.str.removesuffix(RETIRED)
         shown = deleting[~deleting.assign(label=label).duplicated(["label", *compared])]
         left_out = {
@@ -335,7 +335,7 @@ class Comparison(DisplayMixin):
             legend.append((name, entry))
         return legend
 
-    def _by_room(self, header: tuple[str, ...], shown: pd.DataFrame) -> list[Table]:
+    def _by_cost(self, header: tuple[str, ...], shown: pd.DataFrame) -> list[Table]:
         """Return a table for each set of rows of equal cost, and one for the others."""
         tables = []
         for _, lines in shown[shown["cost_group"].notna()].groupby("cost_group"):
@@ -362,7 +362,7 @@ class Comparison(DisplayMixin):
         return (
             name,
             self._share(line["served"]),
-            self._share(line["oracle"]),
+            self._share(line["offline_optimum"]),
             or_dash(line["boot_tokens_mean"], "{:,.0f}"),
             or_dash(line["boot_tokens_p95"], "{:,.0f}"),
             int(line["deleted"]),

@@ -38,8 +38,8 @@ def summarise(
         ``options``               command-line options; empty for a policy without a name
         ``retire``                whether memories are retired instead of deleted
         ``served``, ``lost``      share of references served; number of lost references
-        ``oracle``                largest share that any choice of memories could serve that holds
-                                  at most ``most_held`` prunable rows; see :func:`oracle`
+        ``offline_optimum``       largest share that any choice of memories could serve that holds
+                                  at most ``most_held`` prunable rows; see :func:`offline_optimum`
         ``boot_memories_mean``    mean over the moments of the history
         ``boot_tokens_mean``,     mean and 95th percentile over the moments of the history
         ``boot_tokens_p95``
@@ -94,7 +94,7 @@ def summarise(
                 "retire": replay.retire,
                 "served": replay.served,
                 "lost": replay.lost,
-                "oracle": bounds[replay.most_held],
+                "offline_optimum": bounds[replay.most_held],
                 "boot_memories_mean": float(replay.boot[BOOT_MEMORIES].mean()),
                 "boot_tokens_mean": float(replay.boot[BOOT_TOKENS].mean()),
                 "boot_tokens_p95": float(boot_tokens_p95),

@@ -488,12 +488,12 @@ def _nights_of(history: ReplayHistory) -> list[_Night]:
 
 
 @dataclass(frozen=True)
-class Bound:
+class OfflineOptimum:
     """The optimal offline bound: no policy that holds equally many prunable memories serves more.
 
     Attributes
     ----------
-    slots : int
+    capacity : int
         Prunable memories that may be held at a time.
     kept : array of bool, shape (references,)
         References that are served, of those that fit the frame, in the order in which they arose.
@@ -502,11 +502,11 @@ class Bound:
 
     Examples
     --------
-    >>> Bound(slots=1, kept=np.array([True, False]), held=np.array([1, 1])).served
+    >>> OfflineOptimum(capacity=1, kept=np.array([True, False]), held=np.array([1, 1])).served
     0.5
     """
 
-    slots: int
+    capacity: int
     kept: Flags
     held: Ints
 
@@ -516,8 +516,10 @@ class Bound:
         return float(self.kept.mean()) if len(self.kept) else float("nan")
 
 
-def oracle(frame: HistoryLike, references: pd.DataFrame | None, slots: int) -> Bound:
-    """Return the optimal offline bound: the most that any policy with as many slots could serve.
+def offline_optimum(
+    frame: HistoryLike, references: pd.DataFrame | None, capacity: int
+) -> OfflineOptimum:
+    """Return the optimal offline bound: the most that any policy of that capacity could serve.
 
     It knows all later references, so it is a bound of a replay and no policy for a store. It is the
     offline optimum of caching with bypass (Belady 1966), computed as a maximum k-colorable set of
@@ -527,12 +529,12 @@ def oracle(frame: HistoryLike, references: pd.DataFrame | None, slots: int) -> B
     ----------
     frame, references : DataFrame
         As for :func:`memlab.replay.replay`.
-    slots : int
+    capacity : int
         Prunable memories that may be held at a time.
 
     Returns
     -------
-    Bound
+    OfflineOptimum
 
     References
     ----------
@@ -544,17 +546,19 @@ def oracle(frame: HistoryLike, references: pd.DataFrame | None, slots: int) -> B
     --------
     >>> import memlab
     >>> store = memlab.store_path("looked_up")
-    >>> best = memlab.replay.oracle(store, None, slots=50)
+    >>> best = memlab.replay.offline_optimum(store, None, capacity=50)
     >>> best.served >= memlab.replay.replay(store, None, memlab.policies.KeepRecent(50)).served
     True
     """
-    slots = whole_number("slots", slots)
-    past, past_references = with_references(frame, references, call="memlab.replay.oracle")
-    return bound_of(prepare_history(past, past_references), slots)
+    capacity = whole_number("capacity", capacity)
+    past, past_references = with_references(frame, references, call="memlab.replay.offline_optimum")
+    return bound_of(prepare_history(past, past_references), capacity)
 
 
-def bound_of(history: ReplayHistory, slots: int) -> Bound:
-    """Return the optimal offline bound of a history that has been prepared; see :func:`oracle`.
+def bound_of(history: ReplayHistory, capacity: int) -> OfflineOptimum:
+    """Return the optimal offline bound of a history that has been prepared.
+
+    :func:`offline_optimum` prepares the history.
 
     To serve a reference, a policy must hold its target from the previous reference to it, or from
     when it was written. The largest set of such intervals that fits into the slots is found
@@ -566,7 +570,7 @@ def bound_of(history: ReplayHistory, slots: int) -> Bound:
     kept = stop <= start
     waiting = np.flatnonzero(~kept)
     # Moments at which slots become free, in ascending order: intervals are taken by their ends.
-    free_from = [0] * min(slots, len(waiting))
+    free_from = [0] * min(capacity, len(waiting))
     for reference in waiting[np.argsort(stop[waiting], kind="stable")].tolist():
         free_slots = bisect_right(free_from, start[reference])
         if free_slots:
@@ -577,7 +581,7 @@ def bound_of(history: ReplayHistory, slots: int) -> Bound:
     change = np.zeros(len(history) + 1, dtype=np.int64)
     np.add.at(change, start[served], 1)
     np.add.at(change, stop[served], -1)
-    return Bound(slots, kept, np.cumsum(change)[:-1])
+    return OfflineOptimum(capacity, kept, np.cumsum(change)[:-1])
 
 
 def _intervals(history: ReplayHistory) -> tuple[Ints, Ints]:

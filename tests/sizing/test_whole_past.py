@@ -123,7 +123,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "survivors": lambda store: memlab.compaction.survivors(store, 30)[c.MEMORY_ID],
     "compare": lambda store: compare(store, policies=[KeepRecent(50)], workers=1).table,
     "replay": lambda store: memlab.replay.replay(store, None, KeepRecent(50)).references,
-    "oracle": lambda store: memlab.replay.oracle(store, None, 50).served,
+    "offline_optimum": lambda store: memlab.replay.offline_optimum(store, None, 50).served,
     "examine": lambda store: str(memlab.views.findings.examine(store, now=NOON).advice),
 }
 
