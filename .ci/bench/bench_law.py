@@ -26,7 +26,12 @@ import fit_law
 
 from memlab.evidence.defaults import DEFAULT_UNTIL
 from memlab.evidence.prior import EVIDENCE, PosteriorSettings, ReachPrior
-from memlab.sizing.backtest import CUTS, backtest_splits, interval_inflation_of, posterior_of
+from memlab.sizing.backtest import (
+    DEFAULT_SPLITS,
+    backtest_splits,
+    interval_inflation_of,
+    posterior_of,
+)
 from memlab.sizing.lifetimes import Lifetimes, Ranked
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -60,7 +65,7 @@ def caps_at(
     """The safe and the likely cap that would have been found when `cut` rows had been written."""
     before = history.until(cut)
     seen = references.between(0, cut)
-    record = backtest_splits(before, seen, terms, CUTS)
+    record = backtest_splits(before, seen, terms, DEFAULT_SPLITS)
     plain = posterior_of(before, seen, terms)
     likely, _, safe = replace(plain, interval_inflation=interval_inflation_of(record)).cap_for(
         target

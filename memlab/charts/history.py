@@ -238,9 +238,9 @@ def _courses_in_words(
 
 @on_own_figure
 def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw a backtest: the caps chosen at cuts of the history, beside the caps needed after them.
+    """Draw a backtest: the caps chosen at splits of the history, beside the caps needed after them.
 
-    Each cut is a row with a mark ``chosen`` and a mark ``needed``.
+    Each split is a row with a mark ``chosen`` and a mark ``needed``.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import memlab
-    >>> table = memlab.sizing.backtest_cap(memlab.store_path("two_years"), cuts=[0.5, 0.7])
+    >>> table = memlab.sizing.backtest_cap(memlab.store_path("two_years"), splits=[0.5, 0.7])
     >>> labels = {line.get_label() for line in plot_backtest(table).get_lines()}
     >>> {"chosen", "needed"} <= labels
     True
@@ -269,7 +269,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         title = "No cut of the history could be measured"
         return plot.empty(title, "No reference followed any cut")
     places = np.arange(len(backtest))
-    plot.name_rows(places.tolist(), [f"first {cut:.0%}" for cut in backtest["cut"]])
+    plot.name_rows(places.tolist(), [f"first {share:.0%}" for share in backtest["split"]])
     ax.set_ylim(len(backtest) - 0.4, -0.6)
     chosen_and_needed = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
     low = max(1.0, chosen_and_needed.min())
@@ -416,7 +416,7 @@ def _quantiles_in_words(part: "pd.Series[float]") -> str:
 
 
 def _dumbbell(plot: parts.Plot, place: float, row: Any) -> None:
-    """Draw one cut of a backtest: the chosen cap, the needed one, and the share served."""
+    """Draw one split of a backtest: the chosen cap, the needed one, and the share served."""
     ax = plot.ax
     palette = plot.palette
     text = "no references followed"

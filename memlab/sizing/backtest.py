@@ -14,7 +14,7 @@ from memlab.evidence.prior import Posterior, PosteriorSettings, log_rank_fractio
 from memlab.frame.fields import Ints
 from memlab.sizing.lifetimes import Lifetimes, Ranked
 
-CUTS: Final = (0.5, 0.6, 0.7, 0.8)
+DEFAULT_SPLITS: Final = (0.5, 0.6, 0.7, 0.8)
 """Shares of the rows written at which the history is split for a backtest."""
 
 TEST_SHARE: Final = 0.2
@@ -82,7 +82,9 @@ class BacktestSplit:
     @cached_property
     def posterior(self) -> Posterior:
         """Posterior at the split, with intervals inflated by the backtest before it."""
-        earlier = backtest_splits(self.lifetimes, self.references, self.uninflated.terms, CUTS)
+        earlier = backtest_splits(
+            self.lifetimes, self.references, self.uninflated.terms, DEFAULT_SPLITS
+        )
         return replace(self.uninflated, interval_inflation=interval_inflation_of(earlier))
 
     @property

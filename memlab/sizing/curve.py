@@ -158,7 +158,9 @@ class Sizing:
     @cached_property
     def splits(self) -> list[backtest.BacktestSplit]:
         """Splits of the history for the backtest."""
-        return backtest.backtest_splits(self.lifetimes, self.references, self.terms, backtest.CUTS)
+        return backtest.backtest_splits(
+            self.lifetimes, self.references, self.terms, backtest.DEFAULT_SPLITS
+        )
 
     @cached_property
     def posterior(self) -> Posterior:

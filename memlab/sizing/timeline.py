@@ -12,7 +12,7 @@ from memlab.evidence import prior
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.past import HistoryLike, fill_missing_rows, resolve_history, rows_in_reach
 from memlab.frame.fields import passed_on
-from memlab.sizing.backtest import CUTS, BacktestSplit, backtest_splits, choose_cap
+from memlab.sizing.backtest import DEFAULT_SPLITS, BacktestSplit, backtest_splits, choose_cap
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.lifetimes import Lifetimes
 from memlab.text import Table
@@ -243,7 +243,7 @@ def _ranks(sizing: Sizing) -> pd.DataFrame:
 
 
 _DTYPES: Final = {
-    "cut": "float64",
+    "split": "float64",
     "verdict": "str",
     KEEP_RECENT: "Int64",
     "target": "float64",
@@ -261,24 +261,24 @@ def backtest_cap(
     target: float = 0.9,
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
-    cuts: Sequence[float] = CUTS,
+    splits: Sequence[float] = DEFAULT_SPLITS,
 ) -> pd.DataFrame:
-    """Backtest: choose a cap on the history before each cut, and measure it on the next fifth.
+    """Backtest: choose a cap on the history before each split, and measure it on the next fifth.
 
     Parameters
     ----------
     frame, references, target, confidence, until
         As for :func:`memlab.recommend_cap`.
-    cuts : sequence of float
+    splits : sequence of float
         Shares of the rows written, each above 0 and below 1.
 
     Returns
     -------
     DataFrame
-        One row per cut.
+        One row per split.
 
         ===============  =====================================================================
-        ``cut``          share of the rows written before it
+        ``split``        share of the rows written before it
         ``verdict``      verdict on the evidence before it
         ``keep_recent``  the safe cap by that evidence alone
         ``target``       the target
@@ -291,20 +291,20 @@ def backtest_cap(
     Raises
     ------
     ValueError
-        If `target`, `confidence`, `until` or a cut is out of range.
+        If `target`, `confidence`, `until` or a split is out of range.
 
     Examples
     --------
     >>> import memlab
-    >>> table = memlab.sizing.backtest_cap(memlab.store_path("two_years"), cuts=[0.5, 0.7])
-    >>> table["cut"].tolist(), table["target"].tolist()
+    >>> table = memlab.sizing.backtest_cap(memlab.store_path("two_years"), splits=[0.5, 0.7])
+    >>> table["split"].tolist(), table["target"].tolist()
     ([0.5, 0.7], [0.9, 0.9])
     """
     target = arguments.share("target", target)
-    shares = [arguments.share("cut", cut) for cut in cuts]
+    shares = [arguments.share("split", split) for split in splits]
     sizing = prepared(frame, references, confidence, until, call="memlab.sizing.backtest_cap")
-    splits = backtest_splits(sizing.lifetimes, sizing.references, sizing.terms, shares)
-    return backtest_of(sizing, splits, target)
+    measured = backtest_splits(sizing.lifetimes, sizing.references, sizing.terms, shares)
+    return backtest_of(sizing, measured, target)
 
 
 def backtest_of(sizing: Sizing, splits: Sequence[BacktestSplit], target: float) -> pd.DataFrame:
@@ -325,7 +325,7 @@ def backtest_of(sizing: Sizing, splits: Sequence[BacktestSplit], target: float) 
             reached = achieved >= target - 1e-9
             needed = split.needed(target)
         row = {
-            "cut": split.share,
+            "split": split.share,
             "verdict": str(choice.verdict),
             KEEP_RECENT: choice.keep_recent,
             "target": target,
@@ -346,7 +346,7 @@ def table_of_backtest(backtest: pd.DataFrame) -> Table:
     measured = backtest[backtest["reached"].notna()]
     rows = [
         (
-            f"{row['cut']:.0%}",
+            f"{row['split']:.0%}",
             int(row["keep_recent"]),
             int(row["needed"]),
             f"{row['achieved']:.1%}",

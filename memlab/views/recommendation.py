@@ -94,7 +94,7 @@ class Recommendation(DisplayMixin):
 
     @cached_property
     def backtest(self) -> pd.DataFrame | None:
-        """The backtest: caps chosen at earlier cuts and what they served; None for a budget."""
+        """The backtest: caps chosen at earlier splits and what they served; None for a budget."""
         if isinstance(self.sizing, BudgetSizing):
             return None
         return backtest_of(self.sizing, self.sizing.splits, self.goal.target)

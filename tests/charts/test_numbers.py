@@ -162,7 +162,7 @@ def test_cap_below_the_curve_uses_its_first_row(sizing: Sizing, name: str) -> No
     assert share(part["served"].iloc[0]) in title(getattr(charts, f"plot_{name}")(part, cap=10))
 
 
-# References, cuts and reads
+# References, splits and reads
 
 
 def test_coinciding_references_share_one_larger_dot() -> None:
@@ -174,9 +174,9 @@ def test_coinciding_references_share_one_larger_dot() -> None:
     assert ax.get_ylim()[1] > 5_000
 
 
-def test_missed_and_unfollowed_backtest_cuts_are_named() -> None:
+def test_missed_and_unfollowed_backtest_splits_are_named() -> None:
     frame = make_episodes(100)
-    backtest = backtest_cap(frame, make_references(frame, [85], [3]), cuts=(0.1, 0.8))
+    backtest = backtest_cap(frame, make_references(frame, [85], [3]), splits=(0.1, 0.8))
     ax = charts.plot_backtest(backtest)
     assert "no references followed" in written(ax)
     assert "at 1 of 1 moment, " in title(ax)

@@ -200,7 +200,7 @@ def test_large_store_curve_has_a_row_per_change_of_share() -> None:
         (lambda at: recommend_cap(at, token_budget=-5), "token_budget=-5 is not a whole number"),
         (lambda at: boot_over_time(at, [5], moments=1), "moments=1 is not a whole number of 2 or"),
         (lambda at: age_rank_quantiles(at, parts=0), "parts=0 is not a whole number of 1 or more"),
-        (lambda at: backtest_cap(at, cuts=(0.5, 1.0)), r"cut=1\.0 is not between 0 and 1"),
+        (lambda at: backtest_cap(at, splits=(0.5, 1.0)), r"split=1\.0 is not between 0 and 1"),
     ],
 )
 def test_invalid_arguments_are_rejected_by_name(

@@ -17,7 +17,7 @@ REAL = ("history-uv", "history-bevy", "history-arrow-rs")
 
 
 def test_simulated_histories_reach_their_target() -> None:
-    until = 1.4  # the fifth after the earliest cut
+    until = 1.4  # the fifth after the earliest split
     simulated = pd.concat(
         backtest_cap(*simulate_history(seed, drift), until=until).assign(drift=drift)
         for place, drift in enumerate(DRIFTS)
@@ -39,18 +39,18 @@ def test_real_histories_reach_their_target(real_store) -> None:
 
 
 @pytest.mark.parametrize("seed", [21, 11])
-def test_backtest_cap_equals_recommendation_at_the_cut(seed: int) -> None:
+def test_backtest_cap_equals_recommendation_at_the_split(seed: int) -> None:
     frame, references = simulate_history(seed, "steady", rows=4000)
     then = frame.iloc[:2400]
     known = references[references[c.AT_POSITION] <= 2400]
-    chosen = backtest_cap(frame, references, cuts=(0.6,))["keep_recent"].iloc[0]
+    chosen = backtest_cap(frame, references, splits=(0.6,))["keep_recent"].iloc[0]
     assert chosen == recommend_cap(then, known).keep_recent
 
 
 def test_needed_cap_is_the_smallest_meeting_the_target() -> None:
     frame = make_episodes(100)
     references = make_references(frame, [80, 81, 82, 83, 84], [1, 2, 3, 4, 50])
-    row = backtest_cap(frame, references, target=0.8, cuts=(0.8,)).iloc[0]
+    row = backtest_cap(frame, references, target=0.8, splits=(0.8,)).iloc[0]
     assert row["needed"] == 4
     assert row["references"] == 5
     assert row["verdict"] == "from-other-projects"
@@ -65,7 +65,7 @@ def test_backtest_without_references_needs_no_cap() -> None:
 
 
 def test_poor_track_record_widens_the_limits() -> None:
-    # few references; those after two of the cuts reach far back
+    # few references; those after two of the splits reach far back
     frame, references = simulate_history(11, "steady", rows=3000)
     sizing = prepare_sizing(frame, references)
     advice = recommend_cap(frame, references)
@@ -109,7 +109,7 @@ def test_interval_inflation_grows_with_the_surprise() -> None:
     assert 1.2 < scales[-1] < 3
 
 
-def test_track_record_ignores_cuts_without_later_references() -> None:
+def test_track_record_ignores_splits_without_later_references() -> None:
     frame = make_episodes(100)
     splits = prepare_sizing(frame, make_references(frame, [20, 30, 85], [1, 2, 85])).splits
     assert [len(split.test_ranks) for split in splits] == [0, 0, 1, 1]
