@@ -81,12 +81,12 @@ class ReadingSuite:
 
     @pytest.fixture
     def lab(self, tmp_path: Path, request: pytest.FixtureRequest) -> Lab:
-        """A lab with a new store of :data:`COUNT` memories."""
-        made: Lab = self.lab_type(tmp_path)
-        made.fill(COUNT)
-        adapter = type(open_source(made.name))
+        """Return a lab with a new store of :data:`COUNT` memories."""
+        lab: Lab = self.lab_type(tmp_path)
+        lab.fill(COUNT)
+        adapter = type(open_source(lab.name))
         request.node.user_properties.append((TESTED, f"{adapter.__module__}:{adapter.__name__}"))
-        return made
+        return lab
 
     def test_it_says_what_it_is_and_what_it_does_not_do(self, lab: Lab) -> None:
         source = open_source(lab.name)
@@ -109,13 +109,15 @@ class ReadingSuite:
     def test_rows_have_the_columns_of_every_source_and_make_a_frame(self, lab: Lab) -> None:
         for with_body in (True, False):
             table = table_of(lab, with_body=with_body)
-            kept = {*SIGNALS.names, KEY, AT_START, RETIRED.name, *(each.name for each in STATES)}
-            own = [name for name in SCHEMA.names if with_body or name != "body"]
-            assert set(table.column_names) - kept == set(own)
-            for name in own:
-                wanted = SCHEMA.field(name).type
-                found = table.schema.field(name).type
-                assert found == wanted or (name, found) == ("created_at", pa.timestamp("us", "UTC"))
+            state_names = [state.name for state in STATES]
+            optional = {*SIGNALS.names, KEY, AT_START, RETIRED.name, *state_names}
+            required = [name for name in SCHEMA.names if with_body or name != "body"]
+            assert set(table.column_names) - optional == set(required)
+            for name in required:
+                expected_type = SCHEMA.field(name).type
+                actual_type = table.schema.field(name).type
+                is_parsed_time = name == "created_at" and actual_type == pa.timestamp("us", "UTC")
+                assert actual_type == expected_type or is_parsed_time
             for name in ("active", "tags_json", "supersedes_json", "evidence_refs_json"):
                 assert table[name].null_count == 0, name
             for name in set(table.column_names) & set(SIGNALS.names):
@@ -138,13 +140,13 @@ class ReadingSuite:
     def test_records_are_canonical_in_the_order_asked_and_change_nothing(self, lab: Lab) -> None:
         before = lab.exactly()
         keys = keys_of(lab)
-        first = records_of(lab, keys)
-        assert [key for key, _ in first] == keys
-        assert records_of(lab, keys) == first
-        nobody: Key = 10**12 if isinstance(keys[0], int) else "nobody of that name"
-        assert records_of(lab, [nobody, *keys[::-1]]) == first[::-1]
+        records = records_of(lab, keys)
+        assert [key for key, _ in records] == keys
+        assert records_of(lab, keys) == records
+        unknown_key: Key = 10**12 if isinstance(keys[0], int) else "nobody of that name"
+        assert records_of(lab, [unknown_key, *reversed(keys)]) == [*reversed(records)]
         assert records_of(lab, []) == []
-        for _, record in first:
+        for _, record in records:
             assert isinstance(json.loads(record), dict)
             assert b"\n" not in record
         assert lab.exactly() == before
@@ -160,14 +162,16 @@ class ReadingSuite:
         source = open_source(lab.name)
         keys = keys_of(lab)
         for with_body in (True, False):
-            there = table_of(lab, with_body=with_body)
-            back = together(source.rows_of(records_of(lab, keys), with_body=with_body))
-            for name in there.column_names:
-                came = back[name].to_pylist() if name in back.column_names else [None] * len(there)
-                assert came == there[name].to_pylist(), name
+            table = table_of(lab, with_body=with_body)
+            archived = together(source.rows_of(records_of(lab, keys), with_body=with_body))
+            for name in table.column_names:
+                values = [None] * len(table)
+                if name in archived.column_names:
+                    values = archived[name].to_pylist()
+                assert values == table[name].to_pylist(), name
         facts = [source.facts_of(record) for _, record in records_of(lab, keys)]
         for name in ("memory_id", "kind", "tags_json"):
-            assert [getattr(each, name) for each in facts] == there[name].to_pylist()
+            assert [getattr(fact, name) for fact in facts] == table[name].to_pylist()
 
     def test_a_record_is_held_to_how_records_are_written(self, lab: Lab) -> None:
         source = open_source(lab.name)
@@ -181,7 +185,7 @@ class ReadingSuite:
 
     def test_what_is_not_there_is_said_and_nothing_is_made(self, lab: Lab, tmp_path: Path) -> None:
         source = open_source(lab.name)
-        with suppress(errors.StoreError):  # a store of any columns has none of this one
+        with suppress(errors.StoreError):  # a store that allows any column has no value in it
             assert set(memlab.load(lab.name, columns=["colour of it"])["colour of it"]) <= {None}
         if source.is_server:
             return
@@ -196,8 +200,8 @@ class ReadingSuite:
         stop = threading.Event()
 
         def write() -> None:
-            for number in range(1, 100):  # what grows for ever is read ever more slowly
-                if stop.wait(0.002):  # a reader comes in between
+            for number in range(1, 100):  # a store without a limit would take ever longer to read
+                if stop.wait(0.002):  # the pause lets a reader begin
                     return
                 lab.add_pair(number)
 
@@ -206,32 +210,31 @@ class ReadingSuite:
             keys = keys_in(table)
             assert set(dict(reader.records(keys))) == set(keys)
             active = table.filter(table["active"])["title"].to_pylist()
-            pairs = {*Counter(title for title in active if "pair" in title).values()}
-            assert pairs <= ({2} if lab.in_one_step else {1, 2})
+            pair_counts = {*Counter(title for title in active if "pair" in title).values()}
+            assert pair_counts <= ({2} if lab.in_one_step else {1, 2})
 
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            looks = 0
-            while looks < 8:
+            successful_reads = 0
+            while successful_reads < 8:
                 with suppress(errors.ChangedWhileReadError):
                     read_consistent(open_source(lab.name), look)
-                    looks += 1
+                    successful_reads += 1
         finally:
             stop.set()
             writer.join()
 
     def test_what_is_written_after_a_reader_began_is_not_seen_by_it(self, lab: Lab) -> None:
         writer = threading.Thread(target=lab.add_pair, args=(1,))
-        looks: list[list[str]] = []
-        with suppress(errors.ChangedWhileReadError):  # of one that cannot be held still
+        with suppress(errors.ChangedWhileReadError):  # raised for a store that cannot be locked
             with open_source(lab.name).reading() as reader:
-                looks.append(together(reader.batches(with_body=False))["title"].to_pylist())
+                before = together(reader.batches(with_body=False))["title"].to_pylist()
                 writer.start()
                 writer.join(timeout=0.5)  # it may have to wait until the reader is done
-                looks.append(together(reader.batches(with_body=False))["title"].to_pylist())
-            assert "pair 1" not in looks[0]
-            assert looks[0] == looks[1]
+                after = together(reader.batches(with_body=False))["title"].to_pylist()
+            assert "pair 1" not in before
+            assert after == before
         writer.join()
         assert table_of(lab)["title"].to_pylist().count("pair 1") == 2
 
@@ -299,18 +302,18 @@ class DeletingSuite(ReadingSuite):
 
     def test_a_plan_is_applied_and_taken_back(self, lab: Lab) -> None:
         before = lab.exactly()
-        made = memlab.plan(lab.name, memlab.KeepRecent(3))
-        places = dict(zip(keys_of(lab), table_of(lab)["position"].to_pylist(), strict=True))
-        receipt = memlab.apply(made)
+        plan = memlab.plan(lab.name, memlab.KeepRecent(3))
+        positions = dict(zip(keys_of(lab), table_of(lab)["position"].to_pylist(), strict=True))
+        receipt = memlab.apply(plan)
         assert receipt.deleted >= COUNT - 1 - 3
-        left = lab.exactly()
-        assert left == {key: row for key, row in before.items() if key in left}
-        assert len(left) == COUNT - receipt.deleted
-        assert [places[key] for key in keys_of(lab)] == table_of(lab)["position"].to_pylist()
+        remaining = lab.exactly()
+        assert remaining == {key: row for key, row in before.items() if key in remaining}
+        assert len(remaining) == COUNT - receipt.deleted
+        assert [positions[key] for key in keys_of(lab)] == table_of(lab)["position"].to_pylist()
         assert memlab.restore(receipt).memories == receipt.deleted
         assert lab.exactly() == before
         with pytest.raises(errors.AlreadyAppliedError):
-            memlab.apply(made)
+            memlab.apply(plan)
 
     def test_undo_after_the_index_was_edited_keeps_the_edit(self, lab: Lab) -> None:
         before = lab.exactly()
@@ -335,18 +338,19 @@ class DeletingSuite(ReadingSuite):
             os.utime(path, ns=(10**18, 10**18 + number))
 
         def state() -> dict[str, tuple[bytes, int, int]]:
-            there = {name: (folder / name).stat() for name in lab.others()}
-            return {
-                name: ((folder / name).read_bytes(), found.st_mode, found.st_mtime_ns)
-                for name, found in there.items()
-            }
+            states = {}
+            for name in lab.others():
+                path = folder / name
+                status = path.stat()
+                states[name] = (path.read_bytes(), status.st_mode, status.st_mtime_ns)
+            return states
 
         before = state()
         ids = {str(name) for name in memlab.load(lab.name)["memory_id"]}
         assert len(ids) == COUNT
         assert ids.isdisjoint(lab.others())
         if source.is_copied:
-            assert compaction.keep_copies(lab.name).counts[0] == COUNT
+            assert compaction.keep_copies(lab.name).counts.memories == COUNT
         receipt = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(0)), all_prunable=True)
         assert receipt.deleted >= COUNT - 1
         assert state() == before
@@ -360,21 +364,21 @@ class DeletingSuite(ReadingSuite):
             words = "copies are kept of folders and of memory_items"
             with pytest.raises(errors.StoreError, match=words):
                 compaction.keep_copies(lab.name)
-            told = CliRunner().invoke(main, ["lost", lab.name], catch_exceptions=False)
-            assert "nothing: there is neither git nor a copy" in told.output
+            result = CliRunner().invoke(main, ["lost", lab.name], catch_exceptions=False)
+            assert "nothing: there is neither git nor a copy" in result.output
             return
         compaction.keep_copies(lab.name)
         keys = [memory.key for memory in memlab.plan(lab.name, memlab.KeepRecent(3)).memories]
         delete_all(lab, records_of(lab, keys))
-        taken = lab.exactly()
-        assert taken.keys() == before.keys() - set(keys)
-        done = compaction.recover(lab.name)
-        assert len(done.kept) == len(keys)
+        after_loss = lab.exactly()
+        assert after_loss.keys() == before.keys() - set(keys)
+        recovery = compaction.recover(lab.name)
+        assert len(recovery.kept) == len(keys)
         assert lab.exactly() == before
         assert not len(memlab.lost(lab.name))
         assert doctor(lab.name).status in ("OK", "WARN")
-        assert memlab.restore(done.digest, store=lab.name).memories == len(keys)
-        assert lab.exactly() == taken
+        assert memlab.restore(recovery.digest, store=lab.name).memories == len(keys)
+        assert lab.exactly() == after_loss
 
     @pytest.mark.long
     @pytest.mark.parametrize(
@@ -383,34 +387,34 @@ class DeletingSuite(ReadingSuite):
     def test_killed_it_loses_nothing_and_finishes(self, lab: Lab, applies: bool, step: str) -> None:
         was_atomic = is_atomic(lab)  # asked first, because opening may finish what was interrupted
         before = lab.exactly()
-        made = memlab.plan(lab.name, memlab.KeepRecent(3))
-        gone = {memory.key for memory in made.memories}
-        left = {key: row for key, row in before.items() if key not in gone}
+        plan = memlab.plan(lab.name, memlab.KeepRecent(3))
+        deleted_keys = {memory.key for memory in plan.memories}
+        remaining = {key: row for key, row in before.items() if key not in deleted_keys}
         if not applies:
-            memlab.apply(made)
-        what = made.to_json() if applies else made.digest
-        run = self.run_program(lab.known_by + KILLED, lab.name, what, step)
+            memlab.apply(plan)
+        plan_or_digest = plan.to_json() if applies else plan.digest
+        run = self.run_program(lab.known_by + KILLED, lab.name, plan_or_digest, step)
         assert run.returncode == -signal.SIGKILL, run.stderr
-        there = lab.exactly()
-        assert there == {key: row for key, row in before.items() if key in there}
+        after_kill = lab.exactly()
+        assert after_kill == {key: row for key, row in before.items() if key in after_kill}
         if was_atomic:
-            assert there in (before, left)
+            assert after_kill in (before, remaining)
         if applies:
             with suppress(errors.AlreadyAppliedError):
-                memlab.apply(made)
-            assert lab.exactly() == left
-        memlab.restore(made.digest, store=lab.name)
+                memlab.apply(plan)
+            assert lab.exactly() == remaining
+        memlab.restore(plan.digest, store=lab.name)
         assert lab.exactly() == before
 
     @pytest.mark.long
     def test_a_forged_archive_leaves_nothing_half_done(self, lab: Lab, tmp_path: Path) -> None:
         source = open_source(lab.name)
-        dropped = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(9)))
+        erased = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(9)))
         receipts = [memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(n))) for n in (6, 3)]
-        compaction.drop_archived(source, digest=dropped.digest)
-        assert len(memlab.load_past(source)) == COUNT  # which counts what was dropped
-        found = compaction.archived_rows(source).groupby("digest")["memory_id"]
-        named = {digest: list(ids) for digest, ids in found}
+        compaction.drop_archived(source, digest=erased.digest)
+        assert len(memlab.load_past(source)) == COUNT  # the history counts erased memories
+        groups = compaction.archived_rows(source).groupby("digest")["memory_id"]
+        ids_by_digest = {digest: list(ids) for digest, ids in groups}
         (tmp_path / "victim.md").write_text("nobody's business")
         # A forged kind makes `source.archive_path` another path, so the path is held from here on.
         path = source.archive_path
@@ -420,25 +424,29 @@ class DeletingSuite(ReadingSuite):
         for seed in range(FORGED):
             rng = random.Random(seed)
             path.write_bytes(archive)
-            what = f"seed {seed}: {forge(path, rng)}"
+            failure_message = f"seed {seed}: {forge(path, rng)}"
             forged = path.read_bytes()
-            os.utime(path, (0, 0))  # who reads waits for what was just written to settle
+            os.utime(path, (0, 0))  # a reader waits if the file was written just now
             for look in LOOKS:
-                ended(what, look, source)
-            assert (lab.exactly(), path.read_bytes()) == (before, forged), what
+                ended(failure_message, look, source)
+            assert lab.exactly() == before, failure_message
+            assert path.read_bytes() == forged, failure_message
             for receipt in receipts:
-                ids = rng.choice((None, rng.sample(named[receipt.digest], 2)))
-                back = ended(what, memlab.restore, receipt, store=source, ids=ids)
+                ids = rng.choice((None, rng.sample(ids_by_digest[receipt.digest], 2)))
+                restored = ended(failure_message, memlab.restore, receipt, store=source, ids=ids)
                 after = lab.exactly()
-                assert {key: row for key, row in after.items() if key in before} == before, what
-                restored = 0 if back is None else back.memories
-                assert len(after) == len(before) + restored, what
-                assert files_outside(tmp_path, lab) == outside, what
-                if came := after.keys() - before.keys():
-                    delete_all(lab, records_of(lab, list(came)))
-            ended(what, compaction.finish, source, receipts[0].digest)
-            ended(what, compaction.drop_archived, source, digest=receipts[1].digest)
-            assert lab.exactly() == before, what
+                earlier_rows = {key: row for key, row in after.items() if key in before}
+                assert earlier_rows == before, failure_message
+                restored_count = 0 if restored is None else restored.memories
+                assert len(after) == len(before) + restored_count, failure_message
+                assert files_outside(tmp_path, lab) == outside, failure_message
+                restored_keys = after.keys() - before.keys()
+                if restored_keys:
+                    delete_all(lab, records_of(lab, list(restored_keys)))
+            first, second = receipts
+            ended(failure_message, compaction.finish, source, first.digest)
+            ended(failure_message, compaction.drop_archived, source, digest=second.digest)
+            assert lab.exactly() == before, failure_message
 
 
 class ServerSuite(DeletingSuite):
@@ -463,7 +471,7 @@ class ServerSuite(DeletingSuite):
     def test_use_changes_nothing_that_lasts_and_leaves_a_plan_fresh(self, lab: Any) -> None:
         source = open_source(lab.name)
         keys = keys_of(lab)
-        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        plan = memlab.plan(lab.name, memlab.KeepRecent(3))
         unused = records_of(lab, keys)
         for key in keys:
             lab.use(key)
@@ -471,33 +479,38 @@ class ServerSuite(DeletingSuite):
         before = lab.exactly()
         assert not set(unused) & set(used)
         assert prints(unused, lab) == prints(used, lab)
-        receipt = memlab.apply(made)
-        assert memlab.restore(receipt).memories == receipt.deleted == len(made.memories)
+        receipt = memlab.apply(plan)
+        assert memlab.restore(receipt).memories == receipt.deleted == len(plan.memories)
         assert lab.exactly() == before
-        lab.change(keys[3])
-        each = (source.without_usage(dict(now)[keys[3]]) for now in (used, records_of(lab, keys)))
-        assert len({*each}) == 2
+        key = keys[3]
+        lab.change(key)
+        record_before = dict(used)[key]
+        record_after = dict(records_of(lab, keys))[key]
+        assert source.without_usage(record_before) != source.without_usage(record_after)
 
 
 FORGED = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 8
-"""Archives of each kind of store: some records are forged, and a table or a plan now and then."""
+"""Number of archives that the test of forged archives makes for each kind of store."""
 
 
-def _sized(source: Source) -> None:
+def _recommend_cap(source: Source) -> None:
+    """Load the history of a store and recommend a cap from it."""
     past = memlab.load_past(source, on_bad_row="keep")
     memlab.recommend_cap(past, memlab.find_references(past))
 
 
-def _exported(source: Source) -> None:
-    for end in ("jsonl", "parquet"):
-        compaction.export_archived(source, path := source.archive_path.with_name(f"x.{end}"))
+def _export(source: Source) -> None:
+    """Export the archive of a store in both formats, and remove the files."""
+    for suffix in ("jsonl", "parquet"):
+        path = source.archive_path.with_name(f"x.{suffix}")
+        compaction.export_archived(source, path)
         path.unlink()
 
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 LOOKS: tuple[Callable[[Source], object], ...] = (
-    _sized,
-    _exported,
+    _recommend_cap,
+    _export,
     compaction.archived_plans,
     compaction.dropped_plans,
     last_applied,
@@ -505,29 +518,33 @@ LOOKS: tuple[Callable[[Source], object], ...] = (
     lambda source: compaction.plan_erasure(source, before=LATER, facts_too=True),
     lambda source: str(doctor(source)),
 )
-"""What looks into an archive and changes nothing."""
+"""Functions that read an archive and change nothing."""
 
 
-def ended(what: str, use: Callable[..., Any], *given: Any, **how: Any) -> Any:
-    """Return a result; None where an error of memlab says why there is none."""
+def ended(failure_message: str, call: Callable[..., Any], *words: Any, **options: Any) -> Any:
+    """Return the result of a call; None if it raises an error of memlab.
+
+    Any other error fails the test with `failure_message`.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", errors.DamagedArchiveWarning)
         try:
-            return use(*given, **how)
+            return call(*words, **options)
         except errors.MemlabError:
             return None
         except Exception as error:
-            raise AssertionError(what) from error
+            raise AssertionError(failure_message) from error
 
 
 def files_outside(folder: Path, lab: Lab) -> dict[Path, bytes]:
-    """Every file that is neither the store's nor its archive."""
+    """Return the content of each file below a folder that is not the store's or its archive's."""
     source = open_source(lab.name)
-    own = (str(source.permissions_template or source.archive_path), str(source.archive_path))
+    archive = str(source.archive_path)
+    store = str(source.permissions_template or archive)  # a server has no file
     return {
         path: path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and not str(path).startswith(own)
+        if path.is_file() and not str(path).startswith((store, archive))
     }
 
 
@@ -546,33 +563,43 @@ else:
 
 
 def together(batches: Iterable[Rows]) -> Any:
-    """One table of some rows."""
+    """Return the batches as one table."""
     return pa.concat_tables([rows.table for rows in batches], promote_options="default")
 
 
 def source_of(lab: Lab | Path) -> Source:
+    """Return the source of a lab, or of the store at a path."""
     return open_source(lab if isinstance(lab, Path) else lab.name)
 
 
 def is_atomic(lab: Lab) -> bool:
-    """Whether a deletion is one transaction."""
+    """Return whether a deletion is one transaction."""
     with source_of(lab).changing() as writer:
         return writer.atomic
 
 
 def table_of(lab: Lab | Path, *, with_body: bool = False) -> Any:
-    return read_consistent(source_of(lab), lambda each: together(each.batches(with_body=with_body)))
+    """Return the rows of a store as a table."""
+
+    def read(reader: Reader) -> Any:
+        return together(reader.batches(with_body=with_body))
+
+    return read_consistent(source_of(lab), read)
 
 
 def keys_in(table: Any) -> list[Key]:
-    return list(table[KEY if KEY in table.column_names else "position"].to_pylist())
+    """Return the keys of the rows; the position is the key of a store without a key column."""
+    column = KEY if KEY in table.column_names else "position"
+    return list(table[column].to_pylist())
 
 
 def keys_of(lab: Lab | Path) -> list[Key]:
+    """Return the keys of the memories of a store, in order of position."""
     return keys_in(table_of(lab))
 
 
 def records_of(lab: Lab | Path, keys: list[Key]) -> list[tuple[Key, bytes]]:
+    """Return the key and the record of each memory that exists, in the order of `keys`."""
     return read_consistent(source_of(lab), lambda reader: list(reader.records(keys)))
 
 

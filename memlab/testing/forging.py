@@ -1,4 +1,4 @@
-"""Values, archives and plans as somebody else could have written them, each from a seed."""
+"""Forged values, archives and plans, as an attacker could write them; each comes from a seed."""
 
 import json
 import random
@@ -84,7 +84,7 @@ HOSTILE: Final[tuple[Any, ...]] = (
     {"text": "ff"},
     {"text": 5},
 )
-"""In the place of any value of JSON."""
+"""Values that replace any value of JSON."""
 
 STORED: Final = (
     None,
@@ -131,7 +131,7 @@ STORED: Final = (
     '[[1e400, "x"]]',
     '[[1, "x"], 5]',
 )
-"""In the place of any column of a table."""
+"""Values that replace the value of any column of a table."""
 
 TOKENS: Final = (
     b"\0",
@@ -168,7 +168,7 @@ TOKENS: Final = (
     b"x" * 70_000,
     "né 🦀".encode(),
 )
-"""In the midst of a file."""
+"""Bytes that are inserted into a file."""
 
 SCHEMES: Final = (
     "CREATE TRIGGER t AFTER UPDATE ON applies BEGIN DELETE FROM archived; END",
@@ -180,7 +180,7 @@ SCHEMES: Final = (
     "DROP TABLE about",
     "PRAGMA user_version = 7",
 )
-"""What somebody could make of an archive's tables."""
+"""Statements that change the schema of an archive."""
 
 COLUMNS: Final = {
     "applies": "digest policy made_at memories archived_at finished_at plan_json_zlib",
@@ -189,7 +189,7 @@ COLUMNS: Final = {
     "about": "value",
     "dropped": "apply digest deleted_at dropped_at facts",
 }
-
+"""Columns of each table of an archive that are forged, separated by spaces."""
 
 _IMPOSSIBLE: Final = (
     sqlite3.Error,
@@ -199,11 +199,11 @@ _IMPOSSIBLE: Final = (
     AttributeError,
     RecursionError,
 )
-"""What a change raises that an earlier one has made impossible: it changes nothing then."""
+"""Errors of a change that an earlier change made impossible, such as one of a table it dropped."""
 
 
 def _record(fields: str, paths: str) -> dict[str, Any]:
-    """Return a record that an archive keeps as a list of values, or as it is."""
+    """Return a record from its columns: an object, or a list of values named by `paths`."""
     values: Any = json.loads(fields)
     if isinstance(values, dict):
         return values
@@ -211,72 +211,79 @@ def _record(fields: str, paths: str) -> dict[str, Any]:
 
 
 def forge(archive: Path, rng: random.Random) -> str:
-    """Change a closed archive as nobody does who means well; return what was done."""
-    done = []
+    """Forge a closed archive, and return the names of the changes that were tried."""
+    names = []
     for _ in range(rng.choice((1, 1, 2, 3))):
-        change = rng.choices(CHANGES, WEIGHTS)[0]
+        (change,) = rng.choices(CHANGES, WEIGHTS)
         with closing(sqlite3.connect(archive, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = OFF")
             with suppress(*_IMPOSSIBLE):
                 change(connection, rng)
-        done.append(change.__name__)
+        names.append(change.__name__)
     if rng.random() < 0.1:
         archive.write_bytes(in_bytes(archive.read_bytes(), rng))
-        done.append("in_bytes")
-    return ", ".join(done)
+        names.append("in_bytes")
+    return ", ".join(names)
 
 
 def forge_records(connection: sqlite3.Connection, rng: random.Random) -> None:
-    """Let records say something else; their fingerprints say so too, most of the time."""
+    """Change values of records; in nine of ten the fingerprint is changed to match."""
     rows = [(rowid, record) for rowid, _, record in _records(connection)]
     for rowid, record in rng.sample(rows, min(len(rows), rng.choice((1, 1, 2, 8)))):
         parsed = json.loads(record)
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
             parsed = changed(parsed, rng)
-        _keep(connection, rowid, written(parsed, rng), sound=rng.random() < 0.9)
+        has_new_fingerprint = rng.random() < 0.9
+        _keep(connection, rowid, written(parsed, rng), with_fingerprint=has_new_fingerprint)
 
 
 def swap_values(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Copy fields of one record into another, which may get a key that does not exist."""
     rows = _records(connection)
     rowid, _, record = rng.choice(rows)
-    _, other, donor = rng.choice(rows)
+    _, other_key, other_record = rng.choice(rows)
     parsed = json.loads(record)
-    given = json.loads(donor)
-    for name in rng.sample(list(given), rng.randrange(1, len(given) + 1)):
-        parsed[name] = given[name]
+    other = json.loads(other_record)
+    for name in rng.sample(list(other), rng.randrange(1, len(other) + 1)):
+        parsed[name] = other[name]
     _keep(connection, rowid, canonical(parsed))
     if rng.random() < 0.3:
-        connection.execute("UPDATE archived SET key = ? WHERE rowid = ?", (f"{other}x", rowid))
+        connection.execute("UPDATE archived SET key = ? WHERE rowid = ?", (f"{other_key}x", rowid))
 
 
-def _keep(connection: sqlite3.Connection, rowid: int, made: bytes, *, sound: bool = True) -> None:
-    digest = bytes.fromhex(fingerprint_of(made))
+def _keep(
+    connection: sqlite3.Connection, rowid: int, record: bytes, *, with_fingerprint: bool = True
+) -> None:
+    """Write a record into an archive, by default with the fingerprint that matches it."""
+    digest = bytes.fromhex(fingerprint_of(record))
     connection.execute(
         "UPDATE archived SET fields = ?, fingerprint = iif(?, ?, fingerprint) WHERE rowid = ?",
-        (made.decode(errors="replace"), sound, digest, rowid),
+        (record.decode(errors="replace"), with_fingerprint, digest, rowid),
     )
 
 
 def _records(connection: sqlite3.Connection) -> list[tuple[int, Any, str]]:
-    """Number, key and record of every copy."""
-    found = connection.execute(
+    """Return the row number, the key and the record of each archived memory."""
+    rows = connection.execute(
         "SELECT archived.rowid, key, fields, paths FROM archived JOIN layouts USING (layout)"
     )
-    return [(rowid, key, dumped(_record(*values))) for rowid, key, *values in found]
+    return [(rowid, key, dumped(_record(fields, paths))) for rowid, key, fields, paths in rows]
 
 
 def forge_columns(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Set a column of a table to one value, in all rows or in each fourth."""
     table = rng.choice(list(COLUMNS))
     column = rng.choice(COLUMNS[table].split())
     value = rng.choice(STORED)
     if column in ("key", "restored_at") and rng.random() < 0.5:
         value = rng.choice((1, 3, 10**6, "a.md", "s1", "../a.md", "betterdb_ac:mem:x", "other:key"))
-    every = table == "about" or rng.random() < 0.2
-    where = "1" if every else f"rowid % 4 = {rng.randrange(4)}"
+    is_in_all_rows = table == "about" or rng.random() < 0.2  # the table about has few rows
+    where = "1" if is_in_all_rows else f"rowid % 4 = {rng.randrange(4)}"
     connection.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (value,))
 
 
 def forge_facts(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Change the facts that the archive keeps of up to two erased memories."""
     rows = connection.execute("SELECT rowid, facts FROM dropped").fetchall()
     for rowid, facts in rng.sample(rows, min(len(rows), 2)):
         parsed = changed(json.loads(facts), rng)
@@ -284,31 +291,35 @@ def forge_facts(connection: sqlite3.Connection, rng: random.Random) -> None:
 
 
 def delete_rows(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Delete each third row of a table, or all rows of the table ``about``."""
     table = rng.choice(("applies", "archived", "about", "dropped"))
     where = "1" if table == "about" else f"rowid % 3 = {rng.randrange(3)}"
     connection.execute(f"DELETE FROM {table} WHERE {where}")
 
 
 def forge_plans(connection: sqlite3.Connection, rng: random.Random) -> None:
-    """Keep another plan, or a bomb."""
+    """Replace the stored plans by a changed plan, a decompression bomb or a part of the plan."""
     (packed,) = connection.execute("SELECT plan_json_zlib FROM applies LIMIT 1").fetchone()
     parsed = json.loads(zlib.decompress(packed)) if packed else {}
-    made = rng.choice(
-        (
-            lambda: zlib.compress(dumped(changed(parsed, rng)).encode(errors="replace")),
-            lambda: zlib.compress(b" " * 50_000_000),
-            lambda: zlib.compress(b"[" * 100_000),
-            lambda: (packed or b"")[: rng.randrange(1, 400)],
-        )
-    )()
-    connection.execute("UPDATE applies SET plan_json_zlib = ?", (made,))
+    match rng.choice(("changed", "large", "deeply nested", "cut off")):
+        case "changed":
+            forged = zlib.compress(dumped(changed(parsed, rng)).encode(errors="replace"))
+        case "large":
+            forged = zlib.compress(b" " * 50_000_000)
+        case "deeply nested":
+            forged = zlib.compress(b"[" * 100_000)
+        case _:
+            forged = (packed or b"")[: rng.randrange(1, 400)]
+    connection.execute("UPDATE applies SET plan_json_zlib = ?", (forged,))
 
 
 def rewrite_schema(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Change the schema of an archive."""
     connection.executescript(rng.choice(SCHEMES))
 
 
 def in_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Return bytes in which pieces are replaced, deleted, repeated or inserted."""
     raw = bytearray(data or b" ")
     for _ in range(rng.choice((1, 1, 2, 8, 50))):
         at = rng.randrange(len(raw) + 1)
@@ -335,40 +346,46 @@ CHANGES: Final[tuple[Callable[[sqlite3.Connection, random.Random], None], ...]] 
     rewrite_schema,
 )
 WEIGHTS: Final = (10, 4, 5, 2, 1, 1, 1)
+"""Relative frequency of each of :data:`CHANGES`."""
 
 
 def changed(value: Any, rng: random.Random) -> Any:
-    """JSON with one value of it replaced, taken out, or one put in."""
+    """Return a JSON value in which one value is replaced, removed or added."""
     path = rng.choice(list(_places(value)))
-    here = made = json.loads(json.dumps(value))
-    for step in path[:-1]:
-        here = here[step]
-    if not path:
+    if not path:  # the value itself
         return rng.choice(HOSTILE)
+    copy = json.loads(json.dumps(value))
+    parent = copy
+    for step in path[:-1]:
+        parent = parent[step]
+    name = path[-1]
     choice = rng.random()
     if choice < 0.15:
-        del here[path[-1]]
-    elif choice < 0.25 and isinstance(here, dict):
-        here[str(rng.choice(HOSTILE))[:50]] = rng.choice(HOSTILE)
+        del parent[name]
+    elif choice < 0.25 and isinstance(parent, dict):
+        parent[str(rng.choice(HOSTILE))[:50]] = rng.choice(HOSTILE)
     elif choice < 0.35:
-        here[path[-1]] = [here[path[-1]]] * rng.choice((0, 1, 3))
-    elif choice < 0.45 and isinstance(here[path[-1]], str):
-        text = here[path[-1]]
-        here[path[-1]] = rng.choice((text[::-1], f"{text}!", text[:-1], text.upper(), f"../{text}"))
-    elif choice < 0.5 and type(here[path[-1]]) is int:
-        here[path[-1]] += rng.choice((1, -1, 1000, 2**40, 2**62, 2**66))
+        parent[name] = [parent[name]] * rng.choice((0, 1, 3))
+    elif choice < 0.45 and isinstance(parent[name], str):
+        text = parent[name]
+        parent[name] = rng.choice((text[::-1], f"{text}!", text[:-1], text.upper(), f"../{text}"))
+    elif choice < 0.5 and type(parent[name]) is int:
+        parent[name] += rng.choice((1, -1, 1000, 2**40, 2**62, 2**66))
     else:
-        here[path[-1]] = rng.choice(HOSTILE)
-    return made
+        parent[name] = rng.choice(HOSTILE)
+    return copy
 
 
 def written(parsed: Any, rng: random.Random) -> bytes:
+    """Return the bytes of a forged record: nine of ten canonical, the others not, or not JSON."""
     choice = rng.random()
-    if choice < 0.05:
-        return dumped(parsed).encode(errors="surrogatepass")
     if choice < 0.1:
-        made = dumped(parsed).encode(errors="surrogatepass")
-        return made.replace(b"1", b"[" * 5000, 1) if choice < 0.075 else made[: len(made) // 2]
+        text = dumped(parsed).encode(errors="surrogatepass")
+        if choice < 0.05:
+            return text
+        if choice < 0.075:
+            return text.replace(b"1", b"[" * 5000, 1)
+        return text[: len(text) // 2]
     try:
         return canonical(parsed)
     except (ValueError, AttributeError, TypeError):
@@ -376,19 +393,25 @@ def written(parsed: Any, rng: random.Random) -> bytes:
 
 
 def canonical(parsed: dict[str, Any]) -> bytes:
-    """A record as memlab writes it."""
+    """Return the bytes of a record as memlab writes it."""
     if "place" not in parsed:
         return encoded(parsed)
-    own = {name: value for name, value in parsed.items() if name != "place"}
-    return with_place(encoded(own), parsed["place"])
+    fields = {name: value for name, value in parsed.items() if name != "place"}
+    return with_place(encoded(fields), parsed["place"])
 
 
 def dumped(parsed: Any) -> str:
+    """Return a JSON text that need not be canonical."""
     return json.dumps(parsed, ensure_ascii=False)
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of a JSON value and of each value in it, as keys and list indexes."""
     yield path
-    if isinstance(value, (dict, list)):
-        for name, each in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _places(each, (*path, name))
+    children: Any = ()
+    if isinstance(value, dict):
+        children = value.items()
+    elif isinstance(value, list):
+        children = enumerate(value)
+    for name, child in children:
+        yield from _places(child, (*path, name))
