@@ -416,11 +416,28 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
             wrapped_cells = []
             for at, room in group:
                 fits = len(line[at]) <= room
-                wrapped_cells.append([line[at]] if fits else _wrap(line[at], room))
+                wrapped_cells.append([line[at]] if fits else _wrapped_cell(line[at], room))
             for line_of_cells in zip_longest(*wrapped_cells, fillvalue=""):
                 shown = zip(group, line_of_cells, strict=True)
                 text = "  ".join(f"{cell:{sides[at]}{room}}" for (at, room), cell in shown)
                 yield f"  {text}".rstrip()
+
+
+def _wrapped_cell(cell: str, room: int) -> list[str]:
+    """Return the lines of a cell; a path is wrapped after its slashes.
+
+    >>> _wrapped_cell("home/.claude/projects/work/memory", 16)
+    ['home/.claude/', 'projects/work/', 'memory']
+    """
+    if "/" not in cell or " " in cell:
+        return _wrap(cell, room)
+    lines = [""]
+    for name in re.findall("[^/]*/|[^/]+", cell):
+        if len(lines[-1]) + len(name) <= room:
+            lines[-1] += name
+        else:
+            lines += _wrap(name, room)
+    return [line for line in lines if line]
 
 
 def _parts(

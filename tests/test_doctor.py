@@ -385,3 +385,13 @@ def test_many_future_rows_are_not_reported_as_future(store: Path) -> None:
     assert not future.details
     for page in (memlab.show(store), memlab.size(store)):
         assert "9 of 22 rows are dated in the future" in " ".join(str(page).split())
+
+
+def test_a_date_in_the_future_is_not_offered_for_another_row(store: Path) -> None:
+    ahead = row("ahead", created_at="2099-01-01T00:00:00Z", rowid=50)
+    write_rows(store, [ahead, row("faulty", created_at="soon", rowid=51), *episodes(9, start=60)])
+    details = check(store, "rows").details
+    (update,) = [line for line in details if line.startswith("sqlite3")]
+    assert "rowid = 50)" not in update
+    run_sql(store, shlex.split(update)[2])
+    assert check(store, "rows").status is Status.OK

@@ -153,10 +153,14 @@ def compact(
     if against is not None:
         _compare(against, plan, do_it=do_it)
     elif do_it:
+        page = None
         if not output.wants_json():
             notes += _effect_and_cost(source, plan, log)
+            page = plan.sheet(str(store), below_effect=not plan.is_empty)
         # With --id the memories are named, so the last prunable one may be among them.
-        plans.apply_and_print(plan, notes, all_prunable=all_prunable or bool(ids), name=str(store))
+        plans.apply_and_print(
+            plan, notes, all_prunable=all_prunable or bool(ids), name=str(store), page=page
+        )
     elif output.wants_json():
         output.print_text(_json_with(plan, _added_fields(source, plan, log, retires=retires)))
     else:
@@ -168,7 +172,7 @@ def compact(
         after = plans.after_planning(
             plan, save_plan, nothing=_nothing_in_words(source, plan), name=str(store)
         )
-        page = plan.sheet(str(store))
+        page = plan.sheet(str(store), below_effect=not plan.is_empty)
         output.print_lines(*notes, page, "", *costliest, *details, *after)
 
 

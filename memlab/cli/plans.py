@@ -14,6 +14,7 @@ from memlab.text import command
 
 if TYPE_CHECKING:
     from memlab.sources.base import Source
+    from memlab.text import TextPage
 
 AnyPlan: TypeAlias = "memlab.Plan | memlab.IndexPlan"
 AnyReceipt: TypeAlias = "memlab.Receipt | memlab.IndexReceipt"
@@ -48,13 +49,17 @@ def apply_and_print(
     *,
     all_prunable: bool = False,
     name: str = "",
+    page: "TextPage | None" = None,
 ) -> None:
-    """Apply a plan, and print the notes, the plan and its receipt with the store's `name`."""
+    """Apply a plan, and print the notes, the plan and its receipt with the store's `name`.
+
+    The plan is printed as `page` if that is given.
+    """
     receipt = apply_plan(plan, plan.store, all_prunable=all_prunable)
     if output.wants_json():
         output.print_text(receipt.to_json())
     else:
-        output.print_lines(*notes, plan.sheet(name), "", _receipt_for(receipt, name))
+        output.print_lines(*notes, page or plan.sheet(name), "", _receipt_for(receipt, name))
 
 
 def _receipt_for(receipt: AnyReceipt, name: str) -> AnyReceipt:

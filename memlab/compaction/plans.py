@@ -490,16 +490,14 @@ class Plan(DisplayMixin):
             return f"Copies {copied} into {self.into}, and archives {deleted} here: {cut}."
         return f"Deletes {deleted}: {cut}."
 
-    def sheet(self, name: str = "") -> TextPage:
-        """Return the printed page, with the store under `name` as a person gave it."""
+    def sheet(self, name: str = "", *, below_effect: bool = False) -> TextPage:
+        """Return the printed page, with the store under `name` as a person gave it.
+
+        With `below_effect`, the sums that :attr:`effect` has said above it are left out.
+        """
         title = f"plan {self.digest[:12]} for {name or self.store}"
         facts = [("policy", wire.in_words(self.policy)), ("made", wire.minute(self.made_at))]
-        facts += self._action_facts()
-        if not self.merges:
-            facts.append(("floor", wire.sized(self.floor, "load-bearing memories")))
-        facts.append((start_words(self.store), wire.change(self.boot_before, self.boot_after)))
-        if self.start is not None:
-            facts.append(("a start", wire.change(*self.start)))
+        facts += self._sums_below_effect() if below_effect else self._sums()
         facts.append(("tokens", self.token_rule))
         if not self.merges:
             facts += _out_of_reach(self)
@@ -552,6 +550,23 @@ class Plan(DisplayMixin):
             stay = "load-bearing ones take up room under this policy and stay"
             lines.append(f"{self.floor.memories:,} {stay}; a larger number keeps more")
         return lines
+
+    def _sums(self) -> Iterator[tuple[str, str]]:
+        """Yield as facts what the plan changes, the floor, and what is loaded before and after."""
+        yield from self._action_facts()
+        if not self.merges:
+            yield "floor", wire.sized(self.floor, "load-bearing memories")
+        yield start_words(self.store), wire.change(self.boot_before, self.boot_after)
+        if self.start is not None:
+            yield "a start", wire.change(*self.start)
+
+    def _sums_below_effect(self) -> Iterator[tuple[str, str]]:
+        """Yield the facts of :meth:`_sums` that neither :attr:`effect` nor a table says."""
+        if self.moves or self.is_retirement or self.supersedes or self.merges:
+            yield from self._action_facts()
+        boot = StartChange(self.boot_before, self.boot_after)
+        if self.start is not None and boot != self.start:
+            yield start_words(self.store), wire.change(*boot)
 
     def _action_facts(self) -> list[tuple[str, str]]:
         """Return as facts how much the plan deletes, supersedes, retires and returns."""

@@ -79,7 +79,7 @@ def supersedable(
     result[col.REASON] = [successor.reason for successor in by_older.values()]
     why = []
     for successor, chain in zip(by_older.values(), chains, strict=True):
-        length = f", in a chain of {len(chain) + 1}" if len(chain) > 1 else ""
+        length = f", one of {len(chain) + 1} in a chain" if len(chain) > 1 else ""
         why.append(successor.why + length)
     result[WHY] = why
     result = result.sort_values(col.TOKENS, ascending=False, kind="stable")

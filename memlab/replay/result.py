@@ -247,7 +247,7 @@ class Comparison(DisplayMixin):
         """Return the page: facts, the policies side by side, and a legend."""
         memories = self.table["floor_memories"].iloc[0]
         tokens = self.table["floor_tokens"].iloc[0]
-        floor = f"{counted(memories)}, {counted(tokens, 'tokens')}, are load-bearing"
+        floor = f"{counted(memories, 'load-bearing memories')}, {counted(tokens, 'tokens')}"
         if self.fitting.empty:
             smallest = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
             title = f"nothing that was tried stays within {self.token_budget:,} tokens: {smallest}"
@@ -439,5 +439,15 @@ def _points(line: pd.Series, name: str, *, unit: bool = True) -> str:
     """
     mean = 100 * line[name]
     points = "point" if f"{mean:.0f}" in {"1", "-1"} else "points"
-    limits = f"({100 * line[name + '_low']:+.0f} to {100 * line[name + '_high']:+.0f})"
-    return f"{mean:.0f} {points} {limits}" if unit else f"{mean:+.0f} {limits}"
+    limits = f"({_signed(line[name + '_low'])} to {_signed(line[name + '_high'])})"
+    return f"{mean:.0f} {points} {limits}" if unit else f"{_signed(line[name])} {limits}"
+
+
+def _signed(share: float) -> str:
+    """Return a share in percent with its sign; zero has none.
+
+    >>> _signed(0.29), _signed(-0.001)
+    ('+29', '0')
+    """
+    percent = round(100 * share)
+    return f"{percent:+}" if percent else "0"

@@ -211,11 +211,11 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         yield Check("number", Status.OK if effective.policy else Status.WARN, effective.note)
     if file is not None:
         yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
-    yield _classification(frame, file, name)
+    dates = FutureDates.of(frame[col.CREATED_AT].to_numpy("datetime64[us]"), now_utc())
+    yield _classification(frame, dates, file, name)
     yield _tags(frame, source.protected)
     if file is not None:
         yield _guarded("supersession", lambda: _supersession(source, frame))
-    dates = FutureDates.of(frame[col.CREATED_AT].to_numpy("datetime64[us]"), now_utc())
     yield _insertion_order(frame[~dates.left_out])
     yield from _future(frame, dates, file, name)
     for diagnostic in source.diagnostics():
@@ -310,7 +310,9 @@ def _sqlite_integrity(file: Path) -> Check:
     return Check("sqlite_integrity", Status.FAIL, summary, advice, {"faults": len(messages)})
 
 
-def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check:
+def _classification(
+    frame: pd.DataFrame, dates: FutureDates, file: Path | None, store: str
+) -> Check:
     """List the rows that cannot be interpreted, each with the command that mends it."""
     unreadable = frame[frame[col.PROBLEM].notna()]
     zoneless = frame.attrs[col.WITHOUT_ZONE]
@@ -321,7 +323,7 @@ def _classification(frame: pd.DataFrame, file: Path | None, store: str) -> Check
     described_rows = zip(
         unreadable[col.POSITION], unreadable[col.MEMORY_ID], unreadable[col.PROBLEM], strict=True
     )
-    created = frame.set_index(col.POSITION)[col.CREATED_AT].dropna()
+    created = frame[~dates.ahead].set_index(col.POSITION)[col.CREATED_AT].dropna()
     details: list[str] = []
     for listed, (position, memory_id, problem) in enumerate(described_rows):
         if listed == _MAX_LISTED_ROWS:
@@ -368,7 +370,7 @@ def _mending_lines(
 
     A creation time becomes that of the nearest row before with a valid one, else of the nearest
     row after. If no row has one, a line asks for it. `created` has the valid creation times by row
-    number.
+    number, without those in the future.
     """
     values = []
     undated = ""

@@ -205,3 +205,12 @@ def test_cap_of_zero_needs_no_all_option(store: Path) -> None:
     assert "every prunable memory would go: a cap of 0 asks for it, without --all" in dry_run
     assert "A cap of 0 needs no --all" in " ".join(output_of("compact", "--help").split())
     assert "10 memories" in output_of("compact", store, "--keep-recent", 0, "--apply")
+
+
+def test_each_sum_of_a_plan_is_printed_once(store: Path) -> None:
+    output = output_of("compact", store, "--keep-recent", 4)
+    words = output.replace(",", "").split()
+    assert words.count("78") == 1
+    assert words.count("42") == 1
+    assert words.count("13") == 1
+    assert "boot context" not in output

@@ -158,13 +158,13 @@ def test_compare_uses_the_saved_policy_and_log(store: Path) -> None:
 def test_saved_retire_can_be_overridden(store: Path) -> None:
     output = output_of("compact", store, "--keep-recent", 20, "--retire", "--save")
     for phrase in (
-        "retires       60 of 80",
+        "retires  60 of 80",
         'log = ["reads.jsonl"]',
         "nothing was changed; add --apply",
     ):
         assert phrase in output
     assert "the costliest that would go" in output_of("compact", store, "--rows")
-    assert "deletes       60 of 80" in output_of("compact", store, "--delete")
+    assert "Deletes 60 of 80" in output_of("compact", store, "--delete")
     assert "says retire = true, and a fleet plan deletes" in fleet.plan([store]).refused[0].error
     digest = memlab.Receipt.from_json(output_of("compact", store, "--apply", "--json")).digest[:12]
     assert "retired, loaded again when needed        60" in output_of("show", store)
