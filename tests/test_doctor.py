@@ -196,7 +196,7 @@ def interrupt_apply(store: Path) -> str:
 
 def not_recorded(change: Callable[..., object], what: object) -> None:
     with pytest.raises(StoppedError):
-        change(what, watch=stop_at("committed"))
+        change(what, on_step=stop_at("committed"))
 
 
 def restore_and_delete_outside(store: Path) -> None:

@@ -40,7 +40,7 @@ METHODS = [
     "Receipt.from_json",
 ]
 OTHERS_KNOW = {
-    "watch",
+    "on_step",
     "progress",
     "vectorise",
     "count_tokens",

@@ -134,7 +134,7 @@ def compact(
     retires = bool(retire)
     if retire is None and goes_by_settings:
         retires = settings_of(source).retire
-    watch = output.progress_callback("planning")
+    on_step = output.progress_callback("planning")
     with faults_of(policy):
         plan = memlab.plan(
             source,
@@ -144,7 +144,7 @@ def compact(
             into=into,
             log=log,
             now=now_utc(),
-            watch=watch,
+            on_step=on_step,
         )
     plans.save_plan(plan, save_plan, source)
     if save and policy is not None:
@@ -432,8 +432,8 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
         plan = _reviewed_plan(place)
         receipt = plans.apply_plan(plan, store or plan.store, all_prunable=all_prunable)
     elif store is None:
-        watch = output.progress_callback("applying")
-        receipt = memlab.compaction.finish(place, digest, now=now_utc(), watch=watch)
+        on_step = output.progress_callback("applying")
+        receipt = memlab.compaction.finish(place, digest, now=now_utc(), on_step=on_step)
     else:
         raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
     output.print_result(receipt)
@@ -517,8 +517,8 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
         raise click.UsageError(f"{digest} is a plan file, and its digest is what undoes it: {undo}")
     if digest is None or digest == LATEST:
         digest = _undoable(store, only_one=digest is None)
-    watch = output.progress_callback("restoring")
-    restored = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
+    on_step = output.progress_callback("restoring")
+    restored = memlab.restore(digest, store=store, ids=ids or None, into=into, on_step=on_step)
     target = restored.origin or str(store if into is None else into)
     if restored.index is not None:
         _print_restored_index(restored.index, digest)

@@ -59,7 +59,7 @@ def report(
     if record and name:
         raise click.UsageError("--record goes with the report: leave out --chart")
     path, now = options.store_and_moment(store)
-    watch = output.progress_callback("drawing")
+    on_step = output.progress_callback("drawing")
     output.show_progress("reading the store and sizing it")
     if name:
         from memlab.charts.figure import NARROW
@@ -71,7 +71,7 @@ def report(
         output.write_picture(picture, file, open_source(path))
         output.print_lines(f"chart: {file}", f"  {chart.title}")
         return
-    written = memlab.report(path, file, record=record, now=now, progress=watch, **goal)
+    written = memlab.report(path, file, record=record, now=now, progress=on_step, **goal)
     output.print_result(written, is_example=store is None)
 
 

@@ -30,10 +30,10 @@ def save_plan(plan: AnyPlan, file: Path | None, source: "Source") -> None:
 
 def apply_plan(plan: AnyPlan, store: Path | str, *, all_prunable: bool) -> AnyReceipt:
     """Apply a plan, and return its receipt; after Ctrl-C, print how to continue."""
-    watch = output.progress_callback("applying")
+    on_step = output.progress_callback("applying")
     try:
         return memlab.apply(
-            plan, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable
+            plan, store=store, now=now_utc(), on_step=on_step, all_prunable=all_prunable
         )
     except KeyboardInterrupt:
         archive = command("archive", store)

@@ -222,8 +222,8 @@ def lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
         return
     chosen = None if ids == ("all",) else ids
     if do_it:
-        watch = output.progress_callback("restoring")
-        recovery = memlab.compaction.recover(store, chosen, now=now, watch=watch)
+        on_step = output.progress_callback("restoring")
+        recovery = memlab.compaction.recover(store, chosen, now=now, on_step=on_step)
     else:
         recovery = memlab.compaction.plan_recovery(store, chosen, now=now)
     output.print_result(recovery)
@@ -242,8 +242,8 @@ def vacuum(store: Path, do_it: bool) -> None:
     from memlab.compaction.reclaim import checked_for_vacuum
 
     if do_it:
-        watch = output.progress_callback("rewriting the file")
-        output.print_result(memlab.compaction.vacuum(store, watch=watch), applied=True)
+        on_step = output.progress_callback("rewriting the file")
+        output.print_result(memlab.compaction.vacuum(store, on_step=on_step), applied=True)
         return
     refused = None
     try:

@@ -52,7 +52,7 @@ def apply(
     *,
     store: SourceLike | None = None,
     now: datetime | None = None,
-    watch: StepCallback = no_progress,
+    on_step: StepCallback = no_progress,
     all_prunable: bool = False,
 ) -> Receipt: ...
 @overload
@@ -61,7 +61,7 @@ def apply(
     *,
     store: SourceLike | None = None,
     now: datetime | None = None,
-    watch: StepCallback = no_progress,
+    on_step: StepCallback = no_progress,
     all_prunable: bool = False,
 ) -> IndexReceipt: ...
 def apply(
@@ -69,7 +69,7 @@ def apply(
     *,
     store: SourceLike | None = None,
     now: datetime | None = None,
-    watch: StepCallback = no_progress,
+    on_step: StepCallback = no_progress,
     all_prunable: bool = False,
 ) -> Receipt | IndexReceipt:
     """Apply a plan: archive the memories that it deletes, delete them, verify.
@@ -93,7 +93,7 @@ def apply(
     now : datetime, optional
         The time of application that the archive records, with a time zone. The current time by
         default.
-    watch : callable, optional
+    on_step : callable, optional
         Progress callback. It is called with the name of each finished step: "locked" (no other
         process can write), "checked", "copied", "archived" (the copies are on the disk), "deleted",
         "verified", "committed" (the deletion is on the disk) and "recorded" (the archive has marked
@@ -138,7 +138,7 @@ def apply(
     expect(plan, Plan, IndexPlan, call="memlab.apply", name="plan")
     expect(all_prunable, bool, call="memlab.apply", name="all_prunable")
     if isinstance(plan, IndexPlan):
-        return apply_index_plan(plan, store=store, now=now, watch=watch)
+        return apply_index_plan(plan, store=store, now=now, on_step=on_step)
     _check_readable(plan)
     if plan.removes_all_prunable and not (plan.policy_keeps_none or all_prunable):
         raise errors.PlanError(
@@ -165,10 +165,10 @@ def apply(
                 writer=opened.writer,
                 archive=opened.archive,
                 now=moment,
-                watch=watch,
+                on_step=on_step,
                 plan=plan,
             )
-            watch("locked")
+            on_step("locked")
             receipt = _apply_locked(change)
             opened.after_commit = lambda: _mark_applied(change, receipt)
         return receipt
@@ -215,7 +215,7 @@ def finish(
     digest: str,
     *,
     now: datetime | None = None,
-    watch: StepCallback = no_progress,
+    on_step: StepCallback = no_progress,
 ) -> Receipt | IndexReceipt:
     """Finish a plan that was interrupted, as the archive keeps it.
 
@@ -225,7 +225,7 @@ def finish(
         The store.
     digest : str
         The digest of the plan, or its first characters.
-    now, watch
+    now, on_step
         As for :func:`apply`.
 
     Returns
@@ -243,7 +243,7 @@ def finish(
     >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
     >>> plan = memlab.plan(store, memlab.KeepRecent(50))
     >>> with suppress(KeyboardInterrupt):
-    ...     apply(plan, watch=interrupt)
+    ...     apply(plan, on_step=interrupt)
     >>> finish(store, plan.digest).deleted
     384
     """
@@ -253,7 +253,7 @@ def finish(
         recorded = RecordedChange.named(archive, digest)
         plan: Plan | IndexPlan
         plan = recorded.index_plan if recorded.entry.is_index_change else recorded.plan
-    return apply(plan, store=source, now=now, watch=watch, all_prunable=True)
+    return apply(plan, store=source, now=now, on_step=on_step, all_prunable=True)
 
 
 def _apply_locked(change: PlannedChange) -> Receipt:
@@ -271,7 +271,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
     finished = change.reconcile(discard_unchanged=bool(plan.memories or plan.moves))
     receipt = replace(receipt, finished=finished)
     expired = _check_against_store(change)
-    change.watch("checked")
+    change.on_step("checked")
     skipped = expired | _private_keys(change)
     leaving = [memory for memory in plan.memories if memory.key not in skipped]
     links = {key: by for key, by in plan.links.items() if key not in expired}
@@ -291,7 +291,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         _copies(writer, leaving),
         at=change.now,
         staying=writer.identity_sample(memory.key for memory in plan.memories),
-        watch=change.watch,
+        on_step=change.on_step,
         is_undone=partial(_is_undone, writer),
     ):
         if plan.moves:
@@ -304,9 +304,9 @@ def _apply_locked(change: PlannedChange) -> Receipt:
             expected = {memory.key: memory.fingerprint for memory in leaving}
             if plan.merges:
                 copy_into_other(change, expected.keys())
-            writer.delete(expected, watch=change.watch)
+            writer.delete(expected, on_step=change.on_step)
         note_index_versions(archive, plan.digest, writer.index_versions())
-        change.watch("verified")
+        change.on_step("verified")
     retired_count = sum(memory.key in links for memory in plan.retires)
     return replace(receipt, deleted=len(leaving), retired=retired_count, expired=len(expired))
 
@@ -333,12 +333,12 @@ def _planned_entries(plan: Plan, links: Collection[Key]) -> dict[Key, str] | Non
 
 def _mark_applied(change: PlannedChange, receipt: Receipt) -> None:
     """Record in the archive that a plan was applied."""
-    change.watch("committed")
+    change.on_step("committed")
     if receipt.archive is None:
         return
     with explain_unrecorded(f"{changes_in_words(receipt)} in {change.source.name}"):
         change.archive.mark_applied(receipt.digest, receipt.applied_at)
-    change.watch("recorded")
+    change.on_step("recorded")
 
 
 def _private_keys(change: PlannedChange) -> frozenset[Key]:

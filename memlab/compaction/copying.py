@@ -69,7 +69,7 @@ class Copies(DisplayMixin):
 
 
 def keep_copies(
-    store: SourceLike, *, now: datetime | None = None, watch: StepCallback = no_progress
+    store: SourceLike, *, now: datetime | None = None, on_step: StepCallback = no_progress
 ) -> Copies:
     """Copy new and changed memories of a store into its archive. The store is only read.
 
@@ -84,7 +84,7 @@ def keep_copies(
     now : datetime, optional
         The time of the copy that the archive records, with a time zone. The current time by
         default.
-    watch : callable, optional
+    on_step : callable, optional
         Progress callback. It is called with the name of each finished step: "begun", "copied",
         "committed".
 
@@ -116,7 +116,7 @@ def keep_copies(
     archive.check()
     if not keeps_copies(archive):
         _begin_copies(source)
-        watch("begun")
+        on_step("begun")
 
     def copy() -> Counts:
         # The store stays unlocked: it is only read.
@@ -126,11 +126,11 @@ def keep_copies(
             source.reading() as reader,
         ):
             counts = copy_contents(opened, contents_of(source, reader), moment)
-            watch("copied")
+            on_step("copied")
         return counts
 
     counts = retry_if_changed(copy)
-    watch("committed")
+    on_step("committed")
     return Copies(source.name, str(archive.path), moment, counts)
 
 

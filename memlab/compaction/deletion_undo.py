@@ -30,34 +30,34 @@ def restore_deleted(undo: Undo) -> Restored:
     """Insert the memories that a plan deleted into the store again."""
     source = undo.source
     archive = undo.archive
-    watch = undo.watch
+    on_step = undo.on_step
     inserted = 0
     with source.recreated_folder(), source.changing() as writer:
         change = undo.change(writer)
         change.reconcile()
-        watch("locked")
+        on_step("locked")
         undo = undo.reread()
         entry = undo.recorded.entry
         copies = undo.requested_copies()
         with archive.one_moment():
             missing = _missing(change, entry, copies)
-            watch("checked")
+            on_step("checked")
             if missing.known_keys:
                 if len(missing.known_keys) == entry.memories:
                     writer.index_before = undo.recorded.index_before
-                inserted = writer.insert(missing, watch=watch)
-                watch("verified")
+                inserted = writer.insert(missing, on_step=on_step)
+                on_step("verified")
         expired = set[Key]()
         if inserted < len(missing.known_keys):
             present = (key for key, _ in writer.records(missing.known_keys))
             expired = set(missing.known_keys).difference(present)
-    watch("committed")
+    on_step("committed")
     other = undo.other or undo.recorded.merged_into
     taken = TakenOut()
     if other:
         keys = None if undo.ids is None else {copy.key for copy in copies}
         try:
-            taken = take_out_copies(source, other, entry.digest, keys=keys, watch=watch)
+            taken = take_out_copies(source, other, entry.digest, keys=keys, on_step=on_step)
         except MemlabError as error:
             words = finish_words(source, entry.digest, inserted, error)
             raise ArchiveError(words) from error
@@ -71,7 +71,7 @@ def restore_deleted(undo: Undo) -> Restored:
     ]
     with explain_unrecorded(f"{inserted:,} memories were restored into {source.name}"):
         archive.mark_restored(entry.digest, unmarked, undo.now)
-    watch("recorded")
+    on_step("recorded")
     return Restored(
         memories=inserted,
         left_out=len(expired),

@@ -40,7 +40,7 @@ def apply_index_plan(
     *,
     store: SourceLike | None = None,
     now: datetime | None = None,
-    watch: StepCallback = no_progress,
+    on_step: StepCallback = no_progress,
 ) -> IndexReceipt:
     """Apply a plan of an index: archive the index as it is, then replace it in one step.
 
@@ -56,9 +56,13 @@ def apply_index_plan(
         # `mending.changing()` locks the folder; the archive is opened within that lock.
         with source.archive.changing(mending.changing()) as opened:
             change = IndexChange(
-                source=source, writer=opened.writer, archive=opened.archive, now=moment, watch=watch
+                source=source,
+                writer=opened.writer,
+                archive=opened.archive,
+                now=moment,
+                on_step=on_step,
             )
-            watch("locked")
+            on_step("locked")
             _apply_locked(change, plan)
             opened.after_commit = lambda: _mark_applied(change, plan)
         return receipt_of_index(plan, str(source.archive_path), moment)
@@ -92,7 +96,7 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
             f"{plan.index} was changed since plan {plan.digest[:12]} was made; nothing was "
             "changed: make a new plan"
         )
-    change.watch("checked")
+    change.on_step("checked")
     _check_private(change, version.name)
     text = plan.to_json()
     new_entry = NewEntry(
@@ -102,11 +106,13 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
         memories=0,
         plan=PlanText(lambda: [text]),
     )
-    with archive.adding(new_entry, (), at=change.now, watch=change.watch, is_undone=_is_unchanged):
+    with archive.adding(
+        new_entry, (), at=change.now, on_step=change.on_step, is_undone=_is_unchanged
+    ):
         replaced = version._replace(digest_after=plan.digest_after)
         note_index_versions(archive, plan.digest, [replaced])
         change.writer.rewrite_index(plan.text.encode(), digest=plan.digest_before)
-        change.watch("verified")
+        change.on_step("verified")
 
 
 def _is_unchanged(error: BaseException) -> bool:
@@ -132,10 +138,10 @@ def _check_private(change: StoreChange, name: str) -> None:
 
 def _mark_applied(change: StoreChange, plan: IndexPlan) -> None:
     """Record in the archive that a plan was applied."""
-    change.watch("committed")
+    change.on_step("committed")
     with explain_unrecorded(f"{plan.index} was changed in {change.source.name}"):
         change.archive.mark_applied(plan.digest, change.now)
-    change.watch("recorded")
+    change.on_step("recorded")
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,7 +180,7 @@ class IndexRestored(DisplayMixin):
 
 
 def restore_index(
-    source: Source, recorded: RecordedChange, *, now: datetime, watch: StepCallback = no_progress
+    source: Source, recorded: RecordedChange, *, now: datetime, on_step: StepCallback = no_progress
 ) -> IndexRestored:
     """Undo a change of an index, and keep what somebody else wrote since."""
     plan = recorded.index_plan
@@ -190,18 +196,18 @@ def restore_index(
 
     def carry_out() -> IndexRestored:
         with mending.changing() as writer:
-            watch("locked")
+            on_step("locked")
             restored = _restore_locked(writer, mending, plan, earlier)
-            watch("verified")
+            on_step("verified")
         return restored
 
     restored = retry_if_changed(carry_out)
-    watch("committed")
+    on_step("committed")
     with explain_unrecorded(f"{plan.index} was restored in {source.name}"):
         if recorded.entry.finished_at is None:
             recorded.archive.mark_applied(plan.digest, now)
         note_index_undone(recorded.archive, plan.digest, now)
-    watch("recorded")
+    on_step("recorded")
     return restored
 
 

@@ -20,9 +20,9 @@ def undo_links(undo: Undo) -> Restored:
             f"plan {plan.digest[:12]} deleted nothing that a new file could be made of; restore "
             "without one"
         )
-    watch = undo.watch
+    on_step = undo.on_step
     with opened_to_supersede(plan, undo.source) as writer:
-        watch("locked")
+        on_step("locked")
         links = _links_before(undo, undo.linking_change(writer))
         entries = {
             planned.key: planned.index_entries for planned in plan.entries if planned.key in links
@@ -30,12 +30,12 @@ def undo_links(undo: Undo) -> Restored:
         if len(links) == len(plan.links):
             writer.index_before = undo.recorded.index_before
         count = writer.supersede(LinkChange(links, before=entries)) if links else 0
-        watch("verified")
+        on_step("verified")
     if plan.moves:
         # The store changes first: from then on no memory in it is retired by this plan.
         retired = {key: by for key, by in links.items() if by is not None}
         forget_retired(undo.archive, plan.digest, links.keys() - retired, retired)
-    watch("committed")
+    on_step("committed")
     return Restored(memories=count, entries_left=tuple(writer.entries_left))
 
 

@@ -46,7 +46,7 @@ class OtherFolder(NamedTuple):
     reason_to_refuse: Callable[[Key], str]
 
 
-def plan_merge(store: SourceLike, into: SourceLike, now: datetime, watch: StepCallback) -> Plan:
+def plan_merge(store: SourceLike, into: SourceLike, now: datetime, on_step: StepCallback) -> Plan:
     """Plan to merge a folder into another one."""
     source = open_source(store)
     folders = merged_folders(source, into)
@@ -55,7 +55,7 @@ def plan_merge(store: SourceLike, into: SourceLike, now: datetime, watch: StepCa
 
     def planned(reader: Reader) -> Plan:
         frame = frame_at(reader, source, with_body=False)
-        watch("read")
+        on_step("read")
         snapshot = PlanningSnapshot(reader, source, frame)
         keys = snapshot.keys
         outcomes = list(_outcomes_of(folders, reader.records(keys), other_folder))
@@ -65,7 +65,7 @@ def plan_merge(store: SourceLike, into: SourceLike, now: datetime, watch: StepCa
         reasons = sorted({outcome.reason for outcome in outcomes})
         codes = np.array([reasons.index(outcome.reason) for outcome in outcomes], dtype=np.intp)
         decision = Decision(~leaves, codes, reasons)
-        watch("decided")
+        on_step("decided")
         return Plan(
             store=source.name,
             made_at=now,

@@ -84,7 +84,7 @@ def copy_into_other(change: PlannedChange, keys: Collection[Key]) -> None:
     other = folders.other
     copies = [copy for copy in plan.copies if copy.key in keys]
     _copy(change, folders, copies)
-    change.watch("copied there")
+    change.on_step("copied there")
     read_consistent(other, lambda reader: _check_standing(plan.digest, other, reader, copies))
 
 
@@ -114,11 +114,11 @@ def _copy(change: PlannedChange, folders: MergedFolders, copies: Sequence[Planne
             writer=opened.writer,
             archive=opened.archive,
             now=change.now,
-            watch=change.watch,
+            on_step=change.on_step,
         )
         other_change.archive.check_entries()
         other_change.reconcile()
-        change.watch("locked there")
+        change.on_step("locked there")
         missing = _records_to_copy(change, other_change, copies, folders.gives)
         earlier = _earlier_copies(change, other_change, {copy.other_key for copy in copies})
         inserted = other_change.writer.missing_parts_of(missing)
@@ -136,14 +136,14 @@ def _copy(change: PlannedChange, folders: MergedFolders, copies: Sequence[Planne
         archived = (NewCopy(key, record, COPIED) for key, record in records_to_note.items())
         with other_change.archive.adding(merge, archived, at=change.now):
             other_change.archive.mark_applied(digest, change.now)
-            change.watch("noted there")
+            change.on_step("noted there")
             if inserted:
                 other_change.writer.insert(inserted)
             versions = _joined(earlier.version, other_change.writer.index_versions())
             note_index_versions(other_change.archive, digest, versions)
             for earlier_digest in earlier.digests:
                 other_change.archive.discard_pending(earlier_digest)
-            change.watch("inserted there")
+            change.on_step("inserted there")
 
 
 def _records_to_copy(
@@ -266,7 +266,7 @@ def take_out_copies(
     digest: str,
     *,
     keys: Collection[Key] | None = None,
-    watch: StepCallback = no_progress,
+    on_step: StepCallback = no_progress,
 ) -> TakenOut:
     """Take the copies that a merge made out of the other folder.
 
@@ -281,7 +281,7 @@ def take_out_copies(
         The path of the other folder, and the whole digest of the plan.
     keys : collection of Key, optional
         Only these; by default all.
-    watch : callable, optional
+    on_step : callable, optional
         Progress callback. The steps are "taken out there", "committed there", "forgotten there".
     """
     other = open_to_restore(into, digest)
@@ -322,12 +322,12 @@ def take_out_copies(
                     key: fingerprint_of(writer.comparable_record(current[key])) for key in leaving
                 }
                 writer.delete_inserted_parts(expected, leaving.items())
-            watch("taken out there")
-        watch("committed there")
+            on_step("taken out there")
+        on_step("committed there")
         stay = tuple(key for key in current if key not in leaving)
         if keys is None and not stay:
             archive.discard_pending(digest)
-        watch("forgotten there")
+        on_step("forgotten there")
     return TakenOut(len(leaving), stay)
 
 

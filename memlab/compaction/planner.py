@@ -43,7 +43,7 @@ def plan(  # noqa: PLR0913 - what is asked of a store
     into: SourceLike | None = None,
     log: Log = None,
     now: datetime | None = None,
-    watch: StepCallback = no_progress,
+    on_step: StepCallback = no_progress,
 ) -> Plan:
     """Plan which memories of a store a policy deletes or retires. The store is only read.
 
@@ -76,7 +76,7 @@ def plan(  # noqa: PLR0913 - what is asked of a store
         An access log. The logs in ``memlab.toml`` by default.
     now : datetime, optional
         The time of the decision, with a time zone. The current time by default.
-    watch : callable, optional
+    on_step : callable, optional
         Progress callback. It is called with the name of each finished step: "read", "decided".
 
     Returns
@@ -107,7 +107,7 @@ def plan(  # noqa: PLR0913 - what is asked of a store
             raise ValueError(
                 "memlab.plan takes either a policy, ids or into, and no retire with it"
             )
-        return plan_merge(source, into, moment_or_now(now, call="memlab.plan"), watch)
+        return plan_merge(source, into, moment_or_now(now, call="memlab.plan"), on_step)
     if ids is not None:
         if policy is not None:
             raise ValueError("memlab.plan takes either a policy or ids, not both")
@@ -124,7 +124,7 @@ def plan(  # noqa: PLR0913 - what is asked of a store
         # must not stop a cap.
         history.with_reads()
     request = _Request(cast("Policy", policy), retirement, history)
-    return read_consistent(opened, lambda reader: _plan_of(reader, opened, request, watch))
+    return read_consistent(opened, lambda reader: _plan_of(reader, opened, request, on_step))
 
 
 class _Request(NamedTuple):
@@ -138,14 +138,14 @@ class _Request(NamedTuple):
     history: StoreHistory
 
 
-def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallback) -> Plan:
+def _plan_of(reader: Reader, source: Source, request: _Request, on_step: StepCallback) -> Plan:
     """Make a plan from one snapshot of a store."""
     policy = request.policy
     retirement = request.retirement
     now = request.history.now
     with_body = any(step.reads_bodies for step in policy.steps)
     frame = frame_at(reader, source, with_body=with_body)
-    watch("read")
+    on_step("read")
     snapshot = PlanningSnapshot(reader, source, frame)
     index_tokens = None if source.index is None else source.index.tokens_of_no_memory()
     frame.attrs = {}  # pandas would copy them deeply with every column
@@ -165,7 +165,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
             policy = policy.with_past(history.past, history.references)
         decision = decision_of(frame, policy, now=now)
         leaves = ~decision.keep
-    watch("decided")
+    on_step("decided")
     start = None
     if index_tokens is not None:
         frame.attrs = {col.INDEX_TOKENS: index_tokens}

@@ -141,7 +141,7 @@ def space(path: str | Path | Source) -> Space:
     )
 
 
-def vacuum(path: str | Path, *, watch: StepCallback = no_progress) -> Vacuumed:
+def vacuum(path: str | Path, *, on_step: StepCallback = no_progress) -> Vacuumed:
     """Rewrite a store without the free pages, so that its file shrinks.
 
     Every row keeps its position. If it is interrupted, the store is as before or as after.
@@ -150,7 +150,7 @@ def vacuum(path: str | Path, *, watch: StepCallback = no_progress) -> Vacuumed:
     ----------
     path : str or Path
         The store.
-    watch : callable, optional
+    on_step : callable, optional
         Progress callback. It is called with the name of each finished step: "checked", "rewritten",
         "shrunk".
 
@@ -176,12 +176,12 @@ def vacuum(path: str | Path, *, watch: StepCallback = no_progress) -> Vacuumed:
     """
     before = checked_for_vacuum(path)
     file = Path(before.store)
-    watch("checked")
+    on_step("checked")
     with opened_for_change(file) as connection:
         connection.execute("VACUUM")
-        watch("rewritten")
+        on_step("rewritten")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    watch("shrunk")
+    on_step("shrunk")
     return Vacuumed(before, space(file))
 
 

@@ -152,7 +152,7 @@ def recover(
     ids: Collection[str] | None = None,
     *,
     now: datetime | None = None,
-    watch: StepCallback = no_progress,
+    on_step: StepCallback = no_progress,
 ) -> Recovery:
     """Restore memories that others deleted or emptied: the same bytes, with their index entries.
 
@@ -167,7 +167,7 @@ def recover(
         Restore only the memories with these ids. By default all that are lost.
     now : datetime, optional
         The time that the archive records, with a time zone. The current time by default.
-    watch : callable, optional
+    on_step : callable, optional
         Progress callback. It is called with the name of each finished step: "locked", "archived",
         "inserted" and "committed".
 
@@ -205,10 +205,10 @@ def recover(
     check_deletable(source)
     with source.recreated_folder(), source.archive.changing(source.changing()) as opened:
         change = StoreChange(
-            source=source, writer=opened.writer, archive=opened.archive, now=moment, watch=watch
+            source=source, writer=opened.writer, archive=opened.archive, now=moment, on_step=on_step
         )
         entries_left = _recover_locked(change, recovery)
-    watch("committed")
+    on_step("committed")
     return replace(recovery, applied=True, entries_left=entries_left)
 
 
@@ -220,7 +220,7 @@ def _recover_locked(change: StoreChange, recovery: Recovery) -> tuple[Key, ...]:
     archive = change.archive
     archive.check_entries()
     change.reconcile()
-    change.watch("locked")
+    change.on_step("locked")
     replaced = _records_to_replace(change, recovery)
     recovered = NewEntry(
         digest=recovery.digest,
@@ -234,9 +234,9 @@ def _recover_locked(change: StoreChange, recovery: Recovery) -> tuple[Key, ...]:
     copies = (NewCopy(key, record, _REASON) for key, record in records)
     with archive.adding(recovered, copies, at=change.now):
         archive.mark_applied(recovery.digest, change.now)
-        change.watch("archived")
+        change.on_step("archived")
         _write(change, records, replaced)
-        change.watch("inserted")
+        change.on_step("inserted")
     return entries_left
 
 

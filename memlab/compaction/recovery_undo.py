@@ -15,12 +15,12 @@ from memlab.text import counted
 def undo_recovery(undo: Undo) -> Restored:
     """Remove the memories that a recovery had put back; load-bearing ones stay in the store."""
     source = undo.source
-    watch = undo.watch
+    on_step = undo.on_step
     keys = [copy.key for copy in undo.requested_copies()]
     replaced = _replaced(undo)
     check_deletable(source)
     with source.changing() as writer:
-        watch("locked")
+        on_step("locked")
         load_bearing = set[Key]()
         current = dict[Key, bytes]()
         for key, record in writer.records(keys):
@@ -46,12 +46,12 @@ def undo_recovery(undo: Undo) -> Restored:
             )
         if expected:
             writer.delete_inserted_parts(expected, restored.items())
-            watch("deleted")
+            on_step("deleted")
             earlier_records = [(key, replaced[key]) for key in expected if key in replaced]
             if earlier_records:
                 writer.insert(earlier_records)
-        watch("verified")
-    watch("committed")
+        on_step("verified")
+    on_step("committed")
     return Restored(memories=len(expected), stay=len(load_bearing))
 
 

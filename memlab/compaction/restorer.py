@@ -31,7 +31,7 @@ def restore(
     ids: Collection[str] | None = None,
     into: str | Path | None = None,
     now: datetime | None = None,
-    watch: StepCallback = no_progress,
+    on_step: StepCallback = no_progress,
 ) -> Restored:
     """Restore archived memories: the same bytes at the same position.
 
@@ -56,7 +56,7 @@ def restore(
     now : datetime, optional
         The time of restoration that the archive records, with a time zone. The current time by
         default.
-    watch : callable, optional
+    on_step : callable, optional
         Progress callback, as in :func:`apply`. The steps are "locked", "checked", "inserted",
         "verified", "committed" and "recorded"; for a merge also "taken out there", "committed
         there" and "forgotten there".
@@ -112,7 +112,7 @@ def restore(
             ids=requested_ids,
             into=None if into is None else Path(into),
             now=moment,
-            watch=watch,
+            on_step=on_step,
         )
         if recorded.merge is None:
             return _undo(undo)
@@ -151,7 +151,7 @@ def _undo_from_other(undo: Undo, merge: Merge) -> Restored:
             recorded = RecordedChange.named(archive, digest)
             restored = restore_deleted(replace(undo, source=origin, recorded=recorded, other=other))
         return replace(restored, origin=merge.origin)
-    taken = take_out_copies(origin, other, digest, keys=undo.ids, watch=undo.watch)
+    taken = take_out_copies(origin, other, digest, keys=undo.ids, on_step=undo.on_step)
     return Restored(
         origin=merge.origin, other=other, taken_out=taken.memories, stay_there=taken.stay
     )
@@ -165,4 +165,4 @@ def _undo_mend(undo: Undo) -> Restored:
             f"plan {recorded.digest[:12]} changed the index and no memory; nothing was restored: "
             "restore it without ids and without another file"
         )
-    return Restored(index=restore_index(undo.source, recorded, now=undo.now, watch=undo.watch))
+    return Restored(index=restore_index(undo.source, recorded, now=undo.now, on_step=undo.on_step))

@@ -36,7 +36,7 @@ class StoreChange:
         The archive, open for writing.
     now : datetime
         The time of the change that the archive records.
-    watch : callable
+    on_step : callable
         Progress callback.
     """
 
@@ -44,7 +44,7 @@ class StoreChange:
     writer: Writer
     archive: OpenArchive
     now: datetime
-    watch: StepCallback
+    on_step: StepCallback
 
     def reconcile(self, *, discard_unchanged: bool = False) -> tuple[str, ...]:
         """Mark plans as applied that were interrupted after their changes; return their digests.
@@ -112,8 +112,8 @@ class PlannedChange(StoreChange):
         remaining = {
             memory.key: memory.fingerprint for memory in plan.memories if memory.key in state.same
         }
-        self.writer.delete(remaining, watch=self.watch)
-        self.watch("verified")
+        self.writer.delete(remaining, on_step=self.on_step)
+        self.on_step("verified")
         return True
 
 

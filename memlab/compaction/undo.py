@@ -33,7 +33,7 @@ class Undo:
         The new file to restore into; None for the store.
     now : datetime
         The time of restoration that the archive records.
-    watch : callable
+    on_step : callable
         Progress callback.
     other : str
         The path of the folder that a merge copied into, if it has moved since.
@@ -44,7 +44,7 @@ class Undo:
     ids: frozenset[str] | None
     into: Path | None
     now: datetime
-    watch: StepCallback
+    on_step: StepCallback
     other: str = ""
 
     @property
@@ -59,7 +59,11 @@ class Undo:
     def change(self, writer: Writer) -> StoreChange:
         """Return the context of the change of the open store."""
         return StoreChange(
-            source=self.source, writer=writer, archive=self.archive, now=self.now, watch=self.watch
+            source=self.source,
+            writer=writer,
+            archive=self.archive,
+            now=self.now,
+            on_step=self.on_step,
         )
 
     def linking_change(self, writer: SupersedingWriter) -> LinkingChange:
@@ -69,7 +73,7 @@ class Undo:
             writer=writer,
             archive=self.archive,
             now=self.now,
-            watch=self.watch,
+            on_step=self.on_step,
             plan=self.recorded.plan,
         )
 

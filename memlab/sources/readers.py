@@ -226,14 +226,14 @@ class Writer(Reader):
         """Return the index files that the change replaced, as they were before."""
         return []
 
-    def delete(self, expected: Mapping[Key, str], *, watch: StepCallback = no_progress) -> int:
+    def delete(self, expected: Mapping[Key, str], *, on_step: StepCallback = no_progress) -> int:
         """Delete memories and their dependent rows, and verify the deletion.
 
         Parameters
         ----------
         expected : mapping of Key to str
             The fingerprint of each memory's :meth:`comparable_record` when the plan was made.
-        watch : callable
+        on_step : callable
             Called with "deleted" after the deletion, before it is verified.
 
         Returns
@@ -256,7 +256,7 @@ class Writer(Reader):
             )
         before = self._count()
         self._delete(expected)
-        watch("deleted")
+        on_step("deleted")
         self._check_deleted(expected, before)
         return len(expected)
 
@@ -267,7 +267,7 @@ class Writer(Reader):
         """
         return []
 
-    def insert(self, records: Records, *, watch: StepCallback = no_progress) -> int:
+    def insert(self, records: Records, *, on_step: StepCallback = no_progress) -> int:
         """Insert memories at their former keys and verify them.
 
         A memory whose own time to live has passed is not inserted.
@@ -276,7 +276,7 @@ class Writer(Reader):
         ----------
         records : iterable of (Key, bytes)
             Records whose keys are not in use. They are iterated over more than once.
-        watch : callable
+        on_step : callable
             Called with "inserted" after the insertion, before it is verified.
 
         Returns
@@ -292,7 +292,7 @@ class Writer(Reader):
         """
         before = self._count()
         count = self._insert(records)
-        watch("inserted")
+        on_step("inserted")
         self._check_inserted(records, before + count)
         return count
 

@@ -278,11 +278,11 @@ class BetterdbWriter(HashReader, readers.Writer):
         self._written: dict[bytes, str] = {}
 
     def insert(
-        self, records: readers.Records, *, watch: readers.StepCallback = readers.no_progress
+        self, records: readers.Records, *, on_step: readers.StepCallback = readers.no_progress
     ) -> int:
         """Write memories at their keys; remove them again on any error."""
         try:
-            return super().insert(records, watch=watch)
+            return super().insert(records, on_step=on_step)
         except BaseException:
             with suppress(Exception):  # the original error is more useful
                 self._delete_written()

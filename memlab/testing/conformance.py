@@ -266,11 +266,11 @@ class DeletingSuite(ReadingSuite):
         records = records_of(lab, keys)
         steps: list[str] = []
         with open_source(lab.name).changing() as writer:
-            assert writer.delete(prints(records, lab), watch=steps.append) == len(keys)
+            assert writer.delete(prints(records, lab), on_step=steps.append) == len(keys)
             assert list(writer.records(keys)) == []
             assert len(together(writer.batches(with_body=False))) == COUNT - len(keys)
         assert lab.exactly() == {key: row for key, row in before.items() if key not in keys}
-        assert put_back(lab, records, watch=steps.append) == len(keys)
+        assert put_back(lab, records, on_step=steps.append) == len(keys)
         assert lab.exactly() == before
         assert records_of(lab, keys) == records
         assert steps == ["deleted", "inserted"]
@@ -554,11 +554,11 @@ from memlab.compaction import Plan, apply, restore
 from memlab.sources import conformance_record
 conformance_record._on_trial = True
 name, what, last = sys.argv[1:]
-watch = lambda step: step == last and os.kill(os.getpid(), signal.SIGKILL)
+on_step = lambda step: step == last and os.kill(os.getpid(), signal.SIGKILL)
 if what.startswith("{"):
-    apply(Plan.from_json(what), store=name, watch=watch)
+    apply(Plan.from_json(what), store=name, on_step=on_step)
 else:
-    restore(what, store=name, watch=watch)
+    restore(what, store=name, on_step=on_step)
 """
 
 

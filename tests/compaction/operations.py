@@ -26,11 +26,11 @@ class StoppedError(Exception):
 
 
 def stop_at(step: str | None) -> StepCallback:
-    def watch(done: str) -> None:
+    def on_step(done: str) -> None:
         if done == step:
             raise StoppedError(step)
 
-    return watch
+    return on_step
 
 
 class Operation(NamedTuple):
@@ -61,12 +61,12 @@ def interrupted_plan(store: Path) -> str:
     return plan.digest
 
 
-def carry_out(store: Path, plan: str, watch: StepCallback) -> Any:
-    return apply(Plan.from_json(plan), store=store, now=NOON, watch=watch)
+def carry_out(store: Path, plan: str, on_step: StepCallback) -> Any:
+    return apply(Plan.from_json(plan), store=store, now=NOON, on_step=on_step)
 
 
-def put_back(store: Path, digest: str, watch: StepCallback) -> Any:
-    return restore(digest, store=store, now=NOON, watch=watch)
+def put_back(store: Path, digest: str, on_step: StepCallback) -> Any:
+    return restore(digest, store=store, now=NOON, on_step=on_step)
 
 
 def store_with_losses(store: Path) -> str:
@@ -86,7 +86,7 @@ OPERATIONS = {
     "apply": Operation(lambda store: planned(store).to_json(), carry_out, APPLY_STEPS),
     "finish": Operation(
         interrupted_plan,
-        lambda store, digest, watch: finish(store, digest, now=NOON, watch=watch),
+        lambda store, digest, on_step: finish(store, digest, now=NOON, on_step=on_step),
         APPLY_STEPS,
     ),
     "restore": Operation(lambda store: compacted(store).digest, put_back, RESTORE_STEPS),
@@ -98,12 +98,12 @@ OPERATIONS = {
     ),
     "copy": Operation(
         lambda _: "",
-        lambda store, _, watch: keep_copies(store, now=NOON, watch=watch),
+        lambda store, _, on_step: keep_copies(store, now=NOON, on_step=on_step),
         ("begun", "copied", "committed"),
     ),
     "recover": Operation(
         store_with_losses,
-        lambda store, _, watch: recover(store, now=NOON, watch=watch),
+        lambda store, _, on_step: recover(store, now=NOON, on_step=on_step),
         ("locked", "archived", "inserted", "committed"),
     ),
     "take recovery back": Operation(
@@ -111,7 +111,7 @@ OPERATIONS = {
     ),
     "vacuum": Operation(
         lambda store: compacted(store).digest,
-        lambda store, _, watch: vacuum(store, watch=watch),
+        lambda store, _, on_step: vacuum(store, on_step=on_step),
         ("checked", "rewritten", "shrunk"),
         "rewritten",
     ),

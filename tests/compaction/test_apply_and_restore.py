@@ -210,7 +210,7 @@ class TestInterrupted:
         before = rows_of(store)
         plan = planned(store, 3)
         with pytest.raises(StoppedError):
-            apply(plan, watch=stop_at("committed"))
+            apply(plan, on_step=stop_at("committed"))
         receipt = compacted(store, keep)
         assert receipt.deleted == deleted
         assert receipt.finished == (plan.digest,)
@@ -226,7 +226,7 @@ class TestInterrupted:
         before = rows_of(store)
         plan = planned(store, 0)
         with pytest.raises(StoppedError):
-            apply(plan, watch=stop_at("committed"))
+            apply(plan, on_step=stop_at("committed"))
         write_rows(store, [row("new")])
         assert max(rows_of(store)) <= max(before), "the new row must take a position again"
         after = rows_of(store)

@@ -391,7 +391,7 @@ def test_interrupted_index_plan_is_finished_by_digest(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        memlab.apply(plan, watch=stop)
+        memlab.apply(plan, on_step=stop)
     assert "CUT SHORT" in str(archive_listing(folder))
     assert finish(folder, plan.digest[:12]).digest == plan.digest
     assert index_of(folder).decode() == plan.text

@@ -644,19 +644,19 @@ KILLED = """
 import os, signal, sys
 import memlab
 source, other, step = sys.argv[1:]
-def watch(name):
+def on_step(name):
     if name == step:
         os.kill(os.getpid(), signal.SIGKILL)
-memlab.apply(memlab.plan(source, into=other), watch=watch)
+memlab.apply(memlab.plan(source, into=other), on_step=on_step)
 """
 KILLED_UNDO = """
 import os, signal, sys
 import memlab
 source, digest, step = sys.argv[1:]
-def watch(name):
+def on_step(name):
     if name == step:
         os.kill(os.getpid(), signal.SIGKILL)
-memlab.restore(digest, store=source, watch=watch)
+memlab.restore(digest, store=source, on_step=on_step)
 """
 
 
@@ -715,7 +715,7 @@ def test_failed_merge_removes_its_copies(folders: tuple[Path, Path]) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        memlab.apply(memlab.plan(folders[0], into=folders[1]), watch=stop)
+        memlab.apply(memlab.plan(folders[0], into=folders[1]), on_step=stop)
     assert state(*folders) == before
     assert merged(*folders).copied == 2
 

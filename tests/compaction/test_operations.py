@@ -355,7 +355,7 @@ class CompactionUnderStops(RuleBasedStateMachine):
         before = rows_of(self.store)
         committed = stop in {None, "committed", "recorded"}
         try:
-            apply(chosen, watch=stop_at(stop))
+            apply(chosen, on_step=stop_at(stop))
         except StoppedError:
             pass
         except (StalePlanError, AlreadyAppliedError):
@@ -376,7 +376,7 @@ class CompactionUnderStops(RuleBasedStateMachine):
         entry = data.draw(st.sampled_from(archived_plans(self.store)))
         before = rows_of(self.store)
         try:
-            count = restore(entry.digest, store=self.store, watch=stop_at(stop)).memories
+            count = restore(entry.digest, store=self.store, on_step=stop_at(stop)).memories
         except ArchiveError:
             assert rows_of(self.store) == before
             return

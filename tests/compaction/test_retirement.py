@@ -158,7 +158,7 @@ def test_returned_memories_stay_under_a_policy_by_use(store: Path) -> None:
 
 def test_retired_memories_are_counted_separately_everywhere(store: Path) -> None:
     with pytest.raises(StoppedError):  # an interrupted plan, which the next one discards
-        memlab.apply(retiring(store), now=START - DAY, watch=stop_at("archived"))
+        memlab.apply(retiring(store), now=START - DAY, on_step=stop_at("archived"))
     assert retired(store) == []
     result = night(store, at=START)
     assert [entry.digest for entry in archived_plans(store)] == [result.digest]
@@ -341,7 +341,7 @@ def test_interrupted_supersession_is_finished_or_dropped(
 ) -> None:
     plan = plan_supersession(store, {"d1": "s1"})
     with pytest.raises(StoppedError):
-        memlab.apply(plan, watch=stop_at("archived"))
+        memlab.apply(plan, on_step=stop_at("archived"))
     assert f"apply {store} {plan.digest[:12]}    fini" in archive_listing(store).next_steps()[0]
     memlab.apply(memlab.plan(store, KeepRecent(1)))
     assert superseded(store) == {"old": "e1"}

@@ -364,7 +364,7 @@ def test_line_returned_by_hand_during_apply_is_kept(
 
         monkeypatch.setattr(Operation, "swap_index", meddled)
     with pytest.raises(StalePlanError):
-        memlab.apply(plan, watch=lambda done: hand() if done == step else None)
+        memlab.apply(plan, on_step=lambda done: hand() if done == step else None)
     assert not waiting
     assert own_line in index.read_bytes()
     assert (
@@ -608,14 +608,14 @@ def test_random_edits_during_apply_or_undo_are_kept(
 
     is_applied = True
     try:
-        memlab.apply(plan, all_prunable=True, watch=hand if applies else no_progress)
+        memlab.apply(plan, all_prunable=True, on_step=hand if applies else no_progress)
     except (StalePlanError, ChangedWhileReadError):
         is_applied = False
         assert recorded
         assert recorded[0][1] <= named(folder)
     if is_applied and not plan.is_empty:
         with suppress(ChangedWhileReadError):
-            memlab.restore(plan.digest, store=folder, watch=no_progress if applies else hand)
+            memlab.restore(plan.digest, store=folder, on_step=no_progress if applies else hand)
         memlab.restore(plan.digest, store=folder)
         assert was_named & moved_by(plan) <= named(folder) | (
             was_named - named_at_edit(recorded, was_named)

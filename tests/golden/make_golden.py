@@ -52,7 +52,7 @@ import memlab
 at = datetime(2026, 3, 9, 12, tzinfo=timezone.utc)
 made = memlab.plan(sys.argv[1], memlab.KeepRecent(int(sys.argv[3])), now=at)
 stop = lambda step: os._exit(9) if step == sys.argv[2] else None
-memlab.apply(made, now=at, watch=stop)
+memlab.apply(made, now=at, on_step=stop)
 """
 
 

@@ -53,14 +53,14 @@ def apply_in_steps(
     Returns the digest of the plan, or why it was refused.
     """
 
-    def watch(step: str) -> None:
+    def on_step(step: str) -> None:
         if step == stop_at:
             reached.touch()
             wait_for(go_on, PATIENCE)
 
     time.sleep(delay)
     try:
-        return apply(Plan.from_json(text), store=url, watch=watch).digest
+        return apply(Plan.from_json(text), store=url, on_step=on_step).digest
     except MemlabError as error:
         return f"refused: {error}"
 

@@ -361,7 +361,7 @@ def test_file_written_during_deletion_stays(tmp_path: Path) -> None:
 
     def apply(meddle: Callable[[], object]) -> memlab.Receipt:
         plan = memlab.plan(lab.path, memlab.KeepRecent(4))
-        return memlab.apply(plan, watch=lambda step: meddle() if step == "deleted" else None)
+        return memlab.apply(plan, on_step=lambda step: meddle() if step == "deleted" else None)
 
     def exchange() -> None:
         planned.write_text("written again")

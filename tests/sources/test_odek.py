@@ -247,7 +247,7 @@ def test_lock_is_held_while_memlab_changes_the_folder(many: Path, was_there: boo
             except BlockingIOError:
                 recorded.append(step)
 
-    receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), watch=look)
+    receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), on_step=look)
     assert {"locked", "checked", "copied", "archived", "verified"} <= set(recorded)
     assert (many / "episodes.lock").exists() == was_there
     memlab.restore(receipt)
@@ -266,7 +266,7 @@ def test_lock_file_belongs_to_the_owner_of_the_folder(many: Path) -> None:
         if step == "checked":
             recorded.append((many / "episodes.lock").stat())
 
-    memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), watch=look)
+    memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), on_step=look)
     (status,) = recorded
     assert status.st_uid == 1234
     assert status.st_mode & 0o777 == 0o600

@@ -174,7 +174,7 @@ def test_server_that_stops_during_a_change_loses_nothing(lab: Any) -> None:
     before = lab.exactly()
     records = records_of(lab, keys_of(lab))
     with pytest.raises(StoreError, match=r"does not answer|refuses"):
-        delete_all(lab, records, watch=lambda _: lab.cut())
+        delete_all(lab, records, on_step=lambda _: lab.cut())
     lab.mend()
     # without a rollback they are deleted, and the caller's archive has them
     assert lab.exactly() == (before if is_atomic(lab) else {})

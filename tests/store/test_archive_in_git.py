@@ -175,7 +175,7 @@ def test_rejected_plan_leaves_no_file(store: Path) -> None:
             raise StoppedError("stopped")
 
     with pytest.raises(MemlabError):
-        memlab.apply(plan, watch=stop)
+        memlab.apply(plan, on_step=stop)
     assert {path.name for path in store.parent.iterdir()} == {"memory.db"}
 
 

@@ -304,7 +304,7 @@ def test_nothing_is_deleted_if_the_archive_was_replaced(store: Path, what: str) 
                 shutil.copy(archive.with_name("moved"), archive)
 
     with pytest.raises(ArchiveError, match="was moved, deleted or replaced"):
-        apply(planned(store, 4), now=NOON, watch=replace)
+        apply(planned(store, 4), now=NOON, on_step=replace)
     assert rows_of(store) == before
     archive.with_name("moved").replace(archive)
     apply(planned(store, 4), now=NOON)

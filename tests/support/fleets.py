@@ -74,13 +74,13 @@ class DiesApplying:
     step: str
 
     def __call__(self, where: str, given: Any) -> Applied:
-        def watch(step: str) -> None:
+        def on_step(step: str) -> None:
             note = self.tally / "died"
             if "agent-7" in where and step == self.step and not note.exists():
                 note.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        return apply_saved(where, given, now=NOW, watch=watch)
+        return apply_saved(where, given, now=NOW, on_step=on_step)
 
 
 def applied(

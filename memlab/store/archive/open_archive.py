@@ -408,7 +408,7 @@ class OpenArchive:
         *,
         at: datetime,
         staying: Iterable[SampleRow] | None = None,
-        watch: Callable[[str], None] = lambda _: None,
+        on_step: Callable[[str], None] = lambda _: None,
         is_undone: Callable[[BaseException], bool] = lambda _: True,
     ) -> Iterator[None]:
         """Add an entry with its copies, check and sync them; then run the block.
@@ -427,7 +427,7 @@ class OpenArchive:
             The time to record.
         staying : iterable of SampleRow, optional
             The sample of memories that stay, by which the store is recognized later.
-        watch : callable
+        on_step : callable
             Called with the name of each step that is done.
         is_undone : callable
             Returns whether the store is unchanged after an error of the block.
@@ -453,8 +453,8 @@ class OpenArchive:
             self._check_copies(entry_number, new_entry.memories)
             if staying is not None:
                 self.note_identity_sample(staying)
-            watch("copied")
-        watch("archived")
+            on_step("copied")
+        on_step("archived")
         self.check_in_place()
         try:
             yield
