@@ -36,6 +36,13 @@ class CapEffect(DisplayMixin):
         The creation times of the first and the last prunable memory that is kept, by position.
     newest_deleted : datetime or None
         The creation time of the last memory that is deleted, by position.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> effect = cap_effect(memlab.store_path("looked_up"), 50)
+    >>> effect.before.memories, effect.after.memories, effect.deleted.memories
+    (453, 69, 384)
     """
 
     keep_recent: int

@@ -199,6 +199,28 @@ class IndexReceipt(DisplayMixin):
         The numbers of lines by action, as in the plan.
     loads : tuple of IndexLoad
         What a start loads: before the change, and after it.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> load = IndexLoad(files=1, named=1, loaded=1, tokens=4)
+    >>> moment = datetime(2026, 3, 1, tzinfo=UTC)
+    >>> receipt = IndexReceipt(
+    ...     digest="0123456789abcdef",
+    ...     store="claude:memory",
+    ...     archive="memory.archive.db",
+    ...     index="MEMORY.md",
+    ...     made_at=moment,
+    ...     applied_at=moment,
+    ...     adds=1,
+    ...     removes=0,
+    ...     restores=0,
+    ...     moves=0,
+    ...     clears=0,
+    ...     loads=(load._replace(named=0, loaded=0), load),
+    ... )
+    >>> receipt.undo
+    'memlab restore claude:memory 0123456789ab'
     """
 
     digest: str

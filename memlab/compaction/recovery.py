@@ -47,6 +47,14 @@ class Recovery(DisplayMixin):
         Whether the memories are in the store again.
     entries_left : sequence of int or str
         Keys of memories that already had an index entry, which was left unchanged.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> recovery = plan_recovery(store)
+    >>> recovery.applied, recovery.next_steps()
+    (False, ['nothing is lost'])
     """
 
     store: str

@@ -71,6 +71,13 @@ class PlannedStore:
         Tokens that an agent loads at start, before and after the deletion.
     floor : int
         Tokens of the load-bearing memories that an agent loads at start.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> plan = memlab.fleet.plan(memlab.store_path("looked_up"), memlab.KeepRecent(50))
+    >>> [(store.memories, store.deleted) for store in plan.stores]
+    [(480, 384)]
     """
 
     store: str
@@ -556,6 +563,14 @@ class Applied:
         The archive that holds the deleted memories.
     undo : str or None
         The command that undoes the deletion.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> store = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> table = memlab.fleet.apply(memlab.fleet.plan(store, memlab.KeepRecent(50)))
+    >>> table[["status", "deleted"]].to_dict("records")  # each row has these fields
+    [{'status': 'applied', 'deleted': 384}]
     """
 
     digest: str
@@ -717,6 +732,21 @@ class MaintainedStore:
         The message of the step that failed.
     undo : str or None
         The command that undoes the deletion.
+
+    Examples
+    --------
+    >>> maintained = MaintainedStore(
+    ...     status="nothing",
+    ...     deleted=0,
+    ...     doctor="all memories can be read",
+    ...     compact=None,
+    ...     drop=None,
+    ...     vacuum=None,
+    ...     failed=None,
+    ...     undo=None,
+    ... )
+    >>> maintained.status
+    'nothing'
     """
 
     status: str

@@ -420,6 +420,13 @@ class StoreLine:
         Bytes that a vacuum gives back; None for a server.
     unreadable : int
         Memories that cannot be interpreted; they count as load-bearing.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> table = memlab.fleet.survey(memlab.store_path("looked_up"))
+    >>> table[["scheme", "memories"]].to_dict("records")  # each row has these fields
+    [{'scheme': 'file', 'memories': 480}]
     """
 
     scheme: str

@@ -61,7 +61,13 @@ _SCHEMA: Final = (
 
 
 class Trust(StrEnum):
-    """Trust in the writer of a memory."""
+    """Trust in the writer of a memory.
+
+    Examples
+    --------
+    >>> Trust("untrusted").rank, Trust.USER_APPROVED.rank
+    (0, 1)
+    """
 
     TRUSTED = "trusted"
     UNTRUSTED = "untrusted"
@@ -304,6 +310,14 @@ class LifecycleStats:
         Message of the last failure.
     floor_over_capacity : mapping of str to int
         Scopes whose load-bearing rows alone exceed the capacity, and the number of these rows.
+
+    Examples
+    --------
+    >>> from memlab.lifecycle import LifecycleStore
+    >>> with LifecycleStore(":memory:") as store:
+    ...     stats = store.stats()
+    >>> stats.not_stored, stats.enforcement_failures
+    (0, 0)
     """
 
     sizes: Mapping[str, int]

@@ -106,7 +106,22 @@ _SMALLEST_DATABASE: Final = 512
 
 
 class ReadLog(Protocol):
-    """A log of reads, such as :class:`memlab.AccessLog`."""
+    """A log of reads, such as :class:`memlab.AccessLog`.
+
+    Examples
+    --------
+    >>> class ReadIds(list):
+    ...     def add(self, memory_id):
+    ...         self.append(memory_id)
+    >>> import memlab
+    >>> path = memlab.copy_store(memlab.store_path("looked_up"), "memory.db")
+    >>> first = memlab.load(path)["memory_id"].iloc[0]
+    >>> reads = ReadIds()
+    >>> with SqliteMemoryStore(path, access_log=reads) as store:
+    ...     title = store.get(first).title
+    >>> reads == [first]
+    True
+    """
 
     def add(self, memory_id: str, /) -> None:
         """Record that a memory is read now."""
