@@ -36,9 +36,10 @@ class Kinship:
 
     Attributes
     ----------
-    where, other : str
-        The names of the folders. A folder whose project exists comes first, then the main checkout
-        of a repository, then the folder with more memories.
+    merge_into, merge_from : str
+        The names of the folders: of the one that stays in a merge, and of the one that is merged
+        into it. A folder whose project exists stays, then the main checkout of a repository,
+        then the folder with more memories.
     equal : int
         Number of memories with the same text in both.
     memories : int
@@ -54,8 +55,8 @@ class Kinship:
         of that name; empty for none.
     """
 
-    where: str
-    other: str
+    merge_into: str
+    merge_from: str
     equal: int
     memories: int
     path: str = ""
@@ -124,8 +125,9 @@ def kinships_among(
     Examples
     --------
     >>> contents = {"a": frozenset("123"), "b": frozenset("1234"), "c": frozenset("9")}
-    >>> [(kinship.where, kinship.other, kinship.equal) for kinship in kinships_among(contents)]
-    [('b', 'a', 3)]
+    >>> (kinship,) = kinships_among(contents)
+    >>> kinship.merge_into, kinship.merge_from, kinship.equal
+    ('b', 'a', 3)
     """
     known_projects = projects or {}
     path_by_unique_name = _paths_by_unique_name(known_projects)
@@ -147,8 +149,8 @@ def _rank(
     those with the main checkout come first: its folder is the one that stays.
     """
     is_weak = not (kinship.equal or kinship.path or kinship.repository or kinship.remote)
-    is_main = _is_main(projects.get(kinship.where))
-    return is_weak, -kinship.equal, not is_main, kinship.where, kinship.other
+    is_main = _is_main(projects.get(kinship.merge_into))
+    return is_weak, -kinship.equal, not is_main, kinship.merge_into, kinship.merge_from
 
 
 def _is_main(project: Project | None) -> bool:
@@ -160,7 +162,7 @@ def _is_main(project: Project | None) -> bool:
 def _order(
     name: str, contents: Mapping[str, Collection[str]], projects: Mapping[str, Project | None]
 ) -> tuple[bool, bool, int, str]:
-    """Return the sort key of a folder in a pair, see :attr:`Kinship.where`."""
+    """Return the sort key of a folder in a pair, see :attr:`Kinship.merge_into`."""
     project = projects.get(name)
     is_missing = project is not None and project.is_missing
     return is_missing, not _is_main(project), -len(contents[name]), name
@@ -178,7 +180,7 @@ def _kinship(
     equal_count = len(set(contents[first]) & set(contents[second]))
     if equal_count < LEAST_EQUAL or equal_count < LEAST_SHARE * smaller_size:
         equal_count = 0
-    kinship = Kinship(where=first, other=second, equal=equal_count, memories=smaller_size)
+    kinship = Kinship(merge_into=first, merge_from=second, equal=equal_count, memories=smaller_size)
     first_project = projects.get(first)
     second_project = projects.get(second)
     if first_project is not None and second_project is not None:
@@ -290,7 +292,7 @@ def kinships_of(source: Source) -> Sequence[Kinship]:
     return [
         kinship
         for kinship in kinships_among(contents, projects)
-        if source.name in (kinship.where, kinship.other)
+        if source.name in (kinship.merge_into, kinship.merge_from)
     ]
 
 
@@ -309,14 +311,14 @@ def _equal_files(sibling: Source, sizes: Mapping[str, int]) -> set[str]:
 
 def merge_step(kinship: Kinship) -> str:
     """Return the command that shows what a merge of two folders would do."""
-    merge = command("compact", kinship.other, "--into", kinship.where)
+    merge = command("compact", kinship.merge_from, "--into", kinship.merge_into)
     return f"{merge}    if both are one project: what would be copied"
 
 
 def table_of(kinships: Sequence[Kinship]) -> Table:
     """Return the table of the folders that may belong to one project."""
     rows = [
-        (", ".join(kinship.evidence), str(Path(kinship.other)), str(Path(kinship.where)))
+        (", ".join(kinship.evidence), str(Path(kinship.merge_from)), str(Path(kinship.merge_into)))
         for kinship in kinships
     ]
     table = Table(

@@ -59,7 +59,7 @@ def test_only_folders_that_can_be_merged_are_suggested(home: Path) -> None:
         realistic_folder(project_folder(home, name), files=8)
     kinships = json.loads(output_of("find", "--json", home))["kinships"]
     assert len(kinships) == 1
-    assert all("/projects/" in kinships[0][end] for end in ("where", "other"))
+    assert all("/projects/" in kinships[0][end] for end in ("merge_into", "merge_from"))
 
 
 def test_find_suggests_the_store_with_most_memories(tmp_path: Path) -> None:

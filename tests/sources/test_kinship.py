@@ -90,7 +90,9 @@ def test_worktrees_are_merged_into_the_main_checkout_first(tmp_path: Path) -> No
             (root / ".git").write_text(f"gitdir: {own}\n")
         projects[name] = Project.at(root)
     contents = {"app": frozenset("1"), "docs": frozenset("234"), "fix": frozenset("56")}
-    pairs = [(kinship.other, kinship.where) for kinship in kinships_among(contents, projects)]
+    pairs = [
+        (kinship.merge_from, kinship.merge_into) for kinship in kinships_among(contents, projects)
+    ]
     assert pairs == [("docs", "app"), ("fix", "app"), ("fix", "docs")]
 
 
@@ -117,5 +119,5 @@ def test_pairs_equal_brute_force_comparison(contents: dict[str, frozenset[str]])
         if equal >= LEAST_EQUAL and equal >= LEAST_SHARE * smaller:
             wanted.add(frozenset({first, second}))
     kinships = kinships_among(contents)
-    assert {frozenset({kinship.where, kinship.other}) for kinship in kinships} == wanted
+    assert {frozenset({kinship.merge_into, kinship.merge_from}) for kinship in kinships} == wanted
     assert len(kinships) == len(wanted)

@@ -72,7 +72,7 @@ def test_worktrees_of_a_repository_belong_together(home: Path) -> None:
     first = remember(home, home / "work" / "one", "b", "c")
     second = remember(home, home / "work" / "two", "d")
     suggested = pairs(home)
-    assert {(pair.other, pair.where) for pair in suggested} == {
+    assert {(pair.merge_from, pair.merge_into) for pair in suggested} == {
         (str(first), str(main)),
         (str(second), str(main)),
         (str(second), str(first)),
@@ -90,8 +90,8 @@ def test_clones_of_one_remote_are_suggested(home: Path) -> None:
     second = remember(home, home / "work" / "again", "c")
     remember(home, home / "work" / "other", "d")
     (pair,) = pairs(home)
-    assert pair.where == str(first)
-    assert pair.other == str(second)
+    assert pair.merge_into == str(first)
+    assert pair.merge_from == str(second)
     assert pair.remote == "example.org/team/app"
     output = output_of("find", home)
     assert "two clones can be meant" in output
@@ -109,7 +109,7 @@ def test_packages_of_one_repository_are_not_one_project(home: Path) -> None:
     remember(home, home / "work" / "app" / "api", "b")
     again = remember(home, home / "work" / "one" / "web", "c")
     (pair,) = pairs(home)
-    assert {pair.where, pair.other} == {str(web), str(again)}
+    assert {pair.merge_into, pair.merge_from} == {str(web), str(again)}
 
 
 def test_two_links_to_one_project_are_one_path(home: Path) -> None:
@@ -129,8 +129,8 @@ def test_removed_worktree_is_orphaned_with_its_repository(home: Path) -> None:
     removed = remember(home, home / "work" / "one", "b", "c")
     (home / "work" / "one").rename(home / "elsewhere")
     (pair,) = pairs(home)
-    assert pair.where == str(main)
-    assert pair.other == str(removed)
+    assert pair.merge_into == str(main)
+    assert pair.merge_from == str(removed)
     assert pair.repository == str(app.root / ".git")
     (orphan,) = [store for store in memlab.find(home).stores if store.is_orphaned]
     assert orphan.location == str(removed)
@@ -143,8 +143,8 @@ def test_moved_project_is_orphaned_and_suggested_by_name(home: Path) -> None:
     old = remember(home, home / "work" / "app", "a", "b")
     other = remember(home, new, "c")
     (pair,) = pairs(home)
-    assert pair.where == str(other)
-    assert pair.other == str(old)
+    assert pair.merge_into == str(other)
+    assert pair.merge_from == str(old)
     assert pair.name == "app"
     assert "orphaned" in output_of("find", home)
 
@@ -176,8 +176,8 @@ def test_show_names_the_other_folders(home: Path) -> None:
     assert str(unrelated) not in output
     fields = json.loads(output_of("show", "--json", worktree))
     (pair,) = fields["kinships"]
-    assert pair["where"] == str(main)
-    assert pair["other"] == str(worktree)
+    assert pair["merge_into"] == str(main)
+    assert pair["merge_from"] == str(worktree)
     assert pair["equal"] == 2
     assert fields["project"] == str(home / "work" / "one")
     assert pair == json.loads(output_of("find", "--json", home))["kinships"][0]
