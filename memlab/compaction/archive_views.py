@@ -150,7 +150,7 @@ class ArchiveListing(DisplayMixin):
             else:
                 rows += [self._line(entry) for entry in entries]
         for dropped in self.dropped:
-            what = f"{counted(dropped.memories)}, of which only the facts are kept"
+            what = f"{counted(dropped.memories)}; only the facts about them are kept"
             rows.append((*_when(dropped.digest, dropped.deleted_at), "dropped", what))
         title = ""
         if self.copied is not None:

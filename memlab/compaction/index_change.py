@@ -131,7 +131,7 @@ def _check_private(change: StoreChange, name: str) -> None:
         archive_mode = archive.stat().st_mode
         if archive_mode & ~file_mode & _OTHERS_MAY_ACCESS:
             raise errors.PlanError(
-                f"fewer people may read {template / name} than {archive}, which would have a copy; "
+                f"{archive} would have a copy of {template / name}, and more people may read it; "
                 f"nothing was changed: chmod go-rwx {archive}"
             )
 

@@ -128,7 +128,7 @@ class Harvest(DisplayMixin):
         if self.unknown:
             facts.append(("the log", self.unknown))
         new = f"{self.new:,} new" if self.new else "nothing new"
-        kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
+        kept = f", {self.kept:,} kept that the source does not have any more" if self.kept else ""
         facts.append(("log", f"{self.log}: {new}{kept}"))
         title = f"{self.source}: {self.system}"
         if self.files:

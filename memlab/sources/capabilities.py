@@ -560,7 +560,7 @@ def require(
         )
     if capability == "supersession":
         raise errors.PlanError(
-            f"in {source.name} no memory can stand for another; "
+            f"a memory of {source.name} cannot supersede another; "
             "shorten or delete load-bearing ones with its system's own tools"
         )
     check_deletable(source)

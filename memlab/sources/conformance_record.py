@@ -94,9 +94,9 @@ def fault_of_record(adapter: type) -> str:
     except (OSError, ValueError, TypeError) as error:
         return f"its record cannot be read ({error})"
     if not isinstance(record, dict) or record.get("code") != code:
-        return f"{path.name} is the record of other code"
+        return f"{path.name} was made for another version of the code"
     if record.get("adapter") != f"{adapter.__module__}:{adapter.__qualname__}":
-        return f"{path.name} is the record of another class"
+        return f"{path.name} was made for another class"
     if record.get("suite") != SUITE:
         return f"{path.name} is of suite {record.get('suite')}, and this memlab has suite {SUITE}"
     return ""

@@ -87,8 +87,9 @@ def error_in_words(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) 
         return BadRowError(f"{path} holds text that is not UTF-8: {error}; memlab doctor names it")
     if "no such collation sequence" in str(error):
         return StoreError(
-            f"{path} has an index or a column with a collation that its agent's own program brings "
-            f"along ({error}); nothing was changed: drop that index, or make it without"
+            f"{path} has an index or a column with a collation that only its agent's program "
+            f"defines ({error}); nothing was changed: drop that index, or create it again "
+            "without the collation"
         )
     name = getattr(error, "sqlite_errorname", "BUSY" if "is locked" in str(error) else "")
     primary = name.removeprefix("SQLITE_").partition("_")[0]

@@ -31,7 +31,7 @@ def test_reads_no_longer_in_the_source_stay_in_the_log(tmp_path: Path) -> None:
     assert harvested.new == 0
     assert harvested.kept == 3
     assert len(read_access_log(harvested.log)) == 5
-    assert "nothing new, 3 kept that the source no longer shows" in str(harvested)
+    assert "nothing new, 3 kept that the source does not have any more" in str(harvested)
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,9 @@ def test_adapter_without_conformance_record_only_reads(site: Path, store: Path) 
 
 
 RECORDS = {
-    "other code": ({"code": "0" * 64}, "is the record of other code"),
+    "other code": ({"code": "0" * 64}, "was made for another version of the code"),
     "another suite": ({"suite": 0}, "is of suite 0, and this memlab has suite 1"),
-    "another class": ({"adapter": "x:Y"}, "is the record of another class"),
+    "another class": ({"adapter": "x:Y"}, "was made for another class"),
 }
 
 
@@ -210,4 +210,4 @@ def test_package_is_built_tested_and_shipped(site: Path, store: Path, tmp_path: 
     assert store.read_bytes() == before
     with (site / "memlab_lines.py").open("a") as file:
         file.write("# a later version\n")
-    assert f"{record} is the record of other code" in run(*compact, cwd=tmp_path)
+    assert f"{record} was made for another version of the code" in run(*compact, cwd=tmp_path)

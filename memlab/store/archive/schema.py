@@ -294,7 +294,7 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
     check_integer(number, 1)
     check_integer(memories, 0, 2**53)
     if left and not memories:
-        raise ValueError(f"it says that it deleted nothing, and has {left:,} copies")
+        raise ValueError(f"its number of deleted memories is 0, but it has {left:,} copies")
     return Entry(
         number=number,
         digest=digest_in(digest),

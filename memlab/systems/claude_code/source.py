@@ -499,8 +499,8 @@ class ClaudeCode(FolderSource):
         listed_count = len(view.notes) - len(view.hubs) - len(unlisted)
         if knows_losses(self):
             remedy = (
-                f"{command('lost', self.name)} says what it named; {command('index', self.name)} "
-                "brings that back, with a line for each other file"
+                f"{command('lost', self.name)} lists what it named; {command('index', self.name)} "
+                "restores these lines and adds one for each other file"
             )
         else:
             remedy = (

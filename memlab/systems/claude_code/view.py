@@ -464,7 +464,7 @@ class FolderView:
                 broken,
                 f"of {files} {verb_for(len(broken), 'have')} front matter that is not YAML and was "
                 "read line by line",
-                f"{all_files} {verb_for(file_count, 'have')} YAML front matter, or none",
+                f"{all_files} {verb_for(file_count, 'have')} valid YAML front matter or none",
                 "quote values that contain a colon or a bracket",
             ),
             _trouble(
