@@ -494,13 +494,19 @@ def _size_store(location: str, prior: Cohort, *, goal: Mapping[str, Any]) -> Siz
     cap = advice.keep_recent
     within_budget = advice.within_budget
     fleet_share = prior.weight_at(store_goal.target)
+    low = None
+    if advice.interval is not None:
+        low, _ = advice.interval
+    served_low = None
+    if advice.served_limits is not None:
+        served_low, _ = advice.served_limits
     return SizedStore(
         keep_recent=cap,
         likely=advice.likely,
         verdict=str(advice.verdict),
-        low=None if advice.interval is None else advice.interval[0],
+        low=low,
         served=advice.served,
-        served_low=None if advice.served_limits is None else advice.served_limits[0],
+        served_low=served_low,
         fits=None if within_budget is None else within_budget.keep_recent,
         fits_served=None if within_budget is None else within_budget.served,
         references=advice.references,

@@ -260,7 +260,7 @@ def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
     Each large store is a chunk of its own. Those come first, the largest at the start.
     """
     large = [member for member in members if member.size > LARGE_STORE_BYTES]
-    large.sort(key=lambda member: -member.size)
+    large.sort(key=lambda member: member.size, reverse=True)
     small = [member for member in members if member.size <= LARGE_STORE_BYTES]
     chunk_size = max(1, min(MAX_CHUNK_STORES, len(small) // (8 * workers)))
     chunks = deque([member] for member in large)
@@ -299,7 +299,8 @@ def _run_alone(
         _wait_for_any(pool, [future])
         outcomes = _result(pool, future)
         if outcomes:
-            return outcomes[0]
+            (outcome,) = outcomes
+            return outcome
     message = (
         "it ended every process that worked on it and was set aside; look at it alone, with more "
         "memory: memlab show"

@@ -16,10 +16,10 @@ from memlab.errors import ChangedWhileReadError, MemlabError, PluginWarning
 from memlab.plugins import SYSTEMS, load_offer, offer_named, offers, package_of
 from memlab.sources.base import Source
 from memlab.sources.conformance_record import fault_of_record, is_on_trial
-from memlab.sources.recognition import Evidence
-from memlab.sources.system import System
+from memlab.sources.system import Match, System
 
 _SCHEME: Final = re.compile("[a-z][a-z0-9+.-]*", re.IGNORECASE)
+"""A scheme of a URL (RFC 3986): a letter, then letters, digits, plus signs, dots and hyphens."""
 
 
 def installed_system(scheme: str) -> System | None:
@@ -36,13 +36,13 @@ def installed_system(scheme: str) -> System | None:
     return None if point is None else _system_of(point)
 
 
-def installed_systems(own: Collection[str]) -> list[System]:
-    """Return the systems of installed packages whose schemes are not among memlab's own.
+def installed_systems(built_in: Collection[str]) -> list[System]:
+    """Return the systems of installed packages without the schemes that are built in.
 
     Broken ones are left out with a :class:`memlab.errors.PluginWarning`.
     """
     systems = []
-    for name in sorted({point.name for point in offers(SYSTEMS)} - set(own)):
+    for name in sorted({point.name for point in offers(SYSTEMS)} - set(built_in)):
         try:
             system = installed_system(name)
         except MemlabError as error:
@@ -54,30 +54,30 @@ def installed_systems(own: Collection[str]) -> list[System]:
 
 
 def installed_matches(
-    path: Path, tables: Mapping[str, Collection[str]], own: Collection[str]
-) -> list[tuple[System, Path, Evidence]]:
+    path: Path, tables: Mapping[str, Collection[str]], built_in: Collection[str]
+) -> list[Match]:
     """Return the systems of installed packages that recognise a path, with store and evidence.
 
     A system that raises an error is left out with a :class:`memlab.errors.PluginWarning`.
     """
     matches = []
     columns = {name: frozenset(names) for name, names in tables.items()}
-    for system in installed_systems(own):
+    for system in installed_systems(built_in):
         try:
             match = system.kind.evidence_for(path, columns)
         except ChangedWhileReadError:
             raise
         except Exception as error:  # noqa: BLE001
-            point = offer_named(SYSTEMS, system.schemes[0], "system")
+            point = offer_named(SYSTEMS, system.first_scheme, "system")
             package = package_of(point) if point is not None else "?"
             _warn(
-                f"left out: the system {system.schemes[0]!r} of the package {package} fails at "
+                f"left out: the system {system.first_scheme!r} of the package {package} fails at "
                 f"{path} with {type(error).__name__}: {error}; update or uninstall the package"
             )
             continue
         if match is not None:
             store, evidence = match
-            matches.append((system, store, evidence))
+            matches.append(Match(system, store, evidence))
     return matches
 
 

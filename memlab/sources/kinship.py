@@ -223,8 +223,9 @@ def _shared_repository(first: Project, second: Project) -> str:
         if checkout is None or not (missing.is_missing and missing.path):
             continue
         root = PurePath(missing.path)
-        if checkout.below:
-            root = root.parents[len(PurePath(checkout.below).parts) - 1]
+        if checkout.below:  # go up from the subfolder to the root of the missing worktree
+            depth = len(PurePath(checkout.below).parts)
+            root = root.parents[depth - 1]
         is_same_place = str(root / checkout.below) == missing.path
         if is_same_place and root in set(worktrees_of(checkout.repository)):
             return str(checkout.repository)
@@ -273,20 +274,21 @@ def _name_of_missing(
 def kinships_of(source: Source) -> Sequence[Kinship]:
     """Return the pairs of a folder and the folders of other projects beside it.
 
-    Only files of the size of an own memory are read, and the other folders of a pair.
+    Of the other folders, only files with the size of one of its memories are read, and the whole
+    folder if enough of them are equal.
     """
     siblings = source.siblings()
     if not siblings:
         return ()
     if read_consistent(source, lambda reader: not keys_in(reader)):
         return ()
-    own = _sizes_by_digest(source)
-    contents: dict[str, Collection[str]] = {source.name: own.keys()}
+    sizes_by_digest = _sizes_by_digest(source)
+    contents: dict[str, Collection[str]] = {source.name: sizes_by_digest.keys()}
     projects = {source.name: source.find_project()}
     for sibling in siblings:
         projects[sibling.name] = sibling.find_project()
         contents[sibling.name] = frozenset()
-        if len(_equal_files(sibling, own)) >= LEAST_EQUAL:
+        if len(_equal_files(sibling, sizes_by_digest)) >= LEAST_EQUAL:
             with suppress(MemlabError):  # reading it alone says why
                 contents[sibling.name] = contents_of(sibling)
     return [
@@ -296,17 +298,17 @@ def kinships_of(source: Source) -> Sequence[Kinship]:
     ]
 
 
-def _equal_files(sibling: Source, sizes: Mapping[str, int]) -> set[str]:
-    """Return the digests among `sizes` that files of a folder have."""
+def _equal_files(sibling: Source, sizes_by_digest: Mapping[str, int]) -> set[str]:
+    """Return the digests that a file of a folder has; files of other sizes are not read."""
     digests: set[str] = set()
-    sizes_to_read = set(sizes.values())
+    sizes_to_read = set(sizes_by_digest.values())
     if not sizes_to_read or not isinstance(sibling, FolderSource):
         return digests
     with suppress(MemlabError, OSError), opened_folder(sibling.path, sibling.includes) as folder:
         for name, stamp in folder.listing().files.items():
             if stamp.size in sizes_to_read:
                 digests.add(digest_of(folder.read(name).data).hex())
-    return digests & sizes.keys()
+    return digests & sizes_by_digest.keys()
 
 
 def merge_step(kinship: Kinship) -> str:
@@ -325,6 +327,6 @@ def table_of(kinships: Sequence[Kinship]) -> Table:
         "may be one project; two clones can be meant, and nothing merges by itself",
         ("evidence", "folder", "into"),
         rows,
-        whole=True,
+        whole=True,  # a cell is never cut short
     )
     return table.first(_LISTED)

@@ -22,9 +22,9 @@ from memlab.errors import (
 from memlab.settings import EXAMPLES, FILE, NO_SETTINGS, Settings, read_settings
 from memlab.settings_file import template_of, write_settings, write_template
 from memlab.sources.base import DATABASES, Source
-from memlab.sources.recognition import Evidence, Strength
+from memlab.sources.recognition import Strength
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
-from memlab.sources.system import System
+from memlab.sources.system import Match, System
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.kind import archives_beside, store_name_of
 from memlab.store.archive.location import SUFFIX
@@ -32,7 +32,7 @@ from memlab.store.database import stat_store
 from memlab.text import command
 
 _NOT_LOADED: Final = System("", ()).start
-"""The words of a system of which a start loads nothing."""
+"""Value of :attr:`System.start` for a system of which a start loads nothing."""
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
 """A store: its path, its URL, an open store or a source."""
 
@@ -60,9 +60,15 @@ class Recognised(NamedTuple):
 
 SYSTEMS: tuple[System, ...] = (
     System("memory_items", ("file",), ".memory_items.source:MemoryItems", start="boot context"),
-    System("claude-mem", ("claude-mem",), ".claude_mem:ClaudeMem", ".claude_mem", "loaded from"),
-    System("mcp-memory-service", ("mcp-memory",), ".mcp_memory:McpMemory", ".mcp_memory"),
-    System("Codex", ("codex",), ".codex:Codex", ".codex"),
+    System(
+        "claude-mem",
+        ("claude-mem",),
+        ".claude_mem:ClaudeMem",
+        reads=".claude_mem",
+        start="loaded from",
+    ),
+    System("mcp-memory-service", ("mcp-memory",), ".mcp_memory:McpMemory", reads=".mcp_memory"),
+    System("Codex", ("codex",), ".codex:Codex", reads=".codex"),
     System("MCP memory server", ("mcp-graph",), ".mcp_graph:McpGraph"),
     System(
         "Hermes memories",
@@ -76,7 +82,7 @@ SYSTEMS: tuple[System, ...] = (
         "OpenClaw workspace",
         ("openclaw",),
         ".openclaw:OpenClaw",
-        ".openclaw",
+        reads=".openclaw",
         usual=(".openclaw/workspace*",),
         inside=("memory", "SOUL.md"),
     ),
@@ -84,21 +90,21 @@ SYSTEMS: tuple[System, ...] = (
         "Serena memories",
         ("serena",),
         ".serena:Serena",
-        ".serena",
-        "boot context",
+        reads=".serena",
+        start="boot context",
         usual=(".serena/memories",),
     ),
     System(
         "Claude Code memory",
         ("claude",),
         ".claude_code.source:ClaudeCode",
-        ".claude_code.reads",
+        reads=".claude_code.reads",
         start="in the index",
         usual=("projects/*/memory", ".claude/agent-memory*/*"),  # a project's, a subagent's
         inside=("MEMORY.md",),
     ),
     System("odek episodes", ("odek",), ".odek:Odek", inside=("index.json", "episodes")),
-    System("MemForge", ("postgresql", "postgres"), ".memforge:Memforge", ".memforge"),
+    System("MemForge", ("postgresql", "postgres"), ".memforge:Memforge", reads=".memforge"),
     System("BetterDB", ("valkey", "redis", "valkeys", "rediss", "unix"), ".betterdb:Betterdb"),
     System("LangGraph", (), reads=".langgraph"),
 )
@@ -122,9 +128,9 @@ def system_named(scheme: str) -> System | None:
     MemlabError
         If the package that offers the scheme is broken.
     """
-    own = schemes().get(scheme)
-    if own is not None:
-        return own
+    built_in = schemes().get(scheme)
+    if built_in is not None:
+        return built_in
     from memlab.sources.installed import installed_system  # slow to import
 
     return installed_system(scheme)
@@ -145,12 +151,12 @@ def all_systems() -> tuple[System, ...]:
 
 def kinds() -> dict[str, type[Source]]:
     """Import and return the class of each of memlab's own kinds of source, by its first scheme."""
-    return {system.schemes[0]: system.kind for system in SYSTEMS if system.source}
+    return {system.first_scheme: system.kind for system in SYSTEMS if system.source}
 
 
 def all_kinds() -> dict[str, type[Source]]:
     """Return :func:`kinds` and the classes of installed packages, by their first scheme."""
-    return {system.schemes[0]: system.kind for system in all_systems() if system.source}
+    return {system.first_scheme: system.kind for system in all_systems() if system.source}
 
 
 def harvestable() -> list[System]:
@@ -188,7 +194,7 @@ def open_source(where: SourceLike, *, noted: str = "") -> Source:
     text = fspath(where)
     scheme, _, rest = text.partition(":")
     system = _system_in(text)
-    if "://" not in text:
+    if "://" not in text:  # a path, not a URL
         stat_store(Path(text if system is None else rest))
     elif system is None:
         known = [name for system in all_systems() for name in system.schemes]
@@ -221,7 +227,7 @@ def _kind_of(text: str, noted: str = "") -> str:
         if recorded and recognised.scheme not in recorded:
             raise _another_kind(text, recognised, recorded)
         return recognised.scheme
-    by_evidence = [system.schemes[0] for system, _, _ in _matches_at(path)]
+    by_evidence = [match.system.first_scheme for match in _matches_at(path)]
     possible = list(recorded)
     if by_evidence:
         possible = [kind for kind in recorded if kind in by_evidence]
@@ -258,8 +264,10 @@ def _kinds_of_plugins(path: Path) -> tuple[str, ...]:
     with suppress(OSError, ValueError, RuntimeError):
         if path.is_file():
             return ()
-        own = schemes()
-        folders = [name for name, kind in all_kinds().items() if kind.is_folder and name not in own]
+        built_in = schemes()
+        folders = [
+            name for name, kind in all_kinds().items() if kind.is_folder and name not in built_in
+        ]
         if folders:
             return _recorded_kinds(path, folders)
     return ()
@@ -284,7 +292,7 @@ def could_be(path: Path) -> list[str]:
             if not system.source or not system.kind.is_folder:
                 continue
             if not names.isdisjoint(system.inside):
-                candidates.append(system.schemes[0])
+                candidates.append(system.first_scheme)
     return candidates
 
 
@@ -351,12 +359,12 @@ def recognise(path: Path) -> Recognised | None:
         if is_certain:
             system, store, evidence = matches[0]
             return Recognised(
-                scheme=system.schemes[0], path=store, what=system.what, evidence=evidence.what
+                scheme=system.first_scheme, path=store, what=system.what, evidence=evidence.what
             )
     return None
 
 
-def _matches_at(path: Path) -> list[tuple[System, Path, Evidence]]:
+def _matches_at(path: Path) -> list[Match]:
     """Return the strongest evidence of memlab's own systems, else that of installed packages."""
     matches = _strongest_at(path)
     if matches or known_kinds(path):
@@ -368,16 +376,16 @@ def _matches_at(path: Path) -> list[tuple[System, Path, Evidence]]:
 
 
 def _strongest(
-    matches: list[tuple[System, Path, Evidence]],
-) -> list[tuple[System, Path, Evidence]]:
+    matches: list[Match],
+) -> list[Match]:
     """Return the matches with the strongest evidence."""
-    best = max((evidence.strength for _, _, evidence in matches), default=None)
-    return [match for match in matches if match[2].strength == best]
+    best = max((match.evidence.strength for match in matches), default=None)
+    return [match for match in matches if match.evidence.strength == best]
 
 
-def _strongest_at(path: Path) -> list[tuple[System, Path, Evidence]]:
+def _strongest_at(path: Path) -> list[Match]:
     """Return the systems with the strongest evidence, each with the store and its evidence."""
-    matches: list[tuple[System, Path, Evidence]] = []
+    matches: list[Match] = []
     with suppress(OSError, ValueError):
         if not (path.is_file() or path.is_dir()):
             return []
@@ -388,7 +396,7 @@ def _strongest_at(path: Path) -> list[tuple[System, Path, Evidence]]:
             match = system.kind.evidence_for(path, tables)
             if match is not None:
                 store, evidence = match
-                matches.append((system, store, evidence))
+                matches.append(Match(system, store, evidence))
     return _strongest(matches)
 
 
@@ -575,7 +583,7 @@ def _shows_its_kind(source: Source) -> bool:
     if len(matches) != 1:
         return False
     system, _, evidence = matches[0]
-    return system.schemes[0] == source.scheme and evidence.strength >= Strength.TRACE
+    return system.first_scheme == source.scheme and evidence.strength >= Strength.TRACE
 
 
 def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
@@ -636,9 +644,12 @@ class Search(NamedTuple):
 
 def usual_places(environment: Mapping[str, str] | None = None) -> list[Path]:
     """Return the default paths of stores of all known systems, which need not exist."""
-    known = os.environ if environment is None else environment
-    home = Path(known.get("HOME") or Path.home())
-    return [place for kind in all_kinds().values() for place in kind.usual_places(home, known)]
+    variables = os.environ if environment is None else environment
+    home = Path(variables.get("HOME") or Path.home())
+    places: list[Path] = []
+    for kind in all_kinds().values():
+        places += kind.usual_places(home, variables)
+    return places
 
 
 def find_below(folders: list[Path]) -> Search:
@@ -649,6 +660,7 @@ def find_below(folders: list[Path]) -> Search:
     endings = tuple({ending for kind in all_kinds().values() for ending in kind.endings})
     for folder in folders:
         for path, names, files in os.walk(folder, onerror=errors.append):
+            # os.walk enters the folders that remain in this list.
             names[:] = sorted(set(names) - NOT_ENTERED)
             for store in _stores_at(Path(path), names, files, others, endings):
                 stores.setdefault(os.path.realpath(store.path), store)
@@ -677,7 +689,8 @@ def _stores_at(
     archives = {
         name for name in files if name.endswith(SUFFIX) and not _is_of_store_elsewhere(folder, name)
     }
-    archived = {_store_beside(folder, name) for name in archives} - {""}
+    archived = {_store_beside(folder, name) for name in archives}
+    archived.discard("")  # the store of an archive is not known
     names_of_stores = {name for name in files if name.endswith(endings)}
     for name in sorted(archived | (names_of_stores - archives)):
         path = folder / name
@@ -726,8 +739,11 @@ def _store_beside(folder: Path, archive: str) -> str:
 
 def _known_at(path: Path) -> Recognised | None:
     """Return a folder by its recorded kind; None unless exactly one kind is recorded."""
-    known = (known_kinds(path) or _kinds_of_plugins(path)) if path.is_dir() else ()
-    if len(known) != 1:
+    if not path.is_dir():
         return None
-    system = _system_known(known[0])
-    return Recognised(known[0], path, system.what, "is known so by its settings or archive")
+    schemes_recorded = known_kinds(path) or _kinds_of_plugins(path)
+    if len(schemes_recorded) != 1:
+        return None
+    (scheme,) = schemes_recorded
+    system = _system_known(scheme)
+    return Recognised(scheme, path, system.what, "is known so by its settings or archive")

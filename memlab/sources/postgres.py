@@ -88,10 +88,9 @@ def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
             connection.read_only = not write
             agent = address.options.get("agent")
             settings = {**_SETTINGS, _AGENT: agent} if agent else _SETTINGS
-            connection.execute(
-                "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(settings)),
-                [part for pair in settings.items() for part in pair],
-            )
+            calls = ", ".join("set_config(%s, %s, true)" for _ in settings)
+            names_and_values = [part for pair in settings.items() for part in pair]
+            connection.execute(f"SELECT {calls}", names_and_values)
             yield connection
 
 
@@ -167,7 +166,17 @@ def tables_on(url: str) -> dict[str, set[str]]:
 
 
 class Reference(NamedTuple):
-    """A foreign key of one column."""
+    """A foreign key of one column.
+
+    Attributes
+    ----------
+    table, column : str
+        The column that refers to another.
+    to_table, to_column : str
+        The column that it refers to.
+    on_delete : str
+        The effect of a deletion there on the referring rows, such as :data:`CASCADE`.
+    """
 
     table: str
     column: str
@@ -263,14 +272,14 @@ class Catalogue:
             str,
             int,
         ):
-            table, _, to_table, _, on_delete, columns = reference
-            if columns > 1 or on_delete == _SET_DEFAULT:
-                how = "by several columns" if columns > 1 else "with ON DELETE SET DEFAULT"
+            table, column, to_table, to_column, on_delete, column_count = reference
+            if column_count > 1 or on_delete == _SET_DEFAULT:
+                how = "by several columns" if column_count > 1 else "with ON DELETE SET DEFAULT"
                 raise UnsafeDeletionError(
                     f"the table {table} refers to {to_table} {how}, which could not be put back; "
                     f"take that foreign key off {table}"
                 )
-            references.append(Reference(*reference[:-1]))
+            references.append(Reference(table, column, to_table, to_column, on_delete))
         return references
 
 
@@ -297,7 +306,7 @@ def rows_where(
         f"WHERE t.{name} = ANY (%s::text[]::{table.types[column]}[])",
         (list(values),),
         str,
-        *(str | None,) * len(table.types),
+        *(str | None for _ in table.types),
     ):
         texts = dict(zip(table.types, row, strict=True))
         fields = {

@@ -138,7 +138,8 @@ def rows_from_dicts(
     from memlab.sources.tables import table_of
 
     faults = [Fault(*fault) for row in rows for fault in row.get("faults", ())]
-    names = [name for name in rows[0] if name != "faults"]
+    first_row = rows[0]  # a batch is never empty
+    names = [name for name in first_row if name != "faults"]
     table = table_of({name: [row[name] for row in rows] for name in names})
     if not with_body:
         table = table.drop_columns("body")
@@ -317,7 +318,7 @@ class Writer(Reader):
         return self.is_back(current, record)
 
     def delete_inserted_parts(self, expected: Mapping[Key, str], records: Records) -> int:  # noqa: ARG002
-        """Delete what the records of :meth:`missing_parts_of` inserted, and return the number.
+        """Delete the parts that :meth:`missing_parts_of` selected to insert; return their number.
 
         The parts that the store had already stay.
         """

@@ -134,8 +134,8 @@ def moment(value: object, result: HarvestResult | None = None) -> datetime | Non
         at, has_zone = moment_and_zone(value)
     except ValueError:
         return None
-    if result is not None:
-        result.without_zone += not has_zone
+    if result is not None and not has_zone:
+        result.without_zone += 1
     return at
 
 
@@ -175,8 +175,8 @@ class LineReader:
         progress: BytesCallback = no_bytes_progress,
         result: HarvestResult | None = None,
     ) -> None:
-        counted = HarvestResult() if result is None else result
-        self.left_out = counted.left_out
+        counts = HarvestResult() if result is None else result
+        self.left_out = counts.left_out
         self._progress = progress
         self.files = sorted(files)
         self.done = 0
@@ -184,8 +184,8 @@ class LineReader:
         for file in self.files:
             with suppress(OSError):  # the error is counted when the file is read
                 self.total += file.stat().st_size
-        counted.files = len(self.files)
-        counted.bytes = self.total
+        counts.files = len(self.files)
+        counts.bytes = self.total
 
     def objects(self, file: Path, is_selected: LineTest) -> Iterator[dict[str, Any]]:
         """Yield the JSON objects on the selected lines of a file."""

@@ -1,9 +1,11 @@
 """The entry of a system in the table of systems, or of one that an installed package offers."""
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 from memlab.sources.base import Source
+from memlab.sources.recognition import Evidence
 
 _PACKAGE: Final = "memlab.systems"
 """Package to which the relative module names of systems refer."""
@@ -35,6 +37,11 @@ class System(NamedTuple):
     """Names of files; a search examines a folder as such a store only if it has one of them."""
 
     @property
+    def first_scheme(self) -> str:
+        """Scheme by which settings, archives and plans record its kind of store."""
+        return self.schemes[0]
+
+    @property
     def kind(self) -> type[Source]:
         """Class of its source."""
         module, _, name = self.source.partition(":")
@@ -44,3 +51,11 @@ class System(NamedTuple):
     def way(self) -> Any:
         """Module that finds reads, with the functions ``recognises(asked)`` and ``find(asked)``."""
         return import_module(self.reads, _PACKAGE)
+
+
+class Match(NamedTuple):
+    """A system that recognises a path: with the path of its store, and the evidence for it."""
+
+    system: System
+    store: Path
+    evidence: Evidence

@@ -31,12 +31,17 @@ COPIES: Final = "copies of a read that is counted"
 _MEMORY: Final = "memory"
 """Name of the folder of memories in the folder of a project."""
 _SUCCEEDED: Final = ""
+"""Outcome of a call that succeeded. Other outcomes say why the call failed."""
 _RESULT_OF: Final = pattern(rb'"tool_use_id"\s*:\s*"([^"\\]+)"')
+"""The id of a call in the unparsed line of its result, such as ``"tool_use_id": "toolu_1"``."""
 _UNCHANGED: Final = pattern(r"(wasted call\W+)?file unchanged since", IGNORECASE)
+"""Beginning of the answer to a repeated read of a file."""
 _NO_MATCH: Final = pattern(r"no (?:matches|files) found\b", IGNORECASE)
+"""Beginning of the answer to a search without a result."""
 _NOT_THERE: Final = pattern(
     r"""^\w+: (?:[^\n]*[/ '"])?([^/\n'"]+?)['"]?: No such file""", MULTILINE
 )
+"""The file name in the error of a shell command, such as ``cat: notes/a.md: No such file``."""
 
 
 class Touch(NamedTuple):
@@ -260,7 +265,7 @@ def _add_uses(uses: Sequence[reads.Read], request: HarvestRequest, result: Harve
     """Add reads and changes to the result of a harvest, classified by kind."""
     result.writes = [use for use in uses if use.kind == WRITE]
     recorded_writes = [use for use in request.recorded.values() if use.kind == WRITE]
-    # By memory and session.
+    # The time of the first write, by memory and session.
     first_writes: dict[tuple[str, str], datetime] = {}
     for write in [*recorded_writes, *result.writes]:
         key = write.memory_id, write.session or ""
@@ -402,7 +407,9 @@ def _copy_on(line: dict[str, Any], file: Path) -> _Copy:
     session = text(line.get("sessionId"))
     if not session:
         parts = file.parts
-        session = parts[parts.index("subagents") - 1] if "subagents" in parts else file.stem
+        session = file.stem
+        if "subagents" in parts:  # SESSION/subagents/agent-ID.jsonl
+            session = parts[parts.index("subagents") - 1]
     return _Copy(file, session, text(mapping(line.get("forkedFrom")).get("sessionId")))
 
 

@@ -37,14 +37,14 @@ def connected(address: Address, database: int) -> Iterator["ServerConnection"]:
             socket_timeout=_ANSWER_TIMEOUT,
             socket_connect_timeout=_CONNECT_TIMEOUT,
         )
-        with closing(ServerConnection(pool.make_connection())) as line:
-            if b"_mode:cluster" in line.ask("INFO", "server"):
+        with closing(ServerConnection(pool.make_connection())) as connection:
+            if b"_mode:cluster" in connection.ask("INFO", "server"):
                 raise UnsafeDeletionError(
                     f"{address.without_password()} is one node of a cluster, which keeps memories "
                     "on several; memlab reads a single server: use the system's own setting for a "
                     "cap"
                 )
-            yield line
+            yield connection
 
 
 def _password_of(address: Address) -> str | None:
@@ -72,7 +72,8 @@ class ServerConnection:
 
     def ask(self, *command: Any) -> Any:
         """Return the answer to a command."""
-        return self.ask_all([command])[0]
+        (answer,) = self.ask_all([command])
+        return answer
 
     def ask_all(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the answers to commands that are sent together, or raise the first error."""
@@ -83,6 +84,7 @@ class ServerConnection:
 
     def in_transaction(self, commands: Sequence[tuple[Any, ...]]) -> list[Any] | None:
         """Return the answers to commands in one transaction; None if a watched key changed."""
+        # The last answer, that to EXEC, has the answers to all commands.
         answers: list[Any] | None = self._answers([("MULTI",), *commands, ("EXEC",)])[-1]
         if answers is None:
             return None
@@ -99,26 +101,29 @@ class ServerConnection:
 
         self.connection.send_packed_command(self.connection.pack_commands(commands))
         answers: list[Any] = []
-        refused: ResponseError | None = None
-        with _as_wrong_answer(commands[0][0]):
+        first_error: ResponseError | None = None
+        name, *_ = commands[0]
+        with _as_wrong_answer(name):
             for _ in commands:
                 try:
                     answers.append(self.connection.read_response())
                 except ResponseError as error:
-                    refused = refused or error
-        if refused:
-            raise refused
+                    first_error = first_error or error
+        if first_error:
+            raise first_error
         return answers
 
 
 class Changes:
     """The keys that any client changes from now on, as announced by the server."""
 
-    def __init__(self, line: ServerConnection, subscriber: ServerConnection, prefix: bytes) -> None:
+    def __init__(
+        self, connection: ServerConnection, subscriber: ServerConnection, prefix: bytes
+    ) -> None:
         self._subscriber = subscriber
         number = subscriber.ask("CLIENT ID")
         subscriber.ask("SUBSCRIBE", _INVALIDATED)
-        line.ask("CLIENT TRACKING", "ON", "REDIRECT", number, "BCAST", "PREFIX", prefix)
+        connection.ask("CLIENT TRACKING", "ON", "REDIRECT", number, "BCAST", "PREFIX", prefix)
 
     def changed_keys(self) -> set[bytes]:
         """Return the keys that changed since the last call.
@@ -134,7 +139,7 @@ class Changes:
                 answer = connection.read_response()
                 if answer[0] == b"pong":
                     return changed
-                keys = answer[2]
+                _kind, _channel, keys = answer
                 if keys is None:
                     words = "the server was emptied while it was read; try again"
                     raise ChangedWhileReadError(words)
@@ -196,10 +201,12 @@ _ANSWER_SHAPES: Final[dict[str, shapes.Shape]] = {
 
 def _check_answer(command: tuple[Any, ...], answer: Any) -> None:
     """Check that an answer to a command has its shape."""
-    with _as_wrong_answer(command[0]):
-        _ANSWER_SHAPES[command[0]](answer)
-        if command[0] == "HMGET" and len(answer) != len(command) - 2:
-            raise ValueError(f"{len(answer):,} values of {len(command) - 2:,} fields")
+    name = command[0]
+    with _as_wrong_answer(name):
+        _ANSWER_SHAPES[name](answer)
+        fields = command[2:]  # HMGET KEY FIELD ...
+        if name == "HMGET" and len(answer) != len(fields):
+            raise ValueError(f"{len(answer):,} values of {len(fields):,} fields")
 
 
 def host_and_port(address: Address) -> tuple[str, int]:

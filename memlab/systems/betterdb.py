@@ -49,8 +49,9 @@ _HEX_NAME: Final = "$x"
 
 _KEYS_PER_SCAN: Final = 1000
 _ROWS_PER_BATCH: Final = 2000
+_FIRST_TIME: Final = -62_135_596_800_000
 _LAST_TIME: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999."""
+"""The first millisecond of the year 1 and the last one of 9999, counted from 1970."""
 _ATTEMPTS: Final = 20
 """Number of attempts of a batch while other clients write to its memories."""
 
@@ -83,25 +84,28 @@ class Betterdb(ServerSource):
 
     def known_as(self) -> str:
         """Return the URL of the store with the host and port of its server."""
-        where = "{}:{}".format(*host_and_port(self.address))
         if self.scheme == "unix":
-            where = quote(self.address.path)
-        return f"valkey://{where}/{self._database}?name={self.store}"
+            server = quote(self.address.path)
+        else:
+            host, port = host_and_port(self.address)
+            server = f"{host}:{port}"
+        return f"valkey://{server}/{self._database}?name={self.store}"
 
     @contextmanager
     def reading(self) -> Iterator[readers.Reader]:
         """Open the server for reading; memories that change meanwhile are read again."""
         with (
-            connected(self.address, self._database) as line,
-            connected(self.address, self._database) as listening,
+            connected(self.address, self._database) as connection,
+            connected(self.address, self._database) as subscriber,
         ):
-            yield HashReader(line, self, Changes(line, listening, self.prefix.encode()))
+            changes = Changes(connection, subscriber, self.prefix.encode())
+            yield HashReader(connection, self, changes)
 
     @contextmanager
     def changing(self) -> Iterator[readers.Writer]:
         """Open the server for a change, made in atomic batches."""
-        with connected(self.address, self._database) as line:
-            yield BetterdbWriter(line, self)
+        with connected(self.address, self._database) as connection:
+            yield BetterdbWriter(connection, self)
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return an archived memory as a row."""
@@ -120,6 +124,7 @@ class Betterdb(ServerSource):
 
 def _database_of(address: Address) -> int:
     """Return the database number of an address; raise MemlabError if it is not a number."""
+    # The path of a unix address is that of the socket.
     text = address.options.get("db") if address.scheme == "unix" else address.path.strip("/")
     if text and not text.isdigit():
         raise errors.MemlabError(
@@ -147,9 +152,9 @@ class HashReader(readers.Reader):
     """Largest number of hashes in one transaction; it blocks the server for a few milliseconds."""
 
     def __init__(
-        self, line: ServerConnection, source: Betterdb, changes: Changes | None = None
+        self, connection: ServerConnection, source: Betterdb, changes: Changes | None = None
     ) -> None:
-        self.line = line
+        self.connection = connection
         self.source = source
         self.store = source.store
         self.prefix = source.prefix
@@ -167,17 +172,19 @@ class HashReader(readers.Reader):
         if not hashes:
             self._check_store_exists()
         by_time = sorted((_position(self._id(key), stored), key) for key, stored in hashes.items())
-        last = -1
+        position = -1
         positions = []
         for position_by_time, key in by_time:
-            last = max(position_by_time, last + 1)  # positions are unique
-            positions.append((last, key))
+            position = max(position_by_time, position + 1)  # positions are unique
+            positions.append((position, key))
         for batch in batched(positions, _ROWS_PER_BATCH):
             rows = [
                 row_of(shown_key(key), self._id(key), hashes[key], position)
                 for position, key in batch
             ]
-            requested = {name: [_plain(name, hashes[key]) for _, key in batch] for name in columns}
+            requested = {
+                name: [_requested_value(name, hashes[key]) for _, key in batch] for name in columns
+            }
             yield readers.rows_from_dicts(rows, with_body=with_body, others=requested)
 
     def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:
@@ -195,7 +202,7 @@ class HashReader(readers.Reader):
     ) -> Iterator[tuple[bytes, Hash]]:
         """Yield the existing hashes, or the fields in `names`; each batch is of one moment."""
         for batch in batched(keys, self.hashes_per_transaction):
-            answers = self.line.in_transaction(_commands_to_read(batch, names)) or []
+            answers = self.connection.in_transaction(_commands_to_read(batch, names)) or []
             yield from _hashes_in_answers(batch, answers, names)
 
     def record(self, key: bytes, stored: Hash) -> bytes:
@@ -207,21 +214,22 @@ class HashReader(readers.Reader):
 
     def _keys(self) -> Iterator[bytes]:
         """Yield the keys of the store's hashes; a key may occur twice."""
-        literally = re.sub(r"[*?\[\]\\^-]", r"\\\g<0>", self.prefix)
-        options = ("MATCH", f"{literally}*", "COUNT", _KEYS_PER_SCAN, "TYPE", "hash")
+        # A backslash before each character that has a meaning in a pattern of SCAN.
+        escaped_prefix = re.sub(r"[*?\[\]\\^-]", r"\\\g<0>", self.prefix)
+        options = ("MATCH", f"{escaped_prefix}*", "COUNT", _KEYS_PER_SCAN, "TYPE", "hash")
         cursor = b"0"
         while True:
-            cursor, keys = self.line.ask("SCAN", cursor, *options)
+            cursor, keys = self.connection.ask("SCAN", cursor, *options)
             yield from keys
             if cursor == b"0":
                 return
 
-    def _check_unchanged(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
+    def _check_unchanged(self, keys: Iterable[bytes], hashes: Mapping[bytes, Hash]) -> None:
         """Raise ChangedWhileReadError if a memory has changed since its row was returned."""
         if self._lasting_hashes is None:
             return
-        for key in asked:
-            if _lasting_hash(found.get(key)) != self._lasting_hashes.get(key):
+        for key in keys:
+            if _lasting_hash(hashes.get(key)) != self._lasting_hashes.get(key):
                 raise self._changed_error()
 
     def _changed_error(self) -> errors.ChangedWhileReadError:
@@ -254,10 +262,10 @@ class HashReader(readers.Reader):
 
     def _check_store_exists(self) -> None:
         """Raise StoreError if the server does not know the store."""
-        own = (f"{self.store}:__mem_stats", f"{self.store}:__mem_config")
-        known = self.line.ask("HKEYS", "__betterdb:caches")
+        keys_of_store = (f"{self.store}:__mem_stats", f"{self.store}:__mem_config")
+        known = self.connection.ask("HKEYS", "__betterdb:caches")
         names = sorted(key.decode(errors="replace").removesuffix(":mem") for key in known)
-        if self.store in names or self.line.ask("EXISTS", *own):
+        if self.store in names or self.connection.ask("EXISTS", *keys_of_store):
             return
         others = f"; there are {', '.join(names)}" if names else ""
         raise errors.StoreError(
@@ -271,8 +279,8 @@ class BetterdbWriter(HashReader, readers.Writer):
 
     atomic = False
 
-    def __init__(self, line: ServerConnection, source: Betterdb) -> None:
-        super().__init__(line, source)
+    def __init__(self, connection: ServerConnection, source: Betterdb) -> None:
+        super().__init__(connection, source)
         self._expiry_times: dict[bytes, int] = {}
         # The fingerprint of each memory that was restored.
         self._written: dict[bytes, str] = {}
@@ -315,22 +323,22 @@ class BetterdbWriter(HashReader, readers.Writer):
                 )
 
     def _check_deleted(self, expected: Mapping[readers.Key, str], before: int) -> None:  # noqa: ARG002
-        left = sum(1 for _ in self.hashes(map(raw_key, expected)))
-        if left:
+        remaining = sum(1 for _ in self.hashes(map(raw_key, expected)))
+        if remaining:
             raise errors.CompactionError(
-                f"{left:,} of {len(expected):,} memories are there again: somebody writes them "
-                "while they are deleted; stop that, then restore the plan and make a new one"
+                f"{remaining:,} of {len(expected):,} memories are there again: somebody writes "
+                "them while they are deleted; stop that, then restore the plan and make a new one"
             )
 
     def _insert(self, records: readers.Records) -> int:
         """Write all fields and the expiry time of memories; leave out those that have expired."""
-        too_soon = self._now() + _LEAST_REMAINING_TIME
+        earliest_expiry = self._now() + _LEAST_REMAINING_TIME
         self._written = {}
         for batch in batched(records, self.hashes_per_transaction):
             unexpired = {}
             for key, record in batch:
                 _, stored = hash_of(record)
-                if stored.expires_at == FOREVER or stored.expires_at > too_soon:
+                if stored.expires_at == FOREVER or stored.expires_at > earliest_expiry:
                     unexpired[raw_key(key)] = stored
             if not self._write(unexpired):
                 raise errors.ArchiveError(
@@ -342,20 +350,20 @@ class BetterdbWriter(HashReader, readers.Writer):
         return len(self._written)
 
     def _check_inserted(self, records: readers.Records, wanted: int) -> None:  # noqa: ARG002
-        same = set()
+        restored = set()
         for key, stored in self.hashes(self._written):
             if self._restored_fingerprint(key, stored) == self._written[key]:
-                same.add(key)
-        wrong = [key for key in self._written if key not in same]
+                restored.add(key)
+        wrong = [key for key in self._written if key not in restored]
         if wrong:
             raise errors.ArchiveError(
                 f"{len(wrong):,} memories did not come back as they were, {shown_key(wrong[0])} "
                 "first; the others were taken out again: see who writes them"
             )
 
-    def _check_unchanged(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
+    def _check_unchanged(self, keys: Iterable[bytes], hashes: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
         """Note the expiry times of memories; a writer returns no rows that could change."""
-        for key, stored in found.items():
+        for key, stored in hashes.items():
             if stored.expires_at != FOREVER:
                 self._expiry_times[key] = stored.expires_at
 
@@ -373,6 +381,7 @@ class BetterdbWriter(HashReader, readers.Writer):
 
         Return False if a memory is not as expected.
         """
+        # A single memory cannot be halved, so it is tried again.
         attempts = _ATTEMPTS if len(keys) == 1 else 1
         for _ in range(attempts):
             hashes = dict(self._watch(keys))
@@ -386,7 +395,7 @@ class BetterdbWriter(HashReader, readers.Writer):
                 counter = f"{self.store}:__mem_stats"
                 commands.append(("DEL", *hashes))
                 commands.append(("HINCRBY", counter, "evictions", len(hashes)))
-            if self.line.in_transaction(commands) is not None:
+            if self.connection.in_transaction(commands) is not None:
                 for key, stored in hashes.items():
                     undo.write(self.record(key, stored) + b"\n")
                 return True
@@ -446,18 +455,19 @@ class BetterdbWriter(HashReader, readers.Writer):
             }
             if current != expected:
                 return False
-            if self.line.in_transaction(commands) is not None:
+            if self.connection.in_transaction(commands) is not None:
                 return True
         return False
 
     def _watch(self, keys: list[bytes]) -> Iterator[tuple[bytes, Hash]]:
         """Watch keys for changes and yield their hashes."""
-        answers = self.line.ask_all([("WATCH", *keys), *_commands_to_read(keys)])
-        return _hashes_in_answers(keys, answers[1:])
+        commands = [("WATCH", *keys), *_commands_to_read(keys)]
+        _, *answers = self.connection.ask_all(commands)
+        return _hashes_in_answers(keys, answers)
 
     def _now(self) -> int:
         """Return the server's clock in milliseconds since 1970."""
-        seconds, micros = map(int, self.line.ask("TIME"))
+        seconds, micros = map(int, self.connection.ask("TIME"))
         return seconds * 1000 + micros // 1000
 
     def _restore_deleted(self, undo: IO[bytes]) -> None:
@@ -470,7 +480,7 @@ class BetterdbWriter(HashReader, readers.Writer):
                     f"memories of {self.store} changed while they were deleted, and not all that "
                     "were gone could be put back: restore the plan"
                 )
-            self.line.ask("HINCRBY", f"{self.store}:__mem_stats", "evictions", -len(batch))
+            self.connection.ask("HINCRBY", f"{self.store}:__mem_stats", "evictions", -len(batch))
 
     def _delete_written(self) -> None:
         """Delete the memories that :meth:`insert` has written, unless they have changed since."""
@@ -490,21 +500,25 @@ def _commands_to_read(keys: Iterable[bytes], names: Sequence[bytes] = ()) -> lis
 def _hashes_in_answers(
     keys: Iterable[bytes], answers: Sequence[Any], names: Sequence[bytes] = ()
 ) -> Iterator[tuple[bytes, Hash]]:
-    """Yield the hashes that are memories.
+    """Yield the hashes that are memories. Each has two answers: its fields, and its expiry time.
 
     A hash with usage fields only is not a memory: a recall of a deleted memory leaves it behind.
     """
-    for key, answer, ends in zip(keys, answers[::2], answers[1::2], strict=True):
-        if not isinstance(answer, list) or not isinstance(ends, int) or ends < FOREVER:
-            continue
+    field_answers = answers[::2]
+    expiry_answers = answers[1::2]
+    for key, answer, expires_at in zip(keys, field_answers, expiry_answers, strict=True):
+        if not isinstance(answer, list) or not isinstance(expires_at, int):
+            continue  # an error, such as for a key that is no hash
+        if expires_at < FOREVER:
+            continue  # the key does not exist
         if names:
             pairs = zip(names, answer, strict=True)
-        else:
+        else:  # HGETALL answers with name, value, name, value
             pairs = zip(answer[::2], answer[1::2], strict=True)
         fields = {name: value for name, value in pairs if value is not None}
         has_only_usage_fields = fields and fields.keys() <= _CHANGED_BY_RECALL
         if not has_only_usage_fields:
-            yield key, Hash(fields, ends)
+            yield key, Hash(fields, expires_at)
 
 
 def record_of(memory_id: str, stored: Hash) -> bytes:
@@ -524,12 +538,9 @@ def hash_of(record: bytes) -> tuple[str, Hash]:
     """Return the id and hash of a record of :func:`record_of`."""
     row = json.loads(record)
     memory_id = row.pop(ID)
-    ends = row.pop(EXPIRES_AT, FOREVER)
-    fields = {
-        _name_in(name): bytes.fromhex(value["blob"]) if isinstance(value, dict) else value.encode()
-        for name, value in row.items()
-    }
-    return memory_id, Hash(fields, ends)
+    expires_at = row.pop(EXPIRES_AT, FOREVER)
+    fields = {_name_in(name): _value_in(value) for name, value in row.items()}
+    return memory_id, Hash(fields, expires_at)
 
 
 def row_of(key: str, memory_id: str, stored: Hash, position: int | None = None) -> dict[str, Any]:
@@ -537,27 +548,35 @@ def row_of(key: str, memory_id: str, stored: Hash, position: int | None = None) 
 
     Without a `position`, the row has the position of its creation time.
     """
-    wrong: dict[str, str] = {}
+    faults: dict[str, str] = {}
 
-    def read(name: str, parse: Callable[[bytes], Any] = bytes.decode, what: str = "UTF-8") -> Any:
+    def read(
+        name: str, parse: Callable[[bytes], Any] = bytes.decode, expected: str = "UTF-8"
+    ) -> Any:
         raw = stored.fields.get(name.encode())
         if raw is None:
             return None
         try:
             return parse(raw)
         except ValueError:
-            wrong[name] = f"{raw[:20]!r} is not {what}"
+            faults[name] = f"{raw[:20]!r} is not {expected}"
             return None
 
     content = read("content")
     written = read("created_at", _moment, "a time")
     for name in ("content", "created_at"):
         if name.encode() not in stored.fields:
-            wrong[name] = "is missing"
-    title, _, body = (None, "", None) if content is None else content.partition("\n")
+            faults[name] = "is missing"
+    title = None
+    body = None
+    if content is not None:
+        title, _, body = content.partition("\n")
     if position is None:
         position = _position(memory_id, stored)
     thread = read("threadId")
+    expires_at = None
+    if 0 <= stored.expires_at <= _LAST_TIME:
+        expires_at = stored.expires_at * 1000  # in microseconds
     return {
         "position": position,
         "key": key,
@@ -570,13 +589,13 @@ def row_of(key: str, memory_id: str, stored: Hash, position: int | None = None) 
         "source_task_ref": thread,
         "importance": read("importance", float, "a number"),
         "last_accessed_at": read("last_accessed_at", _moment, "a time"),
-        "access_count": read("access_count", _whole, "a whole number"),
-        "expires_at": stored.expires_at * 1000 if 0 <= stored.expires_at <= _LAST_TIME else None,
+        "access_count": read("access_count", _integer, "a whole number"),
+        "expires_at": expires_at,
         "agent_id": read("agentId"),
         "namespace": read("namespace"),
         "thread_id": thread,
         "loaded_at_start": False,
-        "faults": [(position, name, f"{name} {words}") for name, words in wrong.items()],
+        "faults": [(position, name, f"{name} {words}") for name, words in faults.items()],
     }
 
 
@@ -592,15 +611,17 @@ def _position(memory_id: str, stored: Hash) -> int:
 
 def _lasting_hash(stored: Hash | None) -> int | None:
     """Return a hash of the fields of a memory that recalls do not change."""
-    return None if stored is None else hash(tuple(map(stored.fields.get, _UNCHANGED_BY_RECALL)))
+    if stored is None:
+        return None
+    return hash(tuple(stored.fields.get(name) for name in _UNCHANGED_BY_RECALL))
 
 
 def _moment(raw: bytes) -> int:
     """Return a time in microseconds; raise ValueError outside the years 1 to 9999."""
-    return _whole(raw, -62_135_596_800_000, _LAST_TIME) * 1000
+    return _integer(raw, _FIRST_TIME, _LAST_TIME) * 1000
 
 
-def _whole(raw: bytes, least: int = -(2**63), most: int = 2**63 - 1) -> int:
+def _integer(raw: bytes, least: int = -(2**63), most: int = 2**63 - 1) -> int:
     """Return an integer; raise ValueError if it is out of range."""
     if not least <= int(raw) <= most:
         raise ValueError
@@ -614,10 +635,12 @@ def _tags_json(raw: bytes) -> str:
     return json.dumps(text.split(",") if text else [], ensure_ascii=False)
 
 
-def _plain(name: str, stored: Hash) -> Any:
+def _requested_value(name: str, stored: Hash) -> Any:
     """Return a requested field as text; the vector as bytes."""
     raw = stored.fields.get(name.encode())
-    return raw if raw is None or name == "vector" else raw.decode(errors="replace")
+    if raw is None or name == "vector":
+        return raw
+    return raw.decode(errors="replace")
 
 
 def raw_key(key: readers.Key) -> bytes:
@@ -631,7 +654,10 @@ def shown_key(key: bytes) -> str:
 
 
 def _name(raw: bytes) -> str:
-    """Return the name of a field as a key of a record."""
+    """Return the name of a field as a key of a record.
+
+    Keys that begin with one dollar sign have another meaning, so a leading one is doubled.
+    """
     try:
         name = raw.decode()
     except UnicodeDecodeError:
@@ -642,8 +668,10 @@ def _name(raw: bytes) -> str:
 def _name_in(name: str) -> bytes:
     """Return the name of a field from the key of a record."""
     if name.startswith("$$"):
-        return name[1:].encode()
-    return bytes.fromhex(name[2:]) if name.startswith(_HEX_NAME) else name.encode()
+        return name.removeprefix("$").encode()
+    if name.startswith(_HEX_NAME):
+        return bytes.fromhex(name.removeprefix(_HEX_NAME))
+    return name.encode()
 
 
 def _value(raw: bytes) -> Any:
@@ -652,3 +680,8 @@ def _value(raw: bytes) -> Any:
         return raw.decode()
     except UnicodeDecodeError:
         return {"blob": raw.hex()}
+
+
+def _value_in(value: Any) -> bytes:
+    """Return the value of a field from the value of a record."""
+    return bytes.fromhex(value["blob"]) if isinstance(value, dict) else value.encode()

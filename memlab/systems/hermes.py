@@ -90,7 +90,10 @@ class Hermes(FileSource):
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
         """Return a folder with Hermes' files; None for another path."""
         match = cls.evidence_for(path, tables)
-        return None if match is None else match[0]
+        if match is None:
+            return None
+        store, _ = match
+        return store
 
     @classmethod
     def evidence_for(
@@ -189,12 +192,13 @@ class Hermes(FileSource):
 
     def limit_of(self, name: str) -> int:
         """Return the limit of a file in characters, by ``config.yaml`` or by default."""
+        # A line NAME: NUMBER with spaces and a comment, such as "memory_char_limit: 2200  # more".
         pattern = rf"(?m)^[ \t]*{_SETTINGS[name]}[ \t]*:[ \t]*([0-9]{{1,9}})[ \t]*(?:#.*)?$"
         match = re.search(pattern, _content(self.path.parent / _CONFIGURATION))
         return LIMITS[name] if match is None else int(match[1])
 
     def start_limit(self) -> StartLimit:
-        """Return what a start loads at most: the limit of the notes, and the user's file as it is.
+        """Return the limit of a start: that of the notes, and the size of the user's file.
 
         The limits of the two files are separate, and only notes are prunable.
         """

@@ -55,7 +55,7 @@ BACKEND: Final = "MCP_MEMORY_STORAGE_BACKEND"
 _LOCK_TIMEOUT: Final = 30.0
 """Seconds to wait for the lock of another process."""
 
-_OF_USE: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ranking")
+_USAGE_FIELDS: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ranking")
 """Metadata fields that a search changes."""
 _SHAPE: Final = shapes.fields(
     {
@@ -97,8 +97,10 @@ class McpMemory(TableSource):
         """Open the database for one transaction, with an SQLite that can load extensions."""
         backend = os.environ.get(BACKEND, "").strip().lower()
         if backend in ("hybrid", "cloudflare"):
-            why = f"{BACKEND} is {backend}: the service keeps {self.path} in step with Cloudflare"
-            raise _unsafe(why)
+            reason = (
+                f"{BACKEND} is {backend}: the service keeps {self.path} in step with Cloudflare"
+            )
+            raise _unsafe(reason)
         module = driver()
         file = store_file(self.path).resolve()
         with sqlite_errors_in_words(self.path, module=module):
@@ -123,7 +125,7 @@ class McpMemory(TableSource):
         title, _, body = text_of(parsed.get("content")).partition("\n")
         position = _position(parsed["id"], created)
         at = moment_of_seconds(created)
-        replaced = text_of(parsed.get("superseded_by")) or None
+        successor = text_of(parsed.get("superseded_by")) or None
         count = _number(metadata.get("access_count"))
         faults: list[Fault] = []
         if at is None:
@@ -143,8 +145,8 @@ class McpMemory(TableSource):
             "authored_by": "mcp-memory-service",
             "created_at": at,
             "confidence": _number(parsed.get("confidence"), 1.0),
-            "active": replaced is None,
-            "superseded_by": replaced,
+            "active": successor is None,
+            "superseded_by": successor,
             "importance": _number(metadata.get("importance_score"), metadata.get("quality_score")),
             "access_count": int(count) if count is not None and 0 <= count < 2**62 else None,
             "last_accessed_at": moment_of_seconds(
@@ -163,7 +165,7 @@ class McpMemory(TableSource):
         metadata = metadata_of(row.get("metadata"))
         if metadata:
             kept["metadata"] = {
-                name: metadata[name] for name in sorted(metadata) if name not in _OF_USE
+                name: metadata[name] for name in sorted(metadata) if name not in _USAGE_FIELDS
             }
         else:
             kept["metadata"] = row.get("metadata")
@@ -230,9 +232,9 @@ class MemoryReader(TableReader):
         for key, row in live.items():
             if key in vectors:
                 row[VECTOR] = vectors[key]
-            own_edges = edges.get(str(row.get("content_hash")))  # the column may have any type
-            if own_edges:
-                row[EDGES] = own_edges
+            memory_edges = edges.get(str(row.get("content_hash")))  # the column may have any type
+            if memory_edges:
+                row[EDGES] = memory_edges
         return {key: encoded(row) for key, row in live.items()}
 
     def _edges(self, hashes: set[str]) -> dict[str, list[dict[str, Any]]]:
@@ -262,12 +264,13 @@ class MemoryReader(TableReader):
         ).fetchall()
         select_chunk = f"SELECT vectors FROM {VECTORS}_vector_chunks00 WHERE rowid = ?"
         vectors: dict[Key, dict[str, Any]] = {}
-        chunk = None
+        current_chunk_id = None
         data = b""
         for key, chunk_id, offset, size, store in locations:
-            if chunk_id != chunk:  # read each chunk once: it holds a thousand vectors
-                chunk = chunk_id
-                (data,) = self.connection.execute(select_chunk, (chunk,)).fetchone() or (b"",)
+            if chunk_id != current_chunk_id:  # read each chunk once: it holds a thousand vectors
+                current_chunk_id = chunk_id
+                row = self.connection.execute(select_chunk, (chunk_id,)).fetchone()
+                (data,) = row or (b"",)
             try:
                 shapes.check_type(data, bytes, "a blob")
                 shapes.check_integer(size, 1)
@@ -304,6 +307,7 @@ class MemoryWriter(MemoryReader, Writer):
                 f"{name} is of a version without {DELETED_AT}: no deletion could be taken back",
                 "a newer mcp-memory-service opens it once",
             )
+        # The vectors of the service are of the type float.
         select_other_type = "SELECT 1 FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%float[%'"
         if self.connection.execute(select_other_type, (VECTORS,)).fetchone():
             raise _unsafe(f"{VECTORS} in {name} keeps other vectors than memlab could put back")
@@ -311,11 +315,11 @@ class MemoryWriter(MemoryReader, Writer):
             "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name IN (?, ?)",
             (TABLE, GRAPH),
         )
-        own = {f"memories_fts_{event}" for event in ("ai", "au", "ad")}
-        foreign = sorted({name for (name,) in triggers} - own)
-        if foreign:
-            reason = f"a deletion in {name} would set off {', '.join(foreign)}"
-            raise _unsafe(reason, f"DROP TRIGGER {foreign[0]} while memlab works")
+        service_triggers = {f"memories_fts_{event}" for event in ("ai", "au", "ad")}
+        foreign_triggers = sorted({name for (name,) in triggers} - service_triggers)
+        if foreign_triggers:
+            reason = f"a deletion in {name} would set off {', '.join(foreign_triggers)}"
+            raise _unsafe(reason, f"DROP TRIGGER {foreign_triggers[0]} while memlab works")
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
         now = "(julianday('now') - 2440587.5) * 86400.0"  # in seconds since 1970

@@ -101,8 +101,8 @@ class Memforge(ServerSource):
         """Return the URL of the store, completed from the environment variables of PostgreSQL."""
         address = self.address
 
-        def first_given(given: str | None, option: str, variable: str, otherwise: str) -> str:
-            return given or address.options.get(option) or environ.get(variable) or otherwise
+        def first_given(in_url: str | None, option: str, variable: str, default: str) -> str:
+            return in_url or address.options.get(option) or environ.get(variable) or default
 
         user = address.user or environ.get("PGUSER") or ""
         host = first_given(address.where, "host", "PGHOST", "localhost")
@@ -252,8 +252,9 @@ class MemoryReader(readers.Reader):
                     for row in batch
                 ]
                 requested = {
-                    name: [row[place] for row in batch]
-                    for place, name in enumerate(columns, len(text_of_column))
+                    # The requested columns follow those of the row.
+                    name: [row[number] for row in batch]
+                    for number, name in enumerate(columns, len(text_of_column))
                 }
                 rows = readers.rows_from_dicts(memories, with_body=with_body, others=requested)
             yield rows
@@ -265,7 +266,7 @@ class MemoryReader(readers.Reader):
         which are the memories on which it depends, are collected by table and by the value of a
         column that other rows refer to.
         """
-        # Ids of the owners, by table and by value of a column.
+        # Ids of the owners, by table and by the value that other rows refer to.
         owners: dict[str, dict[str, set[str]]] = {
             TABLE: {memory_id: {memory_id} for memory_id in memories}
         }
@@ -276,21 +277,24 @@ class MemoryReader(readers.Reader):
             is_deleted = reference.on_delete == CASCADE
             referenced_columns = self._referenced_columns(table) if is_deleted else set()
             parents = owners.get(reference.to_table, {})
-            for parent, row in postgres.rows_where(self.connection, table, column, list(parents)):
-                memory_ids = parents.get(parent, set())
+            for parent_value, row in postgres.rows_where(
+                self.connection, table, column, list(parents)
+            ):
+                memory_ids = parents.get(parent_value, set())
                 for name in referenced_columns:
                     value = row.get(name)
                     if value:
                         owners_by_value = owners.setdefault(table.name, {})
                         owners_by_value.setdefault(value, set()).update(memory_ids)
-                identity: tuple[Any, ...] = (table.name, table.key_of(row))
-                if is_deleted:  # the row is kept whole, once
+                identity: tuple[Any, ...]
+                if is_deleted:  # all columns of the row are kept, once
                     section = ROWS
                     kept = row
+                    identity = (table.name, table.key_of(row))
                 else:  # each link of the row is kept
                     section = LINKS
                     kept = {name: row.get(name) for name in (*table.key, column)}
-                    identity = (*identity, column)
+                    identity = (table.name, table.key_of(row), column)
                 for memory_id in memory_ids:
                     if (memory_id, identity) not in added:
                         added.add((memory_id, identity))
@@ -323,7 +327,8 @@ class MemforgeWriter(MemoryReader, readers.Writer):
         """Raise UnsafeDeletionError if row-level security or triggers interfere with a deletion."""
         name = self.source.name
         references = self.catalogue.foreign_keys_changed_with(TABLE)
-        # What a deletion, or its undo, does to each table.
+        # The events that a deletion or its undo causes, by table. If a link is set to NULL, rows
+        # are only updated.
         events_by_table = {reference.table: _DELETE | _INSERT for reference in references}
         for reference in references:
             if reference.on_delete == SET_NULL:
@@ -462,7 +467,7 @@ class MemforgeWriter(MemoryReader, readers.Writer):
             (column,) = other_columns
             value = row[column]
             same_key_sql = " AND ".join(
-                f"{quoted(n)} = %s::text::{table.types[n]}" for n in table.key
+                f"{quoted(name)} = %s::text::{table.types[name]}" for name in table.key
             )
             self.connection.execute(
                 f"UPDATE {table.name} SET {quoted(column)} = %s::text::{table.types[column]} "
@@ -481,11 +486,11 @@ class MemforgeWriter(MemoryReader, readers.Writer):
         Archived rows that it lacks are noted: they could not be restored.
         """
         current = json.loads(current_record)
-        then = json.loads(record)
+        archived = json.loads(record)
         restored_rows = _other_rows(current)
-        archived_rows = _other_rows(then)
+        archived_rows = _other_rows(archived)
         self._unrestored |= archived_rows - restored_rows
-        return _own_columns(current) == _own_columns(then) and restored_rows <= archived_rows
+        return _own_columns(current) == _own_columns(archived) and restored_rows <= archived_rows
 
 
 def _own_columns(memory: dict[str, Any]) -> Row:
@@ -510,7 +515,8 @@ def _moment(text: str | None) -> datetime | None:
     if text == "infinity" or _FAR_YEAR.match(text):
         return LATEST
     with suppress(ValueError):
-        return moment_and_zone(text)[0]
+        moment, _ = moment_and_zone(text)
+        return moment
     return None
 
 
@@ -537,15 +543,10 @@ def find(request: HarvestRequest) -> HarvestResult:
     with source.transaction(write=False) as connection:
         for batch in postgres.streamed(connection, query, {"agent": source.agent}):
             with postgres.value_errors_in_words():
-                result.reads += [
-                    Read(
-                        str(memory_id),
-                        moment_and_zone(str(at))[0],
-                        f"memforge:{row_id}",
-                        "retrieval",
-                    )
-                    for row_id, memory_id, at in batch
-                ]
+                for row_id, memory_id, created_at in batch:
+                    at, _ = moment_and_zone(str(created_at))
+                    read_id = f"memforge:{row_id}"
+                    result.reads.append(Read(str(memory_id), at, read_id, "retrieval"))
     result.notes.append(
         "MemForge drops a memory's retrievals together with the memory; the log keeps them"
     )

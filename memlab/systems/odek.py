@@ -222,7 +222,12 @@ class Odek(FolderSource):
                 missing += [(key, entry) for entry in entries_of_key]
         if not missing:
             return raw
-        missing.sort(key=lambda key_and_entry: int(key_and_entry[1]["at"]))
+
+        def former_place(key_and_entry: tuple[str, Mapping[str, Any]]) -> int:
+            _, entry = key_and_entry
+            return int(entry["at"])
+
+        missing.sort(key=former_place)
         entries = list(index.entries)
         for key, stored_entry in missing:
             place = _place_for(stored_entry, [entry.session_id for entry in entries])
@@ -238,6 +243,7 @@ def _place_for(stored_entry: Mapping[str, Any], ids: list[str | None]) -> int:
     """
     former_place = int(stored_entry["at"])
     predecessor = stored_entry["above"]
+    # The slice is empty if the list is shorter now.
     if former_place == 0 or ids[former_place - 1 : former_place] == [predecessor]:
         return former_place
     if predecessor is not None and predecessor in ids:
@@ -321,7 +327,7 @@ def _wait_for(descriptor: int, lock: Path) -> None:
     deadline = time.monotonic() + _LOCK_TIMEOUT
     while True:
         try:
-            return flock(descriptor, LOCK_EX | LOCK_NB)
+            flock(descriptor, LOCK_EX | LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > deadline:
                 raise StoreError(
@@ -329,6 +335,8 @@ def _wait_for(descriptor: int, lock: Path) -> None:
                     "done, or end it"
                 ) from error
             time.sleep(_PAUSE)
+        else:
+            return
 
 
 class Entry(NamedTuple):
@@ -394,7 +402,7 @@ def _parsed(text: str) -> EpisodeIndex:
     if text.lstrip(_SPACE)[:1] != "[":
         raise ValueError("it does not begin with [")
     entries: list[Entry] = []
-    end = text.index("[") + 1
+    end = text.index("[") + 1  # where the previous entry ends
     # The whole list is parsed first, to check it and to count its entries.
     for _ in _DECODER.decode(text):
         start = end
@@ -402,7 +410,8 @@ def _parsed(text: str) -> EpisodeIndex:
             start += 1
         fields, end = _DECODER.raw_decode(text, start)
         entries.append(Entry(_id_of(fields), text[start:end], fields))
-    return EpisodeIndex(tuple(entries), text[end:].partition("]")[2])
+    _, _, text_after_list = text[end:].partition("]")
+    return EpisodeIndex(tuple(entries), text_after_list)
 
 
 def _id_of(fields: Any) -> str | None:
@@ -459,8 +468,9 @@ def _position(session_id: str, fields: Mapping[str, Any]) -> int:
         return position_from_timestamp(0, session_id)
     # The low bits of a position order memories of one millisecond: here by their microsecond, then
     # by ten bits of the session id.
-    bits_of_id = position_from_timestamp(0, session_id) & 0x3FF
-    return position_from_timestamp(at // 1_000, (at % 1_000) << 10 | bits_of_id)
+    milliseconds, micros = divmod(at, 1_000)
+    bits_of_id = position_from_timestamp(0, session_id) & 0x3FF  # the lowest ten
+    return position_from_timestamp(milliseconds, micros << 10 | bits_of_id)
 
 
 def _microseconds(created: object) -> int | None:

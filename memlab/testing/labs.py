@@ -29,7 +29,8 @@ MODES: Final = (0o600, 0o755, 0o664, 0o640, 0o444)
 class Lab:
     """Write a store of one kind as the system's own software does, and read it back.
 
-    The suite compares what a lab reads with what the adapter says. So a lab never uses the adapter.
+    The suite compares the memories that a lab reads with those that the adapter reads. Therefore a
+    lab never uses the adapter.
     It must implement :meth:`fill`, :meth:`add_pair`, :meth:`change` and :meth:`exactly`.
 
     Parameters
@@ -82,7 +83,7 @@ class Lab:
     known_by: ClassVar[str] = ""
     """Python code that registers the adapter in another process; empty if that needs no code."""
     in_one_step: ClassVar[bool] = True
-    """Whether no reader can see one memory of :meth:`add_pair` without the other."""
+    """Whether :meth:`add_pair` is atomic: no reader sees one of the two memories alone."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / self.where
@@ -184,12 +185,17 @@ class FilesLab(Lab):
 
     def exactly(self) -> dict[Key, Any]:
         """Return the bytes, permissions, time of writing and owner of each file, by its path."""
-        found: dict[Key, Any] = {}
+        states: dict[Key, Any] = {}
         for path in self.files():
             status = path.lstat()
-            state = status.st_mode, status.st_mtime_ns, status.st_uid
-            found[path.relative_to(self.path).as_posix()] = (path.read_bytes(), *state)
-        return found
+            name = path.relative_to(self.path).as_posix()
+            states[name] = (
+                path.read_bytes(),
+                status.st_mode,
+                status.st_mtime_ns,
+                status.st_uid,
+            )
+        return states
 
     def add_folder(self, name: str, title: str, written: datetime) -> None:
         """Add a folder of two notes in one step.

@@ -142,7 +142,7 @@ def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:
         The store. An open ``SqliteMemoryStore`` is not accepted.
     backlog : int, optional
         Number of prunable memories above which the result is a warning. By default the cap in
-        ``memlab.toml``; without a cap no number is.
+        ``memlab.toml``; without a cap there is no warning.
 
     Returns
     -------
@@ -325,19 +325,19 @@ def _classification(
     )
     created = frame[~dates.ahead].set_index(col.POSITION)[col.CREATED_AT].dropna()
     details: list[str] = []
-    for listed, (position, memory_id, problem) in enumerate(described_rows):
-        if listed == _MAX_LISTED_ROWS:
-            details.append(f"and {len(unreadable) - listed:,} more rows; mend these first")
+    for listed_count, (position, memory_id, problem) in enumerate(described_rows):
+        if listed_count == _MAX_LISTED_ROWS:
+            details.append(f"and {len(unreadable) - listed_count:,} more rows; mend these first")
             break
         details.append(f"row {position} ({memory_id!r}): {problem}")
         if file is not None:
             details += _mending_lines(store, int(position), str(problem), created)
-    means = "as the lines above do" if file else "with the tools of the system that wrote them"
+    method = "as the lines above do" if file else "with the tools of the system that wrote them"
     return Check(
         name="rows",
         status=Status.FAIL,
         summary=f"{len(unreadable):,} of {len(frame):,} cannot be read{times}",
-        advice=f"mend them {means}: until then other commands refuse the store",
+        advice=f"mend them {method}: until then other commands refuse the store",
         counts={"unreadable": len(unreadable)},
         details=tuple(details),
     )
@@ -415,7 +415,9 @@ def _nearest(positions: "pd.Index[int]", position: int) -> int | None:
     after = positions[positions > position]
     if len(before):
         return int(before.max())
-    return int(after.min()) if len(after) else None
+    if len(after):
+        return int(after.min())
+    return None
 
 
 def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
@@ -434,7 +436,9 @@ def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
         f"{counts[tag]:,} tagged {tag!r}, which is not {protecting_tag!r}"
         for tag, protecting_tag in misspelled
     ]
-    likely_tag = misspelled[0][1] if misspelled else ""
+    likely_tag = ""
+    if misspelled:
+        _, likely_tag = misspelled[0]
     return _ok_or_warning(
         "tags",
         if_sound="no tag looks like a misspelled protecting tag",
@@ -665,7 +669,7 @@ def _documents_checks(
     documents : mapping of Entry to sequence of str
         The names of the documents by plan.
     what_happened : str
-        What the plans did with them, as a participle.
+        The words for what the plans did with them, such as ``"retired in FOLDER"``.
     """
     for entry, names in documents.items():
         kind = "that is no memory was" if len(names) == 1 else "that are no memories were"

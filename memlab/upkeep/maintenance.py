@@ -384,7 +384,7 @@ class _Run:
             )
 
     def _compare_replacement(self, policy: Policy, note: str) -> tuple[StepOutcome, str]:
-        """Return what a policy that replaced the one in the settings would do; change no memory.
+        """Compare with the policy that replaced the one in the settings; change no memory.
 
         If the run applies, the settings name the new policy afterwards, for the next run.
         """
@@ -483,7 +483,7 @@ class _Run:
     def _harvest(self) -> tuple[StepOutcome, str]:
         """Add reads to the access log. The step runs before the policy decides by them."""
         location = str(self._settings.harvest)
-        log = self._settings.log[0]
+        log, *_ = self._settings.log  # reads are added to the first log
         if "://" not in location and not is_named_by_scheme(location):
             location = str((self._settings.file or log).parent / Path(location).expanduser())
         if not self._applies:

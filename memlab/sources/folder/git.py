@@ -47,6 +47,7 @@ _OPTIONS: Final = (
     "-c",
     "safe.bareRepository=explicit",
 )
+"""Options of each command: they turn off pagers, locks, hooks, file watchers and fetches."""
 _ENVIRONMENT: Final = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_LAZY_FETCH": "1",
@@ -72,6 +73,7 @@ _DIFF_TREE: Final = (
     "--relative",
     "--format=@%ct %H",
 )
+"""Arguments that list the changes of commits: a line ``@TIME HASH`` for each, then its files."""
 _SUFFIX: Final = ".md"
 _MOST_UNTRACKED: Final = 1_000
 """Maximum number of untracked files that are read to find moved files."""
@@ -251,6 +253,7 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
     if "dubious ownership" in message or "unsafe repository" in message:
         trust = in_shell("git", "config", "--global", "--add", "safe.directory", str(root))
         raise ValueError(f"{root} belongs to somebody else; if you trust it: {trust}")
+    # The first answer is that to --is-inside-work-tree; after an error there may be none.
     has_no_work_tree = answers[:1] == ["false"] or "bare repository" in message
     has_no_commit = "unknown revision" in message
     if has_no_work_tree or has_no_commit:
@@ -524,21 +527,28 @@ def _parse_commits(stream: BufferedReader) -> Iterator[Commit]:
         if words[0].startswith(b"@"):
             if commit:
                 yield commit
-            commit = Commit(at=_moment(words[0][1:]), hash=words[1].decode(), changes=[])
+            seconds, commit_hash = words
+            at = _moment(seconds.removeprefix(b"@"))
+            commit = Commit(at=at, hash=commit_hash.decode(), changes=[])
         elif commit:
             path = os.fsdecode(next(tokens, b""))
-            mode_before = words[0].removeprefix(b":")
-            mode_after = words[1]
+            mode_before, mode_after, old, new, _status = words
+            mode_before = mode_before.removeprefix(b":")
             change = Change(
                 before=path if mode_before.startswith(_FILE) else "",
                 after=path if mode_after.startswith(_FILE) else "",
-                mode=int(mode_before[-3:], 8),
-                old=words[2].decode(),
-                new=words[3].decode(),
+                mode=_permissions(mode_before),
+                old=old.decode(),
+                new=new.decode(),
             )
             commit.changes.append(change)
     if commit:
         yield commit
+
+
+def _permissions(mode: bytes) -> int:
+    """Return the permissions in a mode of git: its last three octal digits."""
+    return int(mode[-3:], 8)
 
 
 def _moment(seconds: bytes | str) -> datetime:
@@ -557,7 +567,7 @@ def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, FileLifeti
             if mode.startswith(_FILE):
                 name = os.fsdecode(path)
                 files[name] = FileLifetime(
-                    name, is_in_head=True, mode=int(mode[-3:], 8), blob=blob.decode()
+                    name, is_in_head=True, mode=_permissions(mode), blob=blob.decode()
                 )
         if process.wait():
             faults.append(f"commit {head[:12]} cannot be read")
@@ -608,6 +618,7 @@ def past_moments(
         raw = read_blob(blob) if blob else None
         index = None
         if raw is not None:
+            # Only the content of a past index is read; git has no owner and no time of it.
             index = FileCopy(name="", data=raw, mode=0, written=0, owner=(0, 0))
         stamps = {name: _past_stamp(lifetime) for name, lifetime in lifetimes.items()}
         yield PastMoment(
@@ -644,7 +655,7 @@ def _deleted_files(moment: FolderMoment, history: GitHistory) -> list[FileLifeti
     uncommitted = [lifetime for name, lifetime in history.present.items() if is_missing(name)]
     if not uncommitted:
         return deleted
-    known_hash = uncommitted[0].blob
+    known_hash = uncommitted[0].blob  # any hash shows the algorithm of the repository
     new_names = [name for name in moment.names if name not in history.present]
     renamed_blobs = set(_names_by_blob(moment, new_names, known_hash))
     uncommitted = [lifetime for lifetime in uncommitted if lifetime.blob not in renamed_blobs]
@@ -670,7 +681,10 @@ def _folders_left_out(moment: FolderMoment) -> set[str]:
 
 
 def _names_by_blob(moment: FolderMoment, names: Iterable[str], like: str) -> dict[str, str]:
-    """Return the names of readable files by the hash of their content."""
+    """Return the names of readable files by the hash of their content.
+
+    The hashes are made by the algorithm of the hash `like`.
+    """
     names_by_blob = {}
     for name in names:
         with suppress(StoreError, OSError):  # a link, or a file that is being written
@@ -699,6 +713,7 @@ def _emptied_files(moment: FolderMoment, history: GitHistory) -> list[FileLifeti
     for name in moment.names:
         lifetime = history.present.get(name)
         stamp = moment.stamp_of(name)
+        # A file that was emptied may still have a line break.
         if lifetime is None or stamp.size > 1 or moment.read(name).data.strip():
             continue
         if lifetime.deleted_at is None:
@@ -715,15 +730,15 @@ def blobs(folder: Path) -> Iterator[BlobReader]:
     The function raises LateError if git does not answer in time.
     """
     with ExitStack() as stack:
-        running: list[_Process] = []
+        process: _Process | None = None
 
         def read(name: str) -> bytes | None:
-            if not running:
-                running.append(stack.enter_context(_git(folder, "cat-file", "--batch")))
-            process = running[0]
+            nonlocal process
+            if process is None:
+                process = stack.enter_context(_git(folder, "cat-file", "--batch"))
             with suppress(BrokenPipeError):  # the process has ended, so its output is empty
                 os.write(process.stdin.fileno(), f"{name}\n".encode())
-            words = process.stdout.readline().split()
+            words = process.stdout.readline().split()  # HASH TYPE SIZE, or NAME missing
             if len(words) == 2:  # the object is missing
                 return None
             if len(words) == 3 and words[1] == b"blob" and int(words[2]) <= LARGEST:
@@ -733,7 +748,7 @@ def blobs(folder: Path) -> Iterator[BlobReader]:
                     return data[:-1]
             # The output is out of step with the requests: the next call starts a new process.
             stack.close()
-            running.clear()
+            process = None
             return None
 
         yield read
