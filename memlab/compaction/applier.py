@@ -406,7 +406,7 @@ def _check_readable(plan: Plan) -> None:
     kinds_of_change = [plan.memories, plan.supersedes, plan.moves]
     if sum(bool(memories) for memories in kinds_of_change) > 1:
         raise errors.PlanError(
-            f"plan {plan.digest[:12]} does two of deleting, superseding and retiring; nothing was "
+            f"plan {plan.digest[:12]} mixes deleting, superseding and retiring; nothing was "
             "changed: make one plan for each"
         )
     leaving = {memory.key for memory in plan.memories} if plan.merges else set()

@@ -471,5 +471,5 @@ def find(request: HarvestRequest) -> HarvestResult:
             f"of {counted(full_count, 'memories')} the last {_KEPT_QUERIES} queries are shown, "
             "which is all that the service keeps: earlier ones are gone unless a harvest kept them"
         )
-    result.notes.append("a search that asks for five memories may have written down ten")
+    result.notes.append("for a search that asks for five memories, the service may have logged ten")
     return result

@@ -123,7 +123,7 @@ def retiring(store: Path) -> list[tuple[str, Plan]]:
     new_plan = plan(store, KeepRecent(4), retire=True, now=NOON)
     first, *others = new_plan.retires
     forgeries: dict[str, dict[str, Any]] = {
-        "does two of": {"memories": planned(store, 3).memories},
+        "mixes deleting, superseding and retiring": {"memories": planned(store, 3).memories},
         "names a memory twice": {"retires": (first, first)},
         "do not add up": {"retires": tuple(others)},
         "'d1', which is load-bearing": {"retires": (decision(store, first), *others)},
