@@ -29,7 +29,7 @@ SKIPPED: Final = "memory.recall.skipped"
 _READ_KIND: Final = {"memory.recall.recorded": "recall", SKIPPED: "skipped recall"}
 """The kind of a read by the type of its event."""
 
-# Names of what is left out of the reads, as a harvest counts it.
+# Reasons for which a harvest leaves events and hits out; keys of HarvestResult.left_out.
 SWEEPS: Final = "recalls by background sweeps"
 AGAIN: Final = "further hits on a note on the same day"
 OTHER_EVENTS: Final = "events of recalls of another kind"
@@ -60,6 +60,7 @@ _WORKSPACE: Final = "workspace"
 _DREAMS: Final = ".dreams"
 _LOGS: Final = (f"{NOTES}/{_DREAMS}/events.jsonl", f"{NOTES}/events/*/memory-host-events.jsonl")
 _DATED: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(-.*)?\.md", re.DOTALL)
+"""File name of a dated note, such as ``2026-03-01.md`` or ``2026-03-01-slug.md``."""
 _DAY: Final = timedelta(days=1)
 
 

@@ -482,6 +482,7 @@ class Operation:
             return
         other_version = folder.read_if_there(f"{self.path}/{_OTHER_VERSION}")
         current = folder.read_if_there(name)
+        # If there was no index before, the new version was linked: both paths are one file.
         is_linked = folder.inode_of(f"{self.path}/{_OTHER_VERSION}") == folder.inode_of(name)
         if other_version and new_digest.data == _digest(other_version.data) and not is_linked:
             return  # the versions were not exchanged
@@ -529,8 +530,9 @@ def pending_operations(folder: Folder) -> list[Operation]:
         return []
     except OSError as error:
         raise StoreError(f"{path} is in the way ({error.strerror}); {advice}") from error
-    trusted_owners = (folder_status.st_uid, os.geteuid(), 0)
-    if stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid not in trusted_owners:
+    trusted_owners = (folder_status.st_uid, os.geteuid(), 0)  # 0 is root
+    is_open_to_others = bool(stat.S_IMODE(status.st_mode) & 0o077)  # any right of group or others
+    if is_open_to_others or status.st_uid not in trusted_owners:
         raise StoreError(f"{path} was not made by memlab: others may write to it; {advice}")
     try:
         return _operations(folder)
@@ -561,8 +563,8 @@ def _operation_at(path: str, folder: Folder) -> Operation:
         for row in content["entries"]
     )
     operation = Operation(folder, path, content["taking_out"], entries)
-    own_names = {own_path.rpartition("/")[2] for own_path, _ in operation.paths_and_entries}
-    unknown_names = folder.names_in(operation.files_path) - own_names
+    known_names = {Path(file_path).name for file_path, _ in operation.paths_and_entries}
+    unknown_names = folder.names_in(operation.files_path) - known_names
     if unknown_names:
         raise ValueError(f"{min(unknown_names)!r} is none of its files")
     return operation

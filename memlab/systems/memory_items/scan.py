@@ -183,7 +183,7 @@ def _split_joined(
     texts = rest[len(NULLABLE) :]
     if not count:
         return tables.SCHEMA.empty_table()
-    if text_count != count:
+    if text_count != count:  # joining would make texts of other values
         return None
     columns: dict[str, Any] = {"position": _integers(position)}
     if decimal_count == count:
