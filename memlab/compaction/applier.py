@@ -189,7 +189,7 @@ def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
         )
         raise errors.UndecidedKindError(
             f"plan {plan.digest[:12]} was made of {source.permissions_template} as "
-            f"{expected.what}, and it is {system.what}; "
+            f"{expected.name}, and it is {system.name}; "
             f"nothing was changed: make a new plan of {' or '.join(names)}",
             given=str(source.permissions_template),
             names=names,

@@ -227,7 +227,7 @@ def harvest(
     shown_ids = {read.id for read in (*harvested.reads, *harvested.apart)}
     return Harvest(
         source=without_passwords(request.source),
-        system=system.what,
+        system=system.name,
         log=path,
         reads=len(harvested.reads),
         new=len(new),
@@ -274,7 +274,7 @@ def _system_of(request: HarvestRequest) -> System:
         raise MemlabError(open_source(request.path).without_reads())
     if could_be(request.path):
         open_source(request.path)  # says by which schemes it may be named
-    kinds = ", ".join(system.what for system in harvestable())
+    kinds = ", ".join(system.name for system in harvestable())
     raise MemlabError(f"{shown_name} cannot be harvested; these can: {kinds}")
 
 

@@ -203,7 +203,7 @@ def _store_with_size(
         projects[location] = project
     except MemlabError as error:
         return Store(
-            system=recognised.what,
+            system=recognised.system,
             location=location,
             memories=None,
             tokens_at_start=None,
@@ -212,7 +212,7 @@ def _store_with_size(
         )
     memories = arrays_of(frame)
     return Store(
-        system=recognised.what,
+        system=recognised.system,
         location=location,
         memories=len(frame),
         tokens_at_start=largest_start(memories) + frame.attrs.get(col.INDEX_TOKENS, 0),

@@ -46,7 +46,7 @@ class Recognised(NamedTuple):
         The scheme of its kind.
     path : Path
         Its path.
-    what : str
+    system : str
         The name of its kind.
     evidence : str
         The evidence for its kind, as a sentence without its subject.
@@ -54,7 +54,7 @@ class Recognised(NamedTuple):
 
     scheme: str
     path: Path
-    what: str
+    system: str
     evidence: str = ""
 
 
@@ -299,11 +299,11 @@ def could_be(path: Path) -> list[str]:
 def _undecided(text: str, candidates: Sequence[str]) -> UndecidedKindError:
     """Return the error for a folder that may be of several kinds."""
     names = tuple(f"{scheme}:{text}" for scheme in candidates)
-    what = [_system_known(scheme).what for scheme in candidates]
+    systems = [_system_known(scheme).name for scheme in candidates]
     shown = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
-        f"{text} may be {' or '.join(what)}, and as well a project's own documents: nothing in it "
-        f"decides that; say which it is by its scheme, {shown}",
+        f"{text} may be {' or '.join(systems)}, and as well a project's own documents: nothing in "
+        f"it decides that; say which it is by its scheme, {shown}",
         given=text,
         names=names,
     )
@@ -312,11 +312,11 @@ def _undecided(text: str, candidates: Sequence[str]) -> UndecidedKindError:
 def _another_kind(text: str, recognised: Recognised, kinds: Sequence[str]) -> UndecidedKindError:
     """Return the error for a folder whose evidence contradicts its recorded kinds."""
     names = tuple(f"{scheme}:{text}" for scheme in (recognised.scheme, *kinds))
-    known = " and ".join(_system_known(kind).what for kind in kinds)
+    known = " and ".join(_system_known(kind).name for kind in kinds)
     shown = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
         f"{text} is known as {known}, by its archive, its settings or a plan, and now looks like "
-        f"{recognised.what}: it {recognised.evidence}; nothing was done: say which it is by its "
+        f"{recognised.system}: it {recognised.evidence}; nothing was done: say which it is by its "
         f"scheme, {shown}. What was taken out comes back as before, with memlab restore",
         given=text,
         names=names,
@@ -359,7 +359,10 @@ def recognise(path: Path) -> Recognised | None:
         if is_certain:
             system, store, evidence = matches[0]
             return Recognised(
-                scheme=system.first_scheme, path=store, what=system.what, evidence=evidence.what
+                scheme=system.first_scheme,
+                path=store,
+                system=system.name,
+                evidence=evidence.statement,
             )
     return None
 
@@ -746,4 +749,4 @@ def _known_at(path: Path) -> Recognised | None:
         return None
     (scheme,) = schemes_recorded
     system = _system_known(scheme)
-    return Recognised(scheme, path, system.what, "is known so by its settings or archive")
+    return Recognised(scheme, path, system.name, "is known so by its settings or archive")

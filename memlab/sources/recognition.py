@@ -31,14 +31,14 @@ class Evidence(NamedTuple):
     ----------
     strength : Strength
         Its strength.
-    what : str
+    statement : str
         A sentence whose subject is the folder, without the subject.
     holds : callable
         Returns whether the sentence is true of a folder.
     """
 
     strength: Strength
-    what: str
+    statement: str
     holds: Callable[[Path], bool]
 
 

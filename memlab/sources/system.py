@@ -21,7 +21,7 @@ class System(NamedTuple):
     ('lines',)
     """
 
-    what: str
+    name: str
     """Name of its kind of store."""
     schemes: tuple[str, ...]
     """Schemes of its stores, as in ``redis://localhost`` or ``odek:FOLDER``."""

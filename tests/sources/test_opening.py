@@ -180,7 +180,7 @@ def test_busy_store_is_not_misrecognised(tmp_path: Path, monkeypatch: pytest.Mon
         open_source(str(path))
     ((store,), *_) = find_below([tmp_path])
     assert store.path == path
-    assert store.what == "named like a store"
+    assert store.system == "named like a store"
 
 
 TIMES = st.integers(0, 2**43 - 1)

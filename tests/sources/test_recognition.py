@@ -148,7 +148,7 @@ def test_evidence_of_every_kind_is_documented() -> None:
     for kind in folders.values():
         assert kind.evidence  # type: ignore[attr-defined]
         for evidence in kind.evidence:  # type: ignore[attr-defined]
-            assert f"| {evidence.what} | {evidence.strength.name.lower()} |" in page
+            assert f"| {evidence.statement} | {evidence.strength.name.lower()} |" in page
     assert sorted(Strength) == [Strength.CONTENT, Strength.TRACE, Strength.PLACE]
 
 
