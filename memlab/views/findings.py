@@ -1,15 +1,14 @@
 """The findings of a report on a store, all computed from one read of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from memlab.columns import ACTIVE, INDEX_TOKENS, LOADED_AT_START
+from memlab.columns import INDEX_TOKENS
 from memlab.compaction.effect_of_cap import CapEffect, cap_effect, survivors
 from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import CutLosses, Log, reads_missed_by_index_cut
@@ -18,7 +17,6 @@ from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, summarize
 from memlab.growth.alerts import Alert, AlertData, alerts_of
-from memlab.growth.context import boot_of, loaded_after
 from memlab.sizing.advice import share_in_words
 from memlab.sizing.goal import SizingGoal, recommend
 from memlab.text import TextPage, command, counted
@@ -151,9 +149,7 @@ class Findings(Recommendation):
         """The effect of the cap if applied today; None without a cap."""
         if self.cap is None:
             return None
-        effect = cap_effect(self.present, self.cap)
-        kept = arrays_of(self.kept_memories)
-        return replace(effect, after=boot_of(kept, np.ones(len(self.kept_memories), dtype=bool)))
+        return cap_effect(self.present, self.cap)
 
     @cached_property
     def kept_memories(self) -> pd.DataFrame:
@@ -161,19 +157,7 @@ class Findings(Recommendation):
 
         Where the index is cut, memories below the cut take the places of deleted ones above it.
         """
-        present = self.present
-        kept = present if self.cap is None else survivors(present, self.cap)
-        if LOADED_AT_START not in kept:
-            return kept
-        is_kept = present.index.isin(kept.index)
-        is_active = present[ACTIVE].to_numpy()
-        is_loaded = loaded_after(
-            is_kept,
-            is_loaded=is_active & present[LOADED_AT_START].to_numpy(),
-            is_active=is_active,
-            has_index=INDEX_TOKENS in present.attrs,
-        )
-        return kept.assign(**{LOADED_AT_START: is_loaded[is_kept]})
+        return self.present if self.cap is None else survivors(self.present, self.cap)
 
 
 def examine(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab import columns as c
-from memlab.compaction.effect_of_cap import survivors
-from memlab.growth.context import start_after
+from memlab.compaction.effect_of_cap import cap_effect, survivors
+from memlab.growth.context import boot_context, start_after
 from memlab.sizing.curve import prepare_sizing
 from memlab.sizing.lifetimes import Present
 from tests.support.claude_store import START, at, memory, project_folder, write_index, write_memory
@@ -61,6 +61,18 @@ def test_every_command_counts_the_same_start_of_a_cut_index(tmp_path: Path, cap:
     assert f"a start goes from {shown(folder):,} to {expected:,} tokens" in plan.effect
     memlab.apply(plan, now=NOW)
     assert shown(folder) == expected == plan.start.after.tokens
+
+
+@pytest.mark.parametrize("cap", [10, 190])
+def test_effect_of_a_cap_on_a_cut_index_is_what_a_start_loads(tmp_path: Path, cap: int) -> None:
+    folder = cut_folder(tmp_path)
+    frame = memlab.load(folder)
+    effect = cap_effect(frame, cap)
+    left = boot_context(survivors(frame, cap))
+    memlab.apply(memlab.plan(folder, memlab.KeepRecent(cap), now=NOW), now=NOW)
+    after = memlab.show(folder, now=NOW).summary.boot
+    assert effect.after == after
+    assert left["tokens"].sum() == after.tokens
 
 
 def test_start_of_a_reordered_index_loads_as_many_entries(tmp_path: Path) -> None:
