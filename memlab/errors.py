@@ -19,9 +19,9 @@ class MemlabError(Exception):
     """
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython and a notebook show: the message, which says what to do.
+        """Return the lines that IPython and notebooks show in place of a traceback: the message.
 
-        The traceback leads through memlab and says nothing about the mistake. ``%debug`` shows it.
+        A traceback through memlab does not explain the mistake; ``%debug`` still shows it.
         """
         return [f"{type(self).__name__}: {self}"]
 

@@ -11,7 +11,7 @@ from memlab import columns as c
 from memlab.arguments import whole_number
 from memlab.evidence.past import HistoryLike, present_rows, resolve_history
 from memlab.frame.fields import Flags, arrays_of
-from memlab.growth.context import Boot, boot_of, loaded_after, loaded_at_start, size_of
+from memlab.growth.context import Boot, boot_of, loaded_after, size_of
 from memlab.items import Size
 from memlab.policies import KeepRecent, decide
 from memlab.text import Cell, DisplayMixin, Table, TextPage, or_dash
@@ -100,7 +100,7 @@ def cap_effect(frame: HistoryLike, keep_recent: int) -> CapEffect:
     return CapEffect(
         keep_recent=keep_recent,
         before=boot_of(memories, np.ones(len(frame), dtype=bool)),
-        after=boot_of(memories._replace(at_start=None), _loaded_after(frame, stays)),
+        after=boot_of(memories._replace(at_start=None), loaded_after(frame, stays)),
         deleted=size_of(memories, ~stays),
         oldest_kept=_created(frame, kept.min()),
         newest_kept=_created(frame, kept.max()),
@@ -126,18 +126,7 @@ def survivors(frame: HistoryLike, keep_recent: int) -> pd.DataFrame:
     kept = frame[stays]
     if c.LOADED_AT_START not in frame or not frame[c.LOADED_AT_START].any():
         return kept
-    return kept.assign(**{c.LOADED_AT_START: _loaded_after(frame, stays)[stays]})
-
-
-def _loaded_after(frame: pd.DataFrame, stays: Flags) -> Flags:
-    """Return which memories a start loads, or can recall, once only some stay."""
-    memories = arrays_of(frame)
-    return loaded_after(
-        stays,
-        is_loaded=loaded_at_start(memories),
-        is_active=memories.active,
-        has_index=c.INDEX_TOKENS in frame.attrs,
-    )
+    return kept.assign(**{c.LOADED_AT_START: loaded_after(frame, stays)[stays]})
 
 
 def _stays(frame: pd.DataFrame, keep_recent: int) -> Flags:

@@ -22,8 +22,9 @@ from memlab.compaction.wire import as_data
 from memlab.errors import PlanError
 from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
-from memlab.frame.fields import Flags, retired_rows
-from memlab.growth.context import start_after
+from memlab.frame.fields import Flags, Ints, retired_rows
+from memlab.growth.context import loaded_after
+from memlab.items import Size
 from memlab.policies import Policy
 from memlab.policies.base import decision_of
 from memlab.policies.rules import ByIds
@@ -147,8 +148,9 @@ def _plan_of(reader: Reader, source: Source, request: _Request, on_step: StepCal
     frame = frame_at(reader, source, with_body=with_body)
     on_step("read")
     snapshot = PlanningSnapshot(reader, source, frame)
-    index_tokens = None if source.index is None else source.index.tokens_of_no_memory()
     frame.attrs = {}  # pandas would copy them deeply with every column
+    if source.index is not None:
+        frame.attrs[col.INDEX_TOKENS] = source.index.tokens_of_no_memory()
     history = request.history.with_rows(frame)
     if isinstance(policy, ByIds):
         _check_ids(frame, source, policy.ids)
@@ -167,8 +169,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, on_step: StepCal
         leaves = ~decision.keep
     on_step("decided")
     start = None
-    if index_tokens is not None:
-        frame.attrs = {col.INDEX_TOKENS: index_tokens}
+    if col.INDEX_TOKENS in frame.attrs:
         start = _start_of(frame, snapshot, leaves)
     # Free the memory of the frame. The Python objects of some columns take more than all of it.
     del frame, history
@@ -205,11 +206,17 @@ def _plan_of(reader: Reader, source: Source, request: _Request, on_step: StepCal
 
 
 def _start_of(frame: pd.DataFrame, snapshot: PlanningSnapshot, leaves: Flags) -> StartChange:
-    """Return what a start loads before and after some memories leave the index."""
+    """Return the size of a start before and after some memories leave the index."""
     is_active = snapshot.columns[col.ACTIVE] | snapshot.has_label(plans.RETURNS)
+    tokens: Ints = snapshot.columns[col.TOKENS]
+
+    def size_of(is_loaded: Flags) -> Size:
+        index_tokens = frame.attrs[col.INDEX_TOKENS]
+        return Size(int(is_loaded.sum()), int(tokens[is_loaded].sum()) + index_tokens)
+
     return StartChange(
-        before=start_after(frame, np.ones(len(frame), dtype=bool)),
-        after=start_after(frame, ~leaves, is_active=is_active),
+        before=size_of(loaded_after(frame, np.ones(len(frame), dtype=bool))),
+        after=size_of(loaded_after(frame, ~leaves, is_active=is_active)),
     )
 
 

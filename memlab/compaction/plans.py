@@ -270,7 +270,7 @@ class Plan(DisplayMixin):
     not_merged: tuple[LeftMemory, ...] = ()
     added: Mapping[str, Any] = field(default_factory=dict)
     start_there: MergedStart | None = field(default=None, compare=False)
-    start: "StartChange | None" = field(default=None, compare=False)
+    start: StartChange | None = field(default=None, compare=False)
     is_retirement: bool = field(default=False, compare=False)
 
     @cached_property

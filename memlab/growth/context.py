@@ -136,38 +136,34 @@ def loaded_at_start(memories: Arrays) -> Flags:
     return memories.active & memories.at_start
 
 
-def loaded_after(is_kept: Flags, *, is_loaded: Flags, is_active: Flags, has_index: bool) -> Flags:
-    """Return which memories a start loads after all but some memories are deleted.
+def entries_loaded(is_kept: Flags, *, is_loaded: Flags, is_active: Flags) -> Flags:
+    """Return which memories a start loads by an index after all but some entries are removed.
+
+    If the index is cut, it has room for as many entries as it loads now, so entries below the cut
+    move up. They are taken to be in the order of writing.
 
     Parameters
     ----------
     is_kept, is_loaded, is_active : array of bool
         Which memories are kept, are loaded now, and are active, in the order of writing.
-    has_index : bool
-        Whether a start loads an index. If the index is cut, it has room for as many entries as it
-        loads now, so entries below the cut move up; they are taken to be in the order of writing.
 
     Examples
     --------
     >>> now = np.array([True, True, False, False])
     >>> everything = np.ones(4, dtype=bool)
     >>> kept = np.array([False, True, True, True])
-    >>> loaded_after(kept, is_loaded=now, is_active=everything, has_index=True).tolist()
+    >>> entries_loaded(kept, is_loaded=now, is_active=everything).tolist()
     [False, True, True, False]
     """
     still_loaded = is_kept & is_loaded
-    if has_index:
-        below_cut = np.flatnonzero(is_kept & is_active & ~is_loaded)
-        free_lines = int(is_loaded.sum()) - int(still_loaded.sum())
-        still_loaded[below_cut[:free_lines]] = True
+    below_cut = np.flatnonzero(is_kept & is_active & ~is_loaded)
+    free_lines = int(is_loaded.sum()) - int(still_loaded.sum())
+    still_loaded[below_cut[:free_lines]] = True
     return still_loaded
 
 
-def start_after(frame: "pd.DataFrame", is_kept: Flags, *, is_active: Flags | None = None) -> Size:
-    """Return the size of a start after all memories except the kept ones are deleted.
-
-    The text of an index that belongs to no memory is included, so the tokens are those that
-    :func:`memlab.find` shows for the store as it would be then.
+def loaded_after(frame: "pd.DataFrame", is_kept: Flags, *, is_active: Flags | None = None) -> Flags:
+    """Return which memories a start loads after all but some memories of a frame are deleted.
 
     Parameters
     ----------
@@ -179,14 +175,12 @@ def start_after(frame: "pd.DataFrame", is_kept: Flags, *, is_active: Flags | Non
         Which memories are active afterwards if they are kept; by default those that are now.
     """
     memories = arrays_of(frame)
-    loaded = loaded_after(
-        is_kept,
-        is_loaded=loaded_at_start(memories),
-        is_active=memories.active if is_active is None else is_active,
-        has_index=c.INDEX_TOKENS in frame.attrs,
-    )
-    size = size_of(memories, loaded)
-    return size._replace(tokens=size.tokens + frame.attrs.get(c.INDEX_TOKENS, 0))
+    is_loaded = loaded_at_start(memories)
+    if c.INDEX_TOKENS not in frame.attrs:
+        return is_kept & is_loaded
+    if is_active is None:
+        is_active = memories.active
+    return entries_loaded(is_kept, is_loaded=is_loaded, is_active=is_active)
 
 
 def starts_of(memories: Arrays) -> list[Size]:

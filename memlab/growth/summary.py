@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from memlab.frame.fields import (
 )
 from memlab.growth import context
 from memlab.growth.context import Boot
-from memlab.items import CHARS_PER_TOKEN, Size
+from memlab.items import Size
 from memlab.text import DisplayMixin, Table, TextPage, counted, zoneless_in_words
 
 if TYPE_CHECKING:
@@ -266,11 +265,11 @@ def summary_of(
     now: datetime,
     threshold: int | None,
     token_rule: str = ESTIMATE_RULE,
-    chars_apart: int = 0,
+    index_overhead: int = 0,
 ) -> StoreSummary:
     """Return the headline numbers of memories as arrays; see :func:`summarize`.
 
-    `chars_apart` is the number of characters that a start loads beside them.
+    `index_overhead` is the number of tokens of the loaded index that belong to no memory.
     """
     is_present = np.ones(len(memories.tokens), dtype=bool)
     if memories.deleted_at is not None:
@@ -311,7 +310,7 @@ def summary_of(
         starts=tuple(context.starts_of(memories)),
         loads_any=memories.at_start is None or bool(memories.at_start[is_present].any()),
         token_rule=token_rule,
-        index_overhead=ceil(chars_apart / CHARS_PER_TOKEN),
+        index_overhead=index_overhead,
     )
 
 

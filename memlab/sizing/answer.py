@@ -48,8 +48,7 @@ TEMPLATES: Final[Mapping[AnswerCase, str]] = {
         "would serve {fitting_served}."
     ),
     AnswerCase.TOO_SMALL: (
-        "Keep all for now: the memories of a start take only {loaded_tokens} "
-        "({share_now} of {window})."
+        "Keep all for now: a start takes only {loaded_tokens} ({share_now} of {window})."
     ),
     AnswerCase.TOO_LITTLE_EVIDENCE: (
         "Keep all for now: there is too little evidence that any {word} serves {target} later "

@@ -321,18 +321,17 @@ class Sizing:
         """Return the shares served, and the sizes of the store under each cap, by column name."""
         present = self.present
         kept = np.minimum(caps, present.prunable)
-        memories = present.floor.memories + kept
-        tokens = present.floor.tokens + present.tokens_newest[kept]
+        loaded = present.loaded.at(kept)
         return {
             **self._served(caps),
             "served_own": self.posterior.own_share_at(caps),
             "served_elsewhere": self.posterior.law_share_at(caps),
             "served_observed": self.references.share_at(caps),
-            "boot_memories": memories,
-            "boot_tokens": present.loaded_newest[kept],
+            "boot_memories": loaded.memories,
+            "boot_tokens": loaded.tokens,
             **(over_history or self.lifetimes.boot_at(caps)),
-            "prunable_share": kept / np.maximum(memories, 1),
-            "prunable_share_tokens": present.tokens_newest[kept] / np.maximum(tokens, 1),
+            "prunable_share": loaded.prunable_memories / np.maximum(loaded.memories, 1),
+            "prunable_share_tokens": loaded.prunable_tokens / np.maximum(loaded.tokens, 1),
             "pruned": present.prunable - kept,
             "days": present.days_newest[kept],
         }
@@ -391,7 +390,7 @@ class BudgetSizing(Sizing):
             **self._served(caps),
             "served_observed": observed / (len(self.needed_budgets) or np.nan),
             "kept": kept,
-            "boot_tokens": present.loaded_newest[kept],
+            "boot_tokens": present.loaded.tokens[kept],
             "pruned": present.prunable - kept,
             "days": present.days_newest[kept],
         }
@@ -546,8 +545,8 @@ def cap_curve(
         ``served_own``              the same from the store's own references alone
         ``served_elsewhere``        the same from other projects' references alone
         ``served_observed``         share of the store's references so far that were served
-        ``boot_memories``,          the active rows if the store were compacted to this cap now,
-        ``boot_tokens``             and their tokens
+        ``boot_memories``,          the rows that a start would load after a compaction to this
+        ``boot_tokens``             cap now, and their tokens; all active rows if none is loaded
         ``boot_*_mean, _p95, _max`` the same over the history under continuous compaction, one
                                     value for each row written; they are exact at the caps in
                                     ``attrs``, and interpolated between these

@@ -203,7 +203,7 @@ def advise(
         "interval_inflation": sizing.posterior.interval_inflation,
         "memories": sizing.posterior.memories,
         "until": sizing.posterior.everything,
-        "loaded": sizing.present.loaded,
+        "loaded": sizing.present.tokens_loaded,
         "active_tokens": sizing.present.tokens,
         "prunable": sizing.present.prunable,
         "target": target,

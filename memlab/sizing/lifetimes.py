@@ -20,7 +20,7 @@ from memlab.evidence.past import rows_of_gaps
 from memlab.evidence.prior import LEVELS, ReachPrior, log_rank_fraction, rank_at
 from memlab.evidence.references import references_on_rows, successors
 from memlab.frame.fields import LABELS, Flags, Floats, Ints
-from memlab.growth.context import FutureDates, loaded_after
+from memlab.growth.context import FutureDates, entries_loaded
 from memlab.text import Table
 
 _MEASURES: Final = ("mean", "p95", "max")
@@ -430,6 +430,32 @@ class Ranked:
         return float(1 - self.losable.mean()) if len(self) else 0.0
 
 
+class LoadedSizes(NamedTuple):
+    """Sizes of a start that keeps the newest n prunable memories, by n, shape (prunable + 1,).
+
+    Attributes
+    ----------
+    memories, tokens : array of int64
+        Memories that a start loads, and their tokens with the index's own text.
+    prunable_memories, prunable_tokens : array of int64
+        The prunable ones of them, and their tokens.
+    """
+
+    memories: Ints
+    tokens: Ints
+    prunable_memories: Ints
+    prunable_tokens: Ints
+
+    def at(self, kept: Ints) -> "LoadedSizes":
+        """Return the sizes of starts that keep these numbers of prunable memories."""
+        return LoadedSizes(
+            memories=self.memories[kept],
+            tokens=self.tokens[kept],
+            prunable_memories=self.prunable_memories[kept],
+            prunable_tokens=self.prunable_tokens[kept],
+        )
+
+
 @dataclass(frozen=True)
 class Present:
     """Sizes of the present memories.
@@ -438,9 +464,9 @@ class Present:
     ----------
     tokens_newest : array of int64, shape (prunable + 1,)
         Tokens of the newest n prunable memories together, by n.
-    loaded_newest : array of int64, shape (prunable + 1,)
-        Tokens that a start loads if the newest n prunable memories and the load-bearing ones are
-        kept, by n. If the agent only searches its memories: the tokens of all of these.
+    loaded : LoadedSizes
+        What a start loads if the newest n prunable memories and the load-bearing ones are kept. If
+        the agent only searches its memories: all of these.
     days_newest : array of float64, shape (prunable + 1,)
         Days from the newest memory back to the oldest of the newest n prunable ones, by n. Rows
         dated in the future are left out.
@@ -455,7 +481,7 @@ class Present:
     """
 
     tokens_newest: Ints
-    loaded_newest: Ints
+    loaded: LoadedSizes
     days_newest: Floats
     floor: Floor
     token_rule: str
@@ -476,22 +502,16 @@ class Present:
         newest = np.fmax.reduce(created, initial=np.datetime64("NaT"))
         age = newest - created[newest_first]
         tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[newest_first]
-        tokens_newest = np.append(0, tokens.cumsum())
-        floor = floor_of(frame)
         is_recalled = bool(frame.attrs.get(c.RECALLED))
-        loaded_newest = floor.tokens + tokens_newest
         load_bearing_at_start = 0
-        if c.LOADED_AT_START in frame:
-            if is_recalled:
-                is_loaded = frame[c.ACTIVE] & frame[c.LOADED_AT_START]
-                load_bearing_at_start = int(frame.loc[is_loaded, c.TOKENS].sum())
-            else:
-                loaded_newest = _loaded_newest(frame, newest_first)
+        if is_recalled and c.LOADED_AT_START in frame:
+            is_loaded = frame[c.ACTIVE] & frame[c.LOADED_AT_START]
+            load_bearing_at_start = int(frame.loc[is_loaded, c.TOKENS].sum())
         return cls(
-            tokens_newest=tokens_newest,
-            loaded_newest=loaded_newest,
+            tokens_newest=np.append(0, tokens.cumsum()),
+            loaded=_loaded_sizes(frame, newest_first, is_recalled=is_recalled),
             days_newest=np.append(0.0, np.fmax.accumulate(age / np.timedelta64(1, "D"))),
-            floor=floor,
+            floor=floor_of(frame),
             token_rule=str(frame.attrs.get(c.TOKEN_RULE, "not said")),
             recalled=is_recalled,
             load_bearing_at_start=load_bearing_at_start,
@@ -508,33 +528,49 @@ class Present:
         return self.floor.tokens + int(self.tokens_newest[-1])
 
     @property
-    def loaded(self) -> int:
+    def tokens_loaded(self) -> int:
         """Tokens that an agent loads at start; those that it searches if it loads none."""
-        return int(self.loaded_newest[-1])
+        return int(self.loaded.tokens[-1])
 
 
-def _loaded_newest(frame: pd.DataFrame, newest_first: Ints) -> Ints:
-    """Return the tokens that a start loads with the newest n prunable memories, by n.
+def _loaded_sizes(frame: pd.DataFrame, newest_first: Ints, *, is_recalled: bool) -> LoadedSizes:
+    """Return the sizes of a start that keeps the newest n prunable memories.
 
-    The load-bearing memories and the text of the index are included. The array has the shape
-    (prunable + 1,). `newest_first` holds the rows of the prunable memories.
+    `newest_first` holds the row numbers of the prunable memories of a frame without deleted rows.
     """
     tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)
     is_active = frame[c.ACTIVE].to_numpy(dtype=bool)
-    is_loaded = is_active & frame[c.LOADED_AT_START].to_numpy(dtype=bool)
-    has_index = c.INDEX_TOKENS in frame.attrs
-    is_kept = ~frame[c.PRUNABLE].to_numpy(dtype=bool)
-    loaded_tokens = []
-    for row in [None, *newest_first]:
-        if row is not None:
-            is_kept[row] = True
-        loaded = loaded_after(
-            is_kept, is_loaded=is_loaded, is_active=is_active, has_index=has_index
+    is_prunable = frame[c.PRUNABLE].to_numpy(dtype=bool)
+    is_loaded = is_active
+    index_tokens: int = 0
+    if c.LOADED_AT_START in frame and not is_recalled:
+        is_loaded = is_active & frame[c.LOADED_AT_START].to_numpy(dtype=bool)
+        index_tokens = frame.attrs.get(c.INDEX_TOKENS, 0)
+    is_cut = c.INDEX_TOKENS in frame.attrs and bool((is_active & ~is_loaded).any())
+    if not is_cut:  # no entry moves up, so each memory adds its own size
+        is_fixed = is_loaded & ~is_prunable
+        is_loaded_newest = is_loaded[newest_first]
+        prunable_memories = np.append(0, is_loaded_newest.cumsum())
+        prunable_tokens = np.append(0, (tokens[newest_first] * is_loaded_newest).cumsum())
+        return LoadedSizes(
+            memories=int(is_fixed.sum()) + prunable_memories,
+            tokens=int(tokens[is_fixed].sum()) + index_tokens + prunable_tokens,
+            prunable_memories=prunable_memories,
+            prunable_tokens=prunable_tokens,
         )
-        loaded_tokens.append(int(tokens[loaded].sum()))
-    index_tokens: int = frame.attrs.get(c.INDEX_TOKENS, 0)
-    loaded_newest: Ints = np.array(loaded_tokens, np.int64) + index_tokens
-    return loaded_newest
+    is_kept = ~is_prunable
+
+    def size_now() -> tuple[int, int, int, int]:
+        loaded = entries_loaded(is_kept, is_loaded=is_loaded, is_active=is_active)
+        prunable = loaded & is_prunable
+        loaded_tokens = int(tokens[loaded].sum()) + index_tokens
+        return int(loaded.sum()), loaded_tokens, int(prunable.sum()), int(tokens[prunable].sum())
+
+    sizes = [size_now()]
+    for row in newest_first:
+        is_kept[row] = True
+        sizes.append(size_now())
+    return LoadedSizes(*np.array(sizes, np.int64).T)
 
 
 def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) -> Ints:

@@ -258,7 +258,7 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         store.memories,
         now=now,
         threshold=keep if backlog is None else backlog,
-        chars_apart=0 if source.index is None else source.index.chars_of_no_memory(),
+        index_overhead=0 if source.index is None else source.index.tokens_of_no_memory(),
     )
     remembered = ""
     if settings.policy is not None:

@@ -335,7 +335,7 @@ class SizingPanel:
         """Return the figures of the selected cap by name."""
         present = self._sizing.present
         row = self._sizing.at([self.cap]).iloc[0]
-        values = dict(row, tokens=present.loaded, prunable=present.prunable)
+        values = dict(row, tokens=present.tokens_loaded, prunable=present.prunable)
         has_own_references = not pd.isna(row["served_own"])
         facts = {"keep_recent": f"{self.cap:,}"}
         for name, form in (_FACTS_RECALLED if present.recalled else _FACTS).items():

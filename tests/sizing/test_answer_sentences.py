@@ -153,7 +153,7 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
     "a store too small to need a cap": (
         {"loaded": 1_900, "boot_tokens": 200},
         AnswerCase.TOO_SMALL,
-        "Keep all for now: the memories of a start take only 1,900 tokens (0.9% of 200,000).",
+        "Keep all for now: a start takes only 1,900 tokens (0.9% of 200,000).",
     ),
     "a store that is searched": (
         {"loads_at_start": False, "likely": 675},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import memlab
 from memlab import columns as c
 from memlab.compaction.effect_of_cap import cap_effect, survivors
-from memlab.growth.context import boot_context, start_after
+from memlab.growth.context import boot_context, loaded_after
 from memlab.sizing.curve import prepare_sizing
 from memlab.sizing.lifetimes import Present
 from tests.support.claude_store import START, at, memory, project_folder, write_index, write_memory
@@ -57,10 +57,12 @@ def test_every_command_counts_the_same_start_of_a_cut_index(tmp_path: Path, cap:
         == memlab.size(folder, now=NOW).advice.loaded
         == plan.start.before.tokens
     )
-    expected = int(sizing.at([cap])["boot_tokens"].iloc[0])
+    (at_cap,) = sizing.at([cap]).to_dict("records")
+    expected = int(at_cap["boot_tokens"])
     assert f"a start goes from {shown(folder):,} to {expected:,} tokens" in plan.effect
     memlab.apply(plan, now=NOW)
     assert shown(folder) == expected == plan.start.after.tokens
+    assert memlab.show(folder, now=NOW).summary.boot.memories == at_cap["boot_memories"]
 
 
 @pytest.mark.parametrize("cap", [10, 190])
@@ -100,8 +102,10 @@ def test_retirement_predicts_the_start(tmp_path: Path) -> None:
 def test_size_and_show_count_the_same_start(tmp_path: Path, kind: str) -> None:
     with STORES[kind](tmp_path) as store:
         advice = memlab.size(store, now=NOW).advice
-        assert (advice.loaded if advice.loads_at_start else 0) in (shown(store), 0)
-        assert advice.load_bearing_at_start in (0, shown(store))
+        loads_any = memlab.show(store, now=NOW).summary.loads_any
+        assert advice.loads_at_start or advice.loaded == advice.active_tokens
+        start = advice.loaded if advice.loads_at_start else advice.load_bearing_at_start
+        assert start == (shown(store) if loads_any else 0)
 
 
 def test_workspace_with_loaded_document_says_what_a_start_loads(tmp_path: Path) -> None:
@@ -130,5 +134,11 @@ def test_loaded_tokens_by_cap_equal_the_start_after_each_deletion(data: st.DataO
     frame.attrs[c.RECALLED] = False
     present = Present.of(frame, NOW)
     for cap in range(present.prunable + 1):
-        is_kept = frame.index.isin(survivors(frame, cap).index)
-        assert present.loaded_newest[cap] == start_after(frame, np.asarray(is_kept)).tokens
+        is_kept = np.asarray(frame.index.isin(survivors(frame, cap).index))
+        loaded = frame[loaded_after(frame, is_kept)]
+        assert present.loaded.at(cap) == (
+            len(loaded),
+            loaded[c.TOKENS].sum() + 3,
+            loaded[c.PRUNABLE].sum(),
+            loaded.loc[loaded[c.PRUNABLE], c.TOKENS].sum(),
+        )

@@ -136,7 +136,7 @@ def test_words_on_a_chart_are_left_out_without_it(tmp_path: Path, findings: Find
 def test_small_store_shows_what_a_start_loads_first(tmp_path: Path) -> None:
     html = page_of(small(tmp_path, episodes(5)))
     before_steps = html[: html.index("What to do next")]
-    assert "the memories of a start take only" in before_steps
+    assert "a start takes only" in before_steps
     assert "An agent starts with 5 memories" in before_steps
     assert "An agent starts with 5 memories" not in html[len(before_steps) :]
     assert "The chart of tokens assumes" in html
