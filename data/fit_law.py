@@ -43,15 +43,6 @@ import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 
 from memlab import columns as c
-from memlab.evidence.prior import (
-    DEFAULT_CONFIDENCE,
-    EVIDENCE,
-    STRETCH,
-    Evidence,
-    Project,
-    ReachPrior,
-    log_rank_fraction,
-)
 from memlab.evidence.usage import (
     SIZES,
     LookBack,
@@ -61,6 +52,15 @@ from memlab.evidence.usage import (
     verdict_of,
 )
 from memlab.evidence.use_times import days_since_1970
+from memlab.sizing.prior import (
+    DEFAULT_CONFIDENCE,
+    EVIDENCE,
+    STRETCH,
+    Evidence,
+    Project,
+    ReachPrior,
+    log_rank_fraction,
+)
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -13,7 +13,6 @@ from memlab.evidence import read_access_log as read_access_log
 from memlab.evidence.ingestion import harvest as harvest
 from memlab.evidence.losses import lost as lost
 from memlab.evidence.past import load_past as load_past
-from memlab.evidence.prior import law as law
 from memlab.evidence.store_history import StoreHistory as StoreHistory
 from memlab.frame import load as load
 from memlab.growth import find as find
@@ -33,6 +32,7 @@ from memlab.policies import TokenBudget as TokenBudget
 from memlab.policies import decide as decide
 from memlab.replay import compare as compare
 from memlab.sizing import recommend_cap as recommend_cap
+from memlab.sizing.prior import law as law
 from memlab.store import SqliteMemoryStore as SqliteMemoryStore
 from memlab.store import copy_store as copy_store
 from memlab.upkeep.health import doctor as doctor

@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 import fit_law
 
 from memlab.evidence.defaults import DEFAULT_UNTIL
-from memlab.evidence.prior import EVIDENCE, PosteriorSettings, ReachPrior
 from memlab.sizing.backtest import (
     DEFAULT_SPLITS,
     backtest_splits,
@@ -33,6 +32,7 @@ from memlab.sizing.backtest import (
     posterior_of,
 )
 from memlab.sizing.lifetimes import Lifetimes, Ranked
+from memlab.sizing.prior import EVIDENCE, PosteriorSettings, ReachPrior
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EARLY = {"references": (250, 500, 1_000, 2_000), "reads": (16, 32, 64, 128)}

@@ -231,7 +231,7 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
     ----------
     before, after : DataFrame
         Results of :func:`memlab.growth.boot_context`, for a store and for the same store compacted,
-        or what :func:`memlab.compaction.survivors` leaves of it.
+        or what :func:`memlab.sizing.survivors` leaves of it.
     ax : Axes, optional
         The axes to draw on; by default those of a new figure.
 

@@ -306,7 +306,7 @@ def plot_law(
     Parameters
     ----------
     lines : DataFrame
-        The result of :func:`memlab.evidence.law_lines`.
+        The result of :func:`memlab.sizing.law_lines`.
     store : DataFrame, optional
         Columns ``memories`` and ``cap``, one row a moment; a single row is drawn as a point.
     ax : Axes, optional
@@ -320,7 +320,7 @@ def plot_law(
     Examples
     --------
     >>> import memlab
-    >>> ax = plot_law(memlab.evidence.law_lines(0.9))
+    >>> ax = plot_law(memlab.sizing.law_lines(0.9))
     >>> {"law", "safe"} <= {line.get_label() for line in ax.get_lines()}
     True
     """

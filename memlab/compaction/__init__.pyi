@@ -9,9 +9,6 @@ from memlab.compaction.copying import keep_copies as keep_copies
 from memlab.compaction.drops import ArchiveErasure as ArchiveErasure
 from memlab.compaction.drops import drop_archived as drop_archived
 from memlab.compaction.drops import plan_erasure as plan_erasure
-from memlab.compaction.effect_of_cap import CapEffect as CapEffect
-from memlab.compaction.effect_of_cap import cap_effect as cap_effect
-from memlab.compaction.effect_of_cap import survivors as survivors
 from memlab.compaction.index_change import IndexRestored as IndexRestored
 from memlab.compaction.index_planner import plan_index as plan_index
 from memlab.compaction.index_plans import IndexPlan as IndexPlan

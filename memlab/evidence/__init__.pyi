@@ -2,7 +2,6 @@ from memlab.evidence.access_log import AccessLog as AccessLog
 from memlab.evidence.ingestion import Harvest as Harvest
 from memlab.evidence.ingestion import harvest as harvest
 from memlab.evidence.mentions import find_mentions as find_mentions
-from memlab.evidence.prior import law_lines as law_lines
 from memlab.evidence.reads import CutLosses as CutLosses
 from memlab.evidence.reads import describe_chances as describe_chances
 from memlab.evidence.reads import describe_log as describe_log

@@ -1,6 +1,6 @@
 """Empirical Bayes for a fleet: the prior that its stores share, and the cap of each store.
 
-The reach of a reference is defined in :mod:`memlab.evidence.prior`. The model is hierarchical:
+The reach of a reference is defined in :mod:`memlab.sizing.prior`. The model is hierarchical:
 
 - The reach of one store is ``fleet mean + store effect + sample error``. The store effect is
   normal. The sample error has variance ``within ** 2 + noise / references``.
@@ -23,7 +23,6 @@ import numpy as np
 
 from memlab.columns import KIND
 from memlab.evidence.defaults import DEFAULT_TARGET
-from memlab.evidence.prior import ReachPrior, fitted_law, mixture_prior
 from memlab.evidence.store_history import StoreHistory
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
@@ -32,6 +31,7 @@ from memlab.frame.fields import Floats
 from memlab.settings import NO_SETTINGS
 from memlab.sizing import advise, prepare_sizing
 from memlab.sizing.goal import SizingGoal
+from memlab.sizing.prior import ReachPrior, fitted_law, mixture_prior
 
 if TYPE_CHECKING:
     import pandas as pd

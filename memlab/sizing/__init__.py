@@ -1,6 +1,6 @@
-"""Sizing a cap or a token budget: exact curve, posterior, backtest, recommendation.
+"""Sizing a cap or a token budget: curve, prior, posterior, backtest, recommendation.
 
-The references and the prior come from ``evidence``. Rules other than a cap or a budget are compared
+The references come from ``evidence``. Rules other than a cap or a budget are compared
 in ``replay``, and the page of ``memlab size`` is in ``views``.
 """
 

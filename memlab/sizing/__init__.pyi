@@ -5,9 +5,13 @@ from memlab.sizing.curve import CurvePoint as CurvePoint
 from memlab.sizing.curve import Sizing as Sizing
 from memlab.sizing.curve import cap_curve as cap_curve
 from memlab.sizing.curve import prepare_sizing as prepare_sizing
+from memlab.sizing.effect_of_cap import CapEffect as CapEffect
+from memlab.sizing.effect_of_cap import cap_effect as cap_effect
+from memlab.sizing.effect_of_cap import survivors as survivors
 from memlab.sizing.goal import advise as advise
 from memlab.sizing.goal import recommend_cap as recommend_cap
 from memlab.sizing.lifetimes import Floor as Floor
+from memlab.sizing.prior import law_lines as law_lines
 from memlab.sizing.timeline import age_rank_quantiles as age_rank_quantiles
 from memlab.sizing.timeline import age_ranks as age_ranks
 from memlab.sizing.timeline import backtest_cap as backtest_cap

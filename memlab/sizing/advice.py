@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final
 import pandas as pd
 
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET
-from memlab.evidence.prior import in_words
 from memlab.growth.context import CONTEXT_WINDOW
 from memlab.settings import NUMBERS
 from memlab.sizing.answer import answer_of
@@ -17,6 +16,7 @@ from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
 from memlab.sizing.number_kinds import BUDGET, CAP, NumberKind
+from memlab.sizing.prior import in_words
 from memlab.sources import opening
 from memlab.sources.base import Source
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, Protocol
 
-from memlab.evidence.prior import in_words
 from memlab.growth.context import CONTEXT_WINDOW, NO_ALERT_BELOW
 from memlab.sizing.backtest import TrackRecord, Verdict, clusters_needed
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
 from memlab.sizing.number_kinds import NumberKind
+from memlab.sizing.prior import in_words
 from memlab.text import command, counted
 
 SMALL_SAVING: Final = 0.1

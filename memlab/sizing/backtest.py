@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from memlab.evidence.prior import Posterior, PosteriorSettings, log_rank_fraction
 from memlab.frame.fields import Ints
 from memlab.sizing.lifetimes import Lifetimes, Ranked
+from memlab.sizing.prior import Posterior, PosteriorSettings, log_rank_fraction
 
 DEFAULT_SPLITS: Final = (0.5, 0.6, 0.7, 0.8)
 """Shares of the rows written at which the history is split for a backtest."""

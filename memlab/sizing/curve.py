@@ -15,12 +15,12 @@ from memlab import columns as c
 from memlab.clock import moment_or_now
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.past import Gaps, HistoryLike, fill_missing_rows, gaps_of, in_reach
-from memlab.evidence.prior import Posterior, PosteriorSettings, ReachPrior, mixture_prior
 from memlab.evidence.store_history import with_references
 from memlab.frame.fields import Ints
 from memlab.sizing import backtest
 from memlab.sizing.lifetimes import MAX_ROWS_WITHOUT_NUMBA, Lifetimes, Present, Ranked
 from memlab.sizing.number_kinds import BUDGET, CAP, NumberKind
+from memlab.sizing.prior import Posterior, PosteriorSettings, ReachPrior, mixture_prior
 
 Columns = dict[str, npt.NDArray[Any]]
 

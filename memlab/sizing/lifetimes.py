@@ -17,10 +17,10 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.evidence.past import rows_of_gaps
-from memlab.evidence.prior import LEVELS, ReachPrior, log_rank_fraction, rank_at
 from memlab.evidence.references import references_on_rows, successors
 from memlab.frame.fields import LABELS, Flags, Floats, Ints
 from memlab.growth.context import FutureDates, entries_loaded
+from memlab.sizing.prior import LEVELS, ReachPrior, log_rank_fraction, rank_at
 from memlab.text import Table
 
 _MEASURES: Final = ("mean", "p95", "max")

@@ -8,10 +8,10 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
-from memlab.evidence import prior
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.past import HistoryLike, fill_missing_rows, resolve_history, rows_in_reach
 from memlab.frame.fields import passed_on
+from memlab.sizing import prior
 from memlab.sizing.backtest import DEFAULT_SPLITS, BacktestSplit, backtest_splits, choose_cap
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.lifetimes import Lifetimes

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from memlab import evidence, growth, policies, replay, sizing
+from memlab import growth, policies, replay, sizing
 from memlab.errors import MemlabError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _law(charts: Any, findings: "Findings") -> Any:
     """Draw the law of public projects, and the store's caps along its history."""
     target = findings.goal.target
     store = findings.evidence
-    lines = evidence.law_lines(
+    lines = sizing.law_lines(
         target, evidence="reads" if findings.sizing.reads > 0.5 else "references"
     )
     caps = sizing.caps_along(store.past, store.references, share=target, until=findings.goal.until)

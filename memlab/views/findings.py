@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from memlab.columns import INDEX_TOKENS
-from memlab.compaction.effect_of_cap import CapEffect, cap_effect, survivors
 from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import CutLosses, Log, reads_missed_by_index_cut
 from memlab.evidence.store_history import StoreHistory
@@ -18,6 +17,7 @@ from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, summarize
 from memlab.growth.alerts import Alert, AlertData, alerts_of
 from memlab.sizing.advice import share_in_words
+from memlab.sizing.effect_of_cap import CapEffect, cap_effect, survivors
 from memlab.sizing.goal import SizingGoal, recommend
 from memlab.text import TextPage, command, counted
 from memlab.views.recommendation import Recommendation

@@ -30,11 +30,11 @@ from memlab import charts as plots
 from memlab import columns as c
 from memlab import load, sizing, store_path
 from memlab.charts.figure import DARK, LIGHT, NARROW, Chart
-from memlab.compaction.effect_of_cap import survivors
-from memlab.evidence import age_or_use, find_references, law_lines
+from memlab.evidence import age_or_use, find_references
 from memlab.growth import boot_context, growth_curve
 from memlab.policies import Activation, KeepRecent, TimeToLive, ValueCap
 from memlab.replay import label_of, overlap, replay_each, summarise
+from memlab.sizing import law_lines, survivors
 from tests.charts.reading import assert_within_its_figure, drawn, note, title, written
 from tests.support.frames import START, make_episodes, make_frame, row
 

@@ -12,12 +12,21 @@ from memlab import charts, recommend_cap
 from memlab import columns as c
 from memlab.charts.figure import LIGHT
 from memlab.charts.parts import share
-from memlab.evidence import AgeOrUse, age_or_use, find_references, law_lines, read_access_log
+from memlab.evidence import AgeOrUse, age_or_use, find_references, read_access_log
 from memlab.frame.loading import load
 from memlab.growth import growth_curve
 from memlab.policies import KeepRecent, Pipeline, TimeToLive, ValueCap
 from memlab.replay import compare, family_of, label_of, overlap, replay, summarise
-from memlab.sizing import Advice, Sizing, Verdict, advise, backtest_cap, cap_curve, prepare_sizing
+from memlab.sizing import (
+    Advice,
+    Sizing,
+    Verdict,
+    advise,
+    backtest_cap,
+    cap_curve,
+    law_lines,
+    prepare_sizing,
+)
 from memlab.views.bundled import store_path
 from tests.charts.reading import (
     drawn,

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 import memlab
 from memlab import columns as c
 from memlab.base_activation import base_level_of_days, per_length
-from memlab.compaction import Cost, cap_effect, cost_of, survivors
+from memlab.compaction import Cost, cost_of
 from memlab.errors import MemlabError
 from memlab.items import Size
 from memlab.settings import FILE
+from memlab.sizing import cap_effect, survivors
 from memlab.views.memory_table import BY, FACTS, LABELS, WHERE, table_of
 from tests.support.frames import ROWS_OF_ANY_KIND, START, frame_of, make_frame, make_log
 from tests.support.shell import output_of

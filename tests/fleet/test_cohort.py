@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memlab
-from memlab.evidence.prior import Project, ReachPrior, fitted_law
 from memlab.fleet import Serial, cohort_of, size
 from memlab.fleet.cohort import (
     MAX_SAMPLED_STORES,
@@ -20,6 +19,7 @@ from memlab.fleet.cohort import (
     size_task,
 )
 from memlab.fleet.names import Member, Members
+from memlab.sizing.prior import Project, ReachPrior, fitted_law
 from tests.support.properties import examples
 from tests.support.stores import row, write_rows
 

@@ -12,11 +12,11 @@ import pytest
 
 import memlab
 from memlab import columns as c
-from memlab.evidence.prior import mixture_prior
 from memlab.evidence.references import REFERENCE_KINDS
 from memlab.policies import TokenBudget
 from memlab.sizing import Verdict, advise, cap_curve, prepare_sizing, recommend_cap
 from memlab.sizing.curve import in_tokens
+from memlab.sizing.prior import mixture_prior
 from tests.support.frames import make_episodes, make_references
 from tests.support.histories import recommend_budget, recorded, simulate_history, work
 from tests.support.stores import run_sql

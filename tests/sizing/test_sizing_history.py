@@ -6,9 +6,9 @@ import pytest
 
 import memlab
 from memlab import columns as c
-from memlab.evidence.prior import STRETCH, geometric_mean_growth
 from memlab.sizing import cap_curve, caps_along, prepare_sizing, recommend_cap
 from memlab.sizing.backtest import TrackRecord, interval_inflation_of, posterior_of, record_of
+from memlab.sizing.prior import STRETCH, geometric_mean_growth
 from memlab.sizing.timeline import age_rank_quantiles, age_ranks, backtest_cap, boot_over_time
 from tests.support.frames import make_episodes, make_frame, make_references, row
 from tests.support.histories import DRIFTS, simulate_history

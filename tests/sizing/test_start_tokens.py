@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab import columns as c
-from memlab.compaction.effect_of_cap import cap_effect, survivors
 from memlab.growth.context import boot_context, loaded_after
 from memlab.sizing.curve import prepare_sizing
+from memlab.sizing.effect_of_cap import cap_effect, survivors
 from memlab.sizing.lifetimes import Present
 from tests.support.claude_store import START, at, memory, project_folder, write_index, write_memory
 from tests.support.frames import make_frame, row

@@ -93,7 +93,7 @@ def cap_effect(frame: HistoryLike, keep_recent: int) -> CapEffect:
     50
     """
     keep_recent = whole_number("keep_recent", keep_recent)
-    frame = present_rows(resolve_history(frame, call="memlab.compaction.cap_effect"))
+    frame = present_rows(resolve_history(frame, call="memlab.sizing.cap_effect"))
     stays = _stays(frame, keep_recent)
     memories = arrays_of(frame)
     kept = frame[c.POSITION].where(frame[c.PRUNABLE].to_numpy(bool) & stays)
@@ -121,7 +121,7 @@ def survivors(frame: HistoryLike, keep_recent: int) -> pd.DataFrame:
     >>> int(survivors(frame, 50)["prunable"].sum())
     50
     """
-    frame = present_rows(resolve_history(frame, call="memlab.compaction.survivors"))
+    frame = present_rows(resolve_history(frame, call="memlab.sizing.survivors"))
     stays = _stays(frame, whole_number("keep_recent", keep_recent))
     kept = frame[stays]
     if c.LOADED_AT_START not in frame or not frame[c.LOADED_AT_START].any():

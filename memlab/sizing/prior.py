@@ -5,7 +5,7 @@ age rank of its target: 0 for the newest memory, 1 for the oldest. An age rank i
 of a reference (Mattson et al. 1970, "Evaluation techniques for storage hierarchies"): the smallest
 cap that still serves it. The prior is fitted to many projects and combined with each store's own
 data, as in empirical Bayes (Efron and Morris 1973). docs/how/law.md has the figures;
-``data/fit_law.py`` fitted the files in ``laws/``.
+``data/fit_law.py`` fitted the files in ``evidence/laws/``.
 """
 
 import json

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memlab
-from memlab.evidence import prior
 from memlab.evidence.defaults import DEFAULT_UNTIL
-from memlab.evidence.prior import LEVELS, Posterior, PosteriorSettings
 from memlab.evidence.usage import other_stores
+from memlab.sizing import prior
+from memlab.sizing.prior import LEVELS, Posterior, PosteriorSettings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MIDDLE = prior.geometric_mean_growth(DEFAULT_UNTIL)
@@ -140,7 +140,7 @@ def test_result_states_its_horizon() -> None:
 
 
 def test_law_lines_hold_the_prior_and_each_project() -> None:
-    lines = memlab.evidence.law_lines(0.9)
+    lines = memlab.sizing.law_lines(0.9)
     law = lines[lines["project"].isna()]
     for row in law.iloc[::20].itertuples():
         asked = memlab.law(int(row.memories), 0.9)
@@ -159,7 +159,7 @@ def test_law_lines_hold_the_prior_and_each_project() -> None:
 
 def test_most_project_caps_lie_within_the_limits() -> None:
     for share in (0.5, 0.75, 0.9, 0.95):
-        projects = memlab.evidence.law_lines(share, until=prior.STRETCH).dropna(subset="project")
+        projects = memlab.sizing.law_lines(share, until=prior.STRETCH).dropna(subset="project")
         asked = [memlab.law(int(size), share, until=prior.STRETCH) for size in projects["memories"]]
         low, high = ([getattr(law, name) for law in asked] for name in ("low", "high"))
         assert 0.7 < projects["cap"].between(low, high).mean() < 0.97, share
