@@ -1,4 +1,4 @@
-"""The memories that a start loads by need: the load-bearing ones, then the most active that fit."""
+"""Selection of the memories that a start loads: load-bearing ones, then the most active."""
 
 import sqlite3
 import warnings
@@ -17,13 +17,16 @@ from memlab.lifecycle.signals import load_bearing
 from memlab.sources.opening import open_source
 from memlab.store.signals import HAS_SIGNALS
 
-_ROWS: Final = (
+_SELECT_CANDIDATES: Final = (
     "SELECT item.rowid, item.memory_id, item.kind, item.tags_json, item.title, item.body, "
     "item.created_at, item.superseded_by IS NOT NULL, signal.access_count, "
     "signal.last_accessed_at, signal.expires_at "
     f"FROM memory_items AS item LEFT JOIN memory_signals AS signal ON {HAS_SIGNALS} "
     "WHERE item.superseded_by IS NULL OR item.superseded_by = item.memory_id ORDER BY item.rowid"
 )
+"""Selects the active memories, and those that are superseded by themselves, with their signals.
+
+The fields are those of :class:`_Row`."""
 _DAY: Final = timedelta(days=1)
 
 
@@ -54,7 +57,7 @@ class Candidate:
     activation: float
 
 
-def chosen_for_start(
+def rowids_to_load(
     connection: sqlite3.Connection,
     path: Path | None,
     *,
@@ -62,7 +65,24 @@ def chosen_for_start(
     count_tokens: Callable[[str], int],
     now: datetime,
 ) -> list[int]:
-    """Return the rowids of the memories that a start loads, ascending. Nothing is written."""
+    """Return the rowids of the memories that a start loads, in ascending order.
+
+    Warn with FloorExceedsBudgetWarning if the load-bearing memories exceed the limit. Nothing is
+    written.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        The open store.
+    path : Path or None
+        Its file; None for a store in memory.
+    max_tokens : int
+        The maximum number of tokens of the memories to load.
+    count_tokens : callable
+        Returns the number of tokens of a text.
+    now : datetime
+        The time of the start.
+    """
     candidates = list(_candidates(connection, path, count_tokens=count_tokens, now=now))
     floor = [memory for memory in candidates if memory.is_load_bearing]
     floor_tokens = sum(memory.tokens for memory in floor)
@@ -92,29 +112,35 @@ def _candidates(
     now: datetime,
 ) -> Iterator[Candidate]:
     """Yield the active and the retired memories that have not expired."""
-    rows = [_Row(*row) for row in connection.execute(_ROWS)]
+    rows = [_Row(*row) for row in connection.execute(_SELECT_CANDIDATES)]
     retired = None
     if path is not None and any(row.is_inactive for row in rows):
         retired = open_source(path).retired()
-    written = creation_times([row.created_at for row in rows])
-    for row, written_at in zip(rows, written, strict=True):
-        if row.is_inactive and (retired is None or retired.at(row.rowid, row.memory_id) is None):
-            continue  # the agent, and not a plan, made it inactive
+    created = creation_times([row.created_at for row in rows])
+    for row, created_at in zip(rows, created, strict=True):
+        if row.is_inactive:
+            is_retired = retired is not None and retired.at(row.rowid, row.memory_id) is not None
+            if not is_retired:  # the agent withdrew it
+                continue
         is_load_bearing = load_bearing(row.kind, row.tags_json)
         expires_at = _moment(row.expires_at)
-        if expires_at is not None and expires_at < now and not is_load_bearing:
+        is_expired = expires_at is not None and expires_at < now
+        if is_expired and not is_load_bearing:
             continue
         tokens = count_tokens(f"{row.title}{row.body}")
         yield Candidate(
             rowid=row.rowid,
             tokens=tokens,
             is_load_bearing=is_load_bearing,
-            activation=per_length(_activation(row, written_at, now), tokens),
+            activation=per_length(_activation(row, created_at, now), tokens),
         )
 
 
 class _Row(NamedTuple):
-    """A memory with its signals, as `_ROWS` selects it."""
+    """A memory with its signals, as `_SELECT_CANDIDATES` selects it.
+
+    Columns of type Any may have any type in an agent's file.
+    """
 
     rowid: int
     memory_id: str
@@ -129,35 +155,38 @@ class _Row(NamedTuple):
     expires_at: Any
 
 
-def _activation(row: _Row, written_at: datetime | None, now: datetime) -> float:
+def _activation(row: _Row, created_at: datetime | None, now: datetime) -> float:
     """Return the base-level activation of a memory by its signals."""
-    age = 0.0 if written_at is None else (now - written_at) / _DAY
-    count = row.access_count
-    reads = count if isinstance(count, int) and count > 0 else 0
-    if not reads:
+    age = 0.0 if created_at is None else (now - created_at) / _DAY
+    read_count = row.access_count
+    if not isinstance(read_count, int) or read_count <= 0:
         return base_level(age)
     last_read_at = _moment(row.last_accessed_at)
-    idle = age if last_read_at is None else (now - last_read_at) / _DAY
-    return base_level(age, idle, reads)
+    days_since_read = age if last_read_at is None else (now - last_read_at) / _DAY
+    return base_level(age, days_since_read, read_count)
 
 
 def creation_times(texts: Iterable[object]) -> list[datetime | None]:
-    """Return when memories were written; a memory without a time takes that of a neighbour.
+    """Return the creation times of memories, given as texts in the order of their creation.
+
+    A memory without a readable time gets the time of the one before it. Memories before the first
+    readable time get that time.
 
     >>> [at and at.day for at in creation_times(["soon", "2026-01-05", None, "2026-01-09"])]
     [5, 5, 5, 9]
     """
     moments = [_moment(text) for text in texts]
-    latest = next((moment for moment in moments if moment is not None), None)
+    latest_known = next((moment for moment in moments if moment is not None), None)
     filled = []
     for moment in moments:
-        latest = moment or latest
-        filled.append(latest)
+        if moment is not None:
+            latest_known = moment
+        filled.append(latest_known)
     return filled
 
 
 def _moment(text: object) -> datetime | None:
-    """Return the moment of a text in UTC; None if it is none."""
+    """Return the time in a text, in UTC; None if it is not a time."""
     with suppress(ValueError):
         moment, _ = moment_and_zone(str(text))
         return moment.astimezone(UTC)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memlab.arguments import expect, texts, whole_number
 from memlab.clock import Age, aware, moment_and_zone, now_utc
@@ -12,7 +12,7 @@ from memlab.columns import AGENT_SCOPE
 from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
 from memlab.lifecycle import signals as signal_tables
-from memlab.lifecycle.boot import chosen_for_start, estimated_tokens
+from memlab.lifecycle.boot import estimated_tokens, rowids_to_load
 from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
 from memlab.store import ReadLog, SqliteMemoryStore
 from memlab.store.archive.runtime_deletion import PolicyAndReason, archived_first, note_deleted
@@ -29,11 +29,14 @@ _SELECT_COMPARED: Final = (
     "SELECT memory_id, title, body, created_at, rowid FROM memory_items "
     "WHERE superseded_by IS NULL AND NOT load_bearing(kind, tags_json)"
 )
-"""Selects the rows that are compared with new items, with their texts and their order."""
+"""Selects the rows that a new item is compared with: active ones that are not load-bearing."""
 
 
 def _is_compared(item: MemoryItem) -> bool:
-    """Return whether an item is compared with others: it is active and not load-bearing."""
+    """Return whether near-duplicates of an item are searched.
+
+    They are searched if the item is active and not load-bearing.
+    """
     return item.is_active and not is_load_bearing_memory(item)
 
 
@@ -45,11 +48,26 @@ def _creation_time(created: object) -> datetime:
 
 
 DEFAULT_SCOPE_FIELDS: Final = (*AGENT_SCOPE, signal_tables.TAGS)
-"""Fields by which rows are grouped into scopes if no capacity names others."""
+"""Fields by which rows are grouped into scopes, in a store without a capacity."""
+
+
+class _Deletion(NamedTuple):
+    """A deletion in the present transaction.
+
+    Attributes
+    ----------
+    digest : str or None
+        The digest by which the archive names the deletion; None without an archive.
+    at : datetime
+        The time of the deletion.
+    """
+
+    digest: str | None
+    at: datetime
 
 
 class _NoTexts:
-    """A text index that is used if near-duplicates are not searched."""
+    """Stands in for the text index in a store that does not search near-duplicates."""
 
     def forget(self) -> None:
         """Do nothing."""
@@ -61,7 +79,7 @@ class _NoTexts:
         """Do nothing."""
 
     def most_similar(self, memory_id: str, title: str, body: str) -> None:
-        """Return None: no text is repeated."""
+        """Return None: there is no near-duplicate."""
 
 
 class LifecycleStore(SqliteMemoryStore):
@@ -76,10 +94,10 @@ class LifecycleStore(SqliteMemoryStore):
     expired and replaced rows are archived beside the file first, unless `archive` is off;
     ``memlab archive`` lists them and ``memlab restore`` puts them back.
 
-    Rows are deleted one by one. A compaction classifies and counts every row of the file, so with
-    it each put would take time in proportion to the file. The statement that deletes a row
-    contains the same predicate :func:`memlab.is_load_bearing_memory`. The deletion is rolled back
-    if it changes other rows.
+    Rows are deleted one by one, and not by a compaction: that classifies and counts every row of
+    the file, so each put would take time in proportion to the file. The statement that deletes a
+    row never deletes a load-bearing one, by the same rule as
+    :func:`memlab.is_load_bearing_memory`. The deletion is rolled back if it changes other rows.
 
     Parameters
     ----------
@@ -90,11 +108,11 @@ class LifecycleStore(SqliteMemoryStore):
         capped. A put is counted against all rows that match its fields and tags, as in BetterDB.
     duplicates : NearDuplicate, optional
         Rule by which a written row replaces the one active row most similar to it, in any scope;
-        without it none does.
+        without it no row is replaced.
     archive : bool
-        Whether to archive deleted rows. Without it a deletion is final, and a put that evicts takes
-        about a fifth of the time (``.ci/bench/bench_lifecycle.py``): an archive is synced twice. A
-        store in memory has no archive.
+        Whether to archive deleted rows. Without an archive a deletion is final. A put that evicts
+        then takes about a fifth of the time (``.ci/bench/bench_lifecycle.py``), because it does
+        not sync an archive twice. A store in memory has no archive.
     clock : callable, optional
         Returns the time, with a time zone, for methods without a ``now``.
     busy_timeout : float
@@ -115,7 +133,7 @@ class LifecycleStore(SqliteMemoryStore):
     (['m1'], {'lowest-value': 1})
     """
 
-    def __init__(  # noqa: PLR0913 - what a plain store takes, and the rules
+    def __init__(  # noqa: PLR0913 - the arguments of a plain store, and the rules
         self,
         path: str | Path,
         *,
@@ -140,24 +158,26 @@ class LifecycleStore(SqliteMemoryStore):
         self.duplicates: Final = duplicates
         self._clock = clock
         self._known_version: tuple[int, int] | None = None
-        """Version of the database and number of changes after this object's last transaction.
+        """Data version of the file and number of changes after this object's last transaction.
 
-        If they differ later, another connection has written, and the text index is rebuilt.
+        If they differ later, something else has written to the file, and the text index is rebuilt.
         """
         self._failures = 0
+        """Number of times that this object could not evict or archive after a put."""
         self._last_failure: str | None = None
+        """Message of the last of these failures."""
         self._texts: Any = _NoTexts()
         if duplicates is not None:
             from memlab.policies.text_index import TextIndex
 
             self._texts = TextIndex(duplicates, self._compared_texts)
-        self._pending_deletions: list[tuple[str | None, datetime]] = []
-        """Digest and time of each deletion in the present transaction.
+        self._pending_deletions: list[_Deletion] = []
+        """Deletions in the present transaction.
 
-        They are noted in the archive as done after the transaction is committed.
+        They are recorded in the archive as done after the transaction is committed.
         """
         self._is_archive_checked = False
-        """Whether this object has checked the archive and resolved interrupted deletions in it."""
+        """Whether the archive is known to be this store's, without interrupted deletions in it."""
         self.connection.create_function(
             "load_bearing", 2, signal_tables.load_bearing, deterministic=True
         )
@@ -175,7 +195,7 @@ class LifecycleStore(SqliteMemoryStore):
             self.close()
             raise
 
-    def put(  # noqa: PLR0913 - what is known of a memory when it is written
+    def put(  # noqa: PLR0913 - the signals of a memory when it is written
         self,
         item: MemoryItem,
         *,
@@ -189,10 +209,10 @@ class LifecycleStore(SqliteMemoryStore):
     ) -> MemoryItem:
         """Write an item and its signals, bring its scope within capacity, and return the item.
 
-        One transaction writes the item and its signals, and replaces a near-duplicate. Capacity is
-        enforced after it. If that fails, or if the near-duplicate cannot be archived, nothing more
-        is deleted: the item stays, and :meth:`stats` counts the failure. If the id exists already,
-        its item and its signals are replaced.
+        One transaction writes the item and its signals, and replaces a near-duplicate. Another one
+        enforces the capacity. If the enforcement fails, or if the near-duplicate cannot be
+        archived, nothing more is deleted: the item stays, and :meth:`stats` counts the failure. If
+        the store has an item with the same id, that item and its signals are replaced.
 
         Parameters
         ----------
@@ -211,11 +231,12 @@ class LifecycleStore(SqliteMemoryStore):
             stored, and is counted in :meth:`stats`; with ``NearDuplicate(keep_untrusted=True)``
             both stay.
         graduated : bool
-            Whether a policy with an importance floor keeps the item, as in MemForge.
+            Whether a policy with an importance floor keeps the item in any case, as in MemForge.
 
         Returns
         -------
         MemoryItem
+            The given item, also if it was not stored.
         """
         expect(item, MemoryItem, call="store.put", name="item")
         scope_values = {"agent_id": agent_id, "thread_id": thread_id, "namespace": namespace}
@@ -236,10 +257,16 @@ class LifecycleStore(SqliteMemoryStore):
             "scope": signal_tables.scope_key(self._scope_fields, scope_values, item.tags),
         }
         with self._writing():
-            if self._resolve_near_duplicate(item, signals["trusted"], now):
-                self._texts.forget()  # the index has no text of this id now, the store may have one
-                signal_tables.count_not_stored(self.connection)
-                return item
+            duplicate_id = self._near_duplicate_of(item)
+            if duplicate_id is not None:
+                if signals["trusted"] >= self._trust_in(duplicate_id):
+                    self._delete_near_duplicate(duplicate_id, now)
+                elif self.duplicates is not None and not self.duplicates.keep_untrusted:
+                    # The search took the text of this id out of the index, but an earlier item
+                    # with this id may be in the store.
+                    self._texts.forget()
+                    signal_tables.count_not_stored(self.connection)
+                    return item
             super().put(item)
             (position,) = self.connection.execute(
                 "SELECT rowid FROM memory_items WHERE memory_id = ?", (item.memory_id,)
@@ -250,30 +277,31 @@ class LifecycleStore(SqliteMemoryStore):
                 f"INSERT OR REPLACE INTO memory_signals ({', '.join(row)}) VALUES ({values})", row
             )
             if _is_compared(item):
-                order = item.provenance.created_at, position  # of two near-duplicates
-                self._texts.add((item.memory_id, item.title, item.body, order))
+                age_order = (item.provenance.created_at, position)
+                self._texts.add((item.memory_id, item.title, item.body, age_order))
         if self.capacity is not None and signals["scope"] is not None:
-            self._enforce(signals["scope"], self.capacity, now)
+            self._enforce_capacity(signals["scope"], self.capacity, now)
         return item
 
     def get(self, memory_id: str) -> MemoryItem | None:
         """Return the item with this id; None if there is none or it has expired."""
         expect(memory_id, str, call="store.get", name="memory_id")
-        is_expired = bool(self._expired("AND signal.memory_id = ?", memory_id))
-        return None if is_expired else super().get(memory_id)  # `super().get` logs the read
+        if self._expired_ids("AND signal.memory_id = ?", memory_id):
+            return None
+        return super().get(memory_id)  # this also logs the read
 
     def search(self, words: str, limit: int = 10) -> tuple[MemoryItem, ...]:
         """Return items that contain words, best first, without expired ones."""
         limit = whole_number("limit", limit, least=1)
-        expired = self._expired()
-        items = super().search(words, limit + len(expired))
-        return tuple(item for item in items if item.memory_id not in expired)[:limit]
+        expired_ids = self._expired_ids()
+        items = super().search(words, limit + len(expired_ids))
+        return tuple(item for item in items if item.memory_id not in expired_ids)[:limit]
 
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
         """Return the items that are neither superseded nor expired."""
         items = super().list_active(kind=kind)
-        expired = self._expired()
-        return tuple(item for item in items if item.memory_id not in expired)
+        expired_ids = self._expired_ids()
+        return tuple(item for item in items if item.memory_id not in expired_ids)
 
     def boot_items(
         self,
@@ -284,11 +312,11 @@ class LifecycleStore(SqliteMemoryStore):
     ) -> tuple[MemoryItem, ...]:
         """Return the items to load at start: the load-bearing ones, then the most active that fit.
 
-        Nothing is written. Active items that have not expired compete, and so do items that a plan
-        retired; items that others superseded, or that the agent withdrew, are never loaded.
-        Activation depends on the time of writing, the number of days of use and the last use
-        (:class:`memlab.Activation`), and is divided by length. :meth:`touch` records a use; neither
-        this method nor :meth:`list_active` does.
+        Nothing is written. The candidates are the active items that have not expired, and the items
+        that a plan retired. Items that others superseded, or that the agent withdrew, are never
+        loaded. Activation depends on the time of writing, the number of days of use and the last
+        use (:class:`memlab.Activation`), and is divided by length. :meth:`touch` records a use;
+        neither this method nor :meth:`list_active` does.
 
         Parameters
         ----------
@@ -303,16 +331,16 @@ class LifecycleStore(SqliteMemoryStore):
         Returns
         -------
         tuple of MemoryItem
-            In rowid order, like :meth:`list_active`. The beginning of a prompt then stays the same
-            from one start to the next as far as possible, and is cached.
+            In rowid order, like :meth:`list_active`. So the beginning of a prompt changes as little
+            as possible from one start to the next, and the provider's prompt cache can reuse it.
 
         Examples
         --------
         >>> from memlab.items import MemoryProvenance
         >>> with LifecycleStore(":memory:") as store:
         ...     for name in ("old", "used", "new"):
-        ...         whence = MemoryProvenance(None, "agent", source_task_ref=f"issue:{name}")
-        ...         _ = store.put(MemoryItem(name, "episodic", "shipped it", "", whence))
+        ...         provenance = MemoryProvenance(None, "agent", source_task_ref=f"issue:{name}")
+        ...         _ = store.put(MemoryItem(name, "episodic", "shipped it", "", provenance))
         ...     _ = store.touch(["used"])
         ...     [item.memory_id for item in store.boot_items(max_tokens=6)]
         ['used', 'new']
@@ -321,7 +349,7 @@ class LifecycleStore(SqliteMemoryStore):
         expect(count_tokens, Callable, call="store.boot_items", name="count_tokens")  # type: ignore[arg-type]
         moment = self._clock() if now is None else aware(now, call="store.boot_items")
         with self._errors_in_words():
-            chosen = chosen_for_start(
+            rowids = rowids_to_load(
                 self.connection,
                 self.path,
                 max_tokens=token_limit,
@@ -329,14 +357,19 @@ class LifecycleStore(SqliteMemoryStore):
                 now=moment,
             )
         items = list[MemoryItem]()
-        for rowid in chosen:
+        for rowid in rowids:
             items += self._items("WHERE rowid = ?", rowid)
         return tuple(items)
 
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
-        """Mark `memory_id` as superseded by `by_memory_id`, and return it as it is now.
+        """Mark `memory_id` as superseded by `by_memory_id`, and return the changed item.
 
-        It no longer counts in its scope. KeyError names an id that does not exist.
+        A superseded item does not count in its scope.
+
+        Raises
+        ------
+        KeyError
+            If one of the ids is not in the store.
         """
         expect(memory_id, str, call="store.supersede", name="memory_id")
         with self._writing():
@@ -346,13 +379,15 @@ class LifecycleStore(SqliteMemoryStore):
     def touch(
         self, ids: Iterable[str], *, now: datetime | None = None, graduated: bool | None = None
     ) -> int:
-        """Record that memories were used (the time, and the UTC days of use); return how many were.
+        """Record a use of memories, and return the number of memories for which it was recorded.
+
+        The time of the last use and the number of UTC days with a use are recorded; a second use on
+        one day changes the time alone. The time of expiry is unchanged. A row that a plain store
+        wrote has signals from its first use on; it still belongs to no scope.
 
         Call it with the memories that the agent used in its work: those it cited, opened or
-        followed. Never call it with the memories that a start loaded: the number of starts predicts
-        later needs worse than age does. A second use on one day changes the time and not the count.
-        Expiry is unchanged. A row that a plain store wrote is counted from its first use on; it
-        still belongs to no scope.
+        followed. Never call it with the memories that a start loaded: how often a memory was loaded
+        predicts later needs worse than its age does.
 
         Parameters
         ----------
@@ -360,13 +395,15 @@ class LifecycleStore(SqliteMemoryStore):
             Ids; deleted and expired ones are skipped.
         now : datetime, optional
             Time of use, with a time zone; now by default. It becomes the last access even if a
-            clock that was ahead recorded a later one, as in BetterDB.
+            later access is recorded, by a clock that was ahead, as in BetterDB.
         graduated : bool, optional
-            Whether a policy with an importance floor keeps them from now on; unchanged by default.
+            Whether a policy with an importance floor keeps the memories in any case from now on;
+            unchanged by default.
 
         Returns
         -------
         int
+            The number of memories for which a use was recorded.
 
         Examples
         --------
@@ -379,19 +416,23 @@ class LifecycleStore(SqliteMemoryStore):
         """
         expect(graduated, bool, call="store.touch", name="graduated", optional=True)
         at = as_text(self._clock() if now is None else now)
-        distinct = dict.fromkeys(texts(ids, call="store.touch", name="ids"))
-        rows = [
-            {"memory_id": memory_id, "at": at, "graduated": graduated} for memory_id in distinct
+        distinct_ids = dict.fromkeys(texts(ids, call="store.touch", name="ids"))
+        uses = [
+            {"memory_id": memory_id, "at": at, "graduated": graduated} for memory_id in distinct_ids
         ]
+        run = self.connection.executemany
         with self._writing():
-            with_signals = self.connection.executemany(signal_tables.REINFORCE, rows).rowcount
-            without_signals = self.connection.executemany(signal_tables.FIRST_USE, rows).rowcount
-            return with_signals + without_signals
+            updated_rows = run(signal_tables.UPDATE_USE, uses).rowcount
+            inserted_rows = run(signal_tables.INSERT_FIRST_USE, uses).rowcount
+            return updated_rows + inserted_rows
 
     def expire(self, now: datetime | None = None) -> int:
-        """Delete expired rows, and signals whose row is gone; return the number of rows.
+        """Delete expired rows, and signals without a row; return the number of expired rows.
 
-        ArchiveError if they cannot be archived; nothing is deleted then.
+        Raises
+        ------
+        ArchiveError
+            If the rows cannot be archived. Nothing is deleted.
         """
         now = self._clock() if now is None else aware(now, call="LifecycleStore")
         with self._writing():
@@ -403,72 +444,73 @@ class LifecycleStore(SqliteMemoryStore):
         return count
 
     def stats(self) -> LifecycleStats:
-        """Return the counters of evictions and the size of every scope. Reads all signals."""
+        """Return the counters of evictions and the size of every scope. All signals are read."""
         with self._errors_in_words():
             capacity = self.capacity.capacity if self.capacity else None
             return signal_tables.read_stats(
                 self.connection, capacity, self._failures, self._last_failure
             )
 
-    def _enforce(self, scope: str, capacity: "ValueCap", now: datetime) -> None:
-        """Evict the lowest rows of a scope above capacity; a failure never fails the put."""
+    def _enforce_capacity(self, scope: str, capacity: "ValueCap", now: datetime) -> None:
+        """Evict the rows of lowest value from a scope that is over its capacity.
+
+        Expired rows are deleted first. A failure is counted and never fails the put.
+        """
+        connection = self.connection
         try:
             with self._writing():
-                keys = signal_tables.scope_keys_within(self.connection, scope)
-                excess = signal_tables.size_of_scopes(self.connection, keys) - capacity.capacity
+                keys_json = signal_tables.keys_with_labels_of(connection, scope)
+                excess = signal_tables.count_active(connection, keys_json) - capacity.capacity
                 if excess > 0 and self._delete_expired(now):
-                    excess = signal_tables.size_of_scopes(self.connection, keys) - capacity.capacity
+                    excess = signal_tables.count_active(connection, keys_json) - capacity.capacity
                 if excess > 0:
-                    lowest = signal_tables.lowest_in_scopes(self.connection, keys, capacity, now)
-                    self._remove(lowest[:excess], "lowest-value", now)
-        except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
-            self._failed(error)
+                    candidates = signal_tables.eviction_order(connection, keys_json, capacity, now)
+                    self._archive_and_delete(candidates[:excess], "lowest-value", now)
+        except Exception as error:  # noqa: BLE001 - the row is committed, so the put has succeeded
+            self._count_failure(error)
 
     def _delete_expired(self, now: datetime) -> int:
-        """Delete expired rows, and return the number of them."""
-        expired = signal_tables.expired_ids(self.connection, as_text(now))
-        self._remove(expired, "expired", now)
-        return len(expired)
+        """Delete expired rows; return the number of deleted rows."""
+        memory_ids = signal_tables.expired_ids(self.connection, as_text(now))
+        self._archive_and_delete(memory_ids, "expired", now)
+        return len(memory_ids)
 
-    def _expired(self, condition: str = "", *values: str) -> set[str]:
-        """Return the ids of expired rows.
+    def _expired_ids(self, condition: str = "", *values: str) -> set[str]:
+        """Return the ids of the rows that have expired by now.
 
-        `condition` is SQL that further restricts the rows, with `values` for its parameters.
+        `condition` is SQL that begins with AND and restricts the rows; `values` are its parameters.
         """
+        now = as_text(self._clock())
         with self._errors_in_words():
-            return {
-                *signal_tables.expired_ids(
-                    self.connection, as_text(self._clock()), condition, *values
-                )
-            }
+            return set(signal_tables.expired_ids(self.connection, now, condition, *values))
 
-    def _resolve_near_duplicate(self, item: MemoryItem, trusted: int, now: datetime) -> bool:
-        """Delete the near-duplicate of an item if it is no more trusted than the item.
+    def _near_duplicate_of(self, item: MemoryItem) -> str | None:
+        """Return the id of the row that an item repeats; None if there is none.
 
-        Return True if the item must not be stored, because the near-duplicate is more trusted. If
-        the policy keeps untrusted items in that case, both stay, and the result is False.
+        The text of an earlier item with the same id is taken out of the index.
         """
         if not _is_compared(item):
             self._texts.discard(item.memory_id)
-            return False
-        duplicate_id = self._texts.most_similar(item.memory_id, item.title, item.body)
-        if duplicate_id is None:
-            return False
-        # A row without signals counts as trusted.
-        (trust_of_duplicate,) = self.connection.execute(
+            return None
+        duplicate_id: str | None = self._texts.most_similar(item.memory_id, item.title, item.body)
+        return duplicate_id
+
+    def _trust_in(self, memory_id: str) -> int:
+        """Return the :attr:`Trust.rank` of a row's writer; a row without signals is trusted."""
+        (rank,) = self.connection.execute(
             f"SELECT coalesce(max(signal.trusted), 1) {signal_tables.WITH_ITEMS} "
             "WHERE signal.memory_id = ?",
-            (duplicate_id,),
+            (memory_id,),
         ).fetchone()
-        if trusted < trust_of_duplicate:
-            keeps_both = self.duplicates is None or self.duplicates.keep_untrusted
-            return not keeps_both
+        return int(rank)
+
+    def _delete_near_duplicate(self, memory_id: str, now: datetime) -> None:
+        """Delete the row that a new item repeats; if that is refused, both rows stay."""
         try:
-            self._remove([duplicate_id], "near-duplicate", now)
-        except (ArchiveError, UnsafeDeletionError) as error:  # nothing was deleted: both stay
-            self._failed(error)
+            self._archive_and_delete([memory_id], "near-duplicate", now)
+        except (ArchiveError, UnsafeDeletionError) as error:
+            self._count_failure(error)
             self._texts.forget()
-        return False
 
     def _compared_texts(self) -> "list[Text]":
         """Return the texts of the rows that new items are compared with."""
@@ -478,8 +520,8 @@ class LifecycleStore(SqliteMemoryStore):
             for memory_id, title, body, created_at, position in rows
         ]
 
-    def _failed(self, error: Exception) -> None:
-        """Count a failure of enforcement."""
+    def _count_failure(self, error: Exception) -> None:
+        """Count a failure to evict or archive, and keep its message for :meth:`stats`."""
         self._failures += 1
         self._last_failure = str(error) or type(error).__name__
 
@@ -497,19 +539,28 @@ class LifecycleStore(SqliteMemoryStore):
             self._pending_deletions = []
             self._is_archive_checked = False
             raise
-        # The version was read while nobody else could write, so a later commit changes it.
-        self._known_version = version, self.connection.total_changes
-        pending = self._pending_deletions
-        self._pending_deletions = []
-        try:
-            for digest, at in pending:
-                self._is_archive_checked = False  # stays so if the archive cannot note the deletion
-                note_deleted(self.archive, digest, at=at)
-                self._is_archive_checked = True
-        except ArchiveError as error:
-            self._failed(error)
+        # No other process could write while the version was read, so each later commit changes it.
+        self._known_version = (version, self.connection.total_changes)
+        self._record_deletions_in_archive()
 
-    def _remove(self, memory_ids: Sequence[str], reason: str, now: datetime) -> None:
+    def _record_deletions_in_archive(self) -> None:
+        """Record in the archive that the deletions of a committed transaction are done.
+
+        If that fails, the archive has an unfinished deletion, and is checked before the next one.
+        """
+        deletions = self._pending_deletions
+        self._pending_deletions = []
+        if not deletions:
+            return
+        self._is_archive_checked = False
+        try:
+            for deletion in deletions:
+                note_deleted(self.archive, deletion.digest, at=deletion.at)
+            self._is_archive_checked = True
+        except ArchiveError as error:
+            self._count_failure(error)
+
+    def _archive_and_delete(self, memory_ids: Sequence[str], reason: str, now: datetime) -> None:
         """Archive rows that are not load-bearing, delete them, and count them by reason."""
         if not memory_ids:
             return
@@ -521,19 +572,19 @@ class LifecycleStore(SqliteMemoryStore):
             ).fetchone()
             positions.append(position)
         fill_positions(connection, "deleted_positions", positions)
-        chosen = "rowid IN (SELECT position FROM temp.deleted_positions)"
+        is_deleted = "rowid IN (SELECT position FROM temp.deleted_positions)"
         policy_and_reason = PolicyAndReason({"policy": "LifecycleStore", "reason": reason}, reason)
         with archived_first(
             connection,
             self.archive,
-            chosen,
+            is_deleted,
             policy_and_reason,
             at=now,
             check=not self._is_archive_checked,
         ) as digest:
             for memory_id in memory_ids:
                 self._delete(memory_id)
-        self._pending_deletions.append((digest, now))
+        self._pending_deletions.append(_Deletion(digest, now))
         self._is_archive_checked = True
         connection.execute(
             "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "
@@ -542,15 +593,18 @@ class LifecycleStore(SqliteMemoryStore):
         )
 
     def _delete(self, memory_id: str) -> None:
-        """Delete a row that is not load-bearing, and its signals."""
+        """Delete a row that is not load-bearing, and its signals.
+
+        Raise CompactionError if another number of rows is changed.
+        """
         self._texts.discard(memory_id)
         self.connection.execute("DELETE FROM memory_signals WHERE memory_id = ?", (memory_id,))
-        before = self.connection.total_changes
+        changes_before = self.connection.total_changes
         deleted = self.connection.execute(
             "DELETE FROM memory_items WHERE memory_id = ? AND NOT load_bearing(kind, tags_json)",
             (memory_id,),
         ).rowcount
-        changed = self.connection.total_changes - before
+        changed = self.connection.total_changes - changes_before
         if deleted != 1 or changed != 1:
             raise CompactionError(
                 f"deleting {memory_id!r} deleted {deleted} rows and changed {changed}; "

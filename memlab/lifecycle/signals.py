@@ -21,16 +21,20 @@ if TYPE_CHECKING:
     from memlab.policies import ValueCap
 
 Label = tuple[str, str]
+"""A field of a scope and its value, such as ``("agent_id", "a")``; a tag has the field ``tags``."""
 Labels = frozenset[Label]
+"""All labels of a row or of a scope. A row is in a scope if it has all labels of the scope."""
 
 TAGS: Final = "tags"
 
 WITH_ITEMS: Final = f"FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS}"
-_ACTIVE_IN_SCOPE: Final = (
+"""Joins the signals with their items, in SQL."""
+_ACTIVE_WITH_KEYS: Final = (
     f"{WITH_ITEMS} "
     "WHERE signal.scope IN (SELECT value FROM json_each(?)) AND item.superseded_by IS NULL"
 )
-REINFORCE: Final = (
+"""Selects the active rows whose :func:`scope_key` is in a JSON list."""
+UPDATE_USE: Final = (
     "UPDATE memory_signals AS signal SET access_count = coalesce(access_count, 0) + "
     "(coalesce(access_count, 0) = 0 OR substr(last_accessed_at, 1, 10) <> substr(:at, 1, 10)), "
     "last_accessed_at = :at, graduated = coalesce(:graduated, graduated) "
@@ -39,18 +43,23 @@ REINFORCE: Final = (
     "AND (signal.expires_at IS NULL OR signal.expires_at >= :at "
     "OR load_bearing(item.kind, item.tags_json)))"
 )
-"""Records an access of one row that is present and has not expired, once for each UTC day."""
-FIRST_USE: Final = (
+"""Records a use of a row with signals that has not expired.
+
+The number of uses is the number of UTC days with a use."""
+INSERT_FIRST_USE: Final = (
     "INSERT OR REPLACE INTO memory_signals "
     "(memory_id, position, access_count, last_accessed_at, graduated) "
     "SELECT memory_id, rowid, 1, :at, coalesce(:graduated, 0) FROM memory_items AS item "
     "WHERE memory_id = :memory_id "
     f"AND NOT EXISTS (SELECT 1 FROM memory_signals AS signal WHERE {HAS_SIGNALS})"
 )
-"""Creates the signals of a row that a plain store wrote. It has no scope and is never capped."""
-_NEXT_SCOPE: Final = "SELECT min(scope) FROM memory_signals WHERE scope > ?"
+"""Creates the signals of a row without signals, which a plain store wrote, at its first use.
 
-_SCHEMA: Final = (
+Such a row has no scope and is never capped."""
+_NEXT_KEY: Final = "SELECT min(scope) FROM memory_signals WHERE scope > ?"
+"""Selects the first scope key after another one."""
+
+_CREATE_SIDE_TABLES: Final = (
     "CREATE INDEX IF NOT EXISTS memory_signals_scope ON memory_signals (scope)",
     (
         "CREATE INDEX IF NOT EXISTS memory_signals_expiry ON memory_signals (expires_at) "
@@ -86,7 +95,7 @@ class Trust(StrEnum):
 
 @cache
 def load_bearing(kind: Any, tags_json: Any) -> bool:
-    """Return whether a row is load-bearing; a row that cannot be classified is."""
+    """Return whether a row is load-bearing; a row that cannot be classified counts as such."""
     try:
         return is_load_bearing_stored(kind, tags_json)
     except (AttributeError, TypeError, ValueError):
@@ -100,14 +109,16 @@ def as_text(moment: datetime) -> str:
 
 
 def expiry_of(ttl: Age | float | None, now: datetime) -> str | None:
-    """Return when a row that is written now expires; None if it does not."""
+    """Return the time of expiry of a row that is written now; None if it never expires."""
     if ttl is None:
         return None
     if not isinstance(ttl, Age) and not _is_finite(ttl):
         raise ValueError(f"ttl={ttl!r} is not an age or a finite number of seconds")
     try:
         duration = as_age(ttl) if isinstance(ttl, Age) else timedelta(seconds=ttl)
-        return as_text(now + duration) if duration > timedelta(0) else None
+        if duration <= timedelta(0):
+            return None
+        return as_text(now + duration)
     except OverflowError as error:
         raise ValueError(
             f"ttl={ttl!r} ends beyond the calendar; leave it out to keep it"
@@ -115,7 +126,10 @@ def expiry_of(ttl: Age | float | None, now: datetime) -> str | None:
 
 
 def checked_importance(importance: float, *, bounded: bool) -> float:
-    """Return an importance as a float, after checking its range."""
+    """Return an importance as a float; raise ValueError if it is out of range.
+
+    A bounded importance must be in [0, 1], any other one finite.
+    """
     if not _is_finite(importance) or (bounded and not 0 <= importance <= 1):
         requirement = "in [0, 1], where a capacity goes by it" if bounded else "that is finite"
         raise ValueError(f"importance={importance!r} is not a number {requirement}")
@@ -123,31 +137,34 @@ def checked_importance(importance: float, *, bounded: bool) -> float:
 
 
 def _is_finite(value: object) -> bool:
-    """Return whether a value is a finite number and no truth value."""
+    """Return whether a value is a finite number, and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def scope_fields(connection: sqlite3.Connection) -> tuple[str, ...] | None:
-    """Return the fields that make up scopes in a store with side tables; None in any other."""
-    (tables,) = connection.execute(
+    """Return the fields by which a store groups rows into scopes; None if it has no side tables."""
+    (table_count,) = connection.execute(
         "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
         "AND name IN ('memory_signals', 'memory_lifecycle')"
     ).fetchone()
-    if tables < 2:
+    if table_count < 2:
         return None
     row = connection.execute("SELECT value FROM memory_lifecycle WHERE name = 'scopes'").fetchone()
     return tuple(json.loads(row[0])) if row else None
 
 
 def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
-    """Create the side tables, and set the scope of every row by `fields`, in a transaction."""
+    """Create the side tables, and set the scope of every row according to `fields`.
+
+    The caller has begun a transaction.
+    """
     connection.execute(CREATE_SIGNALS)
     if not signal_columns(connection):
         raise StoreError(
             "the store has a table memory_signals that another program made; nothing was changed: "
             "rename that table, or open the store by SqliteMemoryStore"
         )
-    for statement in _SCHEMA:
+    for statement in _CREATE_SIDE_TABLES:
         connection.execute(statement)
     rows = connection.execute(
         "SELECT signal.memory_id, signal.agent_id, signal.thread_id, signal.namespace, "
@@ -164,7 +181,7 @@ def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
 
 
 def _tags(tags_json: str) -> tuple[str, ...]:
-    """Return tags from JSON; none if they cannot be read."""
+    """Return tags from JSON; an empty tuple if they cannot be read."""
     try:
         return strings_of(tags_json)
     except (ValueError, TypeError):
@@ -174,7 +191,19 @@ def _tags(tags_json: str) -> tuple[str, ...]:
 def expired_ids(
     connection: sqlite3.Connection, at: str, condition: str = "", *values: str
 ) -> list[str]:
-    """Return the ids of expired rows that are still in the file and not load-bearing."""
+    """Return the ids of the rows that have expired and are not load-bearing.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        The store.
+    at : str
+        The time, as :func:`as_text` returns it.
+    condition : str
+        SQL that begins with AND and restricts the rows.
+    *values : str
+        The parameters of `condition`.
+    """
     expired = connection.execute(
         f"SELECT signal.memory_id {WITH_ITEMS} WHERE signal.expires_at < ? {condition} "
         "AND NOT load_bearing(item.kind, item.tags_json)",
@@ -186,9 +215,9 @@ def expired_ids(
 def scope_key(
     fields: Iterable[str], values: Mapping[str, str | None], tags: Iterable[str]
 ) -> str | None:
-    """Return the labels of a row as JSON; None if it has none of the scope's fields.
+    """Return the labels of a row as JSON; None if it has a value for none of the fields.
 
-    Case is ignored, as in BetterDB's index, and white space around a tag.
+    Case is ignored, as in BetterDB's index, and white space around a tag is ignored, too.
 
     >>> scope_key(("agent_id", "tags"), {"agent_id": "A"}, ("y", "X"))
     '{"agent_id": "a", "tags": ["x", "y"]}'
@@ -210,44 +239,51 @@ def scope_key(
 
 @lru_cache(maxsize=100_000)
 def labels_in(key: str) -> Labels:
-    """Return the labels in a key of :func:`scope_key`."""
+    """Return the labels in a key that :func:`scope_key` made."""
     labels = json.loads(key)
     tags = labels.pop(TAGS, ())
     return frozenset([*labels.items(), *((TAGS, tag) for tag in tags)])
 
 
-def scope_keys_within(connection: sqlite3.Connection, scope: str) -> str:
-    """Return as JSON the keys of rows in a scope: those with all of its labels."""
+def keys_with_labels_of(connection: sqlite3.Connection, scope: str) -> str:
+    """Return as a JSON list the keys that have all labels of a scope.
+
+    Rows with one of these keys are the rows in the scope.
+    """
     keys = list[str]()
     key = ""
     while True:
-        (key,) = connection.execute(_NEXT_SCOPE, (key,)).fetchone()
+        (key,) = connection.execute(_NEXT_KEY, (key,)).fetchone()
         if not key:
             return json.dumps(keys)
         if labels_in(scope) <= labels_in(key):
             keys.append(key)
         else:
-            key = _next_key(key, scope)
+            key = _last_key_without(scope, key)
 
 
-def _next_key(key: str, scope: str) -> str:
-    """Return the key from which a search continues: no key before it has all labels of the scope.
+def _last_key_without(scope: str, key: str) -> str:
+    """Return the text after which the next key with all labels of a scope can be.
 
-    The fields of a key are sorted, and keys are searched in sorted order. So once a key has a field
-    or a value beyond a missing label, no later key with the same beginning has that label.
+    `key` lacks one of the labels. Keys are searched in sorted order, and the fields of a key are
+    sorted. So once a key has a field or a value beyond a missing label, no later key with the same
+    beginning has that label, and all of them are skipped.
     """
     prefix = "{"
-    missing = {name: value for name, value in json.loads(scope).items() if name != TAGS}
+    missing_labels = {name: value for name, value in json.loads(scope).items() if name != TAGS}
     for name, value in json.loads(key).items():
-        next_missing = next(iter(missing), None)
-        if next_missing is not None:
-            if (name, value) == (next_missing, missing[next_missing]):
-                del missing[next_missing]
-            elif name >= next_missing:
-                next_key = prefix + _member({next_missing: missing[next_missing]})
-                # "~" sorts after the quotation mark that begins a field, so all keys with this
-                # beginning are skipped
-                return next_key if next_key > key else f"{prefix}~"
+        missing_name = next(iter(missing_labels), None)
+        if missing_name is not None:
+            missing_value = missing_labels[missing_name]
+            if (name, value) == (missing_name, missing_value):
+                del missing_labels[missing_name]
+            elif name >= missing_name:
+                with_missing_label = prefix + _member({missing_name: missing_value})
+                if with_missing_label > key:
+                    return with_missing_label
+                # "~" sorts after the quotation mark that begins a field, and so after all keys
+                # with this beginning.
+                return f"{prefix}~"
         prefix += f"{_member({name: value})}, "
     return key
 
@@ -257,27 +293,31 @@ def _member(field: dict[str, Any]) -> str:
     return json.dumps(field)[1:-1]
 
 
-def size_of_scopes(connection: sqlite3.Connection, keys: str) -> int:
-    """Return the number of active rows in a scope, by its :func:`scope_keys_within`."""
-    (count,) = connection.execute(f"SELECT count(*) {_ACTIVE_IN_SCOPE}", (keys,)).fetchone()
+def count_active(connection: sqlite3.Connection, keys_json: str) -> int:
+    """Return the number of active rows in a scope, given :func:`keys_with_labels_of` the scope."""
+    (count,) = connection.execute(f"SELECT count(*) {_ACTIVE_WITH_KEYS}", (keys_json,)).fetchone()
     return int(count)
 
 
-def lowest_in_scopes(
-    connection: sqlite3.Connection, keys: str, capacity: "ValueCap", now: datetime
+def eviction_order(
+    connection: sqlite3.Connection, keys_json: str, capacity: "ValueCap", now: datetime
 ) -> list[str]:
-    """Return the ids of the rows of a scope that may be evicted, the lowest value first."""
+    """Return the ids of the rows of a scope that may be evicted, the lowest value first.
+
+    The scope is given by its :func:`keys_with_labels_of`.
+    """
     rows = connection.execute(
         "SELECT signal.memory_id, signal.importance, signal.last_accessed_at, item.rowid "
-        f"{_ACTIVE_IN_SCOPE} AND NOT load_bearing(item.kind, item.tags_json)",
-        (keys,),
+        f"{_ACTIVE_WITH_KEYS} AND NOT load_bearing(item.kind, item.tags_json)",
+        (keys_json,),
     ).fetchall()
     if not rows:
         return []
     ids, importance, accessed_at, position = zip(*rows, strict=True)
     import numpy as np  # a store without a capacity needs the standard library alone
 
-    # Times are in UTC, as put and touch write them; a missing one stays None, which becomes NaT.
+    # Times are in UTC, as put and touch write them. A missing time stays None, which numpy turns
+    # into NaT.
     times = [None if text is None else text.removesuffix("+00:00") for text in accessed_at]
     columns: dict[str, Any] = {
         c.POSITION: np.array(position),
@@ -285,9 +325,9 @@ def lowest_in_scopes(
         c.LAST_ACCESSED_AT: np.array(times, "datetime64[us]"),
     }
     eviction_keys = capacity.eviction_keys(columns, now=now)
-    # lexsort takes the primary key last; rows with equal keys are in order of position
+    # lexsort takes the most important key last. Rows with equal keys are in order of position.
     order = np.lexsort((columns[c.POSITION], *reversed(eviction_keys)))
-    return [ids[row] for row in order]
+    return [ids[row_number] for row_number in order]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,15 +337,17 @@ class LifecycleStats:
     Attributes
     ----------
     sizes : mapping of str to int
-        Active rows by scope, load-bearing ones included, for every scope that a row was written
-        with. A scope is its fields and tags as JSON. Scopes overlap; a row counts in each.
+        Number of active rows by scope, including load-bearing ones, for every scope with which a
+        row was written. A scope is named by its fields and tags as JSON. Scopes overlap; a row
+        counts in each of its scopes.
     evicted : mapping of str to int
         Rows removed since the store was created, by reason: ``lowest-value``, ``expired``,
         ``near-duplicate``.
     not_stored : int
         Items that were not written because they were untrusted and repeated a trusted row.
     enforcement_failures : int
-        Number of times that this object could not evict or archive after a put. The puts remain.
+        Number of times that this object could not evict or archive after a put. The rows that were
+        put stay.
     last_failure : str or None
         Message of the last failure.
     floor_over_capacity : mapping of str to int
@@ -340,7 +382,7 @@ def read_stats(
     connection: sqlite3.Connection, capacity: int | None, failures: int, last_failure: str | None
 ) -> LifecycleStats:
     """Return the sizes of a store's scopes and its counters."""
-    by_key = connection.execute(
+    counts_by_key = connection.execute(
         "SELECT signal.scope, count(*), sum(load_bearing(item.kind, item.tags_json)) "
         f"{WITH_ITEMS} WHERE item.superseded_by IS NULL AND signal.scope IS NOT NULL "
         "GROUP BY signal.scope"
@@ -351,7 +393,7 @@ def read_stats(
     not_stored = connection.execute(
         "SELECT coalesce(max(value), 0) FROM memory_lifecycle WHERE name = 'not-stored'"
     ).fetchone()[0]
-    sizes, floors = _scope_sizes(by_key)
+    sizes, floors = _scope_sizes(counts_by_key)
     floor_over_capacity = {}
     if capacity is not None:
         floor_over_capacity = {scope: floor for scope, floor in floors.items() if floor > capacity}
@@ -365,19 +407,28 @@ def read_stats(
     )
 
 
-def _scope_sizes(by_key: list[tuple[str, int, int]]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the active rows and the load-bearing rows of each scope.
+def _scope_sizes(
+    counts_by_key: list[tuple[str, int, int]],
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the number of active rows of each scope, and that of its load-bearing rows.
 
-    Rows of a key count in every scope whose labels the key has. Scopes are grouped by one of their
-    labels, a thread if there is one, because few scopes share a thread. So few scopes are compared
-    with each key.
+    Rows with a key count in every scope whose labels the key has. Scopes are grouped by the last
+    of their sorted labels, so that each key is compared with few scopes. That label is a thread if
+    the scope has one, and few scopes share a thread.
+
+    Parameters
+    ----------
+    counts_by_key : list of tuple
+        Each :func:`scope_key` with its number of active rows and its number of load-bearing rows.
+        Every key also is a scope.
     """
     scopes_by_label: defaultdict[Label | None, list[str]] = defaultdict(list)
-    for scope, _, _ in by_key:
-        scopes_by_label[max(labels_in(scope), default=None)].append(scope)
+    for scope, _, _ in counts_by_key:
+        last_label = max(labels_in(scope), default=None)
+        scopes_by_label[last_label].append(scope)
     sizes = Counter[str]()
     floors = Counter[str]()
-    for key, size, floor in by_key:
+    for key, size, floor in counts_by_key:
         labels = labels_in(key)
         for label in (None, *labels):
             for scope in scopes_by_label[label]:

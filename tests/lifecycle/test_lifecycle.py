@@ -349,12 +349,12 @@ class Paused(LifecycleStore):
 
     asked: tuple[Any, ...] | None = None
 
-    def _enforce(self, *asked: Any) -> None:
+    def _enforce_capacity(self, *asked: Any) -> None:
         self.asked = asked
 
     def go_on(self) -> None:
         if self.asked:
-            super()._enforce(*self.asked)
+            super()._enforce_capacity(*self.asked)
         self.asked = None
 
 
