@@ -81,7 +81,8 @@ def plot_growth(
         prunable_now = int(last[c.PRUNABLE])
         deleted = f"{max(0, prunable_now - cap):,} of {counted(prunable_now, 'prunable memories')}"
         title = f"keep_recent = {cap:,} would delete {deleted}"
-    if len(curve) <= 2 and not counts[:-1].any(axis=None):
+    has_one_moment = len(curve) <= 2 and not counts[:-1].any(axis=None)
+    if has_one_moment:
         written = f"All of it was written by {curve.index[-1]:%Y-%m-%d %H:%M} UTC"
         return plot.empty(title, f"{written}: no course to draw yet")
     times = parts.without_zone(curve.index)
@@ -101,6 +102,7 @@ def plot_growth(
     ax.margins(x=0.015)  # leaves room for the last point
     end_of_axes = date2num(_LAST_DAY)  # type: ignore[no-untyped-call]
     ax.set_xlim(times[0], min(ax.get_xlim()[1], end_of_axes))
+    # room above the highest point, and above the cap for its label
     ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax, 1.06 * (cap or 0)))
     plot.time_axis()
     plot.count_axis(ax.yaxis, measure)
@@ -129,7 +131,8 @@ def _counts_in_words(
 
     A midnight is named by the day that ends there.
     """
-    if (times == times.astype("datetime64[D]")).all():
+    are_midnights = (times == times.astype("datetime64[D]")).all()
+    if are_midnights:
         times = times - np.timedelta64(1, "us")
     moment = parts.moments_in_words(times)
     drawn = counts.loc[:, counts.any() | counts.columns.isin([c.PRUNABLE, c.LOAD_BEARING])]
@@ -203,8 +206,8 @@ def plot_boot_context(
                 bar.set_url(links[str(name)])
             plot.write(text, (portion, y), (5, 0), va="center", annotation_clip=False)
     names = [
-        f"{portion}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
-        for portion, row in shown.iterrows()
+        f"{name}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
+        for name, row in shown.iterrows()
     ]
     plot.name_rows(range(len(shown)), names)
     _share_across(
@@ -215,7 +218,7 @@ def plot_boot_context(
         f"{counted(totals[c.MEMORIES], 'memories')} and {counted(totals[c.TOKENS], c.TOKENS)}",
         "Of each pair the upper bar counts memories, the lower one tokens",
     )
-    empty = [str(portion) for portion in context.index if portion not in shown.index]
+    empty = [str(name) for name in context.index if name not in shown.index]
     empty_note = f"There are no {', no '.join(empty)}." if empty else ""
     return plot.footnote(empty_note, plot.token_note)
 
@@ -257,7 +260,9 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
     names: dict[float, str] = {}
     for measure in (c.MEMORIES, c.TOKENS):
         for moment, context in (("before", before), ("after", after)):
-            place = len(names) + (0.35 if measure == c.TOKENS else 0.0)
+            place = float(len(names))
+            if measure == c.TOKENS:
+                place += 0.35  # a gap between the memories and the tokens
             _stack(plot, place, context, measure, total=max(1, totals[measure]))
             names[place] = f"{measure} {moment}"
     plot.name_rows(list(names), list(names.values()))

@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 LISTED_ROWS: Final = 20
 """Default number of memories in a table."""
 WIDTH: Final = 80
-"""Width in columns of a table of memories for a pipe."""
+"""Width in columns of a table of memories if the output is no terminal."""
 _BY_SETTINGS: Final = "from memlab.toml"
 
 
@@ -68,6 +68,7 @@ def digests_beginning(
     try:
         # after an option without its value the store is among the context's args
         typed = [ctx.params.get("store"), ctx.params.get("place"), *ctx.args]
+        # without a typed store this raises StopIteration, and nothing is offered
         store: Any = next(filter(None, typed))
         if not isinstance(store, Source):
             store = Path(store).expanduser()

@@ -91,15 +91,15 @@ def archive(
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.archive_views import archive_listing
 
-    chosen = (rows, digest, search, export, drop_before, drop, facts_too)
+    other_options = (rows, digest, search, export, drop_before, drop, facts_too)
     if copy:
-        if upgrade or do_it or any(chosen):
+        if upgrade or do_it or any(other_options):
             raise click.UsageError("--copy takes no other option of this command")
         output.show_progress("copying what is new")
         output.print_result(memlab.compaction.keep_copies(store, now=now_utc()))
         return
     if upgrade:
-        if any(chosen):
+        if any(other_options):
             raise click.UsageError("--upgrade stands alone, or with --apply")
         _upgrade(store, do_it=do_it)
         return
@@ -130,11 +130,11 @@ def _print_archived(store: Path, digest: str | None, search: str | None) -> None
         output.print_records(memories)
         return
     days = memories["restored_at"].astype("str").str[:10]
-    columns = memories.assign(restored_at=days, digest=memories["digest"].str[:12])
-    columns = columns[["memory_id", "title", "reason", "restored_at", "digest", "namespace"]]
-    columns = columns.dropna(axis=1, how="all").astype(object).fillna("–")
-    rows = list(columns.itertuples(index=False, name=None))
-    table = Table("", tuple(columns.columns), rows)
+    shown = memories.assign(restored_at=days, digest=memories["digest"].str[:12])
+    shown = shown[["memory_id", "title", "reason", "restored_at", "digest", "namespace"]]
+    shown = shown.dropna(axis=1, how="all").astype(object).fillna("–")
+    rows = list(shown.itertuples(index=False, name=None))
+    table = Table("", tuple(shown.columns), rows)
     page = TextPage(f"{counted(len(memories))} in the archive", [], [table])
     not_restored = memories.loc[memories["restored_at"].isna(), "digest"]
     if len(not_restored):
@@ -150,8 +150,8 @@ def _drop(
     if before is not None and digest is not None:
         raise click.UsageError("give either --drop-before or --drop")
     moment = before.replace(tzinfo=UTC) if before else None
-    drop = memlab.compaction.drop_archived if do_it else memlab.compaction.plan_erasure
-    erasure = drop(store, before=moment, digest=digest, facts_too=facts_too)
+    plan_or_erase = memlab.compaction.drop_archived if do_it else memlab.compaction.plan_erasure
+    erasure = plan_or_erase(store, before=moment, digest=digest, facts_too=facts_too)
     if do_it:
         last_line = f"dropped {counted(erasure.memories)} for good"
     elif erasure.is_empty:
@@ -220,7 +220,7 @@ def lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
     if not ids:
         output.print_result(losses_of(store, now=now))
         return
-    chosen = None if ids == ("all",) else ids
+    chosen = None if ids == ("all",) else ids  # None means all that are lost
     if do_it:
         on_step = output.progress_callback("restoring")
         recovery = memlab.compaction.recover(store, chosen, now=now, on_step=on_step)
@@ -291,5 +291,6 @@ def init(store: Path, do_it: bool) -> None:
     else:
         last_line = "nothing was written; add --apply to write it"
     table = Table("left out: they have no effect on this store", (), list(left_out.items()))
-    page = TextPage("", [], [table._replace(whole=True)] if left_out else [])
+    tables = [table._replace(whole=True)] if left_out else []
+    page = TextPage("", [], tables)
     output.print_lines("", page, "", last_line)

@@ -75,11 +75,12 @@ def _of_caps(name: str) -> "Callable[[Any, Findings], Any]":
 
 def _boot_over_time(charts: Any, findings: "Findings") -> Any:
     """Draw the boot context along the history under the recommended caps."""
-    caps = findings.advice.likely, findings.advice.keep_recent, findings.cap
+    advice = findings.advice
+    caps = (advice.likely, advice.keep_recent, findings.cap)
     distinct_caps = sorted({cap for cap in caps if cap is not None})
     timeline = sizing.boot_over_time(findings.evidence.past, distinct_caps)
     budget = findings.goal.token_budget
-    return charts.plot_boot_over_time(timeline, budget=budget, advice=findings.advice)
+    return charts.plot_boot_over_time(timeline, budget=budget, advice=advice)
 
 
 def _law(charts: Any, findings: "Findings") -> Any:
@@ -101,7 +102,7 @@ def _comparison(charts: Any, findings: "Findings") -> Any:
 
 
 def _overlap(charts: Any, findings: "Findings") -> Any:
-    """Draw the overlap of what policies delete."""
+    """Draw the share of deletions that each two policies have in common."""
     return charts.plot_overlap(replay.overlap(_replays(findings), share=True))
 
 
