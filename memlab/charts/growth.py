@@ -1,6 +1,6 @@
 """Charts of the growth of a store, of its boot context, and of the effect of a compaction."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from matplotlib.dates import date2num
 from memlab import columns as c
 from memlab.charts import parts
 from memlab.charts.figure import on_own_figure
+from memlab.growth.context import INDEX_TEXT
 from memlab.text import counted
 
 _LAST_DAY: Final = np.datetime64("9999-12-31T23:59:59")
@@ -161,7 +162,7 @@ def plot_boot_context(
     """Draw the parts of the boot context, as shares of its memories and of its tokens.
 
     Each part that is not empty has two bars: its share of the memories, and below it its share of
-    the tokens.
+    the tokens. The text of an index belongs to no memory and has only the lower bar.
 
     Parameters
     ----------
@@ -185,7 +186,7 @@ def plot_boot_context(
     True
     """
     totals = context[[c.MEMORIES, c.TOKENS]].sum()
-    shown = context[context[c.MEMORIES] > 0]
+    shown = context[(context[c.MEMORIES] > 0) | (context[c.TOKENS] > 0)]
     plot = parts.Plot(ax, context, height=0.8 * len(shown) + 1.5)
     ax = plot.ax
     palette = plot.palette
@@ -197,6 +198,8 @@ def plot_boot_context(
     for place, (name, row) in enumerate(shown.iterrows()):
         colour = palette.load_bearing if row[c.LOAD_BEARING] else palette.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
+            if measure == c.MEMORIES and not row[c.MEMORIES]:
+                continue
             portion = row[measure] / totals[measure] if totals[measure] else 0.0
             y = place + offset
             (bar,) = ax.barh(y, portion, height=0.36, color=colour, alpha=alpha)
@@ -205,11 +208,7 @@ def plot_boot_context(
             if links is not None and str(name) in links:
                 bar.set_url(links[str(name)])
             plot.write(text, (portion, y), (5, 0), va="center", annotation_clip=False)
-    names = [
-        f"{name}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
-        for name, row in shown.iterrows()
-    ]
-    plot.name_rows(range(len(shown)), names)
+    plot.name_rows(range(len(shown)), [_name_with_label(*part) for part in shown.iterrows()])
     _share_across(
         plot, plot.loaded_or_recalled("share of the boot context", "share of all of them")
     )
@@ -221,6 +220,13 @@ def plot_boot_context(
     empty = [str(name) for name in context.index if name not in shown.index]
     empty_note = f"There are no {', no '.join(empty)}." if empty else ""
     return plot.footnote(empty_note, plot.token_note)
+
+
+def _name_with_label(name: Hashable, part: "pd.Series[Any]") -> str:
+    """Return the name of a part of a start, and below it whether a cap can remove it."""
+    if not part[c.MEMORIES]:
+        return f"{name}\nno memory's"
+    return f"{name}\n{'load-bearing' if part[c.LOAD_BEARING] else 'prunable'}"
 
 
 @on_own_figure
@@ -275,7 +281,12 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
         f"{totals[c.TOKENS]:,} → {counted(now[c.TOKENS], c.TOKENS)}",
         plot.loaded_or_recalled("What an agent loads at every start", "What an agent recalls from"),
     )
-    return plot.footnote(plot.token_note)
+    index_note = ""
+    index_tokens = before[c.TOKENS].get(INDEX_TEXT, 0)
+    if index_tokens:
+        text_tokens = counted(index_tokens, c.TOKENS)
+        index_note = f"Load-bearing tokens include {text_tokens} of the index's own text."
+    return plot.footnote(index_note, plot.token_note)
 
 
 def _share_across(plot: parts.Plot, name: str) -> None:

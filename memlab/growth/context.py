@@ -24,6 +24,8 @@ PARTS: Final = ("decisions", "skills", "rejected paths", "protected", "unreadabl
 
 All but ``"episodes"`` are load-bearing; ``"protected"`` are episodes with a protected tag.
 """
+INDEX_TEXT: Final = "text of the index"
+"""Part of a start that belongs to no memory: headings and prose of an index that is loaded."""
 _IF_ANY: Final = frozenset({"protected", "unreadable"})
 """Parts that are shown only if they are not empty."""
 CONTEXT_WINDOW: Final = 200_000
@@ -72,7 +74,8 @@ def boot_context(frame: "HistoryLike") -> "pd.DataFrame":
         Indexed by ``part``, in the order of :data:`PARTS` (``facts`` in place of ``decisions`` if
         the store is not an agent's own); the loaded ``memories`` and ``tokens``
         (int64), and whether the part is ``load_bearing``. ``protected`` (episodes with a tag that a
-        person protects) and ``unreadable`` (rows kept because they could not be interpreted) are
+        person protects), ``unreadable`` (rows kept because they could not be interpreted) and
+        ``text of the index`` (headings and prose of an index, which belong to no memory) are
         listed only if they are not empty. ``attrs`` holds the token rule.
 
     Examples
@@ -90,8 +93,12 @@ def boot_context(frame: "HistoryLike") -> "pd.DataFrame":
     sizes = part_sizes(arrays_of(frame))
     listed = [part for part in PARTS if part not in _IF_ANY or sizes[part].memories]
     names = dict(zip(PARTS, part_names(frame), strict=True))
-    index = pd.Index([names[part] for part in listed], dtype="str", name=c.PART)
-    result = pd.DataFrame([sizes[part] for part in listed], index, [c.MEMORIES, c.TOKENS])
+    rows = {names[part]: sizes[part] for part in listed}
+    index_tokens = frame.attrs.get(c.INDEX_TOKENS, 0)
+    if index_tokens:
+        rows[INDEX_TEXT] = Size(0, index_tokens)
+    index = pd.Index([*rows], dtype="str", name=c.PART)
+    result = pd.DataFrame([*rows.values()], index, [c.MEMORIES, c.TOKENS])
     result[c.LOAD_BEARING] = index != "episodes"
     result.attrs = passed_on(frame)
     return result

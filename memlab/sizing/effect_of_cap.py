@@ -36,6 +36,10 @@ class CapEffect(DisplayMixin):
         The creation times of the first and the last prunable memory that is kept, by position.
     newest_deleted : datetime or None
         The creation time of the last memory that is deleted, by position.
+    index_tokens : int
+        Tokens of the index that a start loads and that belong to no memory, before and after.
+    recalled : bool
+        Whether memories are looked up, and none of them is loaded at start.
 
     Examples
     --------
@@ -52,6 +56,8 @@ class CapEffect(DisplayMixin):
     oldest_kept: datetime | None
     newest_kept: datetime | None
     newest_deleted: datetime | None
+    index_tokens: int = 0
+    recalled: bool = False
 
     def sheet(self) -> TextPage:
         """Return the printed page."""
@@ -64,9 +70,10 @@ class CapEffect(DisplayMixin):
         rows: list[tuple[Cell, ...]] = []
         for name, boot in (("before", self.before), ("after", self.after)):
             prunable = or_dash(boot.prunable_by_memories)
-            rows.append((name, boot.memories, boot.tokens, prunable))
+            rows.append((name, boot.memories, boot.tokens + self.index_tokens, prunable))
         rows.append(("deleted", *self.deleted, ""))
-        table = Table("", ("boot context", "memories", "tokens", "prunable"), rows)
+        loaded = "to recall from" if self.recalled else "a start"
+        table = Table("", (loaded, "memories", "tokens", "prunable"), rows)
         return TextPage(f"keep_recent = {self.keep_recent:,}", facts, [table])
 
 
@@ -105,6 +112,8 @@ def cap_effect(frame: HistoryLike, keep_recent: int) -> CapEffect:
         oldest_kept=_created(frame, kept.min()),
         newest_kept=_created(frame, kept.max()),
         newest_deleted=_created(frame, frame[c.POSITION].mask(stays).max()),
+        index_tokens=frame.attrs.get(c.INDEX_TOKENS, 0),
+        recalled=frame.attrs.get(c.RECALLED, False),
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab import columns as c
+from memlab.charts import plot_before_after, plot_boot_context
 from memlab.growth.context import boot_context, loaded_after
 from memlab.sizing.curve import prepare_sizing
 from memlab.sizing.effect_of_cap import cap_effect, survivors
@@ -72,9 +73,28 @@ def test_effect_of_a_cap_on_a_cut_index_is_what_a_start_loads(tmp_path: Path, ca
     effect = cap_effect(frame, cap)
     left = boot_context(survivors(frame, cap))
     memlab.apply(memlab.plan(folder, memlab.KeepRecent(cap), now=NOW), now=NOW)
-    after = memlab.show(folder, now=NOW).summary.boot
-    assert effect.after == after
-    assert left["tokens"].sum() == after.tokens
+    after = memlab.show(folder, now=NOW).summary
+    assert effect.after == after.boot
+    assert left["tokens"].sum() == shown(folder)
+    assert f"{shown(folder):,}" in str(effect)
+
+
+def test_text_of_the_index_is_part_of_a_start(tmp_path: Path) -> None:
+    context = boot_context(cut_folder(tmp_path))
+    assert context.loc["text of the index"].tolist() == [0, 5, True]
+
+
+def test_charts_of_a_start_count_the_text_of_the_index(tmp_path: Path) -> None:
+    folder = cut_folder(tmp_path)
+    context = boot_context(folder)
+    chart = plot_boot_context(context)
+    assert f"199 memories and {shown(folder):,} tokens" in chart.get_title(loc="left")
+    names = [label.get_text() for label in chart.get_yticklabels()]
+    assert names[-1] == "text of the index\nno memory's"
+    after = plot_before_after(context, boot_context(survivors(folder, 10)))
+    assert f"{shown(folder):,} → " in after.get_title(loc="left")
+    words = [text.get_text() for text in after.texts]
+    assert any("include 5 tokens of the index's own text" in text for text in words)
 
 
 def test_start_of_a_reordered_index_loads_as_many_entries(tmp_path: Path) -> None:
