@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
+from typing import Final
 
 from memlab.arguments import expect
 from memlab.columns import AT, MEMORY_ID, SESSION
@@ -23,7 +24,15 @@ from memlab.sources.opening import (
     system_named,
 )
 from memlab.sources.postgres import is_server
-from memlab.sources.reads import APART, READ, BytesCallback, HarvestRequest, Read, no_bytes_progress
+from memlab.sources.reads import (
+    APART,
+    LOG_SUFFIX,
+    READ,
+    BytesCallback,
+    HarvestRequest,
+    Read,
+    no_bytes_progress,
+)
 from memlab.sources.system import System
 from memlab.text import (
     DisplayMixin,
@@ -35,6 +44,11 @@ from memlab.text import (
     without_passwords,
     zoneless_in_words,
 )
+
+_APART_IN_WORDS: Final = (
+    "the reads that are no later need, and the changes; later harvests need it to tell them apart"
+)
+"""What the file beside a log holds."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,6 +82,8 @@ class Harvest(DisplayMixin):
         Remarks on such a source.
     files, bytes : int
         Number of files and bytes that were read.
+    apart : Path or None
+        The file of the reads that are no later need, and of the changes; None if there is none.
 
     Examples
     --------
@@ -99,6 +115,7 @@ class Harvest(DisplayMixin):
     notes: tuple[str, ...] = ()
     files: int = 0
     bytes: int = 0
+    apart: Path | None = None
 
     def next_steps(self) -> list[str]:
         """Return the command to run on the log."""
@@ -130,11 +147,13 @@ class Harvest(DisplayMixin):
         new = f"{self.new:,} new" if self.new else "nothing new"
         kept = f", {self.kept:,} kept that the source does not have any more" if self.kept else ""
         facts.append(("log", f"{self.log}: {new}{kept}"))
+        if self.apart is not None:
+            facts.append(("apart", f"{self.apart}: {_APART_IN_WORDS}"))
         title = f"{self.source}: {self.system}"
         if self.files:
             title += f", {counted(self.files, 'files')}, {in_bytes(self.bytes)}"
         facts += [("" if number else "to know", note) for number, note in enumerate(self.notes)]
-        rows = [(count, reason) for reason, count in self.left_out.items()]
+        rows = [(reason, count) for reason, count in self.left_out.items()]
         tables = [Table("not counted", (), rows)] if rows else []
         return TextPage(title, facts, tables)
 
@@ -199,11 +218,12 @@ def harvest(
     )
     system = _system_of(request)
     path = default_log(request.source) if log is None else Path(log)
-    for existing in (path, reads.apart_of(path)):
+    apart_path = reads.apart_of(path)
+    for existing in (path, apart_path):
         if os.path.lexists(existing):
             AccessLog(existing).close()  # raise an error before minutes of reading
     logged_uses = _known(path)
-    uses_apart = _known(reads.apart_of(path))
+    uses_apart = _known(apart_path)
     harvested = system.way.find(replace(request, recorded={**logged_uses, **uses_apart}))
     harvested.reads.sort(key=lambda read: read.at)
     logged = {read.id for read in logged_uses.values() if read.kind == READ}
@@ -215,7 +235,7 @@ def harvest(
     new_apart = [read for read in harvested.apart if read.id not in uses_apart]
     writes = [write for write in harvested.writes if write.id not in uses_apart]
     if new_apart or writes:
-        with AccessLog(reads.apart_of(path)) as apart:
+        with AccessLog(apart_path) as apart:
             apart.extend(map(_entry, [*new_apart, *writes]))
     with AccessLog(path) as opened:
         opened.extend(map(_entry, [*reclassified, *new]))
@@ -245,6 +265,7 @@ def harvest(
         notes=tuple(notes),
         files=harvested.files,
         bytes=harvested.bytes,
+        apart=apart_path if apart_path.exists() else None,
     )
 
 
@@ -289,7 +310,7 @@ def default_log(source: str) -> Path:
         )
     path = Path(source).expanduser().resolve()
     old_log = path.with_name(f"{path.name}.reads.log")
-    return old_log if old_log.exists() else path.with_name(f"{path.name}.reads.jsonl")
+    return old_log if old_log.exists() else path.with_name(f"{path.name}{LOG_SUFFIX}")
 
 
 def _known(path: Path) -> dict[str, Read]:

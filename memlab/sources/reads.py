@@ -27,6 +27,9 @@ APART: Final = {
 }
 """Kinds of read that do not count as a need, with their name in messages."""
 
+LOG_SUFFIX: Final = ".reads.jsonl"
+"""End of the name of an access log that a harvest writes beside its source."""
+
 BytesCallback = Callable[[int, int], None]
 """Progress callback: takes the number of bytes that were read and the total."""
 

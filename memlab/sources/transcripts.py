@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from memlab.errors import MemlabError
 from memlab.sources import reads
 from memlab.sources.reads import (
+    LOG_SUFFIX,
     READ,
     WRITE,
     HarvestRequest,
@@ -167,7 +168,8 @@ def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
 
 def _is_transcript(folders: tuple[str, ...], name: str) -> bool:
     """Return whether a file is a transcript, by the folders above it and its name."""
-    if not name.endswith(".jsonl") or name == "journal.jsonl":
+    is_own_log = name.endswith(LOG_SUFFIX)
+    if is_own_log or not name.endswith(".jsonl") or name == "journal.jsonl":
         return False
     if "subagents" in folders:
         return name.startswith("agent-")

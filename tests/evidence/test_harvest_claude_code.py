@@ -23,7 +23,7 @@ from memlab.systems.claude_code.reads import (
     OTHER_TOOLS,
     SEARCHES,
 )
-from tests.support.claude_store import write_memories
+from tests.support.claude_store import project_folder, write_memories
 from tests.support.properties import examples
 from tests.support.stores import files_in
 from tests.support.transcripts import OF_PROJECT, READ, SLUG, WRITE, Session, World, shell
@@ -200,6 +200,33 @@ def test_calls_without_time_or_id_are_counted_as_left_out(desk: Desk) -> None:
     assert desk.logged == ["m2.md"]
     assert harvested.left_out == {"calls without a time": 1, WITHOUT_RESULT: 1, NO_MEMORY: 2}
     assert harvested.notes[0] == "1 date has no time zone; read as UTC"
+
+
+def test_log_in_the_folder_of_a_project_is_no_transcript(desk: Desk) -> None:
+    desk.save(desk.session("s1", "m1.md"))
+    first = harvest(desk.world.folder)
+    second = harvest(desk.world.folder)
+    assert first.log.parent == desk.world.projects / SLUG
+    assert second.files == first.files
+    assert second.left_out == {}
+
+
+def test_harvest_of_a_folder_without_sessions_says_so(desk: Desk) -> None:
+    desk.save(desk.session("s1", "m1.md"))
+    note = "the transcripts are of other projects"
+    assert note not in str(harvest(desk.world.folder))
+    other = project_folder(desk.world.home, "-home-u-other")
+    write_memories(other, "a")
+    assert f"-home-u-other has no sessions: {note}" in str(harvest(other))
+
+
+def test_harvest_names_the_file_beside_the_log(desk: Desk) -> None:
+    session = desk.session("s1", "m1.md")
+    assert ".apart" not in str(desk.save(session))
+    WRITE(session, "m1.md")
+    harvested = desk.save(session)
+    assert harvested.apart == desk.world.home / "reads.log.apart"
+    assert f"apart     {harvested.apart}: the reads that are no later need" in str(harvested)
 
 
 def test_foreign_files_do_not_affect_other_transcripts(desk: Desk) -> None:

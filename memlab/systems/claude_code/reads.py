@@ -23,6 +23,7 @@ from memlab.sources.transcripts import (
     calls_in,
     harvest_transcripts,
     id_of_line,
+    transcript_files,
 )
 from memlab.systems.claude_code.evidence import EVIDENCE, is_memory, is_placed
 from memlab.systems.claude_code.index import INDEX, RETIRED
@@ -85,7 +86,15 @@ def find(request: HarvestRequest) -> HarvestResult:
     projects = folder.parent.parent if is_of_project(folder) else None
     finder = _TouchFinder(folder)
     rules = TouchRules(finder.may_have_touch, finder.touches_in, _touches_of_one_folder)
-    return harvest_transcripts(request, rules, "claude-code", str(folder), default_folder=projects)
+    result = harvest_transcripts(
+        request, rules, "claude-code", str(folder), default_folder=projects
+    )
+    reads_all_projects = projects is not None and request.transcripts is None
+    if reads_all_projects and result.files and not transcript_files(folder.parent):
+        result.notes.insert(
+            0, f"{folder.parent.name} has no sessions: the transcripts are of other projects"
+        )
+    return result
 
 
 class _TouchFinder:
