@@ -12,7 +12,7 @@ import memlab.policies
 from memlab.errors import MemlabError, PolicyError
 
 if TYPE_CHECKING:
-    from memlab.policies.named import Named
+    from memlab.policies.named import PolicyEntry
     from memlab.policies.typed import Setting
 
 
@@ -76,9 +76,9 @@ class PolicyCommand(click.Command):
         named_policies = ctx.params.get("policy_names") or (ctx.params.get("policy_name"),)
         for name in named_policies:
             if name and name not in built_in:
-                named = memlab.policies.policy_named(name)
-                with formatter.section(f"Settings of {name} ({named.origin})"):
-                    formatter.write_dl([_described(setting) for setting in named.settings.values()])
+                entry = memlab.policies.policy_named(name)
+                with formatter.section(f"Settings of {name} ({entry.origin})"):
+                    formatter.write_dl([_described(setting) for setting in entry.settings.values()])
 
 
 class SettingsCommand(PolicyCommand):
@@ -88,8 +88,8 @@ class SettingsCommand(PolicyCommand):
     def _settings(self) -> list[click.Parameter]:
         """The options of all settings."""
         settings_by_option: dict[str, list[tuple[str, Setting]]] = {}
-        for policy, named in memlab.policies.NAMED.items():
-            for setting in named.settings.values():
+        for policy, entry in memlab.policies.NAMED.items():
+            for setting in entry.settings.values():
                 if setting.metavar:
                     settings_by_option.setdefault(setting.option, []).append((policy, setting))
         options: list[click.Parameter] = []
@@ -113,12 +113,12 @@ class SettingsCommand(PolicyCommand):
         with augment_usage_errors(ctx):
             name = ctx.params.pop("policy_name")
             assignments = ctx.params.pop("assignments")
-            named = memlab.policies.policy_named(name or "recent")
+            entry = memlab.policies.policy_named(name or "recent")
             typed = {}
             for option in self._settings:
                 text = ctx.params.pop(option.name or "", None)
                 if text is not None:
-                    typed[_setting_of(named, option.opts[0])] = text
+                    typed[_setting_of(entry, option.opts[0])] = text
             for assignment in assignments:
                 setting, value = split_setting(assignment)
                 typed[setting] = value
@@ -129,7 +129,7 @@ class SettingsCommand(PolicyCommand):
                 )
             ctx.params["policy"] = None
             if name or typed:
-                ctx.params["policy"] = policy_from(named, typed)
+                ctx.params["policy"] = policy_from(entry, typed)
         return super().invoke(ctx)
 
 
@@ -138,9 +138,9 @@ def _parameter_of(option: str) -> str:
     return f"{_SETTING}{option.removeprefix('--').replace('-', '_')}"
 
 
-def _setting_of(named: "Named", option: str) -> str:
+def _setting_of(entry: "PolicyEntry", option: str) -> str:
     """Return the name of the setting with this option, of a policy or else of another one."""
-    for name, setting in named.settings.items():
+    for name, setting in entry.settings.items():
         if setting.option == option:
             return name
     of_another = _setting_with(option)
@@ -197,19 +197,19 @@ def _names_beginning(_: click.Context, __: click.Parameter, incomplete: str) -> 
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
-def policy_from(named: "Named", texts: Mapping[str, str]) -> "memlab.Policy":
+def policy_from(entry: "PolicyEntry", texts: Mapping[str, str]) -> "memlab.Policy":
     """Return a policy with settings parsed from text; raise a UsageError for a bad value."""
     from memlab.policies.named import policy_of
 
     try:
-        return policy_of(named, texts)
+        return policy_of(entry, texts)
     except PolicyError:
         raise
     except (ValueError, TypeError) as error:
         name, _, words = str(error).partition("=")
         message = str(error)
-        if ":" not in named.name and name in named.settings:
-            message = f"{named.settings[name].option} {words}"
+        if ":" not in entry.name and name in entry.settings:
+            message = f"{entry.settings[name].option} {words}"
         raise click.UsageError(message) from error
 
 
@@ -227,7 +227,7 @@ def policies_to_compare(
         values.setdefault(name, []).append(value)
     check_known(values, policies)
     return [
-        policy_from(named, texts) for named, texts in variants(policies, sizes, values, both=both)
+        policy_from(entry, texts) for entry, texts in variants(policies, sizes, values, both=both)
     ]
 
 

@@ -296,7 +296,7 @@ def compare(
     own default and at sizes that use equal tokens, beside a limit on age and one by use. The policy
     in memlab.toml is tried, too. A setting given twice with --set is tried with both values.
     """
-    from memlab.replay.parameter_grid import with_remembered
+    from memlab.replay.parameter_grid import with_policy_in_settings
     from memlab.sources.opening import open_source
 
     source = open_source(store)
@@ -310,7 +310,7 @@ def compare(
         )
         policies = policies_to_compare(names or ("recent",), sizes, assignments, both=retire)
         if not policy_names:
-            policies = with_remembered(policies, source)
+            policies = with_policy_in_settings(policies, source)
     output.clear_progress()
     with faults_of(*(policies or ())):
         comparison = memlab.compare(

@@ -183,8 +183,8 @@ POLICIES: Final[dict[str, type[Policy]]] = {
 
 
 @dataclass(frozen=True)
-class Named:
-    """An entry of the registry: a policy that can be named, how to make it, and its settings."""
+class PolicyEntry:
+    """An entry of the registry: a policy that has a name, how to make it, and its settings."""
 
     name: str
     make: Callable[..., Policy]
@@ -193,12 +193,12 @@ class Named:
     ranks_by: RanksBy
 
 
-def _entry_of_class(name: str, kind: type[Policy]) -> Named:
+def _entry_of_class(name: str, kind: type[Policy]) -> PolicyEntry:
     """Return the entry of a policy class."""
-    return Named(name, kind, settings_of(kind), kind.origin, kind.ranks_by)
+    return PolicyEntry(name, kind, settings_of(kind), kind.origin, kind.ranks_by)
 
 
-def _entry_of_pipeline(name: str, make: Callable[..., Policy], origin: str) -> Named:
+def _entry_of_pipeline(name: str, make: Callable[..., Policy], origin: str) -> PolicyEntry:
     """Return the entry of a function that makes a pipeline; steps document its settings."""
     own = settings_of(make)
     # A pipeline is made only to see its steps. Any value does for a setting without a default.
@@ -217,7 +217,7 @@ def _entry_of_pipeline(name: str, make: Callable[..., Policy], origin: str) -> N
             type=setting.type,
             default=setting.default,
         )
-    return Named(name, make, settings, origin, steps[-1].ranks_by)
+    return PolicyEntry(name, make, settings, origin, steps[-1].ranks_by)
 
 
 NAMED_PIPELINES: Final = (
@@ -228,7 +228,7 @@ NAMED_PIPELINES: Final = (
 """Pipelines that have a name, and the system that each comes from."""
 
 
-def _registry() -> dict[str, Named]:
+def _registry() -> dict[str, PolicyEntry]:
     """Return every policy and named pipeline that can be asked for by name."""
     registry = {}
     for name, kind in POLICIES.items():
@@ -249,7 +249,7 @@ def replaced_in(settings: Settings) -> str:
     return name if name in REPLACED else ""
 
 
-def policy_named(name: str) -> Named:
+def policy_named(name: str) -> PolicyEntry:
     """Return the policy of a name.
 
     The name is one of `NAMED`, a name of an installed package's entry point in the group
@@ -381,48 +381,48 @@ def _toml_value(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def check_known(names: Iterable[str], policies: Sequence[Named]) -> None:
+def check_known(names: Iterable[str], policies: Sequence[PolicyEntry]) -> None:
     """Raise if none of several policies has one of the settings."""
-    unknown = [name for name in names if not any(name in named.settings for named in policies)]
+    unknown = [name for name in names if not any(name in entry.settings for entry in policies)]
     if not unknown:
         return
     known = [
-        f"{named.name!r}, which takes {_settings_in_words(named, named.settings)}"
-        for named in policies
+        f"{entry.name!r}, which takes {_settings_in_words(entry, entry.settings)}"
+        for entry in policies
     ]
     words = f"{', '.join(unknown)} is not a setting of the policy {'; '.join(known)}"
-    takers = [name for name, named in NAMED.items() if set(unknown) <= named.settings.keys()]
+    takers = [name for name, entry in NAMED.items() if set(unknown) <= entry.settings.keys()]
     if takers:
         words += f"; --policy {' or '.join(takers)} takes it"
     raise PolicyError(words)
 
 
-def _settings_in_words(named: Named, names: Iterable[str]) -> str:
+def _settings_in_words(entry: PolicyEntry, names: Iterable[str]) -> str:
     """Return settings as Python and ``memlab.toml`` name them, and as the command line does."""
     words = []
     for name in names:
-        setting = named.settings[name]
+        setting = entry.settings[name]
         if setting.metavar:  # else it cannot be given as text
-            option = setting.option if named.name in NAMED else f"--set {setting.name}=VALUE"
+            option = setting.option if entry.name in NAMED else f"--set {setting.name}=VALUE"
             words.append(f"{setting.name} ({option})")
     return ", ".join(words) or "no settings"
 
 
-def policy_of(named: Named, given: Mapping[str, Any]) -> Policy:
+def policy_of(entry: PolicyEntry, given: Mapping[str, Any]) -> Policy:
     """Return a policy with settings, each of which may be a text."""
-    check_known(given, [named])
+    check_known(given, [entry])
     missing = [
         name
-        for name, setting in named.settings.items()
+        for name, setting in entry.settings.items()
         if setting.default is REQUIRED and name not in given
     ]
     if missing:
-        raise PolicyError(f"the policy {named.name!r} needs {_settings_in_words(named, missing)}")
+        raise PolicyError(f"the policy {entry.name!r} needs {_settings_in_words(entry, missing)}")
     values = {}
     for name, value in given.items():
-        setting = named.settings[name]
+        setting = entry.settings[name]
         values[name] = setting.parsed(value) if isinstance(value, str) else setting.checked(value)
-    return named.make(**values)
+    return entry.make(**values)
 
 
 def family_of(policy: Policy) -> str:
@@ -521,8 +521,8 @@ def _first_size(settings: Mapping[str, Setting]) -> str | None:
     It is the first such setting that is not an age, else the first age. A label shows its value
     without the name.
     """
-    sizes = [setting for setting in settings.values() if setting.size]
-    return min(sizes, key=lambda setting: setting.size == "age").name if sizes else None
+    sizes = [setting for setting in settings.values() if setting.size_unit]
+    return min(sizes, key=lambda setting: setting.size_unit == "age").name if sizes else None
 
 
 def _short(value: Any) -> str:

@@ -43,8 +43,8 @@ class Setting:
         Its option on the command line.
     least : int or None
         Its minimum; of an age, in days.
-    size : {"", "count", "age", "tokens"}
-        The unit if it is the size of the policy, which a comparison varies.
+    size_unit : {"", "count", "age", "tokens"}
+        Its unit, if it is a size of the policy, which a comparison varies.
     """
 
     owner: str
@@ -54,7 +54,7 @@ class Setting:
     help: str = ""
     option: str = ""
     least: int | None = None
-    size: str = ""
+    size_unit: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "option", self.option or f"--{self.name.replace('_', '-')}")
@@ -172,18 +172,18 @@ def _setting_of_field(owner: str, field: "Field[Any]", kind: Any) -> Setting:
     default = field.default
     if default is MISSING:
         default = REQUIRED if field.default_factory is MISSING else field.default_factory()
-    size = field.metadata.get("size", "")
-    if size is True:
-        size = "age" if timedelta in _alternatives(kind) else "count"
+    size_unit = field.metadata.get("size", "")
+    if size_unit is True:
+        size_unit = "age" if timedelta in _alternatives(kind) else "count"
     return Setting(
-        owner,
-        field.name,
-        kind,
-        default,
+        owner=owner,
+        name=field.name,
+        type=kind,
+        default=default,
         help=field.metadata.get("help", ""),
         option=field.metadata.get("option", ""),
         least=field.metadata.get("least"),
-        size=size,
+        size_unit=size_unit,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import active_children
 from signal import SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGINT, pthread_sigmask
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -19,14 +19,14 @@ from memlab.evidence.past import HistoryLike
 from memlab.evidence.store_history import with_references
 from memlab.policies import NearDuplicate, Policy
 from memlab.policies.base import steps_of
-from memlab.replay.candidates import Room, Rule, replay_at_cost
+from memlab.replay.candidates import CostLevel, Rule, replay_at_cost
 from memlab.replay.history import ReplayHistory, prepare_history
 from memlab.replay.walk import Replay, walk_through
 
 
 @dataclass(frozen=True)
-class Try:
-    """A replay to make: of a policy as it is, or of a rule at a size of given cost.
+class ReplayTask:
+    """A replay to make: of a given policy, or of a rule at the size that has a given cost.
 
     Attributes
     ----------
@@ -34,26 +34,35 @@ class Try:
         The policy to replay; None for a rule whose size is searched for.
     retire : bool
         Whether memories are retired instead of deleted.
-    rule, room : Rule, Room, or None
-        The rule, and the room whose cost it should have.
+    rule : Rule or None
+        The rule to replay.
+    level : CostLevel or None
+        The level at which the rule is compared with others.
     cost : float
-        Mean tokens of a boot context in that room.
+        Mean tokens of a boot context that the rule should have at that level.
     """
 
     policy: Policy | None = None
     retire: bool = False
     rule: Rule | None = None
-    room: Room | None = None
+    level: CostLevel | None = None
     cost: float = 0.0
 
     @property
     def label(self) -> str:
-        """Name of the rule, by which tries are grouped; empty without one."""
+        """Name of the rule; empty if the task is to replay a policy without one."""
         return "" if self.rule is None else self.rule.name
 
 
+class CompletedTask(NamedTuple):
+    """A replay task, and the replay that was made of it."""
+
+    task: ReplayTask
+    replay: Replay
+
+
 SERIAL_BELOW: Final = 250_000
-"""Rows times policies below which starting processes costs more time than it saves.
+"""Number of rows times number of replays below which one process is as fast as several.
 
 With two processors and 23 replays, 10,000 memories take as long in two processes as in one.
 """
@@ -99,89 +108,105 @@ def replay_each(
     """
     checked = policies_of(policies)
     with_body = any(step.reads_bodies for policy in checked for step in policy.steps)
-    frame_and_references = with_references(
+    past, past_references = with_references(
         frame, references, call="memlab.compare", with_body=with_body
     )
-    history = prepare_history(*frame_and_references)
-    tries = [Try(policy) for policy in checked]
-    replays = replays_of(history, tries, every=every, workers=workers, progress=progress)
+    history = prepare_history(past, past_references)
+    tasks = [ReplayTask(policy) for policy in checked]
+    replays = replay_tasks(history, tasks, every=every, workers=workers, progress=progress)
     return [replay for replay in replays if replay is not None]
 
 
-def replays_of(
-    history: ReplayHistory, tries: list[Try], *, every: int, workers: int | None, progress: bool
+def replay_tasks(
+    history: ReplayHistory,
+    tasks: list[ReplayTask],
+    *,
+    every: int,
+    workers: int | None,
+    progress: bool,
 ) -> list[Replay | None]:
-    """Return the replays of a history that has been prepared; see :func:`replay_each`.
+    """Return the replay of each task, on a history that has been prepared.
 
-    A rule for which no size costs as much as its room has None instead.
+    It is None for a rule that has no size of the cost that was asked for. The parameters are as for
+    :func:`replay_each`.
     """
     every = whole_number("every", every, least=1)
     if workers is None:
-        workers = _default_workers(history, tries)
+        workers = _default_workers(history, tasks)
     workers = whole_number("workers", workers, least=1)
-    with_progress = partial(
-        tqdm, total=len(tries), desc="replays", unit="policy", disable=not progress, leave=False
+    progress_bar = partial(
+        tqdm, total=len(tasks), desc="replays", unit="policy", disable=not progress, leave=False
     )
-    _find_duplicates(history, tries, progress=progress)
+    _find_duplicates(history, tasks, progress=progress)
     if workers == 1:
-        return [_replay_one(history, attempt, every) for attempt in with_progress(tries)]
-    # A worker that Ctrl-C stops in its work, or a second Ctrl-C while workers end, would make
-    # Python wait forever. So workers start with Ctrl-C blocked, and are ended here.
+        return [_replay_one(history, task, every) for task in progress_bar(tasks)]
+    # Python would wait forever if Ctrl-C interrupted a worker, or if Ctrl-C were pressed again
+    # while the workers end. So workers start with Ctrl-C blocked, and are ended here.
     earlier_children = set(active_children())
     pool = ProcessPoolExecutor(
-        min(workers, len(tries)), initializer=_share, initargs=(history, every)
+        min(workers, len(tasks)), initializer=_set_worker_state, initargs=(history, every)
     )
-    with _ctrl_c(SIG_BLOCK), pool:
-        futures = [pool.submit(_replay_shared, attempt) for attempt in tries]
+    with _ctrl_c_mask(SIG_BLOCK), pool:
+        futures = [pool.submit(_replay_in_worker, task) for task in tasks]
         try:
-            with _ctrl_c(SIG_UNBLOCK):
-                return [future.result() for future in with_progress(futures)]
+            with _ctrl_c_mask(SIG_UNBLOCK):
+                return [future.result() for future in progress_bar(futures)]
         except BaseException:
             for worker in set(active_children()) - earlier_children:
                 worker.terminate()
             raise
 
 
-def _default_workers(history: ReplayHistory, tries: list[Try]) -> int:
-    """Return the number of processors, or 1 for little work or tries that cannot be pickled."""
-    if len(tries) < 2 or len(history) * len(tries) < SERIAL_BELOW:
+def _default_workers(history: ReplayHistory, tasks: list[ReplayTask]) -> int:
+    """Return the number of processors; 1 if there is little work or a task cannot be pickled."""
+    if len(tasks) < 2 or len(history) * len(tasks) < SERIAL_BELOW:
         return 1
     try:
-        pickle.dumps(tries)
+        pickle.dumps(tasks)
     except (pickle.PicklingError, AttributeError, TypeError):
         return 1
     return os.cpu_count() or 1
 
 
-def _find_duplicates(history: ReplayHistory, tries: list[Try], *, progress: bool) -> None:
-    """Compute the near-duplicates that policies need, once for all replays and processes."""
-    finders = set[NearDuplicate]()
-    for attempt in tries:
-        policy = attempt.policy
-        if policy is None and attempt.rule is not None:
-            policy = attempt.rule.policy(1)
-        if policy is not None:
-            finders.update(step for step in steps_of(policy) if isinstance(step, NearDuplicate))
-    for finder in tqdm(finders, desc="near-duplicates", disable=not progress, leave=False):
-        history.near_duplicates(finder)
+def _find_duplicates(history: ReplayHistory, tasks: list[ReplayTask], *, progress: bool) -> None:
+    """Compute the near-duplicates that policies need, once for all replays and processes.
+
+    The history keeps them.
+    """
+    duplicate_steps = set[NearDuplicate]()
+    for task in tasks:
+        policy = task.policy
+        if policy is None and task.rule is not None:
+            policy = task.rule.policy(1)
+        if policy is None:
+            continue
+        for step in steps_of(policy):
+            if isinstance(step, NearDuplicate):
+                duplicate_steps.add(step)
+    for step in tqdm(duplicate_steps, desc="near-duplicates", disable=not progress, leave=False):
+        history.near_duplicates(step)
 
 
-_shared: dict[str, Any] = {}
-"""In a worker process: the history that it replays, and the interval, sent once."""
+_worker_state: dict[str, Any] = {}
+"""In a worker process: the history that it replays, and the interval between applications.
+
+A worker receives them once, when it starts.
+"""
 
 
-def _share(history: ReplayHistory, every: int) -> None:
-    """In a worker process, keep the history to replay."""
-    _shared.update(history=history, every=every)
+def _set_worker_state(history: ReplayHistory, every: int) -> None:
+    """Keep the history to replay; called in a worker process."""
+    _worker_state["history"] = history
+    _worker_state["every"] = every
 
 
-def _replay_shared(attempt: Try) -> Replay | None:
-    """In a worker process, make one replay."""
-    return _replay_one(_shared["history"], attempt, _shared["every"])
+def _replay_in_worker(task: ReplayTask) -> Replay | None:
+    """Make one replay; called in a worker process."""
+    return _replay_one(_worker_state["history"], task, _worker_state["every"])
 
 
 @contextmanager
-def _ctrl_c(action: int) -> Iterator[None]:
+def _ctrl_c_mask(action: int) -> Iterator[None]:
     """Block or unblock Ctrl-C in this thread and in processes started from it.
 
     `action` is ``SIG_BLOCK`` or ``SIG_UNBLOCK``; the previous mask is set again afterwards.
@@ -203,10 +228,10 @@ def policies_of(policies: object) -> list[Policy]:
     return as_list
 
 
-def _replay_one(history: ReplayHistory, attempt: Try, every: int) -> Replay | None:
-    """Return the replay of one try; None if no size of its rule costs as much as its room."""
-    if attempt.policy is not None:
-        return walk_through(history, attempt.policy, every=every, retire=attempt.retire)
-    if attempt.rule is None or attempt.room is None:
-        raise ValueError("a try needs a policy, or a rule and a room")
-    return replay_at_cost(history, attempt.rule, attempt.room, attempt.cost, every=every)
+def _replay_one(history: ReplayHistory, task: ReplayTask, every: int) -> Replay | None:
+    """Return the replay of one task; None if no size of its rule has the cost asked for."""
+    if task.policy is not None:
+        return walk_through(history, task.policy, every=every, retire=task.retire)
+    if task.rule is None or task.level is None:
+        raise ValueError("a replay task needs a policy, or a rule and a cost level")
+    return replay_at_cost(history, task.rule, task.level, task.cost, every=every)

@@ -20,15 +20,15 @@ from memlab.replay.walk import KEPT, walk_through
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 BUDGET_SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Shares of the prunable tokens to try, until the lower limit meets the target."""
-_NO_PUBLIC_LOG: Final = (
+"""Shares of the prunable tokens to try, in order, until the lower limit meets the target."""
+_LOADED_AT_START: Final = (
     "a read of a loaded memory is taken to leave no trace; no public log shows how agents use "
     "memories that they have loaded, so these numbers are this store's alone"
 )
 WARM_UP_SHARE: Final = 0.75
 """Share of the store that is written before reads count.
 
-Earlier, most of the store fits into any budget, so that every policy serves such reads.
+Before that, most of the store fits into any budget, so that every policy serves the reads.
 """
 
 
@@ -38,18 +38,21 @@ class BudgetByUse(DisplayMixin):
 
     Attributes
     ----------
-    store, target : str, float
-        Name of the store, and the share of reads to serve.
+    store : str
+        Name of the store.
+    target : float
+        Share of reads to serve.
     reads : int
         Number of reads that count: those since three quarters of the store were written.
     table : DataFrame
-        One row for each budget that was tried, indexed by ``tokens``, load-bearing ones included:
-        ``served``, the limits ``low`` and ``high`` for as many later reads, and the share that the
-        ``newest`` in as many tokens served.
+        One row for each budget that was tried. The index ``tokens`` is the budget, the tokens of
+        load-bearing memories included. ``served`` is the share of reads served, ``low`` and
+        ``high`` are its limits for as many later reads, and ``newest`` is the share that the newest
+        memories in as many tokens served.
     token_budget : int or None
         Number of tokens that a start may take.
     log : tuple of str
-        Options that name the log to a command, if ``memlab.toml`` does not.
+        Options that name the log on the command line, if ``memlab.toml`` does not name it.
     silent : bool
         Whether reads of loaded memories were assumed to leave no trace.
 
@@ -84,8 +87,8 @@ class BudgetByUse(DisplayMixin):
 
     def _smallest_budget(self, column: str) -> int | None:
         """Return the smallest budget at which a column meets the target."""
-        enough = self.table.index[self.table[column].to_numpy() >= self.target].tolist()
-        return int(enough[0]) if enough else None
+        budgets = self.table.index[self.table[column].to_numpy() >= self.target].tolist()
+        return int(budgets[0]) if budgets else None
 
     @property
     def budget(self) -> int | None:
@@ -107,8 +110,8 @@ class BudgetByUse(DisplayMixin):
     def answer(self) -> str:
         """The recommendation in one line."""
         if self.reads < MIN_READS:
-            judged = f"{counted(self.reads, 'reads')} since three quarters of it were written"
-            return f"too few reads to say to how many tokens this store could retire: {judged}"
+            reads = f"{counted(self.reads, 'reads')} since three quarters of it were written"
+            return f"too few reads to say to how many tokens this store could retire: {reads}"
         if self.budget is None:
             return f"no part of the store serves {self.target:.0%} of reads by use: keep all"
         columns = ["served", "low", "high", "newest"]
@@ -127,7 +130,7 @@ class BudgetByUse(DisplayMixin):
     @property
     def caveats(self) -> list[tuple[str, str]]:
         """Remarks on the numbers of a store whose memories are loaded at start."""
-        return [("loaded at start", _NO_PUBLIC_LOG)] if self.silent else []
+        return [("loaded at start", _LOADED_AT_START)] if self.silent else []
 
     def sheet(self) -> TextPage:
         """Return the page: the answer and every budget that was tried."""
@@ -174,10 +177,10 @@ def budget_by_use(
     """Replay :class:`~memlab.Activation` with retiring at several token budgets.
 
     The budgets are shares of the prunable tokens: 0.1, 0.2 and so on, up to the first whose lower
-    limit meets the target. In a replay, a share is taken of the mean number of prunable tokens at
-    the reads that count. In the result, `tokens` is the same share of the mean number that is
-    expected until the horizon. If a start loads the memories themselves, a read of a loaded one is
-    assumed to leave no trace.
+    limit meets the target. In a replay, the budget is this share of the mean number of prunable
+    tokens at the reads that count. In the result, ``tokens`` is the same share of the mean number
+    that is expected until the horizon. Both include the tokens of load-bearing memories. If a start
+    loads the memories, a read of a loaded one is assumed to leave no trace.
 
     The limits of each share are Wilson's score interval (Wilson 1927) for half the reads, widened
     because reads of one day are alike (Kish 1965) and periods of a store differ.
@@ -185,7 +188,7 @@ def budget_by_use(
     Parameters
     ----------
     frame, references
-        As for :func:`memlab.replay.replay`; of the references the reads of an access log count.
+        As for :func:`memlab.replay.replay`. Only references from an access log count.
     target, confidence, until : float
         As for :func:`memlab.recommend_cap`.
     token_budget : int, optional
@@ -194,7 +197,7 @@ def budget_by_use(
     Returns
     -------
     BudgetByUse
-        The budgets in tokens, the share of reads that each served, and its limits.
+        The budgets, the share of reads that each served, and its limits.
 
     Raises
     ------
@@ -220,29 +223,29 @@ def budget_by_use(
     history = prepare_history(past, references, silent=reads_leave_no_trace(past))
     lifetimes = history.lifetimes
     day = history.referred.astype("datetime64[D]")
-    is_judged = _judged_reads(history, day)
+    is_counted = _counted_reads(history, day)
     # A reference of moment m arises when m rows are written, the last of which is row m - 1.
-    moments = np.take(history.at, np.flatnonzero(is_judged)) - 1
-    floor = lifetimes.floor.tokens
+    moments = np.take(history.at, np.flatnonzero(is_counted)) - 1
+    floor_tokens = lifetimes.floor.tokens
     is_active_at_end = lifetimes.end == len(history)
-    is_counted = lifetimes.ever_prunable & is_active_at_end
-    prunable = np.cumsum(np.where(is_counted, lifetimes.tokens, 0))
-    mean_until_horizon = 0.0
+    is_prunable_at_end = lifetimes.ever_prunable & is_active_at_end
+    prunable_tokens = np.cumsum(np.where(is_prunable_at_end, lifetimes.tokens, 0))
+    mean_tokens_until_horizon = 0.0
     if len(history):
         # Growth is taken as linear, from the present number to `until` times as many.
-        mean_until_horizon = prunable[-1] * (1 + until) / 2
+        mean_tokens_until_horizon = prunable_tokens[-1] * (1 + until) / 2
     shares = set(BUDGET_SHARES)
-    if token_budget is not None and mean_until_horizon:
-        shares.add((token_budget - floor[-1]) / mean_until_horizon)
+    if token_budget is not None and mean_tokens_until_horizon:
+        shares.add((token_budget - floor_tokens[-1]) / mean_tokens_until_horizon)
     rows: dict[int, tuple[float, ...]] = {}
     for share in sorted(shares):
         if not 0 < share < 1 or not len(moments):
             continue
-        budget = round(floor[moments].mean() + share * prunable[moments].mean())
-        served = _served(history, Activation(max_tokens=budget))[is_judged]
-        newest = _served(history, TokenBudget(budget))[is_judged]
-        mean_served, low, high = share_with_limits(day[is_judged], served, confidence)
-        tokens = round(floor[-1] + share * mean_until_horizon)
+        budget = round(floor_tokens[moments].mean() + share * prunable_tokens[moments].mean())
+        served = _served_by(history, Activation(max_tokens=budget))[is_counted]
+        newest = _served_by(history, TokenBudget(budget))[is_counted]
+        mean_served, low, high = share_with_limits(day[is_counted], served, confidence)
+        tokens = round(floor_tokens[-1] + share * mean_tokens_until_horizon)
         rows[tokens] = (mean_served, low, high, newest.mean())
         if low >= target:
             break
@@ -252,17 +255,18 @@ def budget_by_use(
     return BudgetByUse(
         store=str(past.attrs.get(col.SOURCE, "")),
         target=target,
-        reads=int(is_judged.sum()),
+        reads=int(is_counted.sum()),
         table=table,
         token_budget=token_budget,
         silent=history.silent,
     )
 
 
-def _judged_reads(history: ReplayHistory, day: Times) -> Flags:
-    """Return the references that are judged: reads from a log, after most of the store was written.
+def _counted_reads(history: ReplayHistory, day: Times) -> Flags:
+    """Return which references count: reads from a log, after most of the store was written.
 
-    Of several reads of one memory on one day the first counts, and none on the day it was written.
+    Only the first of several reads of one memory on one day counts. Reads on the day on which the
+    memory was written do not count, nor do reads of load-bearing memories.
     """
     reads = pd.DataFrame({"target": history.target, "day": day})
     is_read = (history.references[col.KIND] == "log").to_numpy()
@@ -271,11 +275,11 @@ def _judged_reads(history: ReplayHistory, day: Times) -> Flags:
     is_prunable = history.lifetimes.ever_prunable[history.target]
     first_counted = np.searchsorted(history.at, WARM_UP_SHARE * len(history))
     is_late = np.arange(len(day)) >= first_counted
-    is_judged: Flags = is_read & is_first_of_day & is_later_day & is_prunable & is_late
-    return is_judged
+    is_counted: Flags = is_read & is_first_of_day & is_later_day & is_prunable & is_late
+    return is_counted
 
 
-def _served(history: ReplayHistory, policy: Policy) -> Floats:
-    """Return 1 for each reference that a policy serves by retiring, else 0."""
+def _served_by(history: ReplayHistory, policy: Policy) -> Floats:
+    """Return 1 for each reference that a policy serves if it retires memories, else 0."""
     replay = walk_through(history, policy, retire=True)
     return replay.references[KEPT].to_numpy(dtype=np.float64)

@@ -1,6 +1,6 @@
 """The rules that a comparison tries by default: those of four systems, by age, and by use.
 
-Each is tried at its system's default, and at sizes that cost as many tokens as the others.
+Each is tried at its system's default, and at sizes of equal cost in tokens.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,20 +21,30 @@ BY_USE: Final = Activation
 """The policy that keeps used memories."""
 
 LOADED_SHARES: Final = (0.1, 0.25, 0.5)
-"""Shares of the prunable memories to keep, if a start loads them."""
+"""Shares of the prunable memories that are kept, for a store whose memories a start loads."""
 SEARCHED_SHARES: Final = (0.25, 0.5, 0.75)
-"""The same if memories are searched; the question is then which can be deleted."""
+"""The same shares for a store whose memories are searched.
+
+They are larger, because the question there is which memories can be deleted.
+"""
 COST_TOLERANCE: Final = 0.03
 """Costs that differ by at most this share count as equal."""
 MAX_TRIES: Final = 6
-"""Largest number of sizes tried to find one of equal cost."""
+"""Largest number of sizes that the search for a size of given cost tries."""
+_SEARCH_TOLERANCE: Final = COST_TOLERANCE * 2 / 3
+"""The search for a size of given cost ends when the cost differs by at most this share.
+
+It is less than `COST_TOLERANCE`, so that sizes found at the same level are also near each other.
+"""
+_MAX_GROWTH: Final = 4.0
+"""Largest factor from one size to the next in that search; its inverse is the smallest."""
 MAX_COMPARED: Final = 20_000
-"""Largest store in which near-duplicates are searched by default."""
+"""Number of memories of the largest store in which near-duplicates are searched by default."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule to try.
+    """A retention rule to try, whose policy depends on a size.
 
     Attributes
     ----------
@@ -43,18 +53,19 @@ class Rule:
     policy : callable
         Returns the policy of a size.
     size : callable
-        Returns the first size to try for a :class:`Room`.
+        Returns the first size to try at a :class:`CostLevel`.
     default : Policy or None
-        The default of its system; None if that evicts nothing, or if the rule has no system.
+        The default policy of the system that has the rule; None if the system evicts nothing by
+        default, or if no system has the rule.
     off : str
-        Name of its system, if that evicts nothing by default; else empty.
+        Name of the system if it evicts nothing by default; else empty.
     retire : bool
         Whether memories are retired instead of deleted.
     """
 
     name: str
     policy: Callable[[int], Policy]
-    size: "Callable[[Room], int]"
+    size: "Callable[[CostLevel], int]"
     default: Policy | None = None
     off: str = ""
     retire: bool = False
@@ -68,42 +79,43 @@ class Rule:
         return policy.name
 
     def label(self, policy: Policy) -> str:
-        """Return the name with the settings of a policy that are not its default."""
-        if self.size is _tokens:
+        """Return the name with the settings of a policy of this rule that are not defaults."""
+        has_size_in_tokens = self.size is _tokens
+        if has_size_in_tokens:
             return f"{self.name} {getattr(policy, 'max_tokens', 0):,} tokens"
         settings = label_of(policy).removeprefix(self.policy_name)
         return f"{self.name} {settings.strip(' ,')}".strip()
 
 
-class Room(NamedTuple):
-    """The size and cost of a set of newest memories, at which other rules are compared."""
+class CostLevel(NamedTuple):
+    """A cost at which rules are compared: that of keeping a number of newest memories."""
 
     share: float
-    """Share of the prunable memories that are present now."""
+    """Share of the present prunable memories that is kept."""
     cap: int
-    """Number of newest memories that are kept."""
+    """Number of newest prunable memories that are kept."""
     age: timedelta
-    """Age of the oldest memory that is kept."""
+    """Age of the oldest of them."""
     tokens: int
-    """Tokens of the kept and the load-bearing memories now."""
+    """Present tokens of the kept memories and the load-bearing ones."""
     floor: int
-    """Number of load-bearing memories now."""
+    """Present number of load-bearing memories."""
 
 
-def _cap(room: Room) -> int:
-    return room.cap
+def _cap(level: CostLevel) -> int:
+    return level.cap
 
 
-def _cap_of_all(room: Room) -> int:
-    return room.cap + room.floor  # these systems count load-bearing memories too
+def _cap_of_all(level: CostLevel) -> int:
+    return level.cap + level.floor  # these systems count load-bearing memories too
 
 
-def _hours(room: Room) -> int:
-    return max(1, round(room.age / timedelta(hours=1)))
+def _hours(level: CostLevel) -> int:
+    return max(1, round(level.age / timedelta(hours=1)))
 
 
-def _tokens(room: Room) -> int:
-    return room.tokens
+def _tokens(level: CostLevel) -> int:
+    return level.tokens
 
 
 def _by_age(hours: int) -> Policy:
@@ -167,7 +179,17 @@ RULES: Final = (
 
 
 def rules_for(*, memories: int, retires: bool, finds_duplicates: bool) -> list[Rule]:
-    """Return the rules to try on a store of so many memories."""
+    """Return the rules to try by default.
+
+    Parameters
+    ----------
+    memories : int
+        Number of memories of the store.
+    retires : bool
+        Whether the store can retire memories.
+    finds_duplicates : bool
+        Whether near-duplicates can be searched; this needs SciPy.
+    """
     odek = ODEK if finds_duplicates and memories <= MAX_COMPARED else ODEK_WITHOUT_DUPLICATES
     rules = [NEWEST, AGE, USE, BETTERDB, odek, MEMFORGE]
     if retires:
@@ -176,8 +198,9 @@ def rules_for(*, memories: int, retires: bool, finds_duplicates: bool) -> list[R
 
 
 def missing_signals(past: pd.DataFrame) -> Iterator[str]:
-    """Yield the signals that a store does not keep, and the effect on rules that use them."""
-    if col.IMPORTANCE not in past or not np.isfinite(past[col.IMPORTANCE]).any():
+    """Yield a sentence for each signal that a store does not keep, with its effect on rules."""
+    has_importance = col.IMPORTANCE in past and np.isfinite(past[col.IMPORTANCE]).any()
+    if not has_importance:
         yield (
             "importance is not known here: BetterDB's rule is recency, MemForge's keeps the newest"
         )
@@ -185,38 +208,43 @@ def missing_signals(past: pd.DataFrame) -> Iterator[str]:
         yield "trust is not known here: odek's rule takes every memory as trusted"
 
 
-def rooms_of(
+def cost_levels_of(
     history: ReplayHistory, *, searched: bool, token_budget: int | None = None
-) -> list[Room]:
-    """Return the rooms in which rules are compared: shares of the prunable memories now.
+) -> list[CostLevel]:
+    """Return the costs at which rules are compared, in ascending order.
 
-    With a token budget, it is one room: the newest memories that fit, if some do not.
+    They are those of keeping some shares of the present prunable memories. With a token budget,
+    there is one: that of the newest memories which fit. A share that keeps none or all is left out.
     """
     lifetimes = history.lifetimes
-    is_left = lifetimes.end == len(history)
-    prunable = np.flatnonzero(lifetimes.ever_prunable & is_left)
+    is_active_at_end = lifetimes.end == len(history)
+    prunable = np.flatnonzero(lifetimes.ever_prunable & is_active_at_end)
     newest_first = prunable[::-1]
-    tokens = np.cumsum(lifetimes.tokens[newest_first])
+    tokens_of_newest = np.cumsum(lifetimes.tokens[newest_first])
     floor_memories = 0
     floor_tokens = 0
     if len(history):
         floor_memories = int(lifetimes.floor.memories[-1])
         floor_tokens = int(lifetimes.floor.tokens[-1])
-    caps: dict[int, float] = {}
+    share_of_cap: dict[int, float] = {}
     if token_budget is not None:
-        fitting = int(np.searchsorted(tokens, token_budget - floor_tokens, side="right"))
-        caps[fitting] = fitting / max(1, len(prunable))
+        budget_for_prunable = token_budget - floor_tokens
+        cap = int(np.searchsorted(tokens_of_newest, budget_for_prunable, side="right"))
+        share_of_cap[cap] = cap / max(1, len(prunable))
     else:
         for share in SEARCHED_SHARES if searched else LOADED_SHARES:
-            caps.setdefault(round(share * len(prunable)), share)
-    rooms = []
-    for cap, share in sorted(caps.items()):
+            cap = round(share * len(prunable))
+            share_of_cap.setdefault(cap, share)
+    levels = []
+    for cap, share in sorted(share_of_cap.items()):
         if 0 < cap < len(prunable):
             oldest = history.clock[newest_first[cap - 1]]
             age = pd.Timedelta(history.clock[-1] - oldest).to_pytimedelta()
-            cost = floor_tokens + int(tokens[cap - 1])
-            rooms.append(Room(share, cap, age, cost, floor_memories))
-    return rooms
+            tokens = floor_tokens + int(tokens_of_newest[cap - 1])
+            levels.append(
+                CostLevel(share=share, cap=cap, age=age, tokens=tokens, floor=floor_memories)
+            )
+    return levels
 
 
 def cost_of(replay: Replay) -> float:
@@ -225,44 +253,56 @@ def cost_of(replay: Replay) -> float:
 
 
 def replay_at_cost(
-    history: ReplayHistory, rule: Rule, room: Room, cost: float, *, every: int
+    history: ReplayHistory, rule: Rule, level: CostLevel, cost: float, *, every: int
 ) -> Replay | None:
-    """Replay a rule at the size whose mean cost is nearest to `cost`; None if no size costs that.
+    """Replay a rule at the size whose mean cost is nearest to `cost`.
 
-    A larger size keeps more, so sizes between a too cheap and a too expensive one are tried.
+    A larger size keeps more. So the search tries sizes between the largest that is too cheap and
+    the smallest that is too expensive.
+
+    Returns
+    -------
+    Replay or None
+        None if no size that was tried has that cost, within `COST_TOLERANCE`.
     """
-    floor_tokens = history.lifetimes.floor.tokens
-    floor = float(floor_tokens.mean())
-    size = max(1, rule.size(room))
-    low = 0
-    """Largest size that was too cheap; 0 if there was none."""
-    high = 0
-    """Smallest size that was too expensive; 0 if there was none."""
+    floor = float(history.lifetimes.floor.tokens.mean())
+    size = max(1, rule.size(level))
+    too_cheap = 0  # the largest such size; 0 if there is none yet
+    too_expensive = 0  # the smallest such size; 0 if there is none yet
     best: Replay | None = None
     for _ in range(MAX_TRIES):
         replay = walk_through(history, rule.policy(size), every=every, retire=rule.retire)
         mean_cost = cost_of(replay)
         if best is None or abs(mean_cost - cost) < abs(cost_of(best) - cost):
             best = replay
-        # The search ends closer than the tolerance that is accepted at last.
-        if abs(mean_cost - cost) <= COST_TOLERANCE * 2 / 3 * cost:
+        if abs(mean_cost - cost) <= _SEARCH_TOLERANCE * cost:
             break
         if mean_cost < cost:
-            low = max(low, size)
+            too_cheap = max(too_cheap, size)
+        elif too_expensive == 0:
+            too_expensive = size
         else:
-            high = size if high == 0 else min(high, size)
-        # The next size assumes that the cost above the floor is proportional to the size.
-        scale = 2.0
-        if mean_cost > floor and cost > floor:
-            scale = (cost - floor) / (mean_cost - floor)
-        size = max(1, round(size * min(4.0, max(0.25, scale))))
-        if high and not low < size < high:
-            size = (low + high) // 2
-        elif size <= low:
-            size = 2 * low
-        no_size_between = high and high - low <= 1
-        if size == low or no_size_between:
+            too_expensive = min(too_expensive, size)
+        size = _estimated_size(size, mean_cost, cost=cost, floor=floor)
+        if too_expensive and not too_cheap < size < too_expensive:
+            size = (too_cheap + too_expensive) // 2
+        elif size <= too_cheap:
+            size = 2 * too_cheap
+        is_any_left = too_expensive == 0 or too_expensive - too_cheap > 1
+        if size == too_cheap or not is_any_left:
             break
     if best is None or abs(cost_of(best) - cost) > COST_TOLERANCE * cost:
         return None
     return best
+
+
+def _estimated_size(size: int, mean_cost: float, *, cost: float, floor: float) -> int:
+    """Return the size that should have a given cost, from the mean cost of another size.
+
+    The cost above that of the load-bearing memories, `floor`, is taken as proportional to the size.
+    """
+    factor = 2.0
+    if mean_cost > floor and cost > floor:
+        factor = (cost - floor) / (mean_cost - floor)
+    factor = min(_MAX_GROWTH, max(1 / _MAX_GROWTH, factor))
+    return max(1, round(size * factor))

@@ -1,4 +1,4 @@
-"""Comparison of policies on one history: which rules are tried, and how."""
+"""Comparison of policies on one history: the choice of the replays, and their result."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,32 +15,35 @@ from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
 from memlab.frame.loading import expect_references
 from memlab.policies import KeepAll, KeepRecent, Policy
-from memlab.replay.batch import Try, policies_of, replays_of
+from memlab.replay.batch import CompletedTask, ReplayTask, policies_of, replay_tasks
 from memlab.replay.candidates import (
     ODEK,
     USE_RETIRED,
-    Room,
+    CostLevel,
     Rule,
+    cost_levels_of,
     cost_of,
     missing_signals,
-    rooms_of,
     rules_for,
 )
 from memlab.replay.history import ReplayHistory, prepare_history, reads_leave_no_trace
-from memlab.replay.parameter_grid import with_remembered
+from memlab.replay.parameter_grid import with_policy_in_settings
 from memlab.replay.result import Comparison
 from memlab.replay.summary import summarise
 from memlab.replay.verdicts import signals_with_hindsight, with_verdicts
-from memlab.replay.walk import Replay, walk_through
+from memlab.replay.walk import walk_through
 from memlab.sources.opening import harvestable
 
 APPLICATIONS: Final = 10_000
 """Approximate number of applications of each policy along a long history."""
 APPLICATIONS_BY_DEFAULT: Final = 500
-"""The same if no policies are given: an interval is then short beside the sizes of the rules."""
+"""The same if no policies are given.
+
+The interval, 0.2% of the history, is then short beside the caps that are compared (10% and more).
+"""
 
 
-def compare(  # noqa: PLR0913 - what is compared, how, and by how many
+def compare(  # noqa: PLR0913 - the history, the policies, and how they are replayed
     frame: HistoryLike,
     references: pd.DataFrame | None = None,
     policies: Iterable[Policy] | None = None,
@@ -51,15 +54,16 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     log: Log = None,
     workers: int | None = None,
     progress: bool = False,
-) -> "Comparison":
+) -> Comparison:
     """Compare policies on one history: the references that each would have lost, and its cost.
 
-    Every policy is replayed from the first memory to the last; a reference is served if its target
+    Every policy is replayed from the first memory to the last. A reference is served if its target
     was still present. The column ``offline_optimum`` is the optimal offline bound of that capacity.
 
-    If a start loads the memories, a read of a present memory is assumed to leave no trace, whether
-    a rule deletes or retires: the agent sees the memory without reading it. A rule by use then uses
-    reads of memories that were not loaded, and references by name.
+    If a start loads the memories, a read of a present memory is assumed to leave no trace: the
+    agent sees the memory without reading it. This is assumed for rules that delete and for rules
+    that retire. A rule by use then uses reads of memories that were not loaded, and references by
+    name.
 
     Parameters
     ----------
@@ -71,26 +75,27 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         and 50% of the prunable memories (25, 50 and 75% if memories are searched), and rules by age
         and by use; for a store also the policy in ``memlab.toml``.
     every : int, optional
-        Number of memories written from one application of a policy to the next, or of memories
-        and references between the nights on which it retires. The default is 1; for a long history
-        each policy is applied about 10,000 times, and about 500 times if no policies are given.
+        Number of memories written from one application of a policy to the next. A policy that
+        retires is applied at night, after at least so many memories and references. The default is
+        1; for a long history each policy is applied about 10,000 times, and about 500 times if no
+        policies are given.
     retire : bool
         Replay each policy twice: memories are deleted, or retired and can come back.
     token_budget : int, optional
         Show only policies whose boot context has a p95 within so many tokens.
     log : DataFrame, str or Path, optional
-        An access log; the default for a store is the logs in its ``memlab.toml``.
+        An access log. The default for a store is the logs in its ``memlab.toml``.
     workers : int, optional
-        Number of processes; the default is the number of processors, and 1 for little work or a
-        policy that cannot be pickled (one with its own vectoriser, say).
+        Number of processes. The default is the number of processors, and 1 for little work or a
+        policy that cannot be pickled (for example, one with its own vectoriser).
     progress : bool
         Show a progress bar.
 
     Returns
     -------
     Comparison
-        ``answer`` says which rule serves most at equal tokens; ``table`` is the result of
-        :func:`memlab.replay.summarise`, with ``KeepAll`` as the last row, and columns that
+        ``answer`` says which rule serves most at equal tokens. ``table`` is the result of
+        :func:`memlab.replay.summarise`, with ``KeepAll`` as the last row, and further columns that
         say which rows are compared.
 
     Examples
@@ -107,15 +112,15 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     if token_budget is not None:
         whole_number("token_budget", token_budget)
     expect_references(references, call=call, optional=True)
-    own_policies = None if policies is None else policies_of(policies)
-    with_body = any(step.reads_bodies for policy in own_policies or () for step in policy.steps)
+    given_policies = None if policies is None else policies_of(policies)
+    with_body = any(step.reads_bodies for policy in given_policies or () for step in policy.steps)
     history = StoreHistory.of(frame, log, call=call, with_body=with_body).with_past()
     source = history.source
     past = history.past
-    searched = bool(past.attrs.get(col.RECALLED))
-    retires = (source is None or source.retirement is not None) and not searched
+    is_searched = bool(past.attrs.get(col.RECALLED))
+    retires = (source is None or source.retirement is not None) and not is_searched
     rules = list[Rule]()
-    if own_policies is None:
+    if given_policies is None:
         finds_duplicates = find_spec("scipy") is not None
         rules = rules_for(memories=len(past), retires=retires, finds_duplicates=finds_duplicates)
         if ODEK in rules:
@@ -124,26 +129,26 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     if references is None:
         references = history.references
     if every is None:
-        applications = APPLICATIONS_BY_DEFAULT if own_policies is None else APPLICATIONS
+        applications = APPLICATIONS_BY_DEFAULT if given_policies is None else APPLICATIONS
         every = max(1, ceil(len(past) / applications))
     every = whole_number("every", every, least=1)
     replay_history = prepare_history(past, references, silent=reads_leave_no_trace(past))
-    if own_policies is None:
-        rooms = rooms_of(replay_history, searched=searched, token_budget=token_budget)
-        tries = _tries_by_default(replay_history, rules, rooms, every, retire=retire)
+    if given_policies is None:
+        levels = cost_levels_of(replay_history, searched=is_searched, token_budget=token_budget)
+        tasks = _default_tasks(replay_history, rules, levels, every, retire=retire)
         if source is not None:
-            tries += [Try(policy) for policy in with_remembered([], source)]
+            tasks += [ReplayTask(policy) for policy in with_policy_in_settings([], source)]
     else:
-        tries = _tries_of(own_policies, retire=retire)
-    tries.append(Try(KeepAll()))
-    replays = replays_of(replay_history, tries, every=every, workers=workers, progress=progress)
-    completed = list[tuple[Try, Replay]]()
+        tasks = _tasks_of(given_policies, retire=retire)
+    tasks.append(ReplayTask(KeepAll()))
+    replays = replay_tasks(replay_history, tasks, every=every, workers=workers, progress=progress)
+    completed: list[CompletedTask] = []
     not_compared = []
-    for attempt, replay in zip(tries, replays, strict=True):
+    for task, replay in zip(tasks, replays, strict=True):
         if replay is None:
-            not_compared.append(f"{attempt.label} in {attempt.cost:,.0f} tokens")
+            not_compared.append(f"{task.label} in {task.cost:,.0f} tokens")
         else:
-            completed.append((attempt, replay))
+            completed.append(CompletedTask(task, replay))
     table = summarise(past, references, [replay for _, replay in completed])
     table = with_verdicts(table, completed, replay_history, signals_with_hindsight(source, past))
     return Comparison(
@@ -155,7 +160,7 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         retires=retires,
         log=history.log_option,
         deletes=source is None or not source.read_only_reason,
-        not_known=tuple(missing_signals(past)) if own_policies is None else (),
+        not_known=tuple(missing_signals(past)) if given_policies is None else (),
         off=tuple(rule.off for rule in rules if rule.off),
         not_compared=tuple(not_compared),
         harvests=source is not None and can_harvest(source.scheme),
@@ -164,32 +169,33 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     )
 
 
-def _tries_of(policies: list[Policy], *, retire: bool) -> list[Try]:
-    """Return the replays to make of policies that were given; twice with `retire`."""
-    tries = []
+def _tasks_of(policies: list[Policy], *, retire: bool) -> list[ReplayTask]:
+    """Return the tasks for policies that were given; with `retire`, two for each."""
+    tasks = []
     for policy in policies:
         if policy == KeepAll():
             continue
-        tries.append(Try(policy))
+        tasks.append(ReplayTask(policy))
         if retire:
-            tries.append(Try(policy, retire=True))
-    return tries
+            tasks.append(ReplayTask(policy, retire=True))
+    return tasks
 
 
 def can_harvest(scheme: str) -> bool:
-    """Return whether agents that use such a store record their reads."""
+    """Return whether agents that use stores of a scheme record their reads."""
     return any(scheme in system.schemes for system in harvestable())
 
 
-def _tries_by_default(
-    history: ReplayHistory, rules: list[Rule], rooms: list[Room], every: int, *, retire: bool
-) -> list[Try]:
-    """Return the replays to make by default: defaults, then each rule at equal tokens."""
-    tries = [Try(rule.default, rule=rule) for rule in rules if rule.default is not None]
-    for room in rooms:
-        cost = cost_of(walk_through(history, KeepRecent(room.cap), every=every))
+def _default_tasks(
+    history: ReplayHistory, rules: list[Rule], levels: list[CostLevel], every: int, *, retire: bool
+) -> list[ReplayTask]:
+    """Return the tasks if no policies were given: rules at their defaults, then at equal cost."""
+    tasks = [ReplayTask(rule.default, rule=rule) for rule in rules if rule.default is not None]
+    for level in levels:
+        cost = cost_of(walk_through(history, KeepRecent(level.cap), every=every))
         for rule in rules:
-            tries.append(Try(rule=rule, room=room, cost=cost))
-            if retire and not rule.retire and rule.name != USE_RETIRED.name:
-                tries.append(Try(rule=replace(rule, retire=True), room=room, cost=cost))
-    return tries
+            tasks.append(ReplayTask(rule=rule, level=level, cost=cost))
+            retires_already = rule.retire or rule.name == USE_RETIRED.name
+            if retire and not retires_already:
+                tasks.append(ReplayTask(rule=replace(rule, retire=True), level=level, cost=cost))
+    return tasks

@@ -1,4 +1,4 @@
-"""The history that a replay goes through, and the runners that apply policies along it."""
+"""The history that is replayed, and the runners that apply policies to it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -45,15 +45,17 @@ _EPOCH = np.datetime64(0, "us")
 class ReplayHistory:
     """Rows in order of writing, and the references to them.
 
-    Moments are numbered by rows: moment ``m`` is when row ``m`` is written. References of moment
-    ``m`` come before that row.
+    Moments are numbered like rows: row ``m`` is written at moment ``m``. References of moment ``m``
+    arise just before that.
 
     Attributes
     ----------
     frame, references : DataFrame
         The rows, and the references that fit them.
-    target, at : array of int, shape (references,)
-        The row that each reference is to, and the moment at which it arises.
+    target : array of int, shape (references,)
+        The row that each reference is to.
+    at : array of int, shape (references,)
+        The moment at which each reference arises.
     lifetimes : Lifetimes
         The same rows as arrays.
     silent : bool
@@ -99,9 +101,9 @@ class ReplayHistory:
     def importance(self) -> Floats:
         """Importance of each row: NaN if missing, -inf if the row was evicted by its system.
 
-        A missing importance ranks highest. If every present memory has an importance and a deleted
-        one has none, then its system evicted it and did not keep its importance. It was the lowest
-        at that time, so it is taken as -inf.
+        Policies rank a missing importance highest. If every present memory has an importance and a
+        deleted one has none, its system evicted it and did not keep its importance. The importance
+        was then the lowest at the time of eviction, so -inf is returned for it.
         """
         values = numbers(self.frame, col.IMPORTANCE).copy()
         if col.DELETED_AT in self.frame:
@@ -113,11 +115,11 @@ class ReplayHistory:
 
     @cached_property
     def positions(self) -> Ints:
-        """Position of each row, and the position of the next row."""
+        """Position of each row, and as the last element the position of the next row to write."""
         return positions_and_next(self.frame)
 
-    def near_duplicates(self, policy: NearDuplicate) -> "NearDuplicates":
-        """Return the vectors by which a policy compares rows; they are computed once."""
+    def near_duplicates(self, policy: NearDuplicate) -> "DuplicateSearch":
+        """Return the search for near-duplicates that a policy needs; it is prepared once."""
         if policy not in self._near_duplicates:
             by_age = oldest_first(self.frame)
             if policy.threshold and len(self):
@@ -125,14 +127,14 @@ class ReplayHistory:
                 vectors = vectors_of(texts, policy.vectorise)
                 likeness = Likeness(vectors, policy.threshold)
                 has_duplicate = likeness.has_near_duplicate()
-            else:  # Without a threshold, no row is a near-duplicate of another.
+            else:  # without a threshold, no row is a near-duplicate of another
                 likeness = Likeness(np.zeros((len(self), 1)), 1.0)
                 has_duplicate = np.zeros(len(self), dtype=bool)
-            self._near_duplicates[policy] = NearDuplicates(by_age, likeness, has_duplicate)
+            self._near_duplicates[policy] = DuplicateSearch(by_age, likeness, has_duplicate)
         return self._near_duplicates[policy]
 
     @cached_property
-    def _near_duplicates(self) -> "dict[NearDuplicate, NearDuplicates]":
+    def _near_duplicates(self) -> "dict[NearDuplicate, DuplicateSearch]":
         return {}
 
     @cached_property
@@ -142,7 +144,7 @@ class ReplayHistory:
 
     @cached_property
     def length_divisor(self) -> Floats:
-        """Number by which the activation of each row is divided in a budget of tokens."""
+        """Divisor of the activation of each row if the policy has a budget of tokens."""
         return length_divisor(self.lifetimes.tokens)
 
     @cached_property
@@ -156,33 +158,40 @@ class ReplayHistory:
 
     @cached_property
     def trial(self) -> Trial:
-        """Backtest of age and activation on all references; it is the same for every cap."""
+        """Backtest of age against activation on all references; it is the same for every cap."""
         return trial_of(self.frame, self.references)
 
     @cached_property
     def trial_by_names(self) -> Trial:
-        """The backtest on references by name alone.
+        """Backtest of age against activation on references by name alone.
 
-        They are visible whether their target is loaded or not.
+        A reference by name leaves a trace whether its target is loaded or not.
         """
         return trial_of(self.frame, self.references, silent=True)
 
 
-class NearDuplicates(NamedTuple):
-    """The vectors of a history's rows, ordered by creation time."""
+class DuplicateSearch(NamedTuple):
+    """A search for near-duplicates among the rows of a history, in order of creation time.
+
+    Attributes
+    ----------
+    by_age : array of int, shape (rows,)
+        Rows of the history in order of creation time.
+    likeness : Likeness
+        The vectors of these rows, in that order.
+    has_duplicate : array of bool, shape (rows,)
+        Whether these rows have a near-duplicate at any time. No other row is ever replaced.
+    """
 
     by_age: Ints
-    """Rows of the history in order of creation time."""
     likeness: Likeness
-    """Their vectors, in that order."""
     has_duplicate: Flags
-    """Rows, in that order, that have a near-duplicate at any time; no other row is replaced."""
 
 
 def reads_leave_no_trace(frame: pd.DataFrame) -> bool:
-    """Return whether agents of a store see loaded memories without reading them.
+    """Return whether agents of a store see its memories without a read that is recorded.
 
-    This holds for stores whose memories are loaded at start. A frame without a source has all its
+    They do if the memories are loaded at start. A frame without a source is taken to have all
     reads.
     """
     return bool(frame.attrs.get(col.SOURCE)) and not frame.attrs.get(col.RECALLED)
@@ -191,11 +200,11 @@ def reads_leave_no_trace(frame: pd.DataFrame) -> bool:
 def prepare_history(
     frame: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False
 ) -> ReplayHistory:
-    """Return the history of a frame and of those of its references that fit it."""
+    """Return the history of a frame, with the references whose target and moment are in it."""
     frame, references = in_reach(frame, references)
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
-    target, at, fitting_numbers = references_on_rows(rows, references)
-    fitting = references.iloc[fitting_numbers].reset_index(drop=True)
+    target, at, numbers_of_fitting = references_on_rows(rows, references)
+    fitting = references.iloc[numbers_of_fitting].reset_index(drop=True)
     fitting.attrs = {**references.attrs, col.SOURCE: frame.attrs.get(col.SOURCE, "")}
     return ReplayHistory(rows, fitting, target, at, Lifetimes.of(rows), silent=silent)
 
@@ -203,8 +212,8 @@ def prepare_history(
 class UsageState(Mapping[str, Any]):
     """The rows that are present at a moment, and their columns at that moment.
 
-    A served reference counts as an access. As a mapping, it has the columns of the rows chosen by
-    :meth:`restricted_to`, so that a policy can read it like a frame.
+    A served reference counts as an access. A policy reads this object like a frame: it is a mapping
+    from column names to the values of the rows that :meth:`restrict_to` selected.
     """
 
     def __init__(self, history: ReplayHistory, *, silent: bool = False) -> None:
@@ -221,13 +230,13 @@ class UsageState(Mapping[str, Any]):
         self.new_rows: list[int] = []
         """Rows written since a policy was last applied."""
         self.any_returned = False
-        """Whether retired rows are present again, for the policy to decide about."""
+        """Whether retired rows are present again, so that the policy decides about them."""
         self._history = history
         self._columns: dict[str, npt.NDArray[Any]] = {}
         self._rows: Ints | slice = slice(None)
 
     def bring_back(self, rows: Flags) -> None:
-        """Make retired rows present again, for the policy to decide about."""
+        """Make retired rows present again, so that the policy decides about them."""
         self.is_present |= rows
         self.any_returned = bool(rows.any())
 
@@ -243,18 +252,18 @@ class UsageState(Mapping[str, Any]):
         self.new_rows.extend(range(start, stop))
 
     def serve(self, references: Ints) -> None:
-        """Record that references were served: each day with a use of a row is one access."""
+        """Record that references were served: each UTC day with a use of a row is one access."""
         target = self._history.target[references]
         np.maximum.at(self.last_accessed_at, target, self._history.referred[references])
         np.add.at(self.access_counts, target, self._history.first_of_day[references])
 
-    def restricted_to(self, rows: Ints) -> "UsageState":
-        """Restrict the columns of this object to some rows, and return this object."""
+    def restrict_to(self, rows: Ints) -> "UsageState":
+        """Select the rows whose values the columns of this object have, and return this object."""
         self._rows = rows
         return self
 
     def as_frame(self, rows: Ints, *, active: Flags) -> pd.DataFrame:
-        """Return some rows as a frame of that moment, numbered from 0."""
+        """Return rows as a frame with their values at this moment, numbered from 0."""
         frame = self._history.frame.iloc[rows].reset_index(drop=True)
         frame[col.ACTIVE] = active
         frame[col.PRUNABLE] = active & ~frame[col.LOAD_BEARING]
@@ -295,13 +304,13 @@ class UsageState(Mapping[str, Any]):
 
 
 Evicted = Iterable[tuple[Ints, str]]
-"""Row numbers of evicted rows with their reason, one pair for each reason."""
+"""Numbers of evicted rows, and the reason of their eviction; one pair for each reason."""
 
 
 class Runner:
-    """Applies one policy along a history: the policy decides about a frame of all present rows.
+    """Applies one policy at the moments of a history, by calling it with a frame of present rows.
 
-    A policy that learns is fitted to the past first.
+    A policy that learns is fitted to the past first. Subclasses are faster for certain policies.
     """
 
     policy: Any
@@ -312,10 +321,10 @@ class Runner:
         self.usage = usage
 
     def evicted(self, moment: int, now: datetime) -> Evicted:
-        """Yield the rows that are evicted at a moment, with the reason; none is load-bearing."""
+        """Yield the rows to evict at a moment, with the reason; none of them is load-bearing."""
         rows = np.flatnonzero(self.usage.is_present)
         policy = self.policy
-        if policy.learns:  # from all rows and references up to now
+        if policy.learns:
             written = np.arange(min(moment + 1, len(self.history)))
             written_frame = self.usage.as_frame(
                 written, active=self.history.lifetimes.end[written] > moment
@@ -326,8 +335,8 @@ class Runner:
         for reason in dict.fromkeys(reasons.tolist()):
             yield rows[places[reasons == reason]], reason
 
-    def presorted(self) -> presorted.Step | None:
-        """Return the step in its fixed order; None if time or references change the order."""
+    def presorted_step(self) -> presorted.Step | None:
+        """Return the policy as a presorted step; None if its order of eviction is not fixed."""
         return None
 
 
@@ -340,8 +349,8 @@ class CapRunner(Runner):
         super().__init__(policy, history, usage)
         self._evictable = history.lifetimes.ever_prunable
         sizes = policy.sizes(history.frame) if len(history) else np.empty(0, dtype=np.int64)
-        takes_up_room = self._evictable | policy.counts_load_bearing
-        self._size = np.where(takes_up_room, sizes, 0)
+        uses_capacity = self._evictable | policy.counts_load_bearing
+        self._size = np.where(uses_capacity, sizes, 0)
         self._scopes = policy.scopes(history.frame) if len(history) else []
         self._holds_all = len(self._scopes) == 1 and len(self._scopes[0].members) == len(history)
         self._scopes_of: list[list[int]] = []
@@ -385,30 +394,30 @@ class CapRunner(Runner):
 
     def keys(self, rows: Ints, now: datetime) -> tuple[npt.NDArray[Any], ...]:
         """Return the eviction keys of rows at a moment."""
-        return self.policy.eviction_keys(self.usage.restricted_to(rows), now=now)
+        return self.policy.eviction_keys(self.usage.restrict_to(rows), now=now)
 
-    def presorted(self) -> presorted.Step | None:
-        """Return the step with its ranks; None if they can change."""
+    def presorted_step(self) -> presorted.Step | None:
+        """Return the policy as a presorted step; None if the ranks of rows can change."""
         count = len(self.history)
         has_fixed_ranks = runner_for(self.policy) == "ranked" and not self.policy.fills_gaps
         if not has_fixed_ranks or not count:
             return None
-        scope = presorted.scope_numbers(self._scopes, count)
+        scope = presorted.scope_number_of_rows(self._scopes, count)
         if scope is None:
             return None
         keys = self.keys(np.arange(count), as_moment(self.history.clock[-1]))
-        # The inverse of the order: the rank of each row, 0 for the first to be evicted.
+        # The rank of each row, 0 for the first to be evicted: the inverse of the order of rows.
         rank = np.empty(count, dtype=np.int64)
         rank[lowest_first(keys)] = np.arange(count)
-        room = self.policy.capacity
-        if room is None:
-            room = int(self._size.sum())  # all rows fit
+        capacity = self.policy.capacity
+        if capacity is None:
+            capacity = int(self._size.sum())  # all rows fit
         return presorted.Ranking(
             rank,
             self._size,
             self._evictable,
             scope,
-            room=room,
+            capacity=capacity,
             reason=self.policy.reason,
         )
 
@@ -419,7 +428,7 @@ class ActivationRunner(CapRunner):
     policy: Activation
 
     def keys(self, rows: Ints, now: datetime) -> tuple[npt.NDArray[Any], ...]:
-        """Return the activation of rows at a moment, or their number if age decides."""
+        """Return the activation of rows at a moment; their row numbers if age decides."""
         if self._age_decides():
             return (rows,)
         levels = self.history.uses.levels(days_of(now), self.usage.is_seen, rows)
@@ -428,14 +437,14 @@ class ActivationRunner(CapRunner):
         return (levels,)
 
     def reason(self) -> str:
-        """Return the reason: another one if age decides."""
+        """Return the reason of evictions now, which names age if age decides."""
         return self.policy.reason_by_age if self._age_decides() else self.policy.reason
 
     def _age_decides(self) -> bool:
         """Return whether age served more of the references seen so far than activation."""
         trial = self.history.trial_by_names if self.usage.silent else self.history.trial
-        needs_so_far = int(self.usage.is_seen[trial.reference_numbers].sum())
-        return trial.age_decides(self.policy.space, needs_so_far)
+        seen_references = int(self.usage.is_seen[trial.reference_numbers].sum())
+        return trial.age_decides(self.policy.space, seen_references)
 
 
 class DeadlineRunner(Runner):
@@ -458,8 +467,11 @@ class DeadlineRunner(Runner):
         rows = np.flatnonzero(is_candidate & (self._due < as_instant(now)))
         return [(rows, self.policy.reason)] if len(rows) else []
 
-    def presorted(self) -> presorted.Step | None:
-        """Return the step with its deadlines; None if it is about all rows."""
+    def presorted_step(self) -> presorted.Step | None:
+        """Return the policy as a presorted step; None if its rows are not all of one state.
+
+        All rows that it may evict must be active, or all must be superseded.
+        """
         if self.policy.population not in {"active", "superseded"}:
             return None
         when_superseded = self.policy.population == "superseded"
@@ -467,7 +479,7 @@ class DeadlineRunner(Runner):
 
 
 class DuplicateRunner(Runner):
-    """Replaces near-duplicates.
+    """Evicts rows that a newer near-duplicate replaces.
 
     Only rows that have a near-duplicate at any time of the history are compared.
     """
@@ -476,26 +488,27 @@ class DuplicateRunner(Runner):
 
     def __init__(self, policy: NearDuplicate, history: ReplayHistory, usage: UsageState) -> None:
         super().__init__(policy, history, usage)
-        self._vectors = history.near_duplicates(policy)
-        self._trust = trust_in(history.frame)[self._vectors.by_age]
+        self._search = history.near_duplicates(policy)
+        self._trust = trust_in(history.frame)[self._search.by_age]
         self._present_before = np.zeros(len(history), dtype=bool)
         """Rows, in order of creation time, that were present at the last application."""
         self._pairs = NO_PAIRS
+        """Pairs of near-duplicates at the last application."""
 
-    def presorted(self) -> presorted.Step | None:
-        """Return a step that evicts nothing if no rows are near-duplicates, else None."""
-        if self._vectors.has_duplicate.any():
+    def presorted_step(self) -> presorted.Step | None:
+        """Return a step that evicts nothing if the history has no near-duplicates, else None."""
+        if self._search.has_duplicate.any():
             return None
         no_deadlines = np.full(len(self.history), np.datetime64("NaT", "us"))
         return presorted.Deadlines(no_deadlines, self.policy.reason, when_superseded=False)
 
     def evicted(self, moment: int, now: datetime) -> Evicted:  # noqa: ARG002
-        """Return the rows that a newer one replaces; none if the same rows were present before."""
-        by_age = self._vectors.by_age
+        """Return the rows that newer ones replace; none if the present rows have not changed."""
+        by_age = self._search.by_age
         is_candidate = (
             self.usage.is_present & self.usage.is_active & self.history.lifetimes.ever_prunable
         )
-        is_present = is_candidate[by_age] & self._vectors.has_duplicate
+        is_present = is_candidate[by_age] & self._search.has_duplicate
         if np.array_equal(is_present, self._present_before):
             return ()
         self._pairs = self._pairs_among(is_present)
@@ -508,16 +521,19 @@ class DuplicateRunner(Runner):
         return [(by_age[[replacement.row for replacement in replaced]], self.policy.reason)]
 
     def _pairs_among(self, is_present: Flags) -> Pairs:
-        """Return the pairs of present rows; only new rows are compared."""
+        """Return the pairs of near-duplicates among present rows.
+
+        Only pairs with a new row are computed; the others are known from the last application.
+        """
         pairs = [self._pairs.among(is_present)]
         is_new = is_present & ~self._present_before
         new = np.flatnonzero(is_new)
         if len(new):
-            # A new row may have an earlier creation time than others. Rows are compared with
-            # older ones, so every row from the oldest new one on is compared again.
+            # A new row may be older than other rows, by its creation time. Each row is compared
+            # with older ones only, so every row from the oldest new one on is compared again.
             rows = np.flatnonzero(is_present)
             later = rows[np.searchsorted(rows, new[0]) :]
-            compared = self._vectors.likeness.pairs(later, rows)
+            compared = self._search.likeness.pairs(later, rows)
             pairs.append(compared.where(is_new[compared.newer] | is_new[compared.older]))
         return Pairs.merged(pairs)
 
@@ -531,11 +547,11 @@ RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, UsageState], Runner]]] = 
     "dated": DeadlineRunner,
     "duplicates": DuplicateRunner,
 }
-"""Runners by the name in :attr:`Policy.runner`; each step of a pipeline has its own."""
+"""The runner for each value of :attr:`Policy.runner`."""
 
 
 def runner_of(policy: Policy, history: ReplayHistory, usage: UsageState) -> Runner:
-    """Return the runner of a policy of one step."""
+    """Return the runner of a policy, which is not a pipeline: each step has its own runner."""
     name = runner_for(policy)
     if name not in RUNNERS:
         raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 from memlab.frame.fields import Floats, Ints
 
 CONFIDENCE: Final = 0.9
-"""Confidence of each limit, for all pairs of a comparison together."""
+"""One-sided confidence of the limits, for all pairs of a comparison together."""
 
 
 class Difference(NamedTuple):
@@ -23,14 +23,14 @@ def difference_with_limits(day: Ints, difference: Floats, *, pairs: int = 1) -> 
     """Return the mean of paired differences, with simultaneous limits for several pairs.
 
     References of one day are correlated, so days are the sampling units (cluster sampling, Kish
-    1965). With several pairs, Bonferroni's inequality widens each limit.
+    1965). For several pairs the limits are widened by the Bonferroni correction.
 
     Parameters
     ----------
     day : array of int, shape (n,)
         The day of each reference.
     difference : array of float, shape (n,)
-        For each reference, the amount that one rule served more than another.
+        For each reference: 1 if only the first rule served it, -1 if only the second did, else 0.
     pairs : int
         Number of differences that are judged together.
 
@@ -49,11 +49,11 @@ def difference_with_limits(day: Ints, difference: Floats, *, pairs: int = 1) -> 
     """
     count = len(difference)
     mean = float(difference.mean())
-    days, place = np.unique(day, return_inverse=True)
+    days, day_number = np.unique(day, return_inverse=True)
     if len(days) < 2:
         return Difference(mean, -1.0, 1.0)
-    sums = np.bincount(place, difference - mean)
-    variance = float((sums**2).sum()) * len(days) / (len(days) - 1)
+    sum_of_day = np.bincount(day_number, difference - mean)
+    variance = float((sum_of_day**2).sum()) * len(days) / (len(days) - 1)
     quantile = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / max(1, pairs))
     half_width = quantile * variance**0.5 / count
     return Difference(mean, mean - half_width, mean + half_width)

@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any, Final
 
 from memlab.policies import Policy
-from memlab.policies.named import Named, policy_in
+from memlab.policies.named import PolicyEntry, policy_in
 from memlab.policies.typed import REQUIRED, Setting
 from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source
@@ -16,68 +16,68 @@ SIZES: Final[Mapping[str, Sequence[str]]] = {
     "age": ("7d", "30d", "90d", "180d", "365d"),
     "tokens": ("2000", "5000", "10000", "25000", "50000"),
 }
-"""Sizes that are tried of a policy without one, by the unit of its size."""
+"""Sizes to try if none was given, by the unit of the size."""
 
 
-def with_remembered(policies: list[Policy], source: Source) -> list[Policy]:
-    """Return policies and the one in a store's settings, even if that has expired."""
+def with_policy_in_settings(policies: list[Policy], source: Source) -> list[Policy]:
+    """Return the policies, followed by the one in a store's settings, even if it has expired."""
     settings = settings_of(source)
-    remembered = policy_in_force(source).policy if settings.is_auto else policy_in(settings)
-    if remembered is None or remembered in policies:
+    policy_in_settings = policy_in_force(source).policy if settings.is_auto else policy_in(settings)
+    if policy_in_settings is None or policy_in_settings in policies:
         return policies
-    return [*policies, remembered]
+    return [*policies, policy_in_settings]
 
 
 def variants(
-    tried: Iterable[Named],
+    policies: Iterable[PolicyEntry],
     sizes: Mapping[str, Sequence[Any]],
-    texts: Mapping[str, list[str]],
+    settings: Mapping[str, list[str]],
     *,
     both: bool,
-) -> Iterator[tuple[Named, dict[str, str]]]:
-    """Yield each policy with the settings to try, as texts.
+) -> Iterator[tuple[PolicyEntry, dict[str, str]]]:
+    """Yield each policy with each combination of settings to try, as texts.
 
     Parameters
     ----------
-    tried : iterable of Named
+    policies : iterable of PolicyEntry
         The policies.
     sizes : mapping of str to sequence
-        Sizes to try by unit; `SIZES` for the others.
-    texts : mapping of str to list of str
+        Sizes to try by unit; `SIZES` for a unit that is missing.
+    settings : mapping of str to list of str
         Settings that were given, each with one or more values.
     both : bool
         Whether to vary both sizes of a policy that has a number and a number of tokens.
     """
-    for named in tried:
-        values_given = {name: values for name, values in texts.items() if name in named.settings}
+    for policy in policies:
+        given = {name: values for name, values in settings.items() if name in policy.settings}
         given_sizes = {
-            name for name in values_given if named.settings[name].size not in {"", "age"}
+            name for name in given if policy.settings[name].size_unit in {"count", "tokens"}
         }
-        varied = _varied_sizes(named, both=both and not given_sizes)
-        if not varied:
-            varied = [None]
-        for size in varied:
-            values_of = dict(values_given)
+        varied_sizes = _varied_sizes(policy, both=both and not given_sizes)
+        if not varied_sizes:
+            varied_sizes = [None]
+        for size in varied_sizes:
+            values_of = dict(given)
             if size is not None and _is_varied(size, given_sizes):
-                tried_sizes = sizes.get(size.size) or SIZES[size.size]
+                tried_sizes = sizes.get(size.size_unit) or SIZES[size.size_unit]
                 values_of.setdefault(size.name, [str(value) for value in tried_sizes])
-            for values in product(*values_of.values()):
-                yield named, dict(zip(values_of, values, strict=True))
+            for combination in product(*values_of.values()):
+                yield policy, dict(zip(values_of, combination, strict=True))
 
 
 def _is_varied(size: Setting, given_sizes: set[str]) -> bool:
-    """Return whether a size is tried at several values: not if only another size was given."""
-    return not given_sizes or size.name in given_sizes or size.size == "age"
+    """Return whether several values of a size are tried; they are not if another was given."""
+    return not given_sizes or size.name in given_sizes or size.size_unit == "age"
 
 
-def _varied_sizes(named: Named, *, both: bool) -> Sequence[Setting | None]:
+def _varied_sizes(policy: PolicyEntry, *, both: bool) -> Sequence[Setting | None]:
     """Return the size settings of a policy to vary: the first, and with `both` all but ages.
 
-    A required size comes before an optional one, and an age last.
+    A required size comes before an optional one, and an age comes last.
     """
-    sizes = [setting for setting in named.settings.values() if setting.size]
-    sizes.sort(key=lambda setting: (setting.default is not REQUIRED, setting.size == "age"))
+    sizes = [setting for setting in policy.settings.values() if setting.size_unit]
+    sizes.sort(key=lambda setting: (setting.default is not REQUIRED, setting.size_unit == "age"))
     varied: list[Setting | None] = [*sizes[:1]]
     if both:
-        varied += [setting for setting in sizes[1:] if setting.size != "age"]
+        varied += [setting for setting in sizes[1:] if setting.size_unit != "age"]
     return varied

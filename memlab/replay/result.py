@@ -1,7 +1,7 @@
-"""The result of a comparison: the answer, the advised rule, and the page that shows them."""
+"""The result of a comparison: the answer, the advised rule, and the printed page."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,19 @@ _LEGEND: Final = {
         "it goes by {} of today, which the store does not keep as they were: no advice rests on it"
     ),
 }
-HINDSIGHT: Final = ", with hindsight"
+"""Entries of the legend, by the column or word that each explains."""
+_WITH_HINDSIGHT: Final = ", with hindsight"
+"""Ending of the name of a rule that used values which were not known at that time."""
+
+
+class _Step(NamedTuple):
+    """A command to run next, and its purpose."""
+
+    command: str
+    purpose: str
+
+    def __str__(self) -> str:
+        return f"{self.command}    {self.purpose}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,24 +59,30 @@ class Comparison(DisplayMixin):
         Name of the store.
     table : DataFrame
         One row for each replay; see :func:`memlab.replay.summarise`.
-    references, every : int
-        Number of references; rows written from one application of a policy to the next.
+    references : int
+        Number of references.
+    every : int
+        Number of rows written from one application of a policy to the next.
     token_budget : int or None
-        Largest p95 of the boot context that is shown.
-    retires, deletes : bool
-        Whether plans can retire, and delete, memories of the store.
+        Largest 95th percentile of the boot context of the policies that are shown.
+    retires : bool
+        Whether a plan can retire memories of the store.
     log : tuple of str
-        Options that name its log to a command.
+        Options that name the access log on the command line.
+    deletes : bool
+        Whether a plan can delete memories of the store.
     not_known : tuple of str
-        Signals that the store does not keep, with the effect on rules that use them.
+        A sentence for each signal that the store does not keep, with its effect on rules.
     off : tuple of str
         Systems whose rule is off by default.
     not_compared : tuple of str
-        Rules that cost as much as the others at no size.
+        Rules that have no size of the same cost as the others.
     harvests : bool
-        Whether its agents record their reads.
-    memories, prunable : int or None
-        Number of memories in the past, and of those that are or were prunable.
+        Whether the agents of the store record their reads.
+    memories : int or None
+        Number of memories in the past.
+    prunable : int or None
+        Number of them that are or were prunable.
 
     Examples
     --------
@@ -104,73 +122,78 @@ class Comparison(DisplayMixin):
         return bool(self.table.attrs.get(col.RECALLED))
 
     @property
-    def judged(self) -> pd.DataFrame:
-        """The rows that are compared: at equal cost with others, and without hindsight."""
-        lines = self.fitting
-        return lines[lines["cost_group"].notna() & ~lines["hindsight"]]
+    def comparable(self) -> pd.DataFrame:
+        """The rows that can be compared: those of equal cost with others, without hindsight."""
+        rows = self.fitting
+        return rows[rows["cost_group"].notna() & ~rows["hindsight"]]
 
     @property
     def advised(self) -> pd.Series | None:
-        """The row that advice rests on; None if the evidence is too small or all should be kept.
+        """The row of the advised rule; None if there is too little evidence, or to keep all.
 
-        If a start loads memories, it is the row that serves most at equal tokens, at the least cost
-        that serves nine in ten; the newest, if no rule serves more beyond noise. If memories are
-        searched, it is the row that deletes most without loss.
+        If a start loads memories, the row is taken from the cheapest cost group in which a rule
+        serves nine in ten references: the one that serves most, or that of the newest memories if
+        the difference does not exceed noise. If memories are searched, it is the row that deletes
+        most without loss.
         """
         if self.references < FEW_REFERENCES:
             return None
         if self.searched:
-            return self._without_loss
-        if self.judged.empty:
+            return self._most_deleted_without_loss
+        if self.comparable.empty:
             return self._cheapest_good
-        return self._better(self._room_of_answer)
+        return self._best_of(self._answer_group)
 
     @property
     def _cheapest_good(self) -> pd.Series | None:
-        """The cheapest row that serves nine in ten, for a table without rows of equal cost."""
-        lines = self.fitting[~self.fitting["hindsight"] & (self.fitting["deleted"] > 0)]
-        lines = lines[(lines["served"] >= GOOD_SHARE) & (lines["options"] != "")]
-        if lines.empty:
+        """The cheapest row that serves nine in ten; used if no rows have equal cost."""
+        rows = self.fitting[~self.fitting["hindsight"] & (self.fitting["deleted"] > 0)]
+        rows = rows[(rows["served"] >= GOOD_SHARE) & (rows["options"] != "")]
+        if rows.empty:
             return None
-        return lines.sort_values(["boot_tokens_mean", "retire"], ascending=[True, False]).iloc[0]
+        return rows.sort_values(["boot_tokens_mean", "retire"], ascending=[True, False]).iloc[0]
 
     @property
-    def _without_loss(self) -> pd.Series | None:
-        """The row that deletes most and loses almost no reference."""
-        lines = self.fitting[~self.fitting["hindsight"] & (self.fitting["deleted"] > 0)]
-        lines = lines[lines["lost"] <= MAX_LOST_SHARE * self.references]
-        return None if lines.empty else lines.iloc[int(np.argmax(lines["deleted"].to_numpy()))]
+    def _most_deleted_without_loss(self) -> pd.Series | None:
+        """The row that deletes most, of those that lose almost no reference."""
+        rows = self.fitting[~self.fitting["hindsight"] & (self.fitting["deleted"] > 0)]
+        rows = rows[rows["lost"] <= MAX_LOST_SHARE * self.references]
+        return None if rows.empty else _row_of_largest(rows, "deleted")
 
     @property
     def _best_retired(self) -> pd.Series | None:
-        """The row that retires and serves most, if retiring was asked for."""
-        lines = self.fitting[self.fitting["retire"] & (self.fitting["options"] != "")]
-        lines = lines[~lines["hindsight"] & (lines["rule"] == "")]
-        if lines.empty or not self.references:
+        """The row that serves most of those that retire; None if no policy was to retire."""
+        rows = self.fitting[self.fitting["retire"] & (self.fitting["options"] != "")]
+        rows = rows[~rows["hindsight"] & (rows["rule"] == "")]
+        if rows.empty or not self.references:
             return None
-        return lines.iloc[int(np.argmax(lines["served"].to_numpy()))]
+        return _row_of_largest(rows, "served")
 
     @property
-    def _room_of_answer(self) -> pd.DataFrame:
-        """The cheapest group of equal cost in which a row serves nine in ten; else the middle."""
-        rooms = [lines for _, lines in self.judged.groupby("cost_group")]
-        for lines in rooms:
-            if self._better(lines)["served"] >= GOOD_SHARE:
-                return lines
-        return rooms[len(rooms) // 2]
+    def _answer_group(self) -> pd.DataFrame:
+        """The cheapest cost group in which the best row serves nine in ten; else the middle one."""
+        groups = [rows for _, rows in self.comparable.groupby("cost_group")]
+        for rows in groups:
+            if self._best_of(rows)["served"] >= GOOD_SHARE:
+                return rows
+        return groups[len(groups) // 2]
 
     @staticmethod
-    def _better(lines: pd.DataFrame) -> pd.Series:
-        """Return the row that serves most; that of the newest unless the gain exceeds noise."""
-        best = lines.sort_values(["served", "retire"], ascending=False, kind="stable").iloc[0]
-        newest = lines[lines["newest"]]
-        if len(newest) and not best["gain_low"] > 0:
+    def _best_of(rows: pd.DataFrame) -> pd.Series:
+        """Return the row that serves most.
+
+        If it does not serve more than the newest memories beyond noise, return their row.
+        """
+        best = rows.sort_values(["served", "retire"], ascending=False, kind="stable").iloc[0]
+        newest = rows[rows["newest"]]
+        exceeds_noise = best["gain_low"] > 0  # false if it is NaN
+        if len(newest) and not exceeds_noise:
             return newest.iloc[0]
         return best
 
     @property
     def answer(self) -> str:
-        """The rule that serves most, its cost, and whether the difference exceeds noise."""
+        """A sentence: the rule that serves most, its cost, and whether its gain exceeds noise."""
         if self.memories == 0:
             return "There are no memories to compare rules on."
         if self.memories and self.prunable == 0:
@@ -179,18 +202,19 @@ class Comparison(DisplayMixin):
             return (
                 "No later need is known of this store, so rules can be compared by their cost only."
             )
-        counted_references = counted(self.references, "references")
+        return self._answer_from_references(counted(self.references, "references"))
+
+    def _answer_from_references(self, counted_references: str) -> str:
+        """Return the answer if there are references."""
         if self.references < FEW_REFERENCES:
             return f"Too few references to tell which rule serves more: {counted_references}."
-        if self.judged.empty:
-            return self._answer_unjudged(counted_references)
-        return (
-            self._answer_searched(counted_references)
-            if self.searched
-            else self._answer_loaded(counted_references)
-        )
+        if self.comparable.empty:
+            return self._answer_without_groups(counted_references)
+        if self.searched:
+            return self._answer_searched(counted_references)
+        return self._answer_loaded(counted_references)
 
-    def _answer_unjudged(self, counted_references: str) -> str:
+    def _answer_without_groups(self, counted_references: str) -> str:
         """Return the answer if no two rows cost the same."""
         if len(set(self.table["rule"])) == 1:
             return f"One rule was tried on {counted_references}; name a second to compare it."
@@ -199,17 +223,18 @@ class Comparison(DisplayMixin):
 
     def _answer_loaded(self, counted_references: str) -> str:
         """Return the answer for a store whose memories are loaded at start."""
-        lines = self._room_of_answer
-        chosen = self._better(lines)
+        rows = self._answer_group
+        chosen = self._best_of(rows)
         tokens = f"{chosen['boot_tokens_mean']:,.0f} tokens at start"
         name = str(chosen.name)
         served = f"{self._share(chosen['served'])} of {counted_references}"
         statement = f"{name[0].upper()}{name[1:]} serves {served} in {tokens}"
-        others = lines[lines.index != chosen.name].sort_values("served", ascending=False)
+        others = rows[rows.index != chosen.name].sort_values("served", ascending=False)
         if others.empty:
             return f"{statement}; nothing else was tried at that cost."
         if not chosen["newest"] and chosen["gain_low"] > 0:
-            as_good = others[~(others["behind_low"] > 0) & (others["rule"] != chosen["rule"])]
+            is_behind = others["behind_low"] > 0
+            as_good = others[~is_behind & (others["rule"] != chosen["rule"])]
             remark = f"; {as_good.index[0]} is as good, within noise" if len(as_good) else ""
             gain = f"{_points(chosen, 'gain')} more than the newest"
             return f"{statement}, {gain}: more than noise{remark}."
@@ -225,22 +250,23 @@ class Comparison(DisplayMixin):
     def _answer_searched(self, counted_references: str) -> str:
         """Return the answer for a store whose memories are searched."""
         start = "Nothing of this store is loaded at start"
-        safe = self._without_loss
-        if safe is not None:
-            deleted = counted(safe["deleted"])
-            lost = f"loses {safe['lost']:,} of {counted_references}"
-            return f"{start}; {safe.name} deletes {deleted} and {lost}."
-        lines = self.judged[self.judged["cost_group"] == self.judged["cost_group"].max()]
-        best = lines.iloc[int(np.argmax(lines["served"].to_numpy()))]
+        without_loss = self._most_deleted_without_loss
+        if without_loss is not None:
+            deleted = counted(without_loss["deleted"])
+            lost = f"loses {without_loss['lost']:,} of {counted_references}"
+            return f"{start}; {without_loss.name} deletes {deleted} and {lost}."
+        cost_group = self.comparable["cost_group"]
+        rows = self.comparable[cost_group == cost_group.max()]
+        best = _row_of_largest(rows, "served")
         lost = f"{best.name} loses {self._share(1 - best['served'])} of {counted_references}"
-        newest = lines[lines["newest"]]
+        newest = rows[rows["newest"]]
         if len(newest) and newest.index[0] != best.name:
             lost += f", {newest.index[0]} {self._share(1 - newest.iloc[0]['served'])}"
         kept = f"in {best['boot_tokens_mean']:,.0f} tokens"
         return f"{start}, and no rule deletes without loss: {kept} {lost}. Keep all."
 
     def to_json(self) -> str:
-        """Return a JSON object for each policy."""
+        """Return the rows within the token budget as a JSON array, with an object for each."""
         return self.fitting.reset_index().to_json(orient="records", indent=2)
 
     def sheet(self) -> TextPage:
@@ -249,8 +275,8 @@ class Comparison(DisplayMixin):
         tokens = self.table["floor_tokens"].iloc[0]
         floor = f"{counted(memories, 'load-bearing memories')}, {counted(tokens, 'tokens')}"
         if self.fitting.empty:
-            smallest = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
-            title = f"nothing that was tried stays within {self.token_budget:,} tokens: {smallest}"
+            least = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
+            title = f"nothing that was tried stays within {self.token_budget:,} tokens: {least}"
             return TextPage(title, [("floor", floor)])
         references_text = f"{self.references:,}" if self.references else "none"
         if self.references < FEW_REFERENCES:
@@ -267,41 +293,48 @@ class Comparison(DisplayMixin):
         if self.not_compared:
             names = ", ".join(self.not_compared)
             facts.append(("not compared", f"{names}: no setting of it uses as many tokens"))
-        facts += [("not known", words) for words in self.not_known]
+        facts += [("not known", sentence) for sentence in self.not_known]
         return TextPage(f"policies on the past of {self.store}", facts, self._tables())
 
     def _tables(self) -> list[Table]:
-        """Return the tables of policies, and the legend."""
-        lines = self.fitting
-        deleted_or_not_loaded = "not loaded" if lines["retire"].any() else "deleted"
-        by_rule = bool((lines["rule"] != "").any())
-        last = "over newest" if by_rule else "only here"
-        header = ("policy", "served", "at best", "tokens", "95%", deleted_or_not_loaded, last)
-        shown, remark = self._shown(by_rule=by_rule)
+        """Return the tables of policies, and the legend.
+
+        If rules were tried by default, there is a table for each cost group.
+        """
+        removed_title = "not loaded" if self.fitting["retire"].any() else "deleted"
+        by_rule = bool((self.fitting["rule"] != "").any())
+        last_title = "over newest" if by_rule else "only here"
+        header = ("policy", "served", "at best", "tokens", "95%", removed_title, last_title)
+        shown, remark = self._rows_to_show(by_rule=by_rule)
         if by_rule:
-            tables = self._by_cost(header, shown)
+            tables = self._tables_by_cost(header, shown)
         else:
-            rows = [self._row(label, line, by_rule=False) for label, line in shown.iterrows()]
+            rows = [self._cells(label, row, by_rule=False) for label, row in shown.iterrows()]
             tables = [Table("", header, rows, remark, whole=True)]
         legend = self._legend(header)
         if legend:
             tables.append(Table("", (), legend, whole=True))
         return tables
 
-    def _shown(self, *, by_rule: bool) -> tuple[pd.DataFrame, str]:
-        """Return the rows to show, and a remark on those that are left out."""
-        lines = self.fitting
-        deleting = lines
+    def _rows_to_show(self, *, by_rule: bool) -> tuple[pd.DataFrame, str]:
+        """Return the rows to show, and a remark on those that are left out.
+
+        A row that retires is left out if retiring changes nothing.
+        """
+        rows = self.fitting
+        deleting = rows
         if not by_rule:
-            deleting = lines[(lines["deleted"] > 0) | (lines["policy"] == KeepAll.name)]
-        # A policy that retires costs a little more in any case: it is applied at night.
+            deleting = rows[(rows["deleted"] > 0) | (rows["policy"] == KeepAll.name)]
+        # The cost of given policies is not compared: one that retires is applied at night, and so
+        # always costs a little more.
         compared = ["served"]
         if by_rule:
             compared += ["offline_optimum", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
         label = deleting.index.str.removesuffix(RETIRED)
-        shown = deleting[~deleting.assign(label=label).duplicated(["label", *compared])]
+        is_repeated = deleting.assign(label=label).duplicated(["label", *compared])
+        shown = deleting[~is_repeated]
         left_out = {
-            "with nothing to delete": len(lines) - len(deleting),
+            "with nothing to delete": len(rows) - len(deleting),
             "with nothing gained by retiring": len(deleting) - len(shown),
         }
         remarks = [
@@ -335,52 +368,54 @@ class Comparison(DisplayMixin):
             legend.append((name, entry))
         return legend
 
-    def _by_cost(self, header: tuple[str, ...], shown: pd.DataFrame) -> list[Table]:
-        """Return a table for each set of rows of equal cost, and one for the others."""
+    def _tables_by_cost(self, header: tuple[str, ...], shown: pd.DataFrame) -> list[Table]:
+        """Return a table for each cost group, and one for the other rows."""
         tables = []
-        for _, lines in shown[shown["cost_group"].notna()].groupby("cost_group"):
-            cost = f"{lines['boot_tokens_mean'].iloc[0]:,.0f} tokens"
-            rows = [self._row(label, line, by_rule=True) for label, line in lines.iterrows()]
+        for _, group in shown[shown["cost_group"].notna()].groupby("cost_group"):
+            cost = f"{group['boot_tokens_mean'].iloc[0]:,.0f} tokens"
+            rows = [self._cells(label, row, by_rule=True) for label, row in group.iterrows()]
             place = "of memories to search" if self.searched else "at start"
             tables.append(Table(f"In {cost} {place}", header, rows, whole=True))
         others = shown[shown["cost_group"].isna()]
-        rows = [self._row(label, line, by_rule=True) for label, line in others.iterrows()]
+        rows = [self._cells(label, row, by_rule=True) for label, row in others.iterrows()]
         tables.append(Table("By default, and without any rule", header, rows, whole=True))
         return tables
 
-    def _row(self, label: Any, line: pd.Series, *, by_rule: bool) -> tuple[Cell, ...]:
+    def _cells(self, label: Any, row: pd.Series, *, by_rule: bool) -> tuple[Cell, ...]:
         """Return the cells of a row."""
         name = str(label)
         if not by_rule:
             name = name.removesuffix(RETIRED)
-        if line["hindsight"]:
-            name += HINDSIGHT
-        last_cell: Cell = int(line["only_here"])
+        if row["hindsight"]:
+            name += _WITH_HINDSIGHT
+        last_cell: Cell = int(row["only_here"])
         if by_rule:
-            is_known = not np.isnan(line["gain"]) and self.references >= FEW_REFERENCES
-            last_cell = _points(line, "gain", unit=False) if is_known and not line["newest"] else ""
+            last_cell = ""
+            is_known = not np.isnan(row["gain"]) and self.references >= FEW_REFERENCES
+            if is_known and not row["newest"]:
+                last_cell = _points(row, "gain", unit=False)
         return (
             name,
-            self._share(line["served"]),
-            self._share(line["offline_optimum"]),
-            or_dash(line["boot_tokens_mean"], "{:,.0f}"),
-            or_dash(line["boot_tokens_p95"], "{:,.0f}"),
-            int(line["deleted"]),
+            self._share(row["served"]),
+            self._share(row["offline_optimum"]),
+            or_dash(row["boot_tokens_mean"], "{:,.0f}"),
+            or_dash(row["boot_tokens_p95"], "{:,.0f}"),
+            int(row["deleted"]),
             last_cell,
         )
 
     @property
     def command(self) -> str:
-        """The command that follows the answer."""
-        return self._steps()[0].partition("    ")[0]
+        """The command to run next."""
+        return self._steps()[0].command
 
     def next_steps(self) -> list[str]:
-        """Return the answer and the commands to run, the one that follows from it first."""
+        """Return the answer and the commands to run, the most important one first."""
         first, *others = self._steps()
         return [self.answer, "", f"next: {first}", *(f"      {step}" for step in others)]
 
-    def _steps(self) -> list[str]:
-        """Return the commands to run, each with its purpose."""
+    def _steps(self) -> list[_Step]:
+        """Return the commands to run, the most important one first."""
         steps = []
         advised = self.advised
         if advised is None and not self.searched:
@@ -389,26 +424,26 @@ class Comparison(DisplayMixin):
             steps.append(self._more_references())
         if self.searched:
             need = command("rows", self.store, "--by", "need", *self.log)
-            steps.append(f"{need}    what would be worth loading at start")
-        has_size_line = self.references < FEW_REFERENCES and not self.harvests
-        if not self.searched and not has_size_line and self.memories != 0:
-            steps.append(f"{command('size', self.store, *self.log)}    which cap is safe")
+            steps.append(_Step(need, "what would be worth loading at start"))
+        explains_size = self.references < FEW_REFERENCES and not self.harvests
+        if not self.searched and not explains_size and self.memories != 0:
+            steps.append(_Step(command("size", self.store, *self.log), "which cap is safe"))
         if advised is not None and advised["options"]:
             retire = ("--retire",) if advised["retire"] and self.retires else ()
             options = in_shell(*retire, *self.log)
-            line = f"{command('compact', self.store)} {advised['options']} {options}".rstrip()
+            compact = f"{command('compact', self.store)} {advised['options']} {options}".rstrip()
             effect = "would retire; memories that are read come back" if retire else "would delete"
-            steps.append(f"{line}    shows what it {effect}")
+            steps.append(_Step(compact, f"shows what it {effect}"))
         return steps
 
-    def _more_references(self) -> str:
-        """Return the command that adds references."""
+    def _more_references(self) -> _Step:
+        """Return the command that adds references; for an empty store, the one that checks it."""
         if self.harvests:
-            return f"{command('harvest', self.store)}    reads in what agents already write"
+            return _Step(command("harvest", self.store), "reads in what agents already write")
         if not self.memories:
-            return f"{command('doctor', self.store)}    checks the store, which has no memories"
+            return _Step(command("doctor", self.store), "checks the store, which has no memories")
         explain = command("size", self.store, *self.log, "--explain")
-        return f"{explain}    says how to log reads"
+        return _Step(explain, "says how to log reads")
 
     def _share(self, share: Any) -> str:
         """Return a share as text: a percentage, or a count if there are few references."""
@@ -416,31 +451,37 @@ class Comparison(DisplayMixin):
             return "–"
         if self.references < FEW_REFERENCES:
             return f"{round(share * self.references)} of {self.references}"
-        return f"{share:.1%}" if self.references >= 10 * FEW_REFERENCES else f"{share:.0%}"
+        has_many_references = self.references >= 10 * FEW_REFERENCES
+        return f"{share:.1%}" if has_many_references else f"{share:.0%}"
+
+
+def _row_of_largest(rows: pd.DataFrame, column: str) -> pd.Series:
+    """Return the first row with the largest value of a column."""
+    return rows.iloc[int(np.argmax(rows[column].to_numpy()))]
 
 
 def _none_better(others: pd.DataFrame) -> str:
-    """Return the end of an answer if a rule serves more than the chosen one, but within noise."""
+    """Return the end of an answer for the case that another rule serves more, but within noise."""
     if not (others["behind_low"] > 0).any():
         return "; all rules are equal within noise."
-    words = ", and no rule serves more beyond noise"
+    ending = ", and no rule serves more beyond noise"
     best = others.iloc[0]
-    if not round(100 * best["gain"]):
-        return f"{words}."
-    return f"{words}: {best.name} serves {_points(best, 'gain')} more."
+    if round(100 * best["gain"]) == 0:
+        return f"{ending}."
+    return f"{ending}: {best.name} serves {_points(best, 'gain')} more."
 
 
-def _points(line: pd.Series, name: str, *, unit: bool = True) -> str:
+def _points(row: pd.Series, name: str, *, unit: bool = True) -> str:
     """Return a difference in percentage points, with its limits.
 
-    >>> line = pd.Series({"gain": 0.29, "gain_low": 0.2, "gain_high": 0.38})
-    >>> _points(line, "gain"), _points(line, "gain", unit=False)
+    >>> row = pd.Series({"gain": 0.29, "gain_low": 0.2, "gain_high": 0.38})
+    >>> _points(row, "gain"), _points(row, "gain", unit=False)
     ('29 points (+20 to +38)', '+29 (+20 to +38)')
     """
-    mean = 100 * line[name]
+    mean = 100 * row[name]
     points = "point" if f"{mean:.0f}" in {"1", "-1"} else "points"
-    limits = f"({_signed(line[name + '_low'])} to {_signed(line[name + '_high'])})"
-    return f"{mean:.0f} {points} {limits}" if unit else f"{_signed(line[name])} {limits}"
+    limits = f"({_signed(row[name + '_low'])} to {_signed(row[name + '_high'])})"
+    return f"{mean:.0f} {points} {limits}" if unit else f"{_signed(row[name])} {limits}"
 
 
 def _signed(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Replays of one history side by side: a table of them, and how much any two agree."""
+"""A table of several replays of one history, and a table of the evictions that they share."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -38,8 +38,8 @@ def summarise(
         ``options``               command-line options; empty for a policy without a name
         ``retire``                whether memories are retired instead of deleted
         ``served``, ``lost``      share of references served; number of lost references
-        ``offline_optimum``       largest share that any choice of memories could serve that holds
-                                  at most ``most_held`` prunable rows; see :func:`offline_optimum`
+        ``offline_optimum``       largest share that a policy could serve that holds at most
+                                  ``most_held`` prunable rows; see :func:`offline_optimum`
         ``boot_memories_mean``    mean over the moments of the history
         ``boot_tokens_mean``,     mean and 95th percentile over the moments of the history
         ``boot_tokens_p95``
@@ -75,11 +75,11 @@ def summarise(
         memories_over_time, tokens_over_time = history.lifetimes.floor
         floor_memories = int(memories_over_time[-1])
         floor_tokens = int(tokens_over_time[-1])
-    bounds: dict[int, float] = {}
+    optimum_of_capacity: dict[int, float] = {}
     rows = []
     for number, replay in enumerate(replays):
-        if replay.most_held not in bounds:
-            bounds[replay.most_held] = bound_of(history, replay.most_held).served
+        if replay.most_held not in optimum_of_capacity:
+            optimum_of_capacity[replay.most_held] = bound_of(history, replay.most_held).served
         tokens = replay.boot[BOOT_TOKENS].to_numpy()
         boot_tokens_p95 = np.nan
         if len(tokens):
@@ -94,7 +94,7 @@ def summarise(
                 "retire": replay.retire,
                 "served": replay.served,
                 "lost": replay.lost,
-                "offline_optimum": bounds[replay.most_held],
+                "offline_optimum": optimum_of_capacity[replay.most_held],
                 "boot_memories_mean": float(replay.boot[BOOT_MEMORIES].mean()),
                 "boot_tokens_mean": float(replay.boot[BOOT_TOKENS].mean()),
                 "boot_tokens_p95": float(boot_tokens_p95),
@@ -107,10 +107,10 @@ def summarise(
             }
         )
     table = pd.DataFrame(rows).set_index("label")
-    families = table["family"].tolist()
-    ranks_by = {  # whether each family of policies chooses by age or by use
-        family: replay.policy.ranks_by for family, replay in zip(families, replays, strict=True)
-    }
+    # Whether each family of policies ranks memories by age or by use.
+    ranks_by = {}
+    for family, replay in zip(table["family"], replays, strict=True):
+        ranks_by[family] = replay.policy.ranks_by
     table.attrs = {
         col.SOURCE: frame.attrs.get(col.SOURCE, ""),
         col.RECALLED: bool(frame.attrs.get(col.RECALLED)),
@@ -121,26 +121,26 @@ def summarise(
 
 
 def _count_only_here(is_lost: Flags, number: int, retires: Flags) -> int:
-    """Count the rows or references that one replay lost and no comparable one did.
+    """Count the rows, or references, that one replay lost and no comparable replay did.
 
     Parameters
     ----------
     is_lost : array of bool, shape (rows or references, replays)
-        Whether each replay lost each of them.
+        Whether each row or reference was lost in each replay.
     number : int
         The number of the replay.
     retires : array of bool, shape (replays,)
         Whether each replay retires memories. Replays with equal values are comparable.
     """
-    comparable = is_lost[:, retires == retires[number]]
-    is_lost_once = comparable.sum(axis=1) == 1
-    return int((is_lost[:, number] & is_lost_once).sum())
+    is_comparable = retires == retires[number]
+    replays_that_lost = is_lost[:, is_comparable].sum(axis=1)
+    return int((is_lost[:, number] & (replays_that_lost == 1)).sum())
 
 
 def overlap(
     replays: Sequence[Replay], *, of: Literal["deleted", "lost"] = "deleted", share: bool = False
 ) -> pd.DataFrame:
-    """Return how many rows each two policies both evicted, or how many references both lost.
+    """Return how many rows each pair of policies both evicted, or how many references both lost.
 
     Over a history much longer than the caps, nearly every row is evicted by every policy in the
     end; lost references distinguish policies better.
@@ -189,7 +189,10 @@ def overlap(
 
 
 def deleted_rows(replays: Sequence[Replay]) -> Flags:
-    """Return which replays evicted each row, shape (rows, replays), for rows that any evicted."""
+    """Return whether each replay evicted each row, for rows that at least one replay evicted.
+
+    The shape is (rows, replays), with rows in order of position.
+    """
     positions_of = [replay.deleted[col.POSITION].to_numpy() for replay in replays]
     positions = np.unique(np.concatenate([np.empty(0, np.int64), *positions_of]))
     is_deleted = np.zeros((len(positions), len(replays)), dtype=bool)
@@ -199,7 +202,7 @@ def deleted_rows(replays: Sequence[Replay]) -> Flags:
 
 
 def lost_references(replays: Sequence[Replay]) -> Flags:
-    """Return which replays lost each reference, shape (references, replays)."""
+    """Return whether each replay lost each reference, shape (references, replays)."""
     if not replays:
         return np.empty((0, 0), dtype=bool)
     kept = [replay.references[KEPT].to_numpy(dtype=bool) for replay in replays]

@@ -24,7 +24,7 @@ from memlab.replay.presorted import Application, Step, evict_in_order
 from memlab.sizing.lifetimes import grouped
 from memlab.text import DisplayMixin, TextPage, counted
 
-Steps = npt.NDArray[np.object_]
+Reasons = npt.NDArray[np.object_]
 
 KEPT: Final = "kept"
 DELETED_AT: Final = "deleted_at_position"
@@ -32,6 +32,7 @@ STEP: Final = "step"
 BOOT_MEMORIES: Final = "boot_memories"
 BOOT_TOKENS: Final = "boot_tokens"
 HELD: Final = "held"
+"""Names of columns of a replay's tables."""
 
 NO_END: Final = np.iinfo(np.int64).max
 """The moment of eviction of a row that is never evicted."""
@@ -47,20 +48,21 @@ class Replay(DisplayMixin):
         The rule that was replayed.
     references : DataFrame
         Every reference: ``target_id``, ``target_position``, ``at_position``, ``at``, ``kind``, then
-        ``kept`` (bool), and for a lost one ``deleted_at_position`` (Int64, the row after whose
-        writing its target went) and ``step`` (the reason). If memories are retired, a reference is
-        lost if its target was not loaded.
+        ``kept`` (bool). A lost reference also has ``deleted_at_position`` (Int64), the position
+        after whose writing its target was evicted, and ``step``, the reason. If memories are
+        retired, a reference is lost if its target was not loaded.
     boot : DataFrame
-        One row for each row written, indexed by its position: ``at``, ``boot_memories`` and
-        ``boot_tokens`` (active rows at that time), ``held`` (the prunable ones of them). There is a
-        last row, one position on, if the policy was applied once more at the end.
+        One row for each memory written, indexed by its position: ``at``, ``boot_memories`` and
+        ``boot_tokens`` (number and tokens of the active memories then), ``held`` (number of the
+        prunable ones). If the policy was applied once more at the end, there is a last row for it,
+        whose position is that of the next memory.
     deleted : DataFrame
-        One row for each row that is deleted or retired at the end, in the order of eviction:
+        One row for each memory that is deleted or retired at the end, in the order of eviction:
         ``memory_id``, ``position``, ``tokens``, ``deleted_at_position``, ``step``.
     retire : bool
-        Whether rows were retired, and could return, instead of deleted.
+        Whether memories were retired, and could return, instead of deleted.
     returned : int
-        Number of returns.
+        Number of times that a retired memory returned.
 
     Examples
     --------
@@ -95,7 +97,7 @@ class Replay(DisplayMixin):
 
     @property
     def table_attrs(self) -> dict[Hashable, Any]:
-        """Attributes (``attrs``) of tables made from this: source and number of references."""
+        """Attributes (``attrs``) of tables made from this replay."""
         return {
             col.SOURCE: self.references.attrs.get(col.SOURCE, ""),
             col.REFERENCES: len(self.references),
@@ -105,8 +107,9 @@ class Replay(DisplayMixin):
     def regret(self) -> pd.DataFrame:
         """Rows that were evicted and referred to later, by ``memory_id``, most references first.
 
-        The columns are the number of ``lost`` references, ``first_at_position`` and ``first_at`` of
-        the first one, and ``deleted_at_position`` and ``step`` of the eviction before it.
+        The columns are ``lost``, the number of references lost; ``first_at_position`` and
+        ``first_at`` of the first of them; and ``deleted_at_position`` and ``step`` of the eviction
+        before it.
         """
         missed = self.references[~self.references[KEPT]]
         table = missed.groupby(col.TARGET_ID, sort=False).agg(
@@ -153,16 +156,16 @@ class Replay(DisplayMixin):
         return TextPage(f"replay of {self.policy}", facts)
 
 
-def _references(history: ReplayHistory, lost_at: Ints, reason_of: Steps) -> pd.DataFrame:
-    """Return every reference, and for a lost one the reason and the time of the loss."""
+def _reference_table(history: ReplayHistory, lost_at: Ints, reason_of: Reasons) -> pd.DataFrame:
+    """Return the table of references; a lost one has the time and the reason of the eviction."""
     is_lost = lost_at != NO_END
     at = pd.Series(history.positions[np.where(is_lost, lost_at, 0)], dtype="Int64").where(is_lost)
     reasons = pd.Series(reason_of, dtype="str")
     return history.references.assign(**{KEPT: ~is_lost, DELETED_AT: at, STEP: reasons})
 
 
-def _deleted(history: ReplayHistory, evicted_at: Ints, reason_of: Steps) -> pd.DataFrame:
-    """Return the rows that are deleted or retired at the end, in the order of eviction."""
+def _eviction_table(history: ReplayHistory, evicted_at: Ints, reason_of: Reasons) -> pd.DataFrame:
+    """Return the table of rows that are deleted or retired at the end, in order of eviction."""
     rows = np.flatnonzero(evicted_at != NO_END)
     rows = rows[np.argsort(evicted_at[rows], kind="stable")]
     return pd.DataFrame(
@@ -176,11 +179,11 @@ def _deleted(history: ReplayHistory, evicted_at: Ints, reason_of: Steps) -> pd.D
     )
 
 
-def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
-    """Return the number of active rows, their tokens and the prunable ones after every moment."""
+def _boot_table(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
+    """Return the table of the boot context after every moment; see :class:`Replay`."""
     history = walk.history
     moments = len(history) + (0 if now is None else 1)
-    # Every stay of a row as a column, in the order of the fields of `_Stay`: shape (3, stays).
+    # One column for each stay, with the fields of `_Stay` as rows: shape (3, stays).
     last_stays = np.stack([np.arange(len(history)), walk.loaded_at, walk.evicted_at])
     earlier_stays = np.array(walk.earlier_stays, dtype=np.int64).reshape(-1, 3).T
     row, start, evicted_at = np.concatenate([last_stays, earlier_stays], axis=1)
@@ -189,7 +192,7 @@ def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
     tokens = history.lifetimes.tokens[row]
     is_prunable = history.lifetimes.ever_prunable[row].astype(np.int64)
 
-    def present(amount: Ints) -> Ints:
+    def sum_of_present(amount: Ints) -> Ints:
         """Return the sum of an amount over the rows that are present after every moment."""
         change = np.zeros(moments + 1, dtype=np.int64)
         np.add.at(change, start, amount)
@@ -200,9 +203,9 @@ def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
     return pd.DataFrame(
         {
             col.AT: pd.Series(clock).dt.tz_localize("UTC").astype(col.TIME).array,
-            BOOT_MEMORIES: present(np.ones_like(tokens)),
-            BOOT_TOKENS: present(tokens),
-            HELD: present(is_prunable),
+            BOOT_MEMORIES: sum_of_present(np.ones_like(tokens)),
+            BOOT_TOKENS: sum_of_present(tokens),
+            HELD: sum_of_present(is_prunable),
         },
         index=pd.Index(history.positions[:moments], name=col.POSITION),
     )
@@ -220,18 +223,17 @@ def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
 ) -> Replay:
     """Replay a policy over a history, from the first memory to the last.
 
-    Rows are written in order of position, each at its creation time (a clock that never runs
-    backward). A row that supersedes others does so then; after that the policy is applied. A
+    Rows are written in order of position, each at its creation time (on a clock that never runs
+    backward). Then the rows that it supersedes become superseded, and the policy is applied. A
     reference arises just before the row at its ``at_position`` is written, and is served if its
-    target is present. A row that goes never comes back, unless it is retired: a retired row can
-    still be found, and every night the policy decides about all rows, loaded and retired, as a plan
-    does.
+    target is present. A deleted row never returns. A retired row can still be found, and every
+    night the policy decides about all rows, loaded and retired, as a plan does.
 
-    A reference counts as an access: ``last_accessed_at`` and ``access_count`` (days) are computed
-    from the references served so far (or found, if memories are retired), from the time of writing
-    on; later values in a frame are ignored. Other signals are used as they are. Superseded rows are
-    present until their policy removes them. A policy that learns does so at each moment from
-    everything that was written and referred to by then.
+    A reference counts as an access. ``last_accessed_at`` and ``access_count`` (days) are computed
+    from the references served so far (or found, if memories are retired); the values in a frame are
+    ignored, because they are later. Other signals are used as they are. Superseded rows are present
+    until the policy removes them. A policy that learns does so at each moment from everything that
+    was written and referred to by then.
 
     Parameters
     ----------
@@ -244,18 +246,19 @@ def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
     policy : Policy
         The rule.
     every : int
-        Number of rows written from one application of the policy to the next. With `retire` the
-        policy is applied at midnight in UTC instead, as nightly plans are, unless no row has a
-        time: at every midnight after at least `every` rows and references.
+        Number of rows written from one application of the policy to the next. With `retire`, and
+        if rows have times, the policy is applied at midnight in UTC instead, as nightly plans are:
+        at every midnight before which at least `every` rows and references arose since the last
+        application.
     now : datetime, optional
         Apply the policy once more at this time, after the last row.
     retire : bool
         Remove rows from the boot context, from which they can come back, rather than delete them.
         Superseded rows are not loaded and so are never retired.
     silent : bool
-        Whether a read of a present memory leaves no trace. It is served all the same, and the
-        policy does not see it. This holds for deleting and for retiring alike, so that both are
-        judged by the same evidence. References by name are always seen.
+        Whether a read of a present memory leaves no trace: it is served, but the policy does not
+        see it. This applies to deleting and to retiring, so that both are judged by the same
+        evidence. References by name are always seen.
 
     Returns
     -------
@@ -293,16 +296,16 @@ def walk_through(
     walk.run(every, now)
     return Replay(
         policy=policy,
-        references=_references(history, walk.lost_at, walk.loss_reason),
-        boot=_boot(walk, now),
-        deleted=_deleted(history, walk.evicted_at, walk.reason),
+        references=_reference_table(history, walk.lost_at, walk.loss_reason),
+        boot=_boot_table(walk, now),
+        deleted=_eviction_table(history, walk.evicted_at, walk.reason),
         retire=retire,
         returned=len(walk.earlier_stays),
     )
 
 
 class _Stay(NamedTuple):
-    """A stay of a row: the row, and the moments at which it was loaded and evicted."""
+    """A period in which a row was loaded: the row, and the moments of loading and eviction."""
 
     row: int
     loaded_at: int
@@ -321,7 +324,7 @@ class _Walk:
         self.evicted_at = np.full(len(history), NO_END)
         self.reason = np.full(len(history), None, dtype=object)
         self.earlier_stays: list[_Stay] = []
-        """Earlier stays of rows that came back."""
+        """The stays of rows that returned afterwards."""
         self.lost_at = np.full(len(history.at), NO_END)
         """For each lost reference, the moment at which its target was evicted."""
         self.loss_reason = np.full(len(history.at), None, dtype=object)
@@ -336,7 +339,7 @@ class _Walk:
         No row is evicted between two applications of the policy, so references and rows in between
         are processed together.
         """
-        steps = [] if self.retire else [runner.presorted() for runner in self.runners]
+        steps = [] if self.retire else [runner.presorted_step() for runner in self.runners]
         presorted_steps = [step for step in steps if step is not None]
         if not self.retire and len(presorted_steps) == len(self.runners):
             self._run_in_order(presorted_steps, every, now)
@@ -364,23 +367,24 @@ class _Walk:
         self.loss_reason[is_lost] = self.reason[history.target[is_lost]]
 
     def _run_by_night(self, every: int) -> None:
-        """Apply the policy at the last midnight before each day on which something happens.
+        """Apply the policy at the last midnight before each day with a row or a reference.
 
         Every application decides about all retired rows again, so other nights make no difference.
-        Nights after fewer than `every` rows and references since the last application are skipped.
+        A night is skipped if fewer than `every` rows and references arose since the last
+        application.
         """
         history = self.history
         written = 0
         applied_after = 0
         for night in _nights_of(history):
-            self._serve_first(night.references)
+            self._serve_up_to(night.references)
             self._write(written, night.rows)
             written = night.rows
             events = night.references + night.rows
             if written and events - applied_after >= every:
                 self._apply(written - 1, as_moment(night.midnight))
                 applied_after = events
-        self._serve_first(len(history.at))
+        self._serve_up_to(len(history.at))
         self._write(written, len(history))
 
     def _run_by_rows(self, every: int) -> None:
@@ -388,18 +392,18 @@ class _Walk:
         last = len(self.history)
         for start in range(0, last, every):
             stop = min(start + every, last)
-            self._serve_until(stop)
+            self._serve_before(stop)
             self._write(start, stop)
             if stop - start == every:
                 self._apply(stop - 1, as_moment(self.history.clock[stop - 1]))
-        self._serve_until(last + 1)
+        self._serve_before(last + 1)
 
-    def _serve_until(self, moment: int) -> None:
+    def _serve_before(self, moment: int) -> None:
         """Serve the references that arise before `moment` and have not been served yet."""
-        self._serve_first(int(self._references_before[moment]))
+        self._serve_up_to(int(self._references_before[moment]))
 
-    def _serve_first(self, stop: int) -> None:
-        """Serve references up to number `stop` that have not been served yet."""
+    def _serve_up_to(self, stop: int) -> None:
+        """Serve the references with numbers below `stop` that have not been served yet."""
         start = self._next_reference
         self._next_reference = stop
         if start == stop:
@@ -429,22 +433,22 @@ class _Walk:
     def _apply(self, moment: int, now: datetime) -> None:
         """Apply every step of the policy at a moment."""
         if not self.retire:
-            for rows, reason in self._decide(moment, now):
+            for rows, reason in self._iter_evictions(moment, now):
                 self.evicted_at[rows] = moment
                 self.reason[rows] = reason
             self.usage.end_application()
             return
-        # The policy decides about every retired row again; a row that it does not evict returns.
+        # The policy decides about every retired row again; a row that it keeps returns.
         is_active = self.history.lifetimes.end > moment
-        returns = (self.evicted_at != NO_END) & is_active
-        self.usage.bring_back(returns)
-        for rows, reason in self._decide(moment, now):
-            leaving = rows[~returns[rows] & is_active[rows]]
-            returns[rows] = False
+        is_back = (self.evicted_at != NO_END) & is_active
+        self.usage.bring_back(is_back)
+        for rows, reason in self._iter_evictions(moment, now):
+            leaving = rows[~is_back[rows] & is_active[rows]]
+            is_back[rows] = False
             self.evicted_at[leaving] = moment
             self.reason[leaving] = reason
         self.usage.end_application()
-        for row in np.flatnonzero(returns).tolist():
+        for row in np.flatnonzero(is_back).tolist():
             loaded_at = int(self.loaded_at[row])
             evicted_at = int(self.evicted_at[row])
             self.earlier_stays.append(_Stay(row, loaded_at=loaded_at, evicted_at=evicted_at))
@@ -452,10 +456,10 @@ class _Walk:
             self.evicted_at[row] = NO_END
             self.reason[row] = None
 
-    def _decide(self, moment: int, now: datetime) -> Iterator[tuple[Ints, str]]:
+    def _iter_evictions(self, moment: int, now: datetime) -> Iterator[tuple[Ints, str]]:
         """Yield the rows that each step removes at a moment, with the reason."""
         for number, runner in enumerate(self.runners, start=1):
-            # All results are collected first, because a runner reads `is_present` between them.
+            # All results are collected first, because the runner reads `is_present` as it goes on.
             for rows, reason in list(runner.evicted(moment, now)):
                 self.usage.is_present[rows] = False
                 yield rows, f"step {number}: {reason}" if len(self.runners) > 1 else reason
@@ -470,8 +474,9 @@ class _Night(NamedTuple):
 
 
 def _nights_of(history: ReplayHistory) -> list[_Night]:
-    """Return the midnights between which something happens."""
-    # All events: the references, then the rows. A reference comes before the row of its moment.
+    """Return the last midnight before each day on which a reference or a row occurs."""
+    # The events are the references and the rows, sorted so that a reference comes before the row
+    # of its moment.
     is_row = np.append(np.zeros(len(history.at), dtype=bool), np.ones(len(history), dtype=bool))
     sort_key = np.append(2 * history.at, 2 * np.arange(len(history)) + 1)
     order = np.argsort(sort_key, kind="stable")
@@ -489,16 +494,16 @@ def _nights_of(history: ReplayHistory) -> list[_Night]:
 
 @dataclass(frozen=True)
 class OfflineOptimum:
-    """The optimal offline bound: no policy that holds equally many prunable memories serves more.
+    """The optimal offline bound: no policy with the same capacity serves more references.
 
     Attributes
     ----------
     capacity : int
         Prunable memories that may be held at a time.
     kept : array of bool, shape (references,)
-        References that are served, of those that fit the frame, in the order in which they arose.
+        Whether each reference that fits the frame is served, in the order in which they arose.
     held : array of int, shape (rows,)
-        Memories held for a later reference after each row was written.
+        Number of memories held for a later reference after each row was written.
 
     Examples
     --------
@@ -521,9 +526,10 @@ def offline_optimum(
 ) -> OfflineOptimum:
     """Return the optimal offline bound: the most that any policy of that capacity could serve.
 
-    It knows all later references, so it is a bound of a replay and no policy for a store. It is the
-    offline optimum of caching with bypass (Belady 1966), computed as a maximum k-colorable set of
-    intervals (Carlisle and Lloyd 1995): a memory need not be held if it is not referred to again.
+    The bound uses all later references, so it applies to a replay and is no policy for a store. It
+    is the offline optimum of caching with bypass (Belady 1966): a memory need not be held if it is
+    not referred to again. It is computed as a maximum k-colorable set of intervals (Carlisle and
+    Lloyd 1995).
 
     Parameters
     ----------
@@ -556,28 +562,27 @@ def offline_optimum(
 
 
 def bound_of(history: ReplayHistory, capacity: int) -> OfflineOptimum:
-    """Return the optimal offline bound of a history that has been prepared.
-
-    :func:`offline_optimum` prepares the history.
+    """Return the optimal offline bound of a prepared history; see :func:`offline_optimum`.
 
     To serve a reference, a policy must hold its target from the previous reference to it, or from
-    when it was written. The largest set of such intervals that fits into the slots is found
-    greedily: intervals are taken in order of their ends, and each is put into the slot that became
-    free last before its start (Carlisle and Lloyd 1995). Load-bearing and superseded rows need no
-    slot.
+    when it was written. This interval takes one of `capacity` slots. The largest set of intervals
+    that fits into the slots is found greedily: intervals are taken in order of their ends, and each
+    is put into the slot that became free last before its start (Carlisle and Lloyd 1995).
+    Load-bearing and superseded rows need no slot.
     """
     start, stop = _intervals(history)
     kept = stop <= start
-    waiting = np.flatnonzero(~kept)
-    # Moments at which slots become free, in ascending order: intervals are taken by their ends.
-    free_from = [0] * min(capacity, len(waiting))
-    for reference in waiting[np.argsort(stop[waiting], kind="stable")].tolist():
+    needing_slot = np.flatnonzero(~kept)
+    # The moments from which slots are free. They are in ascending order, as intervals are taken by
+    # their ends.
+    free_from = [0] * min(capacity, len(needing_slot))
+    for reference in needing_slot[np.argsort(stop[needing_slot], kind="stable")].tolist():
         free_slots = bisect_right(free_from, start[reference])
         if free_slots:
             del free_from[free_slots - 1]
             free_from.append(stop[reference])
             kept[reference] = True
-    served = waiting[kept[waiting]]
+    served = needing_slot[kept[needing_slot]]
     change = np.zeros(len(history) + 1, dtype=np.int64)
     np.add.at(change, start[served], 1)
     np.add.at(change, stop[served], -1)

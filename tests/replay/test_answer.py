@@ -162,7 +162,7 @@ def test_store_with_nothing_to_remove_has_its_own_answer(case: str) -> None:
     frame = make_frame(*(row(f"m{number}", kind=kind) for number in range(count)))
     comparison = compare(frame, workers=1)
     assert comparison.answer.startswith(words)
-    commands = [step.partition("    ")[0].split("memlab ")[-1] for step in comparison._steps()]
+    commands = [step.command.split("memlab ")[-1] for step in comparison._steps()]
     assert len(set(commands)) == len(commands)
     assert commands
 

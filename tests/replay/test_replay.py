@@ -358,7 +358,7 @@ def test_presorted_and_stepwise_runners_agree(
     how = {"every": every, "now": frame[c.CREATED_AT].max() + pd.Timedelta(days=1)}
     quick = replay(frame, references, policy, **how)
     for runner in (history.CapRunner, history.DeadlineRunner):
-        monkeypatch.setattr(runner, "presorted", lambda _: None)
+        monkeypatch.setattr(runner, "presorted_step", lambda _: None)
     slow = replay(frame, references, policy, **how)
     assert 0 < len(slow.deleted) < len(frame)
     pd.testing.assert_frame_equal(quick.deleted, slow.deleted)
