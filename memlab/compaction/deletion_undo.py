@@ -1,23 +1,21 @@
 """Restore archived memories byte for byte: into their store, or into a new file."""
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from os.path import lexists
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from memlab.compaction.archive_check import all_elsewhere
-from memlab.compaction.merging import TakenOut, finish_words, take_out_copies
 from memlab.compaction.store_change import StoreChange, explain_unrecorded
-from memlab.compaction.undo import Restored, Undo, damaged
+from memlab.compaction.undo import Restored, Undo
 from memlab.compaction.wire import some_of
-from memlab.errors import ArchiveError, MemlabError
+from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.sources.base import Source
 from memlab.sources.capabilities import require
-from memlab.sources.readers import Key, KeyedRecords
-from memlab.store.archive.open_archive import OpenArchive
-from memlab.store.archive.schema import Copy, Entry
+from memlab.sources.readers import Key
+from memlab.store.archive.copied_records import CopiedRecords
+from memlab.store.archive.schema import Entry
 from memlab.store.database import SIDE_FILES
 from memlab.store.snapshot import read_snapshot
 from memlab.text import command, counted
@@ -26,99 +24,87 @@ _MAX_IDS_SHOWN: Final = 50
 """Number of ids up to which a message has the whole command that restores them."""
 
 
+class PutBack(NamedTuple):
+    """What the undo of a deletion put back into the store, before the archive records it."""
+
+    result: Restored
+    """The numbers of memories and rows."""
+    requested: set[Key]
+    """The keys of the requested memories."""
+    unmarked: list[Key]
+    """The keys of those that the archive does not record as restored yet."""
+
+
 def restore_deleted(undo: Undo) -> Restored:
+    """Insert the memories that a plan deleted into the store again, and record it."""
+    restored = put_back(undo)
+    mark_restored(undo, restored)
+    return restored.result
+
+
+def put_back(undo: Undo) -> PutBack:
     """Insert the memories that a plan deleted into the store again."""
     source = undo.source
-    archive = undo.archive
-    on_step = undo.on_step
     inserted = 0
     with source.recreated_folder(), source.changing() as writer:
-        change = undo.change(writer)
+        change = StoreChange(
+            source=source,
+            writer=writer,
+            archive=undo.archive,
+            now=undo.now,
+            on_step=undo.on_step,
+        )
         change.reconcile()
-        on_step("locked")
-        undo = undo.reread()
-        entry = undo.recorded.entry
-        copies = undo.requested_copies()
-        with archive.one_moment():
-            missing = _missing(change, entry, copies)
-            on_step("checked")
+        undo.on_step("locked")
+        with undo.archive.one_moment():
+            copied = undo.requested_copies()
+            missing = _missing(change, copied)
+            undo.on_step("checked")
             if missing.known_keys:
-                if len(missing.known_keys) == entry.memories:
+                if len(missing.known_keys) == copied.entry.memories:
                     writer.index_before = undo.recorded.index_before
-                inserted = writer.insert(missing, on_step=on_step)
-                on_step("verified")
+                inserted = writer.insert(missing, on_step=undo.on_step)
+                undo.on_step("verified")
         expired = set[Key]()
         if inserted < len(missing.known_keys):
             present = (key for key, _ in writer.records(missing.known_keys))
             expired = set(missing.known_keys).difference(present)
-    on_step("committed")
-    other = undo.other or undo.recorded.merged_into
-    taken = TakenOut()
-    if other:
-        keys = None if undo.ids is None else {copy.key for copy in copies}
-        try:
-            taken = take_out_copies(source, other, entry.digest, keys=keys, on_step=on_step)
-        except MemlabError as error:
-            words = finish_words(source, entry.digest, inserted, error)
-            raise ArchiveError(words) from error
+    undo.on_step("committed")
+    requested = set(copied.known_keys)
     # A plan that was interrupted may not have deleted all memories whose copies the archive has.
     # Only those that were missing from the store were certainly deleted.
-    is_interrupted = entry.finished_at is None
-    deleted = set(missing.known_keys) if is_interrupted else {copy.key for copy in copies}
-    restored_keys = deleted - expired
+    is_interrupted = copied.entry.finished_at is None
+    deleted = set(missing.known_keys) if is_interrupted else requested
+    restored = deleted - expired
     unmarked = [
-        copy.key for copy in copies if copy.restored_at is None and copy.key in restored_keys
+        copy.key for copy in copied.copies if copy.restored_at is None and copy.key in restored
     ]
-    with explain_unrecorded(f"{inserted:,} memories were restored into {source.name}"):
-        archive.mark_restored(entry.digest, unmarked, undo.now)
-    on_step("recorded")
-    return Restored(
+    result = Restored(
         memories=inserted,
         left_out=len(expired),
         rows_left_out=dict(writer.rows_left_out),
         entries_left=tuple(writer.entries_left),
-        other=other,
-        taken_out=taken.memories,
-        stay_there=taken.stay,
     )
+    return PutBack(result, requested, unmarked)
 
 
-class _Records(KeyedRecords):
-    """Records of copies; each iteration reads them from the archive again."""
-
-    def __init__(self, archive: OpenArchive, entry: Entry, copies: list[Copy]) -> None:
-        self.known_keys = [copy.key for copy in copies]
-        self._archive = archive
-        self._entry = entry
-
-    def __iter__(self) -> Iterator[tuple[Key, bytes]]:
-        return self._archive.records(self._entry, self.known_keys, seen=True)
-
-    def checked(self) -> Iterator[tuple[Key, bytes]]:
-        """Yield the undamaged records. Raise ArchiveError at the end if one was damaged."""
-        count = 0
-        for keyed_record in self._archive.records(self._entry, self.known_keys):
-            yield keyed_record
-            count += 1
-        if count != len(self.known_keys):
-            raise damaged(self._archive)
-
-    def check(self, rest: Iterable[object] | None = None) -> None:
-        """Check the records that `rest`, an iterator of :meth:`checked`, has not yielded yet.
-
-        Check all records by default.
-        """
-        unchecked = self.checked() if rest is None else rest
-        deque(unchecked, maxlen=0)
+def mark_restored(undo: Undo, restored: PutBack) -> None:
+    """Record in the archive which memories are restored."""
+    done = f"{restored.result.memories:,} memories were restored into {undo.source.name}"
+    with explain_unrecorded(done):
+        undo.archive.mark_restored(undo.recorded.digest, restored.unmarked, undo.now)
+    undo.on_step("recorded")
 
 
-def _missing(change: StoreChange, entry: Entry, copies: list[Copy]) -> _Records:
+def _missing(change: StoreChange, copied: CopiedRecords) -> CopiedRecords:
     """Return the records that are not in the store, after checking that they can be inserted.
 
     Raise ArchiveError if a position or an id is in use again, or if a record is damaged.
     """
     archive = change.archive
     writer = change.writer
+    entry = copied.entry
+    copies = copied.copies
     state = archive.state_of(writer.records, entry, copies)
     changed = {copy.key for copy in copies if copy.key in state.changed and not copy.restored_at}
     current = dict(writer.records(state.changed))
@@ -135,8 +121,7 @@ def _missing(change: StoreChange, entry: Entry, copies: list[Copy]) -> _Records:
         for copy in copies
         if copy.key in state.taken or copy.key in changed
     ]
-    absent = state.absent | fileless
-    missing = _Records(archive, entry, [copy for copy in copies if copy.key in absent])
+    missing = copied.with_keys(state.absent | fileless)
     checked = missing.checked()
     taken_places += writer.conflicts(checked)
     missing.check(checked)
@@ -184,12 +169,10 @@ def restore_into(undo: Undo, into: Path) -> Restored:
             "move it away, or name another file"
         )
     with archive.one_moment():
-        undo = undo.reread()
-        copies = undo.requested_copies()
+        copied = undo.requested_copies()
         with whole_file(into, limit=limit_like(archive.path), replace=False) as draft:
-            records = _Records(archive, undo.recorded.entry, copies)
-            records.check()
-            count = making.make(draft, records)
+            copied.check()
+            count = making.make(draft, copied)
     _check_made(into, count)
     return Restored(memories=count)
 

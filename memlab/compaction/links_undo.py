@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from memlab.compaction.plans import PlannedLink, PlannedMemory
-from memlab.compaction.store_change import LinkingChange, opened_to_supersede
+from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory
+from memlab.compaction.store_change import links_of, opened_to_supersede
 from memlab.compaction.undo import Restored, Undo
 from memlab.compaction.wire import some_of
 from memlab.errors import ArchiveError
-from memlab.sources.readers import Key, LinkChange
+from memlab.sources.base import Source
+from memlab.sources.readers import Key, LinkChange, Reader, SupersedingWriter
 from memlab.store.archive.retired import forget_retired
 
 
@@ -23,7 +24,7 @@ def undo_links(undo: Undo) -> Restored:
     on_step = undo.on_step
     with opened_to_supersede(plan, undo.source) as writer:
         on_step("locked")
-        links = _links_before(undo, undo.linking_change(writer))
+        links = _links_before(undo, writer)
         entries = {
             planned.key: planned.index_entries for planned in plan.entries if planned.key in links
         }
@@ -39,13 +40,13 @@ def undo_links(undo: Undo) -> Restored:
     return Restored(memories=count, entries_left=tuple(writer.entries_left))
 
 
-def _links_before(undo: Undo, change: LinkingChange) -> dict[Key, str | None]:
+def _links_before(undo: Undo, writer: SupersedingWriter) -> dict[Key, str | None]:
     """Return by key the links to set so that a plan is undone, for the requested ids.
 
     A link is the id of the memory that supersedes, or None for a memory that is loaded. Memories
     that have the link already are left out.
     """
-    plan = change.plan
+    plan = undo.recorded.plan
     action_words = "retired or returned" if plan.moves else "superseded"
     memories: Iterator[PlannedLink | PlannedMemory] = chain(plan.supersedes, plan.moves)
     keys = {memory.memory_id: memory.key for memory in memories}
@@ -55,8 +56,8 @@ def _links_before(undo: Undo, change: LinkingChange) -> dict[Key, str | None]:
         requested = {name: key for name, key in keys.items() if name in undo.ids}
     requested_keys = set(requested.values())
     planned = plan.links
-    current = change.links(requested.values())
-    before = _retired_before(change)
+    current = links_of(writer, undo.source, requested.values())
+    before = _retired_before(plan, undo.source, writer)
     conflicting = [
         name
         for name, key in requested.items()
@@ -72,19 +73,18 @@ def _links_before(undo: Undo, change: LinkingChange) -> dict[Key, str | None]:
     retired = {memory.key for memory in plan.retires if memory.key in requested_keys}
     loaded = retired - links.keys()
     entries = {entry.key: entry.index_entries for entry in plan.entries if entry.key in loaded}
-    for key in change.writer.unlisted(entries):
+    for key in writer.unlisted(entries):
         links[key] = None
     return links
 
 
-def _retired_before(change: LinkingChange) -> dict[Key, str]:
+def _retired_before(plan: Plan, source: Source, reader: Reader) -> dict[Key, str]:
     """Return by key the ids of memories that a plan returned and that may be retired again.
 
     A memory that is load-bearing by now stays loaded and is left out.
     """
-    source = change.source
-    retired = {memory.key: memory.memory_id for memory in change.plan.returns}
-    for key, record in change.writer.records(list(retired)):
+    retired = {memory.key: memory.memory_id for memory in plan.returns}
+    for key, record in reader.records(list(retired)):
         if source.is_load_bearing(source.facts_of(record), if_invalid=True):
             del retired[key]
     return retired

@@ -7,7 +7,7 @@ process that is stopped at any moment leaves a memory too many, never one too fe
 command again continues: a new plan takes over the copies that an interrupted one made.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os.path import realpath
@@ -27,10 +27,8 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.content_copies import digest_of
 from memlab.store.archive.index_versions import IndexVersion, note_index_versions
 from memlab.store.archive.index_versions import digest_of as digest_of_index
-from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import RECOVERY_POLICY, NewCopy, NewEntry, PlanText
 from memlab.store.records import fingerprint_of
-from memlab.text import command, counted
 
 COPIED: Final = "copied"
 """Reason of a memory that the other folder lacks."""
@@ -96,7 +94,7 @@ def copies_removed_on_error(plan: Plan, source: Source) -> Iterator[None]:
     except BaseException:
         if plan.merges:
             with suppress(errors.MemlabError):
-                take_out_copies(source, plan.into, plan.digest)
+                take_out_copies(plan.into, plan.digest, contents=contents_of(source))
         raise
 
 
@@ -252,6 +250,16 @@ def _check_not_private(other_change: StoreChange, records: Mapping[Key, bytes]) 
         )
 
 
+def contents_of(source: Source) -> dict[Key, str]:
+    """Return by key the digest of the content of each memory of a folder."""
+    return read_consistent(
+        source,
+        lambda reader: {
+            key: content_digest(source, record) for key, record in reader.records(keys_in(reader))
+        },
+    )
+
+
 @dataclass(frozen=True)
 class TakenOut:
     """Result of :func:`take_out_copies`: the number of copies, and the keys of those that stay."""
@@ -261,10 +269,10 @@ class TakenOut:
 
 
 def take_out_copies(
-    source: Source,
     into: str,
     digest: str,
     *,
+    contents: Mapping[Key, str],
     keys: Collection[Key] | None = None,
     on_step: StepCallback = no_progress,
 ) -> TakenOut:
@@ -275,10 +283,10 @@ def take_out_copies(
 
     Parameters
     ----------
-    source : Source
-        The folder that the memories came from. It has them again.
     into, digest : str
         The path of the other folder, and the whole digest of the plan.
+    contents : mapping of Key to str
+        The digests of the contents that the first folder has, as :func:`contents_of` returns them.
     keys : collection of Key, optional
         Only these; by default all.
     on_step : callable, optional
@@ -287,22 +295,18 @@ def take_out_copies(
     other = open_to_restore(into, digest)
     if not other.archive.exists:
         return TakenOut()
-    own = read_consistent(
-        source,
-        lambda reader: {
-            key: content_digest(source, record) for key, record in reader.records(keys_in(reader))
-        },
-    )
     with other.archive.writing() as archive:
-        entry = archive.find_entry(digest)
-        if entry is None:
+        merges = {
+            recorded.digest: recorded
+            for recorded in recorded_changes(archive)
+            if recorded.merge is not None
+        }
+        recorded = merges.pop(digest, None)
+        if recorded is None:
             return TakenOut()
-        recorded = RecordedChange(archive, entry)
-        if recorded.merge is None:
-            return TakenOut()
-        copies = dict(archive.records(entry))
+        copies = dict(archive.records(recorded.entry))
         wanted = {key: copies[key] for key in copies if keys is None or key in keys}
-        relied_on = _relied_on_by_others(archive, digest)
+        relied_on = _relied_on(merges.values())
         with other.changing() as writer:
             current = dict(writer.records(wanted))
             writer.index_before = recorded.index_before
@@ -312,7 +316,7 @@ def take_out_copies(
             leaving = {}
             for key, record in current.items():
                 is_unchanged = is_as_before(record, wanted[key])
-                is_equal = own.get(key) == content_digest(other, record)
+                is_equal = contents.get(key) == content_digest(other, record)
                 if is_unchanged and is_equal and str(key) not in relied_on:
                     leaving[key] = wanted[key]
             if leaving:
@@ -331,19 +335,10 @@ def take_out_copies(
     return TakenOut(len(leaving), stay)
 
 
-def _relied_on_by_others(archive: OpenArchive, digest: str) -> set[str]:
-    """Return the keys of the memories that other merges into the same folder rely on."""
+def _relied_on(merges: Iterable[RecordedChange]) -> set[str]:
+    """Return the keys of the memories that some merges into a folder rely on."""
     keys = set[str]()
-    for recorded in recorded_changes(archive):
-        if recorded.merge is not None and recorded.digest != digest:
+    for recorded in merges:
+        if recorded.merge is not None:
             keys.update(recorded.merge.relies_on)
     return keys
-
-
-def finish_words(source: Source, digest: str, restored: int, error: Exception) -> str:
-    """Return the message for an undo that could not take the copies out."""
-    again = command("restore", source.name, digest[:12])
-    return (
-        f"{counted(restored)} restored into {source.name}, and the copies are not taken out "
-        f"yet ({error}); then run {again}"
-    )

@@ -16,14 +16,14 @@ def undo_recovery(undo: Undo) -> Restored:
     """Remove the memories that a recovery had put back; load-bearing ones stay in the store."""
     source = undo.source
     on_step = undo.on_step
-    keys = [copy.key for copy in undo.requested_copies()]
+    copies = undo.requested_copies()
     replaced = _replaced(undo)
     check_deletable(source)
     with source.changing() as writer:
         on_step("locked")
         load_bearing = set[Key]()
         current = dict[Key, bytes]()
-        for key, record in writer.records(keys):
+        for key, record in writer.records(copies.known_keys):
             if source.is_load_bearing(source.facts_of(record), if_invalid=True):
                 load_bearing.add(key)
             else:
@@ -34,7 +34,7 @@ def undo_recovery(undo: Undo) -> Restored:
                 del current[key]
         restored = {
             key: record
-            for key, record in undo.archive.records(undo.recorded.entry, current)
+            for key, record in undo.archive.records(copies.entry, current)
             if writer.has_inserted_parts(current[key], record)
         }
         expected = {key: fingerprint_of(writer.comparable_record(current[key])) for key in restored}

@@ -1,7 +1,6 @@
 """Undo a change that the archive records, each kind of change in its own way."""
 
 from collections.abc import Collection
-from dataclasses import replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -12,9 +11,9 @@ from memlab.compaction.deletion_undo import restore_deleted, restore_into
 from memlab.compaction.index_change import restore_index
 from memlab.compaction.index_plans import IndexReceipt
 from memlab.compaction.links_undo import undo_links
-from memlab.compaction.merging import take_out_copies
+from memlab.compaction.merge_undo import undo_merge, undo_merge_from_other
 from memlab.compaction.plans import Receipt
-from memlab.compaction.recorded_change import Merge, RecordedChange, last_undoable
+from memlab.compaction.recorded_change import RecordedChange, last_undoable
 from memlab.compaction.recovery_undo import undo_recovery
 from memlab.compaction.undo import Restored, Undo
 from memlab.errors import ArchiveError
@@ -116,7 +115,7 @@ def restore(
         )
         if recorded.merge is None:
             return _undo(undo)
-    return _undo_from_other(undo, recorded.merge)
+    return undo_merge_from_other(undo, recorded.merge)
 
 
 def _undo(undo: Undo) -> Restored:
@@ -130,31 +129,9 @@ def _undo(undo: Undo) -> Restored:
         return restore_into(undo, undo.into)
     if entry.is_recovery:
         return undo_recovery(undo)
+    if undo.recorded.merged_into:
+        return undo_merge(undo, undo.recorded.merged_into)
     return restore_deleted(undo)
-
-
-def _undo_from_other(undo: Undo, merge: Merge) -> Restored:
-    """Undo a merge that the other folder was asked for; it may have moved since.
-
-    If the archive of the first folder does not have the plan any more, only take out copies of
-    memories that the first folder has.
-    """
-    digest = undo.recorded.digest
-    other = undo.source.name
-    origin = open_to_restore(merge.origin, digest)
-    has_plan = origin.archive.exists and origin.archive.read(
-        lambda archive: archive.find_entry(digest) is not None
-    )
-    if has_plan:
-        origin.archive.check()
-        with origin.archive.writing() as archive:
-            recorded = RecordedChange.named(archive, digest)
-            restored = restore_deleted(replace(undo, source=origin, recorded=recorded, other=other))
-        return replace(restored, origin=merge.origin)
-    taken = take_out_copies(origin, other, digest, keys=undo.ids, on_step=undo.on_step)
-    return Restored(
-        origin=merge.origin, other=other, taken_out=taken.memories, stay_there=taken.stay
-    )
 
 
 def _undo_mend(undo: Undo) -> Restored:

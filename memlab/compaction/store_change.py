@@ -57,10 +57,6 @@ class StoreChange:
             self.writer.records, at=self.now, is_done=is_done, discard=discard_unchanged
         )
 
-    def links(self, keys: Iterable[Key]) -> dict[Key, str | None]:
-        """Return by key the id of the memory that supersedes each memory in the store, or None."""
-        return _links_of(self.writer, self.source, keys)
-
 
 @dataclass(frozen=True)
 class PlannedChange(StoreChange):
@@ -179,13 +175,13 @@ def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
     them.
     """
     links = plan.links.items()
-    as_planned = links & _links_of(reader, source, plan.links).items()
+    as_planned = links & links_of(reader, source, plan.links).items()
     if plan.moves:
         return bool(as_planned)
     return len(as_planned) == len(links)
 
 
-def _links_of(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
+def links_of(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
     """Return by key the id of the memory that supersedes each memory in the store, or None."""
     return {key: superseding_id(source, record) for key, record in reader.records(keys)}
 

@@ -1,19 +1,18 @@
 """The undo of a change that an archive records: what was asked, and what came of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from memlab.compaction.index_change import IndexRestored
 from memlab.compaction.recorded_change import RecordedChange
-from memlab.compaction.store_change import LinkingChange, StoreChange
 from memlab.compaction.wire import entries_left_in_words, some_of
 from memlab.errors import ArchiveError
 from memlab.sources.base import Source
-from memlab.sources.readers import Key, StepCallback, SupersedingWriter, Writer
+from memlab.sources.readers import Key, StepCallback
+from memlab.store.archive.copied_records import CopiedRecords, damaged
 from memlab.store.archive.open_archive import OpenArchive
-from memlab.store.archive.schema import Copy
 from memlab.text import DisplayMixin, TextPage, counted
 
 
@@ -35,8 +34,6 @@ class Undo:
         The time of restoration that the archive records.
     on_step : callable
         Progress callback.
-    other : str
-        The path of the folder that a merge copied into, if it has moved since.
     """
 
     source: Source
@@ -45,37 +42,11 @@ class Undo:
     into: Path | None
     now: datetime
     on_step: StepCallback
-    other: str = ""
 
     @property
     def archive(self) -> OpenArchive:
         """The open archive of the store."""
         return self.recorded.archive
-
-    def reread(self) -> "Undo":
-        """Return the undo with the change as the archive records it now."""
-        return replace(self, recorded=RecordedChange.named(self.archive, self.recorded.digest))
-
-    def change(self, writer: Writer) -> StoreChange:
-        """Return the context of the change of the open store."""
-        return StoreChange(
-            source=self.source,
-            writer=writer,
-            archive=self.archive,
-            now=self.now,
-            on_step=self.on_step,
-        )
-
-    def linking_change(self, writer: SupersedingWriter) -> LinkingChange:
-        """Return the context of undoing a plan that superseded, retired or returned memories."""
-        return LinkingChange(
-            source=self.source,
-            writer=writer,
-            archive=self.archive,
-            now=self.now,
-            on_step=self.on_step,
-            plan=self.recorded.plan,
-        )
 
     def check_known(self, ids: Iterable[str | None], action_words: str) -> None:
         """Raise ArchiveError if a requested id is not among the ids of the plan."""
@@ -87,30 +58,23 @@ class Undo:
                 "did"
             )
 
-    def requested_copies(self) -> list[Copy]:
-        """Return the copies of the requested memories, in the order in which they were made.
+    def requested_copies(self) -> CopiedRecords:
+        """Return the copies of the requested memories, as the archive has them now.
 
         Raise ArchiveError if an id is unknown, or if copies of the whole plan are missing.
         """
         archive = self.archive
-        entry = self.recorded.entry
+        entry = archive.entry(self.recorded.digest)
         copies = archive.copies(entry)
         if self.ids is None:
             if len(copies) != entry.memories:
                 raise damaged(archive)
-            return copies
+            return CopiedRecords(archive, entry, copies)
         records = archive.records(entry)
         ids_by_key = {key: self.source.facts_of(record).memory_id for key, record in records}
         self.check_known(ids_by_key.values(), "deleted")
-        return [copy for copy in copies if ids_by_key.get(copy.key) in self.ids]
-
-
-def damaged(archive: OpenArchive) -> ArchiveError:
-    """Return the error to raise if the archive is damaged."""
-    return ArchiveError(
-        f"{archive.faults_in_words()}; nothing was restored: restore the others by id, or a backup "
-        "of the archive"
-    )
+        requested = [copy for copy in copies if ids_by_key.get(copy.key) in self.ids]
+        return CopiedRecords(archive, entry, requested)
 
 
 @dataclass(frozen=True, repr=False)

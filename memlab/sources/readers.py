@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab import errors
+from memlab.store.archive.copied_records import CopiedRecords
 from memlab.store.archive.index_versions import IndexVersion
 from memlab.store.archive.schema import SampleRow
 from memlab.store.records import fingerprint_of
@@ -25,27 +26,13 @@ Records = Iterable[tuple[Key, bytes]]
 """Pairs of a key and the record of that memory."""
 
 
-class KeyedRecords(ABC):
-    """Records with known keys, which are read again on each iteration."""
-
-    known_keys: Sequence[Key]
-    """The keys in order.
-
-    The name is not ``keys``, because `dict` treats an object with ``keys`` as a mapping.
-    """
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[tuple[Key, bytes]]:
-        """Yield the records, in the order of the keys."""
-
-
 def keys_of(records: Records) -> Sequence[Key]:
-    """Return the keys of records. Records with known keys are not read.
+    """Return the keys of records. Records of an archive are not read for that.
 
     >>> keys_of([(1, b"{}"), (2, b"{}")])
     [1, 2]
     """
-    if isinstance(records, KeyedRecords):
+    if isinstance(records, CopiedRecords):
         return records.known_keys
     return [key for key, _ in records]
 
