@@ -40,10 +40,13 @@ from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted
 
-Planned = PlannedMemory | PlannedLink
-_KEEPS: Final = "keeps"
+ChangedMemory = PlannedMemory | PlannedLink
+"""A memory that a plan changes: deletes, supersedes, retires or returns."""
+NamedMemory = PlannedMemory | PlannedLink | KeptMemory
+"""A memory that a plan names."""
+AnyNamedMemory = TypeVar("AnyNamedMemory", bound=NamedMemory)
 _SUPERSEDING: Final = "lets stand"
-Named = TypeVar("Named", bound=PlannedMemory | PlannedLink | KeptMemory)
+"""Action of a plan on a memory that supersedes another one: it stays as it is."""
 
 
 @overload
@@ -139,7 +142,7 @@ def apply(
     expect(all_prunable, bool, call="memlab.apply", name="all_prunable")
     if isinstance(plan, IndexPlan):
         return apply_index_plan(plan, store=store, now=now, on_step=on_step)
-    _check_readable(plan)
+    _check_consistent(plan)
     if plan.removes_all_prunable and not (plan.policy_keeps_none or all_prunable):
         raise errors.PlanError(
             f"plan {plan.digest[:12]} would leave no prunable memory loaded; nothing was "
@@ -199,12 +202,13 @@ def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
 
 def _planned_scheme(plan: Plan) -> str:
     """Return the scheme of the folder that a plan was made from; empty for other stores."""
-    scheme, has_colon, _ = plan.store.partition(":")
-    if has_colon:
+    scheme, colon, _ = plan.store.partition(":")
+    if colon:
         system = system_named(scheme)
-        return scheme if system is not None and system.kind.is_folder else ""
-    # The name of such a store has no scheme. If its keys are texts, it is a folder, and only the
-    # folders of Claude Code are named without a scheme.
+        is_folder = system is not None and system.kind.is_folder
+        return scheme if is_folder else ""
+    # The plan names its store by a path. If the keys are texts, the store is a folder, and only
+    # folders of Claude Code are named by a path.
     keys = chain((memory.key for memory in plan.memories), plan.links)
     has_text_keys = any(isinstance(key, str) for key in keys)
     return "claude" if has_text_keys else ""
@@ -264,54 +268,57 @@ def _apply_locked(change: PlannedChange) -> Receipt:
     if not plan.is_empty:
         archive.check_entries()
     entry = archive.find_entry(plan.digest)
-    receipt = receipt_of(plan, change.source, change.now)
+    complete_receipt = receipt_of(plan, change.source, change.now)
     if entry and change.resume(entry):
-        expired_count = receipt.deleted - entry.memories
-        return replace(receipt, deleted=entry.memories, expired=expired_count)
+        expired_count = complete_receipt.deleted - entry.memories
+        return replace(complete_receipt, deleted=entry.memories, expired=expired_count)
     finished = change.reconcile(discard_unchanged=bool(plan.memories or plan.moves))
-    receipt = replace(receipt, finished=finished)
-    expired = _check_against_store(change)
+    expired_keys = _check_against_store(change)
     change.on_step("checked")
-    skipped = expired | _private_keys(change)
-    leaving = [memory for memory in plan.memories if memory.key not in skipped]
-    links = {key: by for key, by in plan.links.items() if key not in expired}
-    if not leaving and not links:
-        return replace(
-            receipt, deleted=0, retired=0, returned=0, expired=len(expired), archive=None
-        )
-    deletion = NewEntry(
+    skipped_keys = expired_keys | _private_keys(change)
+    to_delete = [memory for memory in plan.memories if memory.key not in skipped_keys]
+    links = {key: link for key, link in plan.links.items() if key not in expired_keys}
+    receipt = replace(
+        complete_receipt,
+        finished=finished,
+        deleted=len(to_delete),
+        retired=sum(memory.key in links for memory in plan.retires),
+        expired=len(expired_keys),
+    )
+    if not to_delete and not links:
+        return replace(receipt, returned=0, archive=None)
+    new_entry = NewEntry(
         digest=plan.digest,
         policy=plan.policy,
         made_at=plan.made_at,
-        memories=len(leaving),
-        plan=plans.text_for_archive(plan, expired),
+        memories=len(to_delete),
+        plan=plans.text_for_archive(plan, expired_keys),
     )
     with archive.adding(
-        deletion,
-        _copies(writer, leaving),
+        new_entry,
+        _copies(writer, to_delete),
         at=change.now,
         staying=writer.identity_sample(memory.key for memory in plan.memories),
         on_step=change.on_step,
-        is_undone=partial(_is_undone, writer),
+        is_undone=partial(_is_unchanged_after, writer),
     ):
         if plan.moves:
             # The archive records these before the store changes.
             _record_moves(change, links)
         if isinstance(change, LinkingChange):
-            planned = _planned_entries(plan, links)
-            change.writer.supersede(LinkChange(links, planned=planned))
+            planned_entries = _planned_entries(plan, links)
+            change.writer.supersede(LinkChange(links, planned=planned_entries))
         else:
-            expected = {memory.key: memory.fingerprint for memory in leaving}
+            expected = {memory.key: memory.fingerprint for memory in to_delete}
             if plan.merges:
                 copy_into_other(change, expected.keys())
             writer.delete(expected, on_step=change.on_step)
         note_index_versions(archive, plan.digest, writer.index_versions())
         change.on_step("verified")
-    retired_count = sum(memory.key in links for memory in plan.retires)
-    return replace(receipt, deleted=len(leaving), retired=retired_count, expired=len(expired))
+    return receipt
 
 
-def _is_undone(writer: Writer, error: BaseException) -> bool:
+def _is_unchanged_after(writer: Writer, error: BaseException) -> bool:
     """Return whether a store is unchanged after an error during its change."""
     return writer.atomic or isinstance(error, errors.StalePlanError)
 
@@ -345,7 +352,8 @@ def _private_keys(change: PlannedChange) -> frozenset[Key]:
     """Return the keys of memories that must not be copied into an archive of another user.
 
     Fewer people may read these memories than the archive, and the caller cannot restrict the
-    permissions of the archive. They stay in the store. Warn with ArchivePermissionsWarning.
+    permissions of the archive. The memories therefore stay in the store. If there are any, warn
+    with ArchivePermissionsWarning.
     """
     if not change.source.is_folder:
         return frozenset()
@@ -364,13 +372,13 @@ def _private_keys(change: PlannedChange) -> frozenset[Key]:
     return private
 
 
-def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[NewCopy]:
+def _copies(reader: Reader, memories: Sequence[PlannedMemory]) -> Iterator[NewCopy]:
     """Yield the copies of memories for the archive.
 
     Raise StalePlanError if a memory is missing: some kinds of store cannot be locked, so another
     process may have deleted it since the check.
     """
-    for memory, record in _with_records(reader, leaving):
+    for memory, record in _with_records(reader, memories):
         if record is None:
             raise errors.StalePlanError(
                 f"memory {memory.memory_id!r:.80} was deleted while the plan was applied; nothing "
@@ -381,9 +389,9 @@ def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[NewCop
 
 
 def _with_records(
-    reader: Reader, memories: Sequence[Named]
-) -> Iterator[tuple[Named, bytes | None]]:
-    """Yield memories with their records; the record is None if the store does not have it."""
+    reader: Reader, memories: Sequence[AnyNamedMemory]
+) -> Iterator[tuple[AnyNamedMemory, bytes | None]]:
+    """Yield memories with their records. The record of a missing memory is None."""
     # The reader yields the records that exist, in the order of the memories.
     records = reader.records(memory.key for memory in memories)
     next_key, next_record = next(records, (None, None))
@@ -395,32 +403,33 @@ def _with_records(
         next_key, next_record = next(records, (None, None))
 
 
-def _nothing_done(plan: Plan) -> str:
+def _nothing_was_done(plan: Plan) -> str:
     """Return the end of a message about a plan that was rejected before any change."""
     participle = "changed" if plan.links else "deleted"
     return f"nothing was {participle}: make a new plan"
 
 
-def _check_readable(plan: Plan) -> None:
-    """Check the parts of a plan that can be checked without its store."""
+def _check_consistent(plan: Plan) -> None:
+    """Raise PlanError if a plan contradicts itself. The store is not needed for this check."""
     kinds_of_change = [plan.memories, plan.supersedes, plan.moves]
     if sum(bool(memories) for memories in kinds_of_change) > 1:
         raise errors.PlanError(
             f"plan {plan.digest[:12]} mixes deleting, superseding and retiring; nothing was "
             "changed: make one plan for each"
         )
-    leaving = {memory.key for memory in plan.memories} if plan.merges else set()
-    if {copy.key for copy in plan.copies} != leaving:
+    merged_keys = {memory.key for memory in plan.memories} if plan.merges else set()
+    if {copy.key for copy in plan.copies} != merged_keys:
         raise errors.PlanError(
             f"plan {plan.digest[:12]} does not say for each memory what stands for it in "
-            f"{plan.into or 'another folder'}; {_nothing_done(plan)}"
+            f"{plan.into or 'another folder'}; {_nothing_was_done(plan)}"
         )
-    named: Iterator[Planned | KeptMemory] = chain(*plan.memories_by_action.values(), plan.kept)
+    named: Iterator[NamedMemory] = chain(*plan.memories_by_action.values(), plan.kept)
     keys = [memory.key for memory in named]
+    has_duplicates = len(set(keys)) < len(keys)
     superseding_keys = {link.by_key for link in plan.supersedes}
-    if len(set(keys)) != len(keys) or not superseding_keys.isdisjoint(keys):
+    if has_duplicates or not superseding_keys.isdisjoint(keys):
         raise errors.PlanError(
-            f"plan {plan.digest[:12]} names a memory twice; {_nothing_done(plan)}"
+            f"plan {plan.digest[:12]} names a memory twice; {_nothing_was_done(plan)}"
         )
 
 
@@ -433,30 +442,35 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
     source = change.source
     writer = change.writer
     retired = retired_in(change.archive) if plan.returns else RetiredMemories()
-    absent: list[tuple[str, Planned | KeptMemory]] = []
-    changed: list[str] = []
-    for action, memories in _memories_by_action(plan).items():
-        comparable_part = (
-            source.without_usage if action == _KEEPS else change.archive.location.compared
-        )
+    expired_keys = plan.expired_keys(change.now)
+    missing_ids: list[str] = []
+    changed_ids: list[str] = []
+    expired_and_missing: set[Key] = set()
+    for action, memories in _named_memories_by_action(plan).items():
+        comparable_part = change.archive.location.compared
+        if action == plans.KEEPS:
+            # A memory that stays may have been used since.
+            comparable_part = source.without_usage
         for memory, record in _with_records(writer, memories):
             if record is None:
-                absent.append((action, memory))
+                if memory.key not in expired_keys:
+                    missing_ids.append(memory.memory_id)
+                elif action in plan.memories_by_action:
+                    expired_and_missing.add(memory.key)
                 continue
             if fingerprint_of(comparable_part(record)) != memory.fingerprint:
-                changed.append(memory.memory_id)
+                changed_ids.append(memory.memory_id)
                 continue
+            # A load-bearing memory may leave a folder if the other folder has an equal one.
             may_be_load_bearing = action == plans.DELETES and plan.merges
             fault = _fault_of(
                 action, memory, record, source, retired, may_be_load_bearing=may_be_load_bearing
             )
             if fault:
                 raise errors.CompactionError(
-                    f"plan {plan.digest[:12]} {fault}; {_nothing_done(plan)}"
+                    f"plan {plan.digest[:12]} {fault}; {_nothing_was_done(plan)}"
                 )
-    expired = plan.expired(change.now)
-    missing = [memory.memory_id for _, memory in absent if memory.key not in expired]
-    _check_fresh(plan, missing, changed)
+    _check_fresh(plan, missing_ids, changed_ids)
     _check_side_effects(writer, plan)
     if not plan.supersedes:
         _check_groups(plan)
@@ -465,32 +479,32 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
         entries = entries_of(writer, require(source, "retirement"), plan.moves)
     if plan.entries != entries:
         raise errors.StalePlanError(
-            f"the index does not say what plan {plan.digest[:12]} says; {_nothing_done(plan)}"
+            f"the index does not say what plan {plan.digest[:12]} says; {_nothing_was_done(plan)}"
         )
-    return frozenset(memory.key for action, memory in absent if action in plan.memories_by_action)
+    return frozenset(expired_and_missing)
 
 
-def _memories_by_action(plan: Plan) -> dict[str, Sequence[Planned | KeptMemory]]:
-    """Return every memory that a plan names, by what the plan does with it."""
+def _named_memories_by_action(plan: Plan) -> dict[str, Sequence[NamedMemory]]:
+    """Return every memory that a plan names, by the action of the plan on it."""
     superseding = [
         KeptMemory(key=link.by_key, memory_id=link.by_memory_id, fingerprint=link.by_fingerprint)
         for link in plan.supersedes
     ]
-    return {**plan.memories_by_action, _KEEPS: plan.kept, _SUPERSEDING: superseding}
+    return {**plan.memories_by_action, plans.KEEPS: plan.kept, _SUPERSEDING: superseding}
 
 
-def _check_fresh(plan: Plan, missing: list[str], changed: list[str]) -> None:
-    """Raise StalePlanError if memories of a plan are missing or changed; both are given by id."""
-    parts = []
-    if missing:
-        parts.append(f"{len(missing):,} gone ({some_of(missing)})")
-    if changed:
-        parts.append(f"{len(changed):,} changed ({some_of(changed)})")
-    if parts:
+def _check_fresh(plan: Plan, missing_ids: list[str], changed_ids: list[str]) -> None:
+    """Raise StalePlanError if memories of a plan are missing from its store or changed."""
+    differences = []
+    if missing_ids:
+        differences.append(f"{len(missing_ids):,} gone ({some_of(missing_ids)})")
+    if changed_ids:
+        differences.append(f"{len(changed_ids):,} changed ({some_of(changed_ids)})")
+    if differences:
         raise errors.StalePlanError(
-            f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; "
-            f"{_nothing_done(plan)}",
-            memory_ids=tuple(dict.fromkeys(missing + changed)),
+            f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(differences)}; "
+            f"{_nothing_was_done(plan)}",
+            memory_ids=tuple(dict.fromkeys(missing_ids + changed_ids)),
         )
 
 
@@ -501,24 +515,22 @@ def _check_side_effects(writer: Writer, plan: Plan) -> None:
     if plan.trigger_effects != effects:
         raise errors.StalePlanError(
             f"triggers of the store do other things than plan {plan.digest[:12]} says; "
-            f"{_nothing_done(plan)}"
+            f"{_nothing_was_done(plan)}"
         )
 
 
 def _fault_of(
     action: str,
-    memory: Planned | KeptMemory,
+    memory: NamedMemory,
     record: bytes,
     source: Source,
     retired: RetiredMemories,
     *,
     may_be_load_bearing: bool,
 ) -> str:
-    """Return as a clause what a plan says wrongly of a memory, or why its action is not allowed.
+    """Return as a clause the error in a plan about a memory, or why its action is not allowed.
 
-    A load-bearing memory may leave a folder if an equal one is in the other folder by then.
-
-    Return an empty text if the memory is as the plan says and the action is allowed.
+    Return an empty text if the plan describes the memory correctly and the action is allowed.
     """
     facts = source.facts_of(record)
     name = memory.memory_id
@@ -534,22 +546,26 @@ def _fault_of(
             return f"{action} {name!r}, which is not loaded"
     elif action == plans.RETURNS:
         superseding = superseding_id(source, record)
+        # A retired memory is superseded by itself.
         if superseding != name or not retired.at(memory.key, superseding):
             return f"returns {name!r}, which no plan retired"
-    return "" if isinstance(memory, KeptMemory) else _misnamed(memory, facts, source)
+    return "" if isinstance(memory, KeptMemory) else _wrong_field(memory, facts, source)
 
 
-def _misnamed(memory: Planned, facts: Facts, source: Source) -> str:
-    """Return as a clause which displayed field of a memory is wrong in a plan; empty if none is.
+def _wrong_field(memory: ChangedMemory, facts: Facts, source: Source) -> str:
+    """Return as a clause which printed field of a memory is wrong in a plan; empty if none is.
 
-    These are the kind, the title and, in the agent's own format, the position.
+    The fields are the kind, the title and, in the agent's own format, the position.
     """
     if facts.kind != memory.kind:
         name = repr(memory.memory_id)
         return f"calls {name}, {facts.kind} by the name of {name}, {memory.kind}"
-    title = memory.title if facts.title is None else facts.title[: plans.TITLE]
-    if title != memory.title:
-        return f"gives {memory.memory_id!r} the title {memory.title!r}, but its title is {title!r}"
+    if facts.title is not None:
+        title = facts.title[: plans.MAX_TITLE_CHARS]
+        if title != memory.title:
+            return (
+                f"gives {memory.memory_id!r} the title {memory.title!r}, but its title is {title!r}"
+            )
     if source.is_native_format and memory.key != memory.position:
         place = f"position {memory.position}, and it is at {memory.key}"
         return f"says that {memory.memory_id!r} is at {place}"
@@ -557,29 +573,31 @@ def _misnamed(memory: Planned, facts: Facts, source: Source) -> str:
 
 
 def _check_groups(plan: Plan) -> None:
-    """Check that the group counts of a plan agree with the memories that it lists."""
-    memories = Counter[tuple[str, ...]]()
-    tokens = Counter[tuple[str, ...]]()
+    """Raise PlanError if the groups of a plan do not agree with the memories that it lists."""
+    # Memories and tokens in the groups minus those of the listed memories.
+    excess_memories = Counter[tuple[str, ...]]()
+    excess_tokens = Counter[tuple[str, ...]]()
     for group in plan.groups:
-        if group.fate != "keeps":
-            memories[group.fate, group.kind, group.reason] += group.memories
-            tokens[group.fate, group.kind, group.reason] += group.tokens
-    for action, listed in plan.memories_by_action.items():
-        for memory in listed:
-            memories[action, memory.kind, memory.reason] -= 1
-            tokens[action, memory.kind, memory.reason] -= memory.tokens
-    kept = sum(
+        if group.action != plans.KEEPS:
+            excess_memories[group.action, group.kind, group.reason] += group.memories
+            excess_tokens[group.action, group.kind, group.reason] += group.tokens
+    for action, memories in plan.memories_by_action.items():
+        for memory in memories:
+            excess_memories[action, memory.kind, memory.reason] -= 1
+            excess_tokens[action, memory.kind, memory.reason] -= memory.tokens
+    add_up = not any(excess_memories.values()) and not any(excess_tokens.values())
+    kept_count = sum(
         group.memories
         for group in plan.groups
         if not group.deleted and group.label == plans.PRUNABLE
     )
-    is_different = any(memories.values()) or any(tokens.values()) or kept != len(plan.kept)
     deleted_labels = {group.label for group in plan.groups if group.deleted}
     deletable_labels = {plans.PRUNABLE, plans.SUPERSEDED, plans.RETIRED}
     if plan.merges:
         deletable_labels |= {plans.LOAD_BEARING, UNLISTED}
-    if is_different or not deleted_labels <= deletable_labels:
+    may_be_deleted = deleted_labels <= deletable_labels
+    if not add_up or kept_count != len(plan.kept) or not may_be_deleted:
         raise errors.PlanError(
             f"the groups of plan {plan.digest[:12]} do not add up to the memories that it lists; "
-            f"{_nothing_done(plan)}"
+            f"{_nothing_was_done(plan)}"
         )

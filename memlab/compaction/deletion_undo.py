@@ -24,26 +24,36 @@ _MAX_IDS_SHOWN: Final = 50
 """Number of ids up to which a message has the whole command that restores them."""
 
 
-class PutBack(NamedTuple):
-    """What the undo of a deletion put back into the store, before the archive records it."""
+class InsertedMemories(NamedTuple):
+    """The memories that an undo inserted into the store, before the archive records it.
+
+    Attributes
+    ----------
+    result : Restored
+        The numbers of memories and rows.
+    requested_keys : set of Key
+        The keys of the requested memories.
+    unmarked_keys : list of Key
+        The keys of the memories that the archive does not record as restored yet.
+    """
 
     result: Restored
-    """The numbers of memories and rows."""
-    requested: set[Key]
-    """The keys of the requested memories."""
-    unmarked: list[Key]
-    """The keys of those that the archive does not record as restored yet."""
+    requested_keys: set[Key]
+    unmarked_keys: list[Key]
 
 
 def restore_deleted(undo: Undo) -> Restored:
     """Insert the memories that a plan deleted into the store again, and record it."""
-    restored = put_back(undo)
+    restored = insert_deleted(undo)
     mark_restored(undo, restored)
     return restored.result
 
 
-def put_back(undo: Undo) -> PutBack:
-    """Insert the memories that a plan deleted into the store again."""
+def insert_deleted(undo: Undo) -> InsertedMemories:
+    """Insert the memories that a plan deleted into the store again.
+
+    The caller records it with :func:`mark_restored`.
+    """
     source = undo.source
     inserted = 0
     with source.recreated_folder(), source.changing() as writer:
@@ -62,37 +72,42 @@ def put_back(undo: Undo) -> PutBack:
             undo.on_step("checked")
             if missing.known_keys:
                 if len(missing.known_keys) == copied.entry.memories:
+                    # All of them come back, so the index from before the plan can be restored.
                     writer.index_before = undo.recorded.index_before
                 inserted = writer.insert(missing, on_step=undo.on_step)
                 undo.on_step("verified")
-        expired = set[Key]()
+        expired_keys = set[Key]()
         if inserted < len(missing.known_keys):
-            present = (key for key, _ in writer.records(missing.known_keys))
-            expired = set(missing.known_keys).difference(present)
+            # The writer skips memories that have expired since.
+            present_keys = (key for key, _ in writer.records(missing.known_keys))
+            expired_keys = set(missing.known_keys).difference(present_keys)
     undo.on_step("committed")
-    requested = set(copied.known_keys)
-    # A plan that was interrupted may not have deleted all memories whose copies the archive has.
-    # Only those that were missing from the store were certainly deleted.
-    is_interrupted = copied.entry.finished_at is None
-    deleted = set(missing.known_keys) if is_interrupted else requested
-    restored = deleted - expired
-    unmarked = [
-        copy.key for copy in copied.copies if copy.restored_at is None and copy.key in restored
+    requested_keys = set(copied.known_keys)
+    deleted_keys = requested_keys
+    if copied.entry.finished_at is None:
+        # A plan that was interrupted may not have deleted all memories whose copies the archive
+        # has. Only those that were missing from the store were certainly deleted.
+        deleted_keys = set(missing.known_keys)
+    restored_keys = deleted_keys - expired_keys
+    unmarked_keys = [
+        copy.key for copy in copied.copies if copy.restored_at is None and copy.key in restored_keys
     ]
     result = Restored(
         memories=inserted,
-        left_out=len(expired),
+        left_out=len(expired_keys),
         rows_left_out=dict(writer.rows_left_out),
         entries_left=tuple(writer.entries_left),
     )
-    return PutBack(result, requested, unmarked)
+    return InsertedMemories(
+        result=result, requested_keys=requested_keys, unmarked_keys=unmarked_keys
+    )
 
 
-def mark_restored(undo: Undo, restored: PutBack) -> None:
+def mark_restored(undo: Undo, restored: InsertedMemories) -> None:
     """Record in the archive which memories are restored."""
     done = f"{restored.result.memories:,} memories were restored into {undo.source.name}"
     with explain_unrecorded(done):
-        undo.archive.mark_restored(undo.recorded.digest, restored.unmarked, undo.now)
+        undo.archive.mark_restored(undo.recorded.digest, restored.unmarked_keys, undo.now)
     undo.on_step("recorded")
 
 
@@ -106,25 +121,29 @@ def _missing(change: StoreChange, copied: CopiedRecords) -> CopiedRecords:
     entry = copied.entry
     copies = copied.copies
     state = archive.state_of(writer.records, entry, copies)
-    changed = {copy.key for copy in copies if copy.key in state.changed and not copy.restored_at}
+    changed_keys = {
+        copy.key for copy in copies if copy.key in state.changed and not copy.restored_at
+    }
     current = dict(writer.records(state.changed))
-    fileless = set[Key]()
+    keys_without_file = set[Key]()
     for key, record in archive.records(entry, current):
         if writer.is_back(current[key], record):
             # Only its index entry was edited.
-            changed.discard(key)
+            changed_keys.discard(key)
         elif writer.lacks_file(current[key], record):
-            changed.discard(key)
-            fileless.add(key)
+            changed_keys.discard(key)
+            keys_without_file.add(key)
+    taken_keys = state.taken | changed_keys
     taken_places = [
         f"position {copy.key}" if isinstance(copy.key, int) else f"key {copy.key}"
         for copy in copies
-        if copy.key in state.taken or copy.key in changed
+        if copy.key in taken_keys
     ]
-    missing = copied.with_keys(state.absent | fileless)
-    checked = missing.checked()
-    taken_places += writer.conflicts(checked)
-    missing.check(checked)
+    missing = copied.with_keys(state.absent | keys_without_file)
+    records = missing.checked()
+    taken_places += writer.conflicts(records)
+    # The writer need not have read all records to find the conflicts.
+    missing.check(records)
     if taken_places:
         free_ids = []
         for key, record in missing:
@@ -140,18 +159,20 @@ def _missing(change: StoreChange, copied: CopiedRecords) -> CopiedRecords:
 
 
 def _ways_around(source: Source, entry: Entry, free_ids: Sequence[str]) -> str:
-    """Return the commands that restore a plan although some of its places are taken."""
+    """Return as advice the commands that restore a plan although some of its places are taken."""
     digest = entry.digest[:12]
     elsewhere = all_elsewhere(source, digest)
     if not free_ids:
         return elsewhere
-    others = f"restore the other {len(free_ids):,} with"
+    start = f"restore the other {len(free_ids):,} with"
     if len(free_ids) > _MAX_IDS_SHOWN:
-        listed = command("archive", source.name, "--rows", "--digest", digest)
+        listing = command("archive", source.name, "--rows", "--digest", digest)
         first = command("restore", source.name, digest, "--id", free_ids[0])
-        return f"{others} {first} and so on ({listed} lists the ids), or {elsewhere}"
-    options = [word for memory_id in free_ids for word in ("--id", memory_id)]
-    return f"{others} {command('restore', source.name, digest, *options)}, or {elsewhere}"
+        return f"{start} {first} and so on ({listing} lists the ids), or {elsewhere}"
+    options = list[str]()
+    for memory_id in free_ids:
+        options += ["--id", memory_id]
+    return f"{start} {command('restore', source.name, digest, *options)}, or {elsewhere}"
 
 
 def restore_into(undo: Undo, into: Path) -> Restored:
@@ -161,6 +182,7 @@ def restore_into(undo: Undo, into: Path) -> Restored:
     """
     archive = undo.archive
     making = require(undo.source, "store_making")
+    # SQLite would read such a file as part of the new database.
     side_files = [f"{into}{suffix}" for suffix in SIDE_FILES]
     existing = [path for path in side_files if lexists(path)]
     if existing:

@@ -125,7 +125,7 @@ def _tables_of(action: str, changes: Changes) -> list[Table]:
     for heading, memories in listed.items():
         if memories:
             table = plans.table_of(f"{heading}: {len(memories):,}", memories)
-            tables.append(table.first(plans.LISTED))
+            tables.append(table.first(plans.MAX_LISTED))
     return tables
 
 

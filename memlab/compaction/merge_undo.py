@@ -1,9 +1,9 @@
-"""Undo a merge: restore the memories into their folder, and take the copies out of the other."""
+"""Undo a merge: restore the memories into their folder, and remove the copies from the other."""
 
 from dataclasses import replace
 
-from memlab.compaction.deletion_undo import mark_restored, put_back
-from memlab.compaction.merging import TakenOut, contents_of, take_out_copies
+from memlab.compaction.deletion_undo import insert_deleted, mark_restored
+from memlab.compaction.merging import RemovedCopies, contents_of, remove_copies
 from memlab.compaction.recorded_change import Merge, RecordedChange
 from memlab.compaction.undo import Restored, Undo
 from memlab.errors import ArchiveError, MemlabError
@@ -12,10 +12,10 @@ from memlab.text import command, counted
 
 
 def undo_merge(undo: Undo, other: str) -> Restored:
-    """Undo a merge; the archive of the folder that the memories left is open.
+    """Undo a merge of the folder whose archive is open.
 
-    The plan counts as undone only when the copies are out of the other folder, so that the same
-    command can be run again until they are.
+    The archive records the undo after the copies were removed from the other folder. If their
+    removal fails, the same command can be run again.
 
     Parameters
     ----------
@@ -24,13 +24,13 @@ def undo_merge(undo: Undo, other: str) -> Restored:
     other : str
         The path of the folder that they were merged into.
     """
-    restored = put_back(undo)
+    restored = insert_deleted(undo)
     try:
-        taken = take_out_copies(
+        removed = remove_copies(
             other,
             undo.recorded.digest,
             contents=contents_of(undo.source),
-            keys=None if undo.ids is None else restored.requested,
+            keys=None if undo.ids is None else restored.requested_keys,
             on_step=undo.on_step,
         )
     except MemlabError as error:
@@ -40,14 +40,22 @@ def undo_merge(undo: Undo, other: str) -> Restored:
             f"are not taken out yet ({error}); then run {again}"
         ) from error
     mark_restored(undo, restored)
-    return _with_taken(restored.result, taken, other)
+    return _with_removed(restored.result, removed, other)
 
 
 def undo_merge_from_other(undo: Undo, merge: Merge) -> Restored:
-    """Undo a merge that the other folder was asked for; it may have moved since.
+    """Undo a merge of which the caller named the other folder.
 
-    If the archive of the first folder does not have the plan any more, only take out copies of
-    memories that the first folder has.
+    That folder may have moved since the merge, so it is opened at its present path. If the archive
+    of the first folder does not have the plan any more, only remove copies of memories that the
+    first folder has.
+
+    Parameters
+    ----------
+    undo : Undo
+        The undo, of the folder that the memories were merged into.
+    merge : Merge
+        The merge, as the archive of that folder records it.
     """
     digest = undo.recorded.digest
     other = undo.source.name
@@ -61,13 +69,15 @@ def undo_merge_from_other(undo: Undo, merge: Merge) -> Restored:
             recorded = RecordedChange.named(archive, digest)
             restored = undo_merge(replace(undo, source=origin, recorded=recorded), other)
     else:
-        taken = take_out_copies(
+        removed = remove_copies(
             other, digest, contents=contents_of(origin), keys=undo.ids, on_step=undo.on_step
         )
-        restored = _with_taken(Restored(), taken, other)
+        restored = _with_removed(Restored(), removed, other)
     return replace(restored, origin=merge.origin)
 
 
-def _with_taken(restored: Restored, taken: TakenOut, other: str) -> Restored:
-    """Return the result of an undo with the copies that were taken out of the other folder."""
-    return replace(restored, other=other, taken_out=taken.memories, stay_there=taken.stay)
+def _with_removed(restored: Restored, removed: RemovedCopies, other: str) -> Restored:
+    """Add the number of removed copies and the keys of the remaining ones to the result."""
+    return replace(
+        restored, other=other, taken_out=removed.count, stay_there=removed.remaining_keys
+    )

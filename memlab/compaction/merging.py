@@ -1,4 +1,4 @@
-"""Merge a folder of memories into another: compare them, copy, and take the copies out again.
+"""Merge a folder of memories into another: compare them, copy, and remove the copies again.
 
 The archive of the first folder has the plan and its memories, as for a deletion. The archive of the
 other folder has the copies, under the digest of the same plan. Both are written before the folders
@@ -35,14 +35,14 @@ COPIED: Final = "copied"
 
 
 class MergedFolders(NamedTuple):
-    """The two folders of a merge, and what each can do as one of them.
+    """The two folders of a merge, and the ability of each to exchange memories.
 
     Attributes
     ----------
     source, other : Source
-        The folder that memories leave, and the one that takes them.
+        The folder that memories leave, and the one that receives them.
     gives, takes : Intake
-        The ability of each to exchange memories.
+        The ability of `source` to give memories, and that of `other` to take them.
     """
 
     source: Source
@@ -65,12 +65,12 @@ def merged_folders(source: Source, into: SourceLike) -> MergedFolders:
 
 
 def content_digest(source: Source, record: bytes) -> str:
-    """Return the digest of the content of a memory: of the bytes of its file."""
+    """Return the digest of the content of a memory, which is the content of its file."""
     return digest_of(source.content_for_digest(record)).hex()
 
 
 def copy_into_other(change: PlannedChange, keys: Collection[Key]) -> None:
-    """Copy the memories with some keys, which the caller deletes then.
+    """Copy the memories with these keys into the other folder. The caller deletes them afterwards.
 
     Raises
     ------
@@ -83,30 +83,33 @@ def copy_into_other(change: PlannedChange, keys: Collection[Key]) -> None:
     copies = [copy for copy in plan.copies if copy.key in keys]
     _copy(change, folders, copies)
     change.on_step("copied there")
-    read_consistent(other, lambda reader: _check_standing(plan.digest, other, reader, copies))
+    read_consistent(other, lambda reader: _check_equal(plan.digest, other, reader, copies))
 
 
 @contextmanager
 def copies_removed_on_error(plan: Plan, source: Source) -> Iterator[None]:
-    """Take the copies of a merge out of the other folder again if the block raises."""
+    """Remove the copies of a merge from the other folder again if the block raises."""
     try:
         yield
     except BaseException:
         if plan.merges:
             with suppress(errors.MemlabError):
-                take_out_copies(plan.into, plan.digest, contents=contents_of(source))
+                remove_copies(plan.into, plan.digest, contents=contents_of(source))
         raise
 
 
 def _copy(change: PlannedChange, folders: MergedFolders, copies: Sequence[PlannedCopy]) -> None:
-    """Copy what the other folder lacks, with its index lines, and note it in the archive there."""
+    """Copy the memories that the other folder lacks, with their index lines.
+
+    The archive of the other folder records the merge before anything is inserted.
+    """
     digest = change.plan.digest
     other = folders.other
-    location = other.archive.location
-    narrowest = location._replace(
+    # Nobody may read the copies in that archive who may not read a memory in one of the folders.
+    location = other.archive.location._replace(
         narrowest=lambda: change.source.narrowest_mode() & other.narrowest_mode()
     )
-    with Archive(narrowest).changing(other.changing()) as opened:
+    with Archive(location).changing(other.changing()) as opened:
         other_change = StoreChange(
             source=other,
             writer=opened.writer,
@@ -118,29 +121,29 @@ def _copy(change: PlannedChange, folders: MergedFolders, copies: Sequence[Planne
         other_change.reconcile()
         change.on_step("locked there")
         missing = _records_to_copy(change, other_change, copies, folders.gives)
-        earlier = _earlier_copies(change, other_change, {copy.other_key for copy in copies})
-        inserted = other_change.writer.missing_parts_of(missing)
-        records_to_note = {**earlier.records, **dict(inserted)}
-        _check_not_private(other_change, records_to_note)
+        interrupted = _interrupted_copies(change, other_change, {copy.other_key for copy in copies})
+        to_insert = other_change.writer.missing_parts_of(missing)
+        archived_records = {**interrupted.records, **dict(to_insert)}
+        _check_not_private(other_change, archived_records)
         relies_on = frozenset(str(copy.other_key) for copy in copies)
         text = Merge(origin=change.source.name, relies_on=relies_on).to_json()
         merge = NewEntry(
             digest=digest,
             policy=RECOVERY_POLICY,
             made_at=change.plan.made_at,
-            memories=len(records_to_note),
+            memories=len(archived_records),
             plan=PlanText(lambda: [text]),
         )
-        archived = (NewCopy(key, record, COPIED) for key, record in records_to_note.items())
-        with other_change.archive.adding(merge, archived, at=change.now):
+        new_copies = (NewCopy(key, record, COPIED) for key, record in archived_records.items())
+        with other_change.archive.adding(merge, new_copies, at=change.now):
             other_change.archive.mark_applied(digest, change.now)
             change.on_step("noted there")
-            if inserted:
-                other_change.writer.insert(inserted)
-            versions = _joined(earlier.version, other_change.writer.index_versions())
+            if to_insert:
+                other_change.writer.insert(to_insert)
+            versions = _joined(interrupted.version, other_change.writer.index_versions())
             note_index_versions(other_change.archive, digest, versions)
-            for earlier_digest in earlier.digests:
-                other_change.archive.discard_pending(earlier_digest)
+            for interrupted_digest in interrupted.digests:
+                other_change.archive.discard_pending(interrupted_digest)
             change.on_step("inserted there")
 
 
@@ -158,9 +161,9 @@ def _records_to_copy(
     lacking = [copy for copy in copies if copy.is_copied and copy.other_key not in current]
     records = dict(change.writer.records([copy.key for copy in lacking]))
     missing = [(copy.other_key, intake.record_for(records[copy.key])) for copy in lacking]
-    keys_lacking = {copy.key for copy in lacking}
-    standing = [copy for copy in copies if copy.key not in keys_lacking]
-    _check_standing(change.plan.digest, other_change.source, other_change.writer, standing)
+    lacking_keys = {copy.key for copy in lacking}
+    present = [copy for copy in copies if copy.key not in lacking_keys]
+    _check_equal(change.plan.digest, other_change.source, other_change.writer, present)
     conflicts = other_change.writer.conflicts(missing)
     if conflicts:
         raise errors.StalePlanError(
@@ -170,10 +173,8 @@ def _records_to_copy(
     return missing
 
 
-def _check_standing(
-    digest: str, other: Source, reader: Reader, copies: Sequence[PlannedCopy]
-) -> None:
-    """Raise StalePlanError unless the other folder has the content of each memory."""
+def _check_equal(digest: str, other: Source, reader: Reader, copies: Sequence[PlannedCopy]) -> None:
+    """Raise StalePlanError unless the other folder has a memory of equal content for each copy."""
     contents = {
         key: content_digest(other, record)
         for key, record in reader.records([copy.other_key for copy in copies])
@@ -187,58 +188,79 @@ def _check_standing(
         )
 
 
-class _Earlier(NamedTuple):
-    """The copies that interrupted merges of the same folder made, and that are still there."""
+class _InterruptedCopies(NamedTuple):
+    """The copies that interrupted merges of the same folder made, and that are still there.
+
+    Attributes
+    ----------
+    records : dict of Key to bytes
+        The archived records of the copies by key in the other folder.
+    digests : list of str
+        The digests of these merges, without that of the present one.
+    version : IndexVersion or None
+        The index from before the last of these merges; None if the index was not changed.
+    """
 
     records: dict[Key, bytes]
     digests: list[str]
     version: IndexVersion | None
 
 
-def _earlier_copies(
+def _interrupted_copies(
     change: PlannedChange, other_change: StoreChange, keys: Collection[Key]
-) -> _Earlier:
-    """Return the copies of interrupted merges, which this merge takes over.
+) -> _InterruptedCopies:
+    """Return the copies with these keys that interrupted merges made. This merge takes them over.
 
-    A merge was interrupted if the archive of the first folder does not have it as applied.
+    A merge was interrupted if the archive of the first folder has not marked it as applied.
     """
     applied = {entry.digest for entry in change.archive.entries() if entry.finished_at is not None}
-    found: dict[Key, bytes] = {}
+    present: dict[Key, bytes] = {}
     digests: list[str] = []
     version: IndexVersion | None = None
     for recorded in recorded_changes(other_change.archive):
         merge = recorded.merge
         if merge is None or merge.origin != change.source.name or recorded.digest in applied:
             continue
-        records = dict(other_change.archive.records(recorded.entry))
-        current = dict(other_change.writer.records([key for key in records if key in keys]))
+        archived = dict(other_change.archive.records(recorded.entry))
+        current = dict(other_change.writer.records([key for key in archived if key in keys]))
         for key, record in current.items():
-            if other_change.writer.has_inserted_parts(record, records[key]):
-                found[key] = records[key]
+            if other_change.writer.has_inserted_parts(record, archived[key]):
+                present[key] = archived[key]
         if recorded.digest != change.plan.digest:
             digests.append(recorded.digest)
-        if found:
+        if present:
+            # A folder has one index, so there is at most one version.
             version = next(iter(recorded.index_before.values()), version)
-    return _Earlier(found, digests, version)
+    return _InterruptedCopies(records=present, digests=digests, version=version)
 
 
-def _joined(earlier: IndexVersion | None, made: Sequence[IndexVersion]) -> Sequence[IndexVersion]:
-    """Return the index from before an interrupted merge and this one, if nobody edited it between.
+def _joined(
+    interrupted: IndexVersion | None, versions: Sequence[IndexVersion]
+) -> Sequence[IndexVersion]:
+    """Return the index versions to archive, so that one undo covers the interrupted merges as well.
 
-    Without that version, an undo removes the lines of the copies from the index.
+    Return the index from before the interrupted merge. Return no version if somebody edited the
+    index between that merge and this one: an undo then removes the lines of the copies instead.
+
+    Parameters
+    ----------
+    interrupted : IndexVersion or None
+        The index from before an interrupted merge; None if there was none.
+    versions : sequence of IndexVersion
+        The index from before this merge; empty if this merge did not change it.
     """
-    if earlier is None:
-        return made
-    if not made:
-        return [earlier]
-    (new,) = made
-    if earlier.digest_after != digest_of_index(new.data):
+    if interrupted is None:
+        return versions
+    if not versions:
+        return [interrupted]
+    (version,) = versions
+    if interrupted.digest_after != digest_of_index(version.data):
         return []
-    return [earlier._replace(digest_after=new.digest_after)]
+    return [interrupted._replace(digest_after=version.digest_after)]
 
 
 def _check_not_private(other_change: StoreChange, records: Mapping[Key, bytes]) -> None:
-    """Raise ArchiveError if more people may read the other archive than a memory."""
+    """Raise ArchiveError if more people may read the archive of the other folder than a memory."""
     mode = other_change.archive.path.stat().st_mode
     private = [
         key for key, record in records.items() if other_change.source.is_private(record, mode)
@@ -261,24 +283,32 @@ def contents_of(source: Source) -> dict[Key, str]:
 
 
 @dataclass(frozen=True)
-class TakenOut:
-    """Result of :func:`take_out_copies`: the number of copies, and the keys of those that stay."""
+class RemovedCopies:
+    """Result of :func:`remove_copies`.
 
-    memories: int = 0
-    stay: tuple[Key, ...] = ()
+    Attributes
+    ----------
+    count : int
+        The number of copies that were removed.
+    remaining_keys : tuple of Key
+        The keys of the copies that were left in the other folder.
+    """
+
+    count: int = 0
+    remaining_keys: tuple[Key, ...] = ()
 
 
-def take_out_copies(
+def remove_copies(
     into: str,
     digest: str,
     *,
     contents: Mapping[Key, str],
     keys: Collection[Key] | None = None,
     on_step: StepCallback = no_progress,
-) -> TakenOut:
-    """Take the copies that a merge made out of the other folder.
+) -> RemovedCopies:
+    """Remove the copies that a merge made from the other folder.
 
-    A copy stays if it or its index line was changed since, if the first folder has no equal
+    A copy is left there if it or its index line was changed since, if the first folder has no equal
     memory, or if another merge relies on it.
 
     Parameters
@@ -288,13 +318,13 @@ def take_out_copies(
     contents : mapping of Key to str
         The digests of the contents that the first folder has, as :func:`contents_of` returns them.
     keys : collection of Key, optional
-        Only these; by default all.
+        Remove only the copies with these keys. By default all copies of the merge.
     on_step : callable, optional
         Progress callback. The steps are "taken out there", "committed there", "forgotten there".
     """
     other = open_to_restore(into, digest)
     if not other.archive.exists:
-        return TakenOut()
+        return RemovedCopies()
     with other.archive.writing() as archive:
         merges = {
             recorded.digest: recorded
@@ -303,36 +333,37 @@ def take_out_copies(
         }
         recorded = merges.pop(digest, None)
         if recorded is None:
-            return TakenOut()
+            return RemovedCopies()
         copies = dict(archive.records(recorded.entry))
-        wanted = {key: copies[key] for key in copies if keys is None or key in keys}
+        requested = {key: copies[key] for key in copies if keys is None or key in keys}
         relied_on = _relied_on(merges.values())
         with other.changing() as writer:
-            current = dict(writer.records(wanted))
+            current = dict(writer.records(requested))
             writer.index_before = recorded.index_before
-            is_as_before = (
-                writer.is_back if writer.is_index_as_left() else writer.has_inserted_parts
-            )
-            leaving = {}
+            is_unchanged = writer.has_inserted_parts
+            if writer.is_index_as_left():
+                is_unchanged = writer.is_back
+            removable = {}
             for key, record in current.items():
-                is_unchanged = is_as_before(record, wanted[key])
-                is_equal = contents.get(key) == content_digest(other, record)
-                if is_unchanged and is_equal and str(key) not in relied_on:
-                    leaving[key] = wanted[key]
-            if leaving:
-                if len(leaving) < len(copies):
+                has_equal = contents.get(key) == content_digest(other, record)
+                is_needed = str(key) in relied_on
+                if is_unchanged(record, requested[key]) and has_equal and not is_needed:
+                    removable[key] = requested[key]
+            if removable:
+                if len(removable) < len(copies):
+                    # Some copies are left, so the former index must not replace the present one.
                     writer.index_before = {}
                 expected = {
-                    key: fingerprint_of(writer.comparable_record(current[key])) for key in leaving
+                    key: fingerprint_of(writer.comparable_record(current[key])) for key in removable
                 }
-                writer.delete_inserted_parts(expected, leaving.items())
+                writer.delete_inserted_parts(expected, removable.items())
             on_step("taken out there")
         on_step("committed there")
-        stay = tuple(key for key in current if key not in leaving)
-        if keys is None and not stay:
+        remaining_keys = tuple(key for key in current if key not in removable)
+        if keys is None and not remaining_keys:
             archive.discard_pending(digest)
         on_step("forgotten there")
-    return TakenOut(len(leaving), stay)
+    return RemovedCopies(count=len(removable), remaining_keys=remaining_keys)
 
 
 def _relied_on(merges: Iterable[RecordedChange]) -> set[str]:

@@ -197,7 +197,7 @@ class PlanningSnapshot:
             positions,
             _values_at(columns[col.MEMORY_ID], places),
             _values_at(columns[col.KIND], places),
-            [title[: plans.TITLE] for title in titles],
+            [title[: plans.MAX_TITLE_CHARS] for title in titles],
             reasons.tolist(),
             _deduplicated(_values_at(columns[col.TOKENS], places)),
             _deduplicated(_iso_texts(created)),

@@ -21,8 +21,8 @@ from memlab.store.archive.worktree import git_words
 from memlab.store.selection import TriggerEffect
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
-TITLE: Final = PLANNED_TITLE
-"""Maximum length in characters of a title in a plan."""
+MAX_TITLE_CHARS: Final = PLANNED_TITLE
+"""Maximum number of characters of a title in a plan."""
 
 LOAD_BEARING: Final = "load-bearing"
 PRUNABLE: Final = "prunable"
@@ -32,7 +32,11 @@ DELETES: Final = "deletes"
 SUPERSEDES: Final = "supersedes"
 RETIRES: Final = "retires"
 RETURNS: Final = "returns"
-_LABELS_NOT_LOADED: Final = {SUPERSEDED, RETIRED, RETURNS, REACHED, UNLISTED}
+KEEPS: Final = "keeps"
+_LABELS_NOT_LOADED_BEFORE: Final = {SUPERSEDED, RETIRED, RETURNS, REACHED, UNLISTED}
+"""Labels of the memories that are not active before the plan."""
+_LABELS_NOT_LOADED_AFTER: Final = {SUPERSEDED, RETIRED, RETIRES, REACHED, UNLISTED}
+"""Labels of the memories that are not active after the plan."""
 
 MERGES: Final = "merge"
 """Name of the policy of a plan that merges a folder into another one."""
@@ -129,17 +133,17 @@ class Group(NamedTuple):
     tokens: int
 
     @property
-    def fate(self) -> str:
-        """Action of the plan: "deletes", "retires", "returns" or "keeps"."""
+    def action(self) -> str:
+        """Action of the plan on these memories: "deletes", "retires", "returns" or "keeps"."""
         if self.deleted:
             return DELETES
         if self.label in (RETIRES, RETURNS):
             return self.label
-        return "keeps"
+        return KEEPS
 
 
 class StartChange(NamedTuple):
-    """What a start loads before and after a plan: memories, and tokens with the index's own text.
+    """Sizes of what a start loads before and after a plan. Text of the index alone counts too.
 
     Examples
     --------
@@ -161,14 +165,16 @@ def _no_archived_rows(text: Mapping[str, Any]) -> None:
     """Return None: the text of the plan is complete."""
 
 
-_SUBJECTS: Final = {
+_EFFECT_SUBJECTS: Final = {
     "boot context": "a start goes",
     "in the index": "the memories in the index go",
 }
-"""Subject and verb of the sentence on the tokens before and after, by ``start_words``."""
+"""Subject and verb of the sentence on the tokens before and after, by the label of the size.
 
-LISTED: Final = 10
-"""Maximum number of memories that a printed plan lists; the others are counted."""
+:func:`memlab.sources.opening.start_words` returns that label for a store."""
+
+MAX_LISTED: Final = 10
+"""Maximum number of memories that a printed plan lists. The others are counted."""
 
 _COLUMNS: Final = {
     "position": "position",
@@ -179,11 +185,15 @@ _COLUMNS: Final = {
     "by_memory_id": "superseded by",
     "title": "title",
 }
+"""Heading of each column of a printed table, by the field of a memory."""
+_DATE_CHARS: Final = len("2026-03-01")
 
 _NEWEST_IS_DELETED: Final = (
     "exact until the agent writes again: the newest memory goes, and the next one written takes "
     "its position"
 )
+_ALL_ARE_SAVED: Final = "; --save-plan FILE lists them all"
+"""End of the remark below a table that does not list all memories."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -277,7 +287,7 @@ class Plan(DisplayMixin):
     def digest(self) -> str:
         """SHA-256 digest of the whole plan, 64 hexadecimal digits, by which it is named."""
         hashed = hashlib.sha256()
-        for piece in self._canonical():
+        for piece in self._canonical_pieces():
             hashed.update(piece.encode())
         return hashed.hexdigest()
 
@@ -288,8 +298,10 @@ class Plan(DisplayMixin):
 
     @property
     def into(self) -> str:
-        """The folder that the memories are merged into; empty for another plan."""
-        return str(self.policy.get("into", "")) if self.merges else ""
+        """The folder that the memories are merged into; empty for a plan that merges nothing."""
+        if not self.merges:
+            return ""
+        return str(self.policy.get("into", ""))
 
     @property
     def copied(self) -> Size:
@@ -304,8 +316,8 @@ class Plan(DisplayMixin):
         return _total(self.groups)
 
     @property
-    def in_reach(self) -> Size:
-        """Size of all memories of the store except unlisted ones, which no plan changes."""
+    def total_without_unlisted(self) -> Size:
+        """Size of all memories of the store except unlisted ones, which no policy deletes."""
         return _total(group for group in self.groups if group.label != UNLISTED)
 
     @property
@@ -321,15 +333,19 @@ class Plan(DisplayMixin):
     @property
     def boot_before(self) -> Size:
         """Size of the active memories before the plan: those loaded at start, or recalled from."""
-        return _total(group for group in self.groups if group.label not in _LABELS_NOT_LOADED)
+        return _total(
+            group for group in self.groups if group.label not in _LABELS_NOT_LOADED_BEFORE
+        )
 
     @property
     def boot_after(self) -> Size:
         """Size of the active memories after the plan."""
-        not_loaded = {SUPERSEDED, RETIRED, RETIRES, REACHED, UNLISTED}
         loaded = _total(
-            group for group in self.groups if group.label not in not_loaded and not group.deleted
+            group
+            for group in self.groups
+            if group.label not in _LABELS_NOT_LOADED_AFTER and not group.deleted
         )
+        # The groups count a memory that the plan supersedes as load-bearing, as it was before.
         return Size(
             memories=loaded.memories - self.superseded.memories,
             tokens=loaded.tokens - self.superseded.tokens,
@@ -376,7 +392,7 @@ class Plan(DisplayMixin):
         """Return the size of the memories with a label."""
         return _total(group for group in self.groups if group.label == label)
 
-    def expired(self, now: datetime) -> frozenset[int | str]:
+    def expired_keys(self, now: datetime) -> frozenset[int | str]:
         """Return the keys of the memories of this plan that have expired by a given time."""
         return frozenset(
             expiring.key for expiring in self.expires if moment_of(expiring.expires_at) <= now
@@ -397,9 +413,11 @@ class Plan(DisplayMixin):
 
     @property
     def policy_keeps_none(self) -> bool:
-        """Whether the plan keeps no prunable memory by intention: a cap of 0, or a merge."""
-        return self.merges or any(
-            0 in (step.get("keep"), step.get("max_tokens")) for step in _steps_of(self.policy)
+        """Whether keeping no prunable memory was asked for: by a cap of 0, or by a merge."""
+        if self.merges:
+            return True
+        return any(
+            step.get("keep") == 0 or step.get("max_tokens") == 0 for step in _steps_of(self.policy)
         )
 
     @property
@@ -418,18 +436,24 @@ class Plan(DisplayMixin):
         compact : bool
             Return the canonical form instead, on one line, from which the digest is computed.
         """
-        if compact:
-            text = "".join(self._canonical())
-            first_fields = {"digest": self.digest, **wire.header(MARKER)}
-            return f"{wire.canonical(first_fields)[:-1]},{text[1:]}"
-        return "".join(self.json_pieces())
+        if not compact:
+            return "".join(self.json_pieces())
+        first_fields = {"digest": self.digest, **wire.header(MARKER)}
+        # Both texts are JSON objects in braces, which become one object.
+        first_text = wire.canonical(first_fields).removesuffix("}")
+        text = "".join(self._canonical_pieces()).removeprefix("{")
+        return f"{first_text},{text}"
 
     def json_pieces(self) -> Iterator[str]:
         """Yield the text of :meth:`to_json` in pieces, some memories at a time."""
-        content = self._content()
-        # Lists of rows come last.
-        ordered = dict(sorted(content.items(), key=lambda item: isinstance(item[1], tuple)))
-        return wire.iter_json(ordered, KEYS, in_lines=True)
+        values = {}
+        lists_of_rows = {}
+        for key, value in self._content().items():
+            if isinstance(value, tuple):
+                lists_of_rows[key] = value
+            else:
+                values[key] = value
+        return wire.iter_json({**values, **lists_of_rows}, KEYS, in_lines=True)
 
     def pieces_without_memories(self) -> Iterator[str]:
         """Yield the canonical JSON of the plan in pieces, without the memories to delete."""
@@ -463,84 +487,100 @@ class Plan(DisplayMixin):
             known = wire.fields_in(content, cls, KEYS)
             added = wire.added_fields(content, MARKER, KEYS[cls].values())
             plan = cls(**known, added=added)
-            # Both raise an error if a value is not valid: the sum of tokens must fit into a
-            # receipt, and the expiry times must be times.
+            # A receipt stores the sum of tokens, so it must have 64 bits at most.
             wire.field_of(plan.total._asdict(), "tokens", int)
-            plan.expired(plan.made_at)
+            # This raises ValueError if an expiry time is not a time.
+            plan.expired_keys(plan.made_at)
         wire.check_digest(content, plan.digest)
         return plan
 
     @property
     def effect(self) -> str:
         """Effect of the plan, in a sentence."""
-        subject = _SUBJECTS.get(start_words(self.store), "the active memories go")
-        change = self.start or StartChange(self.boot_before, self.boot_after)
-        if self.start is not None:
-            subject = _SUBJECTS["boot context"]
-        cut = f"{subject} from {change.before.tokens:,} to {counted(change.after.tokens, 'tokens')}"
+        return f"{self._action_in_words()}: {self._token_change_in_words()}."
+
+    def _action_in_words(self) -> str:
+        """Return the action of the plan with the numbers of memories, as a clause."""
         if self.moves:
             retired = counted(len(self.retires))
-            return f"Retires {retired} and loads {counted(len(self.returns))} again: {cut}."
+            return f"Retires {retired} and loads {counted(len(self.returns))} again"
         if self.supersedes:
-            return f"Supersedes {counted(len(self.supersedes))}: {cut}."
-        deleted = f"{self.deletes.memories:,} of {counted(self.in_reach.memories)}"
+            return f"Supersedes {counted(len(self.supersedes))}"
+        deleted = f"{self.deletes.memories:,}"
         if self.merges:
-            deleted = f"{self.deletes.memories:,} of {counted(self.total.memories)}"
             copied = counted(self.copied.memories)
-            return f"Copies {copied} into {self.into}, and archives {deleted} here: {cut}."
-        return f"Deletes {deleted}: {cut}."
+            total = counted(self.total.memories)
+            return f"Copies {copied} into {self.into}, and archives {deleted} of {total} here"
+        return f"Deletes {deleted} of {counted(self.total_without_unlisted.memories)}"
+
+    def _token_change_in_words(self) -> str:
+        """Return the tokens before and after the plan, as a clause."""
+        if self.start is not None:
+            change = self.start
+            subject = _EFFECT_SUBJECTS["boot context"]
+        else:
+            change = StartChange(self.boot_before, self.boot_after)
+            subject = _EFFECT_SUBJECTS.get(start_words(self.store), "the active memories go")
+        tokens_after = counted(change.after.tokens, "tokens")
+        return f"{subject} from {change.before.tokens:,} to {tokens_after}"
 
     def sheet(self, name: str = "", *, below_effect: bool = False) -> TextPage:
-        """Return the printed page, with the store under `name` as a person gave it.
+        """Return the printed page.
 
-        With `below_effect`, the sums that :attr:`effect` has said above it are left out.
+        Parameters
+        ----------
+        name : str
+            The store as a person named it; by default as the plan names it.
+        below_effect : bool
+            Leave out the sums that :attr:`effect` states, because it is printed above the page.
         """
         title = f"plan {self.digest[:12]} for {name or self.store}"
         facts = [("policy", wire.in_words(self.policy)), ("made", wire.minute(self.made_at))]
         facts += self._sums_below_effect() if below_effect else self._sums()
         facts.append(("tokens", self.token_rule))
         if not self.merges:
-            facts += _out_of_reach(self)
+            facts += _unlisted_facts(self)
         if self.deletes_newest:
             facts.append(("restore", _NEWEST_IS_DELETED))
         if self.supersedes:
             costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
-            heading = "what it supersedes, the costliest first"
-            remark = "; --save-plan FILE lists them all"
-            return TextPage(title, facts, [table_of(heading, costliest).first(LISTED, remark)])
-        actions = [DELETES, "keeps"]
-        if self.moves or self.is_retirement:
-            actions = [RETIRES, RETURNS, "keeps"]
-        tables = [_group_table(action, self.groups) for action in actions]
+            table = table_of("what it supersedes, the costliest first", costliest)
+            return TextPage(title, facts, [table.first(MAX_LISTED, _ALL_ARE_SAVED)])
+        return TextPage(title, facts, self._tables())
+
+    def _tables(self) -> list[Table]:
+        """Return the tables of the page of a plan that deletes, merges, retires or returns."""
         if self.merges:
             tables = [
-                tables[0]._replace(heading="archives here"),
-                tables[1]._replace(heading="stays here"),
+                _group_table(DELETES, self.groups)._replace(heading="archives here"),
+                _group_table(KEEPS, self.groups)._replace(heading="stays here"),
             ]
-        listed = {DELETES: self.memories, RETIRES: self.retires, RETURNS: self.returns}
-        for action, memories in listed.items():
+        elif self.moves or self.is_retirement:
+            tables = [_group_table(action, self.groups) for action in (RETIRES, RETURNS, KEEPS)]
+        else:
+            tables = [_group_table(action, self.groups) for action in (DELETES, KEEPS)]
+        listed = {
+            "archives" if self.merges else DELETES: self.memories,
+            RETIRES: self.retires,
+            RETURNS: self.returns,
+        }
+        for verb, memories in listed.items():
             if memories:
-                verb = "archives" if self.merges else action
-                tables.append(_listing(verb, memories))
+                tables.append(_memory_table(verb, memories))
         if self.not_merged:
             table = Table("what stays here, and why", ("id", "reason"), list(self.not_merged))
-            tables.append(table.first(LISTED, "; --save-plan FILE lists them all"))
+            tables.append(table.first(MAX_LISTED, _ALL_ARE_SAVED))
         if self.trigger_effects:
             tables.append(
                 Table("other tables", ("trigger", "does", "table"), list(self.trigger_effects))
             )
-        return TextPage(title, facts, tables)
+        return tables
 
     def warnings(self) -> list[str]:
         """Return warnings: every prunable memory is removed, or an index is cut."""
-        if self.start_there is not None and self.start_there.cut > self.start_there.cut_now:
-            more = counted(self.start_there.cut - self.start_there.cut_now, "more memories")
-            shorter = command("compact", self.into, "--keep-recent", "N")
-            order = command("index", self.into, "--log", "LOG")
-            cut = f"a start of {self.into} would not load the lines of {more}"
-            mend = f"{order} puts first what is read most, and {shorter} makes the index shorter"
-            return [f"{cut}; after the merge, {mend}"]
-        if not self.removes_all_prunable or self.merges:
+        if self.merges:
+            return self._warnings_of_merge()
+        if not self.removes_all_prunable:
             return []
         verb = "be retired" if self.retires else "go"
         if self.policy_keeps_none:
@@ -551,8 +591,20 @@ class Plan(DisplayMixin):
             lines.append(f"{self.floor.memories:,} {stay}; a larger number keeps more")
         return lines
 
+    def _warnings_of_merge(self) -> list[str]:
+        """Return a warning if a start of the other folder would load less of its index."""
+        start = self.start_there
+        if start is None or start.cut <= start.cut_now:
+            return []
+        more = counted(start.cut - start.cut_now, "more memories")
+        shorten = command("compact", self.into, "--keep-recent", "N")
+        reorder = command("index", self.into, "--log", "LOG")
+        problem = f"a start of {self.into} would not load the lines of {more}"
+        remedy = f"{reorder} puts first what is read most, and {shorten} makes the index shorter"
+        return [f"{problem}; after the merge, {remedy}"]
+
     def _sums(self) -> Iterator[tuple[str, str]]:
-        """Yield as facts what the plan changes, the floor, and what is loaded before and after."""
+        """Yield as facts the numbers of changed memories, the floor, and the boot context."""
         yield from self._action_facts()
         if not self.merges:
             yield "floor", wire.sized(self.floor, "load-bearing memories")
@@ -561,7 +613,7 @@ class Plan(DisplayMixin):
             yield "a start", wire.change(*self.start)
 
     def _sums_below_effect(self) -> Iterator[tuple[str, str]]:
-        """Yield the facts of :meth:`_sums` that neither :attr:`effect` nor a table says."""
+        """Yield the facts of :meth:`_sums` that neither :attr:`effect` nor a table states."""
         if self.moves or self.is_retirement or self.supersedes or self.merges:
             yield from self._action_facts()
         boot = StartChange(self.boot_before, self.boot_after)
@@ -589,9 +641,9 @@ class Plan(DisplayMixin):
                 ("stays", counted(len(self.not_merged))),
                 *start_there,
             ]
-        return [("deletes", wire.share(self.deletes, self.in_reach))]
+        return [("deletes", wire.share(self.deletes, self.total_without_unlisted))]
 
-    def _canonical(self) -> Iterator[str]:
+    def _canonical_pieces(self) -> Iterator[str]:
         """Yield the canonical JSON of the plan in pieces, from which the digest is computed."""
         return wire.iter_json(dict(sorted(self._json_fields().items())), KEYS, in_lines=False)
 
@@ -608,8 +660,8 @@ class Plan(DisplayMixin):
             if plan_field.name in keys
         }
         values = wire.to_json_fields(self, KEYS)
-        changed = {key: value for key, value in values.items() if value != defaults[key]}
-        return {**changed, **self.added}
+        stored = {key: value for key, value in values.items() if value != defaults[key]}
+        return {**stored, **self.added}
 
 
 @dataclass(frozen=True, repr=False)
@@ -697,9 +749,12 @@ class Receipt(DisplayMixin):
     def to_json(self) -> str:
         """Return the receipt as one JSON object."""
         content = {**wire.header(_RECEIPT_MARKER), **wire.to_json_fields(self, KEYS)}
-        for name, default in (("into", ""), ("copied", 0)):
-            if getattr(self, name) == default:
-                del content[KEYS[type(self)][name]]
+        keys = KEYS[type(self)]
+        # The fields of a merge are left out of other receipts.
+        if not self.into:
+            del content[keys["into"]]
+        if not self.copied:
+            del content[keys["copied"]]
         return json.dumps(content, indent=1) + "\n"
 
     @classmethod
@@ -724,9 +779,9 @@ class Receipt(DisplayMixin):
             facts.append(("into", f"{self.into}{copies}"))
         facts.append(("archive", self.archive or "none: there was nothing to delete"))
         if self.archive:
-            words, _ = git_words(Path(self.archive))
-            if words:
-                facts.append(("", words))
+            git_note, _ = git_words(Path(self.archive))
+            if git_note:
+                facts.append(("", git_note))
             facts.append(("undo", self.undo))
         for digest in self.finished:
             undo = command("restore", self.store, digest[:12])
@@ -735,8 +790,11 @@ class Receipt(DisplayMixin):
         return TextPage(f"plan {self.digest[:12]} applied to {self.store}", facts)
 
 
-def _out_of_reach(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield as facts how many memories no plan changes because the index does not list them."""
+def _unlisted_facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield as facts the numbers of memories that no policy changes, as no index line names them.
+
+    A hub, which is a file of links, may name such a memory.
+    """
     reached = plan.labelled(REACHED).memories
     if reached:
         yield REACHED, f"{counted(reached)} named by a hub alone: kept, with the links to them"
@@ -832,12 +890,13 @@ KEYS: Final[wire.StoredKeys] = {
     TriggerEffect: {"trigger": "trigger", "does": "does", "table": "table"},
 }
 """Stored keys of plans and receipts. Those of format 2 must never be changed."""
-_PLANNED: Final = tuple(PLANNED_MEMORY_KEYS[name] for name in PlannedMemory._fields)
+_PLANNED_ROW_KEYS: Final = tuple(PLANNED_MEMORY_KEYS[name] for name in PlannedMemory._fields)
+"""Stored keys of a memory to delete, in the order of the fields of :class:`PlannedMemory`."""
 
 
 def planned_row(memory: PlannedMemory) -> dict[str, Any]:
     """Return the fields of a memory to delete as JSON values by stored key."""
-    return dict(zip(_PLANNED, memory, strict=True))
+    return dict(zip(_PLANNED_ROW_KEYS, memory, strict=True))
 
 
 def text_for_archive(plan: Plan, expired: Collection[int | str]) -> PlanText:
@@ -845,12 +904,16 @@ def text_for_archive(plan: Plan, expired: Collection[int | str]) -> PlanText:
 
     The text lists the memories with the keys `expired`, because they are not archived.
     """
-    absent = {
+    not_archived = {
         index: planned_row(memory)
         for index, memory in enumerate(plan.memories)
         if memory.key in expired
     }
-    return PlanText(plan.json_pieces, plan.pieces_without_memories, absent)
+    return PlanText(
+        whole=plan.json_pieces,
+        without_memories=plan.pieces_without_memories,
+        not_archived=not_archived,
+    )
 
 
 def _steps_of(policy: Any) -> Iterator[Mapping[str, Any]]:
@@ -879,27 +942,30 @@ def _total(groups: Iterable[Group]) -> Size:
 
 def _group_table(action: str, groups: Iterable[Group]) -> Table:
     """Return the groups with an action as a table."""
-    rows = [group[1:] for group in groups if group.fate == action]
-    return Table(action, Group._fields[1:], rows, "" if rows else "nothing")
+    rows = [
+        (group.label, group.kind, group.reason, group.memories, group.tokens)
+        for group in groups
+        if group.action == action
+    ]
+    header = ("label", "kind", "reason", "memories", "tokens")
+    return Table(action, header, rows, remark="" if rows else "nothing")
 
 
-def _listing(fate: str, memories: Sequence[PlannedMemory]) -> Table:
+def _memory_table(verb: str, memories: Sequence[PlannedMemory]) -> Table:
     """Return a table of the oldest and the newest memories, with the number of those between."""
-    half = LISTED // 2
+    half = MAX_LISTED // 2
     hidden = len(memories) - 2 * half
     if hidden <= 0:
-        return table_of(f"what it {fate}, oldest first", memories)
-    listed = table_of(f"oldest and newest that it {fate}", [*memories[:half], *memories[-half:]])
-    return listed._replace(
-        remark=f"and {hidden:,} more between them; --save-plan FILE lists them all"
-    )
+        return table_of(f"what it {verb}, oldest first", memories)
+    table = table_of(f"oldest and newest that it {verb}", [*memories[:half], *memories[-half:]])
+    return table._replace(remark=f"and {hidden:,} more between them{_ALL_ARE_SAVED}")
 
 
 def table_of(heading: str, memories: Sequence[PlannedMemory | PlannedLink]) -> Table:
     """Return a table of memories to print.
 
-    A position that was made of a time is left out, and so is the reason if all memories of a plan
-    have the same: the table of groups names it.
+    The column of positions is left out if they were computed from times. The column of reasons is
+    left out if all memories have the same reason, because the table of groups names it.
     """
     names = [name for name in _COLUMNS if name in memories[0]._fields]
     reasons = {memory.reason for memory in memories}
@@ -912,8 +978,8 @@ def table_of(heading: str, memories: Sequence[PlannedMemory | PlannedLink]) -> T
 
 
 def _cell(memory: PlannedMemory | PlannedLink, name: str) -> Any:
-    """Return a field of a memory as a table shows it: of a creation time the date."""
+    """Return a field of a memory as a table shows it. Of a creation time it shows the date."""
     value = getattr(memory, name)
     if name == "created_at":
-        return value[: len("2026-03-01")]
+        return value[:_DATE_CHARS]
     return value

@@ -70,7 +70,7 @@ def test_unlisted_files_do_not_affect_cost_or_size(folder: Path, unlisted: int) 
     assert memlab.size(folder).advice.keep_recent == size.keep_recent
     assert memlab.size(folder).advice.likely == size.likely
     assert beside.memories == plan.memories
-    assert beside.in_reach.memories == 10
+    assert beside.total_without_unlisted.memories == 10
     assert beside.labelled("unlisted").memories == unlisted
     assert re.search(rf"unlisted +{unlisted} memories that no index names", str(beside))
 

@@ -1,4 +1,4 @@
-"""Records of some copies of a deletion. Standard library only."""
+"""The records of copies of a deletion, read again on each iteration. Standard library only."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
