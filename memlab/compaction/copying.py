@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from memlab.clock import moment_or_now
-from memlab.compaction.wire import minute
+from memlab.compaction.wire import minute_in_words
 from memlab.errors import StoreError
 from memlab.evidence.losses import contents_of
 from memlab.sources.base import Source
@@ -65,7 +65,7 @@ class Copies(DisplayMixin):
             ),
             ("archive", self.archive),
         ]
-        return TextPage(f"copies of {self.store}, {minute(self.at)}", facts)
+        return TextPage(f"copies of {self.store}, {minute_in_words(self.at)}", facts)
 
 
 def keep_copies(

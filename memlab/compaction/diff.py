@@ -7,20 +7,20 @@ from typing import Any, Final, NamedTuple
 
 from memlab.compaction import plans
 from memlab.compaction.plans import Plan, PlannedLink
-from memlab.compaction.wire import in_words, minute, sized
+from memlab.compaction.wire import minute_in_words, policy_in_words, size_in_words
 from memlab.text import DisplayMixin, Table, TextPage
 
 _FACTS: Final[dict[str, Callable[[Plan], str]]] = {
     "store": attrgetter("store"),
-    "policy": lambda plan: in_words(plan.policy),
-    "made": lambda plan: minute(plan.made_at),
+    "policy": lambda plan: policy_in_words(plan.policy),
+    "made": lambda plan: minute_in_words(plan.made_at),
     "tokens": attrgetter("token_rule"),
-    "memories": lambda plan: sized(plan.total),
-    plans.DELETES: lambda plan: sized(plan.deletes),
-    plans.SUPERSEDES: lambda plan: sized(plan.superseded),
-    plans.RETIRES: lambda plan: sized(plan.labelled(plans.RETIRES)),
-    plans.RETURNS: lambda plan: sized(plan.labelled(plans.RETURNS)),
-    "keeps": lambda plan: sized(plan.keeps),
+    "memories": lambda plan: size_in_words(plan.total),
+    plans.DELETES: lambda plan: size_in_words(plan.deletes),
+    plans.SUPERSEDES: lambda plan: size_in_words(plan.superseded),
+    plans.RETIRES: lambda plan: size_in_words(plan.labelled(plans.RETIRES)),
+    plans.RETURNS: lambda plan: size_in_words(plan.labelled(plans.RETURNS)),
+    "keeps": lambda plan: size_in_words(plan.keeps),
 }
 """Facts of a plan that are printed if they differ."""
 _LINK_FIELDS: Final = ("by_key", "by_memory_id", "by_fingerprint")

@@ -11,7 +11,7 @@ import pandas as pd
 from memlab import columns as c
 from memlab.clock import aware, moment_or_now
 from memlab.compaction.archive_views import look_into
-from memlab.compaction.wire import minute
+from memlab.compaction.wire import minute_in_words
 from memlab.errors import ArchiveError
 from memlab.evidence.past import (
     DELETION,
@@ -109,7 +109,7 @@ class ArchiveErasure(DisplayMixin):
             never_restored = f"{self.never_restored:,}: nothing brings these back"
         lines = [("never restored", never_restored)]
         for entry in self.entries:
-            archived = f"archived {minute(entry.archived_at)}"
+            archived = f"archived {minute_in_words(entry.archived_at)}"
             lines.append((entry.digest[:12], f"{counted(entry.copies)}, {archived}"))
         lines += [
             (dropped.digest[:12], f"the facts of {counted(dropped.memories)}")
@@ -318,9 +318,9 @@ def _reason_to_doubt(
         created_at = _frame(source, archive, entry)[c.CREATED_AT].max()
         if pd.isna(created_at) or at >= created_at:
             return ""
-        reason = f"before its memories were written ({minute(created_at)})"
+        reason = f"before its memories were written ({minute_in_words(created_at)})"
     return (
-        f"plan {entry.digest[:12]} says {minute(at)}, {reason}: the clock was wrong; "
+        f"plan {entry.digest[:12]} says {minute_in_words(at)}, {reason}: the clock was wrong; "
         f"--drop {entry.digest[:12]} drops it all the same"
     )
 

@@ -164,7 +164,7 @@ class IndexPlan(DisplayMixin):
     def sheet(self, name: str = "") -> TextPage:
         """Return the printed page, with the store under `name` as a person gave it."""
         title = f"index plan {self.digest[:12]} for {name or self.store}"
-        facts = [("made", wire.minute(self.made_at)), ("index", self.effect)]
+        facts = [("made", wire.minute_in_words(self.made_at)), ("index", self.effect)]
         facts += _load_facts(self.loads)
         if self.order_note:
             facts.append(("order", self.order_note))
@@ -275,7 +275,7 @@ class IndexReceipt(DisplayMixin):
     def sheet(self) -> TextPage:
         """Return the printed page."""
         facts = [
-            ("applied", wire.minute(self.applied_at)),
+            ("applied", wire.minute_in_words(self.applied_at)),
             ("index", f"{self.index}: {actions_in_words(self.counts)}"),
             *_load_facts(self.loads),
             ("archive", self.archive or "none: there was nothing to change"),

@@ -535,7 +535,10 @@ class Plan(DisplayMixin):
             Leave out the sums that :attr:`effect` states, because it is printed above the page.
         """
         title = f"plan {self.digest[:12]} for {name or self.store}"
-        facts = [("policy", wire.in_words(self.policy)), ("made", wire.minute(self.made_at))]
+        facts = [
+            ("policy", wire.policy_in_words(self.policy)),
+            ("made", wire.minute_in_words(self.made_at)),
+        ]
         facts += self._sums_below_effect() if below_effect else self._sums()
         facts.append(("tokens", self.token_rule))
         if not self.merges:
@@ -607,10 +610,10 @@ class Plan(DisplayMixin):
         """Yield as facts the numbers of changed memories, the floor, and the boot context."""
         yield from self._action_facts()
         if not self.merges:
-            yield "floor", wire.sized(self.floor, "load-bearing memories")
-        yield start_words(self.store), wire.change(self.boot_before, self.boot_after)
+            yield "floor", wire.size_in_words(self.floor, "load-bearing memories")
+        yield start_words(self.store), wire.size_change_in_words(self.boot_before, self.boot_after)
         if self.start is not None:
-            yield "a start", wire.change(*self.start)
+            yield "a start", wire.size_change_in_words(*self.start)
 
     def _sums_below_effect(self) -> Iterator[tuple[str, str]]:
         """Yield the facts of :meth:`_sums` that neither :attr:`effect` nor a table states."""
@@ -618,16 +621,16 @@ class Plan(DisplayMixin):
             yield from self._action_facts()
         boot = StartChange(self.boot_before, self.boot_after)
         if self.start is not None and boot != self.start:
-            yield start_words(self.store), wire.change(*boot)
+            yield start_words(self.store), wire.size_change_in_words(*boot)
 
     def _action_facts(self) -> list[tuple[str, str]]:
         """Return as facts how much the plan deletes, supersedes, retires and returns."""
         if self.moves or self.is_retirement:
-            retires = wire.share(self.labelled(RETIRES), self.boot_before)
-            returns = wire.sized(self.labelled(RETURNS))
+            retires = wire.share_in_words(self.labelled(RETIRES), self.boot_before)
+            returns = wire.size_in_words(self.labelled(RETURNS))
             return [(RETIRES, retires), (RETURNS, f"{returns}; it deletes nothing")]
         if self.supersedes:
-            superseded = wire.share(self.superseded, self.floor)
+            superseded = wire.share_in_words(self.superseded, self.floor)
             return [("supersedes", f"{superseded}; it deletes nothing")]
         if self.merges:
             equal = len(self.copies) - self.copied.memories
@@ -635,13 +638,16 @@ class Plan(DisplayMixin):
             if self.start_there is not None:
                 start_there.append(("start there", self.start_there.words))
             return [
-                ("copies", f"{wire.sized(self.copied)}, with their lines, into {self.into}"),
+                (
+                    "copies",
+                    f"{wire.size_in_words(self.copied)}, with their lines, into {self.into}",
+                ),
                 ("equal there", counted(equal)),
-                ("archives", wire.share(self.deletes, self.total)),
+                ("archives", wire.share_in_words(self.deletes, self.total)),
                 ("stays", counted(len(self.not_merged))),
                 *start_there,
             ]
-        return [("deletes", wire.share(self.deletes, self.total_without_unlisted))]
+        return [("deletes", wire.share_in_words(self.deletes, self.total_without_unlisted))]
 
     def _canonical_pieces(self) -> Iterator[str]:
         """Yield the canonical JSON of the plan in pieces, from which the digest is computed."""
@@ -769,11 +775,16 @@ class Receipt(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the printed page."""
-        facts = [("policy", wire.in_words(self.policy)), ("applied", wire.minute(self.applied_at))]
+        facts = [
+            ("policy", wire.policy_in_words(self.policy)),
+            ("applied", wire.minute_in_words(self.applied_at)),
+        ]
         facts += [(participle, counted(count)) for participle, count in self.done]
         if self.expired:
             facts.append(("expired", f"{counted(self.expired)} since the plan was made"))
-        facts.append((start_words(self.store), wire.change(self.boot_before, self.boot_after)))
+        facts.append(
+            (start_words(self.store), wire.size_change_in_words(self.boot_before, self.boot_after))
+        )
         if self.into:
             copies = "; the archive beside it has the copies" if self.copied else ""
             facts.append(("into", f"{self.into}{copies}"))

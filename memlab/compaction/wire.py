@@ -25,10 +25,11 @@ from memlab.text import counted, in_shell, shortened
 from memlab.versions import FileFormat, written_in
 
 FORMAT: FileFormat = FileFormat(number=2, readable_from=2, oldest=2)
-"""The format of every JSON form."""
+"""The format of every file that this module serializes."""
 READABLE_FROM: Final = "readable_from"
 """Key of the oldest format whose readers understand a file; by default the file's own format."""
 _DIGEST: Final = "digest"
+"""Key of the digest of a plan."""
 
 StoredKeys = Mapping[type, Mapping[str, str]]
 """Stored key of each field, by class of record, in the order of the file."""
@@ -43,14 +44,17 @@ _BYTES_PER_VALUE: Final = 12
 
 A value of a plan takes 17 bytes of text and up to 64 bytes of memory."""
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
+"""A string in JSON, or the rest of a text that ends within one."""
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+"""Half of a pair of UTF-16 code units, escaped or not."""
 
-_ADVICE: Final = "give one that memlab wrote"
+_DEFAULT_ADVICE: Final = "give one that memlab wrote"
 _COMMANDS: Final = {
     "memlab_plan": "memlab apply",
     "memlab_index_plan": "memlab apply",
     "memlab_fleet_plan": "memlab fleet apply",
 }
+"""The command that takes a file, by the marker of its kind."""
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
@@ -102,6 +106,7 @@ canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encod
 
 
 SIZE_KEYS: Final = {"memories": "memories", "tokens": "tokens"}
+"""Stored key of each field of :class:`Size`."""
 
 
 def header(marker: str) -> dict[str, Any]:
@@ -160,8 +165,8 @@ def iter_json(content: Mapping[str, Any], keys: StoredKeys, *, in_lines: bool) -
     newline = "\n" if in_lines else ""
     colon = ": " if in_lines else ":"
     separator = "{" + newline
-    for name, value in content.items():
-        yield f"{separator}{json.dumps(name)}{colon}"
+    for key, value in content.items():
+        yield f"{separator}{json.dumps(key)}{colon}"
         separator = f",{newline}"
         if isinstance(value, tuple):
             yield from _iter_rows(value, keys, in_lines=in_lines)
@@ -196,16 +201,18 @@ def _rows_as_json(
     comma = "," if sort_keys else ", "
     colon = ":" if sort_keys else ": "
     stored_keys = [keys[field] for field in rows[0]._fields]
-    columns = dict(zip(stored_keys, zip(*rows, strict=True), strict=True))
+    values_of_columns = zip(*rows, strict=True)
+    columns = dict(zip(stored_keys, values_of_columns, strict=True))
     ordered_keys = sorted(columns) if sort_keys else list(columns)
-    pieces = list[Iterable[str]]()
-    opening = "{"
+    # Each column of pieces has one piece of the text of each row.
+    columns_of_pieces = list[Iterable[str]]()
+    separator = "{"
     for key in ordered_keys:
-        pieces.append(repeat(f"{opening}{json.dumps(key)}{colon}", len(rows)))
-        pieces.append(_column_as_json(columns[key]))
-        opening = comma
-    pieces.append(repeat("}", len(rows)))
-    return map("".join, zip(*pieces, strict=True))
+        columns_of_pieces.append(repeat(f"{separator}{json.dumps(key)}{colon}", len(rows)))
+        columns_of_pieces.append(_column_as_json(columns[key]))
+        separator = comma
+    columns_of_pieces.append(repeat("}", len(rows)))
+    return map("".join, zip(*columns_of_pieces, strict=True))
 
 
 def _column_as_json(values: Sequence[Any]) -> Iterator[str]:
@@ -219,43 +226,64 @@ def _column_as_json(values: Sequence[Any]) -> Iterator[str]:
 
 
 def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
-    """Parse a JSON object and check that it has `marker` and a known version.
+    """Parse a JSON object of one kind and check its format.
 
-    Raise PlanError if it is malformed, too large for its text, or of another kind or version.
+    Raise PlanError if it is malformed, has too many values for its length, or is of another kind
+    or an unsupported format.
+
+    Parameters
+    ----------
+    text : str or bytes
+        The JSON text.
+    marker : str
+        The key by which the kind is known, such as "memlab_plan".
     """
-    what = marker.removeprefix("memlab_")
-    expect(text, str, bytes, call=f"{what.title()}.from_json", name="text")
+    kind = marker.removeprefix("memlab_")
+    expect(text, str, bytes, call=f"{kind.title()}.from_json", name="text")
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8-sig")
-        with fields_checked(what):
+        with fields_checked(kind):
             _check_value_count(decoded)
         content = json.loads(decoded)
     except (ValueError, RecursionError) as error:
-        raise PlanError(f"this is not a {what}: it is not JSON ({error}); {_ADVICE}") from error
+        raise PlanError(
+            f"this is not a {kind}: it is not JSON ({error}); {_DEFAULT_ADVICE}"
+        ) from error
     if not isinstance(content, dict) or marker not in content:
-        raise PlanError(f"this is not a {what}: it has no {marker!r}; {_advice_for(content)}")
-    with fields_checked(what):
+        raise PlanError(f"this is not a {kind}: it has no {marker!r}; {_advice_for(content)}")
+    with fields_checked(kind):
         _check_no_surrogates(decoded, content)
         check_depth(content, _MAX_DEPTH)
         written = written_in(content[marker], content.get(READABLE_FROM))
-    FORMAT.check(f"this {what.replace('_', ' ')}", written, PlanError)
+    FORMAT.check(f"this {kind.replace('_', ' ')}", written, PlanError)
     return content
 
 
-def check_digest(content: Mapping[str, Any], digest: str, of_what: str = "") -> None:
-    """Raise PlanError if a file was edited: the digest in it is not that of what was read."""
+def check_digest(content: Mapping[str, Any], digest: str, advice_end: str = "") -> None:
+    """Raise PlanError if the plan in a file was edited after it was made.
+
+    Parameters
+    ----------
+    content : mapping
+        The parsed file, which has the digest of the plan as it was made.
+    digest : str
+        The digest of the plan that was read from it.
+    advice_end : str
+        Text after the advice to make a new plan.
+    """
     if content.get(_DIGEST) != digest:
         raise PlanError(
             "the plan was edited after it was made: its digest does not fit; make a new plan"
-            f"{of_what}"
+            f"{advice_end}"
         )
 
 
 def added_fields(content: Mapping[str, Any], marker: str, known: Collection[str]) -> dict[str, Any]:
     """Return the fields of a file of a newer format that are not among the `known` keys.
 
-    Return none for a file of the current format. A newer format that is still readable may add
-    fields to the object, but not to its rows. The digest covers them, so they are preserved.
+    Return an empty dictionary for a file of the current format. A newer format that is still
+    readable may add fields to the object, but not to its rows. The digest covers these fields, so
+    they are preserved.
     """
     if not FORMAT.is_newer(written_in(content[marker], content.get(READABLE_FROM))):
         return {}
@@ -269,23 +297,26 @@ def _advice_for(content: Any) -> str:
         for marker, command in _COMMANDS.items():
             if marker in content:
                 return f"{command} carries it out"
-    return _ADVICE
+    return _DEFAULT_ADVICE
 
 
 @contextmanager
-def fields_checked(what: str) -> Iterator[None]:
-    """Convert the error of a missing or wrong field into a PlanError."""
+def fields_checked(kind: str) -> Iterator[None]:
+    """Convert the error of a missing or wrong field of a file into a PlanError.
+
+    `kind` names the kind of the file in the message, such as "plan".
+    """
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        raise PlanError(f"this is not a whole {what}: {error}; make a new one") from error
+        raise PlanError(f"this is not a whole {kind}: {error}; make a new one") from error
 
 
 def field_of(content: Mapping[str, Any], name: str, *types: type) -> Any:
-    """Return a field after checking its type; a truth value does not count as a number.
+    """Return a field after checking its type. A truth value is not accepted as a number.
 
-    Raise KeyError if it is missing, TypeError if it has another type, and ValueError if it is an
-    integer beyond 64 bits.
+    Raise KeyError if the field is missing, TypeError if it has another type, and ValueError if it
+    is an integer beyond 64 bits.
     """
     value = content[name]
     if type(value) not in types:
@@ -303,31 +334,32 @@ def _check_value_count(text: str) -> None:
     limit = max(_ALWAYS_ALLOWED_VALUES, len(text) // _BYTES_PER_VALUE)
     count = _count_separators(text)
     if count > limit:
-        # In a plan these characters are inside strings, mostly titles. Those do not count.
-        count -= sum(_count_separators(string[0]) for string in _STRING.finditer(text))
+        # Separators inside strings, such as titles, do not separate values.
+        count -= sum(_count_separators(match[0]) for match in _STRING.finditer(text))
     if count > limit:
         raise ValueError(f"it has {count:,} values in {len(text):,} bytes")
 
 
 def _count_separators(text: str) -> int:
-    """Return how many characters in a text may start a JSON value."""
-    return sum(text.count(character) for character in ",[{")
+    """Return the number of characters in a text after which a JSON value may start."""
+    return sum(text.count(separator) for separator in ",[{")
 
 
 def _check_no_surrogates(text: str, content: Mapping[str, Any]) -> None:
-    """Raise ValueError if a text has a surrogate without its pair, which no memory has.
+    """Raise ValueError if a text has a lone surrogate, which is in no memory.
 
     The path of a store may have one, for a byte of a file name that is not UTF-8.
     """
-    if _SURROGATE.search(text):
-        # Most surrogates have their pair. Only encoding tells them apart.
-        try:
-            json.dumps({**content, "store": ""}, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"half a character, {error.object[error.start]!r}") from error
+    if not _SURROGATE.search(text):
+        return
+    # Most surrogates are in pairs. Encoding fails only if one of them is alone.
+    try:
+        json.dumps({**content, "store": ""}, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"half a character, {error.object[error.start]!r}") from error
 
 
-def when(content: Mapping[str, Any], name: str) -> datetime:
+def time_of(content: Mapping[str, Any], name: str) -> datetime:
     """Return a field that holds a date and time, with the time zone that was written.
 
     Raise ValueError if it is not a time with a time zone.
@@ -349,70 +381,87 @@ def fields_in(content: Mapping[str, Any], record: type, keys: StoredKeys) -> dic
             continue
         key = stored_keys[field.name]
         if key in content or field.default is MISSING:
-            values[field.name] = _typed(content, key, field.type, keys)
+            values[field.name] = _value_of_type(content, key, field.type, keys)
     return values
 
 
-def _typed(content: Mapping[str, Any], name: str, kind: Any, keys: StoredKeys) -> Any:
-    """Return a field after checking it against a declared type."""
-    if kind is datetime:
-        return when(content, name)
-    if kind is Size:
-        return next(_tuples([field_of(content, name, dict)], Size, SIZE_KEYS))
-    if get_origin(kind) is Mapping:
+def _value_of_type(
+    content: Mapping[str, Any], name: str, declared_type: Any, keys: StoredKeys
+) -> Any:
+    """Return the value of a field after checking it against its declared type."""
+    if declared_type is datetime:
+        return time_of(content, name)
+    if declared_type is Size:
+        size = field_of(content, name, dict)
+        return next(_iter_named_tuples([size], Size, SIZE_KEYS))
+    if get_origin(declared_type) is Mapping:
         return field_of(content, name, dict)
-    if kind == tuple[str, ...]:
+    if declared_type == tuple[str, ...]:
         texts = field_of(content, name, list)
         return tuple(field_of({name: text}, name, str) for text in texts)
-    if get_origin(kind) is tuple:
-        return tuples_of(content, name, get_args(kind)[0], keys)
-    return field_of(content, name, *(get_args(kind) or (kind,)))
+    if get_origin(declared_type) is tuple:
+        row_type = get_args(declared_type)[0]
+        return tuples_of(content, name, row_type, keys)
+    return field_of(content, name, *_types_in(declared_type))
+
+
+def _types_in(declared_type: Any) -> tuple[type, ...]:
+    """Return the types of a union; for another type, the type itself."""
+    return get_args(declared_type) or (declared_type,)
 
 
 def tuples_of(
-    content: Mapping[str, Any], name: str, row: Callable[..., Row], keys: StoredKeys
+    content: Mapping[str, Any], name: str, row_type: Callable[..., Row], keys: StoredKeys
 ) -> tuple[Row, ...]:
     """Return the rows of a list as named tuples, each field checked against its declared type."""
-    return tuple(_tuples(field_of(content, name, list), row, keys[row]))  # type: ignore[index]
+    rows = field_of(content, name, list)
+    return tuple(_iter_named_tuples(rows, row_type, keys[row_type]))  # type: ignore[index]
 
 
-def _tuples(parts: list[Any], row: Callable[..., Row], keys: Mapping[str, str]) -> Iterator[Row]:
+def _iter_named_tuples(
+    rows: list[Any], row_type: Callable[..., Row], keys: Mapping[str, str]
+) -> Iterator[Row]:
     """Yield named tuples made from JSON objects.
 
     Each object is removed from its list at once, because a long plan would take twice the memory.
     """
-    types = {keys[name]: get_args(kind) or (kind,) for name, kind in row.__annotations__.items()}
-    for index, part in enumerate(parts):
-        if not isinstance(part, dict) or part.keys() != types.keys():
+    types = {
+        keys[name]: _types_in(declared_type)
+        for name, declared_type in row_type.__annotations__.items()
+    }
+    for index, row in enumerate(rows):
+        if not isinstance(row, dict) or row.keys() != types.keys():
             raise KeyError(f"an entry without just the fields {', '.join(types)}")
-        parts[index] = None
-        values = [field_of(part, key, *kinds) for key, kinds in types.items()]
-        yield row(*values)
+        rows[index] = None
+        values = [field_of(row, key, *types_of_field) for key, types_of_field in types.items()]
+        yield row_type(*values)
 
 
-def in_words(policy: Mapping[str, Any]) -> str:
-    """Return the JSON values of a policy as one line of text, as options if there are any.
+def policy_in_words(policy: Mapping[str, Any]) -> str:
+    """Return the JSON values of a policy as one line of text.
+
+    The text consists of options of ``compact`` if that command takes the policy.
 
     >>> recent = {"policy": "recent", "keep": 50, "by": "position", "now": None}
-    >>> in_words(recent), in_words({**recent, "by": "created_at"})
+    >>> policy_in_words(recent), policy_in_words({**recent, "by": "created_at"})
     ('--keep-recent 50', '--keep-recent 50 --newest-by created_at')
-    >>> in_words({"policy": "activation", "max_items": None, "max_tokens": 9000})
+    >>> policy_in_words({"policy": "activation", "max_items": None, "max_tokens": 9000})
     '--policy activation --max-tokens 9000'
-    >>> in_words({"policy": "pipeline", "policies": [recent]})
+    >>> policy_in_words({"policy": "pipeline", "policies": [recent]})
     'pipeline(policies=[--keep-recent 50])'
-    >>> in_words({"policy": "learned", "max_items": 50})
+    >>> policy_in_words({"policy": "learned", "max_items": 50})
     'learned(max_items=50), which activation has replaced'
-    >>> in_words({"policy": "ids", "ids": ["e1", "e2"]})
+    >>> policy_in_words({"policy": "ids", "ids": ["e1", "e2"]})
     '--id e1 --id e2'
     """
     name = str(policy.get("policy"))
     if name in OPTIONS:
         return _as_options(name, policy)
-    settings = (
-        f"{name}={_word(value)}"
-        for name, value in policy.items()
-        if name != "policy" and value is not None
-    )
+    settings = [
+        f"{key}={_setting_in_words(value)}"
+        for key, value in policy.items()
+        if key != "policy" and value is not None
+    ]
     words = f"{name}({', '.join(settings)})"
     if name in REPLACED:
         return f"{words}, which {REPLACED[name]} has replaced"
@@ -421,11 +470,13 @@ def in_words(policy: Mapping[str, Any]) -> str:
 
 def _as_options(name: str, policy: Mapping[str, Any]) -> str:
     """Return the settings of a policy that are not its defaults as options of ``compact``."""
-    options = [] if name in _NOT_NAMED else [in_shell("--policy", name)]
+    options = []
+    if name not in _SELECTED_BY_OPTION:
+        options.append(in_shell("--policy", name))
     for key, option in OPTIONS[name].items():
         value = policy.get(key, option.default)
         if value != option.default:
-            options.append(option.written(option.name, value))
+            options.append(option.write(option.name, value))
     return " ".join(options)
 
 
@@ -435,19 +486,20 @@ def _single_option(option: str, value: Any) -> str:
     return in_shell(option, ",".join(map(_option_value, values)) or "none")
 
 
-def _as_text(option: str, value: Any) -> str:
-    """Return an option with a text that is no setting, such as a path."""
+def _option_with_text(option: str, value: Any) -> str:
+    """Return an option with a text that is not converted, such as a path."""
     return in_shell(option, str(value))
 
 
-_MOST_IDS: Final = 20
-"""Number of ids that are shown as options; a plan lists all memories below."""
+_MAX_IDS_SHOWN: Final = 20
+"""Number of ids that are shown as options. The page of a plan lists its memories below."""
 
 
 def _option_for_each(option: str, ids: Sequence[Any]) -> str:
     """Return an option for each of the first ids, and the number of the others."""
-    shown = " ".join(_as_text(option, memory_id) for memory_id in ids[:_MOST_IDS])
-    hidden = len(ids) - _MOST_IDS
+    options = [_option_with_text(option, memory_id) for memory_id in ids[:_MAX_IDS_SHOWN]]
+    shown = " ".join(options)
+    hidden = len(ids) - _MAX_IDS_SHOWN
     return f"{shown} and {hidden:,} more" if hidden > 0 else shown
 
 
@@ -461,15 +513,15 @@ def _option_value(value: Any) -> str:
         return "yes" if value else "no"
     if value is None:
         return "none"
-    age = _AGE.fullmatch(value) if isinstance(value, str) else None
+    age = _TIMEDELTA.fullmatch(value) if isinstance(value, str) else None
     if age is None:
         return str(value)
     days, hours, minutes, seconds = (int(part or 0) for part in age.groups())
     return age_text(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
 
 
-_AGE: Final = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)")
-"""A ``timedelta`` as text."""
+_TIMEDELTA: Final = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)")
+"""The text of a ``timedelta``: days, hours, minutes and seconds."""
 
 
 class Option(NamedTuple):
@@ -481,16 +533,17 @@ class Option(NamedTuple):
         The option, such as "--ttl".
     default : object
         The value of the setting, as in JSON, without the option.
-    written : callable
-        Returns the option with a value for the command line.
+    write : callable
+        Takes the name of the option and a value, and returns both for the command line.
     """
 
     name: str
     default: Any = None
-    written: Callable[[str, Any], str] = _single_option
+    write: Callable[[str, Any], str] = _single_option
 
 
-_SCOPE: Final = ["agent_id", "thread_id", "namespace", "tags"]
+_VALUE_SCOPE: Final = ["agent_id", "thread_id", "namespace", "tags"]
+"""Default of the setting ``scope`` of the policy ``value``."""
 OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "recent": {"keep": Option("--keep-recent"), "by": Option("--newest-by", "position")},
     "tokens": {"max_tokens": Option("--max-tokens")},
@@ -500,37 +553,53 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
         "half_life": Option("--half-life", "7 days, 0:00:00"),
         "recency": Option("--recency", 0.25),
         "importance": Option("--importance", 0.15),
-        "scope": Option("--scope", _SCOPE),
+        "scope": Option("--scope", _VALUE_SCOPE),
     },
     "budget": {"max_items": Option("--max-items"), "scope": Option("--scope", ["agent_id"])},
     "floor": {"threshold": Option("--threshold", 0.1)},
     "activation": {"max_items": Option("--max-items"), "max_tokens": Option("--max-tokens")},
     "purge-superseded": {"older_than": Option("--older-than")},
-    "ids": {"ids": Option("--id", written=_option_for_each)},
-    "merge": {"into": Option("--into", written=_as_text)},
+    "ids": {"ids": Option("--id", write=_option_for_each)},
+    "merge": {"into": Option("--into", write=_option_with_text)},
 }
 """The option of each setting, by policy, for the policies that ``compact`` takes."""
-_NOT_NAMED: Final = frozenset({"recent", "ids", "merge"})
+_SELECTED_BY_OPTION: Final = frozenset({"recent", "ids", "merge"})
 """Policies that an option of their own selects, so that ``--policy`` is not needed."""
 
 
-def minute(moment: datetime) -> str:
-    """Return a time in UTC as text, to the minute."""
+def minute_in_words(moment: datetime) -> str:
+    """Return a time in UTC as text, to the minute.
+
+    >>> minute_in_words(datetime(2026, 3, 1, 12, 30, 59, tzinfo=UTC))
+    '2026-03-01 12:30 UTC'
+    """
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def sized(size: Size, memories: str = "memories") -> str:
-    """Return a size as text, such as "3 memories, 120 tokens"."""
+def size_in_words(size: Size, memories: str = "memories") -> str:
+    """Return a size as text, with `memories` as the plural noun for what is counted.
+
+    >>> size_in_words(Size(memories=3, tokens=120))
+    '3 memories, 120 tokens'
+    """
     return f"{counted(size.memories, memories)}, {counted(size.tokens, 'tokens')}"
 
 
-def change(before: Size, after: Size) -> str:
-    """Return the change of a size as text, "before -> after"."""
-    return f"{sized(before)} -> {sized(after)}"
+def size_change_in_words(before: Size, after: Size) -> str:
+    """Return the change of a size as text.
+
+    >>> size_change_in_words(Size(memories=3, tokens=120), Size(memories=1, tokens=40))
+    '3 memories, 120 tokens -> 1 memory, 40 tokens'
+    """
+    return f"{size_in_words(before)} -> {size_in_words(after)}"
 
 
-def share(part: Size, whole: Size) -> str:
-    """Return a part of a size as text, with its share of the whole in percent."""
+def share_in_words(part: Size, whole: Size) -> str:
+    """Return a part of a size as text, with its share of the whole in percent.
+
+    >>> share_in_words(Size(memories=1, tokens=40), Size(memories=4, tokens=120))
+    '1 of 4 memories (25.0%), 40 of 120 tokens (33.3%)'
+    """
     memories = part.memories / whole.memories if whole.memories else 0.0
     tokens = part.tokens / whole.tokens if whole.tokens else 0.0
     return (
@@ -539,25 +608,36 @@ def share(part: Size, whole: Size) -> str:
     )
 
 
-def _word(value: Any) -> str:
-    """Return a setting as text."""
+def _setting_in_words(value: Any) -> str:
+    """Return a setting of a policy as text."""
     if isinstance(value, dict):
-        return in_words(value)
+        return policy_in_words(value)
     if isinstance(value, list):
-        return f"[{', '.join(map(_word, value))}]"
+        return f"[{', '.join(map(_setting_in_words, value))}]"
     return repr(value)
+
+
+_MAX_NAMES_SHOWN: Final = 5
+_MAX_NAME_CHARS: Final = 80
 
 
 def some_of(names: Sequence[object]) -> str:
     """Return the first five names as text, and the number of the others.
 
     A name of more than 80 characters is cut.
+
+    >>> some_of(["a", "b", "c", "d", "e", "f", "g"])
+    'a, b, c, d, e and 2 more'
     """
-    texts = [str(name) for name in names[:5]]
-    shown = ", ".join(text if len(text) <= 80 else f"{text[:77]}..." for text in texts)
-    if len(names) > 5:
-        return f"{shown} and {len(names) - 5:,} more"
-    return shown
+    shown_names = []
+    for name in names[:_MAX_NAMES_SHOWN]:
+        text = str(name)
+        if len(text) > _MAX_NAME_CHARS:
+            text = f"{text[: _MAX_NAME_CHARS - 3]}..."
+        shown_names.append(text)
+    shown = ", ".join(shown_names)
+    hidden = len(names) - _MAX_NAMES_SHOWN
+    return f"{shown} and {hidden:,} more" if hidden > 0 else shown
 
 
 def entries_left_in_words(names: Sequence[object]) -> str:

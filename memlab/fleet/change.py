@@ -252,7 +252,7 @@ class FleetPlan(DisplayMixin):
         """
         content = wire.parsed(text, MARKER)
         with wire.fields_checked("plan of a fleet"):
-            made_at = wire.when(content, "made_at")
+            made_at = wire.time_of(content, "made_at")
             policy = wire.field_of(content, "policy", dict)
             stores = wire.tuples_of(content, "stores", PlannedStore, KEYS)  # type: ignore[type-var]
             refused = wire.tuples_of(content, "refused", Refused, KEYS)  # type: ignore[type-var]
@@ -293,8 +293,8 @@ class FleetPlan(DisplayMixin):
         """Return the page that is printed."""
         totals = self.totals
         facts = [
-            ("policy", wire.in_words(self.policy)),
-            ("decided", wire.minute(self.made_at)),
+            ("policy", wire.policy_in_words(self.policy)),
+            ("decided", wire.minute_in_words(self.made_at)),
             ("deletes", f"{totals['deleted']:,} of {counted(totals['memories'], 'memories')}"),
             ("tokens", f"{totals['deleted_tokens']:,}"),
             ("on the disk", f"about {totals['deleted_bytes'] / 1e6:,.1f} MB after a vacuum"),

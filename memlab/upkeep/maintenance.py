@@ -14,7 +14,7 @@ from memlab.compaction.drops import drop_archived, plan_erasure
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import checked_for_vacuum, space, vacuum
-from memlab.compaction.wire import sized, some_of
+from memlab.compaction.wire import size_in_words, some_of
 from memlab.errors import MemlabError, PlanError, SettingsError, StalePlanError, StoreError
 from memlab.evidence.ingestion import harvest
 from memlab.policies import Policy
@@ -359,8 +359,8 @@ class _Run:
         elif outcome is StepOutcome.NOTHING:
             words = "the saved policy keeps every memory"
         elif plan_made.moves:
-            retired = sized(plan_made.labelled(RETIRES))
-            returned = sized(plan_made.labelled(RETURNS))
+            retired = size_in_words(plan_made.labelled(RETIRES))
+            returned = size_in_words(plan_made.labelled(RETURNS))
             if outcome is StepOutcome.DONE:
                 words = f"retired {retired}, returned {returned}"
             else:
@@ -550,5 +550,5 @@ def _deletion_in_words(outcome: StepOutcome, plan_made: Plan) -> str:
     if outcome is StepOutcome.NOTHING:
         return "none"
     if outcome is StepOutcome.WOULD:
-        return f"{sized(plan_made.deletes)}; they are archived first"
-    return f"deleted and archived {sized(plan_made.deletes)}"
+        return f"{size_in_words(plan_made.deletes)}; they are archived first"
+    return f"deleted and archived {size_in_words(plan_made.deletes)}"

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pandas as pd
 
 from memlab import columns as c
-from memlab.compaction.wire import sized
+from memlab.compaction.wire import size_in_words
 from memlab.errors import MissingExtraError
 from memlab.frame.loading import load
 from memlab.items import Size
@@ -69,9 +69,9 @@ class LoadBearing(DisplayMixin):
         if floor.memories:
             size = Size(len(older), int(older[c.TOKENS].sum()))
             facts = [
-                ("load-bearing", sized(Size(floor.memories, floor.tokens))),
+                ("load-bearing", size_in_words(Size(floor.memories, floor.tokens))),
                 (start, f"{loaded}, which no cap reduces below the load-bearing ones"),
-                ("supersedable", sized(size)),
+                ("supersedable", size_in_words(size)),
             ]
         else:
             facts = [

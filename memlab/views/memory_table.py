@@ -11,7 +11,7 @@ from pandas.api.types import is_numeric_dtype
 from memlab import columns as c
 from memlab.arguments import expect
 from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, RETIRED, SUPERSEDED
-from memlab.compaction.wire import as_data, in_words
+from memlab.compaction.wire import as_data, policy_in_words
 from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
 from memlab.evidence.past import HistoryLike, present_rows, source_of
@@ -218,7 +218,7 @@ def rows_of(
         decided = decide(present, policy.with_past(past, evidence.references), now=now)
         table[c.KEEP] = decided[c.KEEP].astype("boolean")
         table[c.REASON] = decided[c.REASON]
-        facts.append(("policy", in_words(as_data(policy))))
+        facts.append(("policy", policy_in_words(as_data(policy))))
     if reads is None:
         facts.append((READS, _NO_LOG))
     else:

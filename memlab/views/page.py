@@ -17,7 +17,7 @@ from memlab.clock import now_utc
 from memlab.columns import MEMORY_ID, REFERENCES, TITLE, TOKENS
 from memlab.compaction.archive_views import last_applied
 from memlab.compaction.planner import plan
-from memlab.compaction.wire import sized
+from memlab.compaction.wire import size_in_words
 from memlab.errors import MemlabError
 from memlab.evidence.past import HistoryLike
 from memlab.evidence.reads import CutLosses, Log, describe_log
@@ -95,7 +95,9 @@ def decision_record(
         "track record": advice.track_record or "none",
         "verdict of the evidence": f"`{advice.verdict}`",
         "deletes": f"{plan.deletes.memories:,} of {counted(plan.total.memories, 'memories')}",
-        start_words(plan.store): f"{sized(plan.boot_before)} → {sized(plan.boot_after)}",
+        start_words(
+            plan.store
+        ): f"{size_in_words(plan.boot_before)} → {size_in_words(plan.boot_after)}",
         "floor": f"{plan.floor.memories:,} load-bearing memories, all of which stay",
         "plan digest": f"`{plan.digest}`",
         "receipt": _receipt_in_words(receipt, plan_file),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab.compaction.wire import OPTIONS, as_data, in_words
+from memlab.compaction.wire import OPTIONS, as_data, policy_in_words
 from memlab.errors import PlanError
 from memlab.policies.named import NAMED, options_of, policy_named, policy_of
 from memlab.policies.typed import REQUIRED
@@ -181,7 +181,7 @@ def test_printed_policy_options_equal_the_typed_ones(name: str) -> None:
         if name == "activation" and not given:
             continue
         policy = policy_of(named, given)
-        typed = in_words(as_data(policy)).removeprefix(f"--policy {name}").split()
+        typed = policy_in_words(as_data(policy)).removeprefix(f"--policy {name}").split()
         wanted = options_of(policy).replace("False", "no").removeprefix(f"--policy {name}").split()
         assert typed == wanted
 
