@@ -20,6 +20,7 @@ from memlab.compaction.index_plans import actions_in_words
 from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.recorded_change import RecordedChange, nothing_to_undo, recorded_changes
 from memlab.compaction.store_change import receipt_of
+from memlab.compaction.wire import minute_in_words
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.items import tags_as_text
@@ -35,13 +36,14 @@ from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 Result = TypeVar("Result")
 
-EXPORTS: Final = (".jsonl", ".parquet")
-MOST_LISTED: Final = 5
+EXPORT_SUFFIXES: Final = (".jsonl", ".parquet")
+MAX_RUNTIME_DELETIONS_LISTED: Final = 5
 """Maximum number of consecutive deletions by a runtime that are listed one by one."""
 
-_HEAD: Final = ("digest", "archived_at", "restored_at", "reason")
-_LISTED: Final = (
-    *_HEAD,
+_COPY_COLUMNS: Final = ("digest", "archived_at", "restored_at", "reason")
+"""Columns that the archive has about each copy."""
+_LISTED_COLUMNS: Final = (
+    *_COPY_COLUMNS,
     col.POSITION,
     col.MEMORY_ID,
     col.KIND,
@@ -49,15 +51,24 @@ _LISTED: Final = (
     col.CREATED_AT,
     col.NAMESPACE,
 )
+"""Columns of :func:`archived_rows`."""
 _RECORD: Final = "record"
+"""Column with the archived record as text."""
 _KEY: Final = "archived_key"
-_PARQUET: Final = pa.schema(
-    [
-        *((name, TEXT) for name in (*_HEAD, col.KEY)),
-        *((f.name, TEXT if pa.types.is_dictionary(f.type) else f.type) for f in SCHEMA),
-        (_RECORD, TEXT),
-    ]
-)
+"""Column with the key of the copy as JSON."""
+
+
+def _parquet_schema() -> pa.Schema:
+    """Return the schema of an exported Parquet file. Categories are written as text."""
+    columns = [(name, TEXT) for name in (*_COPY_COLUMNS, col.KEY)]
+    for column in SCHEMA:
+        is_category = pa.types.is_dictionary(column.type)
+        columns.append((column.name, TEXT if is_category else column.type))
+    columns.append((_RECORD, TEXT))
+    return pa.schema(columns)
+
+
+_PARQUET_SCHEMA: Final = _parquet_schema()
 
 
 def archived_plans(store: SourceLike) -> list[Entry]:
@@ -76,7 +87,7 @@ def archived_plans(store: SourceLike) -> list[Entry]:
     >>> [entry.digest == receipt.digest for entry in archived_plans(store)]
     [True]
     """
-    return look_into(open_archived(store), lambda archive: archive.entries())
+    return read_archive_of(open_archived(store), lambda archive: archive.entries())
 
 
 def dropped_plans(store: SourceLike) -> list[Dropped]:
@@ -91,7 +102,7 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
     >>> len(dropped_plans(store))
     1
     """
-    return look_into(open_archived(store), OpenArchive.dropped)
+    return read_archive_of(open_archived(store), OpenArchive.dropped)
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,12 +117,13 @@ class ArchiveListing(DisplayMixin):
         The deletions with copies.
     dropped : tuple of Dropped
         The deletions with tombstones alone.
-    moved : mapping of str to str
-        By digest, the number of memories that a plan superseded, retired or returned, in words.
+    other_changes : mapping of str to str
+        By digest, the changes that a plan made besides deleting memories, in words: the memories
+        that it superseded, retired, returned or merged, or the lines of an index.
     steps : tuple of str
         The commands that finish an interrupted plan and undo the last one.
-    copied : datetime or None
-        When the contents of the store were copied last.
+    copied_at : datetime or None
+        The time of the last copy of the store's contents.
     undoable : tuple of Entry
         The plans that are not undone yet, oldest first.
     """
@@ -119,9 +131,9 @@ class ArchiveListing(DisplayMixin):
     store: str
     entries: tuple[Entry, ...] = ()
     dropped: tuple[Dropped, ...] = ()
-    moved: Mapping[str, str] = field(default_factory=dict)
+    other_changes: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[str, ...] = ()
-    copied: datetime | None = None
+    copied_at: datetime | None = None
     undoable: tuple[Entry, ...] = ()
 
     def last_undoable(self) -> Entry:
@@ -139,22 +151,18 @@ class ArchiveListing(DisplayMixin):
     def sheet(self) -> TextPage:
         """Return the printed page; many consecutive deletions by a runtime share a line."""
         rows: list[tuple[str, ...]] = []
-
-        def is_runtimes(entry: Entry) -> bool:
-            return not (entry.has_plan or entry.is_recovery) and entry.finished_at is not None
-
-        for is_own, group in groupby(self.entries, is_runtimes):
+        for is_by_runtime, group in groupby(self.entries, _is_by_runtime):
             entries = list(group)
-            if is_own and len(entries) > MOST_LISTED:
-                rows.append(_summed(entries))
+            if is_by_runtime and len(entries) > MAX_RUNTIME_DELETIONS_LISTED:
+                rows.append(_summary_line(entries))
             else:
                 rows += [self._line(entry) for entry in entries]
         for dropped in self.dropped:
-            what = f"{counted(dropped.memories)}; only the facts about them are kept"
-            rows.append((*_when(dropped.digest, dropped.deleted_at), "dropped", what))
+            numbers = f"{counted(dropped.memories)}; only the facts about them are kept"
+            rows.append((dropped.digest[:12], _minute_of(dropped.deleted_at), "dropped", numbers))
         title = ""
-        if self.copied is not None:
-            at = f"{self.copied:%Y-%m-%d %H:%M} UTC"
+        if self.copied_at is not None:
+            at = minute_in_words(self.copied_at)
             title = f"copies of memories in {self.store}, last made {at}"
         elif not rows:
             title = f"nothing to undo in {self.store}: memlab deleted nothing, or it was undone"
@@ -163,88 +171,93 @@ class ArchiveListing(DisplayMixin):
 
     def next_steps(self) -> list[str]:
         """Return the commands that finish an interrupted plan and undo the last one."""
-        return [*self.steps]
+        return list(self.steps)
 
     def _line(self, entry: Entry) -> tuple[str, ...]:
-        """Return the line of a deletion."""
+        """Return the line of a deletion: its digest, its time, its state and its numbers."""
         state = "applied" if entry.finished_at else "CUT SHORT"
-        what = f"{counted(entry.memories)}, {entry.restored:,} restored"
-        if self.moved.get(entry.digest):
-            what = self.moved[entry.digest]
+        numbers = f"{counted(entry.memories)}, {entry.restored:,} restored"
+        if self.other_changes.get(entry.digest):
+            numbers = self.other_changes[entry.digest]
         elif entry.is_recovery:
-            what = f"restored {counted(entry.memories)} that somebody else had deleted"
-        return (*_when(entry.digest, entry.archived_at), state, what)
+            numbers = f"restored {counted(entry.memories)} that somebody else had deleted"
+        return entry.digest[:12], _minute_of(entry.archived_at), state, numbers
 
 
 def undo_line(store: str, digest: str, *, of_index: bool = False) -> str:
     """Return the line with the command that undoes a plan of memories or of an index."""
-    back = "restores what this plan deleted; with --id ID, one memory"
+    effect = "restores what this plan deleted; with --id ID, one memory"
     if of_index:
-        back = "restores the index as it was"
-    return f"undo: {command('restore', store, digest[:12])}    {back}"
+        effect = "restores the index as it was"
+    return f"undo: {command('restore', store, digest[:12])}    {effect}"
 
 
-def _when(digest: str, at: datetime) -> tuple[str, str]:
-    """Return the first two cells of a line: the digest and the time."""
-    return digest[:12], f"{at:%Y-%m-%d %H:%M}"
+def _is_by_runtime(entry: Entry) -> bool:
+    """Return whether a runtime made and finished a deletion by itself, without a plan."""
+    is_of_memlab = entry.has_plan or entry.is_recovery
+    return not is_of_memlab and entry.finished_at is not None
 
 
-def _summed(entries: list[Entry]) -> tuple[str, ...]:
+def _minute_of(moment: datetime) -> str:
+    """Return a time as text to the minute, without its time zone."""
+    return f"{moment:%Y-%m-%d %H:%M}"
+
+
+def _summary_line(entries: list[Entry]) -> tuple[str, ...]:
     """Return one line for consecutive deletions by a runtime."""
-    first = entries[0].archived_at
-    last = entries[-1].archived_at
+    count = f"{len(entries):,} deletions of a runtime's own"
+    first = _minute_of(entries[0].archived_at)
+    last = f"to {_minute_of(entries[-1].archived_at)}"
     memories = sum(entry.memories for entry in entries)
     restored = sum(entry.restored for entry in entries)
-    until = f"to {last:%Y-%m-%d %H:%M}"
-    what = f"{counted(memories)}, {restored:,} restored; --rows lists them"
-    which = f"{len(entries):,} deletions of a runtime's own"
-    return which, f"{first:%Y-%m-%d %H:%M}", until, what
+    numbers = f"{counted(memories)}, {restored:,} restored; --rows lists them"
+    return count, first, last, numbers
 
 
 def archive_listing(store: SourceLike) -> ArchiveListing:
     """Return the list of a store's deletions, as ``memlab archive`` prints it."""
     source = open_archived(store)
     name = str(store) if isinstance(store, str | PathLike) else source.name
-    if (
-        source.permissions_template is None or source.permissions_template.exists()
-    ) and not source.archive.exists:
+    is_lost = source.permissions_template is not None and not source.permissions_template.exists()
+    if not is_lost and not source.archive.exists:
         with source.reading():
             pass  # raises an error if this is not a store
         source.archive.check()
         return ArchiveListing(name)
-
-    def read(archive: OpenArchive) -> ArchiveListing:
-        changes = recorded_changes(archive)
-        retired = retired_in(archive)
-        moved = {}
-        undo = ""
-        unfinished = ""
-        undoable = []
-        for change in changes:
-            entry = change.entry
-            words = _done_in_words(change, source)
-            if words:
-                moved[entry.digest] = words
-            if change.can_be_undone(retired):
-                undo = undo_line(name, entry.digest, of_index=entry.is_index_change)
-                undoable.append(entry)
-            elif entry.has_plan and not (entry.finished_at or entry.is_recovery):
-                unfinished = f"next: {command('apply', name, entry.digest[:12])}    finishes it"
-        return ArchiveListing(
-            store=name,
-            entries=tuple(change.entry for change in changes),
-            dropped=tuple(archive.dropped()),
-            moved=moved,
-            steps=tuple(step for step in (unfinished, undo) if step),
-            copied=last_copied(archive),
-            undoable=tuple(undoable),
-        )
-
-    return look_into(source, read)
+    return read_archive_of(source, lambda archive: _listing_of(source, archive, name))
 
 
-def _done_in_words(change: RecordedChange, source: Source) -> str:
-    """Return what a change did besides deleting memories; empty if the numbers say everything."""
+def _listing_of(source: Source, archive: OpenArchive, name: str) -> ArchiveListing:
+    """Return the list of a store's deletions, with the store under `name`."""
+    changes = recorded_changes(archive)
+    retired = retired_in(archive)
+    other_changes = {}
+    undo_step = ""
+    finish_step = ""
+    undoable = []
+    for change in changes:
+        entry = change.entry
+        words = _other_change_in_words(change, source)
+        if words:
+            other_changes[entry.digest] = words
+        if change.can_be_undone(retired):
+            undo_step = undo_line(name, entry.digest, of_index=entry.is_index_change)
+            undoable.append(entry)
+        elif entry.has_plan and not (entry.finished_at or entry.is_recovery):
+            finish_step = f"next: {command('apply', name, entry.digest[:12])}    finishes it"
+    return ArchiveListing(
+        store=name,
+        entries=tuple(change.entry for change in changes),
+        dropped=tuple(archive.dropped()),
+        other_changes=other_changes,
+        steps=tuple(step for step in (finish_step, undo_step) if step),
+        copied_at=last_copied(archive),
+        undoable=tuple(undoable),
+    )
+
+
+def _other_change_in_words(change: RecordedChange, source: Source) -> str:
+    """Return the change that a plan made besides deleting memories; empty if there is none."""
     entry = change.entry
     if change.merge is not None:
         return f"copied {counted(entry.memories)} from {change.merge.origin}"
@@ -254,7 +267,8 @@ def _done_in_words(change: RecordedChange, source: Source) -> str:
         return f"{words}, undone" if change.is_index_undone else words
     if change.is_of_links:
         receipt = receipt_of(change.plan, source, change.plan.made_at)
-        return ", ".join(f"{did} {counted(count)}" for did, count in receipt.done if count)
+        actions = [f"{participle} {counted(count)}" for participle, count in receipt.done if count]
+        return ", ".join(actions)
     if change.merged_into:
         merged = f"{counted(entry.memories)} merged into {change.merged_into}"
         return f"{merged}, {entry.restored:,} restored"
@@ -264,25 +278,32 @@ def _done_in_words(change: RecordedChange, source: Source) -> str:
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     """Return the last plan that deleted from a store, and its receipt; None if there is none."""
     source = open_archived(store)
-
-    def read(archive: OpenArchive) -> tuple[Plan, Receipt] | None:
-        planned = [entry for entry in archive.entries() if entry.has_plan and not entry.is_recovery]
-        finished = [entry for entry in planned if entry.finished_at and entry.memories]
-        if not finished:
-            return None
-        last = finished[-1]
-        try:
-            plan = RecordedChange(archive, last).plan
-        except ArchiveError as error:
-            archive.faults[f"plan {last.digest[:12]}"] = str(error)
-            return None
-        receipt = receipt_of(plan, source, last.finished_at or last.archived_at)
-        expired = len(plan.memories) - last.memories
-        return plan, replace(receipt, deleted=last.memories, expired=expired)
-
     if not source.archive.exists:
         return None
-    return source.archive.read(read)
+    return read_archive_of(source, lambda archive: _last_applied_in(source, archive))
+
+
+def _last_applied_in(source: Source, archive: OpenArchive) -> tuple[Plan, Receipt] | None:
+    """Return the last plan in an archive that deleted memories, and its receipt.
+
+    Return None if there is none. An unreadable plan becomes a fault of the archive.
+    """
+    deletions = [
+        entry
+        for entry in archive.entries()
+        if entry.has_plan and not entry.is_recovery and entry.finished_at and entry.memories
+    ]
+    if not deletions:
+        return None
+    last = deletions[-1]
+    try:
+        plan = RecordedChange(archive, last).plan
+    except ArchiveError as error:
+        archive.faults[f"plan {last.digest[:12]}"] = str(error)
+        return None
+    receipt = receipt_of(plan, source, last.finished_at or last.archived_at)
+    expired = len(plan.memories) - last.memories
+    return plan, replace(receipt, deleted=last.memories, expired=expired)
 
 
 def archived_rows(
@@ -324,10 +345,10 @@ def archived_rows(
     def read(archive: OpenArchive) -> pd.DataFrame:
         rows = []
         for table in _tables_of(source, archive, digest, search):
-            rows += [[row.get(name) for name in _LISTED] for row in table.to_pylist()]
-        return pd.DataFrame(rows, columns=list(_LISTED))
+            rows += [[row.get(name) for name in _LISTED_COLUMNS] for row in table.to_pylist()]
+        return pd.DataFrame(rows, columns=list(_LISTED_COLUMNS))
 
-    return look_into(source, read)
+    return read_archive_of(source, read)
 
 
 def export_archived(
@@ -358,20 +379,20 @@ def export_archived(
     True
     """
     target = Path(path)
-    if target.suffix not in EXPORTS:
-        raise ValueError(f"path must end in {' or '.join(EXPORTS)}, not {str(target)!r}")
+    if target.suffix not in EXPORT_SUFFIXES:
+        raise ValueError(f"path must end in {' or '.join(EXPORT_SUFFIXES)}, not {str(target)!r}")
     write = _write_jsonl if target.suffix == ".jsonl" else _write_parquet
     source = open_archived(store, digest or "")
 
-    def read(archive: OpenArchive) -> int:
+    def export(archive: OpenArchive) -> int:
         with whole_file(target, limit=limit_like(archive.path)) as draft:
             return write(draft, _tables_of(source, archive, digest, search))
 
-    return look_into(source, read)
+    return read_archive_of(source, export)
 
 
-def look_into(source: Source, read: Callable[[OpenArchive], Result]) -> Result:
-    """Return ``read(archive)`` for the archive of a source."""
+def read_archive_of(source: Source, read: Callable[[OpenArchive], Result]) -> Result:
+    """Return ``read(archive)`` for the archive of a source, which is opened for reading."""
     return source.archive.read(read)
 
 
@@ -386,14 +407,15 @@ def _tables_of(
         for copies in archive.batches(entry):
             table = _table_of(source, entry, copies)
             if search is not None:
-                table = table.filter(_matching(table, search))
+                table = table.filter(_contains(table, search))
             yield table
 
 
 def _table_of(source: Source, entry: Entry, copies: list[tuple[Copy, bytes]]) -> Any:
     """Return copies with their records as an Arrow table."""
-    rows = source.rows_of([(copy.key, record) for copy, record in copies], with_body=True)
-    table = pa.concat_tables([batch.table for batch in rows], promote_options="default")
+    keyed_records = [(copy.key, record) for copy, record in copies]
+    batches = source.rows_of(keyed_records, with_body=True)
+    table = pa.concat_tables([batch.table for batch in batches], promote_options="default")
     columns = {
         "digest": [entry.digest for _ in copies],
         "archived_at": [entry.archived_at.isoformat() for _ in copies],
@@ -407,13 +429,13 @@ def _table_of(source: Source, entry: Entry, copies: list[tuple[Copy, bytes]]) ->
     return table
 
 
-def _matching(table: Any, search: str) -> Any:
-    """Return for each row whether its id, title, body or tags contain a text."""
-    texts = [table[name].cast(TEXT) for name in (col.MEMORY_ID, col.TITLE, col.BODY)]
+def _contains(table: Any, search: str) -> Any:
+    """Return for each row whether its id, title, body or tags contain a text; case is ignored."""
+    columns = [table[name].cast(TEXT) for name in (col.MEMORY_ID, col.TITLE, col.BODY)]
     tags = [tags_as_text(tags_json) for tags_json in table["tags_json"].cast(TEXT).to_pylist()]
-    texts.append(pa.array(tags, TEXT))
-    hits = [pc.match_substring(pc.utf8_lower(text), search.lower()) for text in texts]
-    return reduce(pc.or_kleene, hits)
+    columns.append(pa.array(tags, TEXT))
+    matches = [pc.match_substring(pc.utf8_lower(column), search.lower()) for column in columns]
+    return reduce(pc.or_kleene, matches)
 
 
 def _write_jsonl(draft: Path, tables: Iterator[Any]) -> int:
@@ -421,7 +443,7 @@ def _write_jsonl(draft: Path, tables: Iterator[Any]) -> int:
     count = 0
     with draft.open("w", encoding="utf-8") as file:
         for row in chain.from_iterable(table.to_pylist() for table in tables):
-            fields = {name: row[name] for name in _HEAD}
+            fields = {name: row[name] for name in _COPY_COLUMNS}
             fields["key"] = json.loads(row[_KEY])
             fields["position"] = row[col.POSITION]
             fields.update(json.loads(row[_RECORD]))
@@ -433,13 +455,15 @@ def _write_jsonl(draft: Path, tables: Iterator[Any]) -> int:
 def _write_parquet(draft: Path, tables: Iterator[Any]) -> int:
     """Write tables of archived memories as Parquet; return the number of memories."""
     count = 0
-    with pq.ParquetWriter(draft, _PARQUET) as writer:
+    with pq.ParquetWriter(draft, _PARQUET_SCHEMA) as writer:
         for table in tables:
             rows = table.to_pylist()
             for row in rows:
                 row[col.KEY] = str(json.loads(row[_KEY]))
-                if isinstance(row[col.CREATED_AT], datetime):  # the source has no text
-                    row[col.CREATED_AT] = row[col.CREATED_AT].isoformat()
-            writer.write_table(pa.Table.from_pylist(rows, _PARQUET))
+                created_at = row[col.CREATED_AT]
+                # Most sources return the stored text of a time. Others return a datetime.
+                if isinstance(created_at, datetime):
+                    row[col.CREATED_AT] = created_at.isoformat()
+            writer.write_table(pa.Table.from_pylist(rows, _PARQUET_SCHEMA))
             count += len(table)
     return count

@@ -10,7 +10,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import aware, moment_or_now
-from memlab.compaction.archive_views import look_into
+from memlab.compaction.archive_views import read_archive_of
 from memlab.compaction.wire import minute_in_words
 from memlab.errors import ArchiveError
 from memlab.evidence.past import (
@@ -235,7 +235,7 @@ def plan_erasure(
     """
     before_time = _end_of_period(before, digest)
     source = open_archived(store, digest or "")
-    erasure = look_into(
+    erasure = read_archive_of(
         source, lambda archive: _chosen(source, archive, before_time, digest, facts_too=facts_too)
     )
     if not facts_too:

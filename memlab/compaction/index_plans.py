@@ -23,7 +23,7 @@ from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted
 
 MARKER: Final = "memlab_index_plan"
 _RECEIPT_MARKER: Final = "memlab_index_receipt"
-_LISTED: Final = 20
+_MAX_LISTED: Final = 20
 """Maximum number of lines that a printed plan lists for each action."""
 
 _HEADINGS: Final = {
@@ -58,12 +58,12 @@ class IndexPlan(DisplayMixin):
         The lines that change, each with the reason, and those that stay although something is wrong
         with them.
     loads : tuple of IndexLoad
-        What a start loads: before the change, and after it. Always two.
+        The numbers of files that a start loads before the change and after it. Always two.
     added_fields : dict
         The fields of a newer format, by key. The digest covers them.
     order_note : str
-        Why lines are not loaded although their order could help, and what to do; empty if a start
-        loads all of them. It is known when the plan is made and is not stored with it.
+        Why a start does not load some lines that another order would load, and what to do; empty if
+        it loads all of them. It is known when the plan is made and is not stored with it.
 
     Examples
     --------
@@ -95,7 +95,8 @@ class IndexPlan(DisplayMixin):
     @property
     def is_empty(self) -> bool:
         """Whether the plan changes nothing."""
-        return self.digest_after == self.digest_before or not (self.digest_before or self.text)
+        has_no_index = not self.digest_before and not self.text
+        return has_no_index or self.digest_after == self.digest_before
 
     @cached_property
     def digest_after(self) -> str:
@@ -116,17 +117,18 @@ class IndexPlan(DisplayMixin):
         """The number of lines by action."""
         counts = dict.fromkeys(_HEADINGS, 0)
         for line in self.lines:
+            # The file of a plan may name unknown actions.
             counts[line.action] = counts.get(line.action, 0) + 1
         return counts
 
     @property
     def load_before(self) -> IndexLoad:
-        """Numbers of memories before the change, and the tokens that a start loads."""
+        """Numbers of memories that a start loads before the change, and their tokens."""
         return self.loads[0]
 
     @property
     def load_after(self) -> IndexLoad:
-        """Numbers of memories after the change, and the tokens that a start loads."""
+        """Numbers of memories that a start loads after the change, and their tokens."""
         return self.loads[1]
 
     def with_action(self, action: str) -> list[IndexLine]:
@@ -162,7 +164,13 @@ class IndexPlan(DisplayMixin):
         return f"Changes {self.index}: {actions_in_words(self.counts)}."
 
     def sheet(self, name: str = "") -> TextPage:
-        """Return the printed page, with the store under `name` as a person gave it."""
+        """Return the printed page.
+
+        Parameters
+        ----------
+        name : str
+            The store as a person named it; by default as the plan names it.
+        """
         title = f"index plan {self.digest[:12]} for {name or self.store}"
         facts = [("made", wire.minute_in_words(self.made_at)), ("index", self.effect)]
         facts += _load_facts(self.loads)
@@ -172,7 +180,7 @@ class IndexPlan(DisplayMixin):
         for action, heading in _HEADINGS.items():
             lines = self.with_action(action)
             if lines:
-                tables.append(_table(heading, lines))
+                tables.append(_line_table(heading, lines))
         return TextPage(title, facts, tables)
 
     def _json_fields(self) -> dict[str, Any]:
@@ -198,7 +206,7 @@ class IndexReceipt(DisplayMixin):
     adds, removes, restores, moves, clears : int
         The numbers of lines by action, as in the plan.
     loads : tuple of IndexLoad
-        What a start loads: before the change, and after it.
+        The numbers of files that a start loads before the change and after it.
 
     Examples
     --------
@@ -286,7 +294,10 @@ class IndexReceipt(DisplayMixin):
 
 
 def receipt_of_index(plan: IndexPlan, archive: str | None, now: datetime) -> IndexReceipt:
-    """Return the receipt of a plan that was applied at a time."""
+    """Return the receipt of a plan of an index that was applied at the time `now`.
+
+    `archive` is the path of the archive that has the earlier index; None if nothing was changed.
+    """
     counts = plan.counts
     return IndexReceipt(
         digest=plan.digest,
@@ -305,21 +316,21 @@ def receipt_of_index(plan: IndexPlan, archive: str | None, now: datetime) -> Ind
 
 
 def actions_in_words(counts: Mapping[str, int]) -> str:
-    """Return how many lines are changed, by action.
+    """Return the numbers of changed lines by action as a phrase.
 
     >>> actions_in_words({"adds": 2, "removes": 1, "moves": 0})
     'adds 2 lines, removes 1 line'
     """
-    words = []
+    phrases = []
     for action, count in counts.items():
         if count and action != STAYS:
-            things = "headings" if action == CLEARS else "lines"
-            words.append(f"{action} {counted(count, things)}")
-    return ", ".join(words) or "nothing to change"
+            noun = "headings" if action == CLEARS else "lines"
+            phrases.append(f"{action} {counted(count, noun)}")
+    return ", ".join(phrases) or "nothing to change"
 
 
 def _load_facts(loads: Sequence[IndexLoad]) -> list[tuple[str, str]]:
-    """Return as facts how many files are named and loaded, before and after."""
+    """Return as facts the numbers of files that are named and loaded, before and after."""
     before, after = loads
     named = f"{before.named:,} of {counted(before.files)}"
     loaded = f"{before.loaded:,} of them, {counted(before.tokens, 'tokens')}"
@@ -329,11 +340,11 @@ def _load_facts(loads: Sequence[IndexLoad]) -> list[tuple[str, str]]:
     return [("named", named), ("loaded", f"{loaded} as one text")]
 
 
-def _table(heading: str, lines: Sequence[IndexLine]) -> Table:
-    """Return lines of a plan as a table."""
+def _line_table(heading: str, lines: Sequence[IndexLine]) -> Table:
+    """Return lines of a plan as a table, with their number in the heading."""
     rows: list[tuple[Cell, ...]] = [(line.number, line.text, line.reason) for line in lines]
     table = Table(f"{heading}: {len(rows):,}", ("line", "text", "why"), rows)
-    return table.first(_LISTED, "; --save-plan FILE lists them all")
+    return table.first(_MAX_LISTED, "; --save-plan FILE lists them all")
 
 
 KEYS: Final[wire.StoredKeys] = {

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from memlab.compaction.archive_views import look_into
+from memlab.compaction.archive_views import read_archive_of
 from memlab.errors import ArchiveError
 from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, open_source
@@ -126,7 +126,7 @@ def plan_upgrade(store: SourceLike) -> ArchiveUpgrade:
     True
     """
     source = open_source(store)
-    return look_into(source, lambda archive: _upgrade_of(source, archive))
+    return read_archive_of(source, lambda archive: _upgrade_of(source, archive))
 
 
 def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
