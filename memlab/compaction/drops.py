@@ -1,4 +1,4 @@
-"""Erasure from an archive: the content of deleted memories, after which nothing restores them."""
+"""Erase the content of deleted memories from an archive. Nothing restores them afterwards."""
 
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
@@ -34,7 +34,7 @@ from memlab.text import DisplayMixin, TextPage, counted
 
 NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)
 """Time before the first archive of memlab: an earlier time comes from a wrong clock."""
-_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,9 +54,10 @@ class ArchiveErasure(DisplayMixin):
     references : int
         The number of references that no longer count without the tombstones.
     passed_over : tuple of str
-        The deletions that a date does not erase, each with the reason.
+        Why some deletions before the given date are not erased, in a sentence each.
     copies : int
-        The number of copies of these memories, and of earlier contents of others, that are erased.
+        The number of copies of contents that are erased: of these memories, and, if a date is
+        given, of earlier contents of other memories.
 
     Examples
     --------
@@ -84,7 +85,7 @@ class ArchiveErasure(DisplayMixin):
 
     @property
     def never_restored(self) -> int:
-        """Number of these that were never restored: the archive has their only known copy."""
+        """Number of these memories that were never restored. The archive has their only copy."""
         return sum(entry.copies - entry.restored for entry in self.entries)
 
     def to_dict(self) -> dict[str, object]:
@@ -107,26 +108,26 @@ class ArchiveErasure(DisplayMixin):
         never_restored = "none"
         if self.never_restored:
             never_restored = f"{self.never_restored:,}: nothing brings these back"
-        lines = [("never restored", never_restored)]
+        facts = [("never restored", never_restored)]
         for entry in self.entries:
             archived = f"archived {minute_in_words(entry.archived_at)}"
-            lines.append((entry.digest[:12], f"{counted(entry.copies)}, {archived}"))
-        lines += [
+            facts.append((entry.digest[:12], f"{counted(entry.copies)}, {archived}"))
+        facts += [
             (dropped.digest[:12], f"the facts of {counted(dropped.memories)}")
             for dropped in self.facts
         ]
         if self.copies:
-            lines.append(("copies", f"{self.copies:,} that memlab kept of what was in the store"))
+            facts.append(("copies", f"{self.copies:,} that memlab kept of what was in the store"))
         if self.facts_too:
             lost = f"{counted(self.references, 'references')} to them no longer count"
             history = "the history is incomplete for good"
             cap = "a recommended cap stays above all written since"
-            lines.append(("cost", f"{lost}; {history}, and {cap}"))
+            facts.append(("cost", f"{lost}; {history}, and {cap}"))
         else:
             kept = "position, time, kind, label, size, hashed names: references to them count on"
-            lines.append(("facts kept", kept))
-        lines += [("not by date", reason) for reason in self.passed_over]
-        return TextPage(title, lines)
+            facts.append(("facts kept", kept))
+        facts += [("not by date", reason) for reason in self.passed_over]
+        return TextPage(title, facts)
 
 
 def drop_archived(
@@ -147,7 +148,7 @@ def drop_archived(
         The store. Its rows are not touched.
     before : datetime, optional
         Erase the content of deletions that were archived before this time, with a time zone. A
-        deletion whose time was certainly written by a wrong clock is skipped: name it by its
+        deletion whose time certainly comes from a wrong clock is skipped. It can be erased by its
         digest.
     digest : str, optional
         Erase the content of this deletion: its digest, or the first characters. Exactly one of
@@ -161,7 +162,7 @@ def drop_archived(
     Returns
     -------
     ArchiveErasure
-        What was erased.
+        The deletions and the copies that were erased.
 
     Raises
     ------
@@ -177,7 +178,7 @@ def drop_archived(
     >>> erasure.memories == receipt.deleted
     True
     """
-    before_time = _end_of_period(before, digest)
+    end = _end_of_period(before, digest)
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
     source = open_archived(store, digest or "")
     # Finding references takes long, so it is done before anything is locked.
@@ -186,31 +187,31 @@ def drop_archived(
         # While the store is locked, no plan is between its copies and its deletion.
         store_lock = nullcontext() if _is_lost(source) else source.changing()
         with store_lock:
-            erasure = _chosen(source, archive, before_time, digest, facts_too=facts_too)
-            _erase(source, archive, erasure, before_time, moment)
+            erasure = _erasure_of(source, archive, end, digest, facts_too=facts_too)
+            _erase(source, archive, erasure, end, moment)
         if not erasure.is_empty:
             # If the disk has no room for VACUUM, the free pages stay and are used again.
             with suppress(ArchiveError), archive_errors(archive.path):
                 archive.connection.execute("VACUUM")
     if deletion_numbers is None:
         return erasure
-    return _with_cost(erasure, deletion_numbers)
+    return _with_lost_references(erasure, deletion_numbers)
 
 
 def _erase(
     source: Source,
     archive: OpenArchive,
     erasure: ArchiveErasure,
-    before_time: datetime,
+    end: datetime,
     now: datetime,
 ) -> None:
     """Erase the content of deletions, and their tombstones if the erasure includes them."""
-    erase_copies(archive, _names(source, archive, erasure.entries), before_time)
-    key = b"" if erasure.facts_too else make_key(archive)
+    erase_copies(archive, _memory_ids(source, archive, erasure.entries), end)
+    hash_key = b"" if erasure.facts_too else make_key(archive)
     for entry in erasure.entries:
         facts: Iterable[str] = ()
         if not erasure.facts_too and not entry.is_recovery:
-            facts = facts_of(interpretable_rows(_frame(source, archive, entry)), key)
+            facts = facts_of(interpretable_rows(_frame(source, archive, entry)), hash_key)
         drop(archive, entry, facts, at=now)
     if erasure.facts:
         drop_facts(archive, erasure.facts)
@@ -223,7 +224,9 @@ def plan_erasure(
     digest: str | None = None,
     facts_too: bool = False,
 ) -> ArchiveErasure:
-    """Plan the erasure of :func:`drop_archived`, given the same arguments. Read only.
+    """Plan the erasure of :func:`drop_archived`. The archive is only read.
+
+    The parameters are those of :func:`drop_archived`.
 
     Examples
     --------
@@ -233,82 +236,88 @@ def plan_erasure(
     >>> plan_erasure(store, digest=receipt.digest).memories == receipt.deleted
     True
     """
-    before_time = _end_of_period(before, digest)
+    end = _end_of_period(before, digest)
     source = open_archived(store, digest or "")
     erasure = read_archive_of(
-        source, lambda archive: _chosen(source, archive, before_time, digest, facts_too=facts_too)
+        source, lambda archive: _erasure_of(source, archive, end, digest, facts_too=facts_too)
     )
     if not facts_too:
         return erasure
-    return _with_cost(erasure, _deletion_of_each_reference(source))
+    return _with_lost_references(erasure, _deletion_of_each_reference(source))
 
 
 def _end_of_period(before: datetime | None, digest: str | None) -> datetime:
-    """Return the time before which deletions are erased; the earliest time if one is named.
+    """Return the time before which deletions are erased.
 
-    Raise ValueError unless exactly one of the two arguments is given.
+    If a digest selects one deletion, return the earliest time of all, so that no other deletion is
+    erased. Raise ValueError unless exactly one of the two arguments is given.
     """
     if (before is None) == (digest is None):
         raise ValueError(f"give either before={before!r} or digest={digest!r}")
-    return _NEVER if before is None else aware(before, call="drop_archived", name="before")
+    return _EARLIEST if before is None else aware(before, call="drop_archived", name="before")
 
 
-def _chosen(
+def _erasure_of(
     source: Source,
     archive: OpenArchive,
-    before_time: datetime,
+    end: datetime,
     digest: str | None,
     *,
     facts_too: bool,
 ) -> ArchiveErasure:
-    """Return the erasure of one deletion, or of all before a time."""
-    dropped = archive.dropped() if facts_too else []
+    """Return the erasure of the deletion with a digest; without one, of all before `end`."""
+    earlier_erasures = archive.dropped() if facts_too else []
     entries = list[Entry]()
-    skipped = list[str]()
-    if digest is not None:
-        erasures = [erasure for erasure in dropped if digest and erasure.digest.startswith(digest)]
-        if len(erasures) > 1:
-            raise archive.ambiguous(digest, erasures)
-        if not erasures:
-            entries.append(archive.entry(digest))
-    else:
-        erasures = [erasure for erasure in dropped if erasure.deleted_at < before_time]
-        latest = _NEVER
+    reasons_to_skip = list[str]()
+    if digest is None:
+        tombstones = [erasure for erasure in earlier_erasures if erasure.deleted_at < end]
+        latest_before = _EARLIEST
         for entry in archive.entries():
-            if entry.archived_at < before_time:
-                reason = _reason_to_doubt(source, archive, entry, latest)
+            if entry.archived_at < end:
+                reason = _reason_to_doubt(source, archive, entry, latest_before)
                 if reason:
-                    skipped.append(reason)
+                    reasons_to_skip.append(reason)
                 else:
                     entries.append(entry)
-            latest = max(latest, entry.archived_at)
+            latest_before = max(latest_before, entry.archived_at)
+    else:
+        tombstones = [
+            erasure for erasure in earlier_erasures if digest and erasure.digest.startswith(digest)
+        ]
+        if len(tombstones) > 1:
+            raise archive.ambiguous(digest, tombstones)
+        if not tombstones:
+            entries.append(archive.entry(digest))
     return ArchiveErasure(
         store=source.name,
         entries=tuple(entries),
         facts_too=facts_too,
-        facts=tuple(erasures),
-        passed_over=tuple(skipped),
-        copies=count_copies(archive, _names(source, archive, entries), before_time),
+        facts=tuple(tombstones),
+        passed_over=tuple(reasons_to_skip),
+        copies=count_copies(archive, _memory_ids(source, archive, entries), end),
     )
 
 
-def _names(source: Source, archive: OpenArchive, entries: Iterable[Entry]) -> set[str]:
+def _memory_ids(source: Source, archive: OpenArchive, entries: Iterable[Entry]) -> set[str]:
     """Return the ids of the memories of deletions; none if the archive keeps no copies."""
     if not archive.has_table("copies"):
         return set()
-    names = set[str]()
+    memory_ids = set[str]()
     for entry in entries:
         if entry.is_recovery:
             continue
         for _, record in archive.records(entry):
-            names.add(source.facts_of(record).memory_id or "")
-    return names
+            memory_ids.add(source.facts_of(record).memory_id or "")
+    return memory_ids
 
 
 def _reason_to_doubt(
     source: Source, archive: OpenArchive, entry: Entry, latest_before: datetime
 ) -> str:
-    """Return why the time of an entry cannot be right; empty if it can be."""
+    """Return why the time of an entry certainly comes from a wrong clock; empty if it may be right.
+
+    `latest_before` is the latest time of the entries that were archived before this one.
+    """
     at = entry.archived_at
     if at < NO_ARCHIVE_BEFORE:
         reason = "before there was memlab"
@@ -329,16 +338,21 @@ def _deletion_of_each_reference(source: Source) -> "pd.Series[int]":
     """Return for each reference the number of the deletion of its target; NaN for none."""
     if _is_lost(source):
         return pd.Series(dtype="int64")
-    past = with_deletions(load(source, on_bad_row="keep"), deletions_of(source))
-    deletion_at = dict(zip(past[c.POSITION], past.pop(DELETION), strict=True))
-    return find_references(past)[c.TARGET_POSITION].map(deletion_at)
+    history = with_deletions(load(source, on_bad_row="keep"), deletions_of(source))
+    deletion_by_position = dict(zip(history[c.POSITION], history.pop(DELETION), strict=True))
+    return find_references(history)[c.TARGET_POSITION].map(deletion_by_position)
 
 
-def _with_cost(erasure: ArchiveErasure, deletion_numbers: "pd.Series[int]") -> ArchiveErasure:
-    """Return an erasure with the number of references that no longer count."""
-    erased = [entry.number for entry in erasure.entries]
-    erased += [dropped.number for dropped in erasure.facts]
-    return replace(erasure, references=int(deletion_numbers.isin(erased).sum()))
+def _with_lost_references(
+    erasure: ArchiveErasure, deletion_numbers: "pd.Series[int]"
+) -> ArchiveErasure:
+    """Return an erasure with the number of references that no longer count.
+
+    `deletion_numbers` has for each reference the number of the deletion of its target.
+    """
+    erased_numbers = [entry.number for entry in erasure.entries]
+    erased_numbers += [dropped.number for dropped in erasure.facts]
+    return replace(erasure, references=int(deletion_numbers.isin(erased_numbers).sum()))
 
 
 def _is_lost(source: Source) -> bool:
