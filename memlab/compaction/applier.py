@@ -285,6 +285,8 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         retired=sum(memory.key in links for memory in plan.retires),
         expired=len(expired_keys),
     )
+    if plan.start is None and change.source.index is not None and not plan.merges:
+        receipt = _with_start(receipt, change)
     if not to_delete and not links:
         return replace(receipt, returned=0, archive=None)
     new_entry = NewEntry(
@@ -316,6 +318,17 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         note_index_versions(archive, plan.digest, writer.index_versions())
         change.on_step("verified")
     return receipt
+
+
+def _with_start(receipt: Receipt, change: PlannedChange) -> Receipt:
+    """Return a receipt with what a start loads before and after a plan that was read from a file.
+
+    The store is still as it was before the plan.
+    """
+    from memlab.compaction.planner import start_change  # imports pandas
+
+    start = start_change(change.source, change.plan)
+    return replace(receipt, start_before=start.before, start_after=start.after)
 
 
 def _is_unchanged_after(writer: Writer, error: BaseException) -> bool:

@@ -23,6 +23,7 @@ from memlab.errors import PlanError
 from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
 from memlab.frame.fields import Flags, Ints, retired_rows
+from memlab.frame.loading import load
 from memlab.growth.context import loaded_after
 from memlab.items import Size
 from memlab.policies import Policy
@@ -170,7 +171,8 @@ def _plan_of(reader: Reader, source: Source, request: _Request, on_step: StepCal
     on_step("decided")
     start = None
     if col.INDEX_TOKENS in frame.attrs:
-        start = _start_of(frame, snapshot, leaves)
+        is_active = snapshot.columns[col.ACTIVE] | snapshot.has_label(plans.RETURNS)
+        start = _start_of(frame, is_active, leaves)
     # Free the memory of the frame. The Python objects of some columns take more than all of it.
     del frame, history
     snapshot.release_unused()
@@ -205,10 +207,22 @@ def _plan_of(reader: Reader, source: Source, request: _Request, on_step: StepCal
     )
 
 
-def _start_of(frame: pd.DataFrame, snapshot: PlanningSnapshot, leaves: Flags) -> StartChange:
-    """Return the size of a start before and after some memories leave the index."""
-    is_active = snapshot.columns[col.ACTIVE] | snapshot.has_label(plans.RETURNS)
-    tokens: Ints = snapshot.columns[col.TOKENS]
+def start_change(source: Source, plan: Plan) -> StartChange:
+    """Return what a start of a store with an index loads before and after a plan is applied."""
+    frame = load(source, on_bad_row="keep")
+    leaving = [memory.key for memory in (*plan.memories, *plan.retires)]
+    leaving += [link.key for link in plan.supersedes]
+    returned = frame[col.KEY].isin([memory.key for memory in plan.returns])
+    is_active = (frame[col.ACTIVE] | returned).to_numpy(bool)
+    return _start_of(frame, is_active, frame[col.KEY].isin(leaving).to_numpy(bool))
+
+
+def _start_of(frame: pd.DataFrame, is_active: Flags, leaves: Flags) -> StartChange:
+    """Return the size of a start before and after some memories leave the index.
+
+    `is_active` says which memories are active afterwards, unless they leave.
+    """
+    tokens: Ints = frame[col.TOKENS].to_numpy(np.int64)
 
     def size_of(is_loaded: Flags) -> Size:
         index_tokens = frame.attrs[col.INDEX_TOKENS]

@@ -165,6 +165,8 @@ def _no_archived_rows(text: Mapping[str, Any]) -> None:
     """Return None: the text of the plan is complete."""
 
 
+_A_START: Final = "a start"
+"""Name of the fact on what a start loads before and after a plan."""
 _EFFECT_SUBJECTS: Final = {
     "boot context": "a start goes",
     "in the index": "the memories in the index go",
@@ -613,7 +615,7 @@ class Plan(DisplayMixin):
             yield "floor", wire.size_in_words(self.floor, "load-bearing memories")
         yield start_words(self.store), wire.size_change_in_words(self.boot_before, self.boot_after)
         if self.start is not None:
-            yield "a start", wire.size_change_in_words(*self.start)
+            yield _A_START, wire.size_change_in_words(*self.start)
 
     def _sums_below_effect(self) -> Iterator[tuple[str, str]]:
         """Yield the facts of :meth:`_sums` that neither :attr:`effect` nor a table states."""
@@ -701,6 +703,9 @@ class Receipt(DisplayMixin):
         The folder that the memories were merged into; empty for another plan.
     copied : int
         The number of memories that were copied there.
+    start_before, start_after : Size or None
+        For a store with an index, what a start loads before and after, as the plan states it. None
+        for another store, for a merge, and if it is not known because the plan was interrupted.
 
     Examples
     --------
@@ -729,6 +734,8 @@ class Receipt(DisplayMixin):
     finished: tuple[str, ...] = ()
     into: str = ""
     copied: int = 0
+    start_before: Size | None = None
+    start_after: Size | None = None
 
     @property
     def undo(self) -> str:
@@ -761,6 +768,11 @@ class Receipt(DisplayMixin):
             del content[keys["into"]]
         if not self.copied:
             del content[keys["copied"]]
+        # Only stores with an index have these fields.
+        if self.start_before is None:
+            del content[keys["start_before"]]
+        if self.start_after is None:
+            del content[keys["start_after"]]
         return json.dumps(content, indent=1) + "\n"
 
     @classmethod
@@ -785,6 +797,9 @@ class Receipt(DisplayMixin):
         facts.append(
             (start_words(self.store), wire.size_change_in_words(self.boot_before, self.boot_after))
         )
+        if self.start_before is not None and self.start_after is not None:
+            start = wire.size_change_in_words(self.start_before, self.start_after)
+            facts.append((_A_START, start))
         if self.into:
             copies = "; the archive beside it has the copies" if self.copied else ""
             facts.append(("into", f"{self.into}{copies}"))
@@ -865,6 +880,8 @@ KEYS: Final[wire.StoredKeys] = {
         "finished": "finished",
         "into": "into",
         "copied": "copied",
+        "start_before": "start_before",
+        "start_after": "start_after",
     },
     PlannedMemory: PLANNED_MEMORY_KEYS,
     KeptMemory: {"key": "key", "memory_id": "memory_id", "fingerprint": "fingerprint"},

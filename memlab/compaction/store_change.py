@@ -231,6 +231,8 @@ def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
         returned=len(plan.returns),
         into=plan.into,
         copied=plan.copied.memories,
+        start_before=None if plan.start is None else plan.start.before,
+        start_after=None if plan.start is None else plan.start.after,
     )
 
 

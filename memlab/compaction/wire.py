@@ -12,6 +12,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from json.encoder import encode_basestring_ascii as in_quotes
+from types import NoneType
 from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 from memlab.arguments import expect
@@ -391,9 +392,10 @@ def _value_of_type(
     """Return the value of a field after checking it against its declared type."""
     if declared_type is datetime:
         return time_of(content, name)
-    if declared_type is Size:
-        size = field_of(content, name, dict)
-        return next(_iter_named_tuples([size], Size, SIZE_KEYS))
+    if declared_type in (Size, Size | None):
+        types = (dict,) if declared_type is Size else (dict, NoneType)
+        size = field_of(content, name, *types)
+        return None if size is None else next(_iter_named_tuples([size], Size, SIZE_KEYS))
     if get_origin(declared_type) is Mapping:
         return field_of(content, name, dict)
     if declared_type == tuple[str, ...]:

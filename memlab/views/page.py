@@ -98,6 +98,7 @@ def decision_record(
         start_words(
             plan.store
         ): f"{size_in_words(plan.boot_before)} → {size_in_words(plan.boot_after)}",
+        **_start_fact(plan),
         "floor": f"{plan.floor.memories:,} load-bearing memories, all of which stay",
         "plan digest": f"`{plan.digest}`",
         "receipt": _receipt_in_words(receipt, plan_file),
@@ -109,6 +110,13 @@ def decision_record(
         f"## Evidence\n\n{_fenced(str(advice))}\n\n"
         f"## Plan\n\n{_fenced(str(plan))}\n"
     )
+
+
+def _start_fact(plan: "Plan") -> dict[str, str]:
+    """Return as a fact what a start loads before and after a plan, for a store with an index."""
+    if plan.start is None:
+        return {}
+    return {"a start": f"{size_in_words(plan.start.before)} → {size_in_words(plan.start.after)}"}
 
 
 def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:

@@ -82,6 +82,7 @@ KINDS: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     datetime: MOMENTS,
     Size: st.builds(Size, WHOLE, WHOLE),
+    Size | None: st.none() | st.builds(Size, WHOLE, WHOLE),
     Mapping[str, Any]: st.dictionaries(TEXT, SETTINGS, max_size=3),
     tuple[str, ...]: st.lists(TEXT, max_size=2).map(tuple),
 }

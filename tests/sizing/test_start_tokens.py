@@ -1,5 +1,6 @@
 """The tokens of a start are one number in every command, before and after a compaction."""
 
+import json
 import random
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import memlab
 from memlab import columns as c
 from memlab.charts import plot_before_after, plot_boot_context
+from memlab.compaction.plans import Receipt
 from memlab.growth.context import boot_context, loaded_after
 from memlab.sizing.curve import prepare_sizing
 from memlab.sizing.effect_of_cap import cap_effect, survivors
@@ -77,6 +79,41 @@ def test_effect_of_a_cap_on_a_cut_index_is_what_a_start_loads(tmp_path: Path, ca
     assert effect.after == after.boot
     assert left["tokens"].sum() == shown(folder)
     assert f"{shown(folder):,}" in str(effect)
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_receipt_of_a_folder_says_what_a_start_loads(tmp_path: Path, is_saved: bool) -> None:
+    folder = cut_folder(tmp_path)
+    plan = memlab.plan(folder, memlab.KeepRecent(10), now=NOW)
+    receipt = memlab.apply(memlab.Plan.from_json(plan.to_json()) if is_saved else plan, now=NOW)
+    assert plan.start is not None
+    before, after = plan.start
+    assert (receipt.start_before, receipt.start_after) == (before, after)
+    assert shown(folder) == after.tokens
+    line = f"a start       {before.memories} memories, {before.tokens:,} tokens -> "
+    assert f"{line}{after.memories} memories, {after.tokens:,} tokens" in str(receipt)
+    assert "a start" in receipt._repr_html_()
+    stored = json.loads(receipt.to_json())
+    assert stored["start_after"] == {"memories": after.memories, "tokens": after.tokens}
+    assert Receipt.from_json(receipt.to_json()) == receipt
+
+
+def test_retirement_from_a_file_predicts_the_start(tmp_path: Path) -> None:
+    folder = cut_folder(tmp_path)
+    plan = memlab.plan(folder, memlab.KeepRecent(30), retire=True, now=NOW)
+    receipt = memlab.apply(memlab.Plan.from_json(plan.to_json()), now=NOW)
+    assert plan.start is not None
+    assert receipt.start_after == plan.start.after
+
+
+def test_receipt_without_a_start_is_readable(tmp_path: Path) -> None:
+    folder = cut_folder(tmp_path)
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(10), now=NOW), now=NOW)
+    stored = json.loads(receipt.to_json())
+    del stored["start_before"], stored["start_after"]
+    older = Receipt.from_json(json.dumps(stored))
+    assert older.start_after is None
+    assert "a start" not in str(older)
 
 
 def test_text_of_the_index_is_part_of_a_start(tmp_path: Path) -> None:
