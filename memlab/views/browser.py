@@ -1,7 +1,8 @@
-"""The browser of memories: a grid, a range of time and charts to select from, and a plan."""
+"""The browser of memories: a grid, filters by date and by chart, and a plan to delete."""
 
 import html
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, cast
 
@@ -27,7 +28,7 @@ from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import QUARTERS, TIMES, age_or_use, times_group
-from memlab.frame.fields import Flags, arrays_of
+from memlab.frame.fields import Flags, Ints, arrays_of
 from memlab.frame.loading import load
 from memlab.growth import boot_context, growth_curve
 from memlab.growth.context import part_names, parts_of
@@ -39,16 +40,16 @@ from memlab.views.bundled import folder_of
 from memlab.views.memory_table import AGE_DAYS, LABEL, READS, rows_of, without_controls
 
 LISTED: Final = 10
-"""Number of memories in the table of a page without scripts."""
-GRID: Final = 5_000
-"""Maximum number of rows in the grid, which a browser can still sort quickly."""
-BODIES: Final = 5
-"""Maximum number of selected memories whose text is shown."""
-STEPS: Final = 2_000
+"""Maximum number of memories in the table of a page without scripts."""
+MAX_GRID_ROWS: Final = 5_000
+"""Maximum number of rows in the grid; a browser can still sort them quickly."""
+MAX_DETAILS: Final = 5
+"""Maximum number of selected memories whose text, or reason to stay, is shown."""
+MAX_STEPS: Final = 2_000
 """Maximum number of steps of the range of time; a longer history has steps of several days."""
 
 _DAY: Final = np.timedelta64(1, "D")
-_COLUMNS: Final = {
+_HEADINGS: Final = {
     c.TITLE: "title",
     LABEL: "label",
     AGE_DAYS: "days",
@@ -68,9 +69,12 @@ _GRID_OPTIONS: Final[dict[str, Any]] = {
     "style": "table-layout:auto;width:100%;margin:0",
     "autoWidth": False,
     "columnDefs": [
-        {"targets": [0], "width": "40%", "type": "string"},  # also if all titles are dates
+        # the title, sorted as text even if all titles are dates
+        {"targets": [0], "width": "40%", "type": "string"},
+        # the label, the date and the id are not wrapped
         {"targets": [1, -2, -1], "className": "memlab-whole"},
     ],
+    # the rows of the header: first the headings with their buttons, then the boxes
     "columnControl": [
         {"target": 0, "content": ["order"]},
         {"target": 1, "content": ["search"]},
@@ -122,12 +126,15 @@ class MemoryBrowser(DisplayMixin):
         listed = listed.sort_values(c.POSITION, ascending=False, kind="stable")
         self.memories: pd.DataFrame = pd.DataFrame(listed.reset_index(drop=True))
         present = present_rows(history.past).sort_values(c.POSITION, ascending=False)
+        present = present.reset_index(drop=True)
         self._is_prunable = present[c.PRUNABLE].to_numpy(dtype=bool)
-        self._groups = _groups_of(present.reset_index(drop=True), history)
-        self._written = _days_of(self.memories[c.CREATED_AT])
-        self._steps = _steps_between(self._written)
+        self._members_by_part = _members_by_part(present)
+        self._members_by_age_and_use = _members_by_age_and_use(present, history.references)
+        self._group_kinds = [self._members_by_part, self._members_by_age_and_use]
+        self._written_on = _days_of(self.memories[c.CREATED_AT])
+        self._first_days = _first_days_of_steps(self._written_on)
         self._chosen_groups: set[str] = set()
-        self._shown = np.arange(len(self.memories))
+        self._shown_rows = np.arange(len(self.memories))
         self._bodies: pd.Series[str] | None = None
         self._is_deleted = np.zeros(len(self.memories), dtype=bool)
         self._shown_plan: Plan | None = None
@@ -138,32 +145,42 @@ class MemoryBrowser(DisplayMixin):
     @property
     def shown(self) -> pd.DataFrame:
         """The memories that the grid shows, as far as the range and the charts limit them."""
-        return self.memories.iloc[self._shown]
+        return self.memories.iloc[self._shown_rows]
 
     @property
     def selected(self) -> pd.DataFrame:
         """The memories that are selected in the grid."""
-        return self.shown.iloc[list(self.grid.selected_rows)]
+        return self.memories.iloc[self._selected_rows]
 
     @property
     def ids(self) -> list[str]:
         """The ids of the selected memories that a plan may delete, for :func:`memlab.plan`."""
-        rows = self._shown[list(self.grid.selected_rows)]
-        chosen = self.memories.iloc[rows[self._is_prunable[rows]]]
-        return [str(memory_id) for memory_id in chosen[c.MEMORY_ID]]
+        prunable = self.selected[self._is_prunable[self._selected_rows]]
+        return [str(memory_id) for memory_id in prunable[c.MEMORY_ID]]
+
+    @property
+    def _selected_rows(self) -> Ints:
+        """The numbers of the selected rows of `memories`."""
+        rows: Ints = self._shown_rows[list(self.grid.selected_rows)]
+        return rows
 
     @property
     def _now(self) -> datetime:
-        """The moment of the history plus the time since it was opened.
+        """The moment of the history plus the time since the browser was opened.
 
-        Two plans therefore never have the same moment.
+        It moves on, so that no two plans have the same moment.
         """
         return self._history.now + (now_utc() - self._opened_at)
 
     @property
     def _is_whole_period(self) -> bool:
-        """Whether the range of time is that of all memories."""
-        return tuple(self.period.limits) == (0, len(self._steps) - 1)
+        """Whether the range of time includes all memories."""
+        return list(self.period.limits) == self._limits_of_all
+
+    @property
+    def _limits_of_all(self) -> list[int]:
+        """The first and the last step of the range of time."""
+        return [0, len(self._first_days) - 1]
 
     def show_period(self, first: str, last: str) -> None:
         """Show the memories that were written from one date to another, both included.
@@ -173,9 +190,7 @@ class MemoryBrowser(DisplayMixin):
         first, last : str
             Dates such as ``"2026-03-01"``, in UTC.
         """
-        low = int(np.searchsorted(self._steps, np.datetime64(first, "D"), side="right")) - 1
-        high = int(np.searchsorted(self._steps, np.datetime64(last, "D"), side="right")) - 1
-        self.period.limits = [max(low, 0), max(high, 0)]
+        self.period.limits = [self._step_of(first), self._step_of(last)]
 
     def show_groups(self, *names: str) -> None:
         """Show the memories of some groups: parts of the boot context, or rows of age and use.
@@ -183,27 +198,28 @@ class MemoryBrowser(DisplayMixin):
         Parameters
         ----------
         *names : str
-            Names as the charts have them, such as ``"episodes"`` or ``"oldest quarter"``; none
-            shows all memories. Groups of one kind add up, those of different kinds narrow it down.
+            Names as the charts have them, such as ``"episodes"`` or ``"oldest quarter"``. A memory
+            is shown if it is in one of the named parts, and in one of the named rows. Without
+            names, all memories are shown.
 
         Raises
         ------
         ValueError
             If a name is unknown.
         """
-        group_names = [name for members in self._groups for name in members]
+        known_names = [*self._members_by_part, *self._members_by_age_and_use]
         for name in names:
-            if name not in group_names:
-                raise ValueError(f"no group {name!r}; there are {', '.join(group_names)}")
+            if name not in known_names:
+                raise ValueError(f"no group {name!r}; there are {', '.join(known_names)}")
         self._chosen_groups = set(names)
-        for chart, members in zip(self._group_charts, self._groups, strict=True):
+        for chart, members_by_name in zip(self._group_charts, self._group_kinds, strict=True):
             if chart is not None:
-                chart.selected = [name for name in members if name in self._chosen_groups]
+                chart.selected = [name for name in members_by_name if name in self._chosen_groups]
         self._filter()
 
     def show_all(self) -> None:
         """Show all memories again."""
-        self.period.limits = [0, len(self._steps) - 1]
+        self.period.limits = self._limits_of_all
         self.show_groups()
 
     def select(self, memory_ids: Iterable[str]) -> None:
@@ -220,8 +236,8 @@ class MemoryBrowser(DisplayMixin):
             If one of the ids is unknown, or its memory is not shown. The selection stays as it was.
         """
         requested = texts(memory_ids, call="MemoryBrowser.select", name="memory_ids")
-        in_grid = self.shown[c.MEMORY_ID].iloc[:GRID]
-        hidden = sorted(set(requested).difference(in_grid))
+        ids_in_grid = self.shown[c.MEMORY_ID].iloc[:MAX_GRID_ROWS]
+        hidden = sorted(set(requested).difference(ids_in_grid))
         unknown = sorted(set(hidden).difference(self.memories[c.MEMORY_ID]))
         if unknown:
             raise MemlabError(
@@ -231,9 +247,9 @@ class MemoryBrowser(DisplayMixin):
         if hidden:
             raise MemlabError(
                 f"not shown, so not selectable: {some_of(hidden)}; browser.show_all() shows the "
-                f"newest {GRID:,}, and browser.show_period(first, last) those of a period"
+                f"newest {MAX_GRID_ROWS:,}, and browser.show_period(first, last) those of a period"
             )
-        is_selected = in_grid.isin(requested).to_numpy()
+        is_selected = ids_in_grid.isin(requested).to_numpy()
         self.grid.selected_rows = np.flatnonzero(is_selected).tolist()
 
     def plan(self) -> Plan:
@@ -263,14 +279,16 @@ class MemoryBrowser(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the present view as a page for a terminal, or for a notebook without scripts."""
+        name = for_terminal(self._history.name)
+        title = f"{name}: {counted(len(self.memories))}"
         facts = [("shown", self._shown_in_words()), ("selected", self._selected_in_words())]
-        table = _table_of(self.shown.iloc[:LISTED])
+        if self.shown.empty:
+            return TextPage(title, facts, [])
+        listed = _table_of(self.shown.iloc[:LISTED])
+        cells = [tuple(map(str, row)) for row in listed.itertuples(index=False)]
         hidden = len(self.shown) - LISTED
         remark = f"and {hidden:,} more" if hidden > 0 else ""
-        name = for_terminal(self._history.name)
-        cells = [tuple(map(str, row)) for row in table.itertuples(index=False)]
-        listed = Table("", tuple(table.columns), cells, remark)
-        return TextPage(f"{name}: {counted(len(self.memories))}", facts, [listed] if cells else [])
+        return TextPage(title, facts, [Table("", tuple(listed.columns), cells, remark)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the ids of the shown and of the selected memories."""
@@ -282,34 +300,49 @@ class MemoryBrowser(DisplayMixin):
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """Return the widget, and a table and a chart for pages that cannot show widgets."""
         bundle: dict[str, Any] = self.widget._repr_mimebundle_(**options)
-        chart = self._growth._repr_html_()
-        return {**bundle, "text/plain": repr(self), "text/html": f"{as_html(self.sheet())}{chart}"}
+        bundle["text/plain"] = repr(self)
+        bundle["text/html"] = as_html(self.sheet()) + self._growth_chart._repr_html_()
+        return bundle
 
     def _make_widgets(self) -> None:
-        """Create the widgets, and connect them."""
+        """Create the widgets, arrange them, and connect them."""
+        self._make_controls()
+        self._make_charts()
+        self._arrange_widgets()
+        self._connect_widgets()
+
+    def _make_charts(self) -> None:
+        """Draw the charts, and make them widgets to select on."""
+        past = self._history.past
+        self._growth_chart = _chart_of(charts.plot_growth(growth_curve(past)))
+        self.curve = _brush_of(self._growth_chart, {})
+        context_chart = _chart_of(charts.plot_boot_context(boot_context(present_rows(past))))
+        places_of_parts = {name: place for place, name in enumerate(self._members_by_part)}
+        self.context = _brush_of(context_chart, places_of_parts)
+        usage = age_or_use(past, self._history.references)
+        usage_chart = _chart_of(charts.plot_age_or_use(usage))
+        # From top to bottom: the groups by use, a free row, and the quarters by age.
+        places = [*range(len(TIMES)), *range(len(TIMES) + 1, len(TIMES) + 1 + len(QUARTERS))]
+        self.usage = _brush_of(
+            usage_chart, dict(zip(self._members_by_age_and_use, places, strict=True))
+        )
+        self._group_charts = [self.context, self.usage]
+
+    def _make_controls(self) -> None:
+        """Create the range of time, the grid, the buttons and the texts."""
         widgets = import_extra("ipywidgets", extra="lab")
         itables = import_extra("itables.widget", extra="lab")
         from memlab.views.controls import RangeSlider
 
-        past = self._history.past
-        self._growth = _chart_of(charts.plot_growth(growth_curve(past)))
-        context = _chart_of(charts.plot_boot_context(boot_context(present_rows(past))))
-        usage = age_or_use(past, self._history.references)
-        age_and_use = _chart_of(charts.plot_age_or_use(usage))
-        texts = [str(step) for step in self._steps]
-        self.period = RangeSlider(name="written", texts=texts, limits=[0, len(texts) - 1])
-        parts = list(self._groups[0])
-        groups = list(self._groups[1])
-        self.curve = _brush_of(self._growth)
-        self.context = _brush_of(context, parts, range(len(parts)))
-        # The rows of the chart: the groups by use, a free row, and the quarters by age.
-        row_places = [*range(len(TIMES)), *range(len(TIMES) + 1, len(TIMES) + 1 + len(QUARTERS))]
-        self.usage = _brush_of(age_and_use, groups, row_places)
-        self._group_charts = [self.context, self.usage]
+        day_texts = [str(day) for day in self._first_days]
+        self.period = RangeSlider(name="written", texts=day_texts, limits=self._limits_of_all)
         self.grid = itables.ITable(_table_of(self.memories.iloc[:0]), **_GRID_OPTIONS)
-        auto = widgets.Layout(width="auto")
-        self.all_button = widgets.Button(description="Show all", layout=auto)
-        self.plan_button = widgets.Button(description="Plan their deletion", layout=auto)
+        self.all_button = widgets.Button(
+            description="Show all", layout=widgets.Layout(width="auto")
+        )
+        self.plan_button = widgets.Button(
+            description="Plan their deletion", layout=widgets.Layout(width="auto")
+        )
         self.delete_button = widgets.Button(
             description="Delete them", button_style="danger", layout=widgets.Layout(width="auto")
         )
@@ -319,25 +352,31 @@ class MemoryBrowser(DisplayMixin):
         self.status = widgets.HTML()
         self.details = widgets.HTML()
         self.planned = widgets.HTML()
-        chart_by_title = {
+
+    def _arrange_widgets(self) -> None:
+        """Put the widgets into one: the charts as tabs, the range, the grid and the plan."""
+        widgets = import_extra("ipywidgets", extra="lab")
+        charts_by_title = {
             "when written": self.curve,
             "parts": self.context,
             "age or use": self.usage,
         }
-        drawn_charts = {name: chart for name, chart in chart_by_title.items() if chart is not None}
-        tabs = widgets.Tab(list(drawn_charts.values()), titles=list(drawn_charts))
+        drawn = {title: chart for title, chart in charts_by_title.items() if chart is not None}
         row = widgets.Layout(flex_flow="row wrap", align_items="center")
-        self.widget = widgets.VBox(
-            [
-                *([tabs] if drawn_charts else []),
-                widgets.HBox([self.period, self.all_button, self.status], layout=row),
-                self.grid,
-                self.details,
-                widgets.HBox([self.plan_button, self.delete_button, self.undo_button]),
-                self.planned,
-            ]
-        )
+        children = [
+            widgets.HBox([self.period, self.all_button, self.status], layout=row),
+            self.grid,
+            self.details,
+            widgets.HBox([self.plan_button, self.delete_button, self.undo_button]),
+            self.planned,
+        ]
+        if drawn:
+            children.insert(0, widgets.Tab(list(drawn.values()), titles=list(drawn)))
+        self.widget = widgets.VBox(children)
         self.widget.add_class("memlab-browser")
+
+    def _connect_widgets(self) -> None:
+        """Call the methods of the browser when a widget changes or a button is pressed."""
         self.period.observe(self._period_changed, names="limits")
         if self.curve is not None:
             self.curve.observe(self._span_changed, names="span")
@@ -351,16 +390,19 @@ class MemoryBrowser(DisplayMixin):
         self.undo_button.on_click(self._undo_clicked)
 
     def _period_changed(self, _: Any) -> None:
-        """Draw the range of time on the curve, and filter the grid."""
+        """Show the range of time on the chart of growth, and filter the grid."""
         if self.curve is not None:
             self.curve.span = self._span_of_period()
         self._filter()
 
     def _span_changed(self, change: Any) -> None:
-        """Set the range of time to a span of the curve, in fractions of its axis."""
+        """Set the range of time to the span that is selected on the chart of growth.
+
+        The span is then extended to whole steps of the range.
+        """
         span = change["new"]
         if not span:
-            self.period.limits = [0, len(self._steps) - 1]
+            self.period.limits = self._limits_of_all
         elif span != self._span_of_period():
             start, end = span
             self.show_period(self._date_at(start), self._date_at(end))
@@ -377,64 +419,77 @@ class MemoryBrowser(DisplayMixin):
             self._filter()
 
     def _date_at(self, fraction: float) -> str:
-        """Return the date at a fraction of the curve's axis."""
-        left, right = self._growth.axes[0].get_xlim()
+        """Return the date at a fraction of the time axis of the chart of growth."""
+        left, right = self._growth_chart.axes[0].get_xlim()
         moment = num2date(left + fraction * (right - left))  # type: ignore[no-untyped-call]
         return f"{moment:%Y-%m-%d}"
 
     def _span_of_period(self) -> list[float]:
-        """Return the range of time in fractions of the curve's axis; empty for all of it."""
+        """Return the range of time in fractions of the time axis; empty if it has all memories."""
         if self._is_whole_period:
             return []
-        low, high = self.period.limits
-        left, right = self._growth.axes[0].get_xlim()
-        ends = np.array([self._steps[low], self._end_of(high)]).astype("datetime64[s]")
-        days = ends.astype(np.int64) / 86_400
-        fractions = np.clip((days - left) / (right - left), 0, 1)
+        first_step, last_step = self.period.limits
+        left, right = self._growth_chart.axes[0].get_xlim()
+        ends = np.array([self._first_days[first_step], self._day_after(last_step)])
+        days_since_1970 = (ends - np.datetime64(0, "D")) / _DAY  # the unit of the axis
+        fractions = np.clip((days_since_1970 - left) / (right - left), 0, 1)
         return [round(float(fraction), 4) for fraction in fractions]
 
-    def _end_of(self, step: int) -> np.datetime64:
+    def _step_of(self, date: str) -> int:
+        """Return the number of the step that contains a date, or of the nearest step."""
+        steps_begun = int(np.searchsorted(self._first_days, np.datetime64(date, "D"), side="right"))
+        return max(steps_begun - 1, 0)
+
+    def _day_after(self, step: int) -> np.datetime64:
         """Return the day after a step of the range of time."""
-        if step + 1 < len(self._steps):
-            return np.datetime64(self._steps[step + 1])
-        return np.datetime64(self._steps[step] + _DAY)
+        if step + 1 < len(self._first_days):
+            return np.datetime64(self._first_days[step + 1])
+        return np.datetime64(self._first_days[step] + _DAY)
 
     def _filter(self) -> None:
         """Show the memories of the range of time and of the selected groups."""
         is_shown = ~self._is_deleted
         if not self._is_whole_period:
-            low, high = self.period.limits
-            is_shown &= self._written >= self._steps[low]  # a memory without a date is left out
-            if high + 1 < len(self._steps):
-                is_shown &= self._written < self._steps[high + 1]
-        for members in self._groups:
-            chosen = [flags for name, flags in members.items() if name in self._chosen_groups]
+            first_step, last_step = self.period.limits
+            # A memory without a date is left out: NaT is neither before nor after a day.
+            is_shown &= self._written_on >= self._first_days[first_step]
+            if last_step + 1 < len(self._first_days):
+                is_shown &= self._written_on < self._first_days[last_step + 1]
+        for members_by_name in self._group_kinds:
+            chosen = [
+                is_member
+                for name, is_member in members_by_name.items()
+                if name in self._chosen_groups
+            ]
             if chosen:
                 is_shown &= np.any(chosen, axis=0)
-        self._shown = np.flatnonzero(is_shown)
-        table = _table_of(self.shown.iloc[:GRID])
-        # An update takes the defaults for options that are not given again.
+        self._shown_rows = np.flatnonzero(is_shown)
+        table = _table_of(self.shown.iloc[:MAX_GRID_ROWS])
+        # Options that are not given again would get their defaults.
         self.grid.update(table, caption=self._caption(), selected_rows=[], **_GRID_OPTIONS)
         self.status.value = f'<p role="status">{html.escape(self._shown_in_words())}</p>'
         self._show_selected()
 
     def _caption(self) -> str:
         """Return the caption of a grid that does not hold all memories."""
-        if len(self._shown) <= GRID:
+        shown = len(self._shown_rows)
+        if shown <= MAX_GRID_ROWS:
             return ""
-        return f"the newest {GRID:,} of {counted(len(self._shown))}: narrow the range to see others"
+        return f"the newest {MAX_GRID_ROWS:,} of {counted(shown)}: narrow the range to see others"
 
     def _shown_in_words(self) -> str:
         """Return the number of memories in the grid, and how they were filtered."""
         tokens = counted(int(self.shown[c.TOKENS].sum()), "tokens")
         deleted = int(self._is_deleted.sum())
-        words = f"{len(self._shown):,} of {counted(len(self.memories) - deleted)}, {tokens}"
+        present = counted(len(self.memories) - deleted)
+        words = f"{len(self._shown_rows):,} of {present}, {tokens}"
         if deleted:
             words += f"; {deleted:,} deleted here"
         if not self._is_whole_period:
-            low, high = self.period.limits
-            last_day = self._end_of(high) - _DAY
-            words += f"; written {self._steps[low]} to {last_day}"
+            first_step, last_step = self.period.limits
+            first_day = self._first_days[first_step]
+            last_day = self._day_after(last_step) - _DAY
+            words += f"; written {first_day} to {last_day}"
         if self._chosen_groups:
             words += f"; {', '.join(sorted(self._chosen_groups))}"
         return words
@@ -458,15 +513,15 @@ class MemoryBrowser(DisplayMixin):
         self._show_selected()
 
     def _show_selected(self) -> None:
-        """Show the text of the first selected memories; a plan of other ones is removed."""
+        """Show the text of the first selected memories, and remove an earlier plan."""
         selected = self.selected
         paragraphs = [f"<p>selected: {html.escape(self._selected_in_words())}</p>"]
-        for _, row in selected.iloc[:BODIES].iterrows():
-            title = html.escape(for_terminal(str(row[c.TITLE])))
-            key = html.escape(for_terminal(str(row[c.MEMORY_ID])))
-            body = html.escape(self._body_of(str(row[c.MEMORY_ID])))
-            paragraphs.append(f"<h4>{title}</h4><p>{key}</p><pre tabindex='0'>{body}</pre>")
-        hidden = len(selected) - BODIES
+        for _, memory in selected.iloc[:MAX_DETAILS].iterrows():
+            title = html.escape(for_terminal(str(memory[c.TITLE])))
+            memory_id = html.escape(for_terminal(str(memory[c.MEMORY_ID])))
+            body = html.escape(self._body_of(str(memory[c.MEMORY_ID])))
+            paragraphs.append(f"<h4>{title}</h4><p>{memory_id}</p><pre tabindex='0'>{body}</pre>")
+        hidden = len(selected) - MAX_DETAILS
         if hidden > 0:
             paragraphs.append(f"<p>and {hidden:,} more</p>")
         self.details.value = "".join(paragraphs)
@@ -474,7 +529,7 @@ class MemoryBrowser(DisplayMixin):
         self.plan_button.disabled = selected.empty or self._history.source is None
 
     def _body_of(self, memory_id: str) -> str:
-        """Return the text of a memory. Texts are read from the store, as it is at the first use."""
+        """Return the text of a memory. All texts are read from the store at the first call."""
         if self._bodies is None:
             source = self._history.source
             if source is None:
@@ -483,8 +538,8 @@ class MemoryBrowser(DisplayMixin):
                 frame = load(source, with_body=True)
             if c.BODY not in frame:
                 return "the text is not in this frame: load it with with_body=True"
-            self._bodies = pd.Series(frame[c.BODY].to_numpy(), index=frame[c.MEMORY_ID].astype(str))
-            self._bodies = self._bodies[~self._bodies.index.duplicated(keep="last")]
+            bodies = pd.Series(frame[c.BODY].to_numpy(), index=frame[c.MEMORY_ID].astype(str))
+            self._bodies = bodies[~bodies.index.duplicated(keep="last")]
         text = str(self._bodies.get(memory_id, ""))
         return "\n".join(for_terminal(line) for line in text.splitlines())
 
@@ -494,37 +549,39 @@ class MemoryBrowser(DisplayMixin):
         if source is None:
             return
         refusals = self._refusals(source)
+        if not self.ids:
+            self._show_refusals(refusals)
+            return
         try:
-            new_plan = self.plan() if self.ids else None
-            cost = None if new_plan is None else cost_of(new_plan, log=self._history.log)
+            new_plan = self.plan()
+            cost = cost_of(new_plan, log=self._history.log)
         except MemlabError as error:
             self._show_refusals([str(error)])
             return
-        if new_plan is None or cost is None or not new_plan.memories:
+        if not new_plan.memories:
             self._show_refusals(refusals)
             return
         effect = as_text(TextPage(new_plan.effect, cost.facts()))
         decision = as_text(new_plan.sheet(self._history.name))
-        is_example = _is_bundled(source)
-        next_step = _EXAMPLE if is_example else _NEXT
-        self._show_plan(
-            "\n\n".join([effect, *refusals, next_step, decision]),
-            plan=None if is_example else new_plan,
-        )
+        if _is_bundled(source):
+            text = "\n\n".join([effect, *refusals, _NEXT_STEP_OF_EXAMPLE, decision])
+            self._show_plan(text, plan=None)
+        else:
+            text = "\n\n".join([effect, *refusals, _NEXT_STEP, decision])
+            self._show_plan(text, plan=new_plan)
 
     def _refusals(self, source: Source) -> list[str]:
-        """Return why selected memories stay, each with what can be done instead."""
-        rows = self._shown[list(self.grid.selected_rows)]
-        refused = self.memories.iloc[rows[~self._is_prunable[rows]]]
+        """Return a reason for each selected memory that no plan deletes, and an alternative."""
+        refused = self.selected[~self._is_prunable[self._selected_rows]]
         reasons = []
-        for _, memory in refused.iloc[:BODIES].iterrows():
-            is_load_bearing = memory[LABEL] == "load-bearing"
-            reasons.append(
-                reason_to_keep(
-                    str(memory[c.MEMORY_ID]), source=source, is_load_bearing=is_load_bearing
-                )
+        for _, memory in refused.iloc[:MAX_DETAILS].iterrows():
+            reason = reason_to_keep(
+                str(memory[c.MEMORY_ID]),
+                source=source,
+                is_load_bearing=memory[LABEL] == "load-bearing",
             )
-        hidden = len(refused) - BODIES
+            reasons.append(reason)
+        hidden = len(refused) - MAX_DETAILS
         if hidden > 0:
             reasons.append(f"and {hidden:,} more selected memories stay")
         return reasons
@@ -545,10 +602,10 @@ class MemoryBrowser(DisplayMixin):
         self._deletions.append((receipt, is_deleted_now))
         self._is_deleted |= is_deleted_now
         self._filter()
-        self._show_plan(f"{receipt}\n\n{_DELETED}")
+        self._show_plan(f"{receipt}\n\n{_NEXT_STEP_TO_UNDO}")
 
     def _undo_clicked(self, _: Any) -> None:
-        """Restore what the last deletion of this browser took out."""
+        """Restore the memories of this browser's last deletion."""
         if not self._deletions:
             return
         receipt, is_restored = self._deletions[-1]
@@ -569,7 +626,7 @@ class MemoryBrowser(DisplayMixin):
         self.planned.value = f"<div role='alert'>{paragraphs}</div>"
 
     def _show_plan(self, text: str, *, plan: Plan | None = None) -> None:
-        """Show a text below the buttons; only a plan with it can be applied by a click."""
+        """Show a text below the buttons, and the delete button if there is a plan to apply."""
         self.planned.value = f"<pre tabindex='0'>{html.escape(text)}</pre>" if text else ""
         self._shown_plan = plan
         self.delete_button.disabled = plan is None
@@ -577,14 +634,16 @@ class MemoryBrowser(DisplayMixin):
         self.undo_button.layout.display = None if self._deletions else "none"
 
 
-_NEXT: Final = """nothing was deleted. "Delete them" applies this plan; so does the next cell:
+_NEXT_STEP: Final = """\
+nothing was deleted. "Delete them" applies this plan; so does the next cell:
 plan = browser.plan()          # the same plan
 receipt = memlab.apply(plan)   # archive, delete, verify
 memlab.restore(receipt)        # undo: every memory back at its place"""
-_EXAMPLE: Final = """nothing was deleted: this store is an example. To delete from a copy of it:
+_NEXT_STEP_OF_EXAMPLE: Final = """\
+nothing was deleted: this store is an example. To delete from a copy of it:
 copy = memlab.copy_store(store, "memory.db")
 memlab.browse(copy)"""
-_DELETED: Final = '"Undo" restores them, and so does the command above'
+_NEXT_STEP_TO_UNDO: Final = '"Undo" restores them, and so does the command above'
 
 
 def _is_bundled(source: Source) -> bool:
@@ -597,7 +656,7 @@ def _is_bundled(source: Source) -> bool:
 def browse(store: HistoryLike, *, log: Log = None, now: datetime | None = None) -> MemoryBrowser:
     """Return the browser of a store's memories: a grid, a range of time, and charts to filter by.
 
-    Selected rows show their text, and go on to a plan that deletes them, its cost and its undo.
+    The text of selected memories is shown. A plan to delete them can be made, applied and undone.
 
     Parameters
     ----------
@@ -632,53 +691,62 @@ def browse(store: HistoryLike, *, log: Log = None, now: datetime | None = None) 
     )
 
 
-def _groups_of(present: pd.DataFrame, history: StoreHistory) -> tuple[dict[str, Flags], ...]:
-    """Return the members of the groups that charts show: parts of a start, and age and use.
+def _members_by_part(present: pd.DataFrame) -> dict[str, Flags]:
+    """Return the members of each part of a start by its name, without empty parts.
 
-    Each is an array of truth values, one for each memory of `present`, the newest first.
+    The members are given as an array of truth values, one for each row of `present`.
     """
-    memories = arrays_of(present)
-    part_numbers, loaded = parts_of(memories)
-    parts = {}
+    part_numbers, loaded = parts_of(arrays_of(present))
+    members_by_name = {}
     for number, name in enumerate(part_names(present)):
-        members = loaded & (part_numbers == number)
-        if members.any():
-            parts[name] = members
-    is_log = history.references[c.KIND] == "log"
-    reads = history.references[is_log]
-    day = reads[c.AT].dt.floor("D")
-    days_read = pd.DataFrame({"id": reads[c.TARGET_ID], "day": day}).drop_duplicates()["id"]
-    times = present[c.MEMORY_ID].map(days_read.value_counts()).fillna(0).to_numpy()
-    group = times_group(times.astype(np.int64))
-    prunable = np.asarray(memories.prunable)
-    groups = {f"read {name}": prunable & (group == number) for number, name in enumerate(TIMES)}
-    rank = np.cumsum(prunable) - 1
-    quarter = len(QUARTERS) * rank // max(int(prunable.sum()), 1)
+        is_member = loaded & (part_numbers == number)
+        if is_member.any():
+            members_by_name[name] = is_member
+    return members_by_name
+
+
+def _members_by_age_and_use(present: pd.DataFrame, references: pd.DataFrame) -> dict[str, Flags]:
+    """Return the prunable memories by the number of days they were read, and by quarters of age.
+
+    The members are given as an array of truth values, one for each row of `present`, whose newest
+    memory comes first.
+    """
+    is_prunable = present[c.PRUNABLE].to_numpy(dtype=bool)
+    reads = references[references[c.KIND] == "log"]
+    read_days = pd.DataFrame({"id": reads[c.TARGET_ID], "day": reads[c.AT].dt.floor("D")})
+    days_by_id = read_days.drop_duplicates()["id"].value_counts()
+    days_read = present[c.MEMORY_ID].map(days_by_id).fillna(0).to_numpy()
+    use_group = times_group(days_read.astype(np.int64))
+    members_by_name = {}
+    for number, name in enumerate(TIMES):
+        members_by_name[f"read {name}"] = is_prunable & (use_group == number)
+    prunable_newer = np.cumsum(is_prunable) - 1  # number of newer prunable memories
+    quarter = len(QUARTERS) * prunable_newer // max(int(is_prunable.sum()), 1)
     for number, name in enumerate(QUARTERS):
-        groups[name] = prunable & (quarter == number)
-    return parts, groups
+        members_by_name[name] = is_prunable & (quarter == number)
+    return members_by_name
 
 
 def _days_of(times: "pd.Series[Any]") -> npt.NDArray[np.datetime64]:
-    """Return times in UTC as days, NaT for none."""
+    """Return the day of each time in UTC; a missing time is NaT."""
     naive = times.dt.tz_convert("UTC").dt.tz_localize(None)
     return np.asarray(naive, dtype="datetime64[D]")
 
 
-def _steps_between(days: npt.NDArray[np.datetime64]) -> npt.NDArray[np.datetime64]:
-    """Return the first days of the steps from the earliest day to the latest."""
+def _first_days_of_steps(days: npt.NDArray[np.datetime64]) -> npt.NDArray[np.datetime64]:
+    """Divide the time from the earliest to the latest day into steps; return their first days."""
     dated = days[~np.isnat(days)]
     if not len(dated):
         return np.array(["1970-01-01"], dtype="datetime64[D]")
     first_day = dated.min()
-    count = int((dated.max() - first_day) / _DAY) + 1
-    width = -(-count // STEPS)  # rounded up
-    return np.arange(first_day, first_day + count * _DAY, width * _DAY)
+    total_days = int((dated.max() - first_day) / _DAY) + 1
+    days_per_step = math.ceil(total_days / MAX_STEPS)
+    return np.arange(first_day, first_day + total_days * _DAY, days_per_step * _DAY)
 
 
 def _table_of(memories: pd.DataFrame) -> pd.DataFrame:
     """Return memories as the table of the grid, with rounded numbers and short dates."""
-    table = without_controls(memories[list(_COLUMNS)])
+    table = without_controls(memories[list(_HEADINGS)])
     table[LABEL] = memories[LABEL].astype(str)
     table[AGE_DAYS] = memories[AGE_DAYS].round().astype("Int64")
     table[c.CREATED_AT] = memories[c.CREATED_AT].dt.strftime("%Y-%m-%d").astype(object)
@@ -687,7 +755,7 @@ def _table_of(memories: pd.DataFrame) -> pd.DataFrame:
     for name in table.columns:
         if table[name].isna().any():
             table[name] = table[name].astype(object).where(table[name].notna(), "–")
-    return table.rename(columns=_COLUMNS).reset_index(drop=True)
+    return table.rename(columns=_HEADINGS).reset_index(drop=True)
 
 
 def _chart_of(ax: Axes) -> Chart:
@@ -695,17 +763,16 @@ def _chart_of(ax: Axes) -> Chart:
     return cast("Chart", ax.figure)
 
 
-def _brush_of(chart: Chart, names: Sequence[str] = (), places: Iterable[float] = ()) -> Any:
-    """Return a chart as a widget to select a span of time on, or rows by name.
+def _brush_of(chart: Chart, row_places: Mapping[str, float]) -> Any:
+    """Return a chart as a widget to select rows on, or a span of time.
 
     Parameters
     ----------
     chart : Chart
         The chart.
-    names : sequence of str, optional
-        The names of its rows; without them a span along the x axis can be selected.
-    places : iterable of float, optional
-        The place of each row on the y axis.
+    row_places : mapping from str to float
+        The name of each row that can be selected, and its place on the y axis. If it is empty, a
+        span along the x axis can be selected.
 
     Returns
     -------
@@ -718,27 +785,32 @@ def _brush_of(chart: Chart, names: Sequence[str] = (), places: Iterable[float] =
 
     narrow = chart.at(width=NARROW)
     svg = as_svg(narrow, "narrow") + as_svg(chart, "wide")
-    rows = dict(zip(names, places, strict=True))
     return Brush(
         html=f'<div class="memlab-chart"><style>{STYLE}</style>{svg}</div>',
         title=chart.title,
-        marks=list(names),
-        layouts={"narrow": _layout_of(narrow, rows), "wide": _layout_of(chart, rows)},
+        marks=list(row_places),
+        layouts={"narrow": _boxes_of(narrow, row_places), "wide": _boxes_of(chart, row_places)},
     )
 
 
-def _layout_of(chart: Chart, rows: dict[str, float]) -> dict[str, list[float]]:
-    """Return the boxes of the axes and of rows as left, top, width and height.
+def _boxes_of(chart: Chart, row_places: Mapping[str, float]) -> dict[str, list[float]]:
+    """Return the boxes of the axes and of rows by name; the box of the axes is named "axes".
 
-    All are fractions of the drawn figure, from its upper left corner. The box of the axes has the
-    key "axes".
+    A box is a list of left, top, width and height, as fractions of the drawn figure from its upper
+    left corner.
     """
     ax = chart.axes[0]
-    axes = ax.get_position()
-    boxes = {"axes": [axes.x0, 1 - axes.y1, axes.width, axes.height]}
-    low, high = ax.get_ylim()
-    height = axes.height / abs(high - low)
-    for name, place in rows.items():
-        middle = 1 - (axes.y0 + axes.height * (place - low) / (high - low))
-        boxes[name] = [axes.x0, middle - 0.45 * height, axes.width, 0.9 * height]
-    return {name: [round(float(edge), 4) for edge in box] for name, box in boxes.items()}
+    position = ax.get_position()  # from the lower left corner
+    boxes = {"axes": [position.x0, 1 - position.y1, position.width, position.height]}
+    bottom, top = ax.get_ylim()
+    height_per_unit = position.height / abs(top - bottom)
+    row_height = _ROW_HEIGHT * height_per_unit
+    for name, place in row_places.items():
+        above_bottom = position.height * (place - bottom) / (top - bottom)
+        middle = 1 - (position.y0 + above_bottom)
+        boxes[name] = [position.x0, middle - row_height / 2, position.width, row_height]
+    return {name: [round(float(number), 4) for number in box] for name, box in boxes.items()}
+
+
+_ROW_HEIGHT: Final = 0.9
+"""Height of the box of a row; rows have a distance of 1."""
