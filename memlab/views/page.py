@@ -1,4 +1,4 @@
-"""The HTML report on a store, section by section, and the decision record in Markdown."""
+"""The HTML report on a store with its sections, and the decision record in Markdown."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -82,15 +82,17 @@ def decision_record(
         The receipt, if the plan was applied.
     """
     cap = plan.policy.get("keep")
-    names = {advice.budget_cap: "the largest within the token budget"}
+    # If two of these caps are equal, the later name replaces the earlier.
+    origins = {advice.budget_cap: "the largest within the token budget"}
     if settings.sized is not None:
-        names[settings.keep_recent] = f"found on {settings.sized.at:%Y-%m-%d} and saved"
-    names[advice.likely] = "the likely one"
-    names[advice.keep_recent] = "the safe one"
+        origins[settings.keep_recent] = f"found on {settings.sized.at:%Y-%m-%d} and saved"
+    origins[advice.likely] = "the likely one"
+    origins[advice.keep_recent] = "the safe one"
+    origin = origins.get(cap, "chosen by hand")
     facts = {
         "store": f"`{_inline(short_name(plan.store))}`",
         "date": f"{now:%Y-%m-%d}, by memlab {version('memlab')}",
-        "cap": f"`keep_recent = {cap}`, {names.get(cap, 'chosen by hand')}",
+        "cap": f"`keep_recent = {cap}`, {origin}",
         "by the evidence": advice.numbers or "no number",
         "track record": advice.track_record or "none",
         "verdict of the evidence": f"`{advice.verdict}`",
@@ -133,7 +135,7 @@ def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
 
 
 def _inline(text: str) -> str:
-    """Return text that is safe inside an inline code span of a table."""
+    """Return text for a code span in a cell of a Markdown table, without its marks."""
     return for_terminal(text).replace("`", "'").replace("|", "\\|")
 
 
@@ -178,8 +180,8 @@ class Report(DisplayMixin):
         """Return the page that is printed: the recommendation and the files."""
         files = {"report": self.output, "plan": self.plan, "record": self.record}
         written = [(name, str(file)) for name, file in files.items() if file is not None]
-        page = self.findings.sheet()
-        return TextPage(page.title, [*page.facts, *written])
+        recommendation = self.findings.sheet()
+        return TextPage(recommendation.title, [*recommendation.facts, *written])
 
     def next_steps(self) -> list[str]:
         """Return the first next step of the recommendation."""
@@ -281,15 +283,21 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
     receipt = None
     plan_file = None
     applied = last_applied(source)
-    if not cap_plan.memories and applied is not None and applied[0].policy == cap_plan.policy:
-        cap_plan, receipt = applied
-    elif cap_plan.memories:
+    if cap_plan.memories:
         plan_file = record.with_suffix(".plan.json")
         write_whole(plan_file, cap_plan.to_json(), limit=limit)
-    advice = findings.advice
-    settings = findings.evidence.settings
+    elif applied is not None:
+        applied_plan, applied_receipt = applied
+        if applied_plan.policy == cap_plan.policy:
+            cap_plan = applied_plan
+            receipt = applied_receipt
     text = decision_record(
-        advice, cap_plan, now=now, settings=settings, plan_file=plan_file, receipt=receipt
+        findings.advice,
+        cap_plan,
+        now=now,
+        settings=findings.evidence.settings,
+        plan_file=plan_file,
+        receipt=receipt,
     )
     write_whole(record, text, limit=limit)
     return plan_file
@@ -302,13 +310,13 @@ class Section:
     Attributes
     ----------
     anchor, title
-        The address of the section on the page, and its heading.
+        The ``id`` of the section on the page, and its heading.
     words : list of str
-        The paragraphs.
+        The paragraphs above the charts.
     tables : list of Table
         The tables below the charts.
     lists : list of (str, Table)
-        Long tables that are folded, each with its address on the page.
+        Long tables, each with its ``id`` on the page. They are folded until a reader opens them.
     is_folded : bool
         Whether all charts but the first are folded.
     """
@@ -339,39 +347,50 @@ def page_of(
         The folder of the page, in which its commands run; by default that of the store.
     """
     evidence = findings.evidence
-    is_here = folder is not None and not evidence.is_far_from(folder)
-    findings = replace(findings, evidence=evidence.by_folder(folder), lists=_list_addresses())
+    commands_run_here = folder is not None and not evidence.is_far_from(folder)
+    findings = replace(findings, evidence=evidence.by_folder(folder), lists=_list_links())
     answer = findings.sheet()
-    main_chart = _main_chart_of(findings)
-    first_sentence, *other_sentences = re.split(r"(?<=\.) (?=[A-Z])", answer.title, maxsplit=1)
-
-    def drawn() -> Iterator[tuple[Section, Iterable[Any]]]:
-        for section in sections_of(findings):
-            if progress is not None:
-                progress(section.title)
-            is_drawn_above = section.anchor == "loaded" and main_chart == "boot-context"
-            yield section, () if is_drawn_above else draw_section(section.anchor, findings)
-
+    first_sentence, other_sentences = _split_first_sentence(answer.title)
     return html_of(
         "page.html.jinja",
-        drawn(),
+        _sections_with_charts(findings, progress),
         findings=findings,
         made=now_utc(),
         store=for_terminal(findings.evidence.name),
         answer=answer,
-        first=first_sentence,
-        rest=" ".join(other_sentences),
-        picture=draw(main_chart, findings)._repr_html_(),
-        bridge=_note_on_tokens_of(findings),
-        is_here=is_here,
-        steps=[_command_and_words(line) for line in findings.next_steps() if line],
+        first_sentence=first_sentence,
+        other_sentences=other_sentences,
+        main_chart=draw(_main_chart_of(findings), findings)._repr_html_(),
+        note_on_tokens=_note_on_tokens_of(findings),
+        commands_run_here=commands_run_here,
+        steps=[_split_command(line) for line in findings.next_steps() if line],
     )
 
 
-def _command_and_words(line: str) -> tuple[str, str]:
-    """Return the command in a line of next steps, and the words after it."""
-    command, _, words = line.removeprefix("next:").strip().partition("    ")
-    return command, words
+def _sections_with_charts(
+    findings: Findings, progress: Callable[[str], None] | None
+) -> Iterator[tuple[Section, Iterable[Any]]]:
+    """Yield each section with its charts, without the chart that is at the top of the page."""
+    main_chart = _main_chart_of(findings)
+    for section in sections_of(findings):
+        if progress is not None:
+            progress(section.title)
+        if section.anchor == "loaded" and main_chart == "boot-context":
+            yield section, ()
+        else:
+            yield section, draw_section(section.anchor, findings)
+
+
+def _split_first_sentence(text: str) -> tuple[str, str]:
+    """Return the first sentence of a text, and the others; empty if there are no others."""
+    first, *others = re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)
+    return first, " ".join(others)
+
+
+def _split_command(line: str) -> tuple[str, str]:
+    """Return the command in a line of next steps, and the explanation after it."""
+    command, _, explanation = line.removeprefix("next:").strip().partition("    ")
+    return command, explanation
 
 
 def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **values: Any) -> str:
@@ -384,37 +403,38 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    rendered = []
+    sections_with_html = []
     for section, charts in sections:
-        drawn: list[tuple[str, str]] = []
+        titles_and_charts: list[tuple[str, str]] = []
         for chart in charts:
-            is_hidden = section.is_folded and drawn and chart.nothing_to_show
-            if not is_hidden:
-                drawn.append((chart.title, chart._repr_html_()))
-        rendered.append((section, drawn))
-    text: str = environment.get_template(template).render(
-        sections=rendered,
+            is_in_fold = section.is_folded and bool(titles_and_charts)
+            if is_in_fold and chart.nothing_to_show:
+                continue
+            titles_and_charts.append((chart.title, chart._repr_html_()))
+        sections_with_html.append((section, titles_and_charts))
+    page: str = environment.get_template(template).render(
+        sections=sections_with_html,
         numeric_columns=numeric_columns,
         version=version("memlab"),
         light=roles(LIGHT),
         dark=roles(DARK),
         **values,
     )
-    return text
+    return page
 
 
 def _main_chart_of(findings: Findings) -> str:
-    """Return the name of the chart that proves the answer: what caps serve, or what is loaded."""
+    """Return the name of the chart below the answer, which shows the reason for it."""
     if findings.by_use is not None and findings.by_use.is_better:
         return "reads-served"
-    has_caps = findings.effect is not None and len(findings.sizing.curve) >= _MIN_CAPS
-    if not has_caps or case_of(findings.advice) is AnswerCase.TOO_SMALL:
+    has_curve = findings.effect is not None and len(findings.sizing.curve) >= _MIN_CAPS
+    if not has_curve or case_of(findings.advice) is AnswerCase.TOO_SMALL:
         return "boot-context"
     return "trade-off"
 
 
 def _note_on_tokens_of(findings: Findings) -> str:
-    """Return why the tokens of the chart differ from those of the answer; empty if they do not."""
+    """Explain why the main chart has other tokens than the answer; empty if it has the same."""
     if _main_chart_of(findings) != "trade-off":
         return ""
     start = findings.loaded_or_recalled("a start", "the store")
@@ -426,88 +446,123 @@ def _note_on_tokens_of(findings: Findings) -> str:
 
 
 _MIN_CAPS: Final = 2
-"""Number of caps from which the chart of what they serve and cost has data."""
+"""Minimum number of caps for the chart of what they serve and cost."""
 
 
-def _list_addresses() -> dict[str, str]:
-    """Return the addresses of the lists of memories by part of a start."""
-    return {part: f"#list-{part.replace(' ', '-')}" for part in ("facts", *PARTS)}
+def _list_links() -> dict[str, str]:
+    """Return the link to the list of memories of each part of a start, by the name of the part."""
+    return {part: f"#{_list_id(part)}" for part in ("facts", *PARTS)}
+
+
+def _list_id(part: str) -> str:
+    """Return the ``id`` of the list of memories of a part of a start."""
+    return f"list-{part.replace(' ', '-')}"
 
 
 def sections_of(findings: Findings) -> Iterator[Section]:
-    """Yield the sections in the order of a reader's questions.
+    """Yield the sections in the order in which a reader asks.
 
-    What is wrong comes first, then what the cap does, serves and costs, how good such caps were,
-    what was needed, what is loaded, how it grew, and the memories themselves. Figures that a chart
-    shows are in no table.
+    Alerts come first. Then follow the effect of the cap, what caps serve and cost, the backtest,
+    the references, what a start loads, the growth, and the memories. A table leaves out figures
+    that a chart of its section shows.
     """
     if findings.alerts:
-        rows = facts_of(findings.alerts)
-        table = Table("", (), rows, "Each with the command to run next.", whole=True)
-        yield Section("alerts", "Look at this first", tables=[table])
+        yield _alerts(findings)
     if findings.cut is not None and (findings.cut.below or findings.cut.reads):
-        yield _cut(findings, findings.cut)
+        yield _index_cut(findings, findings.cut)
     if findings.effect is not None and findings.effect.deleted.memories:
-        sheet = findings.effect.sheet()
-        tables = [Table("", (), sheet.facts)] if sheet.facts else []
-        yield Section("effect", f"What {sheet.title} would do today", tables=tables)
+        yield _effect(findings.effect.sheet())
     yield _served(findings)
-    explanation = (
-        "At each of these moments a cap is chosen from the history before it, and measured on the "
-        "next fifth of the history. The needed cap is the smallest that would have met the target "
-        "there; it is known only afterwards."
-    )
-    words = [sentence(rule) for rule in (findings.advice.rule, *findings.advice.would_change)]
-    if findings.backtest is not None and findings.backtest["needed"].notna().any():
-        words.append(explanation)
-    yield Section("record", "How the number was found, and how such numbers did", words)
+    yield _track_record(findings)
     yield _references(findings)
     if findings.usage.reads:
-        sheet = findings.usage.sheet()
-        tables = [Table("", (), sheet.facts, whole=True)]
-        words = [sentence(sheet.title)]
-        yield Section("usage", "Age or use?", words, tables, is_folded=True)
+        yield _usage(findings)
     yield _loaded(findings)
-    names_in_chart = {"tokens", "prunable share"}
-    facts = [
-        fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in names_in_chart
-    ]
-    words = []
-    if len(findings.evidence.past) > len(findings.present):
-        words.append("The chart includes the memories that memlab deleted: the archive holds them.")
-    tables = [Table("", (), facts, whole=True)] if facts else []
-    yield Section("grown", "How it grew", words, tables)
+    yield _growth(findings)
     if len(findings.present):
         yield _memories(findings)
 
 
+def _alerts(findings: Findings) -> Section:
+    """Return the section with the alerts."""
+    rows = facts_of(findings.alerts)
+    table = Table("", (), rows, "Each with the command to run next.", whole=True)
+    return Section("alerts", "Look at this first", tables=[table])
+
+
+def _effect(effect: TextPage) -> Section:
+    """Return the section with the effect of the cap today."""
+    tables = [Table("", (), effect.facts)] if effect.facts else []
+    return Section("effect", f"What {effect.title} would do today", tables=tables)
+
+
+def _track_record(findings: Findings) -> Section:
+    """Return the section on how the number was found, with the backtest."""
+    advice = findings.advice
+    words = [sentence(rule) for rule in (advice.rule, *advice.would_change)]
+    if findings.backtest is not None and findings.backtest["needed"].notna().any():
+        words.append(
+            "At each of these moments a cap is chosen from the history before it, and measured on "
+            "the next fifth of the history. The needed cap is the smallest that would have met the "
+            "target there; it is known only afterwards."
+        )
+    return Section("record", "How the number was found, and how such numbers did", words)
+
+
+def _usage(findings: Findings) -> Section:
+    """Return the section that compares age with use as predictors of reads."""
+    usage = findings.usage.sheet()
+    facts = Table("", (), usage.facts, whole=True)
+    return Section("usage", "Age or use?", [sentence(usage.title)], [facts], is_folded=True)
+
+
+def _growth(findings: Findings) -> Section:
+    """Return the section on the growth of the store."""
+    names_in_chart = {"tokens", "prunable share"}
+    facts = []
+    for name, value in findings.summary.sheet().facts:
+        if value and name not in names_in_chart:
+            facts.append((name, value))
+    tables = [Table("", (), facts, whole=True)] if facts else []
+    words = []
+    if len(findings.evidence.past) > len(findings.present):
+        words.append("The chart includes the memories that memlab deleted: the archive holds them.")
+    return Section("grown", "How it grew", words, tables)
+
+
 def _memories(findings: Findings) -> Section:
     """Return the section with the costliest memories of each part of a start."""
-    evidence = findings.evidence
     present = findings.present.reset_index(drop=True)
-    listed = rows_of(evidence)
+    costliest_first = rows_of(findings.evidence)
     part_numbers, loaded = parts_of(arrays_of(present))
     lists = []
-    for number, name in enumerate(part_names(present)):
+    for number, part in enumerate(part_names(present)):
         ids = present.loc[loaded & (part_numbers == number), MEMORY_ID]
-        if ids.empty:
-            continue
-        members = listed[listed[MEMORY_ID].isin(ids)].head(LISTED)
-        columns = _LISTED_COLUMNS if members[READS].notna().any() else _LISTED_WITHOUT_READS
-        shown_columns = members[list(columns)].itertuples(index=False)
-        cells = [tuple(map(_cell_of, row)) for row in shown_columns]
-        hidden = len(ids) - len(members)
-        label = "prunable" if name == "episodes" else "load-bearing"
-        list_all = command("rows", evidence.name, "--where", label, "--limit", 0)
-        remark = f"and {hidden:,} more: {list_all}" if hidden > 0 else ""
-        title = f"{name}: {counted(len(ids))}, the costliest first"
-        table = Table(title, tuple(columns.values()), cells, remark, whole=True)
-        lists.append((_list_addresses()[name].removeprefix("#"), table))
+        if len(ids):
+            members = costliest_first[costliest_first[MEMORY_ID].isin(ids)]
+            table = _list_of_part(part, members, len(ids), store=findings.evidence.name)
+            lists.append((_list_id(part), table))
     title = findings.loaded_or_recalled(
         "The memories that a start loads", "The memories to recall from"
     )
     words = "One list for each part. The bars of the chart above link to the lists."
     return Section("memories", title, [words], lists=lists)
+
+
+def _list_of_part(part: str, members: pd.DataFrame, total: int, *, store: str) -> Table:
+    """Return the table of the first memories of a part, with the command that lists all."""
+    listed = members.head(LISTED)
+    columns = _LISTED_COLUMNS if listed[READS].notna().any() else _LISTED_WITHOUT_READS
+    values = listed[list(columns)].itertuples(index=False)
+    cells = [tuple(map(_cell_of, row)) for row in values]
+    hidden = total - len(listed)
+    remark = ""
+    if hidden > 0:
+        label = "prunable" if part == "episodes" else "load-bearing"
+        list_all = command("rows", store, "--where", label, "--limit", 0)
+        remark = f"and {hidden:,} more: {list_all}"
+    title = f"{part}: {counted(total)}, the costliest first"
+    return Table(title, tuple(columns.values()), cells, remark, whole=True)
 
 
 LISTED: Final = 50
@@ -540,11 +595,16 @@ def sentence(text: str) -> str:
     >>> sentence("no cap fits")
     'No cap fits.'
     """
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    return f"{_capitalised(text.rstrip('.'))}."
+
+
+def _capitalised(text: str) -> str:
+    """Return a text with a capital letter at its start; the other letters stay as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def _loaded(findings: Findings) -> Section:
-    """Return the section on what an agent loads at start."""
+    """Return the section on the memories that an agent loads at start."""
     floor = findings.advice.floor
     tables = []
     if floor.largest:
@@ -566,8 +626,8 @@ def _loaded(findings: Findings) -> Section:
     return Section("loaded", title, [words], tables)
 
 
-def _cut(findings: Findings, cut: CutLosses) -> Section:
-    """Return the section on the cut of the index."""
+def _index_cut(findings: Findings, cut: CutLosses) -> Section:
+    """Return the section on the memories whose lines of the index are not loaded."""
     sheet = cut.sheet()
     words = []
     if not cut.reads:
@@ -578,37 +638,36 @@ def _cut(findings: Findings, cut: CutLosses) -> Section:
     if cut.below and findings.effect is not None:
         remaining = cut.named - findings.effect.deleted.memories
         lines_loaded = cut.files[TODAY]
-        fit_in_words = "all fit" if remaining <= lines_loaded else f"{lines_loaded:,} fit"
+        fitting = "all" if remaining <= lines_loaded else f"{lines_loaded:,}"
         words.append(
             f"keep_recent = {findings.effect.keep_recent:,} leaves {remaining:,} of them; "
-            f"{fit_in_words}."
+            f"{fitting} fit."
         )
     facts = Table("", (), sheet.facts if cut.reads else sheet.facts[:1], whole=True)
-    return Section("cut", sentence(sheet.title)[:-1], words, [facts, *sheet.tables])
+    title = _capitalised(sheet.title.rstrip("."))
+    return Section("cut", title, words, [facts, *sheet.tables])
 
 
 def _references(findings: Findings) -> Section:
     """Return the section on the references."""
     evidence = findings.evidence
     tables = []
-    needs = (
+    definition = (
         "A reference is a later need for an earlier memory. The store contains references; an "
         "access log adds reads."
     )
-    words = [needs]
+    words = [definition]
     counts = list(counted_in_words(evidence.counts))
     if counts:
         tables.append(Table("", ("reference", "how it shows", "how many"), counts, whole=True))
     else:
         words.append("This store contains none, so the numbers below are from other projects.")
-    left_out = list(not_counted_in_words(evidence.counts))
-    if left_out:
-        tables.append(Table("Not counted as a later need", ("mention", "how many"), left_out))
+    not_counted = list(not_counted_in_words(evidence.counts))
+    if not_counted:
+        tables.append(Table("Not counted as a later need", ("mention", "how many"), not_counted))
     if evidence.log is not None:
-        words += [
-            f"Reads come from {findings.log_name}.",
-            *describe_log(evidence.log, evidence.past),
-        ]
+        words.append(f"Reads come from {findings.log_name}.")
+        words += describe_log(evidence.log, evidence.past)
     if counts:
         words.append(
             "The age rank of a memory is the number of prunable memories that a cap must keep to "
