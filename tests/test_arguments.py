@@ -32,9 +32,13 @@ def test_whole_number_rejects_other_values_by_name(value: object) -> None:
         whole_number("keep", value)
 
 
-@pytest.mark.parametrize(("value", "shown"), [(True, "True"), (None, "None"), ("x" * 300, "a str")])
-def test_expect_names_the_wrong_value_briefly(value: object, shown: str) -> None:
-    with pytest.raises(WrongArgumentError, match=f"takes as keep a whole number, not {shown}$"):
+@pytest.mark.parametrize(
+    ("value", "shown_value"), [(True, "True"), (None, "None"), ("x" * 300, "a str")]
+)
+def test_expect_names_the_wrong_value_briefly(value: object, shown_value: str) -> None:
+    with pytest.raises(
+        WrongArgumentError, match=f"takes as keep a whole number, not {shown_value}$"
+    ):
         expect(value, int, call="memlab.call", name="keep")
 
 

@@ -113,9 +113,9 @@ def assert_load_rejected(path: Path, wrong: str, instead: str) -> None:
 @pytest.mark.parametrize("name", NOT_A_STORE)
 def test_non_store_is_rejected_and_unchanged(tmp_path: Path, name: str) -> None:
     make, wrong, instead = NOT_A_STORE[name]
-    made = make(tmp_path / "memory.db")
+    not_a_store = make(tmp_path / "memory.db")
     path = tmp_path / "memory.db"
-    path = made if isinstance(made, Path) else path
+    path = not_a_store if isinstance(not_a_store, Path) else path
     before = files_in(tmp_path)
     assert_load_rejected(path, wrong, instead)
     if name.endswith(("for a log", "journal", "to itself", "text")):  # a runtime also rejects it
@@ -201,11 +201,11 @@ def test_bad_row_is_named_and_the_store_unchanged(
     assert error.position == 40
     assert error.memory_id == "bad"
     assert error.column == column
-    kept = memlab.load(path, on_bad_row="keep")
-    assert list(kept["position"]) == [1, 40, 41]
-    assert kept["problem"][1] == wrong
-    assert kept["problem"].notna().sum() == 1
-    assert not kept["prunable"][1]
+    loaded = memlab.load(path, on_bad_row="keep")
+    assert list(loaded["position"]) == [1, 40, 41]
+    assert loaded["problem"][1] == wrong
+    assert loaded["problem"].notna().sum() == 1
+    assert not loaded["prunable"][1]
     assert files_in(tmp_path) == before
 
 

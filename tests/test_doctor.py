@@ -154,10 +154,10 @@ def test_supersession_cycles_are_counted(
     tmp_path_factory: pytest.TempPathFactory, links: dict[int, int]
 ) -> None:
     def leads_back(start: int) -> bool:
-        here = start
+        current = start
         for _ in links:
-            here = links.get(here, -1)
-            if here == start:
+            current = links.get(current, -1)
+            if current == start:
                 return True
         return False
 
@@ -277,14 +277,14 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = 
 }
 
 
-@pytest.mark.parametrize(("arrange", "status", "words"), ARCHIVES.values(), ids=ARCHIVES)
+@pytest.mark.parametrize(("arrange", "status", "phrases"), ARCHIVES.values(), ids=ARCHIVES)
 def test_archive_is_checked_against_its_store(
-    store: Path, arrange: Callable[[Path], object], status: Status, words: tuple[str, ...]
+    store: Path, arrange: Callable[[Path], object], status: Status, phrases: tuple[str, ...]
 ) -> None:
     arrange(store)
     archive_check = check(store, "archive")
     assert archive_check.status is status
-    for expected in words:
+    for expected in phrases:
         assert expected.format(store) in f"{archive_check.summary} {archive_check.advice}"
     if arrange is delete_one_outside_memlab:
         assert "memlab apply" not in archive_check.advice

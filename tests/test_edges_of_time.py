@@ -37,9 +37,9 @@ def assert_words_for(store: Path, out: Path) -> None:
 
 def date_rows(store: Path, edge: str, which: str) -> None:
     """Date one row of a store at an edge, or all."""
-    where = "WHERE memory_id = 'e5'" if which == "one" else ""
+    condition = "WHERE memory_id = 'e5'" if which == "one" else ""
     with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute(f"UPDATE memory_items SET created_at = ? {where}", (edge,))
+        connection.execute(f"UPDATE memory_items SET created_at = ? {condition}", (edge,))
 
 
 @pytest.mark.parametrize(

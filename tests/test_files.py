@@ -26,15 +26,15 @@ def test_file_is_written_whole_or_not_at_all(
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_symlink_is_rejected_and_its_target_unchanged(tmp_path: Path, there: bool) -> None:
+@pytest.mark.parametrize("target_exists", [True, False])
+def test_symlink_is_rejected_and_its_target_unchanged(tmp_path: Path, target_exists: bool) -> None:
     (tmp_path / "link.json").symlink_to(real := tmp_path / "real.json")
-    if there:
+    if target_exists:
         write_whole(real, b"old").chmod(0o600)
     with pytest.raises(MemlabError, match="is a link"):
         write_whole(tmp_path / "link.json", b"new")
-    assert real.exists() is there
-    assert not there or (real.read_bytes(), real.stat().st_mode & 0o777) == (b"old", 0o600)
+    assert real.exists() is target_exists
+    assert not target_exists or (real.read_bytes(), real.stat().st_mode & 0o777) == (b"old", 0o600)
 
 
 def test_symlinked_parent_folder_is_followed(tmp_path: Path) -> None:

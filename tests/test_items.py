@@ -61,9 +61,9 @@ def test_kind_and_tags_decide_what_is_load_bearing(
     ],
 )
 def test_invalid_item_names_its_field(field: str, value: object, message: str) -> None:
-    whole = item(MemoryKind.EPISODIC)
+    valid_item = item(MemoryKind.EPISODIC)
     with pytest.raises(ValueError, match=message):
-        replace(whole if hasattr(whole, field) else PROVENANCE, **{field: value})
+        replace(valid_item if hasattr(valid_item, field) else PROVENANCE, **{field: value})
 
 
 def test_created_at_defaults_to_now_in_utc() -> None:

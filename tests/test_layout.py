@@ -123,11 +123,16 @@ def test_layer_picture_of_the_docs_is_current() -> None:
 def test_modules_import_only_lower_layers() -> None:
     wrong = []
     for path in MODULES:
-        own = part_of(path)
+        own_part = part_of(path)
         for name in imported_names(path):
             package, _, rest = name.partition(".")
             part = rest.partition(".")[0]
-            if package == "memlab" and part in FLOOR and part != own and FLOOR[part] >= FLOOR[own]:
+            if (
+                package == "memlab"
+                and part in FLOOR
+                and part != own_part
+                and FLOOR[part] >= FLOOR[own_part]
+            ):
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert wrong == []
 
@@ -137,9 +142,9 @@ def test_no_system_imports_another_system() -> None:
     systems = {path.stem for path in (PACKAGE / "systems").iterdir()} - {"__init__", "__pycache__"}
     for path in MODULES:
         part, *below = path.relative_to(PACKAGE).with_suffix("").parts
-        others = systems - set(below) if part == "systems" else systems
+        forbidden = systems - set(below) if part == "systems" else systems
         named = {name.split(".")[2] for name in imported_names(path) if name.count(".") > 1}
-        if part in ("systems", "sources") and (wrong := named & others):
+        if part in ("systems", "sources") and (wrong := named & forbidden):
             recorded.append(f"{path.relative_to(PACKAGE)} names {sorted(wrong)}")
         elif part == "sources" and below != ["system"] and "memlab.systems" in path.read_text():
             recorded.append(f"{path.relative_to(PACKAGE)} names memlab.systems")
@@ -184,8 +189,10 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
     called = {path.parent.name if path.stem == "__init__" else path.stem for path in MODULES}
     assert called & set(memlab.__all__) == set()
     for path in MODULES:
-        own = {node.name for node in tree_of(path).body if isinstance(node, ast.FunctionDef)}
-        assert part_of(path) == "cli" or path.stem not in own, path
+        function_names = {
+            node.name for node in tree_of(path).body if isinstance(node, ast.FunctionDef)
+        }
+        assert part_of(path) == "cli" or path.stem not in function_names, path
 
 
 OPENED = "open_source('redis://localhost/0'), open_source('postgresql://localhost/db')"

@@ -167,21 +167,21 @@ def test_auto_cap_is_sized_on_each_run(young: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "outcome", "words"),
+    ("rows", "outcome", "message"),
     [
         (episodes(40), "FAILED", "memlab size {}"),
         ([row("d", "semantic")], "nothing", "no memory that a cap could delete"),
     ],
 )
 def test_auto_cap_without_a_number_deletes_nothing(
-    tmp_path: Path, rows: list[Row], outcome: str, words: str
+    tmp_path: Path, rows: list[Row], outcome: str, message: str
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
     settings = 'policy = { name = "tokens", max_tokens = "auto" }\ntoken_budget = 100\n'
     (tmp_path / FILE).write_text(settings)
     result = maintain(store, apply=True, now=NOW)
     assert outcomes(result)["compact"] == outcome
-    assert words.format(store) in words_of_step(result, "compact")
+    assert message.format(store) in words_of_step(result, "compact")
     assert len(memlab.load(store)) == len(rows)
 
 

@@ -58,9 +58,11 @@ def test_only_the_first_cell_sets_parameters(notebook: Path) -> None:
     stated = set(re.findall(r"^(\w+) = ", "".join(first["source"]), re.MULTILINE))
     assert "now" in stated
     assert stated & {"store", "stores"}
-    others = [cell for cell in rest if "parameters" not in cell["metadata"].get("tags", ())]
+    other_parameter_cells = [
+        cell for cell in rest if "parameters" not in cell["metadata"].get("tags", ())
+    ]
     assert "../" not in "".join(
-        line for cell in others for line in cell["source"]
+        line for cell in other_parameter_cells for line in cell["source"]
     )  # so that a copy runs
 
 

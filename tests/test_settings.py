@@ -129,11 +129,11 @@ INVALID_FILES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("words", INVALID_FILES)
-def test_invalid_settings_file_is_rejected_by_name(tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize("message", INVALID_FILES)
+def test_invalid_settings_file_is_rejected_by_name(tmp_path: Path, message: str) -> None:
     (tmp_path / "elsewhere").write_text('protected_tags = ["pinned"]\n')
-    INVALID_FILES[words](tmp_path / FILE)
-    with pytest.raises(SettingsError, match=rf"{FILE} .*{words}"):
+    INVALID_FILES[message](tmp_path / FILE)
+    with pytest.raises(SettingsError, match=rf"{FILE} .*{message}"):
         read_settings(tmp_path, "memory.db")
 
 
@@ -264,19 +264,21 @@ RECENT = {"policy": {"name": "recent", "keep": 546}}
 
 def test_saving_keeps_handwritten_text(store: Path) -> None:
     file = store.parent / FILE
-    own = '# mine\ntarget = 0.8   # ours\n\n[store."other.db"]\n# his\npolicy = {name = "all"}\n'
-    file.write_text(own)
+    handwritten = (
+        '# mine\ntarget = 0.8   # ours\n\n[store."other.db"]\n# his\npolicy = {name = "all"}\n'
+    )
+    file.write_text(handwritten)
     remember(open_source(store.with_name("other.db")), {"target": 0.5})
-    own += "target = 0.5 # share of later references that should find their memory\n"
-    assert file.read_text() == own
-    file.write_text(own := own.replace("# share of later", "# asked by Jo, of"))
+    handwritten += "target = 0.5 # share of later references that should find their memory\n"
+    assert file.read_text() == handwritten
+    file.write_text(handwritten := handwritten.replace("# share of later", "# asked by Jo, of"))
     remember(open_source(store.with_name("other.db")), {"target": 0.7})
-    own = own.replace("= 0.5", "= 0.7")
-    assert file.read_text() == own
+    handwritten = handwritten.replace("= 0.5", "= 0.7")
+    assert file.read_text() == handwritten
     remember(open_source(store), {**RECENT, "target": 0.95})
-    assert file.read_text().startswith(own)
+    assert file.read_text().startswith(handwritten)
     remember(open_source(store), {"policy": {"name": "recent", "keep": 7}, "target": None})
-    assert file.read_text().startswith(own)
+    assert file.read_text().startswith(handwritten)
     settings = read_settings(store.parent, "memory.db")
     assert settings.keep_recent == 7
     assert settings.target == 0.8
@@ -363,6 +365,6 @@ def test_settings_of_a_server_lie_with_its_archive(
 )
 def test_written_settings_round_trip(name: str, keep: int, target: float) -> None:
     text = with_settings("", name, {"policy": {"name": "recent", "keep": keep}, "target": target})
-    again = with_settings(text, name, {"target": target})
-    own = {"policy": {"name": "recent", "keep": keep}, "target": target}
-    assert tomllib.loads(text) == tomllib.loads(again) == {"store": {name: own}}
+    rewritten = with_settings(text, name, {"target": target})
+    stored = {"policy": {"name": "recent", "keep": keep}, "target": target}
+    assert tomllib.loads(text) == tomllib.loads(rewritten) == {"store": {name: stored}}

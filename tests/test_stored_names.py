@@ -154,8 +154,8 @@ def test_renamed_row_fields_change_no_byte() -> None:
         assert "".join(wire.iter_json(renamed, {Renamed: keys}, in_lines=in_lines)) == today
     as_json = wire.to_json_fields(Renamed(*values), {Renamed: keys})
     assert as_json == wire.to_json_fields(plans.PlannedMemory(*values), plans.KEYS)
-    (again,) = wire.tuples_of({"rows": [as_json]}, "rows", Renamed, {Renamed: keys})
-    assert again == Renamed(*values)
+    (read_back,) = wire.tuples_of({"rows": [as_json]}, "rows", Renamed, {Renamed: keys})
+    assert read_back == Renamed(*values)
 
 
 def test_renamed_record_fields_change_no_byte() -> None:
@@ -171,26 +171,28 @@ def test_renamed_record_fields_change_no_byte() -> None:
         boot_after=Size(2, 20),
         token_rule="characters / 4",
     )
-    own = [(f"x_{attribute.name}", attribute.type, field()) for attribute in fields(receipt)]
-    twin = make_dataclass("Twin", own, frozen=True)
-    made = twin(
+    renamed_fields = [
+        (f"x_{attribute.name}", attribute.type, field()) for attribute in fields(receipt)
+    ]
+    twin = make_dataclass("Twin", renamed_fields, frozen=True)
+    renamed = twin(
         **{f"x_{attribute.name}": getattr(receipt, attribute.name) for attribute in fields(receipt)}
     )
     keys = {twin: {f"x_{name}": key for name, key in plans.KEYS[plans.Receipt].items()}}
-    as_json = wire.to_json_fields(made, keys)
+    as_json = wire.to_json_fields(renamed, keys)
     assert as_json == wire.to_json_fields(receipt, plans.KEYS)
     as_json = json.loads(json.dumps(as_json))
-    assert twin(**wire.fields_in(as_json, twin, keys)) == made
+    assert twin(**wire.fields_in(as_json, twin, keys)) == renamed
 
 
 def test_renamed_fleet_row_fields_change_no_column() -> None:
     line = change.Applied("ab", "applied", 3, 10, 5, None, "memlab restore")
     names = {f"x_{name}": key for name, key in change.Applied.stored_names.items()}
-    own = [(f"x_{attribute.name}", attribute.type) for attribute in fields(line)]
-    twin = make_dataclass("Twin", own, frozen=True, namespace={"stored_names": names})
-    made = twin(*(getattr(line, attribute.name) for attribute in fields(line)))
+    renamed_fields = [(f"x_{attribute.name}", attribute.type) for attribute in fields(line)]
+    twin = make_dataclass("Twin", renamed_fields, frozen=True, namespace={"stored_names": names})
+    renamed = twin(*(getattr(line, attribute.name) for attribute in fields(line)))
     stored = []
-    for row, value in ((change.Applied, line), (twin, made)):
+    for row, value in ((change.Applied, line), (twin, renamed)):
         task = FleetTask("apply", len, row)
         outcome = Outcome("a.db", value)
         stored.append(pa.Table.from_pylist([sweep._row_of(outcome)], sweep._schema_of(task)))

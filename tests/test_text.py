@@ -42,13 +42,15 @@ class Page(DisplayMixin):
 
 
 def test_every_result_class_is_displayable() -> None:
-    names = {shown.__name__ for shown in SHOWN if not shown.__name__.startswith("_")}
+    names = {
+        result_class.__name__ for result_class in SHOWN if not result_class.__name__.startswith("_")
+    }
     assert names == set(ANSWERS.split())
 
 
 @pytest.mark.parametrize("name", ["__repr__", "__str__", "_repr_html_"])
 def test_no_result_class_overrides_the_display_methods(name: str) -> None:
-    assert {getattr(shown, name) for shown in SHOWN} == {getattr(DisplayMixin, name)}
+    assert {getattr(result_class, name) for result_class in SHOWN} == {getattr(DisplayMixin, name)}
 
 
 def test_repr_and_str_are_the_same_page() -> None:

@@ -117,10 +117,10 @@ def outcome_of(call: Callable[..., Any], arguments: dict[str, Any], value: Any) 
 def bound(name: str, folder: Path) -> Callable[..., Any]:
     """Return a public callable by dotted name; a method is bound to a new object in `folder`."""
     owner, _, method = name.partition(".")
-    made = getattr(memlab, owner)
+    method_owner = getattr(memlab, owner)
     if method and owner not in {"IndexPlan", "IndexReceipt", "Plan", "Receipt"}:
-        made = made(folder / f"{owner}.file")
-    function: Callable[..., Any] = getattr(made, method) if method else made
+        method_owner = method_owner(folder / f"{owner}.file")
+    function: Callable[..., Any] = getattr(method_owner, method) if method else method_owner
     return function
 
 
@@ -200,8 +200,8 @@ MEANT = {
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize(("typed", "words"), MEANT.items(), ids=MEANT)
-def test_intended_call_is_suggested(right: dict[str, Any], typed: str, words: str) -> None:
+@pytest.mark.parametrize(("typed", "suggestion"), MEANT.items(), ids=MEANT)
+def test_intended_call_is_suggested(right: dict[str, Any], typed: str, suggestion: str) -> None:
     with pytest.raises(WrongArgumentError) as refused:
         eval(typed, {"memlab": memlab, "at": SimpleNamespace(**right), "NOW": NOW})
-    assert words.format(path=right["path"]) in str(refused.value)
+    assert suggestion.format(path=right["path"]) in str(refused.value)

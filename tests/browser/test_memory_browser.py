@@ -62,9 +62,9 @@ def test_brush_on_the_curve_shows_its_span(page: Page, all_shown: Locator) -> No
     drag(page, all_shown.locator(".memlab-area"), 0.25, 0.5)
     status = all_shown.locator("p[role=status]")
     expect(status).to_contain_text("written 2025-")
-    words = re.search(r"(\d+) of 480 memories.* written (\S+) to (\S+)", status.inner_text())
-    assert words is not None
-    count, first, last = words.groups()
+    match = re.search(r"(\d+) of 480 memories.* written (\S+) to (\S+)", status.inner_text())
+    assert match is not None
+    count, first, last = match.groups()
     written = memlab.load(memlab.store_path("looked_up"))["created_at"].dt.strftime("%Y-%m-%d")
     assert int(count) == written.between(first, last).sum()
     expect(all_shown.locator(".dt-info")).to_contain_text(f"of {count} entries")

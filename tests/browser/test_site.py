@@ -81,5 +81,5 @@ def test_first_commands_are_fully_visible(browser: Browser, site: Path, width: i
 def test_reference_page_lists_every_name(
     site: Path, page: str, names: Iterable[str], heading: str
 ) -> None:
-    there = re.findall(heading, (site / "reference" / f"{page}.html").read_text())
-    assert set(names) <= set(there)
+    headings = re.findall(heading, (site / "reference" / f"{page}.html").read_text())
+    assert set(names) <= set(headings)

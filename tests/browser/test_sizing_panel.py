@@ -115,8 +115,10 @@ def test_panel_fits_all_widths_in_both_themes(page: Page, panel: Locator, artifa
     for theme, filtered in (("JupyterLab Light", "none"), ("JupyterLab Dark", "invert")):
         page.evaluate(CHANGE_THEME, theme)
         expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
-        shown = panel.locator("img").first.evaluate("image => getComputedStyle(image).filter")
-        assert shown.startswith(filtered)
+        filter_style = panel.locator("img").first.evaluate(
+            "image => getComputedStyle(image).filter"
+        )
+        assert filter_style.startswith(filtered)
         for width in (900, 1360, 1920):
             page.set_viewport_size({"width": width, "height": 1080})
             panel.scroll_into_view_if_needed()

@@ -167,9 +167,9 @@ def chart_named(name: str) -> Chart:
 
 
 def test_every_plot_function_is_tested() -> None:
-    here = {chart.func.__name__ for chart in charts_of("none").values()}
-    here |= {chart.func.__name__ for chart in DRAWN.values() if isinstance(chart, partial)}
-    assert {name for name in plots.__all__ if name.startswith("plot_")} <= here
+    tested = {chart.func.__name__ for chart in charts_of("none").values()}
+    tested |= {chart.func.__name__ for chart in DRAWN.values() if isinstance(chart, partial)}
+    assert {name for name in plots.__all__ if name.startswith("plot_")} <= tested
 
 
 @pytest.mark.parametrize(
@@ -220,10 +220,10 @@ def test_chart_without_data_gives_the_reason(frame: str, chart: str, message: st
 def test_charts_of_searched_memories_do_not_mention_loading() -> None:
     for name, draw in charts_of("looked up").items():
         ax = draw()
-        words = " ".join([note(ax), ax.get_xlabel(), ax.get_ylabel()])
-        loaded = re.findall(r"boot|an agent loads|starts?\b", words)
-        assert not loaded, f"{name}: {words}"
-        assert name not in {"trade-off", "comparison"} or "tokens to recall from" in words
+        text = " ".join([note(ax), ax.get_xlabel(), ax.get_ylabel()])
+        loaded = re.findall(r"boot|an agent loads|starts?\b", text)
+        assert not loaded, f"{name}: {text}"
+        assert name not in {"trade-off", "comparison"} or "tokens to recall from" in text
 
 
 def overlapping_texts(ax: Axes) -> list[tuple[str, str]]:

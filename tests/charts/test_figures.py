@@ -31,9 +31,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module")
 def curve() -> pd.DataFrame:
-    made = growth_curve(make_frame(row("d", **{c.KIND: "semantic"}), *(f"e{n}" for n in range(30))))
-    made.attrs[c.CAVEAT] = "3 memories were deleted without an archive."
-    return made
+    growth = growth_curve(
+        make_frame(row("d", **{c.KIND: "semantic"}), *(f"e{n}" for n in range(30)))
+    )
+    growth.attrs[c.CAVEAT] = "3 memories were deleted without an archive."
+    return growth
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +61,10 @@ def texts(svg: str) -> list[str]:
 
 def test_alt_text_states_the_drawn_numbers(chart: Chart) -> None:
     assert chart.title == "30 prunable beside 1 load-bearing memory"
-    for words in (chart.alt, repr(chart)):
-        assert "30 prunable; 1 load-bearing" in words
-        assert "3 memories were deleted without an archive." in words
-        assert "96.8% of that is prunable" in words
+    for description in (chart.alt, repr(chart)):
+        assert "30 prunable; 1 load-bearing" in description
+        assert "3 memories were deleted without an archive." in description
+        assert "96.8% of that is prunable" in description
 
 
 def test_svg_is_reproducible_and_self_contained(
@@ -90,9 +92,9 @@ def test_svg_colours_follow_the_theme(svg: str) -> None:
 def test_store_name_is_escaped_in_svg(curve: pd.DataFrame) -> None:
     named = curve.copy()
     named.attrs[c.SOURCE] = "#3188fc <b>&a\x1b[31m\x00.db"
-    shown = plot_growth(named).figure.svg()
-    assert any("#3188fc <b>&a" in text for text in texts(shown))
-    assert "<b>" not in shown
+    html = plot_growth(named).figure.svg()
+    assert any("#3188fc <b>&a" in text for text in texts(html))
+    assert "<b>" not in html
 
 
 def test_html_holds_wide_and_narrow_svg(chart: Chart) -> None:

@@ -131,7 +131,10 @@ def test_curve_of_few_references_names_its_sources() -> None:
 def test_every_verdict_has_its_own_title(sizing: Sizing, advice: Advice) -> None:
     advices = [replace(advice, verdict=verdict) for verdict in Verdict]
     assert len(
-        {title(charts.plot_cap_curve(sizing.curve, advice=shown)) for shown in advices}
+        {
+            title(charts.plot_cap_curve(sizing.curve, advice=verdict_advice))
+            for verdict_advice in advices
+        }
     ) == len(advices)
 
 

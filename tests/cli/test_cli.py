@@ -100,8 +100,8 @@ def test_archive_drop_needs_apply(issues: Path) -> None:
 def test_archive_drop_rejects_conflicting_options(issues: Path) -> None:
     digest = compact_issues(issues)
     assert "nothing to drop" in output_of("archive", issues, "--drop-before", "2000-01-01")
-    both = ("--drop-before", "2000-01-01", "--drop", "")
-    assert "give either --drop-before or --drop" in output_of("archive", issues, *both, code=2)
+    options = ("--drop-before", "2000-01-01", "--drop", "")
+    assert "give either --drop-before or --drop" in output_of("archive", issues, *options, code=2)
     assert "whole plans" in output_of("archive", issues, "--drop", digest, "--rows", code=2)
     assert "name a DIGEST too" in output_of("apply", issues, code=2)
 
@@ -153,8 +153,8 @@ def test_undo_command_is_quoted_for_a_shell(
     output_of("compact", name, "--keep-recent", 4, "--save-plan", "saved")
     output = output_of("apply", "saved")
     assert len(rows_of(store)) == 4
-    made = {tmp_path / file for file in (name, f"{name}.archive.db", "saved")}
-    assert {*tmp_path.iterdir()} == made
+    created_files = {tmp_path / file for file in (name, f"{name}.archive.db", "saved")}
+    assert {*tmp_path.iterdir()} == created_files
     (undo,) = re.findall(r"undo +memlab (.*)", output)
     result = subprocess.run(["bash", "-c", f"{MEMLAB} {undo}"], capture_output=True, check=True)
     assert result.stdout.startswith(b"5 memories restored")
@@ -184,9 +184,9 @@ def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
 def test_read_only_file_system_is_reported(small: Path, mode: str) -> None:
     run_sql(small, f"PRAGMA journal_mode = {mode}")
     mounted = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
-    words = ("compact", small, "--keep-recent", 3, "--apply")
+    arguments = ("compact", small, "--keep-recent", 3, "--apply")
     unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounted, "sh"]
-    memlab = [sys.executable, "-m", "memlab", *map(str, words)]
+    memlab = [sys.executable, "-m", "memlab", *map(str, arguments)]
     result = subprocess.run(
         [*unshare, str(small.parent), *memlab], check=False, capture_output=True, text=True
     )

@@ -89,10 +89,10 @@ def test_second_retirement_retires_none(store: Path) -> None:
 # Memories by id
 
 
-@pytest.mark.parametrize("how", ["--delete", "--retire"])
-def test_memories_given_by_id_are_deleted_and_restored(store: Path, how: str) -> None:
+@pytest.mark.parametrize("option", ["--delete", "--retire"])
+def test_memories_given_by_id_are_deleted_and_restored(store: Path, option: str) -> None:
     before = rows_of(store)
-    output = output_of("compact", store, "--id", "e3", "--id", "e7", how, "--apply")
+    output = output_of("compact", store, "--id", "e3", "--id", "e7", option, "--apply")
     assert "  policy        --id e3 --id e7\n" in output
     frame = memlab.load(store)
     assert set(frame.loc[frame["active"] & frame["prunable"], "memory_id"]) == {
@@ -118,10 +118,10 @@ def test_second_retirement_by_id_keeps_the_first(store: Path) -> None:
         ("e33", "is not a memory of this store; 'e3' is one; memlab rows"),
     ],
 )
-@pytest.mark.parametrize("how", ["--delete", "--retire"])
-def test_unremovable_id_is_rejected(store: Path, memory_id: str, message: str, how: str) -> None:
+@pytest.mark.parametrize("option", ["--delete", "--retire"])
+def test_unremovable_id_is_rejected(store: Path, memory_id: str, message: str, option: str) -> None:
     before = rows_of(store)
-    result = run("compact", store, "--id", "e1", "--id", memory_id, how, "--apply")
+    result = run("compact", store, "--id", "e1", "--id", memory_id, option, "--apply")
     assert result.exit_code == 2
     assert message in result.output
     assert rows_of(store) == before
@@ -192,8 +192,8 @@ def test_every_single_rule_policy_has_options() -> None:
 
 def test_plan_file_in_place_of_a_digest_is_explained(store: Path) -> None:
     output_of("compact", store, "--keep-recent", 4, "--save-plan", "plan.json")
-    words = output_of("apply", store, "plan.json", code=2)
-    assert "plan.json is a plan file: memlab apply plan.json" in words
+    message = output_of("apply", store, "plan.json", code=2)
+    assert "plan.json is a plan file: memlab apply plan.json" in message
     output_of("apply", "plan.json")
     digest = memlab.Plan.from_json(Path("plan.json").read_bytes()).digest
     refusal = output_of("restore", store, "plan.json", code=2)

@@ -166,9 +166,9 @@ def test_deletions_in_odd_folders_are_undone_exactly(
     assert files_in(tmp_path / "home") == contents
     plan = memlab.plan(folder, memlab.KeepRecent(0), now=at(5_000))
     receipt = memlab.apply(plan, now=at(5_000))
-    left = memlab.load(folder)
-    assert not left["prunable"].any()
-    assert len(left) == plan.keeps.memories
+    remaining = memlab.load(folder)
+    assert not remaining["prunable"].any()
+    assert len(remaining) == plan.keeps.memories
     if plan.memories:
         assert memlab.restore(receipt).memories == len(plan.memories)
     assert files_in(folder) == before
@@ -179,9 +179,9 @@ def test_deletions_in_odd_folders_are_undone_exactly(
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    made = World(tmp_path_factory.mktemp("home"), 11, memories=30)
-    made.run(40)
-    return made
+    new_world = World(tmp_path_factory.mktemp("home"), 11, memories=30)
+    new_world.run(40)
+    return new_world
 
 
 def test_harvest_prints_counts_and_log(world: World, tmp_path: Path) -> None:
@@ -222,8 +222,8 @@ def test_size_suggests_harvest_only_if_reads_are_recorded(world: World, tmp_path
     for source, named in ((world.folder, True), (own_store, False), (of_odek, False)):
         output = output_of("size", source, "--explain")
         assert "memlab.AccessLog" in output
-        for words in (output, run("size", source).output):
-            assert ("memlab harvest" in words) == named
+        for text in (output, run("size", source).output):
+            assert ("memlab harvest" in text) == named
     assert f"memlab size {of_odek} --log {tmp_path}/d.reads.jsonl" in output
 
 

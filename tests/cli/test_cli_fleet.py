@@ -82,9 +82,9 @@ def test_invalid_fleet_command_is_bad_input(agents: Path, arguments: str, messag
 def test_fleet_plan_review_and_apply(agents: Path) -> None:
     file = agents / "plan.json"
     names = f"{agents}/agent-*/memory.db"
-    shown = output_of("fleet", "plan", names, "--keep-recent", 20, "--save-plan", file)
-    assert "2 of 3 stores change" in shown
-    assert shown.rstrip().endswith(f"memlab fleet apply {file}")
+    plan_page = output_of("fleet", "plan", names, "--keep-recent", 20, "--save-plan", file)
+    assert "2 of 3 stores change" in plan_page
+    assert plan_page.rstrip().endswith(f"memlab fleet apply {file}")
     output = output_of("fleet", "apply", file)
     assert "2 of 2 stores applied, 0 refused" in output
     assert "  290 memories, archived beside their stores" in output

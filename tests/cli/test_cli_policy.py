@@ -198,8 +198,8 @@ def test_every_policy_setting_is_an_option() -> None:
 def test_help_lists_policies_and_custom_settings(rules: Path, command: str) -> None:
     helped = run(*command.split(), "--policy", "house_rules:Modulo", "--help").output
     listed = helped.partition("Policies:")[2]
-    own = ("Settings of house_rules:Modulo", "--set every=N", "one in so many goes")
-    for phrase in (*NAMED, *own, "[default: 0.5]", "--set order=old|new"):
+    custom_settings = ("Settings of house_rules:Modulo", "--set every=N", "one in so many goes")
+    for phrase in (*NAMED, *custom_settings, "[default: 0.5]", "--set order=old|new"):
         assert phrase in listed
 
 

@@ -113,14 +113,14 @@ def test_each_store_has_its_own_persistent_notebooks(store: Path, tmp_path: Path
 
 def test_claude_code_folder_replaces_the_bundled_one(tmp_path: Path) -> None:
     bundled = memlab.store_path("two_years").parent / "claude" / "projects"
-    own = Path(shutil.copytree(bundled, tmp_path / ".claude" / "projects"))
-    memory = next(own.glob("*/memory"))
+    projects = Path(shutil.copytree(bundled, tmp_path / ".claude" / "projects"))
+    memory = next(projects.glob("*/memory"))
     for store, is_folder in ((memory, True), (memlab.store_path("two_years"), False)):
         assert run("lab", store, "--folder", f"of {store.stem}").exit_code == 0
         text = Path(f"of {store.stem}", "05_your_own_store.ipynb").read_text()
         assert str(bundled) not in text
         assert (str(memory) in text) == is_folder
-        assert (str(own) in text) == is_folder
+        assert (str(projects) in text) == is_folder
 
 
 def test_notebooks_of_another_store_are_rejected(store: Path, tmp_path: Path) -> None:

@@ -52,8 +52,10 @@ def test_no_output_line_is_wider_than_the_terminal(
         lines = list(map(unstyle, on_a_terminal(width, "size", store.name, "--explain")))
         breakable = [line for line in lines if not re.match(r"\s*(next: )?\s*memlab ", line)]
         assert max(map(len, breakable)) <= width
-        numbers, there = ({*re.findall(r"\d[\d,.%]*", text)} for text in (wide, " ".join(lines)))
-        assert numbers <= there
+        numbers, narrow_numbers = (
+            {*re.findall(r"\d[\d,.%]*", text)} for text in (wide, " ".join(lines))
+        )
+        assert numbers <= narrow_numbers
 
 
 @pytest.mark.parametrize(
@@ -201,11 +203,11 @@ def test_alerts_deletions_and_commands_are_coloured(store: Path) -> None:
 def test_help_groups_policy_options_separately() -> None:
     for arguments in (("compact",), ("rows",), ("compare",), ("fleet", "plan")):
         helped = output_of(*arguments, "--help")
-        own = helped.partition("\nOptions:\n")[2].partition("\nPolicy options:\n")[0]
+        own_options = helped.partition("\nOptions:\n")[2].partition("\nPolicy options:\n")[0]
         of_policies = helped.partition("\nPolicy options:\n")[2].partition("\nPolicies:\n")[0]
-        assert "--help" in own
-        assert "--keep-recent" not in own
-        assert "--policy" not in own
+        assert "--help" in own_options
+        assert "--keep-recent" not in own_options
+        assert "--policy" not in own_options
         assert "--policy" in of_policies
         assert "--keep-recent" in of_policies
         assert "--json" not in of_policies

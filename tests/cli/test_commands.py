@@ -126,8 +126,8 @@ def test_non_store_is_reported_and_unchanged(
     tmp_path: Path, out: Path, name: str, kind: str
 ) -> None:
     path = tmp_path / "memory.db"
-    made = NOT_A_STORE[kind](path)
-    path = made if isinstance(made, Path) else path
+    not_a_store = NOT_A_STORE[kind](path)
+    path = not_a_store if isinstance(not_a_store, Path) else path
     before = files_in(tmp_path)
     result = run(*typed((LOOKING | CHANGING | OTHERS)[name], path, out))
     known = name == "doctor" or (name.startswith("fleet") and kind != "folder")

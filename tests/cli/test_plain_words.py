@@ -244,8 +244,8 @@ def test_pace_of_few_memories_is_a_count() -> None:
         window_days=7,
         last_at=last,
     )
-    words = "2 episodes in the last 56 days, none in most weeks, the last on 2026-03-01"
-    assert _pace_in_words(few) == words
+    pace = "2 episodes in the last 56 days, none in most weeks, the last on 2026-03-01"
+    assert _pace_in_words(few) == pace
 
 
 def test_size_explains_how_log_lines_become_needs() -> None:
@@ -260,7 +260,7 @@ def test_size_explains_how_log_lines_become_needs() -> None:
 def test_deletion_within_one_minute_has_one_time() -> None:
     from memlab.evidence.losses import _between
 
-    seen = datetime(2026, 3, 1, 14, 34, tzinfo=UTC)
-    assert _between(seen, seen + timedelta(seconds=20)) == "2026-03-01 14:34"
-    assert _between(seen, seen + timedelta(minutes=9)) == "2026-03-01 14:34 to 14:43"
-    assert _between(seen, seen + timedelta(days=2)) == "2026-03-01 to 2026-03-03"
+    deleted_at = datetime(2026, 3, 1, 14, 34, tzinfo=UTC)
+    assert _between(deleted_at, deleted_at + timedelta(seconds=20)) == "2026-03-01 14:34"
+    assert _between(deleted_at, deleted_at + timedelta(minutes=9)) == "2026-03-01 14:34 to 14:43"
+    assert _between(deleted_at, deleted_at + timedelta(days=2)) == "2026-03-01 to 2026-03-03"

@@ -26,8 +26,8 @@ class StoppedError(Exception):
 
 
 def stop_at(step: str | None) -> StepCallback:
-    def on_step(done: str) -> None:
-        if done == step:
+    def on_step(finished_step: str) -> None:
+        if finished_step == step:
             raise StoppedError(step)
 
     return on_step

@@ -113,8 +113,8 @@ def test_plan_with_changed_memories_is_rejected(
     run_sql(store, change)
     before = rows_of(store)
     archived = copies_of(store)
-    words = f"{', '.join(stale[:5])}{' and 5 more' * (len(stale) > 5)}"
-    with pytest.raises(StalePlanError, match=rf"{len(stale)} \w+ \({words}\)") as caught:
+    listed_ids = f"{', '.join(stale[:5])}{' and 5 more' * (len(stale) > 5)}"
+    with pytest.raises(StalePlanError, match=rf"{len(stale)} \w+ \({listed_ids}\)") as caught:
         apply(new_plan)
     assert caught.value.memory_ids == tuple(stale)
     assert rows_of(store) == before

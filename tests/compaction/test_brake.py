@@ -65,10 +65,10 @@ def test_maintenance_stops_above_max_per_run(store: Path, settings: str) -> None
     (store.parent / FILE).write_text(f"{settings}max_per_run = 5\n")
     before = rows_of(store)
     for maintenance in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
-        outcome, words = compacting(maintenance)
+        outcome, message = compacting(maintenance)
         assert outcome == "FAILED"
-        assert "6 memories would go, more than max_per_run = 5, so none does" in words
-        assert f"memlab compact {store} shows them" in words
+        assert "6 memories would go, more than max_per_run = 5, so none does" in message
+        assert f"memlab compact {store} shows them" in message
     assert rows_of(store) == before
     (store.parent / FILE).write_text(f"{settings}max_per_run = 6\n")
     assert compacting(maintain(store, apply=True, now=NOW))[0] == "done"
@@ -117,14 +117,14 @@ def test_fleet_stops_only_the_store_that_would_lose_all(store: Path, tmp_path: P
 
 
 def test_command_line_asks_for_all_option(store: Path) -> None:
-    made = str(store.parent / "plan.json")
+    plan_file = str(store.parent / "plan.json")
     compact = ("compact", str(store), "--policy", "ttl", "--ttl", "30d")
     assert "every prunable memory would go; --apply needs --all, too" in output_of(*compact)
     assert "would be retired; --apply needs --all, too" in output_of(*compact, "--retire")
     assert "--all" in output_of(*compact, "--apply", code=2)
-    output_of(*compact, "--save-plan", made)
-    output_of("apply", made, code=2)
-    output_of("apply", made, "--all")
+    output_of(*compact, "--save-plan", plan_file)
+    output_of("apply", plan_file, code=2)
+    output_of("apply", plan_file, "--all")
     write_rows(store, episodes(3, start=20))
     output_of(*compact, "--apply", "--all")
     assert len(rows_of(store)) == 3

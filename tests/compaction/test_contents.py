@@ -148,9 +148,9 @@ class TestDropping:
         pd.testing.assert_frame_equal(references(secrets), expected)
         drop_archived(secrets, digest=second, now=NOON)
         pd.testing.assert_frame_equal(references(secrets), expected)
-        left = archive_path(secrets).read_bytes()
-        assert not [word for word in WORDS if word.encode() in left]
-        assert len(left) < size
+        archive_bytes = archive_path(secrets).read_bytes()
+        assert not [word for word in WORDS if word.encode() in archive_bytes]
+        assert len(archive_bytes) < size
         past = load_past(secrets)
         same = [c.POSITION, c.KIND, c.TOKENS, c.CHARS, c.CREATED_AT, c.LOAD_BEARING]
         pd.testing.assert_frame_equal(past[same], before[same])
@@ -264,7 +264,7 @@ class TestDroppingByDate:
         assert [entry.digest for entry in archived_plans(secrets)] == [new]
 
     @pytest.mark.parametrize(
-        ("moments", "goes", "why"),
+        ("moments", "goes", "sentence"),
         [
             ([datetime(1971, 1, 1, tzinfo=UTC)], [], "before there was memlab"),
             ([datetime(2026, 2, 3, tzinfo=UTC)], [], r"were written \(2026-02-08 12:00 UTC\)"),
@@ -273,14 +273,14 @@ class TestDroppingByDate:
         ids=["long ago", "before its memories were written", "out of order"],
     )
     def test_entries_with_implausible_dates_are_not_dropped(
-        self, secrets: Path, moments: list[datetime], goes: list[int], why: str
+        self, secrets: Path, moments: list[datetime], goes: list[int], sentence: str
     ) -> None:
         keeps = (5, 2)[-len(moments) :]
         *_, last = (compact(secrets, k, at=at) for k, at in zip(keeps, moments, strict=True))
         drop = plan_erasure(secrets, before=self.TOMORROW)
         assert [entry.memories for entry in drop.entries] == goes
         (reason,) = drop.passed_over
-        assert re.search(why, reason)
+        assert re.search(sentence, reason)
         assert f"--drop {last[:12]} drops it all the same" in str(drop)
         drop_archived(secrets, before=self.TOMORROW, now=NOON)
         assert [entry.digest for entry in archived_plans(secrets)] == [last]

@@ -63,8 +63,8 @@ def decision(store: Path, planned: PlannedMemory) -> PlannedMemory:
 def deleting(store: Path) -> list[tuple[str, Plan]]:
     """Return deleting plans with a false claim, each with the reason of its rejection."""
     plan = planned(store)
-    first, *others = plan.memories
-    kept, *more = plan.kept
+    first, *other_memories = plan.memories
+    first_kept, *more = plan.kept
     (goes,) = (group for group in plan.groups if group.deleted)
     stay = [group for group in plan.groups if not group.deleted]
 
@@ -75,15 +75,18 @@ def deleting(store: Path) -> list[tuple[str, Plan]]:
         return replace(plan, groups=(*stay, *groups))
 
     harmless = "gives 'e1' the title 'harmless', but its title is 'title of e1'"
-    somebody = kept._replace(memory_id="somebody")
+    somebody = first_kept._replace(memory_id="somebody")
     more_kept = Group(False, "prunable", "episodic", "kept", 3, 3)
     groups = ((goes._replace(memories=1),), (goes._replace(tokens=1),), (), (goes, more_kept))
     return [
-        ("'d1', which is load-bearing", listing(decision(store, first), *others)),
-        ("name of 'd1'", listing(first._replace(memory_id="d1"), *others)),
-        (harmless, listing(first._replace(title="harmless"), *others)),
-        ("by the name of 'e1', semantic", listing(first._replace(kind="semantic"), *others)),
-        ("position 7", listing(first._replace(position=7), *others)),
+        ("'d1', which is load-bearing", listing(decision(store, first), *other_memories)),
+        ("name of 'd1'", listing(first._replace(memory_id="d1"), *other_memories)),
+        (harmless, listing(first._replace(title="harmless"), *other_memories)),
+        (
+            "by the name of 'e1', semantic",
+            listing(first._replace(kind="semantic"), *other_memories),
+        ),
+        ("position 7", listing(first._replace(position=7), *other_memories)),
         ("names a memory twice", listing(*plan.memories, first)),
         ("leave no prunable", replace(planned(store, 0), policy={"policies": [1]})),
         ("by the name of 'somebody'", replace(plan, kept=(somebody, *more))),
@@ -96,10 +99,10 @@ def superseding(store: Path) -> list[tuple[str, Plan]]:
     """Return superseding plans with a false claim, each with the reason of its rejection."""
     write_rows(store, [row("d2", "semantic")])
     run_sql(store, "UPDATE memory_items SET superseded_by = '' WHERE memory_id = 'e3'")
-    made = plan_supersession(store, {"d1": "d2", "s1": "d2"}, now=NOON)
+    new_plan = plan_supersession(store, {"d1": "d2", "s1": "d2"}, now=NOON)
     away = next(m for m in plan(store, PURGE).memories if m.memory_id == "e3")
     episode = planned(store).memories[0]
-    d1, s1 = made.supersedes
+    d1, s1 = new_plan.supersedes
     of_episode = {name: getattr(episode, name) for name in ("key", "memory_id", "fingerprint")}
     forgeries: dict[str, list[PlannedLink]] = {
         "which is not load-bearing": [d1._replace(**of_episode)],
@@ -113,7 +116,9 @@ def superseding(store: Path) -> list[tuple[str, Plan]]:
             d1._replace(by_key=away.key, by_memory_id="e3", by_fingerprint=away.fingerprint)
         ],
     }
-    return [(words, replace(made, supersedes=tuple(links))) for words, links in forgeries.items()]
+    return [
+        (claim, replace(new_plan, supersedes=tuple(links))) for claim, links in forgeries.items()
+    ]
 
 
 def retiring(store: Path) -> list[tuple[str, Plan]]:
@@ -121,24 +126,24 @@ def retiring(store: Path) -> list[tuple[str, Plan]]:
     run_sql(store, "UPDATE memory_items SET superseded_by = 'e10' WHERE memory_id = 'e10'")
     old, e10 = plan(store, PURGE).memories
     new_plan = plan(store, KeepRecent(4), retire=True, now=NOON)
-    first, *others = new_plan.retires
+    first, *other_rows = new_plan.retires
     forgeries: dict[str, dict[str, Any]] = {
         "mixes deleting, superseding and retiring": {"memories": planned(store, 3).memories},
         "names a memory twice": {"retires": (first, first)},
-        "do not add up": {"retires": tuple(others)},
-        "'d1', which is load-bearing": {"retires": (decision(store, first), *others)},
+        "do not add up": {"retires": tuple(other_rows)},
+        "'d1', which is load-bearing": {"retires": (decision(store, first), *other_rows)},
         "retires 'old', which is not loaded": {"retires": (old, *new_plan.retires)},
         "returns 'e10', which no plan retired": {"returns": (e10,)},
     }
-    return [(words, replace(new_plan, **fields)) for words, fields in forgeries.items()]
+    return [(claim, replace(new_plan, **fields)) for claim, fields in forgeries.items()]
 
 
 @pytest.mark.parametrize("make", [deleting, superseding, retiring])
 def test_plan_with_false_claims_is_rejected(
     store: Path, make: Callable[[Path], list[tuple[str, Plan]]]
 ) -> None:
-    for words, forged in make(store):
-        refused(store, forged, words)
+    for claim, forged in make(store):
+        refused(store, forged, claim)
 
 
 # Mutated plans and receipts
@@ -169,26 +174,26 @@ def test_mutated_plan_never_deletes_more_than_it_lists(store: Path, tmp_path: Pa
     assert apply(planned(store, 9)).deleted == 1  # a plan holds only the start of a title
     archive_of(store).unlink()
     text = planned(store).to_json()
-    whole = store.read_bytes()
+    original = store.read_bytes()
     before = rows_of(store)
     other = planned(store)
     for seed in range(EXAMPLES):
-        made = result_of(lambda s=seed: Plan.from_json(forged_text(text, random.Random(s))))
-        if made is None:
+        forged = result_of(lambda s=seed: Plan.from_json(forged_text(text, random.Random(s))))
+        if forged is None:
             continue
-        assert Plan.from_json(made.to_json()) == made
-        assert Plan.from_json(made.to_json(compact=True)) == made
-        str(made), made._repr_html_(), str(difference_of(other, made))
+        assert Plan.from_json(forged.to_json()) == forged
+        assert Plan.from_json(forged.to_json(compact=True)) == forged
+        str(forged), forged._repr_html_(), str(difference_of(other, forged))
         copy = tmp_path / f"{seed}.db"
-        copy.write_bytes(whole)
-        receipt = result_of(lambda made=made, copy=copy: apply(made, store=copy))
+        copy.write_bytes(original)
+        receipt = result_of(lambda forged=forged, copy=copy: apply(forged, store=copy))
         after = rows_of(copy)
         assert_load_bearing_rows_stay(before, after)
         if receipt is None:
             assert after == before, seed
             assert not archive_of(copy).exists()
         else:
-            assert before.keys() - after.keys() <= {memory.key for memory in made.memories}
+            assert before.keys() - after.keys() <= {memory.key for memory in forged.memories}
             assert receipt.store == str(copy)
             str(receipt)
             read = Receipt.from_json(receipt.to_json())
@@ -201,7 +206,7 @@ def test_mutated_receipt_restores_all_or_nothing(store: Path) -> None:
     text = apply(planned(store)).to_json()
     archive = archive_of(store).read_bytes()
     after = store.read_bytes()
-    left = rows_of(store)
+    rows_after_deletion = rows_of(store)
     for seed in range(EXAMPLES):
         store.write_bytes(after)
         archive_of(store).write_bytes(archive)
@@ -210,7 +215,9 @@ def test_mutated_receipt_restores_all_or_nothing(store: Path) -> None:
             continue
         str(made), made._repr_html_(), made.undo
         back = result_of(lambda made=made: restore(made, store=store))
-        assert rows_of(store) == (before if back is not None and back.memories else left)
+        assert rows_of(store) == (
+            before if back is not None and back.memories else rows_after_deletion
+        )
 
 
 # Stored plans that are small on disk and huge when unpacked
@@ -278,20 +285,20 @@ def test_decompression_bomb_in_a_stored_plan_is_rejected(
     text = bomb_of(*(("spaces", size) if kind == "beyond" else (kind, size, NOISE)))
     if keeper == "fleet":
         file = store.with_name("plan.zst")
-        where = keeper
+        archive_folder = keeper
         file.write_bytes(with_zstd(text))
         assert file.stat().st_size < 2**21
     else:
         file = store
-        where = compacted(store).digest
+        archive_folder = compacted(store).digest
         bomb = with_zlib(text)
         assert len(bomb) < 2**22
         run_sql(archive_of(store), f"UPDATE applies SET plan_json_zlib = x'{bomb.hex()}'")
-    run = run_program(LIMITED, file, where, ROOM)
+    run = run_program(LIMITED, file, archive_folder, ROOM)
     assert run.returncode == 0, run.stderr[-500:]
     assert "plan" in run.stdout
     if keeper == "archive":
-        assert restore(where, store=store).memories == 6
+        assert restore(archive_folder, store=store).memories == 6
 
 
 NO_MERGES = {

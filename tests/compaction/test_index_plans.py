@@ -409,8 +409,8 @@ def test_index_command_shows_applies_and_undoes(folder: Path) -> None:
     applied = output_of("index", folder, "--apply")
     (undo,) = [line for line in applied.splitlines() if line.strip().startswith("undo ")]
     assert "needs no change" in output_of("index", folder)
-    words = undo.split()
-    assert "is again as it was" in output_of(*words[2:])
+    arguments = undo.split()
+    assert "is again as it was" in output_of(*arguments[2:])
     assert state_of(folder) == before
     assert "no plan is left to undo" in run("restore", folder, "latest").output
 
@@ -467,8 +467,10 @@ def test_unclosed_comment_is_named(tmp_path: Path, lines: list[str], line: int) 
     plan = memlab.plan_index(folder)
     stays = plan.with_action("stays")
     after = plan.text.splitlines()
-    assert [after[kept.number - 1] for kept in stays] == ([lines[line - 1]] if line else [])
-    assert all("never ends: add -->" in kept.reason for kept in stays)
+    assert [after[kept_line.number - 1] for kept_line in stays] == (
+        [lines[line - 1]] if line else []
+    )
+    assert all("never ends: add -->" in kept_line.reason for kept_line in stays)
 
 
 def test_saved_index_plan_is_applied_by_command(folder: Path, tmp_path: Path) -> None:

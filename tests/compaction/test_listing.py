@@ -94,7 +94,7 @@ def test_rows_lists_every_memory_once_with_its_decision(
     every = memlab.rows(frame, policy, by=by, log=log, now=NOW)
     assert sorted(every["memory_id"]) == sorted(frame["memory_id"])
     assert every[BY[by]].is_monotonic_decreasing
-    parts = {where: memlab.rows(frame, policy, where=where, log=log, now=NOW) for where in WHERE}
+    parts = {state: memlab.rows(frame, policy, where=state, log=log, now=NOW) for state in WHERE}
     assert sum(len(parts[label]) for label in LABELS) == len(frame)
     decided = memlab.decide(frame, policy, now=NOW)["keep"]
     assert set(parts["not-kept"]["memory_id"]) == set(frame["memory_id"][~decided])
@@ -193,10 +193,10 @@ def test_cap_effect_equals_compact_episodic(rows: list[dict[str, Any]], keep_rec
             by = memory[c.SUPERSEDED_BY]
             store.put(item(f"m{number}", memory[c.KIND], *memory[c.TAGS], superseded_by=by))
         removed = store.compact_episodic(keep_recent)
-        left = {item.memory_id for item in store.list_active()}
+        remaining_ids = {item.memory_id for item in store.list_active()}
     frame = frame_of(rows)
     kept_ids = survivors(frame, keep_recent)
-    assert set(kept_ids.loc[kept_ids[c.ACTIVE], c.MEMORY_ID]) == left
+    assert set(kept_ids.loc[kept_ids[c.ACTIVE], c.MEMORY_ID]) == remaining_ids
     assert cap_effect(frame, keep_recent).deleted.memories == removed == len(frame) - len(kept_ids)
 
 
@@ -231,9 +231,11 @@ def test_cost_of_a_cap_agrees_with_sizing(issues: Path) -> None:
 )
 def test_cost_counts_references_to_deleted_memories(issues: Path, policy: memlab.Policy) -> None:
     targets = memlab.find_references(issues)["target_id"].tolist()
-    how: Any = {"log": read(*((target, 1) for target in targets[:30])), "now": NOW}
-    listed = memlab.rows(issues, policy, where="not-kept", **how)["memory_id"]
-    assert {memory.memory_id for memory in memlab.plan(issues, policy, **how).memories} == {*listed}
+    options: Any = {"log": read(*((target, 1) for target in targets[:30])), "now": NOW}
+    listed = memlab.rows(issues, policy, where="not-kept", **options)["memory_id"]
+    assert {memory.memory_id for memory in memlab.plan(issues, policy, **options).memories} == {
+        *listed
+    }
     plan = memlab.plan(issues, policy, now=NOW)
     deleted = {memory.memory_id for memory in plan.memories}
     cost = cost_of(plan)

@@ -215,18 +215,18 @@ def test_equal_content_under_another_name_is_not_copied(home: Path) -> None:
 def test_existing_file_is_never_overwritten(home: Path, name: str) -> None:
     source = write_folder(home, FROM, {"a": "project", "same": "user"})
     other = write_folder(home, INTO, {"x": "project"})
-    kept = other / "same.md"
+    existing = other / "same.md"
     if name == "hub":
-        kept.write_text("# Hub\n\n- [x](x.md)\n- [x](x.md)\n")
+        existing.write_text("# Hub\n\n- [x](x.md)\n- [x](x.md)\n")
     elif name == "README.md":
-        kept.symlink_to(other / "x.md")
+        existing.symlink_to(other / "x.md")
     else:
-        kept.write_text("other words\n")
-    content = kept.read_bytes()
+        existing.write_text("other words\n")
+    content = existing.read_bytes()
     plan = memlab.plan(source, into=other)
     assert [memory.key for memory in plan.not_merged] == ["same.md"]
     memlab.apply(plan)
-    assert kept.read_bytes() == content
+    assert existing.read_bytes() == content
     assert (source / "same.md").exists()
     assert index_lines(source) == ["- [same](same.md) — on same"]
     assert "its name has another content there" in str(plan)
@@ -580,12 +580,12 @@ def everything(*folders: Path) -> set[bytes]:
 def original(folders: tuple[Path, Path], tmp_path: Path) -> Callable[[], None]:
     """Put both folders back, without archives."""
     projects = folders[0].parent.parent
-    kept = tmp_path / "kept"
-    copytree(projects, kept)
+    copy = tmp_path / "kept"
+    copytree(projects, copy)
 
     def again() -> None:
         rmtree(projects)
-        copytree(kept, projects)
+        copytree(copy, projects)
 
     return again
 
@@ -744,23 +744,23 @@ def test_three_worktrees_are_merged_into_one_index(home: Path) -> None:
     merges = 0
     while True:
         steps = memlab.find(home).next_steps()
-        words = [step.strip().split("    ")[0].split() for step in steps if "--into" in step]
-        if not words:
+        commands = [step.strip().split("    ")[0].split() for step in steps if "--into" in step]
+        if not commands:
             break
-        assert words[0][-1] == str(folders[0])
-        output_of(*words[0][1:], "--apply")
+        assert commands[0][-1] == str(folders[0])
+        output_of(*commands[0][1:], "--apply")
         merges += 1
     assert merges == 2
     assert everything(*folders) == contents
-    main, *others = folders
+    main, *worktrees = folders
     assert texts(main).keys() == {f"{stem}.md" for names in stems for stem in names}
-    assert [texts(other) for other in others] == [{}, {}]
+    assert [texts(other) for other in worktrees] == [{}, {}]
     assert sorted(index_lines(main)) == sorted(
         f"- [{stem}]({stem}.md) — on {stem}"
         for stem in ("how", "build", "deploy", "queue", "cache")
     )
     assert json.loads(output_of("find", "--json", home))["kinships"] == []
-    for other in reversed(others):
+    for other in reversed(worktrees):
         undo_all(other)
     assert {path: file[0] for path, file in state(*folders).items()} == {
         path: file[0] for path, file in before.items()

@@ -34,7 +34,7 @@ def test_planning_leaves_the_store_unchanged(store: Path) -> None:
     with SqliteMemoryStore(store) as opened:
         assert plan(opened, KeepRecent(4), now=NOON) == new_plan
     assert [goes.memory_id for goes in new_plan.memories] == [f"e{n}" for n in range(1, 7)]
-    assert [kept.memory_id for kept in new_plan.kept] == ["e7", "e8", "e9", "e10"]
+    assert [memory.memory_id for memory in new_plan.kept] == ["e7", "e8", "e9", "e10"]
     sizes = (new_plan.total, new_plan.boot_before, new_plan.boot_after, new_plan.floor)
     assert [size.memories for size in sizes] == [13, 12, 6, 2]
 
@@ -138,14 +138,14 @@ def test_receipt_round_trips_through_json(receipt: Receipt) -> None:
 def test_digest_covers_every_field_and_records_are_frozen(store: Path) -> None:
     plan = planned(store)
     first, *rest = plan.memories
-    others = [
+    changed_plans = [
         replace(plan, store="/srv/other.db"),
         replace(plan, made_at=NOON + timedelta(seconds=1)),
         replace(plan, policy={"policy": "recent", "keep": 3}),
         replace(plan, memories=(first._replace(fingerprint="ff"), *rest)),
         replace(plan, kept=plan.kept[1:]),
     ]
-    assert len({other.digest for other in [plan, *others]}) == 6
+    assert len({other.digest for other in [plan, *changed_plans]}) == 6
     for record in (plan, compacted(store)):
         with pytest.raises(FrozenInstanceError):
             record.store = "elsewhere"  # type: ignore[misc]
@@ -216,8 +216,8 @@ class TestReadingBadFiles:
 class TestShowing:
     def test_printed_plan_shows_groups_and_tokens(self, store: Path) -> None:
         plan = planned(store)
-        shown = {" ".join(line.split()) for line in str(plan).splitlines()}
-        assert shown >= {
+        lines = {" ".join(line.split()) for line in str(plan).splitlines()}
+        assert lines >= {
             f"plan {plan.digest[:12]} for {store}",
             "policy --keep-recent 4",
             "made 2026-03-01 12:00 UTC",

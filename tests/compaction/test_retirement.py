@@ -257,7 +257,7 @@ def test_dropping_a_plan_leaves_its_memories_retired(store: Path) -> None:
 def test_random_retirements_are_undone_byte_for_byte(rows: list[Row], data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         store = write_rows(Path(folder) / "memory.db", rows)
-        done = []
+        retirements = []
         for moment in range(3):
             before = rows_of(store)
             at = START + moment * DAY
@@ -279,10 +279,10 @@ def test_random_retirements_are_undone_byte_for_byte(rows: list[Row], data: st.D
             assert not set(retired(store)) & set(floor)
             assert int(frame.tokens[frame.active].sum()) == plan.boot_after.tokens
             assert len(frame) == len(rows)
-            done.append((before, was_retired, receipt))
+            retirements.append((before, was_retired, receipt))
             read = data.draw(st.sets(st.sampled_from(frame.memory_id.tolist()))) if rows else ()
             note_reads(store, [(memory_id, at + DAY / 2) for memory_id in sorted(read)])
-        for before, was_retired, receipt in reversed(done):
+        for before, was_retired, receipt in reversed(retirements):
             if receipt.archive:
                 count = receipt.superseded + receipt.retired + receipt.returned
                 assert memlab.restore(receipt).memories == count

@@ -52,11 +52,11 @@ def state(folder: Path, *, with_index_times: bool = False) -> State:
     """Return bytes, mode and time of every file, without the time of an index by default."""
     files = {}
     for path in filter(Path.is_file, folder.rglob("*")):
-        there = path.lstat()
+        file_stat = path.lstat()
         name = str(path.relative_to(folder))
         is_index = path.name in ("MEMORY.md", "RETIRED.md")
-        written = there.st_mtime_ns if with_index_times or not is_index else 0
-        files[name] = path.read_bytes(), there.st_mode, written
+        written = file_stat.st_mtime_ns if with_index_times or not is_index else 0
+        files[name] = path.read_bytes(), file_stat.st_mode, written
     return files
 
 
@@ -205,17 +205,17 @@ EDITED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("how", EDITED)
+@pytest.mark.parametrize("edit_name", EDITED)
 @pytest.mark.parametrize("ids", [None, ["a.md"]])
 @pytest.mark.parametrize("retire", [False, True])
 def test_undo_works_after_any_index_edit(
-    tmp_path: Path, how: str, ids: list[str] | None, retire: bool
+    tmp_path: Path, edit_name: str, ids: list[str] | None, retire: bool
 ) -> None:
     folder = filled(tmp_path)
     files = {name: file for name, file in state(folder).items() if name != "MEMORY.md"}
     receipt = applied(folder, 1, retire=retire)
     index = folder / "MEMORY.md"
-    index.write_bytes(EDITED[how](index.read_bytes()))
+    index.write_bytes(EDITED[edit_name](index.read_bytes()))
     assert memlab.restore(receipt, ids=ids).memories == (1 if ids else 4)
     assert memlab.restore(receipt, ids=ids).memories == 0
     now = state(folder)
@@ -223,10 +223,10 @@ def test_undo_works_after_any_index_edit(
     assert not (retire and ids is None and (folder / "RETIRED.md").exists())
     assert {name: now[name] for name in wanted} == {name: files[name] for name in wanted}
     assert set(wanted) <= named(folder)
-    if how == "other words":
+    if edit_name == "other words":
         assert index.read_bytes().count(b"](a.md)") == 1
         assert HOOKS["a.md"].encode() not in index.read_bytes()
-    elif how != "line ends":
+    elif edit_name != "line ends":
         assert HOOKS["a.md"].encode() in index.read_bytes()
 
 

@@ -198,12 +198,12 @@ def test_each_store_is_maintained_by_its_settings(four_stores: list[Path]) -> No
     assert stopped["status"] == "FAILED"
     assert stopped["deleted"] == 0
     assert "max_per_run" in stopped["failed"]
-    for do_it, status, left in ((False, "would", 10), (True, "done", 3)):
+    for do_it, status, remaining in ((False, "would", 10), (True, "done", 3)):
         results = maintain(names, apply=do_it, now=NOW)
         assert results["status"].tolist()[:2] == [status, "nothing"]
         assert results["deleted"].tolist()[:2] == [7, 0]
         assert "no settings for" in results["error"][2]
-        assert counts(names) == [left, 10, 10]
+        assert counts(names) == [remaining, 10, 10]
     assert results["undo"][0].startswith("memlab restore ")
 
 
@@ -217,13 +217,15 @@ def test_interrupted_maintenance_resumes_and_reports_everything(
         if done == 2:
             raise KeyboardInterrupt
 
-    kept = tmp_path / "kept"
+    report_folder = tmp_path / "kept"
     with pytest.raises(KeyboardInterrupt):
-        maintain(four_stores, apply=True, now=NOW, runner=Serial(), progress=stop, out=kept)
+        maintain(
+            four_stores, apply=True, now=NOW, runner=Serial(), progress=stop, out=report_folder
+        )
     assert counts(four_stores) == [3, 3, 10, 10]
-    done = maintain(four_stores, apply=True, now=NOW, runner=Serial(), out=kept)
+    done = maintain(four_stores, apply=True, now=NOW, runner=Serial(), out=report_folder)
     assert done["status"].tolist() == ["done"] * 4
     assert done["deleted"].tolist() == [7] * 4
     assert done["undo"].str.startswith("memlab restore ").all()
-    second_run = maintain(four_stores, apply=True, now=NOW, out=kept)
+    second_run = maintain(four_stores, apply=True, now=NOW, out=report_folder)
     assert second_run["status"].tolist() == ["nothing"] * 4

@@ -83,11 +83,13 @@ def test_fitted_prior_is_valid(stores: int, seed: int, references: int) -> None:
 @settings(max_examples=examples(20))
 def test_cohort_without_a_store_equals_fit_of_the_others(stores: int, seed: int) -> None:
     estimates = simulated(stores, seed=seed, away=0.1)
-    whole = fit_cohort(estimates)
+    whole_cohort = fit_cohort(estimates)
     for name in estimates:
-        others = fit_cohort({n: estimate for n, estimate in estimates.items() if n != name})
-        assert whole.without(name) == others
-    assert whole.without("another") is whole
+        cohort_of_others = fit_cohort(
+            {n: estimate for n, estimate in estimates.items() if n != name}
+        )
+        assert whole_cohort.without(name) == cohort_of_others
+    assert whole_cohort.without("another") is whole_cohort
 
 
 def test_prior_digest_is_stable() -> None:
@@ -114,12 +116,12 @@ def test_sample_does_not_depend_on_order() -> None:
     assert len(first) == MAX_SAMPLED_STORES
 
 
-def follower(path: Path, count: int, back: int) -> Path:
+def follower(path: Path, count: int, distance: int) -> Path:
     """Write a store in which every fifth episode refers to the one `back` before it."""
     rows = [
         row(
             f"e{n}",
-            evidence_refs_json=f'["e{n - back}"]' if n % 5 == 0 and n > back else "[]",
+            evidence_refs_json=f'["e{n - distance}"]' if n % 5 == 0 and n > distance else "[]",
             source_task_ref=None,
             created_at=f"2026-0{1 + n // 200}-{1 + n // 8 % 25:02}T12:00:{n % 60:02}+00:00",
         )
@@ -145,8 +147,8 @@ def test_prior_of_a_store_excludes_the_store(tmp_path: Path) -> None:
     names = [follower(tmp_path / f"{n}.db", 200, 2 + n) for n in range(4)]
     sizes = size(names, runner=Serial()).set_index("store")
     for name in names:
-        others = cohort_of([other for other in names if other != name])
-        (expected,) = size(name, cohort=others).to_dict("records")
+        cohort_of_others = cohort_of([other for other in names if other != name])
+        (expected,) = size(name, cohort=cohort_of_others).to_dict("records")
         assert sizes.loc[str(name), "keep_recent"] == expected["keep_recent"]
         assert sizes.loc[str(name), "fleet"] == pytest.approx(expected["fleet"])
     three = size(names[:3], runner=Serial())
@@ -173,8 +175,8 @@ def test_changed_fleet_is_sized_again(tmp_path: Path) -> None:
     silent = follower(tmp_path / "silent.db", 300, 300)
     size([*names[:3], silent], runner=Serial(), out=tmp_path / "out")
     for named in ([*names, silent], [*names[1:], silent]):
-        kept = size(named, runner=Serial(), out=tmp_path / "out")
-        pd.testing.assert_frame_equal(kept, size(named, runner=Serial()))
+        first_result = size(named, runner=Serial(), out=tmp_path / "out")
+        pd.testing.assert_frame_equal(first_result, size(named, runner=Serial()))
 
 
 def test_fleet_weight_follows_the_target_of_each_store(tmp_path: Path) -> None:

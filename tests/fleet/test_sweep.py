@@ -87,8 +87,15 @@ def broken_stores(folder: Path) -> list[Path]:
     (folder / "folder.db").mkdir()
     for name in ("lost.db", "another-end.mem", "other-tables.db", "folder.db"):
         (folder / f"{name}.archive.db").write_bytes(sound)
-    others = ("pipe.db", "to-nothing.db", "to-itself.db", "other-tables.db", "folder.db", "lost.db")
-    return [folder / name for name in (*contents, *others)]
+    broken_names = (
+        "pipe.db",
+        "to-nothing.db",
+        "to-itself.db",
+        "other-tables.db",
+        "folder.db",
+        "lost.db",
+    )
+    return [folder / name for name in (*contents, *broken_names)]
 
 
 def test_each_broken_store_is_a_row_with_its_error(tmp_path: Path) -> None:
@@ -130,12 +137,12 @@ def test_repeated_survey_rereads_only_failed_stores(tmp_path: Path, looks: Mock)
     names = mixed_fleet(tmp_path / "fleet")
     first = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
     looks.reset_mock()
-    again = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
+    second_survey = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
     failed = [call(str(tmp_path / "fleet" / name)) for name in ("text.db", "gone.db")]
     assert looks.mock_calls == failed  # failed stores are read again
-    pd.testing.assert_frame_equal(again, first)
+    pd.testing.assert_frame_equal(second_survey, first)
     plain = survey(names, now=NOW, runner=Serial())
-    pd.testing.assert_frame_equal(again, plain)
+    pd.testing.assert_frame_equal(second_survey, plain)
 
 
 def test_changed_store_is_reread_and_has_one_row(tmp_path: Path, looks: Mock) -> None:

@@ -89,19 +89,19 @@ def test_results_do_not_depend_on_runner(runner: Runner, tmp_path: Path) -> None
     for name in names[:6]:
         name.with_name("memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
     shutil.copytree(tmp_path / "fleet", tmp_path / "aside")
-    here = list(everything(names, Serial()))
+    expected_results = list(everything(names, Serial()))
     after = {name: rows_of(name) for name in names if name.name == "memory.db"}
     shutil.rmtree(tmp_path / "fleet")
     (tmp_path / "aside").rename(tmp_path / "fleet")
-    for there, expected in zip(everything(names, hurt), here, strict=True):
-        pd.testing.assert_frame_equal(there, expected)
+    for result, expected in zip(everything(names, hurt), expected_results, strict=True):
+        pd.testing.assert_frame_equal(result, expected)
     assert {name: rows_of(name) for name in after} == after
 
 
 def everything(names: Sequence[Path], runner: Runner) -> Iterator[pd.DataFrame]:
     """Yield the result of every fleet operation."""
-    seen = fleet.examine_fleet(names, now=NOW, runner=runner)
-    yield from (seen.stores, seen.sizes, seen.weeks)
+    examined = fleet.examine_fleet(names, now=NOW, runner=runner)
+    yield from (examined.stores, examined.sizes, examined.weeks)
     new_plan = fleet.plan(names, KeepRecent(7), now=NOW, runner=runner)
     yield pd.DataFrame([vars(planned) for planned in (*new_plan.stores, *new_plan.refused)])
     results = fleet.apply(new_plan, now=NOW, runner=runner)
@@ -139,8 +139,8 @@ def test_worker_killed_while_applying_loses_nothing(
     outcomes = applied(new_plan, runner, DiesApplying(tmp_path, step))
     assert (tmp_path / "died").exists()
     assert [outcome.error for outcome in outcomes] == [""] * len(new_plan.changed)
-    left = [len(rows_of(name)) for name in names if name.name == "memory.db"]
-    assert left == [1 + min(3 * n, 4) for n in range(12)]
+    remaining = [len(rows_of(name)) for name in names if name.name == "memory.db"]
+    assert remaining == [1 + min(3 * n, 4) for n in range(12)]
     archived = [len(archived_rows(planned.store)) for planned in new_plan.changed]
     assert archived == [planned.deleted for planned in new_plan.changed]
 
@@ -198,11 +198,11 @@ class Watched(WorkerPool):
 def test_scheduled_work_is_bounded() -> None:
     pool = Watched()
     members = [Member(str(n), str(n), problem="none") for n in range(2_000)]
-    done = 0
+    finished = 0
     for _ in fleet.workers.schedule(pool, survey_task(NOW), members, fleet.workers.no_argument):
-        done = done + 1
+        finished = finished + 1
         pool.held = pool.held - 1
-    assert done == 2_000
+    assert finished == 2_000
     assert pool.most <= fleet.workers.CHUNKS_PER_WORKER * pool.workers * MAX_CHUNK_STORES
 
 
@@ -271,14 +271,14 @@ def test_worker_without_memlab_is_reported(
 def test_worker_with_another_version_reads_nothing(store: Path) -> None:
     read: list[str] = []
     chunk = [(Member.at(str(store)), None)]
-    here = socket.gethostname()
-    with pytest.raises(MemlabError, match=rf"the worker on {here} runs memlab"):
+    host = socket.gethostname()
+    with pytest.raises(MemlabError, match=rf"the worker on {host} runs memlab"):
         fleet.workers.run_chunk_on_dask(FleetTask("reads", read.append, StoreLine), chunk, "0.0.9")
     assert read == []
     needs = FleetTask("needs", lambda _: import_extra("nosuchmodule", extra="none"), StoreLine)
     (outcome,) = fleet.workers.run_chunk_on_dask(needs, chunk, memlab.__version__)
     assert outcome.kind == "MissingExtraError"
-    assert outcome.error.startswith(f"on {here}: this needs nosuchmodule, ")
+    assert outcome.error.startswith(f"on {host}: this needs nosuchmodule, ")
     assert "'.[none]' in a checkout" in outcome.error
 
 
@@ -309,10 +309,10 @@ def test_lost_scheduler_is_reported_and_the_call_resumes(tmp_path: Path) -> None
         with pytest.raises(MemlabError, match="has ended; finished stores are kept"):
             fleet.survey(paths, now=NOW, runner=cluster, progress=end, out=tmp_path / "kept")
     recorded: list[int] = []
-    here: dict[str, Any] = {"now": NOW, "runner": Serial()}
+    options: dict[str, Any] = {"now": NOW, "runner": Serial()}
     surveyed = fleet.survey(
-        paths, **here, out=tmp_path / "kept", progress=lambda done, _: recorded.append(done)
+        paths, **options, out=tmp_path / "kept", progress=lambda done, _: recorded.append(done)
     )
     assert recorded[0] > 1
     assert recorded == list(range(recorded[0], 31))  # finished stores are not repeated
-    pd.testing.assert_frame_equal(surveyed, fleet.survey(paths, **here))
+    pd.testing.assert_frame_equal(surveyed, fleet.survey(paths, **options))

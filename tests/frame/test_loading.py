@@ -294,16 +294,18 @@ def test_every_loading_path_gives_the_same_frame(
         path = Path(folder) / "memory.db"
         run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
         write_rows(path, rows)
-        kept = memlab.load(path, on_bad_row="keep", with_body=with_body)
-        bad = kept[kept[PROBLEM].notna()]
-        assert len(kept) == len(rows)
+        loaded = memlab.load(path, on_bad_row="keep", with_body=with_body)
+        bad = loaded[loaded[PROBLEM].notna()]
+        assert len(loaded) == len(rows)
         for way in WAYS:
             with pytest.MonkeyPatch.context() as patch:
                 for name, value in way.items():
                     patch.setattr(scan, name, value)
-                assert_frame_equal(memlab.load(path, on_bad_row="keep", with_body=with_body), kept)
+                assert_frame_equal(
+                    memlab.load(path, on_bad_row="keep", with_body=with_body), loaded
+                )
         if bad.empty:
-            assert_frame_equal(memlab.load(path, with_body=with_body), kept.drop(columns=PROBLEM))
+            assert_frame_equal(memlab.load(path, with_body=with_body), loaded.drop(columns=PROBLEM))
             return
         with pytest.raises(BadRowError) as caught:
             memlab.load(path, with_body=with_body)

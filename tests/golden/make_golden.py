@@ -87,10 +87,10 @@ def write_items(path: Path, kind: str, names: list[str]) -> None:
             )
 
 
-def carry_out(made: memlab.Plan, at: datetime, folder: Path, name: str) -> memlab.Receipt:
+def carry_out(new_plan: memlab.Plan, at: datetime, folder: Path, name: str) -> memlab.Receipt:
     """Apply a plan; keep the plan and its receipt as files."""
-    (folder / f"{name}.plan.json").write_text(made.to_json())
-    receipt = memlab.apply(made, now=at)
+    (folder / f"{name}.plan.json").write_text(new_plan.to_json())
+    receipt = memlab.apply(new_plan, now=at)
     (folder / f"{name}.receipt.json").write_text(receipt.to_json())
     return receipt
 

@@ -60,8 +60,8 @@ def test_order_by_reads_without_a_log_is_explained() -> None:
 @pytest.mark.parametrize("order", [("nan", "inf"), ("inf", "nan")])
 def test_nan_importance_ranks_above_infinity(order: tuple[str, str]) -> None:
     frame = make_frame("a", "b").assign(importance=[float(value) for value in order])
-    kept = decide(frame, ImportanceBudget(1), now=START)["keep"].tolist()
-    assert kept == [value == "nan" for value in order]
+    is_kept = decide(frame, ImportanceBudget(1), now=START)["keep"].tolist()
+    assert is_kept == [value == "nan" for value in order]
 
 
 @pytest.mark.parametrize("importance", [1e308, np.inf, -1e308])

@@ -167,9 +167,9 @@ def test_boot_items_equals_the_activation_policy(uses: list[tuple[int, int]], bu
             store.touch([f"m{number}"])
         clock.now = START + 420 * DAY
         frame = memlab.load(store)
-        kept = memlab.decide(frame, Activation(max_tokens=budget), now=clock.now)["keep"]
+        is_kept = memlab.decide(frame, Activation(max_tokens=budget), now=clock.now)["keep"]
         loaded = ids(store.boot_items(max_tokens=budget))
-    assert loaded == frame["memory_id"][kept].tolist()
+    assert loaded == frame["memory_id"][is_kept].tolist()
 
 
 def test_boot_items_needs_only_the_standard_library(tmp_path: Path) -> None:

@@ -38,8 +38,10 @@ def test_memory_items_is_unchanged_for_a_plain_store(path: Path) -> None:
     with LifecycleStore(path, capacity=ValueCap(9)) as store, SqliteMemoryStore(":memory:") as new:
         for name in "abc":
             store.put(item(name), agent_id="g")
-        made, usual = (opened.connection.execute(table).fetchall() for opened in (store, new))
-        assert made == usual
+        lifecycle_schema, plain_schema = (
+            opened.connection.execute(table).fetchall() for opened in (store, new)
+        )
+        assert lifecycle_schema == plain_schema
     with SqliteMemoryStore(path) as plain:
         assert ids(plain) == ["a", "b", "c"]
         plain.supersede("a", by_memory_id="b")
@@ -174,8 +176,8 @@ SCOPES = {
 """Memories as agent, importance, thread and tags, and the ids that a cap of one keeps."""
 
 
-@pytest.mark.parametrize(("written", "left"), SCOPES.values(), ids=SCOPES)
-def test_capacity_applies_per_scope(open_store: Open, written: str, left: list[str]) -> None:
+@pytest.mark.parametrize(("written", "remaining"), SCOPES.values(), ids=SCOPES)
+def test_capacity_applies_per_scope(open_store: Open, written: str, remaining: list[str]) -> None:
     store = open_store(capacity=ValueCap(1))
     for number, text in enumerate(written.split()):
         who, *tags = text.split("#")
@@ -184,7 +186,7 @@ def test_capacity_applies_per_scope(open_store: Open, written: str, left: list[s
             item(f"m{number}", tags=tuple(tags)), agent_id=agent or None,
             thread_id=thread or None, importance=float(value),
         )  # fmt: skip
-    assert ids(store) == left
+    assert ids(store) == remaining
 
 
 def test_load_bearing_rows_use_capacity_and_are_not_evicted(open_store: Open, path: Path) -> None:
@@ -290,7 +292,7 @@ def test_graduated_is_set_by_put_and_touch(open_store: Open, path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("settings", "trust", "left"),
+    ("settings", "trust", "remaining"),
     [
         ({"duplicates": NearDuplicate(0)}, ("trusted", "trusted"), ["m0", "m1"]),
         (
@@ -302,13 +304,13 @@ def test_graduated_is_set_by_put_and_touch(open_store: Open, path: Path) -> None
     ],
 )
 def test_near_duplicate_replaces_an_equally_trusted_row(
-    open_store: Open, settings: dict[str, Any], trust: tuple[str, ...], left: list[str]
+    open_store: Open, settings: dict[str, Any], trust: tuple[str, ...], remaining: list[str]
 ) -> None:
     store = open_store(**settings)
     for number, who in enumerate(trust):
         store.put(item(f"m{number}", SAME), trust=who)
-    assert ids(store) == left
-    assert store.stats().evicted == ({"near-duplicate": 1} if len(left) == 1 else {})
+    assert ids(store) == remaining
+    assert store.stats().evicted == ({"near-duplicate": 1} if len(remaining) == 1 else {})
 
 
 def test_untrusted_duplicate_of_a_trusted_row_is_not_stored(open_store: Open) -> None:
@@ -417,8 +419,8 @@ def test_concurrent_writers_leave_a_store_within_its_cap(path: Path) -> None:
         writer.join(timeout=120)
     assert [writer.exitcode for writer in writers] == [0] * 6
     with LifecycleStore(path, capacity=ValueCap(5)) as store:
-        left = ids(store)
-        assert len(left) == len(set(left)) == 5
+        remaining = ids(store)
+        assert len(remaining) == len(set(remaining)) == 5
         (orphans,) = store.connection.execute(
             "SELECT count(*) FROM memory_signals WHERE memory_id NOT IN "
             "(SELECT memory_id FROM memory_items)"
@@ -520,8 +522,8 @@ def test_next_writer_cleans_up_after_a_killed_one(open_store: Open, path: Path, 
     assert run_program(_WRITER.format(patch=patch), path).returncode == -signal.SIGKILL
     (entry,) = archived_plans(path)
     assert entry.finished_at is None
-    kept = {"low"} & {*ids(SqliteMemoryStore(path))}
-    assert kept | set(archived_rows(path)["memory_id"]) == {"low"}
+    survivors = {"low"} & {*ids(SqliteMemoryStore(path))}
+    assert survivors | set(archived_rows(path)["memory_id"]) == {"low"}
     store = open_store(capacity=ValueCap(1))
     store.put(item("higher"), agent_id="a", importance=1.0)
     assert ids(store) == ["higher"]

@@ -59,21 +59,21 @@ class Both:
     def write(self, tags: list[str], importance: float, belongs: dict[str, Any]) -> None:
         name = f"m{self.written}"
         self.written += 1
-        made = self.theirs.remember(f"of {name}", tags=tags, importance=importance, **belongs)
-        self.names[made] = name
+        memory_id = self.theirs.remember(f"of {name}", tags=tags, importance=importance, **belongs)
+        self.names[memory_id] = name
         mine = item(name, f"of {name}", tags=tuple(tags), at=moment(self.theirs.store.now))
         self.ours.put(mine, importance=importance, **belongs)
-        left = set(self.theirs.ids())
-        self.names = {theirs: ours for theirs, ours in self.names.items() if theirs in left}
+        remaining = set(self.theirs.ids())
+        self.names = {theirs: ours for theirs, ours in self.names.items() if theirs in remaining}
         assert {memory.memory_id for memory in self.ours.list_active()} == set(self.names.values())
 
-    def recall(self, words: str, tags: list[str], belongs: dict[str, Any]) -> None:
+    def recall(self, query: str, tags: list[str], belongs: dict[str, Any]) -> None:
         """Recall the best match, which counts as an access."""
         from betterdb_agent_memory.composite_score import similarity_from_distance
 
         now = moment(self.theirs.store.now)
         rows = memlab.load(self.path).set_index("memory_id")
-        recalled = self.theirs.store.recall(words, k=1, threshold=2, tags=tags, **belongs)
+        recalled = self.theirs.store.recall(query, k=1, threshold=2, tags=tags, **belongs)
         for hit in self.theirs.run(recalled):
             name = self.names[hit.item.id]
             used = max(rows.loc[name, ["created_at", "last_accessed_at"]])
@@ -208,8 +208,8 @@ def test_lifecycle_expires_and_replaces_like_odek(
         writer.put(item(name, text, at=clock[0]), ttl=TTL, trust=trust)
         writer.expire(clock[0])
         model.write(name, text, clock[0], trusted=trusted)
-        left = {memory.memory_id: memory.title for memory in store.list_active()}
-        assert left == {n: e.text for n, e in model.episodes.items()}
+        titles = {memory.memory_id: memory.title for memory in store.list_active()}
+        assert titles == {n: e.text for n, e in model.episodes.items()}
     assert store.stats().enforcement_failures == 0
     store.close()
     other.close()

@@ -186,8 +186,8 @@ def test_counter_raised_by_every_start_is_ignored() -> None:
     activity = activity_of(frame, frame, none(frame), now=START + 21 * DAY)
     assert activity.levels == pytest.approx([base_level(21 - n) for n in range(20)])
     assert "it counts starts" in activity.notes[0]
-    kept = decide(frame, Activation(5), now=START + 21 * DAY)[c.KEEP]
-    assert frame.index[kept].tolist() == [15, 16, 17, 18, 19]
+    is_kept = decide(frame, Activation(5), now=START + 21 * DAY)[c.KEEP]
+    assert frame.index[is_kept].tolist() == [15, 16, 17, 18, 19]
 
 
 def test_counter_of_starts_is_recognised_under_a_cap() -> None:
@@ -225,9 +225,9 @@ def test_activation_without_reads_keeps_the_newest() -> None:
 
 def test_token_budget_keeps_the_shorter_of_equal_activity() -> None:
     frame = make_frame(row("long", tokens=900), row("short", tokens=100), minutes=0)
-    kept = decide(frame, Activation(max_tokens=950), now=NOW)
-    assert kept[c.KEEP].tolist() == [False, True]
-    assert kept[c.REASON].tolist() == [Activation.reason, "kept"]
+    decided = decide(frame, Activation(max_tokens=950), now=NOW)
+    assert decided[c.KEEP].tolist() == [False, True]
+    assert decided[c.REASON].tolist() == [Activation.reason, "kept"]
 
 
 def test_deleted_memories_do_not_fit_the_unused_budget() -> None:
@@ -235,10 +235,10 @@ def test_deleted_memories_do_not_fit_the_unused_budget() -> None:
     for budget in rng.integers(20, 4_000, 25).tolist():
         sizes = rng.integers(1, 900, 60).tolist()
         frame = make_frame(*(row(f"e{n}", tokens=size) for n, size in enumerate(sizes)))
-        kept = decide(frame, Activation(max_tokens=budget), now=NOW)[c.KEEP]
+        is_kept = decide(frame, Activation(max_tokens=budget), now=NOW)[c.KEEP]
         tokens = frame[c.TOKENS]
-        left = budget - tokens[kept].sum()
-        assert 0 <= left < tokens[~kept].min()
+        unused_budget = budget - tokens[is_kept].sum()
+        assert 0 <= unused_budget < tokens[~is_kept].min()
 
 
 def test_reads_of_unknown_memories_change_nothing() -> None:
@@ -255,15 +255,15 @@ def test_decision_with_the_past_equals_the_replay(unit: str) -> None:
     frame, references = recorded()
     room = 60 if unit == "max_items" else 60 * int(frame[c.TOKENS].mean())
     policy = Activation(**{unit: room})
-    done = replay(frame, references, policy)
+    replayed = replay(frame, references, policy)
     for written in (500, 1100, 1600):
         past = frame.iloc[:written]
-        early = done.deleted["deleted_at_position"] < written
-        there = past[~past[c.MEMORY_ID].isin(done.deleted.loc[early, c.MEMORY_ID])]
+        early = replayed.deleted["deleted_at_position"] < written
+        present = past[~past[c.MEMORY_ID].isin(replayed.deleted.loc[early, c.MEMORY_ID])]
         now = past[c.CREATED_AT].iloc[-1]
-        kept = decide(there, policy.with_past(past), now=now)[c.KEEP]
-        went = done.deleted.loc[done.deleted["deleted_at_position"] == written, c.MEMORY_ID]
-        assert there.loc[~kept, c.MEMORY_ID].tolist() == went.tolist()
+        is_kept = decide(present, policy.with_past(past), now=now)[c.KEEP]
+        went = replayed.deleted.loc[replayed.deleted["deleted_at_position"] == written, c.MEMORY_ID]
+        assert present.loc[~is_kept, c.MEMORY_ID].tolist() == went.tolist()
 
 
 def test_past_is_not_part_of_policy_equality() -> None:
@@ -271,8 +271,8 @@ def test_past_is_not_part_of_policy_equality() -> None:
     policies = [Activation(60).with_past(past) for past in (frame, frame.iloc[:900])]
     assert policies == [Activation(60)] * 2
     assert "past" not in repr(policies)
-    whole, joined = (decide(frame, policy, now=NOW) for policy in policies)
-    pd.testing.assert_frame_equal(whole, joined)
+    with_past, joined = (decide(frame, policy, now=NOW) for policy in policies)
+    pd.testing.assert_frame_equal(with_past, joined)
 
 
 # Fallback to age
@@ -301,12 +301,12 @@ def test_age_decides_if_use_served_fewer_needs() -> None:
 
 def test_trial_ignores_later_references() -> None:
     frame, references = history_read_when_new()
-    whole = trial_of(frame, references)
-    for seen in (20, 77, 200):
-        part: Trial = trial_of(frame, references[:seen])
+    whole_trial = trial_of(frame, references)
+    for rows_seen in (20, 77, 200):
+        part: Trial = trial_of(frame, references[:rows_seen])
         for size in (2, 3, 10):
             space = Space(size=size, of_tokens=False)
-            assert part.age_decides(space) == whole.age_decides(space, seen)
+            assert part.age_decides(space) == whole_trial.age_decides(space, rows_seen)
 
 
 def test_reads_after_retirement_do_not_favour_age() -> None:

@@ -60,11 +60,11 @@ def test_class_without_a_name_gets_a_default_name() -> None:
 
 
 def test_overridden_evict_is_used_by_decide() -> None:
-    words = {
+    texts = {
         "runner": "ranked",
         "evict": lambda self, rows, **_: pd.Series({0: "mine"}, dtype="str"),
     }
-    vouches = type("Vouches", (KeepRecent,), words)(2)
+    vouches = type("Vouches", (KeepRecent,), texts)(2)
     assert decide(memories([{}, {}]), vouches, now=NOW)["reason"].tolist()[0] == "mine"
 
 
@@ -242,14 +242,14 @@ def scope_of(row: dict[str, Any]) -> frozenset[tuple[str, str]]:
 def capped_by_brute_force(frame: pd.DataFrame, policy: ValueCap) -> set[str]:
     """Return the ids that a cap deletes, computed scope by scope."""
     worth = list(zip(*policy.eviction_keys(frame, now=NOW), strict=True))
-    there = frame.assign(worth=worth)[frame["active"]].to_dict("records")
-    newest_first = dict.fromkeys(scope_of(memory) for memory in reversed(there))
+    active_rows = frame.assign(worth=worth)[frame["active"]].to_dict("records")
+    newest_first = dict.fromkeys(scope_of(memory) for memory in reversed(active_rows))
     evicted: set[str] = set()
-    for own in filter(None, reversed(newest_first)):
+    for scope in filter(None, reversed(newest_first)):
         held = [
             memory
-            for memory in there
-            if own <= scope_of(memory) and memory["memory_id"] not in evicted
+            for memory in active_rows
+            if scope <= scope_of(memory) and memory["memory_id"] not in evicted
         ]
         may_go = sorted(
             (o for o in held if not o["load_bearing"]), key=lambda memory: memory["worth"]

@@ -164,10 +164,10 @@ def test_published_case_is_reproduced(
     assert went(memories(rows), policy) == [f"m{i}" for i in deleted]
 
 
-@pytest.mark.parametrize(("lives", "left"), [(4, 0.0625), (-3, 8.0), (-2000, 2.0**1000)])
-def test_recency_halves_with_each_half_life(lives: int, left: float) -> None:
-    assert recency_decay(lives * WEEK, WEEK) == left
-    assert recency_decay(np.array([lives * 7.0]), 7.0).tolist() == [left]
+@pytest.mark.parametrize(("lives", "recency"), [(4, 0.0625), (-3, 8.0), (-2000, 2.0**1000)])
+def test_recency_halves_with_each_half_life(lives: int, recency: float) -> None:
+    assert recency_decay(lives * WEEK, WEEK) == recency
+    assert recency_decay(np.array([lives * 7.0]), 7.0).tolist() == [recency]
 
 
 def test_value_score_weighs_recency_and_importance() -> None:

@@ -21,8 +21,8 @@ SOURCES = tuple(
 
 @pytest.fixture(scope="session")
 def children() -> Iterator[Children]:
-    with forked("tests.proof.tasks", *SOURCES) as made:
-        yield made
+    with forked("tests.proof.tasks", *SOURCES) as processes:
+        yield processes
 
 
 @pytest.fixture

@@ -185,12 +185,12 @@ def put_hostile_values(store: Path, rng: random.Random) -> None:
     for _ in range(rng.choice((1, 1, 3, 10))):
         column = rng.choice(COLUMNS)
         value = rng.choice(STORED)
-        where = rng.choice(("rowid = 3", "rowid % 2", "kind = 'semantic'", "1"))
+        condition = rng.choice(("rowid = 3", "rowid % 2", "kind = 'semantic'", "1"))
         if rng.random() < 0.2:
             text = f"CAST(x'{rng.choice(NOT_UTF8)}' AS TEXT)"
-            _run(store, f"UPDATE memory_items SET {column} = {text} WHERE {where}")
+            _run(store, f"UPDATE memory_items SET {column} = {text} WHERE {condition}")
         else:
-            _run(store, f"UPDATE memory_items SET {column} = ? WHERE {where}", value)
+            _run(store, f"UPDATE memory_items SET {column} = ? WHERE {condition}", value)
 
 
 def move_rows(store: Path, rng: random.Random) -> None:

@@ -56,12 +56,12 @@ def recorded(recorder: Path, do: Task, store: Path, argument: Any) -> list[Event
 def _events(log: bytes) -> Iterator[Event]:
     place = 0
     while place < len(log):
-        what, file, at, path_bytes, data_bytes = _HEAD.unpack_from(log, place)
+        operation, file, at, path_bytes, data_bytes = _HEAD.unpack_from(log, place)
         path_at = place + _HEAD.size
         data_at = path_at + path_bytes
         place = data_at + data_bytes
         path = os.fsdecode(log[path_at:data_at])
-        yield Event(what.rstrip(b"\0").decode(), file, at, path, log[data_at:place])
+        yield Event(operation.rstrip(b"\0").decode(), file, at, path, log[data_at:place])
 
 
 Names = dict[int, dict[str, int]]
@@ -120,9 +120,9 @@ class Disk:
         number = self._new(status.st_ino, _Node(status.st_mode & 0o7777, status.st_mtime_ns))
         if path.is_dir():
             self.nodes[number].synced = None
-            here = {entry.name: self._add(entry) for entry in sorted(path.iterdir())}
-            self.synced_names[number] = here
-            self.names[number] = dict(here)
+            entries = {entry.name: self._add(entry) for entry in sorted(path.iterdir())}
+            self.synced_names[number] = entries
+            self.names[number] = dict(entries)
         else:
             self.nodes[number].synced = path.read_bytes()
         return number
@@ -147,14 +147,16 @@ class Disk:
             case "rename" | "exchange" | "link":
                 old = self._place(event.path)
                 new = self._place(os.fsdecode(event.data))
-                left = {"rename": [(*old, None)], "exchange": [(*old, self._at(new))]}
-                self._change((*new, self._at(old)), *left.get(event.what, []))
+                names_left = {"rename": [(*old, None)], "exchange": [(*old, self._at(new))]}
+                self._change((*new, self._at(old)), *names_left.get(event.what, []))
             case "sync folder":
                 folder = self._number_of_inode[event.file]
-                here = [any(at[0] == folder for at in _places(step)) for step in self.pending]
-                kept = self._closed({n for n, is_here in enumerate(here) if is_here})
-                self.synced_names = self._names_after(kept)
-                self.pending = [s for n, s in enumerate(self.pending) if n not in kept]
+                is_in_folder = [
+                    any(at[0] == folder for at in _places(step)) for step in self.pending
+                ]
+                kept_steps = self._closed({n for n, is_here in enumerate(is_in_folder) if is_here})
+                self.synced_names = self._names_after(kept_steps)
+                self.pending = [s for n, s in enumerate(self.pending) if n not in kept_steps]
             case "sync":
                 node = self.nodes[self._number_of_inode[event.file]]
                 node.synced = node.content(node.since)
@@ -182,17 +184,19 @@ class Disk:
 
     def _closed(self, wanted: set[int]) -> list[int]:
         """Return the steps that are kept, with all earlier steps on the same names."""
-        kept = []
+        kept_steps = []
         places = set()
         for number in reversed(range(len(self.pending))):
             touched = _places(self.pending[number])
             if number in wanted or touched & places:
-                kept.append(number)
+                kept_steps.append(number)
                 places |= touched
-        return kept[::-1]
+        return kept_steps[::-1]
 
     def _names_after(self, steps: Sequence[int]) -> Names:
-        names = {folder: dict(here) for folder, here in self.synced_names.items()}
+        names = {
+            folder: dict(names_in_folder) for folder, names_in_folder in self.synced_names.items()
+        }
         for number in steps:
             _apply(names, self.pending[number])
         return names
@@ -202,8 +206,8 @@ class Disk:
         everything = {number: node.since for number, node in enumerate(self.nodes)}
         nothing: dict[int, list[Event]] = {number: [] for number in everything}
         for names in (self.names, self.synced_names):
-            for kept in (everything, nothing):
-                yield dict(self._image(names, kept))
+            for selected in (everything, nothing):
+                yield dict(self._image(names, selected))
         steps = range(len(self.pending))
         until = rng.randint(0, len(steps))
         any_of_them = {number for number in steps if rng.random() < 0.3}
@@ -212,16 +216,16 @@ class Disk:
             yield dict(self._image(self._names_after(steps_kept), parts))
 
     def _image(
-        self, names: Names, kept: dict[int, list[Event]], folder: int = ROOT, at: str = ""
+        self, names: Names, kept_events: dict[int, list[Event]], folder: int = ROOT, at: str = ""
     ) -> Iterator[tuple[str, Copy]]:
         for name, number in names[folder].items():
             if name.endswith("-shm"):
                 continue  # shared memory is recreated on opening the store
             node = self.nodes[number]
-            content = None if node.synced is None else node.content(kept[number])
+            content = None if node.synced is None else node.content(kept_events[number])
             yield f"{at}{name}", Copy(number, content, node.mode, node.written)
             if content is None:
-                yield from self._image(names, kept, number, f"{at}{name}/")
+                yield from self._image(names, kept_events, number, f"{at}{name}/")
 
 
 def put_on_disk(image: Image, folder: Path) -> None:
@@ -257,8 +261,8 @@ def _apply(names: Names, step: tuple[Change, ...]) -> None:
 
 def _some_of(events: list[Event], rng: random.Random) -> list[Event]:
     """Return a random part of the writes, each whole or in some sectors."""
-    kept = [event for event in events if rng.random() < 0.5]
-    return [part for event in kept for part in _sectors_of(event, rng)]
+    selected = [event for event in events if rng.random() < 0.5]
+    return [part for event in selected for part in _sectors_of(event, rng)]
 
 
 def _sectors_of(event: Event, rng: random.Random) -> Iterator[Event]:

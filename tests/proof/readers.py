@@ -106,10 +106,10 @@ class Store(Reader):
         self.early = memlab.plan(self.store, memlab.KeepRecent(5), now=NOW)
 
     def spoil(self, outside: Path, rng: random.Random) -> str:
-        done = mutate(self.store, rng)
+        mutation = mutate(self.store, rng)
         for path in self.folder.iterdir():  # SQLite narrows the permissions of an empty log
             path.chmod(path.stat().st_mode & 0o750)
-        return done
+        return mutation
 
     def looks(self) -> Uses:
         return [
@@ -131,9 +131,9 @@ class Store(Reader):
     def _all(self) -> None:
         """Compact a copy, by a plan made now and by one made before the damage."""
         self._compact(copy_aside(self.store, self.folder.with_name("compacted")))
-        for made in (result_of(self._plan), self.early):
-            if made is not None:
-                self._delete_and_restore(made)
+        for new_plan in (result_of(self._plan), self.early):
+            if new_plan is not None:
+                self._delete_and_restore(new_plan)
 
     def _compact(self, store: Path) -> None:
         before = self._salvaged(store)
@@ -362,8 +362,8 @@ class Databases(Reader):
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             for _ in range(rng.choice((1, 2, 5))):
                 column = rng.choice(columns)
-                where = rng.choice(("1", "rowid = 2", "rowid % 2"))
-                update = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {where}"
+                target = rng.choice(("1", "rowid = 2", "rowid % 2"))
+                update = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {target}"
                 with suppress(sqlite3.Error, UnicodeDecodeError):
                     connection.execute(update, (rng.choice(STORED),))
         return f"values of {path.name}"
@@ -402,14 +402,14 @@ class Journal(Reader):
     def spoil(self, outside: Path, rng: random.Random) -> str:
         if rng.random() < 0.15:
             (operation,) = (self.memory / ".memlab").iterdir()
-            where = rng.choice((operation, operation / "out"))
+            target = rng.choice((operation, operation / "out"))
             match rng.randrange(4):
                 case 0:
                     shutil.rmtree(operation / "out", ignore_errors=True)
                 case 1:
-                    where.rename(where.with_name(rng.choice(("7", "x", "²", "9" * 30, "-1"))))
+                    target.rename(target.with_name(rng.choice(("7", "x", "²", "9" * 30, "-1"))))
                 case 2:
-                    (where / rng.choice(("99", "x", "²", "-1", "007"))).write_text("more")
+                    (target / rng.choice(("99", "x", "²", "-1", "007"))).write_text("more")
                 case _:
                     (self.memory / ".memlab").chmod(0o777)
             return "another folder"
@@ -507,7 +507,7 @@ def in_json(data: bytes, rng: random.Random) -> bytes:
                 for _ in range(rng.choice((1, 1, 1, 2, 5))):
                     value = changed(value, rng)
                 parts[number] = dumped(value).encode(errors="surrogatepass")
-        made = end.join(parts)
-        if made != data:
-            return made
+        text = end.join(parts)
+        if text != data:
+            return text
     return in_bytes(data, rng)

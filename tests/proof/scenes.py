@@ -89,11 +89,11 @@ def copy_aside(store: Path, folder: Path) -> Path:
     A copy of a project's memory is in a place of the same form, by which it is known.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    there = folder
+    copy = folder
     if store.parent.parent.name == PROJECTS:
-        there = folder / PROJECTS / store.parent.name
-    shutil.copytree(store.parent, there)
-    return there / store.name
+        copy = folder / PROJECTS / store.parent.name
+    shutil.copytree(store.parent, copy)
+    return copy / store.name
 
 
 @dataclass
@@ -157,23 +157,23 @@ def row_scene(folder: Path, operation: str, journal: str) -> RowScene:
     signals = signals_of(store)
     new_plan = plan(store, KeepRecent(KEEP), now=NOW)
     deleted = {memory.position for memory in new_plan.memories}
-    left = {position: row for position, row in contents.items() if position not in deleted}
-    assert_compacted(contents, left, KEEP)
+    remaining = {position: row for position, row in contents.items() if position not in deleted}
+    assert_compacted(contents, remaining, KEEP)
     if operation == "apply":
         return RowScene(
-            tasks.apply_plan, new_plan.to_json(), store, contents, contents, left, signals
+            tasks.apply_plan, new_plan.to_json(), store, contents, contents, remaining, signals
         )
     if operation == "restore":
         apply(new_plan, now=NOW)
         return RowScene(
-            tasks.restore_rows, new_plan.digest, store, contents, left, contents, signals
+            tasks.restore_rows, new_plan.digest, store, contents, remaining, contents, signals
         )
     if operation == "compact_episodic":
-        return RowScene(tasks.compact, KEEP, store, left, contents, left, [])
+        return RowScene(tasks.compact, KEEP, store, remaining, contents, remaining, [])
     with SqliteMemoryStore(store) as opened:
         opened.compact_episodic(KEEP)
         opened.connection.execute(f"PRAGMA journal_mode = {journal}")
-    return RowScene(tasks.vacuum_store, None, store, left, left, left, [])
+    return RowScene(tasks.vacuum_store, None, store, remaining, remaining, remaining, [])
 
 
 ROW_SCENES: Final[dict[str, Callable[[Path], RowScene]]] = {

@@ -28,8 +28,8 @@ finally:
 LOOKS = ("show", "size", "compact --keep-recent 5", "doctor")
 
 
-def peak_memory(store: Path, *words: str) -> int:
-    command, *options = words
+def peak_memory(store: Path, *arguments: str) -> int:
+    command, *options = arguments
     program = [sys.executable, "-c", RUN, command, str(store), *options]
     result = subprocess.run(program, capture_output=True, text=True, check=True)
     return int(result.stderr.split()[-1])

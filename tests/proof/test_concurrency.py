@@ -129,8 +129,8 @@ def test_concurrent_equal_operations_run_once(
         pids = [children.start(scene.operation, **arguments) for _ in range(WRITERS)]
         ended = [children.wait(pid) for pid in pids]
         if operation == "restore":
-            back = len(scene.after) - len(scene.before)
-            assert sorted(child.result for child in ended) == [0] * (WRITERS - 1) + [back]
+            restored = len(scene.after) - len(scene.before)
+            assert sorted(child.result for child in ended) == [0] * (WRITERS - 1) + [restored]
         else:  # a process between deletion and record completes the record and reports it
             receipts = [child for child in ended if isinstance(child.result, Receipt)]
             assert receipts

@@ -27,8 +27,8 @@ PATIENCE = 60
 
 @pytest.fixture(scope="module")
 def examiners() -> Iterator[Children]:
-    with forked("tests.proof.test_hostile_files") as made:
-        yield made
+    with forked("tests.proof.test_hostile_files") as processes:
+        yield processes
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -60,12 +60,12 @@ def examine(reader: Reader, outside: Path, seed: int) -> str | None:
     warnings.simplefilter("error")
     signal.alarm(PATIENCE)
     rng = random.Random(seed)
-    done = "nothing yet"
+    mutation = "nothing yet"
     case = reader.folder
     shutil.rmtree(case, ignore_errors=True)
     shutil.copytree(case.with_name("whole"), case, symlinks=True)
     try:
-        done = reader.spoil(outside / "canary", rng)
+        mutation = reader.spoil(outside / "canary", rng)
         for path in case.rglob("*"):
             os.utime(path, (seed, seed), follow_symlinks=False)
         before = state_of(case)
@@ -77,7 +77,7 @@ def examine(reader: Reader, outside: Path, seed: int) -> str | None:
         assert state_of(outside) == around
         check_rights(before, state_of(case))
     except Exception:  # noqa: BLE001 - any error is the result
-        return f"{done}: {traceback.format_exc()}"
+        return f"{mutation}: {traceback.format_exc()}"
     return None
 
 
@@ -95,8 +95,8 @@ def check_rights(before: dict[str, STATE], after: dict[str, STATE]) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_unmodified_file_is_read_and_changed(name: str, tmp_path: Path) -> None:
-    made = READERS[name](tmp_path)
-    made.make()
-    for use in (*made.looks(), *made.changes()):
+    reader = READERS[name](tmp_path)
+    reader.make()
+    for use in (*reader.looks(), *reader.changes()):
         use()
-    made.check()
+    reader.check()

@@ -172,15 +172,15 @@ def shown_in_notebooks(path: Path) -> Iterator[Any]:
 
 def test_notebook_html_is_escaped_and_short(store: Path) -> None:
     layout = {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "style", "br"}
-    for shown in shown_in_notebooks(store):
-        page = shown._repr_html_()
-        printed = str(shown)
+    for html in shown_in_notebooks(store):
+        page = html._repr_html_()
+        printed = str(html)
         tags = Tags(page)
-        assert tags.tags <= layout, type(shown)
-        assert tags.attributes <= {"style", "class", "border", "scoped"}, type(shown)
-        assert max(len(page), len(printed)) < MOST_SHOWN, type(shown)
-        if not isinstance(shown, pd.DataFrame):  # pandas prints unknown characters unescaped
-            assert control_characters(printed) == set(), type(shown)
+        assert tags.tags <= layout, type(html)
+        assert tags.attributes <= {"style", "class", "border", "scoped"}, type(html)
+        assert max(len(page), len(printed)) < MOST_SHOWN, type(html)
+        if not isinstance(html, pd.DataFrame):  # pandas prints unknown characters unescaped
+            assert control_characters(printed) == set(), type(html)
 
 
 def report_of(store: Path, page: Path) -> Path:

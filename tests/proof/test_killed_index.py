@@ -33,22 +33,22 @@ def test_killed_index_plan_is_finished_and_undone(scratch: Path, children: Child
     plan = memlab.plan_index(folder)
     index = (folder / "MEMORY.md").read_bytes()
     written = (folder / "MEMORY.md").stat().st_mtime_ns
-    there = copied(home, scratch / "again")
+    copy = copied(home, scratch / "again")
     mend = tasks.apply_index_plan
-    seconds = children.run(mend, store=there, argument=plan.to_json()).seconds
+    seconds = children.run(mend, store=copy, argument=plan.to_json()).seconds
     rng = random.Random(3)
     kills = 0
     for _ in range(20 * KILLS):
-        there = copied(home, scratch / "killed")
+        copy = copied(home, scratch / "killed")
         delay = rng.uniform(0, 1.3 * seconds)
-        ended = children.run_and_kill(mend, delay, store=there, argument=plan.to_json())
-        assert (there / "MEMORY.md").read_bytes() in (index, plan.text.encode())
+        ended = children.run_and_kill(mend, delay, store=copy, argument=plan.to_json())
+        assert (copy / "MEMORY.md").read_bytes() in (index, plan.text.encode())
         with suppress(AlreadyAppliedError):
-            memlab.apply(plan, store=there)
-        assert (there / "MEMORY.md").read_text() == plan.text
-        memlab.restore(plan.digest, store=there)
-        assert (there / "MEMORY.md").read_bytes() == index
-        assert (there / "MEMORY.md").stat().st_mtime_ns == written
+            memlab.apply(plan, store=copy)
+        assert (copy / "MEMORY.md").read_text() == plan.text
+        memlab.restore(plan.digest, store=copy)
+        assert (copy / "MEMORY.md").read_bytes() == index
+        assert (copy / "MEMORY.md").stat().st_mtime_ns == written
         kills += ended.code == -signal.SIGKILL
         if kills == KILLS:
             return

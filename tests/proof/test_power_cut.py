@@ -19,13 +19,13 @@ CASES = len(ROW_SCENES) + len(FOLDER_SCENES) + 2
 def images_of(disk: Disk, events: list[Event], *, seed: str) -> Iterator[Image]:
     """Yield the distinct images after a cut at any event, the last event last."""
     rng = random.Random(seed)
-    seen = set()
+    seen_images = set()
     for event in events:
         disk.see(event)
         for image in disk.images_after_a_cut(rng):
             key = hash(frozenset(image.items()))
-            if key not in seen:
-                seen.add(key)
+            if key not in seen_images:
+                seen_images.add(key)
                 yield image
 
 

@@ -70,11 +70,11 @@ def write_betterdb(socket: str, writer: int, steps: int) -> Written:
     written = Written()
     client = valkey.Valkey(unix_socket_path=socket)
     # The usage that a recall leaves of a deleted memory is not a memory.
-    there = "if redis.call('HEXISTS', KEYS[1], 'content') == 0 then return 0 end "
+    unless_present = "if redis.call('HEXISTS', KEYS[1], 'content') == 0 then return 0 end "
     revise = client.register_script(
-        f"{there} redis.call('HSET', KEYS[1], 'content', ARGV[1]) return 1"
+        f"{unless_present} redis.call('HSET', KEYS[1], 'content', ARGV[1]) return 1"
     )
-    forget = client.register_script(f"{there} return redis.call('DEL', KEYS[1])")
+    forget = client.register_script(f"{unless_present} return redis.call('DEL', KEYS[1])")
     for step in range(steps):
         time.sleep(rng.uniform(0, 0.01))
         content = f"writer {writer}, step {step}"
@@ -219,10 +219,12 @@ def run_race(
     wanted = {str(key) for child in ended for key in child.result.contents}
     for receipt in disturbed:
         frame = archived_rows(url)
-        left = set(frame.memory_id[frame.digest == receipt.digest]) - set(
+        unrecorded = set(frame.memory_id[frame.digest == receipt.digest]) - set(
             memlab.load(url).memory_id
         )
-        memlab.restore(receipt, ids=[i for i in left if any(key.endswith(i) for key in wanted)])
+        memlab.restore(
+            receipt, ids=[i for i in unrecorded if any(key.endswith(i) for key in wanted)]
+        )
     checked = CliRunner().invoke(main, ["doctor", url])
     assert "cut short" not in checked.output
     assert deleted > 0
@@ -248,10 +250,12 @@ class TwoOnOneStore:
     def plan(self, keep: int) -> str:
         return memlab.plan(self.url, memlab.KeepRecent(keep)).to_json()
 
-    def started(self, children: Children, name: str, plan: str, step: str, **how: Any) -> int:
+    def started(self, children: Children, name: str, plan: str, step: str, **options: Any) -> int:
         files = {"reached": self.folder / f"{name}.reached", "go_on": self.folder / f"{name}.go"}
         return int(
-            children.start(apply_in_steps, url=self.url, text=plan, stop_at=step, **files, **how)
+            children.start(
+                apply_in_steps, url=self.url, text=plan, stop_at=step, **files, **options
+            )
         )
 
     def wait(self, name: str, seconds: float) -> bool:
@@ -272,8 +276,8 @@ class TwoOnOneStore:
         assert self.contents().keys() == before.keys()
 
     def assert_tidy(self) -> None:
-        left = {path.name for path in self.archive.parent.iterdir()}
-        assert left <= {self.archive.name}
+        remaining_files = {path.name for path in self.archive.parent.iterdir()}
+        assert remaining_files <= {self.archive.name}
 
 
 @pytest.fixture(params=["redis", "postgresql"])

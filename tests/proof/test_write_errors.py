@@ -77,8 +77,8 @@ def faulty(recorder: Path) -> Iterator[Children]:
     """Return children in which changes of files can fail."""
     with forked(
         "tests.proof.test_write_errors", *SOURCES, *NEEDED, LD_PRELOAD=str(recorder)
-    ) as made:
-        yield made
+    ) as processes:
+        yield processes
 
 
 def faults(folder: Path, changes: int, wanted: int) -> Iterator[Fault]:
@@ -180,41 +180,41 @@ def test_failed_write_of_a_command_is_reported(
 ) -> None:
     typed, written = WRITERS[name]
     case = scratch / "case"
-    whole, digest = made
+    original_folder, digest = made
     store = case / STORE
     file = case / written
     places = {"store": store, "file": file, "memory": case / MEMORY, "digest": digest[:12]}
-    words = tuple(word.format_map(places) for word in typed.split())
-    kept = rows_of(whole / STORE)
+    arguments = tuple(word.format_map(places) for word in typed.split())
+    original_rows = rows_of(original_folder / STORE)
 
     def ran(fault: Fault) -> Any:
-        ended = faulty.run(under, fault=fault, do=command, arguments=words)
+        ended = faulty.run(under, fault=fault, do=command, arguments=arguments)
         assert ended.error is None, (fault, ended.error)
         return ended.result
 
-    copy_aside(whole / STORE, case)
+    copy_aside(original_folder / STORE, case)
     before = files_of(case)
     (code, output), changes = ran(Fault(case))
     assert code == 0, output
     names = files_of(case).keys()
     for fault in faults(case, changes, -(-FAULTS // (3 * len(WRITERS)))):
-        copy_aside(whole / STORE, case)
+        copy_aside(original_folder / STORE, case)
         (code, output), _ = ran(fault)
-        assert_nothing_lost(kept, store)
-        left = files_of(case)
-        if written in left and left[written] != before.get(written):
+        assert_nothing_lost(original_rows, store)
+        remaining_files = files_of(case)
+        if written in remaining_files and remaining_files[written] != before.get(written):
             assert_whole(file)
         if not code or f"{file} was written" in output:
             assert_whole(file)
             continue
         assert str(case) in output, (fault, output)
         assert "[Errno" not in output
-        if left == before:
+        if remaining_files == before:
             continue  # as before the operation
-        (code, again), _ = ran(Fault(case))
-        assert code == 0, (fault, output, again)
+        (code, second_output), _ = ran(Fault(case))
+        assert code == 0, (fault, output, second_output)
         assert_whole(file)
-        assert_nothing_lost(kept, store)
+        assert_nothing_lost(original_rows, store)
         more = files_of(case).keys() - names
         assert more <= {f"{written}-journal"}, fault  # an empty journal left by SQLite
 

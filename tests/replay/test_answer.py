@@ -158,10 +158,10 @@ NOTHING_TO_REMOVE = {
 
 @pytest.mark.parametrize("case", NOTHING_TO_REMOVE)
 def test_store_with_nothing_to_remove_has_its_own_answer(case: str) -> None:
-    count, kind, words = NOTHING_TO_REMOVE[case]
+    count, kind, message = NOTHING_TO_REMOVE[case]
     frame = make_frame(*(row(f"m{number}", kind=kind) for number in range(count)))
     comparison = compare(frame, workers=1)
-    assert comparison.answer.startswith(words)
+    assert comparison.answer.startswith(message)
     commands = [step.command.split("memlab ")[-1] for step in comparison._steps()]
     assert len(set(commands)) == len(commands)
     assert commands

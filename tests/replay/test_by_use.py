@@ -43,10 +43,10 @@ def test_budget_is_the_smallest_meeting_the_target() -> None:
     then = round(
         budget.likely * before / (1.1 * past[c.TOKENS].sum())
     )  # the mean until the horizon
-    how = {"retire": True, "silent": True}  # its memories are loaded at start
-    done = replay(past, references, Activation(max_tokens=then), **how).references[late]
-    first = ~done.assign(day=done[c.AT].dt.floor("D")).duplicated([c.TARGET_ID, "day"])
-    assert done.loc[first, "kept"].mean() == pytest.approx(row["served"], abs=0.05)
+    options = {"retire": True, "silent": True}  # its memories are loaded at start
+    replayed = replay(past, references, Activation(max_tokens=then), **options).references[late]
+    first = ~replayed.assign(day=replayed[c.AT].dt.floor("D")).duplicated([c.TARGET_ID, "day"])
+    assert replayed.loc[first, "kept"].mean() == pytest.approx(row["served"], abs=0.05)
     assert f"--max-tokens {budget.likely} --retire" in budget.next_steps()[0]
 
 

@@ -74,10 +74,12 @@ def decide_stepwise(
         past[c.ACTIVE] = ~past[c.SUPERSEDED_BY].isin(past[c.MEMORY_ID])
         past[c.PRUNABLE] = past[c.ACTIVE] & ~past[c.LOAD_BEARING]
         past[c.LAST_ACCESSED_AT] = past[c.MEMORY_ID].map(accessed).astype(c.TIME)
-        there = past[~past[c.MEMORY_ID].isin(deleted)]
-        decided = decide(there, policy.with_past(past, arisen), now=at)
+        present = past[~past[c.MEMORY_ID].isin(deleted)]
+        decided = decide(present, policy.with_past(past, arisen), now=at)
         went = ~decided[c.KEEP]
-        deleted |= dict(zip(there.loc[went, c.MEMORY_ID], decided.loc[went, c.REASON], strict=True))
+        deleted |= dict(
+            zip(present.loc[went, c.MEMORY_ID], decided.loc[went, c.REASON], strict=True)
+        )
         served &= (references[c.AT_POSITION] <= place + 1) | ~references[c.TARGET_ID].isin(deleted)
     return deleted, served.tolist()
 
@@ -93,8 +95,8 @@ def test_results_do_not_depend_on_runner(
 ) -> None:
     references = find_references(frame)
     now = START + pd.Timedelta(days=20) if late else None
-    how = {"every": every, "now": now, "retire": retire}
-    quick, slow = (replay(frame, references, rule, **how) for rule in (policy, asked(policy)))
+    options = {"every": every, "now": now, "retire": retire}
+    quick, slow = (replay(frame, references, rule, **options) for rule in (policy, asked(policy)))
     pd.testing.assert_frame_equal(quick.deleted, slow.deleted)
     pd.testing.assert_frame_equal(quick.references, slow.references)
     pd.testing.assert_frame_equal(quick.boot, slow.boot)
@@ -180,9 +182,9 @@ def test_no_policy_serves_more_than_the_offline_bound(
     frame: pd.DataFrame, policy: Policy, retire: bool
 ) -> None:
     references = find_references(frame)
-    done = replay(frame, references, policy, retire=retire)
-    best = offline_optimum(frame, references, done.most_held)
-    assert done.references["kept"].sum() <= best.kept.sum()
+    replayed = replay(frame, references, policy, retire=retire)
+    best = offline_optimum(frame, references, replayed.most_held)
+    assert replayed.references["kept"].sum() <= best.kept.sum()
 
 
 def most_by_search(pairs: set[tuple[int, int]], slots: int) -> int:
@@ -217,23 +219,23 @@ def six_episodes() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def test_lost_reference_names_the_deleting_step() -> None:
-    done = replay(*six_episodes(), KeepRecent(2))
-    assert done.references["kept"].tolist() == [True, False, False]
-    assert done.references["deleted_at_position"].tolist() == [pd.NA, 3, 3]
-    assert done.references["step"].tolist()[1:] == ["beyond-newest"] * 2
-    assert done.lost == 2
-    assert done.served == pytest.approx(1 / 3)
-    assert done.regret.loc["m1"].to_dict() == {
+    replayed = replay(*six_episodes(), KeepRecent(2))
+    assert replayed.references["kept"].tolist() == [True, False, False]
+    assert replayed.references["deleted_at_position"].tolist() == [pd.NA, 3, 3]
+    assert replayed.references["step"].tolist()[1:] == ["beyond-newest"] * 2
+    assert replayed.lost == 2
+    assert replayed.served == pytest.approx(1 / 3)
+    assert replayed.regret.loc["m1"].to_dict() == {
         "lost": 2,
         "first_at_position": 5,
         "first_at": START + pd.Timedelta(hours=4),
         "deleted_at_position": 3,
         "step": "beyond-newest",
     }
-    assert done.regret_over_time["lost"].tolist() == [0, 1, 2]
-    assert done.boot["boot_memories"].tolist() == [1, 2, 2, 2, 2, 2]
-    assert done.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 90, 110]
-    assert done.deleted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
+    assert replayed.regret_over_time["lost"].tolist() == [0, 1, 2]
+    assert replayed.boot["boot_memories"].tolist() == [1, 2, 2, 2, 2, 2]
+    assert replayed.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 90, 110]
+    assert replayed.deleted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
 
 
 def test_retired_memory_returns_when_referenced() -> None:
@@ -241,34 +243,38 @@ def test_retired_memory_returns_when_referenced() -> None:
     frame = make_episodes(9, tokens=[10, 20, 30, 40, 50, 60, 70, 80, 90])
     frame[c.CREATED_AT] = START + pd.to_timedelta(range(9), unit="D")
     references = make_references(frame, [4, 5, 6], [4, 5, 6])
-    deleting, back = (replay(frame, references, policy, retire=retire) for retire in (False, True))
+    deleting, retiring = (
+        replay(frame, references, policy, retire=retire) for retire in (False, True)
+    )
     assert deleting.references["kept"].tolist() == [False, False, False]
-    assert back.references["kept"].tolist() == [False, True, True]
-    assert back.references["deleted_at_position"].tolist() == [3, pd.NA, pd.NA]
-    assert back.returned == 1
-    assert back.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 60, 70, 80, 150, 240]
-    assert back.deleted[c.MEMORY_ID].tolist() == ["m2", "m3", "m4", "m5", "m6", "m1"]
+    assert retiring.references["kept"].tolist() == [False, True, True]
+    assert retiring.references["deleted_at_position"].tolist() == [3, pd.NA, pd.NA]
+    assert retiring.returned == 1
+    assert retiring.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 60, 70, 80, 150, 240]
+    assert retiring.deleted[c.MEMORY_ID].tolist() == ["m2", "m3", "m4", "m5", "m6", "m1"]
     assert "deleted" in str(deleting)
-    assert "deleted" not in str(back)
-    assert "came back   1 time\n" in str(back)
+    assert "deleted" not in str(retiring)
+    assert "came back   1 time\n" in str(retiring)
 
 
 @given(frame=lives(superseded=False), cap=st.integers(0, 6))
 def test_keep_recent_returns_nothing_and_serves_no_less(frame: pd.DataFrame, cap: int) -> None:
     references = find_references(frame)
-    deleting, back = (replay(frame, references, KeepRecent(cap), retire=r) for r in (False, True))
-    assert (back.references["kept"] >= deleting.references["kept"]).all()
-    assert (back.boot["boot_memories"] >= deleting.boot["boot_memories"]).all()
-    assert not back.returned
+    deleting, retiring = (
+        replay(frame, references, KeepRecent(cap), retire=r) for r in (False, True)
+    )
+    assert (retiring.references["kept"] >= deleting.references["kept"]).all()
+    assert (retiring.boot["boot_memories"] >= deleting.boot["boot_memories"]).all()
+    assert not retiring.returned
 
 
 def test_retiring_runs_nightly_and_deleting_on_every_write() -> None:
     frame = make_episodes(60)  # one an hour, from midnight
-    deleting, back = (
+    deleting, retiring = (
         replay(frame, None, KeepRecent(10), retire=retire) for retire in (False, True)
     )
     assert deleting.boot["boot_memories"].max() == 10
-    assert back.boot["boot_memories"].tolist()[22:26] == [23, 10, 11, 12]
+    assert retiring.boot["boot_memories"].tolist()[22:26] == [23, 10, 11, 12]
     undated = frame.assign(**{c.CREATED_AT: pd.Series(pd.NaT, frame.index, c.TIME)})
     assert replay(undated, None, KeepRecent(10), retire=True).boot["boot_memories"].max() == 10
 
@@ -277,13 +283,13 @@ def test_silent_reads_of_loaded_memories_are_not_counted() -> None:
     frame = make_frame(*(row(f"m{n}") for n in range(30)), minutes=24 * 60)
     reads = [("m0", 24 * day + 12) for day in range(10, 25)]
     references = find_references(frame, make_log(*reads))
-    seen, silent = (
+    reported, silent = (
         replay(frame, references, Activation(3), retire=True, silent=silent).references["kept"]
         for silent in (False, True)
     )
-    assert seen.tolist()[1:] == [True] * 14
+    assert reported.tolist()[1:] == [True] * 14
     assert not silent.iloc[0]
-    assert 0 < silent.sum() < seen.sum()
+    assert 0 < silent.sum() < reported.sum()
 
 
 def test_silent_reads_do_not_inform_a_deleting_policy() -> None:
@@ -291,9 +297,9 @@ def test_silent_reads_do_not_inform_a_deleting_policy() -> None:
     reads = [("m0", 24 * day + 12) for day in range(1, 25)]
     references = find_references(frame, make_log(*reads))
     newest = replay(frame, references, KeepRecent(3))
-    seen = replay(frame, references, Activation(3))
+    with_reads = replay(frame, references, Activation(3))
     silent = replay(frame, references, Activation(3), silent=True)
-    assert seen.lost == 0
+    assert with_reads.lost == 0
     assert silent.lost == newest.lost > 0
 
 
@@ -355,11 +361,11 @@ def test_presorted_and_stepwise_runners_agree(
     frame[c.AGENT_ID] = pd.Series(chance.choice(["a", "b"], len(frame)), dtype="str")
     frame.loc[::5, c.SUPERSEDED_BY] = frame[c.MEMORY_ID].shift(-3)
     frame[c.LOAD_BEARING] = chance.random(len(frame)) < 0.1
-    how = {"every": every, "now": frame[c.CREATED_AT].max() + pd.Timedelta(days=1)}
-    quick = replay(frame, references, policy, **how)
+    options = {"every": every, "now": frame[c.CREATED_AT].max() + pd.Timedelta(days=1)}
+    quick = replay(frame, references, policy, **options)
     for runner in (history.CapRunner, history.DeadlineRunner):
         monkeypatch.setattr(runner, "presorted_step", lambda _: None)
-    slow = replay(frame, references, policy, **how)
+    slow = replay(frame, references, policy, **options)
     assert 0 < len(slow.deleted) < len(frame)
     pd.testing.assert_frame_equal(quick.deleted, slow.deleted)
     pd.testing.assert_frame_equal(quick.references, slow.references)

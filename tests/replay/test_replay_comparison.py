@@ -48,11 +48,11 @@ def test_compare_uses_the_store_references_by_default() -> None:
     frame = make_frame(*(row(f"m{n}", evidence_refs=(f"m{n // 2}",)) for n in range(40)))
     references = find_references(frame)
     assert len(references) > 30
-    own, given = (
+    by_default, given = (
         compare(frame, given_references, [KeepRecent(5)]).table
         for given_references in (None, references)
     )
-    pd.testing.assert_frame_equal(own, given)
+    pd.testing.assert_frame_equal(by_default, given)
     assert compare(frame, policies=[]).table.index.tolist() == ["all"]
     empty = compare(frame[:0], policies=[KeepRecent(5)]).table
     assert empty[["served", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
@@ -84,10 +84,13 @@ def test_overlap_counts_rows_deleted_by_both() -> None:
     frame, references = history()
     replays = replay_each(frame, references, POLICIES[:2])
     newest, budget = (set(result.deleted[c.MEMORY_ID]) for result in replays)
-    both = len(newest & budget)
-    assert overlap(replays).to_numpy().tolist() == [[len(newest), both], [both, len(budget)]]
+    deleted_by_both = len(newest & budget)
+    assert overlap(replays).to_numpy().tolist() == [
+        [len(newest), deleted_by_both],
+        [deleted_by_both, len(budget)],
+    ]
     share = overlap(replays, share=True)
-    assert share.iloc[0, 1] == both / len(newest)
+    assert share.iloc[0, 1] == deleted_by_both / len(newest)
     lost = [~result.references["kept"] for result in replays]
     assert overlap(replays, of="lost").iloc[0, 1] == (lost[0] & lost[1]).sum()
     table = compare(frame, references, POLICIES[:2]).table
@@ -100,30 +103,37 @@ def test_overlap_counts_rows_deleted_by_both() -> None:
 
 def test_retiring_rows_follow_deleting_rows() -> None:
     policies = [KeepRecent(30), ValueCap(30, half_life="8h")]
-    plain, both = (compare(*history(), policies, retire=retire).table for retire in (False, True))
-    assert both["retire"].tolist() == [False, True, False, True, False]
+    plain, with_retiring = (
+        compare(*history(), policies, retire=retire).table for retire in (False, True)
+    )
+    assert with_retiring["retire"].tolist() == [False, True, False, True, False]
     alike = plain.columns.drop([name for name in plain if name.startswith(("gain", "behind"))])
-    pd.testing.assert_frame_equal(both.loc[~both["retire"], alike], plain[alike])
-    retired = both[both["retire"]]
+    pd.testing.assert_frame_equal(with_retiring.loc[~with_retiring["retire"], alike], plain[alike])
+    retired = with_retiring[with_retiring["retire"]]
     assert retired.index.tolist() == [f"{label}, retired" for label in plain.index[:2]]
     assert retired["family"].tolist() == [f"{name}, retired" for name in plain["family"][:2]]
-    served = both["served"]
+    served = with_retiring["served"]
     assert served["recent 30, retired"] == served["recent 30"]
     assert served.iloc[3] == replay(*history(), policies[1], retire=True).served != served.iloc[2]
-    text = str(Comparison("memory.db", both, references=100))
+    text = str(Comparison("memory.db", with_retiring, references=100))
     assert "not loaded" in text
     assert "nothing is deleted" in text
     assert "loaded at start: the mean" in text
-    both.attrs[c.RECALLED] = True
-    assert "there to be found: the mean" in str(Comparison("memory.db", both, references=100))
-    both.attrs[c.RECALLED] = False
-    assert both["options"].iloc[1] == "--policy recent --keep-recent 30"
+    with_retiring.attrs[c.RECALLED] = True
+    assert "there to be found: the mean" in str(
+        Comparison("memory.db", with_retiring, references=100)
+    )
+    with_retiring.attrs[c.RECALLED] = False
+    assert with_retiring["options"].iloc[1] == "--policy recent --keep-recent 30"
     line = "compact memory.db --policy recent --keep-recent 30 --retire "
-    for best, phrase in (("recent 30, retired", line), (both.index[3], "--half-life 8h --retire ")):
-        both["cost_group"] = pd.array(
-            [0 if label == best else None for label in both.index], "Int64"
+    for best, phrase in (
+        ("recent 30, retired", line),
+        (with_retiring.index[3], "--half-life 8h --retire "),
+    ):
+        with_retiring["cost_group"] = pd.array(
+            [0 if label == best else None for label in with_retiring.index], "Int64"
         )
-        steps = Comparison("memory.db", both, references=100).next_steps()
+        steps = Comparison("memory.db", with_retiring, references=100).next_steps()
         assert phrase in "\n".join(steps)
 
 

@@ -280,8 +280,8 @@ def test_safe_cap_above_context_window_is_remarked(
     advice: Advice, window: int, ending: str
 ) -> None:
     answer = answer_of(replace(advice, context_window=window))
-    words = f"The safe cap still leaves 43,978 tokens, more than the context window of {window:,}"
-    assert f"{words}{ending}" in answer
+    remark = f"The safe cap still leaves 43,978 tokens, more than the context window of {window:,}"
+    assert f"{remark}{ending}" in answer
 
 
 def test_safe_cap_within_context_window_is_not_remarked(advice: Advice) -> None:

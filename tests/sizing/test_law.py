@@ -115,8 +115,8 @@ def test_limits_enclose_the_prior_and_widen_with_few_references(
 )
 def test_larger_arguments_never_give_a_smaller_cap(**asked: Any) -> None:
     usual: dict[str, Any] = {"memories": 2_000, "share": 0.9, "confidence": 0.9, "until": 1.2}
-    for name, both in asked.items():
-        less, more = (memlab.law(**{**usual, name: value}) for value in sorted(both))
+    for name, values in asked.items():
+        less, more = (memlab.law(**{**usual, name: value}) for value in sorted(values))
         assert less.cap <= more.cap
         assert less.high <= more.high
         assert 0 <= less.low <= less.cap <= less.high <= np.ceil(less.until * max(less.memories, 1))

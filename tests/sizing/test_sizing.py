@@ -81,8 +81,8 @@ def test_budget_curve_equals_replay(frame: pd.DataFrame, long: bool, data: Any) 
         needed_budgets = in_tokens(prepare_sizing(frame, references)).needed_budgets
     telling = np.unique(np.concatenate([[0], needed_budgets, needed_budgets - 1]).clip(0)).tolist()
     for budget in data.draw(st.sets(st.sampled_from(telling), min_size=1, max_size=4)):
-        kept = replay(frame, references, TokenBudget(budget)).references["kept"]
-        assert (needed_budgets <= budget).tolist() == kept.tolist()
+        is_kept = replay(frame, references, TokenBudget(budget)).references["kept"]
+        assert (needed_budgets <= budget).tolist() == is_kept.tolist()
 
 
 @given(frame=LIVES)
@@ -102,10 +102,10 @@ def test_plain_and_compiled_ranks_are_equal(frame: pd.DataFrame, cap: int) -> No
     target, at = (places.astype(np.int64) for places in np.triu_indices(rows + 1, k=1))
     with patch.object(lifetimes_module, "MAX_ROWS_WITHOUT_NUMBA", 0):
         looped = history.largest_ranks(target, at).tolist()
-        (kept,) = history.kept_over_time([cap])
+        (kept_over_time,) = history.kept_over_time([cap])
     assert history.largest_ranks(target, at).tolist() == looped
     for computed in history.kept_over_time([cap, cap]):
-        np.testing.assert_array_equal(computed, kept)
+        np.testing.assert_array_equal(computed, kept_over_time)
 
 
 def test_short_history_does_not_import_numba() -> None:

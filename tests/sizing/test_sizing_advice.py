@@ -42,8 +42,8 @@ def test_safe_and_likely_caps_are_the_smallest_meeting_target() -> None:
         assert advice.interval[0] < advice.likely < advice.keep_recent
         assert f"{advice.keep_recent:,} is safe, {advice.likely:,} is likely" in str(advice)
         for cap, column in ((advice.keep_recent, "low"), (advice.likely, "served")):
-            below, there = sizing.at([cap - 1, cap])[column]
-            assert below < target <= there + 1e-9
+            below, at_cap = sizing.at([cap - 1, cap])[column]
+            assert below < target <= at_cap + 1e-9
 
 
 def test_cap_without_references_comes_from_other_projects() -> None:
@@ -65,12 +65,14 @@ def test_cap_without_references_comes_from_other_projects() -> None:
 
 def test_prior_matches_the_store_kind_of_evidence() -> None:
     frame, references = near()
-    own = references.assign(kind=pd.Categorical(references["kind"], REFERENCE_KINDS))
-    reads = own.assign(kind=pd.Categorical(["log"] * len(own), REFERENCE_KINDS))
-    both = pd.concat([own[::2], reads[1::2]])
-    laws = [prepare_sizing(frame, given).terms.law for given in (own, reads, both)]
+    own_references = references.assign(kind=pd.Categorical(references["kind"], REFERENCE_KINDS))
+    reads = own_references.assign(
+        kind=pd.Categorical(["log"] * len(own_references), REFERENCE_KINDS)
+    )
+    mixed = pd.concat([own_references[::2], reads[1::2]])
+    laws = [prepare_sizing(frame, given).terms.law for given in (own_references, reads, mixed)]
     assert laws == [mixture_prior(0), mixture_prior(1), mixture_prior(0.5)]
-    shares = [prepare_sizing(frame, given).reads for given in (own, reads, both)]
+    shares = [prepare_sizing(frame, given).reads for given in (own_references, reads, mixed)]
     assert shares == [0, 1, pytest.approx(0.5, abs=0.01)]
     # reads of one task are separate clusters
     of_one_task = frame.assign(source_task_ref="session:1")
@@ -166,10 +168,10 @@ def test_references_served_by_every_cap_lower_the_cap() -> None:
     frame, references = near(references=900)
     plain = recommend_cap(frame, references)
     frame.loc[:0, [c.LOAD_BEARING, c.PRUNABLE]] = [True, False]
-    again = references.iloc[::2].assign(target_position=1)
-    both = pd.concat([references, again]).sort_values(c.AT_POSITION)
-    assert recommend_cap(frame, both).keep_recent < plain.keep_recent
-    none = cap_curve(frame, both).loc[0]
+    repeated = references.iloc[::2].assign(target_position=1)
+    combined = pd.concat([references, repeated]).sort_values(c.AT_POSITION)
+    assert recommend_cap(frame, combined).keep_recent < plain.keep_recent
+    none = cap_curve(frame, combined).loc[0]
     assert none[["served_observed", "served_own"]].tolist() == pytest.approx([1 / 3, 1 / 3])
 
 
@@ -212,12 +214,12 @@ def test_budget_below_target_offers_both_caps() -> None:
     assert fits_budget.boot_tokens_p95 == 250
     assert fits_budget.served < 0.9 <= meets_target.served_limits[0]
     steps = advice.next_steps("memory.db")
-    for end, what, line in zip(advice.trade, ("target", "budget"), steps, strict=False):
-        assert line.endswith(f"memory.db --keep-recent {end.keep_recent}    for the {what}")
+    for end, goal, line in zip(advice.trade, ("target", "budget"), steps, strict=False):
+        assert line.endswith(f"memory.db --keep-recent {end.keep_recent}    for the {goal}")
     assert advice.policy is advice.command("memory.db") is None
     row = cap_curve(frame, references).loc[5]
-    words = f"caps up to 5 fit, which serves {row['served']:.1%} of references, limits"
-    assert f"{words} {row['low']:.1%} to {row['high']:.1%}" in str(advice)
+    remark = f"caps up to 5 fit, which serves {row['served']:.1%} of references, limits"
+    assert f"{remark} {row['low']:.1%} to {row['high']:.1%}" in str(advice)
     above = recommend_cap(frame, references, token_budget=2000)
     assert above.verdict == Verdict.OK
     assert above.keep_recent == free.keep_recent
@@ -248,12 +250,12 @@ def test_store_of_one_memory_gets_a_number_without_effect(recommend) -> None:
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
 def test_next_steps_name_the_store(recommend) -> None:
     advice = recommend(memlab.store_path("three_hundred_issues"))
-    first, *others = advice.next_steps()
+    first, *other_steps = advice.next_steps()
     assert first.startswith("next: memlab compact three_hundred_issues.db --")
     assert first.endswith("    shows what would go")
-    assert f"{advice.command()}    does it" in [line.strip() for line in others]
+    assert f"{advice.command()}    does it" in [line.strip() for line in other_steps]
     options = " ".join((*advice.number_kind.size_options, "--log"))
-    assert f"  memlab size three_hundred_issues.db {options}" in str(others)
+    assert f"  memlab size three_hundred_issues.db {options}" in str(other_steps)
 
 
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
@@ -277,13 +279,13 @@ def pruned_by_hand(path: Path, *, after: int, count: int) -> pd.DataFrame:
 
 @pytest.mark.parametrize("after", [None, 0, 300], ids=["whole", "oldest gone", "others gone"])
 def test_equal_lengths_make_budget_and_cap_agree(tmp_path: Path, after: int | None) -> None:
-    whole = after is None
-    frame = recorded()[0] if whole else pruned_by_hand(tmp_path, after=after, count=700)
+    is_present = after is None
+    frame = recorded()[0] if is_present else pruned_by_hand(tmp_path, after=after, count=700)
     frame = frame.assign(**{c.TOKENS: 10})
     cap = memlab.recommend_cap(frame)
     budget = recommend_budget(frame)
     assert cap.keep_recent is not None
-    assert (cap.verdict == "history-incomplete") == (not whole)
+    assert (cap.verdict == "history-incomplete") == (not is_present)
     over = after == 0  # a budget may have deleted the oldest because one memory did not fit
     assert budget.max_tokens == budget.floor.tokens + 10 * (cap.keep_recent + over)
     assert budget.likely == budget.floor.tokens + 10 * (cap.likely + over)
@@ -291,7 +293,7 @@ def test_equal_lengths_make_budget_and_cap_agree(tmp_path: Path, after: int | No
     assert budget.weight == cap.weight
     assert budget.track_record == cap.track_record
     deletions = [note for note in budget.would_change if " were deleted without an archive" in note]
-    assert [note.split()[0] for note in deletions] == ["700"] * (not whole)
+    assert [note.split()[0] for note in deletions] == ["700"] * (not is_present)
 
 
 def test_budget_covers_memories_since_unarchived_deletion(tmp_path: Path) -> None:
@@ -328,7 +330,9 @@ def test_brief_page_omits_numbers_near_the_recommended() -> None:
     advice = sized.advice
     rows = sized.curve
     near = [round(0.95 * advice.keep_recent), round(1.05 * advice.likely)]
-    shown = rows[rows.index.isin([*near, 200, advice.likely, advice.keep_recent, rows.index[-1]])]
-    listed = [row[0] for row in advice.brief(shown).tables[0].rows]
+    shown_rows = rows[
+        rows.index.isin([*near, 200, advice.likely, advice.keep_recent, rows.index[-1]])
+    ]
+    listed = [row[0] for row in advice.brief(shown_rows).tables[0].rows]
     assert f"> {advice.keep_recent:,}" in listed
     assert not {f"{number:,}" for number in near} & set(listed)

@@ -172,10 +172,10 @@ def test_boot_over_time_agrees_with_the_curve(two_years: pd.DataFrame, kind: str
 
 
 def test_boot_over_time_samples_the_given_number_of_moments(two_years: pd.DataFrame) -> None:
-    thin, whole = (boot_over_time(two_years, [50], moments=m) for m in (11, len(two_years)))
+    thin, every_moment = (boot_over_time(two_years, [50], moments=m) for m in (11, len(two_years)))
     assert len(at_cap(thin, 50)) == len(at_cap(thin, None)) == 11
     assert at_cap(thin, 50)["written"].iloc[[0, -1]].tolist() == [1, len(two_years)]
-    same = whole.merge(thin, on=["keep_recent", "written", "at", "memories", "tokens"])
+    same = every_moment.merge(thin, on=["keep_recent", "written", "at", "memories", "tokens"])
     assert len(same) == len(thin)
 
 

@@ -73,11 +73,11 @@ def test_effect_of_a_cap_on_a_cut_index_is_what_a_start_loads(tmp_path: Path, ca
     folder = cut_folder(tmp_path)
     frame = memlab.load(folder)
     effect = cap_effect(frame, cap)
-    left = boot_context(survivors(frame, cap))
+    start_after = boot_context(survivors(frame, cap))
     memlab.apply(memlab.plan(folder, memlab.KeepRecent(cap), now=NOW), now=NOW)
     after = memlab.show(folder, now=NOW).summary
     assert effect.after == after.boot
-    assert left["tokens"].sum() == shown(folder)
+    assert start_after["tokens"].sum() == shown(folder)
     assert f"{shown(folder):,}" in str(effect)
 
 

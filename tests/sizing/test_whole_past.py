@@ -93,9 +93,12 @@ def test_compaction_does_not_change_results_from_the_past(whole: Path, compacted
         pd.testing.assert_frame_equal(ask(partial), ask(expected))
     then, now = (memlab.sizing.prepare_sizing(past) for past in (expected, partial))
     pd.testing.assert_frame_equal(now.curve[PAST], then.curve[PAST])
-    there = memlab.load(compacted)
-    assert now.present.prunable == there[c.PRUNABLE].sum()
-    assert now.present.tokens_newest[-1] == there.loc[there[c.PRUNABLE], c.TOKENS].sum()
+    compacted_frame = memlab.load(compacted)
+    assert now.present.prunable == compacted_frame[c.PRUNABLE].sum()
+    assert (
+        now.present.tokens_newest[-1]
+        == compacted_frame.loc[compacted_frame[c.PRUNABLE], c.TOKENS].sum()
+    )
     before, after = (advise(sizing) for sizing in (then, now))
     for name in ("keep_recent", "interval", "served", "references", "weight", "memories"):
         assert getattr(after, name) == getattr(before, name), name
@@ -135,11 +138,11 @@ def emptied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ASKED)
 def test_functions_of_a_store_read_its_whole_past(name: str, emptied: Path) -> None:
-    whole, expected = (ASKED[name](given) for given in (emptied, load_past(emptied)))
+    result, expected = (ASKED[name](given) for given in (emptied, load_past(emptied)))
     if isinstance(expected, pd.DataFrame):
-        pd.testing.assert_frame_equal(whole, expected)
+        pd.testing.assert_frame_equal(result, expected)
     else:
-        assert str(whole) == str(expected)
+        assert str(result) == str(expected)
 
 
 def test_recommend_cap_accepts_every_form_of_store(emptied: Path) -> None:

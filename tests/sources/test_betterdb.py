@@ -25,9 +25,9 @@ KEEP_3 = memlab.KeepRecent(3)
 
 @pytest.fixture
 def lab(redis: RedisServer) -> BetterdbLab:
-    made = BetterdbLab(redis)
-    made.fill(COUNT)
-    return made
+    betterdb_lab = BetterdbLab(redis)
+    betterdb_lab.fill(COUNT)
+    return betterdb_lab
 
 
 class TestBetterdb(ServerSuite):
@@ -142,22 +142,22 @@ def test_plan_continues_if_a_memory_has_expired(lab: BetterdbLab) -> None:
     keys = keys_of(lab)
     for key in (keys[2], keys[3], keys[-1]):  # the last is kept
         lab.client.pexpire(key, 60_000)
-    made = memlab.Plan.from_json(memlab.plan(lab.name, KEEP_3).to_json())
+    new_plan = memlab.Plan.from_json(memlab.plan(lab.name, KEEP_3).to_json())
     lab.client.delete(keys[3], keys[-1])  # deleted by others, because they have not expired
     with pytest.raises(errors.StalePlanError, match="2 gone"):
-        memlab.apply(made)
-    later = made.made_at + timedelta(minutes=2)
-    receipt = memlab.apply(made, now=later)
-    assert receipt.deleted == len(made.memories) - 1
+        memlab.apply(new_plan)
+    later = new_plan.made_at + timedelta(minutes=2)
+    receipt = memlab.apply(new_plan, now=later)
+    assert receipt.deleted == len(new_plan.memories) - 1
     assert receipt.expired == 1
     assert "1 memory since the plan was made" in str(receipt)
     assert set(lab.exactly()) == {keys[0], *keys[-3:-1]}
     assert memlab.restore(receipt).memories == receipt.deleted
     assert set(lab.exactly()) == set(keys) - {keys[3], keys[-1]}
     lab.client.pexpire(keys[1], 60_000)
-    made = memlab.plan(lab.name, memlab.KeepRecent(COUNT - 4))  # a plan for this memory only
+    new_plan = memlab.plan(lab.name, memlab.KeepRecent(COUNT - 4))  # a plan for this memory only
     lab.client.delete(keys[1])
-    receipt = memlab.apply(made, now=made.made_at + timedelta(minutes=2))
+    receipt = memlab.apply(new_plan, now=new_plan.made_at + timedelta(minutes=2))
     assert receipt.deleted == 0
     assert receipt.expired == 1
     assert receipt.archive is None
@@ -202,8 +202,8 @@ def test_restore_is_all_or_nothing(
 
 def test_native_cap_setting_is_a_betterdb_argument(lab: BetterdbLab) -> None:
     name, _, cap = open_source(lab.name).native_cap.setting_for(7).partition("=")
-    made = Betterdb(lab.client, **{name: int(cap)})
-    assert made.store.current_config().max_items_per_scope == 7
+    agent_memory = Betterdb(lab.client, **{name: int(cap)})
+    assert agent_memory.store.current_config().max_items_per_scope == 7
 
 
 def test_unknown_store_lists_the_known_ones(redis: RedisServer) -> None:

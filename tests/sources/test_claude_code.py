@@ -357,7 +357,7 @@ def test_file_written_during_deletion_stays(tmp_path: Path) -> None:
     lab = ClaudeCodeLab(tmp_path)
     lab.fill(12)
     planned = lab.path / "topic_1.md"
-    kept = lab.path / "topic_11.md"
+    rewritten = lab.path / "topic_11.md"
 
     def apply(meddle: Callable[[], object]) -> memlab.Receipt:
         plan = memlab.plan(lab.path, memlab.KeepRecent(4))
@@ -365,15 +365,15 @@ def test_file_written_during_deletion_stays(tmp_path: Path) -> None:
 
     def exchange() -> None:
         planned.write_text("written again")
-        kept.rename(tmp_path / "away.md")
+        rewritten.rename(tmp_path / "away.md")
 
     with pytest.raises(CompactionError, match="try again when nobody writes"):
         apply(exchange)
-    (tmp_path / "away.md").rename(kept)
+    (tmp_path / "away.md").rename(rewritten)
     assert len(lab.files()) == 12
     receipt = apply(lambda: write_memory(lab.path, "new.md", memory("new", "project"), at(99)))
     assert receipt.deleted == 7
-    assert {path.name for path in lab.files()} >= {"new.md", kept.name}
+    assert {path.name for path in lab.files()} >= {"new.md", rewritten.name}
 
 
 # References, diagnostics, and losses of a cut index
@@ -486,15 +486,15 @@ def test_report_shows_reads_lost_by_the_index_cut(long_index: Path) -> None:
     reads = [(n, at(4_000 + n)) for n in (0, 150, 250, 250, 298)]
     log = memlab.read_access_log(written_log(long_index, reads))
     now = at(5_000)
-    words = []
+    sentences = []
     for given in (None, log):
         examined = examine(long_index, now=now, keep_recent=146, log=given)
         (section,) = [section for section in sections_of(examined) if section.anchor == "cut"]
-        words.append("\n".join([*section.words, *map(str, section.tables[0].rows)]))
-    assert "Transcripts record which memories are read. memlab harvest" in words[0]
-    assert "3 of memories whose line was cut" in words[1]
-    assert "100 of 299 named files have their line below the cut" in words[1]
-    assert "keep_recent = 146 leaves 146 of them; all fit." in words[1]
+        sentences.append("\n".join([*section.words, *map(str, section.tables[0].rows)]))
+    assert "Transcripts record which memories are read. memlab harvest" in sentences[0]
+    assert "3 of memories whose line was cut" in sentences[1]
+    assert "100 of 299 named files have their line below the cut" in sentences[1]
+    assert "keep_recent = 146 leaves 146 of them; all fit." in sentences[1]
     memlab.apply(memlab.plan(long_index, memlab.KeepRecent(146), now=now))
     boot = memlab.growth.summarize(memlab.load(long_index), now=now).boot
     assert examined.effect is not None

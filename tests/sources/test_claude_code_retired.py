@@ -132,14 +132,14 @@ def test_random_index_is_restored_byte_for_byte(
 ) -> None:
     extra = data.draw(st.lists(st.sampled_from(LINES), max_size=4))
     folder = filled(tmp_path_factory.mktemp("any"), 7, extra=tuple(extra))
-    done = []
+    retirements = []
     for day in range(3):
         before = files_in(folder)
         now = NOW + day * DAY
         receipt = memlab.apply(retiring(folder, data.draw(st.integers(0, 7)), now=now), now=now)
-        done.append((before, receipt))
+        retirements.append((before, receipt))
         note_read(folder, data.draw(st.sampled_from(["t_1.md", "t_5.md"])), now + DAY / 2)
-    for before, receipt in reversed(done):
+    for before, receipt in reversed(retirements):
         if receipt.archive:
             memlab.restore(receipt)
         assert files_in(folder) == before
@@ -154,16 +154,16 @@ def test_crash_at_any_call_leaves_it_done_or_undone(tmp_path: Path, does: str) -
     before = files_in(folder)
     plan = retiring(folder, 4, now=NOW + 2 * DAY)
     deleted = ["t_1.md", "t_2.md", "t_3.md"]
-    left = ["t_1.md", "t_3.md", "t_4.md"]
+    remaining = ["t_1.md", "t_3.md", "t_4.md"]
     does_it = partial(memlab.apply, plan, now=NOW + 2 * DAY)
     if does == "restore":
         does_it()
         does_it = partial(memlab.restore, plan.digest, store=folder)
     with suppress(AlreadyAppliedError):
         for crashes in crash_everywhere(does_it):  # noqa: B007 - the last value is the number of crashes
-            assert retired(folder) in (deleted, left)  # as every reader sees it
+            assert retired(folder) in (deleted, remaining)  # as every reader sees it
     assert crashes > 30
-    assert retired(folder) == (left if does == "apply" else deleted)
+    assert retired(folder) == (remaining if does == "apply" else deleted)
     memlab.restore(plan.digest, store=folder)
     assert files_in(folder) == before
 
@@ -172,9 +172,13 @@ def test_forged_index_lines_of_a_plan_are_rejected(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     new_plan = retiring(folder, 4)
     before = files_in(folder)
-    first, *others = new_plan.entries
+    first, *other_entries = new_plan.entries
     forged = first._replace(index_entries=first.index_entries.replace("hook 1", "do as I say"))
-    for entries in ((forged, *others), (*new_plan.entries, forged._replace(key="t_7.md")), ()):
+    for entries in (
+        (forged, *other_entries),
+        (*new_plan.entries, forged._replace(key="t_7.md")),
+        (),
+    ):
         plan = memlab.Plan.from_json(replace(new_plan, entries=entries).to_json())
         with pytest.raises(StalePlanError, match="the index does not say"):
             memlab.apply(plan)

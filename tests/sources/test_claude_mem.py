@@ -29,8 +29,10 @@ INSERT = (
 
 def session(name: str, project: str, count: int, *, first: int = 0) -> dict[str, Any]:
     """Return a session of observations, one a minute."""
-    made = [observation(f"{project} {n}", at=START + (first + n) * 60_000) for n in range(count)]
-    return {"session": name, "project": project, "observations": made}
+    observations = [
+        observation(f"{project} {n}", at=START + (first + n) * 60_000) for n in range(count)
+    ]
+    return {"session": name, "project": project, "observations": observations}
 
 
 @pytest.fixture
@@ -51,12 +53,12 @@ class ClaudeMemLab(Lab):
     where = "claude-mem/claude-mem.db"
 
     def fill(self, count: int) -> None:
-        made = session("s1", "web", count)
-        for number, saved in enumerate(made["observations"]):
+        observations = session("s1", "web", count)
+        for number, saved in enumerate(observations["observations"]):
             saved |= {"title": TEXTS[number % 5] + str(number), "facts": ["\x00", "ü"] * number}
-        made["observations"][2] |= {"type": "decision", "narrative": None, "subtitle": None}
-        made["observations"][3] |= {"concepts": ["none-that-is-known"]}
-        write_claude_mem(self.path, [made])
+        observations["observations"][2] |= {"type": "decision", "narrative": None, "subtitle": None}
+        observations["observations"][3] |= {"concepts": ["none-that-is-known"]}
+        write_claude_mem(self.path, [observations])
         run_sql(self.path, "UPDATE observations SET narrative = x'ff00fe' WHERE id = 5")
 
     def add_pair(self, number: int) -> None:
@@ -118,12 +120,12 @@ def test_start_loads_the_newest_of_each_project(file: Path) -> None:
     for saved in batch["observations"]:
         saved["at"] = START  # of observations in one millisecond claude-mem loads the first
     write_claude_mem(file, [first, second, batch])
-    others = ["api 1", "api 2", "job 0", "job 1"]
-    assert loaded(file, **{SETTING: "2"}) == [*others, "web 2", "web 3"]
+    older_titles = ["api 1", "api 2", "job 0", "job 1"]
+    assert loaded(file, **{SETTING: "2"}) == [*older_titles, "web 2", "web 3"]
     frame = memlab.load(file)
     assert frame["tokens"].sum() < frame["chars"].sum() / 4
     other = {"CLAUDE_MEM_MODE": "law-study"}  # a mode of unknown types
-    assert loaded(file, **{SETTING: 2}, **other) == [*others, "web 4", "web 5"]
+    assert loaded(file, **{SETTING: 2}, **other) == [*older_titles, "web 4", "web 5"]
     assert "law-study: its types are not known" in str(ClaudeMem(file).extra_report())
 
 

@@ -290,7 +290,7 @@ def test_commands_read_a_database_written_by_codex(written: Path) -> None:
 
 
 def test_schema_equals_the_schema_of_codex(written: Path, tmp_path: Path) -> None:
-    made = write(tmp_path / "made.sqlite", [])
+    database = write(tmp_path / "made.sqlite", [])
     query = (
         "SELECT tables.name, columns.* FROM sqlite_schema AS tables, "
         "pragma_table_info(tables.name) AS columns "
@@ -301,4 +301,4 @@ def test_schema_equals_the_schema_of_codex(written: Path, tmp_path: Path) -> Non
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return sorted(connection.execute(query))
 
-    assert columns_in(made) == columns_in(written)
+    assert columns_in(database) == columns_in(written)

@@ -89,9 +89,9 @@ class Notes:
             change.remove(going)
         return going
 
-    def put(self, back: Mapping[str, MemoryParts]) -> None:
+    def put(self, parts: Mapping[str, MemoryParts]) -> None:
         with self.changing() as change:
-            change.insert(back)
+            change.insert(parts)
 
     def moment(self) -> AbstractContextManager[FolderMoment]:
         return folder_moment(self.path, self.index)
@@ -148,9 +148,11 @@ def test_files_and_index_lines_are_removed_and_restored_together(
     taken = notes.take("b.md", "c.md")
     assert sorted(notes.content()) == ["INDEX", "a.md", "d.md"]
     assert notes.file.read_bytes() == b"# head\na.md:x\nd.md:w\n"
-    done = list(steps)
-    assert (done.index("exchange 1") < done.index("move 2")) == notes.index.index_first
-    assert done[-1] == "move 4"
+    steps_taken = list(steps)
+    assert (
+        steps_taken.index("exchange 1") < steps_taken.index("move 2")
+    ) == notes.index.index_first
+    assert steps_taken[-1] == "move 4"
     notes.put(taken)
     assert notes.content() == before
 
@@ -340,9 +342,9 @@ def test_reader_sees_one_state_or_an_error(notes: Notes) -> None:
 def test_paths_through_symlinks_are_rejected(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     outside = tmp_path / "outside"
-    for made in (inside, outside):
-        made.mkdir()
-        (made / "x.md").write_text("text")
+    for target in (inside, outside):
+        target.mkdir()
+        (target / "x.md").write_text("text")
     (inside / "link").symlink_to(outside)
     with opened_folder(inside, lambda _: True) as folder:
         assert folder.listing().others == ("link",)

@@ -204,7 +204,7 @@ def test_no_code_of_a_repository_is_executed(repo: Repository, tmp_path: Path) -
     )
     for key in keys:
         repo.git("config", key, str(touch))
-    others = (
+    other_settings = (
         *(f"alias.{name}=!{touch}" for name in ("log", "rev-parse", "diff-tree", "cat-file")),
         "log.showSignature=true",
         f"core.hooksPath={folder}/.git/hooks",
@@ -220,7 +220,7 @@ def test_no_code_of_a_repository_is_executed(repo: Repository, tmp_path: Path) -
         "protocol.ext.allow=always",
         "remote.origin.vcs=ext",
     )
-    for other in others:
+    for other in other_settings:
         repo.git("config", *other.split("=", 1))
     loose(repo, "HEAD~:a.md").unlink()  # a partial clone fetches it
     head = repo.git("rev-parse", "HEAD").strip()
@@ -414,8 +414,8 @@ def test_odek_episodes_have_a_git_past(tmp_path: Path) -> None:
     repo = Repository(folder)
     repo.commit(0)
     (folder / "s1.md").unlink()
-    left = [entry for entry in odek_store.entries_of(folder) if entry["session_id"] != "s1"]
-    odek_store.write_index(folder, left)
+    remaining = [entry for entry in odek_store.entries_of(folder) if entry["session_id"] != "s1"]
+    odek_store.write_index(folder, remaining)
     commit = repo.commit(1)
     assert lost(folder) == {"s1": commit}
     assert past_of(folder)[c.TITLE].to_dict() == {"s0": "one", "s1": "two", "s2": "three"}

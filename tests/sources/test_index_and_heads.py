@@ -90,9 +90,9 @@ def test_other_links_name_no_file(line: str) -> None:
 
 
 def test_file_names_are_case_sensitive() -> None:
-    both = names("Notes.md", "notes.md")
+    present = names("Notes.md", "notes.md")
     written = ("notes.md", "Notes.md", "NOTES.md")
-    assert [both.file_of(name) for name in written] == ["notes.md", "Notes.md", None]
+    assert [present.file_of(name) for name in written] == ["notes.md", "Notes.md", None]
 
 
 @pytest.mark.parametrize(
@@ -207,9 +207,9 @@ def test_inline_comments_and_code_are_loaded_unchanged() -> None:
 # Restored lines
 
 
-def entries_of_files(raw: bytes, back: Collection[str]) -> dict[str, list[dict[str, object]]]:
+def entries_of_files(raw: bytes, returned: Collection[str]) -> dict[str, list[dict[str, object]]]:
     every = entries_of(MemoryIndex(raw), names(*FILES))
-    return {file: every.get(file, []) for file in back}
+    return {file: every.get(file, []) for file in returned}
 
 
 A = b"- [A](a.md)\n"
@@ -278,12 +278,12 @@ def test_removed_entries_are_restored_exactly(
     index = MemoryIndex(raw)
     present = names(*FILES)
     assert encoded("".join(block.text for block in index.blocks)) == raw
-    left = remove_entries(raw, removed, present)
-    assert insert_entries(left, entries_of_files(raw, removed), present) == raw
+    shortened = remove_entries(raw, removed, present)
+    assert insert_entries(shortened, entries_of_files(raw, removed), present) == raw
     stayed = {
         name: len(blocks) for name, blocks in index.named(present).items() if name not in removed
     }
-    named = MemoryIndex(left).named(present)
+    named = MemoryIndex(shortened).named(present)
     assert {name: len(blocks) for name, blocks in named.items()} == stayed
 
 

@@ -547,7 +547,7 @@ def test_mended_index_names_every_memory_and_loses_no_line(
         if line.action == "adds":
             assert len(named[line.file]) == 1
     dead = {number for number, target in after.dangling(names) if target.strip("<>")[-3:] == ".md"}
-    kept = {
+    kept_lines = {
         line.number + below
         for line in mend.lines
         if line.action == "stays"
@@ -556,15 +556,15 @@ def test_mended_index_names_every_memory_and_loses_no_line(
     for block in after.blocks:
         if block.number in dead:
             below = range(block.number, block.number + len(block.text.splitlines()))
-            assert not kept.isdisjoint(below)
+            assert not kept_lines.isdisjoint(below)
     went = {line.text for line in mend.lines if line.action in ("removes", "clears")}
     old = Counter(line.strip() for line in text.splitlines() if line.strip())
     new = Counter(line.strip() for line in after.raw.decode().splitlines() if line.strip())
     for line in old - new:
         assert any(line in removed for removed in went), line
     (folder / "MEMORY.md").write_bytes(after.raw)
-    again = mending.planned(reads, {}, empty_headings=headings, reorder=True)
-    assert again.after == after.raw
+    second_plan = mending.planned(reads, {}, empty_headings=headings, reorder=True)
+    assert second_plan.after == after.raw
 
 
 BEFORE = "\n".join(
@@ -605,9 +605,9 @@ def test_undo_of_a_mend_keeps_random_edits(edits: list[tuple[str, int, int, str]
     taken_back = without_mend(BEFORE, MADE, hand, MENDED_NAMES).data
     added = lines_in(MADE) - lines_in(BEFORE)
     removed = lines_in(BEFORE) - lines_in(MADE)
-    own = lines_in(hand) - added
-    assert own <= lines_in(taken_back)
-    assert lines_in(taken_back) <= own + removed + (lines_in(hand) & added)
+    edited_lines = lines_in(hand) - added
+    assert edited_lines <= lines_in(taken_back)
+    assert lines_in(taken_back) <= edited_lines + removed + (lines_in(hand) & added)
     if not edits:
         assert taken_back == BEFORE
 

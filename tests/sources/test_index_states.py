@@ -75,11 +75,11 @@ def test_unlisted_files_do_not_affect_cost_or_size(folder: Path, unlisted: int) 
     assert re.search(rf"unlisted +{unlisted} memories that no index names", str(beside))
 
 
-@pytest.mark.parametrize(("unlisted", "words"), [(1, "1 file that"), (2, "2 files that")])
-def test_show_counts_unlisted_files_in_words(folder: Path, unlisted: int, words: str) -> None:
+@pytest.mark.parametrize(("unlisted", "phrase"), [(1, "1 file that"), (2, "2 files that")])
+def test_show_counts_unlisted_files_in_words(folder: Path, unlisted: int, phrase: str) -> None:
     for number in range(unlisted):
         write_memory(folder, f"un_{number}.md", memory(f"un_{number}"))
-    assert f"{words} nothing names" in str(memlab.show(folder))
+    assert f"{phrase} nothing names" in str(memlab.show(folder))
 
 
 @given(st.lists(st.sampled_from(["listed", "unlisted"]), min_size=1, max_size=30))

@@ -52,10 +52,10 @@ def entries_by_file(raw: bytes, names: FileNames = NAMES) -> dict[str, list[dict
     return {file: list(entries) for file, entries in entries_of(MemoryIndex(raw), names).items()}
 
 
-def back(raw: bytes, left: bytes, *files: str) -> bytes:
+def back(raw: bytes, shortened: bytes, *files: str) -> bytes:
     """Return the index `left` with the entries that `raw` has for some files."""
     known = entries_by_file(raw)
-    return insert_entries(left, {file: known.get(file, []) for file in files}, NAMES)
+    return insert_entries(shortened, {file: known.get(file, []) for file in files}, NAMES)
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -63,9 +63,9 @@ def back(raw: bytes, left: bytes, *files: str) -> bytes:
 def test_entry_is_removed_whole_with_other_text(item: str, other: str) -> None:
     line = ITEMS[item].format(OTHERS[other])
     raw = f"# Memory\n\n{line}\n- [B](b.md)\n".encode()
-    left = remove_entries(raw, {"a.md"}, NAMES)
-    assert left == b"# Memory\n\n- [B](b.md)\n"
-    assert back(raw, left, "a.md") == raw
+    shortened = remove_entries(raw, {"a.md"}, NAMES)
+    assert shortened == b"# Memory\n\n- [B](b.md)\n"
+    assert back(raw, shortened, "a.md") == raw
 
 
 @pytest.mark.parametrize("other", ["[B](b.md)", "[[b]]", "[B](<b.md>)", "[N](my%20notes.md)"])
@@ -73,19 +73,19 @@ def test_entry_is_removed_whole_with_other_text(item: str, other: str) -> None:
 def test_shared_entry_loses_only_the_removed_link(item: str, other: str) -> None:
     line = ITEMS[item].format(other)
     raw = f"# Memory\n\n{line}\n".encode()
-    left = remove_entries(raw, {"a.md"}, NAMES)
-    assert other.encode() in left
-    assert "a.md" not in MemoryIndex(left).named(NAMES)
-    assert back(raw, left, "a.md") == raw
+    shortened = remove_entries(raw, {"a.md"}, NAMES)
+    assert other.encode() in shortened
+    assert "a.md" not in MemoryIndex(shortened).named(NAMES)
+    assert back(raw, shortened, "a.md") == raw
 
 
 def test_parent_entry_is_removed_with_its_last_child() -> None:
     raw = b"- [A](a.md)\n  - [B](b.md)\n  - [C](c.md)\n- [D](d.md)\n"
     assert remove_entries(raw, {"a.md"}, NAMES).startswith(b"- A\n  - [B](b.md)\n")
     assert remove_entries(raw, {"a.md", "b.md"}, NAMES).startswith(b"- A\n  - [C](c.md)\n")
-    left = remove_entries(raw, {"a.md", "b.md", "c.md"}, NAMES)
-    assert left == b"- [D](d.md)\n"
-    assert back(raw, left, "a.md", "b.md", "c.md") == raw
+    shortened = remove_entries(raw, {"a.md", "b.md", "c.md"}, NAMES)
+    assert shortened == b"- [D](d.md)\n"
+    assert back(raw, shortened, "a.md", "b.md", "c.md") == raw
 
 
 RESIDUES = [
@@ -98,9 +98,9 @@ RESIDUES = [
 def test_line_left_by_older_versions_gets_its_link_back(other: str, is_edited: bool) -> None:
     """Older versions kept a line with a second link and removed only the deleted link."""
     raw = f"# Memory\n- [A](a.md) {OTHERS[other]}\n- [B](b.md)\n".encode()
-    left = raw.replace(b"[A](a.md)", b"A")
+    shortened = raw.replace(b"[A](a.md)", b"A")
     more = b"by hand\n" if is_edited else b""
-    assert back(raw, left + more, "a.md") == raw + more
+    assert back(raw, shortened + more, "a.md") == raw + more
 
 
 ORIGINAL = b"# Memory\n\n- [A](a.md) - hook\n- [B](b.md)\n- [C](c.md)\n"
@@ -186,9 +186,9 @@ def readable_names(raw: bytes) -> set[str]:
 @example(b"- [B](b.md) x\n- [B](b.md) x\n  goes on to [A](a.md)", {"b.md"})
 @given(INDEXES, SOME)
 def test_random_index_is_restored_byte_for_byte(raw: bytes, removed: set[str]) -> None:
-    left = remove_entries(raw, removed, NAMES)
-    assert not removed & readable_names(left)
-    assert back(raw, left, *removed) == raw
+    shortened = remove_entries(raw, removed, NAMES)
+    assert not removed & readable_names(shortened)
+    assert back(raw, shortened, *removed) == raw
     assert are_entries_unchanged(
         raw, {file: entries_by_file(raw).get(file, []) for file in removed}, NAMES
     )
@@ -204,14 +204,17 @@ def test_random_index_is_restored_byte_for_byte(raw: bytes, removed: set[str]) -
 def test_random_edits_are_kept_and_memories_named_again(
     raw: bytes, removed: set[str], edits: list[tuple[str, int, int, str]]
 ) -> None:
-    left = edited(remove_entries(raw, removed, NAMES), edits)
-    after = back(raw, left, *removed)
-    assert by_hand(after) == by_hand(left)
+    shortened = edited(remove_entries(raw, removed, NAMES), edits)
+    after = back(raw, shortened, *removed)
+    assert by_hand(after) == by_hand(shortened)
     assert removed & readable_names(raw) <= readable_names(after)
-    assert readable_names(left) <= readable_names(after)
-    words = [bare(line) for line in left.splitlines()]
-    kept = [bare(line) for line in after.splitlines()]
-    assert all(kept.count(line) >= words.count(line) for line in filter(None, words))
+    assert readable_names(shortened) <= readable_names(after)
+    edited_lines = [bare(line) for line in shortened.splitlines()]
+    restored_lines = [bare(line) for line in after.splitlines()]
+    assert all(
+        restored_lines.count(line) >= edited_lines.count(line)
+        for line in filter(None, edited_lines)
+    )
 
 
 def bare(line: bytes) -> str:

@@ -20,8 +20,8 @@ from tests.support.packages import LINES_MODULE, package_of_lines
 from tests.support.shell import output_of
 
 
-def pip(*words: object) -> None:
-    command = [sys.executable, "-m", "pip", "--quiet", *map(str, words)]
+def pip(*arguments: object) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", *map(str, arguments)]
     subprocess.run(command, check=True, capture_output=True)
 
 

@@ -83,11 +83,11 @@ def test_worktrees_are_merged_into_the_main_checkout_first(tmp_path: Path) -> No
         root = tmp_path / name
         root.mkdir(exist_ok=True)
         if name != "app":
-            own = tmp_path / "app" / ".git" / "worktrees" / name
-            own.mkdir()
-            (own / "commondir").write_text("../..\n")
-            (own / "gitdir").write_text(f"{root}/.git\n")
-            (root / ".git").write_text(f"gitdir: {own}\n")
+            git_folder = tmp_path / "app" / ".git" / "worktrees" / name
+            git_folder.mkdir()
+            (git_folder / "commondir").write_text("../..\n")
+            (git_folder / "gitdir").write_text(f"{root}/.git\n")
+            (root / ".git").write_text(f"gitdir: {git_folder}\n")
         projects[name] = Project.at(root)
     contents = {"app": frozenset("1"), "docs": frozenset("234"), "fix": frozenset("56")}
     pairs = [

@@ -92,9 +92,9 @@ class McpMemoryLab(Lab):
 
 @pytest.fixture
 def lab(tmp_path: Path) -> McpMemoryLab:
-    made = McpMemoryLab(tmp_path)
-    made.fill(COUNT)
-    return made
+    mcp_lab = McpMemoryLab(tmp_path)
+    mcp_lab.fill(COUNT)
+    return mcp_lab
 
 
 def vector_connection(path: Path) -> Any:
@@ -157,11 +157,11 @@ def test_service_sees_deletions_and_restored_memories(file: Path) -> None:
     def seen(*further: list[Any]) -> tuple[Any, ...]:
         question = [["retrieve", "memory about 1 cats 1", 10], ["neighbours", hashes[0]]]
         question += [["get", hashes[1]], ["is_deleted", hashes[1]], ["search", ["b"]], ["health"]]
-        matches, neighbours, got, *others, tagged, health = mcp_memory(file, *question, *further)[
-            :6
-        ]
+        matches, neighbours, got, *other_answers, tagged, health = mcp_memory(
+            file, *question, *further
+        )[:6]
         content = got and got["content"]
-        return matches[0][0], len(matches), len(tagged), neighbours, content, *others, health
+        return matches[0][0], len(matches), len(tagged), neighbours, content, *other_answers, health
 
     before = seen()
     assert before[:3] == ("memory about 1 cats 1", 6, 6)
@@ -173,10 +173,10 @@ def test_service_sees_deletions_and_restored_memories(file: Path) -> None:
         assert seen() == before
     receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(4)))
     mcp_memory(file, calls[0])
-    left = memlab.load(file)
+    remaining = memlab.load(file)
     with pytest.raises(errors.ArchiveError, match="the same content, stored again as 7"):
         memlab.restore(receipt)
-    assert memlab.load(file).equals(left)
+    assert memlab.load(file).equals(remaining)
 
 
 @needs_mcp_memory

@@ -100,8 +100,17 @@ def test_cold_tier_memories_are_part_of_the_past(empty: MemforgeLab) -> None:
     memforge_store.evict_as_memforge(empty.connection, "b", 1)
     memlab.apply(memlab.plan(url, memlab.KeepRecent(3)))
     past = memlab.load_past(url, with_body=True).set_index("memory_id")
-    kept = ["position", "title", "body", "chars", "tokens", "created_at", "agent_id", "namespace"]
-    assert past[kept].equals(before[kept])
+    kept_columns = [
+        "position",
+        "title",
+        "body",
+        "chars",
+        "tokens",
+        "created_at",
+        "agent_id",
+        "namespace",
+    ]
+    assert past[kept_columns].equals(before[kept_columns])
     assert "history-incomplete" not in output_of(
         "size", url
     )  # the ids between belong to another agent
@@ -126,9 +135,9 @@ def test_conflicts_of_an_undo_are_named(empty: MemforgeLab) -> None:
 def test_undo_names_rows_left_in_the_archive(empty: MemforgeLab) -> None:
     memory = empty.add()
     memforge_store.add_history(empty.connection, [memory])
-    whole = memlab.restore(memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0))))
-    assert whole.memories == 1
-    assert whole.rows_left_out == {}
+    full_undo = memlab.restore(memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0))))
+    assert full_undo.memories == 1
+    assert full_undo.rows_left_out == {}
     receipt = memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0)))
     empty.connection.execute("DELETE FROM entities")
     first, second = output_of("restore", empty.name, receipt.digest).splitlines()
@@ -160,8 +169,10 @@ def test_expired_memory_counts_and_can_be_deleted(empty: MemforgeLab) -> None:
     memforge_store.evict_as_memforge(empty.connection, "theirs", 10)
     url = f"{empty.name}&agent=ours"
     memlab.apply(memlab.plan(url, ImportanceBudget(40)))
-    left = empty.rows("warm_tier", "agent_id, content")
-    ours, theirs = ({text for who, text in left if who == agent} for agent in ("ours", "theirs"))
+    remaining = empty.rows("warm_tier", "agent_id, content")
+    ours, theirs = (
+        {text for who, text in remaining if who == agent} for agent in ("ours", "theirs")
+    )
     assert len(ours) == 40
     assert ours == theirs
     frame = memlab.load(url)
@@ -177,9 +188,9 @@ def test_importance_is_float4_and_times_are_clamped(
     assert memlab.load(empty.name)["importance"].fillna(9).tolist() == [0.7, 0.1, 9]
     for moment in ("infinity", "-infinity", "4713-01-01 BC", "20000-01-01"):
         empty.add(consolidated_at=moment)
-    kept = memlab.load(empty.name)
-    assert not kept["load_bearing"].any()
-    assert kept["created_at"].dt.year.tolist()[3:] == [9999, 1, 1, 9999]
+    loaded = memlab.load(empty.name)
+    assert not loaded["load_bearing"].any()
+    assert loaded["created_at"].dt.year.tolist()[3:] == [9999, 1, 1, 9999]
     assert is_restored_exactly(empty, *range(1, 8))
 
 

@@ -86,7 +86,7 @@ def about(path: Path) -> dict[str, str]:
 
 def test_is_note_accepts_only_notes() -> None:
     notes = ("memory/2026-04-05.md", "memory/a/b/c.md", "memory/dreaming.md", "memory/x\ny.md")
-    others = (
+    other_names = (
         "MEMORY.md",
         "AGENTS.md",
         "memory/a.txt",
@@ -102,18 +102,18 @@ def test_is_note_accepts_only_notes() -> None:
         "memories/a.md",
         "memory/../memory/.dreams/a.md",
     )
-    assert [name for name in (*notes, *others) if OpenClaw.is_note(name)] == [*notes]
+    assert [name for name in (*notes, *other_names) if OpenClaw.is_note(name)] == [*notes]
 
 
 def test_note_is_dated_by_its_name_or_file_time(tmp_path: Path) -> None:
     written = noon(TODAY).isoformat()
-    others = ("2026-07-09", "2026-02-30", "2026-04-071", "x")
+    undated_names = ("2026-07-09", "2026-02-30", "2026-04-071", "x")
     names = {
         "memory/0001-01-01.md": "0001-01-01T00:00:00+00:00",
         "memory/2026-04-05.md": "2026-04-05T00:00:00+00:00",
         "memory/deep/2026-04-06-a-release.md": "2026-04-06T00:00:00+00:00",
         f"memory/{TODAY + timedelta(days=1)}.md": "2026-07-01T00:00:00+00:00",  # tomorrow
-        **dict.fromkeys((f"memory/{name}.md" for name in others), written),
+        **dict.fromkeys((f"memory/{name}.md" for name in undated_names), written),
     }
     for name in names:
         write_memory(tmp_path, name, "text", noon(TODAY))
@@ -151,8 +151,8 @@ def test_undated_notes_are_prunable_only_if_hits_are_logged(tmp_path: Path, skip
 
 
 def test_notes_deleted_by_dreaming_are_listed_with_searches(workspace: Path) -> None:
-    words = "# Broker\n\nKafka drops the rebalance listener of its consumers.\n"
-    kafka = write_memory(workspace, "memory/2026-06-01-broker.md", words, noon(date(2026, 6, 1)))
+    text = "# Broker\n\nKafka drops the rebalance listener of its consumers.\n"
+    kafka = write_memory(workspace, "memory/2026-06-01-broker.md", text, noon(date(2026, 6, 1)))
     repository = Repository(workspace)
     repository.commit(180)
     before = files_in(workspace / "memory")
@@ -173,8 +173,8 @@ def test_notes_deleted_by_dreaming_are_listed_with_searches(workspace: Path) -> 
     assert set(losses["commit"]) == {commit}
     assert "kafka rebalance" not in output_of("lost", workspace)
     output_of("lost", workspace, "--restore", "all", "--apply")
-    back = files_in(workspace / "memory")
-    assert before == back | {".dreams/events.jsonl": before[".dreams/events.jsonl"]}
+    restored = files_in(workspace / "memory")
+    assert before == restored | {".dreams/events.jsonl": before[".dreams/events.jsonl"]}
 
 
 def test_removed_sub_folder_is_recreated_by_restore(workspace: Path) -> None:
@@ -251,10 +251,10 @@ class TestSerena(DeletingSuite):
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Make a project with two Serena memories; a start loads only their names."""
-    made = tmp_path / "project"
-    write_memory(made / MEMORIES, "core/how-we-test.md", "Run them.\n" * 99, at(0))
-    write_memory(made / MEMORIES, "style.md", "Short.", at(1))
-    return made
+    folder = tmp_path / "project"
+    write_memory(folder / MEMORIES, "core/how-we-test.md", "Run them.\n" * 99, at(0))
+    write_memory(folder / MEMORIES, "style.md", "Short.", at(1))
+    return folder
 
 
 def test_serena_memories_are_found_and_cost_only_their_names(project: Path) -> None:

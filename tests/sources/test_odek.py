@@ -154,9 +154,9 @@ def test_any_index_list_is_restored_byte_for_byte() -> None:
         entries = EpisodeIndex.read(raw).entries_by_key()
         for names in ({"a"}, {"b"}, {"a", "b"}):
             deleted = {key: entries[key] for key in names}
-            left = source.remove_entries(raw, deleted, ())
-            assert not names & {entry.session_id for entry in EpisodeIndex.read(left).entries}
-            assert source.insert_entries(left, deleted, ()) == raw
+            shortened = source.remove_entries(raw, deleted, ())
+            assert not names & {entry.session_id for entry in EpisodeIndex.read(shortened).entries}
+            assert source.insert_entries(shortened, deleted, ()) == raw
 
 
 def test_list_in_another_layout_is_read_but_not_changed(tmp_path: Path) -> None:
@@ -204,9 +204,9 @@ def many(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("what", ["apply", "restore"])
+@pytest.mark.parametrize("operation", ["apply", "restore"])
 def test_lock_of_odek_is_waited_for(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     """While odek writes, nothing is changed and the error names the holder of the lock."""
     receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))
@@ -220,11 +220,11 @@ def test_lock_of_odek_is_waited_for(
         while not reached.exists():
             time.sleep(0.01)
         with pytest.raises(StoreError, match=r"odek is writing.*nothing was changed"):
-            memlab.apply(plan) if what == "apply" else memlab.restore(receipt)
+            memlab.apply(plan) if operation == "apply" else memlab.restore(receipt)
         assert {path.name: path.read_bytes() for path in many.iterdir()} == before
         monkeypatch.setattr("memlab.systems.odek._LOCK_TIMEOUT", 20.0)
         Timer(0.3, go_on.touch).start()
-        if what == "apply":
+        if operation == "apply":
             assert memlab.apply(plan).deleted == 2
         else:
             assert memlab.restore(receipt).memories == 3

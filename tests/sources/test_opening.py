@@ -192,12 +192,12 @@ Place = tuple[int, int | str]
 def test_positions_increase_with_time_and_fit_64_bits(
     place: Place, other: Place, first: int
 ) -> None:
-    here = position_from_timestamp(*place)
-    there = position_from_timestamp(*other)
-    assert min(here, there) >= 0
-    assert max(here, there) < 2**63
+    position = position_from_timestamp(*place)
+    other_position = position_from_timestamp(*other)
+    assert min(position, other_position) >= 0
+    assert max(position, other_position) < 2**63
     if place[0] < other[0]:
-        assert here < there or place[0] < 0
+        assert position < other_position or place[0] < 0
     assert position_from_timestamp(other[0], first) + 1 == position_from_timestamp(
         other[0], first + 1
     )
@@ -223,9 +223,9 @@ def test_password_is_used_but_never_shown(url: str) -> None:
     address = address_of(url)
     assert address.secrets["password"] == SECRET
     source = Memforge(url) if url.startswith("postgresql") else Betterdb(url)
-    for shown in (repr(address), address.without_password(), repr(source), source.name):
-        assert SECRET not in shown
-        assert WRITTEN not in shown
+    for text in (repr(address), address.without_password(), repr(source), source.name):
+        assert SECRET not in text
+        assert WRITTEN not in text
     assert WRITTEN not in str(source.archive_path)
     assert address.hidden(f"it said {SECRET} and {WRITTEN}") == "it said *** and ***"
     assert address_of(address.without_password()).secrets == {}
@@ -251,18 +251,20 @@ def test_wrong_url_is_explained_without_its_password(url: str, message: str) -> 
 
 def test_pickled_source_keeps_its_password() -> None:
     url = f"redis://:{WRITTEN}@localhost/0"
-    back = pickle.loads(pickle.dumps(Betterdb(url)))
-    assert back.name == "redis://localhost/0"
-    assert vars(back) == vars(Betterdb(url))
+    unpickled = pickle.loads(pickle.dumps(Betterdb(url)))
+    assert unpickled.name == "redis://localhost/0"
+    assert vars(unpickled) == vars(Betterdb(url))
 
 
 def test_each_server_store_has_one_archive_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     mine = Betterdb("redis://localhost").archive_path
-    others = {archive_elsewhere(name) for name in ("redis://h/0?a=b", "redis://h/0?a:b", "../../b")}
-    assert {path.parent for path in (mine, *others)} == {tmp_path / "data-home" / "memlab"}
-    assert len({mine, *others}) == 4
+    other_paths = {
+        archive_elsewhere(name) for name in ("redis://h/0?a=b", "redis://h/0?a:b", "../../b")
+    }
+    assert {path.parent for path in (mine, *other_paths)} == {tmp_path / "data-home" / "memlab"}
+    assert len({mine, *other_paths}) == 4
     for url in ("redis://localhost:6379/0?name=betterdb_ac", "valkey://user:pass@localhost/0"):
         assert Betterdb(url).archive_path == mine
     for url in ("redis://localhost/1", "redis://localhost?name=other"):

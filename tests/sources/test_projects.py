@@ -107,9 +107,9 @@ def test_packages_of_one_repository_are_not_one_project(home: Path) -> None:
             (home / "work" / root / package).mkdir()
     web = remember(home, home / "work" / "app" / "web", "a")
     remember(home, home / "work" / "app" / "api", "b")
-    again = remember(home, home / "work" / "one" / "web", "c")
+    other_folder = remember(home, home / "work" / "one" / "web", "c")
     (pair,) = pairs(home)
-    assert {pair.merge_into, pair.merge_from} == {str(web), str(again)}
+    assert {pair.merge_into, pair.merge_from} == {str(web), str(other_folder)}
 
 
 def test_two_links_to_one_project_are_one_path(home: Path) -> None:
@@ -237,16 +237,16 @@ def make_socket(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_pipe, write_binary, write_too_large, make_socket])
-@pytest.mark.parametrize("where", [".git", ".git/config", ".git/commondir"])
+@pytest.mark.parametrize("place", [".git", ".git/config", ".git/commondir"])
 def test_odd_file_in_place_of_git_is_ignored(
-    home: Path, make: Callable[[Path], None], where: str, monkeypatch: pytest.MonkeyPatch
+    home: Path, make: Callable[[Path], None], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = home / "work" / "app"
     project.mkdir()
     monkeypatch.chdir(project)
-    if "/" in where:
+    if "/" in place:
         (project / ".git").mkdir()
-    make(project / where)
+    make(project / place)
     remember(home, project, "a")
     checkout = checkout_of(project)
     assert checkout is None or checkout.remote == ""
@@ -279,15 +279,15 @@ def test_remote_address_is_normalised(address: str, normal: str) -> None:
 
 
 def test_git_and_memlab_read_the_same_remote(home: Path) -> None:
-    made = repository(home / "work" / "app", "ssh://git@example.org/a b/app.git")
-    made.git("remote", "add", "another", "https://example.org/x")
-    checkout = checkout_of(made.root)
+    git_repository = repository(home / "work" / "app", "ssh://git@example.org/a b/app.git")
+    git_repository.git("remote", "add", "another", "https://example.org/x")
+    checkout = checkout_of(git_repository.root)
     assert checkout is not None
     assert checkout.remote == "example.org/a b/app"
-    made.git("remote", "rename", "origin", "upstream")
-    again = checkout_of(made.root)
-    assert again is not None
-    assert again.remote == "", "two remotes, and none of them is origin"
+    git_repository.git("remote", "rename", "origin", "upstream")
+    second_checkout = checkout_of(git_repository.root)
+    assert second_checkout is not None
+    assert second_checkout.remote == "", "two remotes, and none of them is origin"
 
 
 @given(st.text(alphabet="aZ0._- é/", max_size=20))

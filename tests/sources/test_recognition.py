@@ -348,7 +348,7 @@ SERENA: dict[str, tuple[Make, str]] = {
 @pytest.mark.parametrize("state", SERENA)
 @pytest.mark.parametrize("name", ["", "/.serena", "/.serena/memories"])
 def test_absent_serena_memories_are_an_error(tmp_path: Path, state: str, name: str) -> None:
-    make, words = SERENA[state]
+    make, message = SERENA[state]
     project = tmp_path / "project"
     write_memory(project, "README.md", "# readme\n")
     (project / ".serena").mkdir()
@@ -360,7 +360,7 @@ def test_absent_serena_memories_are_an_error(tmp_path: Path, state: str, name: s
         lambda name: memlab.plan(name, memlab.KeepRecent(0)),
     )
     for look in looks:
-        with pytest.raises(StoreError, match=rf"\.serena/memories {words}"):
+        with pytest.raises(StoreError, match=rf"\.serena/memories {message}"):
             look(f"serena:{project}{name}")
     assert (project / "README.md").exists()
 
@@ -469,39 +469,41 @@ SERENA_STATES = ("none", "folder", "file", "dangling", "project only", "link")
 @st.composite
 def built(draw: st.DrawFn) -> dict[str, str | None]:
     """Draw the pieces of a folder: texts by path; None is a dangling link."""
-    made: dict[str, str | None] = {}
+    files_by_path: dict[str, str | None] = {}
     documents_there = draw(st.sets(st.sampled_from(["README.md", "ARCHITECTURE.md", "docs/d1.md"])))
-    made |= {name: f"# {name}\n" for name in documents_there}
-    made |= {name: f"# {name}\n" for name in draw(st.sets(st.sampled_from(AGENTS_FILES)))}
+    files_by_path |= {name: f"# {name}\n" for name in documents_there}
+    files_by_path |= {name: f"# {name}\n" for name in draw(st.sets(st.sampled_from(AGENTS_FILES)))}
     for number in range(draw(st.integers(0, 3))):
-        made[f"typed{number}.md"] = memory(f"t{number}")
+        files_by_path[f"typed{number}.md"] = memory(f"t{number}")
     for number in range(draw(st.integers(0, 2))):
-        made[f"note{number}.md"] = "no front matter\n"
+        files_by_path[f"note{number}.md"] = "no front matter\n"
     for name in draw(st.sets(st.sampled_from(NOTES))):
-        made[f"memory/{name}"] = "a note\n"
+        files_by_path[f"memory/{name}"] = "a note\n"
     if draw(st.booleans()):
         links = draw(st.lists(st.sampled_from([*LINKS, *AGENTS_FILES]), max_size=5))
-        made["MEMORY.md"] = "# Memory\n\n" + "".join(f"- [{x}]({x})\n" for x in links)
+        files_by_path["MEMORY.md"] = "# Memory\n\n" + "".join(f"- [{x}]({x})\n" for x in links)
     if draw(st.booleans()):
-        made["memory/.dreams/events.jsonl"] = '{"type": "memory.recall.skipped"}\n'
+        files_by_path["memory/.dreams/events.jsonl"] = '{"type": "memory.recall.skipped"}\n'
     state = draw(st.sampled_from(SERENA_STATES))
     if state == "folder":
-        made |= {".serena/memories/README.md": "x", ".serena/memories/core/a.md": "y"}
+        files_by_path |= {".serena/memories/README.md": "x", ".serena/memories/core/a.md": "y"}
     elif state == "file":
-        made[".serena/memories"] = "no folder"
+        files_by_path[".serena/memories"] = "no folder"
     elif state in ("dangling", "link"):
-        made[".serena/memories"] = None
+        files_by_path[".serena/memories"] = None
     elif state == "project only":
-        made[".serena/project.yml"] = "name: x\n"
+        files_by_path[".serena/project.yml"] = "name: x\n"
     for place in draw(st.sets(st.sampled_from(["skills/remember/assets", "templates/agent"]))):
-        made |= {f"{place}/MEMORY.md": "- [s](s.md)\n", f"{place}/s.md": memory("s")}
-        made |= {f"{place}/{name}": "template\n" for name in AGENTS_FILES}
+        files_by_path |= {f"{place}/MEMORY.md": "- [s](s.md)\n", f"{place}/s.md": memory("s")}
+        files_by_path |= {f"{place}/{name}": "template\n" for name in AGENTS_FILES}
     if draw(st.booleans()):
-        made |= {f"src/projects/billing/memory/{n}": "subsystem\n" for n in ("API.md", "MEMORY.md")}
+        files_by_path |= {
+            f"src/projects/billing/memory/{n}": "subsystem\n" for n in ("API.md", "MEMORY.md")
+        }
     if draw(st.booleans()):
-        made["projects/-app/memory/learned.md"] = "a memory\n"
-        made["projects/-app/memory/README.md"] = "a document\n"
-    return made
+        files_by_path["projects/-app/memory/learned.md"] = "a memory\n"
+        files_by_path["projects/-app/memory/README.md"] = "a document\n"
+    return files_by_path
 
 
 def is_memory_by_its_system(path: str) -> bool:
@@ -568,7 +570,7 @@ def test_nightly_maintenance_never_deletes_documents(
 ) -> None:
     """Notes change, the index is edited, and maintenance runs every night."""
     with written(pieces) as root:
-        kept = {path: text for path, text in pieces.items() if text is not None}
+        kept_texts = {path: text for path, text in pieces.items() if text is not None}
         settings = 'policy = { name = "recent", keep = 1 }\nkeep_copies = true\n'
         (root.parent / "memlab.toml").write_text(settings + "retire = true\n" * retires)
         (root / "memlab.toml").write_text(settings)
@@ -578,10 +580,10 @@ def test_nightly_maintenance_never_deletes_documents(
             for note in sorted(root.glob("memory/**/2026-*.md"))[: 1 + night]:
                 if "dreaming" not in note.parts:
                     note.unlink()  # dreaming removes the note
-                    kept.pop(note.relative_to(root).as_posix(), None)
+                    kept_texts.pop(note.relative_to(root).as_posix(), None)
             if (root / "MEMORY.md").is_file():
                 with (root / "MEMORY.md").open("a") as index:
                     index.write("- [Overview](README.md)\n")
-        for path, text in kept.items():
+        for path, text in kept_texts.items():
             if not is_memory_by_its_system(path):
                 assert (root / path).read_text() == text, path

@@ -184,8 +184,8 @@ def test_moved_folders_with_equal_names_stay_distinct(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [3, 1_200])
 def test_renames_are_found_in_commits_of_any_size(tmp_path: Path, count: int) -> None:
     notes = {f"memory/2026-01-0{n}.md": prose(f"day{n}x") for n in range(1, 4)}
-    others = {f"site/a{number}.txt": f"a {number} {'x' * number}" for number in range(count)}
-    repo = workspace(tmp_path, notes | others)
+    other_files = {f"site/a{number}.txt": f"a {number} {'x' * number}" for number in range(count)}
+    repo = workspace(tmp_path, notes | other_files)
     shutil.rmtree(repo.folder / "site")
     write(repo.folder, {f"site2/b{n}.txt": f"b {n} {'y' * n}" for n in range(count)})
     for name in notes:
@@ -371,8 +371,8 @@ def test_each_file_takes_part_in_at_most_one_rename(
     assert renames.sure.keys().isdisjoint(renames.doubtful)
     for name, other in renames.sure.items():
         arguments = " ".join(before[name]).split()
-        others = " ".join(after[other]).split()
-        assert {*arguments} & {*others}
+        other_words = " ".join(after[other]).split()
+        assert {*arguments} & {*other_words}
 
 
 def test_unreadable_text_makes_a_comparison_incomplete() -> None:

@@ -132,8 +132,19 @@ def other_row(message: bytes, rng: random.Random) -> bytes:
         values.append(None if size < 0 else message[at : at + size])
         at += max(size, 0)
     if values:
-        others = (None, b"", b"x", b"-1", b"9" * 30, b"\xff", b"NaN", b"2026-13-45", b"{", b"t\0")
-        values[rng.randrange(count)] = rng.choice(others)
+        unusual_values = (
+            None,
+            b"",
+            b"x",
+            b"-1",
+            b"9" * 30,
+            b"\xff",
+            b"NaN",
+            b"2026-13-45",
+            b"{",
+            b"t\0",
+        )
+        values[rng.randrange(count)] = rng.choice(unusual_values)
     rows = [b"\xff" * 4 if v is None else len(v).to_bytes(4) + v for v in values]
     body = count.to_bytes(2) + b"".join(rows)
     return b"D" + (len(body) + 4).to_bytes(4) + body
@@ -145,10 +156,10 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         with redis_server(tmp_path) as server:
             yield OnRedis(server)
         return
-    postgres, own = map(request.getfixturevalue, ("one_postgres", "own_memforge"))
-    made = OnPostgres(postgres, own)
-    yield made
-    with suppress(Exception), made.connection as connection:
+    postgres, own_database = map(request.getfixturevalue, ("one_postgres", "own_memforge"))
+    postgres_lab = OnPostgres(postgres, own_database)
+    yield postgres_lab
+    with suppress(Exception), postgres_lab.connection as connection:
         connection.execute("DROP OWNED BY looker; DROP ROLE looker")
 
 
@@ -266,9 +277,9 @@ def test_invalid_answer_is_rejected(
 
 
 def test_unix_socket_gives_the_same_frame_as_a_port(redis: RedisServer) -> None:
-    there = memlab.load(OnRedis(redis).name)
-    assert memlab.load(f"unix://{redis.socket}?db=0").equals(there)
-    assert memlab.load(redis.url.replace("redis:", "valkey:")).equals(there)
+    by_port = memlab.load(OnRedis(redis).name)
+    assert memlab.load(f"unix://{redis.socket}?db=0").equals(by_port)
+    assert memlab.load(redis.url.replace("redis:", "valkey:")).equals(by_port)
 
 
 def test_password_is_required_and_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -506,7 +506,7 @@ def test_merge_keeps_paths_of_sub_folders(home: Path, folder: Path) -> None:
     assert "- [billing 1](billing/eu/billing_1.md) — hook" in index_lines(other)
     memlab.restore(receipt)
     assert state(folder) == before[0]
-    files = {name: there for name, there in state(other).items() if name.endswith(".md")}
+    files = {name: content for name, content in state(other).items() if name.endswith(".md")}
     assert files == before[1]
 
 
@@ -628,7 +628,7 @@ def test_reads_in_sub_folders_are_harvested(home: Path) -> None:
         "deploy/deploy_1.md",
         "deploy/deploy_2.md",
     ]
-    counts = {words: count for words, count in harvested.left_out.items() if count}
+    counts = {reason: count for reason, count in harvested.left_out.items() if count}
     assert counts == {
         "files that are no memories": 2,
         "shell commands that name a memory in a way that memlab cannot resolve": 1,

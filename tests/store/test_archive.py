@@ -147,10 +147,10 @@ def test_commands_name_the_damaged_copy_and_continue(store: Path, arguments: str
 def test_highly_compressible_plan_can_be_read(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", [row("x" * 600_000 + str(n)) for n in range(9)])
     receipt = compacted(store, 1)
-    made = last_applied(store)
-    assert made is not None
-    assert made[0].digest == receipt.digest
-    assert len(made[0].memories) == 8
+    archived_plan = last_applied(store)
+    assert archived_plan is not None
+    assert archived_plan[0].digest == receipt.digest
+    assert len(archived_plan[0].memories) == 8
 
 
 def test_swapped_plan_is_not_finished(store: Path) -> None:
@@ -186,11 +186,11 @@ def test_runtime_deletions_can_be_restored(store: Path) -> None:
     assert not archive_of(store).exists()
     with SqliteMemoryStore(store, archive=True) as opened:
         assert opened.compact_episodic(2) == 8
-        done = opened.last_compaction
+        compaction = opened.last_compaction
     assert len(rows_of(store)) == 3
     (entry,) = archived_plans(store)
-    assert done is not None
-    assert done.undo == f"memlab restore {store} {entry.digest[:12]}"
+    assert compaction is not None
+    assert compaction.undo == f"memlab restore {store} {entry.digest[:12]}"
     assert check(store).status is Status.OK
     assert entry.has_plan is False
     assert last_applied(store) is None
@@ -215,11 +215,11 @@ with sqlite_store.SqliteMemoryStore(sys.argv[1], archive=True) as store:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "left"), [("delete_rows", 11), ("note_deleted", 3)])
-def test_killed_runtime_loses_no_row(store: Path, name: str, left: int) -> None:
+@pytest.mark.parametrize(("name", "remaining"), [("delete_rows", 11), ("note_deleted", 3)])
+def test_killed_runtime_loses_no_row(store: Path, name: str, remaining: int) -> None:
     before = rows_of(store)
     assert run_program(ENDED_AT, store, name).returncode == 9
-    assert len(rows_of(store)) == left
+    assert len(rows_of(store)) == remaining
     assert [entry.finished_at for entry in archived_plans(store)] == [None]
     compact_at_runtime(store, 1)
     ended = archived_plans(store)

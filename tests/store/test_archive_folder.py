@@ -50,10 +50,10 @@ def content(store: Path) -> object:
 
 @pytest.fixture(params=sorted(MAKES))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    made = MAKES[request.param](tmp_path / "project")
+    new_store = MAKES[request.param](tmp_path / "project")
     (tmp_path / "archives").mkdir()
-    choose(made, tmp_path / "archives")
-    return made
+    choose(new_store, tmp_path / "archives")
+    return new_store
 
 
 def archives(tmp_path: Path) -> list[Path]:

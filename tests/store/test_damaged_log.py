@@ -121,26 +121,26 @@ GOING_ON: dict[str, Callable[[Path, str], object]] = {
 }
 
 
-@pytest.mark.parametrize("how", GOING_ON)
-def test_damaged_log_is_saved_before_it_is_emptied(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("damage", GOING_ON)
+def test_damaged_log_is_saved_before_it_is_emptied(tmp_path: Path, damage: str) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     store.chmod(0o640)
     digest = compacted(store, 4).digest
     damaged = b"\x01" * 4096
     log_of(store).write_bytes(damaged)
-    kept = tmp_path / "memory.db-wal.damaged-1"
+    saved_log = tmp_path / "memory.db-wal.damaged-1"
     with pytest.warns(DamagedLogWarning, match=r"memory\.db-wal\.damaged-1"):
-        GOING_ON[how](store, digest)
-    assert kept.read_bytes() == damaged
-    assert kept.stat().st_mode & 0o777 == 0o640
+        GOING_ON[damage](store, digest)
+    assert saved_log.read_bytes() == damaged
+    assert saved_log.stat().st_mode & 0o777 == 0o640
     log_of(store).write_bytes(damaged)  # the same damage again
     with pytest.warns(DamagedLogWarning):
         memlab.SqliteMemoryStore(store).close()
-    assert [path.name for path in tmp_path.glob("*damaged*")] == [kept.name]
+    assert [path.name for path in tmp_path.glob("*damaged*")] == [saved_log.name]
     log_of(store).write_bytes(b"\x02" * 4096)
     with pytest.warns(DamagedLogWarning, match="damaged-2"):
         memlab.SqliteMemoryStore(store).close()
-    assert kept.read_bytes() == damaged
+    assert saved_log.read_bytes() == damaged
 
 
 def test_command_names_the_saved_damaged_log(tmp_path: Path) -> None:

@@ -110,18 +110,18 @@ def assert_count_as_none(store: Path, *makes: Callable[[Path], None]) -> None:
     """Assert that every command gives the same outcome as without an archive."""
     beside = {*store.parent.iterdir()}
     with tempfile.TemporaryDirectory() as scratch:
-        kept = Path(scratch, "kept")
+        saved = Path(scratch, "kept")
         out = Path(scratch, "out")
-        put_copy(store, kept)
-        for name, words in COMMANDS.items():
+        put_copy(store, saved)
+        for name, command in COMMANDS.items():
             outcomes = []
             for make in (do_nothing, *makes):
                 for path in {*store.parent.iterdir()} - beside:
                     path.unlink()
-                put_copy(kept, store)
+                put_copy(saved, store)
                 make(archive_path(store))
                 out.mkdir()
-                outcomes.append(outcome(words, store, out))
+                outcomes.append(outcome(command, store, out))
                 shutil.rmtree(out)
             assert outcomes == outcomes[:1] * len(outcomes), name
 
@@ -153,9 +153,9 @@ def test_half_made_archive_of_a_folder_counts_as_none(folder: Path) -> None:
     assert_count_as_none(folder, *STATES)
 
 
-@pytest.mark.parametrize("how", HALF_MADE)
-def test_half_made_archive_is_filled_by_a_deletion(store: Path, how: str) -> None:
-    HALF_MADE[how](archive_of(store))
+@pytest.mark.parametrize("state", HALF_MADE)
+def test_half_made_archive_is_filled_by_a_deletion(store: Path, state: str) -> None:
+    HALF_MADE[state](archive_of(store))
     assert not Archive.beside(store).exists
     before = rows_of(store)
     digest = compacted(store, 4).digest
@@ -165,9 +165,9 @@ def test_half_made_archive_is_filled_by_a_deletion(store: Path, how: str) -> Non
     assert rows_of(store) == before
 
 
-@pytest.mark.parametrize("how", HALF_MADE)
-def test_half_made_archive_is_filled_by_copies(folder: Path, how: str) -> None:
-    HALF_MADE[how](archive_path(folder))
+@pytest.mark.parametrize("state", HALF_MADE)
+def test_half_made_archive_is_filled_by_copies(folder: Path, state: str) -> None:
+    HALF_MADE[state](archive_path(folder))
     output_of("archive", folder, "--copy")
     lost = folder / "note_3.md"
     text = lost.read_bytes()
@@ -176,9 +176,9 @@ def test_half_made_archive_is_filled_by_copies(folder: Path, how: str) -> None:
     assert lost.read_bytes() == text
 
 
-@pytest.mark.parametrize("how", HALF_MADE)
-def test_half_made_archive_is_filled_by_a_retirement(folder: Path, how: str) -> None:
-    HALF_MADE[how](archive_path(folder))
+@pytest.mark.parametrize("state", HALF_MADE)
+def test_half_made_archive_is_filled_by_a_retirement(folder: Path, state: str) -> None:
+    HALF_MADE[state](archive_path(folder))
     index = (folder / "MEMORY.md").read_bytes()
     receipt = output_of("compact", folder, "--keep-recent", 3, "--retire", "--apply")
     output_of("restore", folder, undo_in(receipt))
@@ -233,21 +233,21 @@ def test_foreign_empty_table_is_not_used_as_archive(store: Path, kind: str) -> N
 
 @pytest.fixture(scope="module")
 def children() -> Iterator[Children]:
-    with forked("tests.support.archives") as made:
-        yield made
+    with forked("tests.support.archives") as processes:
+        yield processes
 
 
 @pytest.mark.long
 def test_kill_at_each_statement_leaves_a_usable_archive(store: Path, children: Children) -> None:
-    whole = store.read_bytes()
+    original = store.read_bytes()
     states: dict[frozenset[tuple[str, bytes]], dict[str, bytes]] = {}
     number = 0
     was_killed = True
     while was_killed:
         number += 1
-        for left in store.parent.glob(f"{store.name}*"):
-            left.unlink()
-        store.write_bytes(whole)
+        for remaining_file in store.parent.glob(f"{store.name}*"):
+            remaining_file.unlink()
+        store.write_bytes(original)
         was_killed = children.run(apply_until_statement, store=store, number=number).code != 0
         files = {path.name: path.read_bytes() for path in store.parent.glob(f"{store.name}.*")}
         if was_killed and not Archive.beside(store).exists:
@@ -258,7 +258,7 @@ def test_kill_at_each_statement_leaves_a_usable_archive(store: Path, children: C
     assert number > len(statements())
     for path in store.parent.glob(f"{store.name}*"):
         path.unlink()
-    store.write_bytes(whole)
+    store.write_bytes(original)
     assert_count_as_none(store, *(partial(write_files, files) for files in states.values()))
 
 
@@ -291,8 +291,8 @@ def test_unused_archive_open_elsewhere_is_kept(store: Path, state: str) -> None:
             other.execute("COMMIT")
 
 
-@pytest.mark.parametrize("what", ["gone", "another"])
-def test_nothing_is_deleted_if_the_archive_was_replaced(store: Path, what: str) -> None:
+@pytest.mark.parametrize("replacement", ["gone", "another"])
+def test_nothing_is_deleted_if_the_archive_was_replaced(store: Path, replacement: str) -> None:
     compacted(store, 8)
     before = rows_of(store)
     archive = archive_of(store)
@@ -300,7 +300,7 @@ def test_nothing_is_deleted_if_the_archive_was_replaced(store: Path, what: str) 
     def replace(step: str) -> None:
         if step == "archived":
             archive.rename(archive.with_name("moved"))
-            if what == "another":
+            if replacement == "another":
                 shutil.copy(archive.with_name("moved"), archive)
 
     with pytest.raises(ArchiveError, match="was moved, deleted or replaced"):

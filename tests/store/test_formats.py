@@ -75,13 +75,13 @@ def test_newer_archive_is_rejected_with_both_versions(store: Path, use: str) -> 
     before = rows_of(store)
     content = archive_of(store).read_bytes()
     try:
-        done = NEWER_USES[use](store)
-        words = done.output
+        result = NEWER_USES[use](store)
+        output = result.output
     except MemlabError as error:
-        words = str(error)
-    assert "newer memlab, in format 9" in words
-    assert "reads formats 2 to 3" in words
-    assert "move it away" not in words
+        output = str(error)
+    assert "newer memlab, in format 9" in output
+    assert "reads formats 2 to 3" in output
+    assert "move it away" not in output
     assert rows_of(store) == before
     assert archive_of(store).read_bytes() == content
 
@@ -219,9 +219,9 @@ def test_converted_archive_lists_and_restores_the_same(
     assert plan_upgrade(store).format == int(name.removeprefix("format_"))
     assert "nothing was converted" in output_of("archive", store, "--upgrade")
     assert files_in(tmp_path) == files
-    done = upgrade_archive(store)
-    assert done.newest_format == 3
-    assert done.is_empty is False
+    upgrade = upgrade_archive(store)
+    assert upgrade.newest_format == 3
+    assert upgrade.is_empty is False
     after = readable_content(store)
     times = ("seen_at", "deleted_at")
     if before["lost"]:
@@ -296,11 +296,11 @@ def test_archive_with_reformatted_schema_is_used(store: Path, tmp_path: Path) ->
     copied = tmp_path / "copied.db"
     with closing(sqlite3.connect(copied, isolation_level=None)) as connection:
         for statement in dumped:
-            made = statement
+            reformatted = statement
             if statement.startswith("CREATE TABLE archived"):
-                made = statement.replace("CREATE TABLE archived", 'create table "archived" ')
-                made = made.replace("fields TEXT", '"fields" text').replace("\n", " ")
-            connection.execute(made)
+                reformatted = statement.replace("CREATE TABLE archived", 'create table "archived" ')
+                reformatted = reformatted.replace("fields TEXT", '"fields" text').replace("\n", " ")
+            connection.execute(reformatted)
         connection.execute("PRAGMA user_version = 3")
     copied.replace(archive)
     assert check(store).status is Status.OK
@@ -366,16 +366,16 @@ RECORDS = st.builds(
 def test_record_round_trips_through_the_field_list(records: list[bytes]) -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.text_factory = bytearray
-        made = formats.Format3(connection)
-        made.create("file")
+        archive_format = formats.Format3(connection)
+        archive_format.create("file")
         for record in records:
-            written = made._plain_values(record)
-            number, fields = made._as_stored(record)
+            written = archive_format._plain_values(record)
+            number, fields = archive_format._as_stored(record)
             if written is not None:
                 assert written[0] == number
                 assert f"[{formats._SEPARATOR.join(written[2]).decode()}]" == fields
             raw = bytearray(fields.encode())
-            assert bytes(made.record_in(number, raw)) == record
+            assert bytes(archive_format.record_in(number, raw)) == record
             assert bytes(formats.Format3(connection).record_in(number, raw)) == record
             json.loads(fields)
 
@@ -386,15 +386,15 @@ def test_archive_view_is_readable_by_plain_sqlite(store: Path) -> None:
     before = rows_of(store)
     compacted(store, 0)
     with closing(sqlite3.connect(archive_of(store))) as connection:
-        shown = connection.execute(
+        view_rows = connection.execute(
             "SELECT memory_id, kind, title, body, created_at, reason, json_valid(record), "
             "json_extract(record, '$.memory_id') FROM archived_memories"
         ).fetchall()
-    assert [row[0] for row in shown] == [row[7] for row in shown]
-    assert {row[0].encode() for row in shown} == {
+    assert [row[0] for row in view_rows] == [row[7] for row in view_rows]
+    assert {row[0].encode() for row in view_rows} == {
         row[1] for row in before.values() if row[2] == b"episodic"
     }
-    assert all(row[6] == 1 for row in shown)
+    assert all(row[6] == 1 for row in view_rows)
     assert {position: copies[0] for position, copies in copies_of(store).items()} == {
         position: row for position, row in before.items() if row[2] == b"episodic"
     }

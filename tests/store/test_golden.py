@@ -145,8 +145,10 @@ def test_each_plan_of_golden_store_is_undone_by_its_receipt(items: Path, name: s
     )  # it deleted a memory that one of them returned
     before = rows_of(items)
     receipt = Receipt.from_json(items.with_name(f"{name}.receipt.json").read_text())
-    back = memlab.restore(receipt, store=items)
-    assert back.memories == {"deletion": 4, "supersession": 1, "retirement": 2, "return": 2}[name]
+    restored = memlab.restore(receipt, store=items)
+    assert (
+        restored.memories == {"deletion": 4, "supersession": 1, "retirement": 2, "return": 2}[name]
+    )
     assert rows_of(items) != before
 
 
@@ -251,9 +253,9 @@ def test_golden_fleet_plan_is_applied(
     assert without_versions(parsed) == without_versions(text)
     survey = fleet.survey(["a/memory.db", "b/memory.db"], out=folder / "survey")
     assert survey["memories"].tolist() == [9, 9]
-    done = fleet.apply(folder / "fleet.json")
-    assert done["deleted"].tolist() == [3, 3]
-    assert done["error"].isna().all()
+    applied = fleet.apply(folder / "fleet.json")
+    assert applied["deleted"].tolist() == [3, 3]
+    assert applied["error"].isna().all()
 
 
 PLANS = ("deletion", "dropped", "supersession", "retirement", "return", "open")
@@ -268,9 +270,9 @@ def without_versions(text: str) -> str:
 @pytest.mark.parametrize("name", PLANS)
 def test_golden_plan_and_receipt_round_trip(items: Path, name: str) -> None:
     written = items.with_name(f"{name}.plan.json").read_text()
-    made = Plan.from_json(written)
-    assert without_versions(made.to_json()) == without_versions(written)
-    assert Plan.from_json(made.to_json(compact=True)) == made
+    parsed = Plan.from_json(written)
+    assert without_versions(parsed.to_json()) == without_versions(written)
+    assert Plan.from_json(parsed.to_json(compact=True)) == parsed
     receipt = items.with_name(f"{name}.receipt.json")
     if receipt.exists():
         text = receipt.read_text()

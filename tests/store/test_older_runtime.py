@@ -121,10 +121,10 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def runtime(older_tree: Path, store: Path) -> Iterator[Runtime]:
-    made = Runtime(older_tree, store)
-    with made.process:  # which closes its pipes
-        yield made
-        made.process.kill()
+    older_runtime = Runtime(older_tree, store)
+    with older_runtime.process:  # which closes its pipes
+        yield older_runtime
+        older_runtime.process.kill()
 
 
 def prunable_in(store: Path) -> int:
@@ -133,12 +133,12 @@ def prunable_in(store: Path) -> int:
 
 def take_turns(runtime: Runtime, store: Path, count: int) -> list[str]:
     """Let the runtime and the command line take turns, and check that nothing is lost."""
-    seen = rows_of(store)
+    rows = rows_of(store)
     answers = list[str]()
     for number in range(count):
         answer = runtime.turn(number)
         answers.append(answer)
-        seen |= rows_of(store)
+        rows |= rows_of(store)
         if answer.startswith("deleted"):
             assert prunable_in(store) <= RUNTIME_KEEPS
         if number % 10 == 4:
@@ -150,7 +150,7 @@ def take_turns(runtime: Runtime, store: Path, count: int) -> list[str]:
             output_of("restore", store, last.digest[:12])
         output_of("compact", store, "--keep-recent", COMMAND_KEEPS, "--apply")
         assert prunable_in(store) <= COMMAND_KEEPS
-        assert_nothing_lost(seen, store)
+        assert_nothing_lost(rows, store)
     runtime.end()
     written = {
         f"t{number:03}-{row_number}".encode() for number in range(count) for row_number in range(3)
@@ -218,9 +218,9 @@ elif does == "read":
 """
 
 
-def older(package: Children, *words: object) -> list[str]:
+def older(package: Children, *arguments: object) -> list[str]:
     """Run the older package on a store; return the printed words."""
-    result = run_program(OLDER, *words, children=package)
+    result = run_program(OLDER, *arguments, children=package)
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout.split()
 
@@ -245,9 +245,9 @@ def write_states(folder: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = project_folder(tmp_path)
-    write_states(made)
-    return made
+    new_folder = project_folder(tmp_path)
+    write_states(new_folder)
+    return new_folder
 
 
 def test_older_memlab_undoes_plans_in_its_archive(folder: Path, older_package: Children) -> None:
@@ -316,13 +316,13 @@ print(settings_of(open_source(sys.argv[1])).target)
 
 
 @pytest.mark.parametrize(
-    "where",
+    "place",
     [".claude/projects/-home-u-work/memory", "p/.serena/memories", ".odek/memory", "memory.db"],
 )
 def test_older_memlab_reads_current_settings(
-    tmp_path: Path, older_package: Children, where: str
+    tmp_path: Path, older_package: Children, place: str
 ) -> None:
-    path = tmp_path / where
+    path = tmp_path / place
     if path.suffix:
         write_rows(path, [row("d1", "semantic")])
     else:
@@ -330,7 +330,7 @@ def test_older_memlab_reads_current_settings(
         (path / "index.json").write_text("[]")
         write_memory(path, "a.md", memory("a"))
         write_index(path, ["- [A](a.md)"])
-        if ".odek" not in where:
+        if ".odek" not in place:
             (path / "index.json").unlink()
     remember(open_source(path), {"target": 0.9})
     result = run_program(READ_SETTINGS, path, children=older_package)

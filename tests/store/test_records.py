@@ -131,10 +131,10 @@ def test_large_rows_are_read_in_smaller_batches(
     write_rows(path, [memory | {"body": data.draw(ANY_VALUE)} for memory in rows])
     for memory in rows[:2] if signals else []:
         write_signals(path, str(memory["memory_id"]), importance=0.5, namespace="é" * 60)
-    whole = records_of(path)
+    all_records = records_of(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "_LARGE_VALUE", 50)
-        assert records_of(path) == whole
+        assert records_of(path) == all_records
 
 
 # Signals belong to a row by id and position
@@ -210,9 +210,9 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("made", OTHERS)
-def test_foreign_signals_table_is_not_read_or_changed(store: Path, made: str) -> None:
-    run_sql(store, *OTHERS[made])
+@pytest.mark.parametrize("statement", OTHERS)
+def test_foreign_signals_table_is_not_read_or_changed(store: Path, statement: str) -> None:
+    run_sql(store, *OTHERS[statement])
     rows = rows_of(store)
     signals = signals_of(store)
     assert "importance" not in memlab.load(store)

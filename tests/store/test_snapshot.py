@@ -55,7 +55,7 @@ def put(path: Path, memory_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("journal_mode", "left", "removed"),
+    ("journal_mode", "remaining", "removed"),
     [
         ("DELETE", "-journal", None),
         ("TRUNCATE", "-journal", None),
@@ -65,14 +65,14 @@ def put(path: Path, memory_id: str) -> None:
     ],
 )
 def test_only_committed_rows_of_a_killed_writer_are_read(
-    tmp_path: Path, journal_mode: str, left: str, removed: str | None
+    tmp_path: Path, journal_mode: str, remaining: str, removed: str | None
 ) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(200), journal_mode="DELETE")
     assert run_program(CRASH, path, journal_mode).returncode == -signal.SIGKILL
     if removed:
         (tmp_path / f"memory.db{removed}").unlink()
     before = files_in(tmp_path)
-    assert before[f"memory.db{left}"]
+    assert before[f"memory.db{remaining}"]
     if journal_mode == "DELETE":  # otherwise the test would prove nothing
         assert b"000000" * 100 in before["memory.db"]
     frame = memlab.load(path)

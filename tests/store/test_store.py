@@ -167,12 +167,12 @@ def test_times_and_tags_are_stored_as_given(given: str) -> None:
     )
     with SqliteMemoryStore(":memory:") as store:
         store.put(memory)
-        again = store.get("e1")
-        assert again == memory
-        store.put(replace(deepcopy(again), title="mended"))
+        read_back = store.get("e1")
+        assert read_back == memory
+        store.put(replace(deepcopy(read_back), title="mended"))
         stored = store.connection.execute("SELECT created_at, tags_json FROM memory_items")
         assert stored.fetchone() == (given, '["\\u00fc","a"]')
-    assert again.provenance.created_at == datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert read_back.provenance.created_at == datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def test_additional_column_is_preserved(path: Path) -> None:

@@ -39,18 +39,18 @@ def check(store: Path, name: str = "archive") -> Check:
     return check
 
 
-def leave_unfinished(store: Path, made: Plan) -> None:
+def leave_unfinished(store: Path, new_plan: Plan) -> None:
     """Leave the archive as if the process died between copying and deleting."""
-    reasons = {memory.key: memory.reason for memory in made.memories}
-    text = text_for_archive(made, expired=())
-    named = NewEntry(made.digest, made.policy, NOON, len(made.memories), text)
-    rows = {memory.key: planned_row(memory) for memory in made.memories}
+    reasons = {memory.key: memory.reason for memory in new_plan.memories}
+    text = text_for_archive(new_plan, expired=())
+    named = NewEntry(new_plan.digest, new_plan.policy, NOON, len(new_plan.memories), text)
+    rows = {memory.key: planned_row(memory) for memory in new_plan.memories}
     with closing(sqlite3.connect(store)) as connection:
         records = records_at(connection, layout_of(connection), [int(key) for key in reasons])
         copies = [NewCopy(key, record, reasons[key], rows[key]) for key, record in records]
     with (
-        Archive.beside(store).changing(nullcontext()) as both,
-        both.archive.adding(named, copies, at=NOON),
+        Archive.beside(store).changing(nullcontext()) as opened_change,
+        opened_change.archive.adding(named, copies, at=NOON),
     ):
         pass
 
@@ -68,8 +68,8 @@ def apply_until_statement(store: Path, number: int) -> Receipt:
 
     connect = sqlite3.connect
 
-    def traced(*arguments: Any, **how: Any) -> sqlite3.Connection:
-        connection = connect(*arguments, **how)
+    def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
         connection.set_trace_callback(trace)
         return connection
 

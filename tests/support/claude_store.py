@@ -134,8 +134,8 @@ def realistic_folder(folder: Path, *, files: int = 8) -> Path:
         text = memory(f"memory {number}", kind, style=style, modified=at(number + 0.5), body=body)
         write_memory(folder, name, text, at(number))
         target, other = (text.replace(" ", "%20") for text in (name, names[number // 2]))
-        words = {"link": f"[About {name}]({target})", "stem": stem, "number": number}
-        lines.append(LINES[number % 8].format(**words, other=other))
+        fields = {"link": f"[About {name}]({target})", "stem": stem, "number": number}
+        lines.append(LINES[number % 8].format(**fields, other=other))
     write_index(folder, lines, end="")
     return folder
 

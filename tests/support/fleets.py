@@ -61,8 +61,8 @@ class DiesAfter:
 
     count: int
 
-    def __call__(self, done: int, total: int) -> None:
-        if done == self.count:
+    def __call__(self, finished: int, total: int) -> None:
+        if finished == self.count:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -84,10 +84,10 @@ class DiesApplying:
 
 
 def applied(
-    made: FleetPlan, runner: Runner | None = None, work: Callable[..., Applied] | None = None
+    fleet_plan: FleetPlan, runner: Runner | None = None, work: Callable[..., Applied] | None = None
 ) -> list[Outcome[Applied]]:
     """Apply the plans of each store; return the outcomes."""
-    members, plan_of = saved_plans(made)
+    members, plan_of = saved_plans(fleet_plan)
     task = FleetTask("apply", work or partial(apply_saved, now=NOW), Applied, changes=True)
     return outcomes_of(task, members, runner=runner, argument_of=plan_of)
 
@@ -107,8 +107,14 @@ def dask_cluster(
     }
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(part: str, *words: object) -> None:
-        command = [python, "-m", f"distributed.cli.dask_{part}", "--no-dashboard", *map(str, words)]
+    def start(part: str, *arguments: object) -> None:
+        command = [
+            python,
+            "-m",
+            f"distributed.cli.dask_{part}",
+            "--no-dashboard",
+            *map(str, arguments),
+        ]
         quiet = subprocess.DEVNULL
         started.append(subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment))
 
@@ -119,11 +125,16 @@ def dask_cluster(
             assert time.monotonic() < until, "the scheduler did not start"
             assert started[0].poll() is None, "the scheduler ended"
             time.sleep(0.05)
-        own = ["--nanny" if workers > 1 else "--no-nanny", "--nthreads", "1"]
-        own += ["--preload", str(preload)] if preload else []
+        worker_options = ["--nanny" if workers > 1 else "--no-nanny", "--nthreads", "1"]
+        worker_options += ["--preload", str(preload)] if preload else []
         for number in range(workers):
-            there = ("--scheduler-file", file, "--local-directory", folder / f"worker-{number}")
-            start("worker", *there, *own)
+            shared_options = (
+                "--scheduler-file",
+                file,
+                "--local-directory",
+                folder / f"worker-{number}",
+            )
+            start("worker", *shared_options, *worker_options)
         yield file
     finally:
         for process in reversed(started):

@@ -55,14 +55,16 @@ def make_frame(*rows: dict[str, Any] | str, minutes: float = 60.0) -> pd.DataFra
 def make_episodes(count: int, *, tokens: Iterable[int] | None = None) -> pd.DataFrame:
     """Return a frame of `count` episodes ``m1``, ``m2``, ..., one an hour, without references."""
     place = np.arange(1, count + 1)
-    own = {
+    extra_columns = {
         c.POSITION: place,
         c.MEMORY_ID: [f"m{i}" for i in place],
         c.CREATED_AT: START + pd.to_timedelta(place - 1, unit="h"),
         **({} if tokens is None else {c.TOKENS: list(tokens)}),
     }
     numbers = {n: np.full(count, v) for n, v in USUAL.items() if isinstance(v, int | float)}
-    return _typed({name: [usual] * count for name, usual in USUAL.items()} | numbers | own)
+    return _typed(
+        {name: [usual] * count for name, usual in USUAL.items()} | numbers | extra_columns
+    )
 
 
 def make_references(

@@ -44,9 +44,9 @@ def simulate_history(
     far = rng.lognormal(np.log(rng.uniform(500, 3000)), rng.uniform(0.8, 1.3), len(at))
     is_far = rng.random(len(at)) < rng.uniform(0.05, 0.35) * np.clip(scale[at], 0.3, 3)
     distance = np.ceil(np.where(is_far, far, near) * scale[at]).astype(np.int64)
-    there = (distance <= at) & (distance > 0)
+    is_valid = (distance <= at) & (distance > 0)
     frame = make_episodes(rows)
-    return frame, make_references(frame, at[there], distance[there])
+    return frame, make_references(frame, at[is_valid], distance[is_valid])
 
 
 def _scale(rng: np.random.Generator, rows: int, drift: str) -> Floats:

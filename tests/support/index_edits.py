@@ -74,12 +74,12 @@ INDEXES = st.builds(
 def edited(raw: bytes, edits: list[tuple[str, int, int, str]]) -> bytes:
     """Return an index after edits; each added line is marked as handwritten."""
     lines = raw.decode("utf-8", "surrogateescape").splitlines(keepends=True)
-    for number, (edit, first, second, words) in enumerate(edits):
+    for number, (edit, first, second, text) in enumerate(edits):
         at = first % (len(lines) + 1)
         if edit == "add":
             if at and not lines[at - 1].endswith("\n"):
                 lines[at - 1] += "\n"
-            lines.insert(at, f"{words.format(number)}\n")
+            lines.insert(at, f"{text.format(number)}\n")
         if not lines:
             continue
         at = min(at, len(lines) - 1)

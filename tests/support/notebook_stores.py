@@ -162,7 +162,7 @@ def run_here(path: Path) -> list[str]:
     return [_shown_by(source, names, str(path)) for source in code]
 
 
-def _shown_by(source: str, names: dict[str, Any], where: str) -> str:
+def _shown_by(source: str, names: dict[str, Any], place: str) -> str:
     tree = ast.parse(source)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     printed: list[str] = []
@@ -171,10 +171,10 @@ def _shown_by(source: str, names: dict[str, Any], where: str) -> str:
         printed.append(sep.join(map(str, values)))
 
     names["print"] = kept
-    exec(compile(tree, where, "exec"), names)
+    exec(compile(tree, place, "exec"), names)
     if last is None:
         return "\n".join(printed)
-    value = eval(compile(ast.Expression(last.value), where, "eval"), names)
+    value = eval(compile(ast.Expression(last.value), place, "eval"), names)
     if value is not None:
         printed.append(_as_page(value))
     return "\n".join(printed)

@@ -15,12 +15,12 @@ DERIVED = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta
 def entry(session_id: str, summary: str, created_at: str, **provenance: Any) -> dict[str, Any]:
     """Return an entry of the index; the summary is cut by bytes, as odek does."""
     raw = summary.encode()
-    shown = raw[:117].decode(errors="replace") + "..." if len(raw) > 120 else summary
+    excerpt = raw[:117].decode(errors="replace") + "..." if len(raw) > 120 else summary
     return {
         "session_id": session_id,
         "turns": 4,
         "created_at": created_at,
-        "summary": shown,
+        "summary": excerpt,
         "provenance": provenance,
     }
 

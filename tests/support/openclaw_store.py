@@ -27,7 +27,7 @@ def write_events(path: Path, *events: dict[str, Any]) -> Path:
 
 def days_before(day: date, count: int) -> list[date]:
     """Return consecutive days, the oldest first, ending with `day`."""
-    return [day - timedelta(days=back) for back in range(count)][::-1]
+    return [day - timedelta(days=days) for days in range(count)][::-1]
 
 
 def noon(day: date) -> datetime:
@@ -43,20 +43,20 @@ def write_workspace(
     """
     for day in days:
         write_memory(workspace, f"memory/{day}.md", f"# {day}\n\n- did it 北京\n", noon(day))
-    others = [f"memory/{name}.md" for name in undated]
-    for name in others:
+    undated_files = [f"memory/{name}.md" for name in undated]
+    for name in undated_files:
         write_memory(workspace, name, f"what is known of {name}\n", noon(days[0]))
     write_memory(workspace, "MEMORY.md", "# Long term\n" + "x" * 24_988, noon(days[-1]))
     write_memory(workspace, "AGENTS.md", "Search first.", noon(days[0]))
     write_memory(workspace, "memory/dreaming/light/report.md", "a dream", noon(days[0]))
     events = []
     for number, day in enumerate(days):
-        hits = [f"memory/{days[number - back]}.md" for back in (1, 5) if number >= back]
+        hits = [f"memory/{days[number - distance]}.md" for distance in (1, 5) if number >= distance]
         if hits:
             events += [recall(noon(day), *hits), recall(noon(day), *hits, query="again")]
         events.append(recall(noon(day), f"memory/{days[0]}.md", query="__dreaming_light__"))
-        if skipped and others:
-            hit = others[number % len(others)]
+        if skipped and undated_files:
+            hit = undated_files[number % len(undated_files)]
             events.append(recall(noon(day), "MEMORY.md", hit, kind=SKIPPED))
     write_events(workspace / "memory" / ".dreams" / "events.jsonl", *events)
     return workspace

@@ -69,8 +69,8 @@ class Forks:
 
     def any_running(self, pids: list[int]) -> bool:
         """Return whether one of these children has not ended."""
-        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return any(os.waitid(os.P_PID, pid, how) is None for pid in pids)
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return any(os.waitid(os.P_PID, pid, flags) is None for pid in pids)
 
     def kill(self, pid: int) -> Ended:
         """Kill a child, stopped or running."""
@@ -147,7 +147,7 @@ def environment() -> dict[str, str]:
 
 def run_program(
     program: str,
-    *words: object,
+    *command: object,
     cwd: Path | str | None = None,
     children: Children | None = None,
 ) -> CompletedProcess[str]:
@@ -156,7 +156,7 @@ def run_program(
     It runs in a child of a process with today's memlab, or in one of the given children.
     """
     parent = children or children_with(*PROGRAMS_NEED)
-    arguments = list(map(str, words))
+    arguments = list(map(str, command))
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("printed", "complained")]
         ended = parent.run(

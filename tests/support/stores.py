@@ -42,8 +42,8 @@ def episodes(count: int, start: int = 1) -> list[Row]:
 
 def item(memory_id: str, kind: str = "episodic", *tags: str, **columns: Any) -> MemoryItem:
     """Return the memory item of the row that :func:`row` returns."""
-    made = row(memory_id, kind, *tags, **columns)
-    return item_of(tuple(made.get(name) for name in COLUMNS))
+    fields = row(memory_id, kind, *tags, **columns)
+    return item_of(tuple(fields.get(name) for name in COLUMNS))
 
 
 def write_rows(path: Path, rows: Iterable[Row], *, journal_mode: str = "WAL") -> Path:

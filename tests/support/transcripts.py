@@ -150,8 +150,8 @@ def read_from_memory_folder(session: Session, memory_id: str) -> None:
 
 
 def attach_reminder(session: Session, memory_id: str) -> None:
-    others = session.world.chance.sample(session.world.memories, 2)
-    named = list(dict.fromkeys([memory_id, *others]))
+    other_memories = session.world.chance.sample(session.world.memories, 2)
+    named = list(dict.fromkeys([memory_id, *other_memories]))
     memories = [{"path": session.path(m), "content": "x", "mtimeMs": 1} for m in named]
     at = session.attach({"type": "relevant_memories", "memories": memories})
     for name in named:
@@ -290,8 +290,8 @@ class World:
         events = set()
         for event in self.events:
             first = changed.get((event.session, event.memory_id))
-            own = first is not None and event.at > first
-            is_a = "read" if first is None else "own session" if own else "maintenance"
+            is_own = first is not None and event.at > first
+            is_a = "read" if first is None else "own session" if is_own else "maintenance"
             if not event.writes and is_a == kind:
                 events.add((event.memory_id, event.at))
         return events
@@ -303,13 +303,13 @@ class World:
         if self.sessions and self.chance.random() < 0.4:
             before = self.chance.choice(self.sessions)
             session.project = before.project
-            how = self.chance.choice(["resumed", "branched", "continued"])
+            beginning = self.chance.choice(["resumed", "branched", "continued"])
             end = self.chance.randrange(len(before.lines) + 1)
-            for line in before.lines[: None if how == "resumed" else end]:
+            for line in before.lines[: None if beginning == "resumed" else end]:
                 copy = {**line}
-                if how != "continued" and "sessionId" in copy:
+                if beginning != "continued" and "sessionId" in copy:
                     copy["sessionId"] = session.name
-                if how == "branched":
+                if beginning == "branched":
                     origin = {"sessionId": before.name, "messageUuid": line.get("uuid")}
                     copy.setdefault("forkedFrom", origin)
                 session.lines.append(copy)
@@ -317,9 +317,9 @@ class World:
 
     def _compact(self, session: Session) -> None:
         at = self.tick()
-        again = [line for line in session.lines if self.chance.random() < 0.5]
+        repeated = [line for line in session.lines if self.chance.random() < 0.5]
         session.lines.append(session.line("system", at, subtype="compact_boundary"))
-        session.lines += again
+        session.lines += repeated
 
     def _save(self, session: Session) -> None:
         folder = self.projects / session.project

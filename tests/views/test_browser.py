@@ -61,11 +61,11 @@ def test_period_and_brush_are_synchronised(browser: MemoryBrowser) -> None:
 
 def test_brush_sets_the_period(browser: MemoryBrowser) -> None:
     browser.show_period("2025-10-01", "2025-10-31")
-    shown = browser.shown["memory_id"].tolist()
+    shown_ids = browser.shown["memory_id"].tolist()
     span = browser.curve.span
     browser.show_all()
     browser.curve.span = [span[0] + 0.0005, span[1] - 0.0005]
-    assert browser.shown["memory_id"].tolist() == shown
+    assert browser.shown["memory_id"].tolist() == shown_ids
 
 
 def test_empty_brush_shows_all(browser: MemoryBrowser) -> None:

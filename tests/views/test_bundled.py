@@ -46,10 +46,10 @@ def test_generators_reproduce_the_committed_files(generate: ModuleType) -> None:
     paths = [DATA / "odek.reads.jsonl", *reads, *(DATA / "odek").iterdir()]
     paths += [path for path in (DATA / "claude").rglob("*") if path.is_file()]
     committed = {str(path.relative_to(DATA)): path.read_bytes() for path in paths}
-    made = generate.odek_folder() | claude.claude_folder()
-    made["looked_up.reads.jsonl"] = generate.looked_up_reads()
-    made["looked_up.searches.jsonl"] = generate.looked_up_searches()
-    assert made == committed
+    generated = generate.odek_folder() | claude.claude_folder()
+    generated["looked_up.reads.jsonl"] = generate.looked_up_reads()
+    generated["looked_up.searches.jsonl"] = generate.looked_up_searches()
+    assert generated == committed
     assert sum(map(len, committed.values())) < 1_500_000
 
 
@@ -97,11 +97,11 @@ def test_generator_reproduces_the_committed_store(
     generate.write_store(path, generate.STORES[name]())
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("ATTACH ? AS committed", [str(DATA / f"{name}.db")])
-        made, committed = (
+        generated, committed = (
             connection.execute(f"SELECT rowid, * FROM {table}.memory_items").fetchall()
             for table in ("main", "committed")
         )
-    assert made == committed
+    assert generated == committed
     assert list(tmp_path.iterdir()) == [path]
     for store in (path, DATA / f"{name}.db"):
         assert store.stat().st_size < 2_000_000
@@ -197,7 +197,7 @@ def test_notebooks_use_the_past_of_a_compacted_store(tmp_path: Path) -> None:
     memlab.apply(memlab.plan(path, memlab.KeepRecent(100)))
     copies = {copy.stem: copy for copy in copy_notebooks(tmp_path / "notebooks", facts(path))}
     compared = memlab.compare(past, memlab.find_references(past), workers=1)
-    shown = run_here(copies["04_compare_policies"])[-1]
-    assert shown.startswith(compared.answer)
-    shown = run_here(copies["03_size_keep_recent"])[-1]
-    assert str(memlab.recommend_cap(past).numbers) in shown
+    outputs = run_here(copies["04_compare_policies"])[-1]
+    assert outputs.startswith(compared.answer)
+    outputs = run_here(copies["03_size_keep_recent"])[-1]
+    assert str(memlab.recommend_cap(past).numbers) in outputs

@@ -46,13 +46,13 @@ USED: Final[dict[str, tuple[Callable[[Path], Any], set[str]]]] = {
 """Results of public functions, each with names that completion must offer."""
 
 
-def from_dir(shown: Any) -> set[str]:
-    return set(dir(shown))
+def from_dir(completed: Any) -> set[str]:
+    return set(dir(completed))
 
 
-def from_rlcompleter(shown: Any) -> set[str]:
+def from_rlcompleter(completed: Any) -> set[str]:
     """Return the completions of Python's own prompt."""
-    completer = Completer({"shown": shown})
+    completer = Completer({"shown": completed})
     names = set()
     for state in range(10_000):
         match = completer.complete("shown.", state)
@@ -62,11 +62,11 @@ def from_rlcompleter(shown: Any) -> set[str]:
     return names
 
 
-def from_ipython(shown: Any, *, use_jedi: bool) -> set[str]:
+def from_ipython(completed: Any, *, use_jedi: bool) -> set[str]:
     """Return the completions of IPython and notebooks."""
     shell = InteractiveShell()
     shell.Completer.use_jedi = use_jedi
-    shell.push({"shown": shown})
+    shell.push({"shown": completed})
     with provisionalcompleter():
         offered = list(shell.Completer.completions("shown.", len("shown.")))
     return {completion.text.lstrip(".") for completion in offered}
@@ -90,8 +90,8 @@ def used(
 
 @pytest.mark.parametrize("completer", COMPLETERS)
 def test_completion_offers_the_public_names(used: tuple[Any, set[str]], completer: str) -> None:
-    shown, names = used
-    offered = COMPLETERS[completer](shown)
+    completed, names = used
+    offered = COMPLETERS[completer](completed)
     assert names <= offered
     assert not [name for name in offered if name.isupper()]
 

@@ -75,15 +75,15 @@ def facts(panel: SizingPanel) -> dict[str, str]:
     return {unescape(name): unescape(value) for name, value in cells}
 
 
-def alt(shown: str) -> str:
+def alt(html: str) -> str:
     """Return the text alternative of the picture."""
-    (alternative,) = re.findall(r'<img alt="([^"]+)"', shown)
+    (alternative,) = re.findall(r'<img alt="([^"]+)"', html)
     return unescape(alternative)
 
 
-def words_of(shown: str) -> str:
+def words_of(html: str) -> str:
     """The text of HTML, without its tags."""
-    return unescape(re.sub(r"</?(?:pre|span|p)>", "", shown))
+    return unescape(re.sub(r"</?(?:pre|span|p)>", "", html))
 
 
 def test_option_of_the_command_is_in_one_piece(panel: SizingPanel) -> None:
@@ -129,11 +129,11 @@ def test_slider_and_box_move_together_and_update_the_panel(drawn_panel: SizingPa
     drawn_panel.slider.value = 250
     assert drawn_panel.keep_recent.value == 250
     assert drawn_panel.command_line in words_of(drawn_panel.command.value)
-    for shown, earlier in zip(
+    for state, earlier in zip(
         (drawn_panel.curve_picture, drawn_panel.trade_off_picture), before, strict=True
     ):
-        assert shown.value != earlier
-        description = alt(shown.value)
+        assert state.value != earlier
+        description = alt(state.value)
         assert "keep_recent = 250 serves 87.1%" in description
         assert (
             f"{drawn_panel.advice.keep_recent:,} is safe, {drawn_panel.advice.likely:,} is likely"
@@ -218,8 +218,8 @@ def test_chart_does_not_keep_earlier_marks(
     drawn_panel.token_budget.value = 12_000
     drawn_panel.token_budget.value = None
     fresh.keep_recent.value = 40
-    for shown in ("curve_picture", "trade_off_picture"):
-        assert getattr(drawn_panel, shown).value == getattr(fresh, shown).value
+    for picture in ("curve_picture", "trade_off_picture"):
+        assert getattr(drawn_panel, picture).value == getattr(fresh, picture).value
     (content,) = re.findall(r'src="data:image/png;base64,([^"]+)"', fresh.curve_picture.value)
     assert imread(BytesIO(b64decode(content))).shape[1:] == (540, 4)
 
@@ -256,10 +256,10 @@ def test_store_texts_are_escaped_in_the_panel(tmp_path: Path) -> None:
     assert shlex.split(panel.command_line)[:3] == ["memlab", "compact", str(path)]
     assert panel.command_line in words_of(panel.command.value)
     for _ in range(2):
-        for shown in (panel.numbers, panel.recommendation, panel.command, panel.deleted_memories):
-            assert not re.search("<script|<img|<b>", shown.value)
-        for shown in (panel.curve_picture, panel.trade_off_picture):
-            assert shown.value.count("<") == 1
+        for html in (panel.numbers, panel.recommendation, panel.command, panel.deleted_memories):
+            assert not re.search("<script|<img|<b>", html.value)
+        for html in (panel.curve_picture, panel.trade_off_picture):
+            assert html.value.count("<") == 1
         panel.token_budget.value = 1
     assert "floor-exceeds-budget" in panel.recommendation.value
 

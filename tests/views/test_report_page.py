@@ -31,8 +31,8 @@ def words_of(page: str, within: str = "") -> list[str]:
     """Return the texts of a page, or of its tables alone."""
     text = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
     text = re.sub(r'<span class="option">([^<]+)</span>', r"\1", text)
-    texts = (unescape(words).strip() for words in re.findall(rf"{within}>([^<]+)", text))
-    return [words for words in texts if words]
+    texts = (unescape(text_part).strip() for text_part in re.findall(rf"{within}>([^<]+)", text))
+    return [text_part for text_part in texts if text_part]
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def small(tmp_path: Path, rows: list[tuple[object, ...]], **asked: object) -> Fi
 
 
 def test_report_begins_with_the_number_and_its_evidence(page: str, findings: Findings) -> None:
-    words = words_of(page)
-    first = " ".join(words[: words.index("About this report")])
+    texts = words_of(page)
+    first = " ".join(texts[: texts.index("About this report")])
     advice = findings.advice
     assert f"{advice.numbers}" in first
     assert advice.track_record in first
@@ -85,7 +85,7 @@ def test_tables_hold_no_raw_names_or_numbers(page: str) -> None:
 
 
 def test_cost_at_start_is_one_figure(findings: Findings, page: str) -> None:
-    words = " ".join(words_of(page))
+    text = " ".join(words_of(page))
     now = findings.advice.boot_tokens
     p95 = findings.advice.boot_tokens_p95
     assert findings.effect is not None
@@ -94,9 +94,9 @@ def test_cost_at_start_is_one_figure(findings: Findings, page: str) -> None:
     assert figures["would be deleted"].startswith(
         f"{findings.effect.deleted.memories:,} memories of "
     )
-    assert f"{now:,}" in words
+    assert f"{now:,}" in text
     assert p95 != now
-    assert f"{p95:,}" not in words
+    assert f"{p95:,}" not in text
 
 
 def test_page_is_small_and_self_contained(page: str) -> None:
@@ -185,11 +185,11 @@ def test_use_verdict_recommends_retirement(tmp_path: Path) -> None:
     store = memlab.copy_store(memlab.store_path("looked_up"), tmp_path / "looked_up.db")
     log = str(memlab.store_path("looked_up").with_suffix(".reads.jsonl"))
     lines = output_of("size", store, "--log", log).splitlines()
-    words = next(line for line in lines if line.startswith("Retiring by use cuts "))
+    verdict = next(line for line in lines if line.startswith("Retiring by use cuts "))
     step = next(line for line in lines if line.startswith("next: ")).split("    ")[0]
     findings = examine(store, log=log)
     sections = [*sections_of(findings)]
-    assert findings.sheet().title == words
+    assert findings.sheet().title == verdict
     assert findings.next_steps()[0].startswith(step)
     assert "effect" not in {section.anchor for section in sections}
     assert len(sections) < 9
@@ -253,13 +253,13 @@ def test_next_steps_run_in_the_folder_of_the_page(
         output_of(
             "report", name, "--keep-recent", 5, "--log", "reads.csv", "-o", "pages/report.html"
         )
-        words = words_of((tmp_path / "pages" / "report.html").read_text())
-        assert str(tmp_path) not in " ".join(words)
-        assert "In the folder of this page." in words
-        commands = [word for word in words if word.startswith("memlab ")]
+        texts = words_of((tmp_path / "pages" / "report.html").read_text())
+        assert str(tmp_path) not in " ".join(texts)
+        assert "In the folder of this page." in texts
+        commands = [word for word in texts if word.startswith("memlab ")]
         assert commands
-        with monkeypatch.context() as there:
-            there.chdir(tmp_path / "pages")
+        with monkeypatch.context() as patched:
+            patched.chdir(tmp_path / "pages")
             for command in commands:
                 result = run(*shlex.split(command)[1:])
                 without_transcripts = (
@@ -274,9 +274,9 @@ def test_store_far_from_the_page_is_named_without_folders(tmp_path: Path) -> Non
     folder = tmp_path / "a" / "b" / "c"
     folder.mkdir(parents=True)
     output_of("report", store, "-o", folder / "report.html")
-    words = words_of((folder / "report.html").read_text())
-    assert "In the folder that holds memory.db." in words
-    assert not [word for word in words if "../" in word]
+    texts = words_of((folder / "report.html").read_text())
+    assert "In the folder that holds memory.db." in texts
+    assert not [word for word in texts if "../" in word]
 
 
 def test_bars_link_to_lists_of_their_memories(page: str, findings: Findings) -> None:
@@ -327,16 +327,18 @@ def test_similar_charts_are_folded(page: str) -> None:
 
 def test_small_store_page_has_no_false_claims(tmp_path: Path) -> None:
     page = page_of(small(tmp_path, episodes(3)))
-    words = " ".join(words_of(page))
-    assert "would be deleted nothing" in words
-    assert "that memlab deleted" not in words
-    assert "0.0%" not in words.partition("About this report")[0]
+    text = " ".join(words_of(page))
+    assert "would be deleted nothing" in text
+    assert "that memlab deleted" not in text
+    assert "0.0%" not in text.partition("About this report")[0]
 
 
 @pytest.mark.usefixtures("no_charts")
 def test_uncut_index_has_no_section_on_the_cut(tmp_path: Path) -> None:
-    whole = page_of(examine(memlab.load_past(str(realistic_folder(tmp_path / "memory"))), now=NOW))
-    assert "Reads that the cut of the index loses" not in whole
+    uncut_page = page_of(
+        examine(memlab.load_past(str(realistic_folder(tmp_path / "memory"))), now=NOW)
+    )
+    assert "Reads that the cut of the index loses" not in uncut_page
 
 
 @pytest.mark.parametrize("count", [0, 1, 12])
@@ -349,9 +351,9 @@ def test_small_store_page_has_no_empty_chart(tmp_path: Path, count: int) -> None
 @pytest.mark.usefixtures("no_charts")
 def test_page_shows_when_it_was_made(tmp_path: Path) -> None:
     output_of("report", "-o", output := tmp_path / "r.html")
-    words = words_of(output.read_text())
-    assert words[words.index("made") + 1].startswith(f"{datetime.now(UTC):%Y-%m-%d}")
-    assert words[words.index("as of") + 1].startswith("2026-06-30")
+    texts = words_of(output.read_text())
+    assert texts[texts.index("made") + 1].startswith(f"{datetime.now(UTC):%Y-%m-%d}")
+    assert texts[texts.index("as of") + 1].startswith("2026-06-30")
 
 
 def test_searched_store_is_not_described_as_loaded(tmp_path: Path) -> None:
