@@ -272,8 +272,8 @@ def _added_fields(
         return {"start_there": plan.start_there._asdict()}
     added: dict[str, Any] = {}
     if plan.start is not None:
-        before, after = plan.start
-        added["start"] = {"before": before._asdict(), "after": after._asdict()}
+        start = {"before": plan.start.before, "after": plan.start.after, "floor": plan.start.floor}
+        added["start"] = {name: size._asdict() for name, size in start.items()}
     if plan.merges or retires:
         return added
     cost = _cost(source, plan, log)

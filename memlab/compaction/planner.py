@@ -228,9 +228,12 @@ def _start_of(frame: pd.DataFrame, is_active: Flags, leaves: Flags) -> StartChan
         index_tokens = frame.attrs[col.INDEX_TOKENS]
         return Size(int(is_loaded.sum()), int(tokens[is_loaded].sum()) + index_tokens)
 
+    is_loaded = loaded_after(frame, np.ones(len(frame), dtype=bool))
+    is_floor = is_loaded & frame[col.LOAD_BEARING].to_numpy(bool)
     return StartChange(
-        before=size_of(loaded_after(frame, np.ones(len(frame), dtype=bool))),
+        before=size_of(is_loaded),
         after=size_of(loaded_after(frame, ~leaves, is_active=is_active)),
+        floor=Size(int(is_floor.sum()), int(tokens[is_floor].sum())),
     )
 
 

@@ -153,6 +153,8 @@ class StartChange(NamedTuple):
 
     before: Size
     after: Size
+    floor: Size = Size(0, 0)
+    """Load-bearing memories that a start loads before the plan."""
 
 
 RowsOf = Callable[[Mapping[str, Any]], list[dict[str, Any]] | None]
@@ -427,6 +429,14 @@ class Plan(DisplayMixin):
         """Size of the active load-bearing memories, the minimum that every plan leaves."""
         return self.labelled(LOAD_BEARING)
 
+    @property
+    def floor_in_words(self) -> str:
+        """Size of the floor in words; if a start does not load all of it, how much it loads."""
+        floor = wire.size_in_words(self.floor, "load-bearing memories")
+        if self.start is None or self.start.floor.memories == self.floor.memories:
+            return floor
+        return f"{floor}; {self.start.floor.memories:,} of them loaded now"
+
     def to_json(self, *, compact: bool = False) -> str:
         """Return the plan as JSON that diffs well, one memory on each line, in order of position.
 
@@ -612,18 +622,22 @@ class Plan(DisplayMixin):
         """Yield as facts the numbers of changed memories, the floor, and the boot context."""
         yield from self._action_facts()
         if not self.merges:
-            yield "floor", wire.size_in_words(self.floor, "load-bearing memories")
+            yield "floor", self.floor_in_words
         yield start_words(self.store), wire.size_change_in_words(self.boot_before, self.boot_after)
         if self.start is not None:
-            yield _A_START, wire.size_change_in_words(*self.start)
+            yield _A_START, wire.size_change_in_words(self.start.before, self.start.after)
 
     def _sums_below_effect(self) -> Iterator[tuple[str, str]]:
         """Yield the facts of :meth:`_sums` that neither :attr:`effect` nor a table states."""
         if self.moves or self.is_retirement or self.supersedes or self.merges:
             yield from self._action_facts()
-        boot = StartChange(self.boot_before, self.boot_after)
-        if self.start is not None and boot != self.start:
-            yield start_words(self.store), wire.size_change_in_words(*boot)
+        if self.start is None:
+            return
+        if self.start.floor.memories != self.floor.memories:
+            yield "floor", self.floor_in_words
+        if (self.boot_before, self.boot_after) != (self.start.before, self.start.after):
+            indexed = wire.size_change_in_words(self.boot_before, self.boot_after)
+            yield start_words(self.store), indexed
 
     def _action_facts(self) -> list[tuple[str, str]]:
         """Return as facts how much the plan deletes, supersedes, retires and returns."""

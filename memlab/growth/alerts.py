@@ -234,6 +234,9 @@ def _cut(data: AlertData) -> _Findings:
     for diagnostic in data.source.diagnostics():
         if diagnostic.chars_cut:
             tokens = ceil(diagnostic.chars_cut / CHARS_PER_TOKEN)
+            not_loaded = data.summary.not_loaded
+            if data.source.index is not None and not_loaded.memories:
+                tokens = not_loaded.tokens  # as the table of the store has them
             yield _Finding(diagnostic.summary, tokens, ("doctor", data.name))
 
 

@@ -234,7 +234,7 @@ def cut_in_words(present: "pd.DataFrame") -> str:
     loaded = active[active[c.LOADED_AT_START]]
     if len(loaded) == len(active):
         return ""
-    tokens = f"{int(loaded[c.TOKENS].sum()):,} of {int(active[c.TOKENS].sum()):,} tokens"
+    tokens = f"{int(loaded[c.TOKENS].sum()):,} of their {int(active[c.TOKENS].sum()):,} tokens"
     return (
         f"is cut: a start loads {len(loaded):,} of the {len(active):,} memories that it names, "
         f"{tokens}; lines below the cut move up as others go, and starts of the past are counted "

@@ -134,6 +134,9 @@ class StoreSummary(DisplayMixin):
         Size of each start, if starts load different memories: one for each project.
     loads_any : bool
         Whether a start loads any memories; else ``boot`` are the memories that an agent searches.
+    floor_not_loaded : Size
+        Active load-bearing rows that a start does not load, such as those below the cut of an
+        index. They are also in ``not_loaded``.
 
     Examples
     --------
@@ -147,6 +150,7 @@ class StoreSummary(DisplayMixin):
     boot: Boot
     superseded: Size
     not_loaded: Size
+    floor_not_loaded: Size
     inactive: Size
     retired: Size
     reached: Size
@@ -286,13 +290,14 @@ def summary_of(
     pace = _pace(memories.created_at[ever_prunable], as_instant(now))
     rows_of_superseded, successor = context.successors(memories)
     is_dangling = is_superseded[rows_of_superseded] & (successor < 0)
+    is_not_loaded = memories.active & ~context.loaded_at_start(memories)
     sizes = context.part_sizes(memories)
     parts = {part: size for part, size in sizes.items() if size.memories}
     return StoreSummary(
         rows=context.size_of(memories, is_present),
         boot=context.boot_of(memories, is_present),
         superseded=context.size_of(memories, is_superseded),
-        not_loaded=context.size_of(memories, memories.active & ~context.loaded_at_start(memories)),
+        not_loaded=context.size_of(memories, is_not_loaded),
         inactive=context.size_of(memories, is_inactive & ~is_replaced & ~memories.retired),
         retired=context.size_of(memories, memories.retired),
         reached=context.size_of(memories, is_reached),
@@ -311,6 +316,7 @@ def summary_of(
         loads_any=memories.at_start is None or bool(memories.at_start[is_present].any()),
         token_rule=token_rule,
         index_overhead=index_overhead,
+        floor_not_loaded=context.size_of(memories, is_not_loaded & memories.load_bearing),
     )
 
 
@@ -387,11 +393,29 @@ def _passed_at(memories: Arrays, threshold: int) -> datetime:
     return as_moment(moments[first_exceeded].astype("datetime64[us]"))
 
 
-def _shares(part: Size, boot: Boot) -> str:
-    """Return the share of a part in the boot context, in words."""
+def _shares(part: Size, summary: StoreSummary) -> str:
+    """Return the share of a part in the memories that a start loads, in words."""
+    boot = summary.boot
     memories = f"{part.memories / boot.memories:.1%} of {counted(boot.memories, 'memories')}"
     tokens = f"{part.tokens / boot.tokens:.1%}" if boot.tokens else "none"
-    return f"{memories}, {tokens} of {counted(boot.tokens, 'tokens')}"
+    # A start also loads the text of the index, so its tokens are more than those of the memories.
+    whole = "their " if summary.index_overhead else ""
+    return f"{memories}, {tokens} of {whole}{counted(boot.tokens, 'tokens')}"
+
+
+def _floor_in_words(summary: StoreSummary) -> str:
+    """Return how many memories are load-bearing, and how many of these a start loads."""
+    loaded = summary.boot.load_bearing
+    not_loaded = summary.floor_not_loaded.memories
+    if not loaded.memories and not not_loaded:
+        return "no load-bearing memories"
+    if not not_loaded:
+        return f"{_shares(loaded, summary)}: load-bearing, no cap goes below"
+    total = counted(loaded.memories + not_loaded, "load-bearing memories")
+    if not loaded.memories:
+        return f"{total}, none of them loaded now"
+    shares = _shares(loaded, summary)
+    return f"{total}, {loaded.memories:,} of them loaded now: {shares}; no cap goes below"
 
 
 def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
@@ -399,12 +423,9 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
     boot = summary.boot
     prunable = "no memory is loaded, so no cap can take anything away"
     if boot.memories:
-        prunable = f"{_shares(boot.prunable, boot)}: what a cap could take away"
+        prunable = f"{_shares(boot.prunable, summary)}: what a cap could take away"
     yield "prunable share", prunable
-    floor = "no load-bearing memories"
-    if boot.load_bearing.memories:
-        floor = f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"
-    yield "floor", floor
+    yield "floor", _floor_in_words(summary)
     if boot.is_mostly_floor:
         share = f"{boot.load_bearing.tokens:,} of {counted(boot.tokens, 'tokens')}"
         sentence = f"no cap on episodes can help much: {share} are load-bearing"

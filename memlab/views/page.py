@@ -101,7 +101,7 @@ def decision_record(
             plan.store
         ): f"{size_in_words(plan.boot_before)} → {size_in_words(plan.boot_after)}",
         **_start_fact(plan),
-        "floor": f"{plan.floor.memories:,} load-bearing memories, all of which stay",
+        "floor": f"{plan.floor_in_words}, all of which stay",
         "plan digest": f"`{plan.digest}`",
         "receipt": _receipt_in_words(receipt, plan_file),
     }

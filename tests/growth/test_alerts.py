@@ -68,7 +68,7 @@ LARGE = "memlab rows STORE --where load-bearing"
         ),
         (
             lambda folder: write_memories(folder / "memory", *(f"m{n}" for n in range(250))),
-            [("cut", 188, "memlab doctor STORE")],
+            [("cut", 200, "memlab doctor STORE")],
         ),
         (
             lambda folder: write_workspace(folder / "memory", days_before(date(2026, 5, 1), 3)),

@@ -17,7 +17,17 @@ from memlab.growth.context import boot_context, loaded_after
 from memlab.sizing.curve import prepare_sizing
 from memlab.sizing.effect_of_cap import cap_effect, survivors
 from memlab.sizing.lifetimes import Present
-from tests.support.claude_store import START, at, memory, project_folder, write_index, write_memory
+from memlab.views.page import decision_record
+from tests.support.claude_store import (
+    START,
+    at,
+    index_lines,
+    memory,
+    project_folder,
+    write_index,
+    write_memories,
+    write_memory,
+)
 from tests.support.frames import make_frame, row
 from tests.support.notebook_stores import STORES
 from tests.support.openclaw_store import days_before, write_workspace
@@ -87,7 +97,7 @@ def test_receipt_of_a_folder_says_what_a_start_loads(tmp_path: Path, is_saved: b
     plan = memlab.plan(folder, memlab.KeepRecent(10), now=NOW)
     receipt = memlab.apply(memlab.Plan.from_json(plan.to_json()) if is_saved else plan, now=NOW)
     assert plan.start is not None
-    before, after = plan.start
+    before, after, _ = plan.start
     assert (receipt.start_before, receipt.start_after) == (before, after)
     assert shown(folder) == after.tokens
     line = f"a start       {before.memories} memories, {before.tokens:,} tokens -> "
@@ -114,6 +124,35 @@ def test_receipt_without_a_start_is_readable(tmp_path: Path) -> None:
     older = Receipt.from_json(json.dumps(stored))
     assert older.start_after is None
     assert "a start" not in str(older)
+
+
+def test_floor_of_a_cut_index_says_how_many_are_loaded(tmp_path: Path) -> None:
+    folder = cut_folder(tmp_path)
+    assert "52 load-bearing memories, 40 of them loaded now" in str(memlab.show(folder, now=NOW))
+    plan = memlab.plan(folder, memlab.KeepRecent(10), now=NOW)
+    assert "52 load-bearing memories" in plan.floor_in_words
+    assert plan.floor_in_words.endswith("; 40 of them loaded now")
+    for page in (plan.sheet(), plan.sheet(below_effect=True)):
+        assert ("floor", plan.floor_in_words) in page.facts
+    assert plan.floor_in_words in decision_record(
+        memlab.size(folder, now=NOW).advice, plan, now=NOW
+    )
+
+
+def test_floor_that_is_loaded_is_said_once(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    write_memories(folder, "a", "b")
+    write_memory(folder, "told.md", memory("told", kind="feedback"))
+    write_index(folder, [*index_lines(folder), "- [T](told.md)"])
+    plan = memlab.plan(folder, memlab.KeepRecent(1), now=NOW)
+    assert "loaded now" not in f"{plan}{memlab.show(folder, now=NOW)}"
+    assert "1 load-bearing memory" in plan.floor_in_words
+
+
+def test_alert_of_a_cut_index_costs_what_the_table_says(tmp_path: Path) -> None:
+    overview = memlab.show(cut_folder(tmp_path), now=NOW)
+    (cut,) = [alert for alert in overview.alerts if alert.name == "cut"]
+    assert cut.tokens == overview.summary.not_loaded.tokens
 
 
 def test_text_of_the_index_is_part_of_a_start(tmp_path: Path) -> None:
