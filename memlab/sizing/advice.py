@@ -19,7 +19,7 @@ from memlab.sizing.number_kinds import BUDGET, CAP, NumberKind
 from memlab.sizing.prior import in_words
 from memlab.sources import opening
 from memlab.sources.base import Source
-from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
+from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash, verb_for
 
 MARK_NOTE: Final = "> safe, ~ likely"
 _USUAL_GOAL: Final = (DEFAULT_TARGET, DEFAULT_CONFIDENCE)
@@ -268,7 +268,8 @@ class Advice(DisplayMixin):
             numbers = [number for number in candidates if number is not None]
         if not numbers:
             return self.sheet()._replace(facts=facts, tables=())
-        table = self.table(rows.iloc[_rows_around(rows.index.tolist(), numbers)])
+        shown = rows.iloc[_rows_around(rows.index.tolist(), numbers)]
+        table = self.table(shown)
         columns = [
             column
             for column, name in enumerate(table.header)
@@ -276,7 +277,7 @@ class Advice(DisplayMixin):
         ]
         header = tuple(str(table.header[column]) for column in columns)
         lines = [tuple(row[column] for column in columns) for row in table.rows]
-        remark = f"{MARK_NOTE}; tokens: {self.token_rule}"
+        remark = f"{MARK_NOTE}; tokens: {self.token_rule}{_dearer_rows(shown)}"
         tables = [Table("", header, lines, remark)]
         return self.sheet()._replace(facts=facts, tables=tables)
 
@@ -329,7 +330,8 @@ class Advice(DisplayMixin):
         shares = kind.share_columns
         costs = kind.cost_columns
         header = (kind.field, "served", "limits", *shares, *costs)
-        return Table("", header, lines, f"{MARK_NOTE}{kind.column_note}")
+        dearer = _dearer_rows(rows)
+        return Table("", header, lines, f"{MARK_NOTE}{kind.column_note}{dearer}")
 
     def command(self, store: str = "") -> str | None:
         """Return the command that applies the safe number; None if it would delete nothing."""
@@ -581,6 +583,23 @@ class BudgetAdvice(Advice):
 
     def _in_settings(self, source: Source | None) -> list[str]:  # noqa: ARG002
         return []  # no system has a setting for a budget in tokens
+
+
+def _dearer_rows(rows: pd.DataFrame) -> str:
+    """Return a note on caps under which a start takes more than under a larger one; "" for none."""
+    if "boot_tokens" not in rows:
+        return ""
+    tokens = rows["boot_tokens"].tolist()
+    dearer = [
+        f"{cap:,}"
+        for place, cap in enumerate(rows.index.tolist())
+        if any(tokens[place] > larger for larger in tokens[place + 1 :])
+    ]
+    if not dearer:
+        return ""
+    verb = verb_for(len(dearer), "take")
+    reason = "the index is cut, and the lines that move up are longer than those that go"
+    return f"; {' and '.join(dearer)} {verb} more tokens than a larger cap: {reason}"
 
 
 def _rows_around(index: Sequence[int], numbers: Sequence[int]) -> list[int]:

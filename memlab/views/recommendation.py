@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pandas as pd
 
@@ -13,6 +14,7 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
+from memlab.evidence.ingestion import default_log
 from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import Log
 from memlab.evidence.references import COUNTED, counted_in_words, not_counted_in_words
@@ -28,6 +30,7 @@ from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.capabilities import StartLimit
 from memlab.sources.opening import remember
+from memlab.sources.reads import LOG_SUFFIX
 from memlab.text import DisplayMixin, TextPage, command, counted, zoneless_in_words
 
 if TYPE_CHECKING:
@@ -38,6 +41,21 @@ UNITS: Final = ("memories", "tokens")
 
 _MAX_SEARCHED_TEXTS: Final = 20_000
 """Maximum number of memories whose texts are searched for mentions when a page is printed."""
+
+
+class UnusedLog(NamedTuple):
+    """An access log beside a store that is not used.
+
+    Attributes
+    ----------
+    reads : int
+        The number of its reads of memories of the store.
+    command : str
+        The command that sizes the store with it.
+    """
+
+    reads: int
+    command: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,6 +156,27 @@ class Recommendation(DisplayMixin):
         return reading.reading_chances(present_rows(past), reads)
 
     @cached_property
+    def unused_log(self) -> UnusedLog | None:
+        """The access log beside the store, if no log is used; None if it has no read of the store.
+
+        It is only named: it may have been left by another store, or by somebody else.
+        """
+        evidence = self.evidence
+        store = None if evidence.source is None else evidence.source.permissions_template
+        if evidence.log is not None or store is None:
+            return None
+        for file in (default_log(str(store)), store.with_suffix(LOG_SUFFIX)):
+            if not file.exists():
+                continue
+            with suppress(MemlabError):
+                log = reading.read_access_log(file)
+                reads = reading.reads_of_store(log, evidence.past, evidence.now)
+                if len(reads):
+                    size_with_log = command("size", evidence.name, "--log", file)
+                    return UnusedLog(reads=len(reads), command=size_with_log)
+        return None
+
+    @cached_property
     def mentioned(self) -> str:
         """A sentence on mentions of other memories in the texts; empty if they are not searched."""
         source = self.evidence.source
@@ -203,10 +242,18 @@ class Recommendation(DisplayMixin):
             goal_options=self._goal_options(),
             brief=not self.explain,
         )
+        if self.unused_log is not None and not self.explain:
+            steps = [self._with_unused_log(step, self.unused_log) for step in steps]
         by_use = [] if self.by_use is None else self.by_use.next_steps()
         if not by_use:
             return steps
         return [*by_use, *(step.replace("next: ", "      ", 1) for step in steps)]
+
+    @staticmethod
+    def _with_unused_log(step: str, log: UnusedLog) -> str:
+        """Return a next step; that of a harvest becomes the one that uses the log it has filled."""
+        before, harvest, _ = step.partition("memlab harvest ")
+        return f"{before}{log.command}    sizes a cap by these reads" if harvest else step
 
     def _goal_options(self) -> list[Any]:
         """Return the command line options for what the goal changes in the store's settings."""
@@ -337,6 +384,10 @@ class Recommendation(DisplayMixin):
         """Yield the facts about the access log, if there is one."""
         past = self.evidence.past
         log = self.evidence.log
+        if self.unused_log is not None:
+            found = counted(self.unused_log.reads, "reads")
+            is_not_used = "is beside the store and is not used"
+            yield "reads", f"a log of {found} {is_not_used}: {self.unused_log.command}"
         if log is None or self.chances is None:
             return
         if reading.is_other_stores_log(log, past):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -225,6 +226,34 @@ def test_size_suggests_harvest_only_if_reads_are_recorded(world: World, tmp_path
         for text in (output, run("size", source).output):
             assert ("memlab harvest" in text) == named
     assert f"memlab size {of_odek} --log {tmp_path}/d.reads.jsonl" in output
+
+
+def test_size_names_a_log_beside_the_store(world: World, tmp_path: Path) -> None:
+    folder = tmp_path / ".claude" / "projects" / "-work-app" / "memory"
+    shutil.copytree(world.folder, folder)
+    first = memlab.load(folder)["memory_id"][0]
+    log = folder.with_name("memory.reads.jsonl")
+    log.write_text('{"memory_id": "of another store", "at": "2026-06-01T00:00:00Z"}\n')
+    assert "is beside the store" not in output_of("size", folder)
+    with memlab.AccessLog(log) as reads:
+        reads.add(first, datetime(2026, 6, 1, tzinfo=UTC))
+    output = output_of("size", folder)
+    step = f"memlab size {folder} --log {log}"
+    assert f"reads     a log of 1 read is beside the store and is not used: {step}" in output
+    assert f"{step}    sizes a cap by these reads" in output
+    assert "memlab harvest" not in output
+    assert (
+        "a log of 1 read is beside the store"
+        in memlab.report(folder, tmp_path / "report.html").output.read_text()
+    )
+    assert "is beside the store" not in output_of("size", folder, "--log", log)
+
+
+@pytest.mark.parametrize("text", ["not a log", '{"memory_id": 1}', ""])
+def test_size_ignores_a_file_beside_the_store_that_is_no_log(tmp_path: Path, text: str) -> None:
+    store = write_rows(tmp_path / "own.db", episodes(300))
+    (tmp_path / "own.db.reads.jsonl").write_text(text)
+    assert "beside the store" not in output_of("size", store)
 
 
 def test_size_counts_reads_and_chances_of_a_log(tmp_path: Path) -> None:

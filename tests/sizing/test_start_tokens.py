@@ -155,6 +155,21 @@ def test_alert_of_a_cut_index_costs_what_the_table_says(tmp_path: Path) -> None:
     assert cut.tokens == overview.summary.not_loaded.tokens
 
 
+def test_cap_that_costs_more_than_a_larger_one_has_a_note(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    lines = []
+    for number in range(260):
+        write_memory(folder, f"m{number}.md", memory(f"m{number}"), at(number))
+        hook = "about it " * 20 if number >= 200 else ""
+        lines.append(f"- [Memory {number}](m{number}.md): {hook}")
+    write_index(folder, lines)
+    sized = memlab.size(folder, now=NOW)
+    table = sized.advice.table(sized.sizing.at([200, 220, 260]))
+    assert "; 200 and 220 take more tokens than a larger cap: the index is cut" in table.remark
+    table = sized.advice.table(sized.sizing.at([10, 20, 260]))
+    assert "more tokens than a larger cap" not in table.remark
+
+
 def test_text_of_the_index_is_part_of_a_start(tmp_path: Path) -> None:
     context = boot_context(cut_folder(tmp_path))
     assert context.loc["text of the index"].tolist() == [0, 5, True]
