@@ -76,14 +76,14 @@ WHERE value IN (SELECT value FROM json_each(:concepts)))"""
 
 _TOOL: Final = "get_observations"
 _BEFORE_ALL_READS: Final = datetime.min.replace(tzinfo=UTC)
-"""Time of the writes, whatever it was: a session does not read what it wrote itself."""
+"""Time that stands for the time of each write, so that a write precedes the session's reads."""
 _SESSIONS: Final = """
 SELECT CAST(observations.id AS TEXT), content_session_id FROM observations
 JOIN sdk_sessions USING (memory_session_id) WHERE content_session_id IS NOT NULL
 """
 
 
-class Start(NamedTuple):
+class StartSettings(NamedTuple):
     """The settings that determine which observations a start loads.
 
     Attributes
@@ -97,7 +97,8 @@ class Start(NamedTuple):
     mode : str
         The mode.
     lists : mapping of str to str
-        The types and the concepts of the mode as JSON; empty for an unknown mode.
+        The loaded types and concepts as lists in JSON, by ``types`` and ``concepts``; empty for an
+        unknown mode.
     """
 
     newest: int
@@ -121,15 +122,16 @@ class ClaudeMem(TableSource):
 
     def __init__(self, where: str | PathLike[str]) -> None:
         name = fspath(where)
-        given = {}
+        options = {}
         if name.startswith(f"{self.scheme}:"):
             name, _, query = name.partition("?")
-            given = dict(parse_qsl(query, keep_blank_values=True))
+            options = dict(parse_qsl(query, keep_blank_values=True))
         super().__init__(name)
-        if unknown := given.keys() - {"project"}:
+        unknown = options.keys() - {"project"}
+        if unknown:
             raise MemlabError(f"{name}: there is no option {min(unknown)!r}; there are project")
         self.path = _database(self.path)
-        self.project = given.get("project") or None
+        self.project = options.get("project") or None
         self.native_cap = ObservationCap(self)
 
     @property
@@ -138,7 +140,7 @@ class ClaudeMem(TableSource):
         return self.name_of(self.project)
 
     @property
-    def start(self) -> Start:
+    def start(self) -> StartSettings:
         """The current settings of a start."""
         return start_of(self.path.parent)
 
@@ -183,7 +185,7 @@ class ClaudeMem(TableSource):
             "namespace": text_of(project) or None,
             "thread_id": text_of(parsed.get("memory_session_id")) or None,
             "agent_id": text_of(parsed.get("agent_id")) or None,
-            "at_start": f"{key} 12:00pm * {title or 'Untitled'}\n",  # every time has this length
+            "at_start": f"{key} 12:00pm * {title or 'Untitled'}\n",  # 12:00pm stands for any time
             "loaded_at_start": parsed["place"]["loaded"],
             "faults": [fault] if at is None else [],
         }
@@ -245,9 +247,11 @@ class ObservationReader(TableReader):
     @cached_property
     def _loaded(self) -> dict[int, str]:
         """The project of each observation that a start of that project loads."""
-        of_mode = _MODE_CONDITION if self._start.lists and "concepts" in self.columns else "1"
+        mode_condition = "1"  # true for every row
+        if self._start.lists and "concepts" in self.columns:
+            mode_condition = _MODE_CONDITION
         query = (
-            f"SELECT id FROM {_TABLE} WHERE {self._project_condition} AND {of_mode} "
+            f"SELECT id FROM {_TABLE} WHERE {self._project_condition} AND {mode_condition} "
             "ORDER BY created_at_epoch DESC, id LIMIT :newest"
         )
         projects = [(self._project,)]
@@ -332,7 +336,7 @@ def _strings(value: object) -> list[str]:
     return [text.encode("utf-8", "surrogatepass").decode(errors="replace") for text in texts]
 
 
-def start_of(folder: Path) -> Start:
+def start_of(folder: Path) -> StartSettings:
     """Return the settings of a start, from the environment, else the file in a folder."""
     file = folder / _FILE
     settings = _settings_in(file)
@@ -350,7 +354,7 @@ def start_of(folder: Path) -> Start:
             value = str(settings.get(f"CLAUDE_MEM_CONTEXT_OBSERVATION_{name.upper()}", ""))
             chosen = [word for word in map(str.strip, value.split(",")) if word in known]
             lists[name] = json.dumps(chosen or known)
-    return Start(newest=newest, origin=origin, file=file, mode=mode, lists=lists)
+    return StartSettings(newest=newest, origin=origin, file=file, mode=mode, lists=lists)
 
 
 def _settings_in(file: Path) -> dict[str, Any]:
@@ -364,7 +368,7 @@ def _settings_in(file: Path) -> dict[str, Any]:
 
 
 def recognises(request: HarvestRequest) -> bool:
-    """Return whether the source is a claude-mem database or the folder with one."""
+    """Return whether a path is a claude-mem database or the folder that has one."""
     return {"observations", "sdk_sessions"} <= set(sqlite_rows.tables_of(_database(request.path)))
 
 
@@ -394,10 +398,10 @@ def _fetches(line: dict[str, Any]) -> Iterator[Touch]:
                 yield Touch(call.id, number, _TOOL)
 
 
-def _ids(given: object) -> Iterator[str]:
+def _ids(requested: object) -> Iterator[str]:
     """Yield the ids of a list, of a JSON list in a text, or of a text with commas."""
-    values = sequence(reads.parsed(given) if isinstance(given, str) else given)
-    for value in values or reads.text(given).split(","):
+    values = sequence(reads.parsed(requested) if isinstance(requested, str) else requested)
+    for value in values or reads.text(requested).split(","):
         number = str(value).strip() if isinstance(value, int | str) else ""
         if number.isdecimal() and len(number) < 20:  # the largest integer of SQLite has 19 digits
             yield str(int(number))

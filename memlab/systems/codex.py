@@ -17,7 +17,7 @@ from contextlib import suppress
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab.errors import MemlabError
 from memlab.files import ordinary_file
@@ -200,13 +200,14 @@ def _memory_settings(configuration: Path) -> Mapping[str, Any]:
 
 
 def _database(path: Path) -> Path:
-    """Return the database that Codex uses in a home; the path for none or for a file.
+    """Return the database that Codex uses in a home; the path itself if it is no home.
 
-    It is that of the version in the configuration, else the one with the newest memory.
+    Codex uses the database of the version in the configuration. If no version is configured, the
+    database with the newest memory is returned.
     """
     databases = _databases(path)
     version = _memory_settings(path / _CONFIGURATION).get("version") if databases else None
-    configured = [file for file, its_version in databases.items() if its_version == version]
+    configured = [file for file, file_version in databases.items() if file_version == version]
     return max(configured or databases, key=_newest_memory, default=path)
 
 
@@ -248,8 +249,22 @@ def _position(updated: object, thread: str) -> int:
     return position_from_timestamp(updated * 1_000 if isinstance(updated, int) else 0, thread)
 
 
-_Session = tuple[str, str, list[Read]]
-"""Id of the session of a rollout file, id of the session it was forked from, and citations."""
+class _Session(NamedTuple):
+    """The session of a rollout file.
+
+    Attributes
+    ----------
+    id : str
+        Id of the session, or the name of the file if it has none.
+    forked_from : str
+        Id of the session that this one was forked from; empty if it was not.
+    citations : list of Read
+        Its citations. Their ids lack the session.
+    """
+
+    id: str
+    forked_from: str
+    citations: list[Read]
 
 
 def recognises(request: HarvestRequest) -> bool:
@@ -274,21 +289,21 @@ def find(request: HarvestRequest) -> HarvestResult:
             "with --transcripts, such as ~/.codex/sessions"
         )
     lines = LineReader(files, request.progress, result)
-    _keep_each_once([_session(file, lines, result) for file in lines.files], result)
+    _add_each_citation_once([_session(file, lines, result) for file in lines.files], result)
     result.notes.append("a citation is the model's own word that a memory was of use")
     return result
 
 
 def _session(file: Path, lines: LineReader, result: HarvestResult) -> _Session:
-    """Return the session of a rollout file. The ids of its citations lack the session."""
-    session = file.stem
+    """Return the session of a rollout file."""
+    session_id = file.stem
     forked_from = ""
     occurrences: Counter[str] = Counter()
     citations: list[Read] = []
     for line in lines.objects(file, _is_of_interest):
         payload = mapping(line.get("payload"))
-        if line.get("type") == "session_meta" and session == file.stem:
-            session = reads.text(payload.get("id")) or file.stem
+        if line.get("type") == "session_meta" and session_id == file.stem:
+            session_id = reads.text(payload.get("id")) or file.stem
             forked_from = reads.text(payload.get("forked_from_id"))
             continue
         message = _message(line, payload)
@@ -304,7 +319,7 @@ def _session(file: Path, lines: LineReader, result: HarvestResult) -> _Session:
         for thread in threads:
             read_id = f"{digest}:{occurrences[digest]}:{thread}"
             citations.append(Read(thread, at, read_id, "citation"))
-    return session, forked_from, citations
+    return _Session(session_id, forked_from, citations)
 
 
 def _is_of_interest(line: bytes) -> bool:
@@ -312,20 +327,20 @@ def _is_of_interest(line: bytes) -> bool:
     return b"-citation" in line or b'"session_meta"' in line
 
 
-def _keep_each_once(sessions: list[_Session], result: HarvestResult) -> None:
+def _add_each_citation_once(sessions: list[_Session], result: HarvestResult) -> None:
     """Add each citation once, with the session that made it; a fork repeats its parent's."""
-    parents = {session: forked_from for session, forked_from, _ in sessions}
+    parents = {session.id: session.forked_from for session in sessions}
     kept: dict[str, Read] = {}
-    for session, _, citations in sessions:
-        root = _root(session, parents)
-        for citation in citations:
+    for session in sessions:
+        root = _root(session.id, parents)
+        for citation in session.citations:
             read_id = f"codex:{root}:{citation.id}"
-            kind = OWN_SESSION if citation.memory_id == session else READ
+            kind = OWN_SESSION if citation.memory_id == session.id else READ
             known = kept.get(read_id)
             if known is not None:
                 result.left_out[COPIES] += 1
             if known is None or citation.at < known.at:
-                kept[read_id] = citation._replace(id=read_id, session=session, kind=kind)
+                kept[read_id] = citation._replace(id=read_id, session=session.id, kind=kind)
     for read in sorted(kept.values(), key=lambda read: read.at):
         if read.kind == READ:
             result.reads.append(read)

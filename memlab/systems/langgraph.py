@@ -12,7 +12,7 @@ from memlab.sources.sqlite_rows import rows_in, tables_of
 _COLUMNS: Final = {"prefix", "key", "updated_at", "expires_at", "ttl_minutes"}
 
 Row = tuple[str, str, Any, Any, float | None]
-"""The values of a memory in the order of the query."""
+"""Prefix, key, time of update, time of expiry, and time to live in minutes of a memory."""
 
 WITHOUT_EXPIRY: Final = "memories without a time to live, whose reads leave no trace"
 NOT_READ: Final = "memories not read since they were written"
@@ -20,7 +20,7 @@ WITHOUT_TIME: Final = "memories whose times cannot be read"
 
 
 def recognises(request: HarvestRequest) -> bool:
-    """Return whether the source is such a store, in SQLite or on PostgreSQL."""
+    """Return whether the source is a store of LangGraph, in SQLite or on PostgreSQL."""
     tables = tables_on(request.source) if is_server(request.source) else tables_of(request.path)
     return tables.get("store", set()) >= _COLUMNS
 

@@ -40,7 +40,7 @@ _RECORD: Final = fields(
 
 
 class Graph(NamedTuple):
-    """A parsed file.
+    """A parsed knowledge graph.
 
     Attributes
     ----------
@@ -49,7 +49,8 @@ class Graph(NamedTuple):
     relations : int
         Number of relations.
     skipped : int
-        Number of lines that are neither, and of entities whose name an earlier one has.
+        Number of lines that are neither an entity nor a relation, and of entities with the name of
+        an earlier one.
     """
 
     records: dict[Key, bytes]
@@ -97,8 +98,8 @@ class McpGraph(FileSource):
                 data = file.read()
                 after = os.fstat(file.fileno())
         except (OSError, ValueError) as error:
-            what = f"{self.path} cannot be read"
-            raise StoreError(refused(what, error, "the path and its permissions")) from error
+            problem = f"{self.path} cannot be read"
+            raise StoreError(refused(problem, error, "the path and its permissions")) from error
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ChangedWhileReadError(f"{self.path} is written while it is read; try again")
         return graph_of(data)

@@ -81,7 +81,7 @@ class MemoryItems(base.Source):
         if status and status.st_size >= _LARGE_FILE:
             extra_connections = min(os.cpu_count() or 1, _MOST_CONNECTIONS)
         with open_snapshots(path, 1 + extra_connections) as (connection, *others):
-            if not connection.in_transaction:  # several snapshots share one moment already
+            if not connection.in_transaction:  # else the snapshots share one moment already
                 connection.execute("BEGIN")
             database.check_table(connection, path)
             yield _Reader(connection, self.retired(), others)
@@ -197,10 +197,10 @@ class RowStoreMaking(StoreMaking):
 
     def make(self, path: Path, records: readers.Records) -> int:
         """Write a new store with these rows to an empty file, and return their number."""
-        others = stored.columns_of(cast("Iterable[stored.Record]", records))
+        extra_columns = stored.columns_of(cast("Iterable[stored.Record]", records))
         with closing(database.connect(path)) as connection, database.sqlite_errors_in_words(path):
             connection.execute(database.CREATE_TABLE)
-            for name in others:
+            for name in extra_columns:
                 # Without a type, the column keeps each value as it is.
                 connection.execute(f"ALTER TABLE memory_items ADD COLUMN {stored.quoted(name)}")
             with database.transaction(connection):
@@ -208,7 +208,7 @@ class RowStoreMaking(StoreMaking):
 
 
 class _Reader(readers.Reader):
-    """Reader of a store over a connection; `others` are connections that scan in parallel."""
+    """Reader of a store over a connection. Connections in `scanning` read rows in parallel."""
 
     def __init__(
         self,
@@ -320,8 +320,8 @@ class _Writer(_Reader, readers.SupersedingWriter):
                 "memory_items, or restore into a new file"
             )
 
-    def is_back(self, there: bytes, record: bytes) -> bool:
-        return stored.is_as_archived(there, record, self._layout)
+    def is_back(self, current_record: bytes, record: bytes) -> bool:
+        return stored.is_as_archived(current_record, record, self._layout)
 
     def supersede(self, change: readers.LinkChange) -> int:
         connection = self._connection
@@ -337,7 +337,7 @@ class _Writer(_Reader, readers.SupersedingWriter):
             expected[position] = row
         connection.executemany(
             "UPDATE main.memory_items SET superseded_by = ? WHERE rowid = ?",
-            [(by, position) for position, by in links.items()],
+            [(superseding_id, position) for position, superseding_id in links.items()],
         )
         after = {position: _with_supersession(record) for position, record in self.records(links)}
         is_as_expected = len(expected) == len(links) and after == expected
