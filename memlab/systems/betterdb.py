@@ -318,8 +318,8 @@ class BetterdbWriter(HashReader, readers.Writer):
                     continue
                 self._restore_deleted(undo)
                 raise errors.StalePlanError(
-                    "1 memories are gone or changed while they were deleted; those that were "
-                    "gone are back; nothing was deleted: make a new plan"
+                    "a memory was deleted or changed by another program meanwhile; those that "
+                    "memlab had deleted are back; nothing was deleted: make a new plan"
                 )
 
     def _check_deleted(self, expected: Mapping[readers.Key, str], before: int) -> None:  # noqa: ARG002

@@ -100,7 +100,7 @@ def test_concurrent_change_rolls_back_the_deletion(
         return iter(watching if is_watched else watch(self, batch))
 
     monkeypatch.setattr(BetterdbWriter, "_watch", watched)
-    with pytest.raises(errors.StalePlanError, match="those that were gone are back"):
+    with pytest.raises(errors.StalePlanError, match="those that memlab had deleted are back"):
         memlab.apply(plan)
     after = lab.exactly()
     assert {key for key in before if before[key] != after.get(key)} == {keys[7]}
