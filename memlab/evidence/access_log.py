@@ -262,8 +262,8 @@ def _line_of(number: int, entry: Mapping[str, str]) -> bytes:
     for name in ("memory_id", "at"):
         value = entry.get(name)
         if not isinstance(value, str) or not value:
-            shown = "missing" if value is None else repr(value)
-            raise ValueError(f"{name} must be a text that is not empty, not {shown} {advice}")
+            shown_value = "missing" if value is None else repr(value)
+            raise ValueError(f"{name} must be a text that is not empty, not {shown_value} {advice}")
     try:
         moment_of(entry["at"])
         entry_id_first = {"memory_id": entry["memory_id"], **entry}

@@ -258,7 +258,7 @@ def harvest(
         memories=len({read.memory_id for read in harvested.reads}),
         first=min(moments, default=None),
         last=max(moments, default=None),
-        left_out={why: count for why, count in harvested.left_out.most_common() if count},
+        left_out={reason: count for reason, count in harvested.left_out.most_common() if count},
         store=None if harvested.store is None else without_passwords(harvested.store),
         chances=chances,
         unknown=unknown,
@@ -335,9 +335,9 @@ def _entry(read: Read) -> dict[str, str]:
     return entry
 
 
-def _counts(words: Iterable[str]) -> dict[str, int]:
+def _counts(reasons: Iterable[str]) -> dict[str, int]:
     """Return the number of each word, the most frequent first."""
-    return dict(Counter(words).most_common())
+    return dict(Counter(reasons).most_common())
 
 
 def _log_in_words(store: str | None, log: Path) -> tuple[str, str]:

@@ -92,10 +92,10 @@ def searched_for(
     counted_days = set()
 
     @cache
-    def matches_of(words: str) -> set[int]:
+    def matches_of(query: str) -> set[int]:
         """Return the numbers of the lost memories that a search with these words is for."""
-        folded = words.casefold()
-        matches = set(matcher.better_than_the_rest(words, len(names)))
+        folded = query.casefold()
+        matches = set(matcher.better_than_the_rest(query, len(names)))
         for number, stem in enumerate(stems):
             if len(stem) >= _MIN_NAME_CHARS and stem in folded:
                 matches.add(number)
@@ -117,10 +117,10 @@ class _Matcher:
         self._postings: dict[str, dict[int, int]] = defaultdict(dict)
         lengths = np.zeros(len(texts))
         for number, text in enumerate(texts):
-            words = Counter(_words_in(text))
-            lengths[number] = words.total()
-            for word in query_words & words.keys():
-                self._postings[word][number] = words[word]
+            word_counts = Counter(_words_in(text))
+            lengths[number] = word_counts.total()
+            for word in query_words & word_counts.keys():
+                self._postings[word][number] = word_counts[word]
         self._damping = lengths
         """What BM25 adds to the frequency of a word in each text, shape (texts,)."""
         if texts:
@@ -128,7 +128,7 @@ class _Matcher:
                 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * lengths / max(lengths.mean(), 1)
             )
 
-    def better_than_the_rest(self, words: str, count: int) -> list[int]:
+    def better_than_the_rest(self, query: str, count: int) -> list[int]:
         """Return the numbers of those of the first `count` texts that match a search best.
 
         Such a text matches better than every text after the first `count`, and contains enough of
@@ -138,7 +138,7 @@ class _Matcher:
         score = np.zeros(total)
         covered = np.zeros(total)
         total_weight = 0.0
-        for word in set(_words_in(words)):
+        for word in set(_words_in(query)):
             postings = self._postings.get(word, {})
             document_count = max(len(postings), 1)  # a word in no text counts as in one text
             weight = log1p((total - document_count + 0.5) / (document_count + 0.5))
@@ -244,10 +244,10 @@ class Losses(DisplayMixin):
         if not (self.known_by or len(self.frame)):
             return "not known what others deleted or emptied"
         deleted = len(self.frame) - self.unlisted
-        words = f"{counted(deleted)} that others deleted or emptied"
+        heading = f"{counted(deleted)} that others deleted or emptied"
         if self.unlisted:
-            words += f", and {self.unlisted:,} that a lost or overwritten index named"
-        return words
+            heading += f", and {self.unlisted:,} that a lost or overwritten index named"
+        return heading
 
     @property
     def asked(self) -> int:
@@ -272,8 +272,8 @@ class Losses(DisplayMixin):
     def next_steps(self) -> list[str]:
         """Return the command that restores the losses, or that makes later losses known."""
         if len(self.frame):
-            shown = command("lost", self.store, "--restore", "all")
-            return [f"next: {shown}    what would come back; in place of all, an id"]
+            restore_command = command("lost", self.store, "--restore", "all")
+            return [f"next: {restore_command}    what would come back; in place of all, an id"]
         if self.is_copied and not self.known_by:
             copied = command("archive", self.store, "--copy")
             return [f"next: {copied}    keeps copies, by which later losses are known"]
@@ -291,8 +291,8 @@ class Losses(DisplayMixin):
         if self.moved:
             facts.append(("moved", self._moved_in_words()))
         title = f"{self.title}: {self.store}"
-        own = f"{counted(self.own)} that memlab deleted or retired"
-        below = Table("", (), [], f"{own}, {self.own_asked:,} asked for since")
+        memlab_deletions = f"{counted(self.own)} that memlab deleted or retired"
+        below = Table("", (), [], f"{memlab_deletions}, {self.own_asked:,} asked for since")
         in_doubt = self.frame[PERHAPS] != ""
         tables = [
             _table(rows) for rows in (self.frame[~in_doubt], self.frame[in_doubt]) if len(rows)
@@ -302,11 +302,11 @@ class Losses(DisplayMixin):
     def _moved_in_words(self) -> str:
         """Return how many memories were moved, with the new paths of the first ones."""
         pairs = [f"{name} to {loss.moved_to}" for name, loss in self.moved.items()]
-        shown = ", ".join(pairs[:_MAX_MOVED_SHOWN])
+        first_pairs = ", ".join(pairs[:_MAX_MOVED_SHOWN])
         more = (
             f" and {len(pairs) - _MAX_MOVED_SHOWN:,} more" if len(pairs) > _MAX_MOVED_SHOWN else ""
         )
-        return f"{counted(len(pairs))} out of the store, and still there: {shown}{more}"
+        return f"{counted(len(pairs))} out of the store, and still there: {first_pairs}{more}"
 
 
 def lost(source: SourceLike | StoreHistory, *, log: Log = None) -> pd.DataFrame:

@@ -226,13 +226,13 @@ def mentions_in_words(mentions: pd.DataFrame) -> str:
     return f"{total}; of these {', '.join(weak)}" if weak else total
 
 
-def _counted_form(count: int, words: str) -> str:
+def _counted_form(count: int, plural: str) -> str:
     """Return a number of mentions of a form, in words.
 
     >>> _counted_form(1, "links"), _counted_form(1, "names in backticks")
     ('1 link', '1 name in backticks')
     """
-    noun, preposition, object_ = words.partition(" in ")
+    noun, preposition, object_ = plural.partition(" in ")
     return f"{counted(count, noun)}{preposition}{object_}"
 
 

@@ -503,7 +503,7 @@ def describe_chances(chances: pd.Series) -> str:
     """
     counts = chances.value_counts(sort=False)
     counts_in_words = [
-        f"{counts[name]:,} {words}" for name, words in CHANCES.items() if counts.get(name)
+        f"{counts[name]:,} {phrase}" for name, phrase in CHANCES.items() if counts.get(name)
     ]
     return (
         f"{counted(len(chances), 'memories')}: {', '.join(counts_in_words)}"

@@ -547,24 +547,24 @@ class _Snapshot:
         """Return whether the files are not known to be unchanged since the rows were read."""
         return self._files is None or self._files != file_states(self._store)
 
-    def _is_changed(self, again: pd.DataFrame | None) -> bool:
+    def _is_changed(self, reread: pd.DataFrame | None) -> bool:
         """Return whether the memories have changed, as rows that were read `again` show.
 
         The rows are read now if they are not given. Signals that use changes are not compared.
         """
         if not self._is_touched():
             return False
-        if again is None:
-            again = load(self._store)
+        if reread is None:
+            reread = load(self._store)
         left_out = [c.BODY, *c.SIGNAL_DTYPES]
         before = self.rows.drop(columns=left_out, errors="ignore")
-        return not before.equals(again.drop(columns=left_out, errors="ignore"))
+        return not before.equals(reread.drop(columns=left_out, errors="ignore"))
 
-    def _changed(self, what: str) -> ChangedWhileReadError:
+    def _changed(self, changed_part: str) -> ChangedWhileReadError:
         """Return the error for a stage that cannot speak of the moment of the rows."""
         return ChangedWhileReadError(
             f"{self._store.name} has changed since its memories were read at "
-            f"{self._read_at:%H:%M:%S} UTC, {what}: run the command again, or make a new "
+            f"{self._read_at:%H:%M:%S} UTC, {changed_part}: run the command again, or make a new "
             "memlab.StoreHistory"
         )
 

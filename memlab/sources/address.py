@@ -21,11 +21,11 @@ _NO_PORT: Final = re.compile(r":(?!\d*$)[^\]]*$")
 
 @dataclass(frozen=True)
 class Address:
-    """The parts of a server's URL."""
+    """The parts of a server's URL. `hosts` has the ports, and may have several hosts."""
 
     scheme: str
     user: str | None
-    where: str
+    hosts: str
     path: str
     options: Mapping[str, str]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -35,7 +35,7 @@ class Address:
         user = "" if self.user is None else f"{quote(self.user, safe='')}@"
         options = {name: value for name, value in self.options.items() if name not in left_out}
         query = f"?{urlencode(options, quote_via=quote, safe='/:')}" if options else ""
-        return f"{self.scheme}://{user}{self.where}{self.path}{query}"
+        return f"{self.scheme}://{user}{self.hosts}{self.path}{query}"
 
     def hidden(self, text: str) -> str:
         """Return `text` with the passwords of this address masked."""
@@ -45,7 +45,7 @@ class Address:
         return text
 
 
-Words = Mapping[str, str | tuple[type[MemlabError], str]]
+Messages = Mapping[str, str | tuple[type[MemlabError], str]]
 """Messages by the name of a client's exception or of a base class of it.
 
 A message may come with the exception to raise instead of StoreError.
@@ -54,14 +54,14 @@ A message may come with the exception to raise instead of StoreError.
 
 @contextmanager
 def errors_in_words(
-    name: str, address: Address, errors: tuple[type[BaseException], ...], words: Words
+    name: str, address: Address, errors: tuple[type[BaseException], ...], messages: Messages
 ) -> Iterator[None]:
     """Raise errors of a server's client with a message that has no password."""
     try:
         yield
     except errors as error:
-        known = [kind.__name__ for kind in type(error).mro() if kind.__name__ in words]
-        entry = words[known[0]]
+        known = [kind.__name__ for kind in type(error).mro() if kind.__name__ in messages]
+        entry = messages[known[0]]
         exception: type[MemlabError] = StoreError
         if isinstance(entry, str):
             message = entry
@@ -75,8 +75,8 @@ def errors_in_words(
 class ServerSource(Source):
     """A store on a server. Its name is its URL without a password."""
 
-    def __init__(self, where: str, options: Collection[str] | None = None) -> None:
-        self.address = address_of(where, options=options)
+    def __init__(self, url: str, options: Collection[str] | None = None) -> None:
+        self.address = address_of(url, options=options)
         self.scheme = self.address.scheme
 
     def __repr__(self) -> str:
@@ -109,8 +109,8 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise _no_url(url) from None  # the message of the cause may have a password
-    login, _, where = parts.netloc.rpartition("@")
-    if "://" not in url or any(map(_NO_PORT.search, where.split(","))):
+    login, _, hosts = parts.netloc.rpartition("@")
+    if "://" not in url or any(map(_NO_PORT.search, hosts.split(","))):
         raise _no_url(url)
     user, _, password = login.partition(":")
     secrets = {"password": unquote(password)} if password else {}
@@ -119,7 +119,7 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
     address = Address(
         scheme=parts.scheme,
         user=unquote(user) or None,
-        where=where,
+        hosts=hosts,
         path=parts.path,
         options=plain_options,
         secrets=secrets,

@@ -31,39 +31,39 @@ class FolderArchive(NamedTuple):
     folder: Path
 
 
-def open_archived(where: SourceLike, digest: str = "") -> Source:
+def open_archived(location: SourceLike, digest: str = "") -> Source:
     """Return a store as the kind that its archive records, which may differ from today's.
 
     Parameters
     ----------
-    where : str, Path, SqliteMemoryStore or Source
+    location : str, Path, SqliteMemoryStore or Source
         The store.
     digest : str, optional
         The beginning of the digest of a deletion, to select one of several archives.
     """
-    archive = archive_meant(where, digest)
+    archive = archive_meant(location, digest)
     if archive is None:
-        return open_source(where)
-    return _opened(archive, where)
+        return open_source(location)
+    return _opened(archive, location)
 
 
-def open_to_restore(where: SourceLike, digest: str = "") -> Source:
+def open_to_restore(location: SourceLike, digest: str = "") -> Source:
     """Return a store like :func:`open_archived`, opened to restore every file of its archive."""
-    archive = archive_meant(where, digest)
+    archive = archive_meant(location, digest)
     if archive is None:
-        return open_source(where).for_restore()
-    return _opened(archive, where).for_restore(archive.folder, archive.path)
+        return open_source(location).for_restore()
+    return _opened(archive, location).for_restore(archive.folder, archive.path)
 
 
-def _opened(archive: FolderArchive, where: SourceLike) -> Source:
-    """Return the source of an archive's store; `where` itself if it is that source."""
+def _opened(archive: FolderArchive, location: SourceLike) -> Source:
+    """Return the source of an archive's store; `location` itself if it is that source."""
     if (
-        isinstance(where, Source)
-        and where.scheme == archive.scheme
-        and where.permissions_template == archive.folder
+        isinstance(location, Source)
+        and location.scheme == archive.scheme
+        and location.permissions_template == archive.folder
     ):
-        return where
-    text = where.name if isinstance(where, Source) else str(where)
+        return location
+    text = location.name if isinstance(location, Source) else str(location)
     has_scheme = text.startswith(f"{archive.scheme}:")
     name = f"{archive.scheme}:{archive.folder}" if has_scheme else str(archive.folder)
     source = open_kind(archive.scheme, name)
@@ -74,9 +74,9 @@ def _opened(archive: FolderArchive, where: SourceLike) -> Source:
     return source
 
 
-def archive_meant(where: SourceLike, digest: str = "") -> FolderArchive | None:
-    """Return the archive of the folder that `where` names; None if there is none."""
-    path, scheme = _folder_named(where)
+def archive_meant(location: SourceLike, digest: str = "") -> FolderArchive | None:
+    """Return the archive of the folder that `location` names; None if there is none."""
+    path, scheme = _folder_named(location)
     archives = [] if path is None else archives_of(path, scheme)
     if path is None or not archives:
         return None
@@ -117,21 +117,21 @@ def archives_of(path: Path, scheme: str = "") -> list[FolderArchive]:
     return archives
 
 
-def _folder_named(where: SourceLike) -> tuple[Path | None, str]:
+def _folder_named(location: SourceLike) -> tuple[Path | None, str]:
     """Return the path if it may be a folder, else None, and the scheme in the name."""
-    if isinstance(where, Source):
-        where = where.name if isinstance(where, FolderSource) else "://"
-    if not isinstance(where, str | PathLike) or "://" in fspath(where):
+    if isinstance(location, Source):
+        location = location.name if isinstance(location, FolderSource) else "://"
+    if not isinstance(location, str | PathLike) or "://" in fspath(location):
         return None, ""
-    text = fspath(where)
-    scheme, colon, rest = text.partition(":")
+    text = fspath(location)
+    scheme, colon, path_text = text.partition(":")
     system = system_named(scheme) if colon else None
     if system is None:
         scheme = ""
-        rest = text
+        path_text = text
     elif not system.kind.is_folder:
         return None, ""
-    path = Path(rest).expanduser()
+    path = Path(path_text).expanduser()
     try:
         return (None if path.is_file() else path), scheme
     except (OSError, ValueError):

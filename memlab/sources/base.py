@@ -66,19 +66,22 @@ DATABASES: Final = (".db", ".sqlite", ".sqlite3")
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-def check_table(where: object, system: str, table: str, needed: Iterable[str], found: Any) -> None:
+def check_table(
+    location: object, system: str, table: str, needed: Iterable[str], found: Any
+) -> None:
     """Raise StoreError if a table of a system does not exist or lacks a needed column.
 
     `found` holds the names of the columns that the table has, and is empty for no such table.
     """
     if not found:
         raise errors.StoreError(
-            f"{where} has no table {table}, so it is not a database of {system}'s; check its name"
+            f"{location} has no table {table}, so it is not a database of {system}'s; check its "
+            "name"
         )
     missing = [name for name in needed if name not in found]
     if missing:
         raise errors.StoreError(
-            f"{table} in {where} lacks the column {', '.join(missing)}: another version of "
+            f"{table} in {location} lacks the column {', '.join(missing)}: another version of "
             f"{system} than memlab knows, or another system"
         )
 
@@ -335,8 +338,8 @@ class Source(ABC):
         store = cls.recognise(path, tables)
         if store is None:
             return None
-        words = "has its system's tables" if cls.tables else "has its system's content"
-        return store, Evidence(Strength.TRACE, words, Path.exists)
+        statement = "has its system's tables" if cls.tables else "has its system's content"
+        return store, Evidence(Strength.TRACE, statement, Path.exists)
 
     def is_document(self, key: Key, record: bytes) -> bool:  # noqa: ARG002
         """Return whether an archived file is not a memory by the current rules of its kind."""
@@ -527,8 +530,8 @@ class Source(ABC):
 class FileSource(Source):
     """A store that is one file or folder. Its name begins with its scheme."""
 
-    def __init__(self, where: str | PathLike[str]) -> None:
-        self.path = Path(fspath(where).removeprefix(f"{self.scheme}:")).expanduser().absolute()
+    def __init__(self, location: str | PathLike[str]) -> None:
+        self.path = Path(fspath(location).removeprefix(f"{self.scheme}:")).expanduser().absolute()
 
     @property
     def name(self) -> str:

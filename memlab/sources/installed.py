@@ -123,5 +123,5 @@ def _system_of(point: EntryPoint) -> System:
     return value
 
 
-def _warn(words: str) -> None:
-    warnings.warn(words, PluginWarning, stacklevel=2)
+def _warn(message: str) -> None:
+    warnings.warn(message, PluginWarning, stacklevel=2)

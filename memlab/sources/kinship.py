@@ -67,18 +67,18 @@ class Kinship:
     @property
     def evidence(self) -> list[str]:
         """The evidence in words, the strongest first."""
-        words = []
+        reasons = []
         if self.path:
-            words.append(f"both are {self.path}")
+            reasons.append(f"both are {self.path}")
         if self.repository:
-            words.append(f"worktrees of {self.repository}")
+            reasons.append(f"worktrees of {self.repository}")
         if self.remote:
-            words.append(f"clones of {self.remote}")
+            reasons.append(f"clones of {self.remote}")
         if self.equal:
-            words.append(f"{self.equal:,} of {self.memories:,} equal")
+            reasons.append(f"{self.equal:,} of {self.memories:,} equal")
         if self.name:
-            words.append(f"{self.name} is missing, and the other has its name")
-        return words
+            reasons.append(f"{self.name} is missing, and the other has its name")
+        return reasons
 
 
 def contents_of(source: Source) -> frozenset[str]:

@@ -164,12 +164,12 @@ def harvestable() -> list[System]:
     return [system for system in SYSTEMS if system.reads]
 
 
-def open_source(where: SourceLike, *, noted: str = "") -> Source:
+def open_source(location: SourceLike, *, noted: str = "") -> Source:
     """Return the source of a store. Only the evidence for its kind and its settings are read.
 
     Parameters
     ----------
-    where : str, Path, SqliteMemoryStore or Source
+    location : str, Path, SqliteMemoryStore or Source
         A path or URL, with or without the scheme of a kind.
     noted : str, optional
         The scheme of the kind that a plan recorded.
@@ -185,17 +185,17 @@ def open_source(where: SourceLike, *, noted: str = "") -> Source:
         If the kind of a folder cannot be determined, or the evidence contradicts the kind that its
         archive, its settings or a plan recorded.
     """
-    if isinstance(where, Source):
-        return where
-    if isinstance(where, SqliteMemoryStore):
-        return _with_settings(made_by("file", where))
-    if not isinstance(where, str | PathLike):
-        raise refusal(where, "store", call="memlab", name="source")
-    text = fspath(where)
-    scheme, _, rest = text.partition(":")
+    if isinstance(location, Source):
+        return location
+    if isinstance(location, SqliteMemoryStore):
+        return _with_settings(made_by("file", location))
+    if not isinstance(location, str | PathLike):
+        raise refusal(location, "store", call="memlab", name="source")
+    text = fspath(location)
+    scheme, _, path_text = text.partition(":")
     system = _system_in(text)
     if "://" not in text:  # a path, not a URL
-        stat_store(Path(text if system is None else rest))
+        stat_store(Path(text if system is None else path_text))
     elif system is None:
         known = [name for system in all_systems() for name in system.schemes]
         raise MemlabError(
@@ -203,12 +203,12 @@ def open_source(where: SourceLike, *, noted: str = "") -> Source:
         )
     if system is None:
         scheme = _kind_of(text, noted)
-    return open_kind(scheme, where)
+    return open_kind(scheme, location)
 
 
-def open_kind(scheme: str, where: str | PathLike[str]) -> Source:
+def open_kind(scheme: str, location: str | PathLike[str]) -> Source:
     """Return a source of a known kind, with the settings of the store applied."""
-    return _with_settings(made_by(scheme, where))
+    return _with_settings(made_by(scheme, location))
 
 
 def _kind_of(text: str, noted: str = "") -> str:
@@ -300,10 +300,10 @@ def _undecided(text: str, candidates: Sequence[str]) -> UndecidedKindError:
     """Return the error for a folder that may be of several kinds."""
     names = tuple(f"{scheme}:{text}" for scheme in candidates)
     systems = [_system_known(scheme).name for scheme in candidates]
-    shown = " or ".join(command("show", name) for name in names)
+    commands = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
         f"{text} may be {' or '.join(systems)}, and as well a project's own documents: nothing in "
-        f"it decides that; say which it is by its scheme, {shown}",
+        f"it decides that; say which it is by its scheme, {commands}",
         given=text,
         names=names,
     )
@@ -313,19 +313,19 @@ def _another_kind(text: str, recognised: Recognised, kinds: Sequence[str]) -> Un
     """Return the error for a folder whose evidence contradicts its recorded kinds."""
     names = tuple(f"{scheme}:{text}" for scheme in (recognised.scheme, *kinds))
     known = " and ".join(_system_known(kind).name for kind in kinds)
-    shown = " or ".join(command("show", name) for name in names)
+    commands = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
         f"{text} is known as {known}, by its archive, its settings or a plan, and now looks like "
         f"{recognised.system}: it {recognised.evidence}; nothing was done: say which it is by its "
-        f"scheme, {shown}. What was taken out comes back as before, with memlab restore",
+        f"scheme, {commands}. What was taken out comes back as before, with memlab restore",
         given=text,
         names=names,
     )
 
 
-def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Source:
+def made_by(scheme: str, location: str | PathLike[str] | SqliteMemoryStore) -> Source:
     """Import the module of a known kind and return a source of it."""
-    source = cast("Callable[[Any], Source]", _system_known(scheme).kind)(where)
+    source = cast("Callable[[Any], Source]", _system_known(scheme).kind)(location)
     if scheme not in schemes():
         from memlab.sources.installed import unproven_reason
 
@@ -566,8 +566,26 @@ def settings_template(source: Source, *, write: bool) -> SettingsTemplate:
     return SettingsTemplate(file, text, left_out)
 
 
-def _settings_place_of(source: Source) -> tuple[Path, str, Path | None]:
-    """Return where the settings of a store are; raise MemlabError if it has no folder."""
+class SettingsPlace(NamedTuple):
+    """The place of a store's settings.
+
+    Attributes
+    ----------
+    folder : Path
+        Folder of the settings file.
+    name : str
+        Name of the store in that file.
+    like : Path or None
+        File or folder whose owner must own the settings file; None for anybody.
+    """
+
+    folder: Path
+    name: str
+    like: Path | None
+
+
+def _settings_place_of(source: Source) -> SettingsPlace:
+    """Return the place of the settings of a store; raise MemlabError if it has no folder."""
     place = settings_place(source)
     if place is None:
         raise MemlabError(
@@ -589,15 +607,8 @@ def _shows_its_kind(source: Source) -> bool:
     return system.first_scheme == source.scheme and evidence.strength >= Strength.TRACE
 
 
-def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
-    """Return where the settings of a store are; None if it has no folder.
-
-    Returns
-    -------
-    tuple of (Path, str, Path or None)
-        The folder of the settings file, the name of the store in it, and the file or folder whose
-        owner must own it.
-    """
+def settings_place(source: Source) -> SettingsPlace | None:
+    """Return the place of the settings of a store; None if it has no folder."""
     try:
         template = source.permissions_template
         # Settings never follow an archive that was put elsewhere.
@@ -605,15 +616,16 @@ def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
         folder = archive.parent if template is None else Path(realpath(template)).parent
     except (UnsafeDeletionError, OSError, ValueError, RuntimeError):
         return None
-    return folder, source.name if template is None else template.name, template
+    name = source.name if template is None else template.name
+    return SettingsPlace(folder=folder, name=name, like=template)
 
 
 def _with_settings(source: Source) -> Source:
     """Apply its settings to a source and return it."""
     settings = settings_of(source)
     if settings.archive_folder is not None and source.is_server:
-        words = "archive_folder is of files and folders; name the archive of a server in its URL"
-        raise settings.error("archive_folder", f"{words}: ?archive=PATH")
+        message = "archive_folder is of files and folders; name the archive of a server in its URL"
+        raise settings.error("archive_folder", f"{message}: ?archive=PATH")
     source.protected = settings.protected_tags
     source.adjust(settings)
     return source

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, ChangedWhileReadError, StoreError, UnsafeDeletionError
 from memlab.lazy import import_extra
-from memlab.sources.address import Address, Words, address_of, errors_in_words
+from memlab.sources.address import Address, Messages, address_of, errors_in_words
 
 SCHEMES: Final = ("postgresql", "postgres")
 OPTIONS: Final = ("agent", "archive")
@@ -53,7 +53,7 @@ _ADVICE_AFTER_REFUSAL: Final = {
     "DiskFull": "make room on its disk",
     "UndefinedTable": "check the database's name and its search_path",
 }
-_MESSAGES: Final[Words] = {
+_MESSAGES: Final[Messages] = {
     **{name: "refuses ({answer}); " + advice for name, advice in _ADVICE_AFTER_REFUSAL.items()},
     "SerializationFailure": (
         ChangedWhileReadError,
@@ -101,8 +101,8 @@ def value_errors_in_words() -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         check = "check that it is PostgreSQL, with the tables that MemForge makes"
-        words = f"the server answers with other values than it was asked for ({error!s:.80})"
-        raise StoreError(f"{words}; {check}") from error
+        message = f"the server answers with other values than it was asked for ({error!s:.80})"
+        raise StoreError(f"{message}; {check}") from error
 
 
 @value_errors_in_words()
@@ -274,10 +274,10 @@ class Catalogue:
         ):
             table, column, to_table, to_column, on_delete, column_count = reference
             if column_count > 1 or on_delete == _SET_DEFAULT:
-                how = "by several columns" if column_count > 1 else "with ON DELETE SET DEFAULT"
+                manner = "by several columns" if column_count > 1 else "with ON DELETE SET DEFAULT"
                 raise UnsafeDeletionError(
-                    f"the table {table} refers to {to_table} {how}, which could not be put back; "
-                    f"take that foreign key off {table}"
+                    f"the table {table} refers to {to_table} {manner}, which could not be put "
+                    f"back; take that foreign key off {table}"
                 )
             references.append(Reference(table, column, to_table, to_column, on_delete))
         return references

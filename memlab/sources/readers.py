@@ -100,13 +100,13 @@ class Rows:
     others: ExtraColumns = field(default_factory=dict)
 
 
-def check_requested(requested: Iterable[str], known: Collection[str], what: str) -> None:
+def check_requested(requested: Iterable[str], known: Collection[str], thing: str) -> None:
     """Raise StoreError if a column that the caller requested is unknown."""
     unknown = [name for name in requested if name not in known]
     if not unknown:
         return
     advice = f"it has {', '.join(known)}" if known else "leave columns= out"
-    raise errors.StoreError(f"{what} has no column {', '.join(unknown)}; {advice}")
+    raise errors.StoreError(f"{thing} has no column {', '.join(unknown)}; {advice}")
 
 
 def rows_from_dicts(
@@ -357,7 +357,7 @@ class Writer(Reader):
                 f"all was rolled back: look for {self.likely_cause}"
             )
 
-    def _check_inserted(self, records: Records, wanted: int) -> None:
+    def _check_inserted(self, records: Records, expected_count: int) -> None:
         """Raise ArchiveError if an inserted memory differs or the number of memories is wrong."""
         advice = f"all was rolled back: look for {self.likely_cause}"
         stored_records = self.records(keys_of(records))
@@ -367,7 +367,7 @@ class Writer(Reader):
                 raise errors.ArchiveError(
                     f"memory {key} would not have come back as it was; {advice}"
                 )
-        if self._count() != wanted:
+        if self._count() != expected_count:
             raise errors.ArchiveError(f"other memories would have changed; {advice}")
 
     def is_unchanged(self, current: bytes, record: bytes) -> bool:

@@ -72,8 +72,8 @@ def is_in_templates(folder: Path) -> bool:
 
 def spellings(folder: Path) -> list[Path]:
     """Return the absolute path of a folder as given, and with links resolved if that differs."""
-    given = Path(os.path.abspath(folder))  # noqa: PTH100 - a link keeps its name
-    return list(dict.fromkeys((given, Path(os.path.realpath(folder)))))
+    absolute = Path(os.path.abspath(folder))  # noqa: PTH100 - a link keeps its name
+    return list(dict.fromkeys((absolute, Path(os.path.realpath(folder)))))
 
 
 def files_below(folder: Path, left_out: Iterable[str] = ()) -> Iterator[str]:

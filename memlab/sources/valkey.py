@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from memlab.errors import ChangedWhileReadError, UnsafeDeletionError
 from memlab.lazy import import_extra
-from memlab.sources.address import Address, Words, errors_in_words
+from memlab.sources.address import Address, Messages, errors_in_words
 from memlab.store import shapes
 
 PASSWORDS: Final = ("VALKEYCLI_AUTH", "REDISCLI_AUTH")
@@ -141,8 +141,8 @@ class Changes:
                     return changed
                 _kind, _channel, keys = answer
                 if keys is None:
-                    words = "the server was emptied while it was read; try again"
-                    raise ChangedWhileReadError(words)
+                    message = "the server was emptied while it was read; try again"
+                    raise ChangedWhileReadError(message)
                 _check_keys(keys)
                 changed.update(keys)
 
@@ -211,14 +211,14 @@ def _check_answer(command: tuple[Any, ...], answer: Any) -> None:
 
 def host_and_port(address: Address) -> tuple[str, int]:
     """Return the host and the port of a server; by default ``localhost`` and 6379."""
-    host, colon, port = address.where.rpartition(":")
+    host, colon, port = address.hosts.rpartition(":")
     if not colon or not port.isdigit():
-        host = address.where
+        host = address.hosts
         port = "6379"
     return host.strip("[]") or "localhost", int(port)
 
 
-_MESSAGES: Final[Words] = {
+_MESSAGES: Final[Messages] = {
     "AuthenticationError": "refuses the login; name the user in the URL and give the password in "
     f"the variable {PASSWORDS[0]}",
     "NoPermissionError": "does not allow this user what is needed ({answer}); grant it, or name "

@@ -76,8 +76,8 @@ class Betterdb(ServerSource):
     """The constructor argument that sets BetterDB's cap. The settings on the server are read only
     by stores created with ``config_refresh``."""
 
-    def __init__(self, where: str) -> None:
-        super().__init__(where, ("name", "archive", "db"))
+    def __init__(self, url: str) -> None:
+        super().__init__(url, ("name", "archive", "db"))
         self.store = self.address.options.get("name") or DEFAULT_NAME
         self.prefix = f"{self.store}:mem:"
         self._database = _database_of(self.address)
@@ -349,7 +349,7 @@ class BetterdbWriter(HashReader, readers.Writer):
                 self._written[raw] = self._restored_fingerprint(raw, stored)
         return len(self._written)
 
-    def _check_inserted(self, records: readers.Records, wanted: int) -> None:  # noqa: ARG002
+    def _check_inserted(self, records: readers.Records, expected_count: int) -> None:  # noqa: ARG002
         restored = set()
         for key, stored in self.hashes(self._written):
             if self._restored_fingerprint(key, stored) == self._written[key]:
@@ -595,7 +595,7 @@ def row_of(key: str, memory_id: str, stored: Hash, position: int | None = None) 
         "namespace": read("namespace"),
         "thread_id": thread,
         "loaded_at_start": False,
-        "faults": [(position, name, f"{name} {words}") for name, words in faults.items()],
+        "faults": [(position, name, f"{name} {fault}") for name, fault in faults.items()],
     }
 
 

@@ -120,8 +120,8 @@ class ClaudeMem(TableSource):
         "sdk_sessions": ("memory_session_id",),
     }
 
-    def __init__(self, where: str | PathLike[str]) -> None:
-        name = fspath(where)
+    def __init__(self, location: str | PathLike[str]) -> None:
+        name = fspath(location)
         options = {}
         if name.startswith(f"{self.scheme}:"):
             name, _, query = name.partition("?")

@@ -68,8 +68,8 @@ class Codex(TableSource):
     shape = staticmethod(fields({"thread_id": text}, others=sqlite_value))
     tables: ClassVar = {_TABLE: ("thread_id", "raw_memory", "source_updated_at")}
 
-    def __init__(self, where: str | PathLike[str]) -> None:
-        super().__init__(where)
+    def __init__(self, location: str | PathLike[str]) -> None:
+        super().__init__(location)
         self.path = _database(self.path)
         self.native_cap = ConsolidationCap(self)
 
@@ -178,8 +178,8 @@ class RawMemoryReader(TableReader):
         ]
         others = _others_with_memories(self.source.path)
         for other, memories in others.items():
-            words = f"{counted(memories, 'memories')} in {other.name}, a store of its own"
-            facts.append(("other version", words))
+            description = f"{counted(memories, 'memories')} in {other.name}, a store of its own"
+            facts.append(("other version", description))
         return About(
             TextPage("Codex", facts, []),
             {

@@ -81,8 +81,8 @@ class Hermes(FileSource):
     endings = ()
     default_locations = ("HERMES_HOME", _HOME, _MEMORIES)
 
-    def __init__(self, where: str | PathLike[str]) -> None:
-        super().__init__(where)
+    def __init__(self, location: str | PathLike[str]) -> None:
+        super().__init__(location)
         if not _has_file(self.path) and _has_file(self.path / _MEMORIES):
             self.path = self.path / _MEMORIES
 
@@ -134,8 +134,8 @@ class Hermes(FileSource):
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
-                what = f"{self.path / name} cannot be read"
-                raise StoreError(refused(what, error, "its permissions")) from error
+                problem = f"{self.path / name} cannot be read"
+                raise StoreError(refused(problem, error, "its permissions")) from error
             entries[name] = entries_in(content)
         if not entries:
             raise StoreError(f"{self.path} has nothing of Hermes': neither {NOTES} nor {USER}")
@@ -204,11 +204,11 @@ class Hermes(FileSource):
         """
         notes = self.limit_of(NOTES)
         user = self.sizes().get(USER, 0)
-        words = (
+        explanation = (
             f"{notes:,} characters of {NOTES}, Hermes' {_SETTINGS[NOTES]}, and the {user:,} of "
             f"{USER}"
         )
-        return StartLimit((notes + user) // CHARS_PER_TOKEN, words)
+        return StartLimit((notes + user) // CHARS_PER_TOKEN, explanation)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of characters of each existing file, as Hermes counts them."""

@@ -146,8 +146,8 @@ class McpGraph(FileSource):
             ("deletion", "none by memlab: a running server writes the whole file back"),
         ]
         if graph.skipped:
-            many = counted(graph.skipped, "lines")
-            facts.append(("skipped", f"{many} that are no entity of their own and no relation"))
+            lines = counted(graph.skipped, "lines")
+            facts.append(("skipped", f"{lines} that are no entity of their own and no relation"))
         counts = {"store": self.name, "relations": graph.relations, "skipped": graph.skipped}
         return About(TextPage("MCP memory server", facts, []), counts)
 

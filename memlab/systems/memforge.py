@@ -92,8 +92,8 @@ class Memforge(ServerSource):
         LINKS,
     )
 
-    def __init__(self, where: str) -> None:
-        super().__init__(where)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self.agent = self.address.options.get("agent") or None
         self.agent_condition = "" if self.agent is None else "WHERE agent_id = %(agent)s"
 
@@ -105,7 +105,7 @@ class Memforge(ServerSource):
             return in_url or address.options.get(option) or environ.get(variable) or default
 
         user = address.user or environ.get("PGUSER") or ""
-        host = first_given(address.where, "host", "PGHOST", "localhost")
+        host = first_given(address.hosts, "host", "PGHOST", "localhost")
         database = first_given(address.path.strip("/"), "dbname", "PGDATABASE", user)
         if ":" not in host:
             host += f":{first_given(None, 'port', 'PGPORT', '5432')}"
@@ -475,9 +475,9 @@ class MemforgeWriter(MemoryReader, readers.Writer):
                 [value, *table.key_of(row)],
             )
 
-    def _check_inserted(self, records: readers.Records, wanted: int) -> None:
+    def _check_inserted(self, records: readers.Records, expected_count: int) -> None:
         self._unrestored = set[tuple[str, bytes]]()
-        super()._check_inserted(records, wanted)
+        super()._check_inserted(records, expected_count)
         self.rows_left_out = dict(Counter(table for table, _ in sorted(self._unrestored)))
 
     def is_back(self, current_record: bytes, record: bytes) -> bool:

@@ -190,8 +190,8 @@ class Odek(FolderSource):
         count, fileless = self.read_moment(look)
         summary = f"{all_of(count, 'entries')} {verb_for(count, 'have')} a file"
         if fileless:
-            many = counted(len(fileless), "entries")
-            summary = f"{many} of {INDEX} without a file ({fileless[0]} first)"
+            entries = counted(len(fileless), "entries")
+            summary = f"{entries} of {INDEX} without a file ({fileless[0]} first)"
         advice = (
             f"{command('restore', self.name, 'DIGEST')} puts back a file that memlab archived; "
             "odek drops the others when it prunes"
@@ -286,8 +286,8 @@ def _odek_held(folder: Path) -> Iterator[None]:
         yield
         return
     except OSError as error:
-        what = f"{lock} cannot be opened, nothing was changed"
-        raise StoreError(refused(what, error, "the path and its permissions")) from error
+        problem = f"{lock} cannot be opened, nothing was changed"
+        raise StoreError(refused(problem, error, "the path and its permissions")) from error
     try:
         if not S_ISREG(os.fstat(descriptor).st_mode):
             raise StoreError(f"{lock} is not an ordinary file; nothing was changed: move it away")

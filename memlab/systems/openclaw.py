@@ -221,8 +221,8 @@ class OpenClaw(NotesSource):
             treatment = "judged like the others, because OpenClaw records hits on them"
             if not self._logs_all_hits():
                 treatment = f"kept, because no hit on them is recorded: there is no {SKIPPED}"
-            many = counted(undated, "notes")
-            facts["undated"] = f"{many} without a date in the name, {treatment}"
+            undated_notes = counted(undated, "notes")
+            facts["undated"] = f"{undated_notes} without a date in the name, {treatment}"
         return facts | super().facts(moment)
 
     def diagnostics(self) -> list[Trouble]:
@@ -268,9 +268,9 @@ class EventLog(SearchLog):
         """Yield the searches of agents, without those of background sweeps."""
         for event in _events(LineReader(logs_of(self.workspace))):
             at = reads.moment(event.get("timestamp"))
-            words = reads.text(event.get("query"))
-            if words and at is not None and not words.startswith(_SWEEP):
-                yield RecordedSearch(at, words)
+            query = reads.text(event.get("query"))
+            if query and at is not None and not query.startswith(_SWEEP):
+                yield RecordedSearch(at, query)
 
 
 def _length_of_index(moment: FolderMoment) -> int:

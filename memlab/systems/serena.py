@@ -54,8 +54,8 @@ class Serena(NotesSource):
 
     evidence = EVIDENCE
 
-    def __init__(self, where: str | PathLike[str]) -> None:
-        super().__init__(where)
+    def __init__(self, location: str | PathLike[str]) -> None:
+        super().__init__(location)
         if _is_memories(self.given):  # it may be a link to a folder of another name
             with suppress(OSError, RuntimeError):
                 self.path = self.given.parent.resolve() / self.given.name

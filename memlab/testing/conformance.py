@@ -74,9 +74,9 @@ class ReadingSuite:
             yield
 
     @staticmethod
-    def run_program(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    def run_program(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a program in a process of its own."""
-        command = [sys.executable, "-c", program, *words]
+        command = [sys.executable, "-c", program, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     @pytest.fixture
@@ -361,8 +361,8 @@ class DeletingSuite(ReadingSuite):
         source = open_source(lab.name)
         before = lab.exactly()
         if not source.is_copied:
-            words = "copies are kept of folders and of memory_items"
-            with pytest.raises(errors.StoreError, match=words):
+            reason = "copies are kept of folders and of memory_items"
+            with pytest.raises(errors.StoreError, match=reason):
                 compaction.keep_copies(lab.name)
             result = CliRunner().invoke(main, ["lost", lab.name], catch_exceptions=False)
             assert "nothing: there is neither git nor a copy" in result.output
@@ -521,7 +521,7 @@ LOOKS: tuple[Callable[[Source], object], ...] = (
 """Functions that read an archive and change nothing."""
 
 
-def ended(failure_message: str, call: Callable[..., Any], *words: Any, **options: Any) -> Any:
+def ended(failure_message: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Return the result of a call; None if it raises an error of memlab.
 
     Any other error fails the test with `failure_message`.
@@ -529,7 +529,7 @@ def ended(failure_message: str, call: Callable[..., Any], *words: Any, **options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", errors.DamagedArchiveWarning)
         try:
-            return call(*words, **options)
+            return call(*arguments, **options)
         except errors.MemlabError:
             return None
         except Exception as error:

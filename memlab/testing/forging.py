@@ -278,8 +278,8 @@ def forge_columns(connection: sqlite3.Connection, rng: random.Random) -> None:
     if column in ("key", "restored_at") and rng.random() < 0.5:
         value = rng.choice((1, 3, 10**6, "a.md", "s1", "../a.md", "betterdb_ac:mem:x", "other:key"))
     is_in_all_rows = table == "about" or rng.random() < 0.2  # the table about has few rows
-    where = "1" if is_in_all_rows else f"rowid % 4 = {rng.randrange(4)}"
-    connection.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (value,))
+    condition = "1" if is_in_all_rows else f"rowid % 4 = {rng.randrange(4)}"
+    connection.execute(f"UPDATE {table} SET {column} = ? WHERE {condition}", (value,))
 
 
 def forge_facts(connection: sqlite3.Connection, rng: random.Random) -> None:
@@ -293,8 +293,8 @@ def forge_facts(connection: sqlite3.Connection, rng: random.Random) -> None:
 def delete_rows(connection: sqlite3.Connection, rng: random.Random) -> None:
     """Delete each third row of a table, or all rows of the table ``about``."""
     table = rng.choice(("applies", "archived", "about", "dropped"))
-    where = "1" if table == "about" else f"rowid % 3 = {rng.randrange(3)}"
-    connection.execute(f"DELETE FROM {table} WHERE {where}")
+    condition = "1" if table == "about" else f"rowid % 3 = {rng.randrange(3)}"
+    connection.execute(f"DELETE FROM {table} WHERE {condition}")
 
 
 def forge_plans(connection: sqlite3.Connection, rng: random.Random) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SUITE_FILE: Final = "conformance.py"
 
 
-def run_suite(words: Sequence[str]) -> int:
+def run_suite(arguments: Sequence[str]) -> int:
     """Run tests with pytest and write the record of each adapter that passed the whole suite.
 
     The shell command is ``python -m memlab.testing test_lines.py``.
@@ -55,7 +55,7 @@ def run_suite(words: Sequence[str]) -> int:
         return 2
     recorder = _Recorder()
     options = ["-p", "no:cacheprovider", *(["-n0"] if find_spec("xdist") else [])]
-    code = int(pytest.main([*options, *words], plugins=[recorder]))
+    code = int(pytest.main([*options, *arguments], plugins=[recorder]))
     lines = recorder.conclude(all_passed=code == 0)
     click.echo("\n".join(lines))
     return code if code or recorder.passed_adapters else 1
@@ -120,8 +120,8 @@ class _Recorder:
             faults = [*self._faults[class_id], *self._missing(class_id, suite)]
             address = self._addresses.get(class_id, "")
             if faults or not address:
-                shown = "; ".join(faults[:3]) or "no test of it ran"
-                lines.append(f"{suite.__name__}: no record, because {shown}")
+                summary = "; ".join(faults[:3]) or "no test of it ran"
+                lines.append(f"{suite.__name__}: no record, because {summary}")
                 continue
             self.passed_adapters.append(address)
             lines.append(f"{suite.__name__}: {self._record(address, suite, class_id)}")

@@ -149,8 +149,8 @@ class Folder:
                     with self.subfolder(entry.name) as below:
                         yield from below._entries(f"{name}/")
                 except PermissionError as error:
-                    what = f"{self.path / entry.name} cannot be read"
-                    raise StoreError(refused(what, error, "its permissions")) from error
+                    problem = f"{self.path / entry.name} cannot be read"
+                    raise StoreError(refused(problem, error, "its permissions")) from error
                 except OSError as error:  # it was a folder a moment ago
                     raise changed(self.path) from error
 
@@ -282,11 +282,11 @@ class Folder:
     @contextmanager
     def subfolder(self, path: str) -> Iterator["Folder"]:
         """Open a subfolder without following links."""
-        name, _, rest = path.partition("/")
+        name, _, subpath = path.partition("/")
         handle = os.open(name, _READ_FOLDER | os.O_NOFOLLOW, dir_fd=self.handle)
         try:
             subfolder = Folder(self.path / name, handle, self.includes)
-            with subfolder.subfolder(rest) if rest else nullcontext(subfolder) as folder:
+            with subfolder.subfolder(subpath) if subpath else nullcontext(subfolder) as folder:
                 yield folder
         finally:
             os.close(handle)
@@ -297,8 +297,10 @@ class Folder:
             parent_status = os.fstat(folder.handle)
             permissions = stat.S_IMODE(parent_status.st_mode) if mode is None else mode
             os.mkdir(name, permissions, dir_fd=folder.handle)
-            with folder.subfolder(name) as made:
-                make_like(made.handle, (parent_status.st_uid, parent_status.st_gid), permissions)
+            with folder.subfolder(name) as new_folder:
+                make_like(
+                    new_folder.handle, (parent_status.st_uid, parent_status.st_gid), permissions
+                )
             folder.sync()
 
     def sync(self, *names: str) -> None:
@@ -332,8 +334,8 @@ def opened_folder(
     except FileNotFoundError as error:
         raise StoreError(f"there is no folder {path}; check the path") from error
     except (OSError, ValueError, RuntimeError) as error:
-        what = f"{path} cannot be opened as a folder"
-        raise StoreError(refused(what, error, "the path and its permissions")) from error
+        problem = f"{path} cannot be opened as a folder"
+        raise StoreError(refused(problem, error, "the path and its permissions")) from error
     try:
         yield Folder(resolved, handle, includes)
     finally:

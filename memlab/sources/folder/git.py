@@ -523,16 +523,16 @@ def _parse_commits(stream: BufferedReader) -> Iterator[Commit]:
     commit = None
     tokens = _tokens(stream)
     for token in tokens:
-        words = token.split()  # a line break may precede the token
-        if words[0].startswith(b"@"):
+        fields = token.split()  # a line break may precede the token
+        if fields[0].startswith(b"@"):
             if commit:
                 yield commit
-            seconds, commit_hash = words
+            seconds, commit_hash = fields
             at = _moment(seconds.removeprefix(b"@"))
             commit = Commit(at=at, hash=commit_hash.decode(), changes=[])
         elif commit:
             path = os.fsdecode(next(tokens, b""))
-            mode_before, mode_after, old, new, _status = words
+            mode_before, mode_after, old, new, _status = fields
             mode_before = mode_before.removeprefix(b":")
             change = Change(
                 before=path if mode_before.startswith(_FILE) else "",
@@ -738,11 +738,11 @@ def blobs(folder: Path) -> Iterator[BlobReader]:
                 process = stack.enter_context(_git(folder, "cat-file", "--batch"))
             with suppress(BrokenPipeError):  # the process has ended, so its output is empty
                 os.write(process.stdin.fileno(), f"{name}\n".encode())
-            words = process.stdout.readline().split()  # HASH TYPE SIZE, or NAME missing
-            if len(words) == 2:  # the object is missing
+            header = process.stdout.readline().split()  # HASH TYPE SIZE, or NAME missing
+            if len(header) == 2:  # the object is missing
                 return None
-            if len(words) == 3 and words[1] == b"blob" and int(words[2]) <= LARGEST:
-                size = int(words[2])
+            if len(header) == 3 and header[1] == b"blob" and int(header[2]) <= LARGEST:
+                size = int(header[2])
                 data: bytes = process.stdout.read(size + 1)  # the content and a line break
                 if len(data) == size + 1:
                     return data[:-1]
@@ -796,7 +796,7 @@ class _Process(Popen[bytes]):
 @contextmanager
 def _git(
     folder: Path,
-    *words: str,
+    *arguments: str,
     stdin: IO[bytes] | int = PIPE,
     stderr: int = DEVNULL,
     within: float | None = None,
@@ -812,7 +812,7 @@ def _git(
         if not name.startswith("GIT_") or name in _PASSED_ON
     }
     environment.update(_ENVIRONMENT)
-    command = [shutil.which("git") or "git", "-C", str(folder), *_OPTIONS, *words]
+    command = [shutil.which("git") or "git", "-C", str(folder), *_OPTIONS, *arguments]
     seconds = READ_WITHIN if within is None else within
     late = LateError(
         f"git did not answer within {seconds:g} seconds; run git status in {folder} to see why"

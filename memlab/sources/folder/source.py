@@ -107,8 +107,8 @@ class FolderSource(base.FileSource, Index):
     memory, because the limits on deleting do not apply to restoring."""
     _missing_is_empty = False
 
-    def __init__(self, where: str | PathLike[str]) -> None:
-        super().__init__(where)
+    def __init__(self, location: str | PathLike[str]) -> None:
+        super().__init__(location)
         self.given = self.path
         """Absolute path as it was given, with symbolic links."""
         self._recorded_archive: Path | None = None
@@ -720,9 +720,9 @@ class NotesSource(FolderSource):
     def row(self, memory: FolderMemory, file: FileCopy | None) -> dict[str, Any]:
         """Return a note as a row. The title is the first line, or the file name without one."""
         note = readable("" if file is None else file.data.decode(errors="replace"))
-        line, _, rest = note.strip().partition("\n")
+        line, _, text_after_title = note.strip().partition("\n")
         title = line.strip(_MARKS)
-        body = rest.strip()
+        body = text_after_title.strip()
         if not title:
             title = PurePosixPath(memory.key).stem
             body = note.strip()

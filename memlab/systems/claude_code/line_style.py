@@ -171,12 +171,12 @@ def title_and_hook(name: str, note: Note) -> tuple[str, str]:
 
 def _one_line(text: str, max_length: int) -> str:
     """Return a text as a part of a line: without links, comments and control characters."""
-    words = "".join(" " if category(char)[0] == "C" else char for char in text)
-    words = " ".join(words.split())
-    words = words.translate({ord("["): "(", ord("]"): ")"}).replace("<!--", "").replace("-->", "")
-    if len(words) <= max_length:
-        return words.strip()
-    cut = words[: max_length - 1]
+    line = "".join(" " if category(char)[0] == "C" else char for char in text)
+    line = " ".join(line.split())
+    line = line.translate({ord("["): "(", ord("]"): ")"}).replace("<!--", "").replace("-->", "")
+    if len(line) <= max_length:
+        return line.strip()
+    cut = line[: max_length - 1]
     return f"{cut[: cut.rfind(' ')] if ' ' in cut else cut}…"
 
 

@@ -83,14 +83,14 @@ def read_front_matter(text: str) -> FrontMatter:
     begin = _BEGIN.match(text[:LONGEST])
     if begin is None:
         return FrontMatter({}, 0, "")
-    rest = text[begin.end() : LONGEST]
-    end = _END.search(rest)
+    remainder = text[begin.end() : LONGEST]
+    end = _END.search(remainder)
     if end is not None:
-        block = rest[: end.start()]
+        block = remainder[: end.start()]
         text_at = begin.end() + end.end()
         problem = ""
     else:
-        lines = rest.splitlines(keepends=True)
+        lines = remainder.splitlines(keepends=True)
         block = "".join(takewhile(lambda line: _LINE.match(line.rstrip("\r\n")), lines))
         text_at = 0
         problem = "it does not end" if block else ""

@@ -534,8 +534,8 @@ def _insertion_point(view: FolderView, section: _BlockRange) -> _InsertionPoint:
         if index.blocks[number].is_item and not index.is_code(index.blocks[number].number)
     ]
     if not items:
-        whole = _BlockRange(0, len(index.blocks))
-        return _InsertionPoint(_line_count(index, whole.end), None, whole)
+        whole_index = _BlockRange(0, len(index.blocks))
+        return _InsertionPoint(_line_count(index, whole_index.end), None, whole_index)
     if view.is_newest_first:
         first_item = index.blocks[items[0]]
         return _InsertionPoint(first_item.number - 1, first_item, section)

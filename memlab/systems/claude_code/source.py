@@ -245,9 +245,9 @@ class ClaudeCode(FolderSource):
     _restores_into_subfolders = False
     """Whether a copy that is opened to restore has files in subfolders."""
 
-    def __init__(self, where: str | PathLike[str]) -> None:
-        super().__init__(where)
-        self._is_named_by_scheme = fspath(where).startswith(f"{self.scheme}:")
+    def __init__(self, location: str | PathLike[str]) -> None:
+        super().__init__(location)
+        self._is_named_by_scheme = fspath(location).startswith(f"{self.scheme}:")
         self._rule = indexes.CLAUDE_CODE
         self._kinds = KINDS
         self._notes: dict[str, tuple[Stamp, Note]] = {}
@@ -508,18 +508,18 @@ class ClaudeCode(FolderSource):
                 f"{command('index', self.name)} shows a line for each file"
             )
         if moment.index is None and self.history().index:
-            words = f"there is no {INDEX}, and git has one: no start loads any of "
+            problem = f"there is no {INDEX}, and git has one: no start loads any of "
             checkout = in_shell("git", "-C", str(self.path), "checkout", "HEAD", "--", INDEX)
             mend = command("index", self.name)
             advice = f"bring it back: {checkout}, or {mend} with lines for what is new"
-            return Trouble("index", 1, f"{words}{counted(len(view.notes))}", advice)
+            return Trouble("index", 1, f"{problem}{counted(len(view.notes))}", advice)
         if moment.index is None and view.notes:
-            words = f"there is no {INDEX}, so no start loads any of {counted(len(view.notes))}"
-            return Trouble("index", 1, words, remedy)
+            problem = f"there is no {INDEX}, so no start loads any of {counted(len(view.notes))}"
+            return Trouble("index", 1, problem, remedy)
         if len(unlisted) > listed_count:
             count = counted(listed_count + len(unlisted))
-            words = f"{INDEX} names no more than {listed_count:,} of {count}"
-            return Trouble("index", 1, words, remedy)
+            problem = f"{INDEX} names no more than {listed_count:,} of {count}"
+            return Trouble("index", 1, problem, remedy)
         return Trouble("index", 0, f"{INDEX} leads to most of the memories", "")
 
     def view(self, moment: FolderMoment) -> FolderView:
@@ -1244,8 +1244,8 @@ def _edited_texts(texts: Sequence[str], unedited: str) -> list[str]:
 
 def _with_texts(name: str, entries: Sequence[IndexEntry], texts: Sequence[str]) -> list[IndexEntry]:
     """Return the entries of a memory with other texts for the entries that name it alone."""
-    own = [entry for entry in entries if _is_entry_of(name, entry)]
-    others = [entry for entry in entries if entry not in own]
+    own_entries = [entry for entry in entries if _is_entry_of(name, entry)]
+    others = [entry for entry in entries if entry not in own_entries]
     template: dict[str, Any] = {
         "line": 0,
         "text": "",
@@ -1254,8 +1254,8 @@ def _with_texts(name: str, entries: Sequence[IndexEntry], texts: Sequence[str]) 
         "above": [],
         "below": [],
     }
-    if own:
-        template = dict(own[0])
+    if own_entries:
+        template = dict(own_entries[0])
     edited: list[IndexEntry] = []
     for edited_text in texts:
         entry = dict(template)

@@ -437,8 +437,8 @@ class FolderView:
         files = counted(file_count, "files")
         all_files = all_of(file_count, "files")
         named = counted(named_count, "named files")
-        broken = [f"{name} ({why})" for name, why in sorted(self.report["broken"].items())]
-        doubtful = [f"{name} ({why})" for name, why in self.report["doubtful"].items()]
+        broken = [f"{name} ({reason})" for name, reason in sorted(self.report["broken"].items())]
+        doubtful = [f"{name} ({reason})" for name, reason in self.report["doubtful"].items()]
         dangling = [f"line {number}: {target}" for number, target in self.report["dangling"]]
         headings = [
             index.blocks[number].text.strip() for number in indexes.find_empty_headings(index)
@@ -578,12 +578,12 @@ class FolderView:
     def extra_report(self) -> About:
         """Return the facts about the index, as JSON values and as a page."""
         report = self.report
-        most = self.index.rule.units
+        max_characters = self.index.rule.units
         units = report["units"]
         loaded = report["loaded_units"]
         size = f"{loaded:,} of {units:,}"
         if loaded == units:
-            size = f"{units:,} of at most {most:,}"
+            size = f"{units:,} of at most {max_characters:,}"
         origins = sorted(report["dated"].items())
         dated = ", ".join(f"{count:,} by {origin}" for origin, count in origins)
         lines = f"{report['loaded_lines']:,} of {counted(report['lines'], 'lines')}"
@@ -604,10 +604,12 @@ class FolderView:
             facts.append(("kept", f"{len(documents):,} kept by name: {_first_of(documents)}"))
         untyped = report["without_type"]
         if untyped:
-            words = "without a type of Claude Code's, which are no memories in such a folder"
+            explanation = "without a type of Claude Code's, which are no memories in such a folder"
             if self.is_placed:
-                words = "in sub-folders without a name and a type, which are no memories there"
-            facts.append(("others", f"{len(untyped):,} {words}: {_first_of(untyped)}"))
+                explanation = (
+                    "in sub-folders without a name and a type, which are no memories there"
+                )
+            facts.append(("others", f"{len(untyped):,} {explanation}: {_first_of(untyped)}"))
         if report["pending"]:
             facts.append(("pending", "a change was interrupted; the next change undoes it first"))
         tables = [
@@ -627,8 +629,8 @@ class FolderView:
                 [_section_row(section) for section in report["sections"]],
             ),
         ]
-        shown = [table for table in tables if table.rows]
-        return About(TextPage(f"{INDEX} in {self.folder}", facts, shown), report)
+        nonempty_tables = [table for table in tables if table.rows]
+        return About(TextPage(f"{INDEX} in {self.folder}", facts, nonempty_tables), report)
 
     def orderings(self, reads: Mapping[str, int]) -> IndexOrderings:
         """Return which files the index would load with its entries in each order."""

@@ -178,9 +178,9 @@ def _split_joined(
     connection: sqlite3.Connection, rowids: Range, joined: Sequence[Any]
 ) -> Any | None:
     """Return the table of a result of :data:`SELECT_JOINED`; None if a value could be changed."""
-    count, text_count, decimal_count, position, confidence, *rest = joined
-    nonnull_counts = rest[: len(NULLABLE)]
-    texts = rest[len(NULLABLE) :]
+    count, text_count, decimal_count, position, confidence, *value_lists = joined
+    nonnull_counts = value_lists[: len(NULLABLE)]
+    texts = value_lists[len(NULLABLE) :]
     if not count:
         return tables.SCHEMA.empty_table()
     if text_count != count:  # joining would make texts of other values
@@ -408,8 +408,8 @@ def _parsed(kind: Any, stored: object) -> tuple[Any, str | None]:
     """Return a stored value as a value of an Arrow type, or None and the reason."""
     is_valid, convert, requirement = _PARSERS[kind]
     if not is_valid(stored):
-        shown = shortened(stored) if isinstance(stored, str) else repr(stored)
-        return None, f"{shown} is {requirement}"
+        shown_value = shortened(stored) if isinstance(stored, str) else repr(stored)
+        return None, f"{shown_value} is {requirement}"
     try:
         return convert(stored), None
     except ValueError as error:

@@ -38,13 +38,13 @@ class MemoryItems(base.Source):
     is_native_format = True
     tables: ClassVar = {"memory_items": ("memory_id",)}  # reading reports other missing columns
 
-    def __init__(self, where: "str | PathLike[str] | SqliteMemoryStore") -> None:
+    def __init__(self, location: "str | PathLike[str] | SqliteMemoryStore") -> None:
         self._open: SqliteMemoryStore | None = None
-        if isinstance(where, SqliteMemoryStore):
-            self._open = where if where.path is None else None
-            self._where: str | Path = ":memory:" if where.path is None else where.path
+        if isinstance(location, SqliteMemoryStore):
+            self._open = location if location.path is None else None
+            self._location: str | Path = ":memory:" if location.path is None else location.path
         else:
-            self._where = fspath(where)
+            self._location = fspath(location)
 
     @property
     def name(self) -> str:
@@ -54,18 +54,18 @@ class MemoryItems(base.Source):
     @property
     def path(self) -> Path:
         """Path of the existing file, with links resolved."""
-        return database.store_file(self._where).resolve()
+        return database.store_file(self._location).resolve()
 
     @cached_property
     def permissions_template(self) -> Path:
         """File whose owner and permissions the archive gets. It need not exist."""
-        return Path(realpath(database.path_named(self._where)))
+        return Path(realpath(database.path_named(self._location)))
 
     @property
     def archive_path(self) -> Path:
         """Path of the archive beside the file. It need not exist."""
         self._check_file()
-        return archive_path(database.path_named(self._where))
+        return archive_path(database.path_named(self._location))
 
     @contextmanager
     def reading(self) -> Iterator[readers.Reader]:
@@ -75,7 +75,7 @@ class MemoryItems(base.Source):
                 self._open.connection.backup(copy)
                 yield _Reader(copy)
             return
-        path = database.store_file(self._where)
+        path = database.store_file(self._location)
         status = database.stat_store(path)
         extra_connections = 0
         if status and status.st_size >= _LARGE_FILE:
@@ -170,7 +170,7 @@ class MemoryItems(base.Source):
 
     def _check_file(self) -> None:
         """Raise UnsafeDeletionError for a store in memory, which cannot have an archive."""
-        if self._open is not None or self._where == ":memory:":
+        if self._open is not None or self._location == ":memory:":
             raise UnsafeDeletionError(
                 "a store in memory has no file, so it can have no archive: make the store with "
                 "SqliteMemoryStore(path), then plan"
@@ -312,8 +312,8 @@ class _Writer(_Reader, readers.SupersedingWriter):
         """Return a fingerprint of the other rows if triggers could change them."""
         return stored.fingerprint_under_triggers(self._connection, f"NOT ({_IS_WANTED})")
 
-    def _check_inserted(self, records: readers.Records, wanted: int) -> None:
-        super()._check_inserted(records, wanted)
+    def _check_inserted(self, records: readers.Records, expected_count: int) -> None:
+        super()._check_inserted(records, expected_count)
         if self._others_before != self._fingerprint_of_others():
             raise ArchiveError(
                 "other memories would have changed; all was rolled back: look for a trigger on "
