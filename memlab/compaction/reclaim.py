@@ -1,4 +1,4 @@
-"""Disk space of a store, and returning the space of deleted rows to the disk."""
+"""Disk space of a store, and how the space of deleted rows is returned to the disk."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from memlab.errors import StoreError
 from memlab.sources.base import Source
@@ -19,7 +19,7 @@ from memlab.store.records import quoted
 from memlab.store.snapshot import read_snapshot
 from memlab.text import DisplayMixin, TextPage, in_bytes
 
-_DEFAULT_TEMPORARY_FOLDER: Final = "/var/tmp"  # noqa: S108 - it is only looked at
+_DEFAULT_TEMPORARY_FOLDER: Final = "/var/tmp"  # noqa: S108 - nothing is written there
 """Folder of SQLite's temporary copy if no variable names one (sqlite.org/tempfiles.html, 5)."""
 
 
@@ -89,13 +89,14 @@ class Vacuumed(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the printed page."""
-        sizes = {"file": "file", "write-ahead log": "wal", "free pages": "free"}
-        facts = []
-        for name, attribute in sizes.items():
-            before = in_bytes(getattr(self.before, attribute))
-            after = in_bytes(getattr(self.after, attribute))
-            facts.append((name, f"{before} -> {after}"))
-        return TextPage(f"{in_bytes(self.freed)} given back by {self.after.store}", facts)
+        before = self.before
+        after = self.after
+        facts = [
+            ("file", f"{in_bytes(before.file)} -> {in_bytes(after.file)}"),
+            ("write-ahead log", f"{in_bytes(before.wal)} -> {in_bytes(after.wal)}"),
+            ("free pages", f"{in_bytes(before.free)} -> {in_bytes(after.free)}"),
+        ]
+        return TextPage(f"{in_bytes(self.freed)} given back by {after.store}", facts)
 
 
 def space(path: str | Path | Source) -> Space:
@@ -128,16 +129,19 @@ def space(path: str | Path | Source) -> Space:
             after_vacuum=size,
         )
     file = store_file(path_of_store).resolve()
-    check = check_table if source.is_native_format else lambda *_: None
-    page, pages, free = read_snapshot(file, _pages_of, check=check)
+    if source.is_native_format:
+        pages = read_snapshot(file, _pages_of, check=check_table)
+    else:
+        pages = read_snapshot(file, _pages_of, check=lambda *_: None)
+    live = pages.page_size * (pages.page_count - pages.free_count)
     return Space(
         store=str(file),
         file=file.stat().st_size,
         wal=_size(file.with_name(f"{file.name}-wal")),
-        live=page * (pages - free),
-        free=page * free,
+        live=live,
+        free=pages.page_size * pages.free_count,
         archive=_size(archive_path(file)),
-        after_vacuum=page * (pages - free),
+        after_vacuum=live,
     )
 
 
@@ -186,7 +190,10 @@ def vacuum(path: str | Path, *, on_step: StepCallback = no_progress) -> Vacuumed
 
 
 def checked_for_vacuum(path: str | Path) -> Space:
-    """Check that :func:`vacuum` is safe and return the disk space of the store. Reads only."""
+    """Check that :func:`vacuum` is safe, and return the disk space of the store.
+
+    The store is only read.
+    """
     source = open_source(path)
     _check_is_native(source)
     source.check_sound()
@@ -197,12 +204,20 @@ def checked_for_vacuum(path: str | Path) -> Space:
     return before
 
 
-def _pages_of(connection: sqlite3.Connection) -> tuple[int, int, int]:
-    """Return the page size, the number of pages and the number of free pages."""
-    (page,) = connection.execute("PRAGMA page_size").fetchone()
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-    return page, pages, free
+class _Pages(NamedTuple):
+    """Size in bytes of each page of an SQLite file, and the numbers of all and of free pages."""
+
+    page_size: int
+    page_count: int
+    free_count: int
+
+
+def _pages_of(connection: sqlite3.Connection) -> _Pages:
+    """Return the size and the numbers of the pages of an SQLite file."""
+    (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+    (page_count,) = connection.execute("PRAGMA page_count").fetchone()
+    (free_count,) = connection.execute("PRAGMA freelist_count").fetchone()
+    return _Pages(page_size=page_size, page_count=page_count, free_count=free_count)
 
 
 def _on_this_disk(source: Source) -> Path:
@@ -220,12 +235,14 @@ def _on_this_disk(source: Source) -> Path:
 def _check_is_native(source: Source) -> None:
     """Raise StoreError unless a store is an agent's own SQLite file."""
     path_of_store = _on_this_disk(source)
-    if path_of_store.is_dir() or not source.tables:
-        what = (
-            "a folder of files, and a file" if path_of_store.is_dir() else "no database, and a line"
-        )
+    kind = ""
+    if path_of_store.is_dir():
+        kind = "a folder of files, and a file"
+    elif not source.tables:
+        kind = "no database, and a line"
+    if kind:
         raise StoreError(
-            f"{source.name} is {what} that goes gives its room back at once: there is nothing to "
+            f"{source.name} is {kind} that goes gives its room back at once: there is nothing to "
             "vacuum"
         )
     if not source.is_native_format:
@@ -243,20 +260,13 @@ def _size(path: Path) -> int:
 def _check_room(before: Space) -> None:
     """Raise StoreError if the disk has no room for SQLite's temporary copy and the log."""
     store_folder = Path(before.store).parent
-    temporary = store_folder
-    for named in (
-        os.environ.get("SQLITE_TMPDIR"),
-        os.environ.get("TMPDIR"),
-        _DEFAULT_TEMPORARY_FOLDER,
-    ):
-        if named and Path(named).is_dir():
-            temporary = Path(named)
-            break
-    if temporary.stat().st_dev == store_folder.stat().st_dev:
-        temporary = store_folder
-    needed = Counter({store_folder: max(before.file, before.after_vacuum)})
-    needed[temporary] += before.after_vacuum
-    for folder, size in needed.items():
+    temporary_folder = _temporary_folder(store_folder)
+    if temporary_folder.stat().st_dev == store_folder.stat().st_dev:
+        # Both files need room on one disk, so their sizes are added up.
+        temporary_folder = store_folder
+    bytes_needed = Counter({store_folder: max(before.file, before.after_vacuum)})
+    bytes_needed[temporary_folder] += before.after_vacuum
+    for folder, size in bytes_needed.items():
         room = shutil.disk_usage(folder).free
         if room < size:
             raise StoreError(
@@ -264,6 +274,19 @@ def _check_room(before: Space) -> None:
                 f"{in_bytes(room)}; nothing was changed: free some, or set SQLITE_TMPDIR to a "
                 "folder on another disk"
             )
+
+
+def _temporary_folder(store_folder: Path) -> Path:
+    """Return the folder of SQLite's temporary copy: the first that exists, or `store_folder`."""
+    candidates = (
+        os.environ.get("SQLITE_TMPDIR"),
+        os.environ.get("TMPDIR"),
+        _DEFAULT_TEMPORARY_FOLDER,
+    )
+    for candidate in candidates:
+        if candidate and Path(candidate).is_dir():
+            return Path(candidate)
+    return store_folder
 
 
 def _check_positions_stay() -> None:
@@ -283,7 +306,8 @@ def _check_positions_stay() -> None:
 def _check_other_tables(file: Path) -> None:
     """Raise StoreError if SQLite would renumber rows of other tables, whose rowids may be used."""
 
-    def renumbered(connection: sqlite3.Connection) -> list[str]:
+    def renumbered_tables(connection: sqlite3.Connection) -> list[str]:
+        # VACUUM renumbers tables without an index and without an INTEGER PRIMARY KEY.
         tables = connection.execute(
             "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' "
             "AND NOT wr AND name NOT LIKE 'sqlite~_%' ESCAPE '~' "
@@ -293,10 +317,10 @@ def _check_other_tables(file: Path) -> None:
         ).fetchall()
         return [name for (name,) in tables if not _counts_from_1(connection, name)]
 
-    names = read_snapshot(file, renumbered)
-    if names:
+    tables = read_snapshot(file, renumbered_tables)
+    if tables:
         raise StoreError(
-            f"vacuum would number the rows of {', '.join(names)} anew, because they have no key; "
+            f"vacuum would number the rows of {', '.join(tables)} anew, because they have no key; "
             "nothing was changed: where nobody keeps these rowids, give each table an index or an "
             "INTEGER PRIMARY KEY, then vacuum"
         )

@@ -27,13 +27,15 @@ from memlab.store.archive.schema import RECOVERY_POLICY, NewCopy, NewEntry, Plan
 from memlab.store.records import fingerprint_of
 from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted
 
-_MOST_LISTED: Final = 20
+_MAX_LISTED: Final = 20
+"""Maximum number of memories that a printed recovery lists."""
 _REASON: Final = "deleted by somebody else"
+"""Reason of the copies of recovered memories in the archive."""
 
 
 @dataclass(frozen=True, repr=False)
 class Recovery(DisplayMixin):
-    """Memories that others deleted or emptied, and that are or were recovered.
+    """Memories that others deleted or emptied: planned to be recovered, or recovered.
 
     Attributes
     ----------
@@ -42,7 +44,7 @@ class Recovery(DisplayMixin):
     frame : DataFrame
         The memories, with the columns of :func:`memlab.lost`.
     kept : mapping of str to Loss
-        The kept copies, by id.
+        The losses of these memories with the kept copies, by id.
     applied : bool
         Whether the memories are in the store again.
     entries_left : sequence of int or str
@@ -110,11 +112,10 @@ class Recovery(DisplayMixin):
             facts.append(("undo", self.undo))
         if self.entries_left:
             facts.append(("index", entries_left_in_words(self.entries_left)))
-        columns = [c.TOKENS, c.MEMORY_ID, c.TITLE]
-        rows: list[tuple[Cell, ...]] = [*self.frame[columns].itertuples(index=False)]
-        return TextPage(
-            title, facts, [Table("", ("tokens", "id", "title"), rows).first(_MOST_LISTED)]
-        )
+        listed = self.frame[[c.TOKENS, c.MEMORY_ID, c.TITLE]]
+        rows: list[tuple[Cell, ...]] = list(listed.itertuples(index=False))
+        table = Table("", ("tokens", "id", "title"), rows)
+        return TextPage(title, facts, [table.first(_MAX_LISTED)])
 
 
 def plan_recovery(
@@ -135,23 +136,28 @@ def plan_recovery(
     source = open_to_restore(store)
     source.read_missing_as_empty()
     losses = losses_of(store, now=now)
-    wanted = set(losses.kept) if ids is None else set(texts(ids, call="recover", name="ids"))
-    unknown = sorted(wanted - losses.kept.keys())
-    if unknown:
+    requested_ids = set(losses.kept)
+    if ids is not None:
+        requested_ids = set(texts(ids, call="recover", name="ids"))
+    unknown_ids = sorted(requested_ids - losses.kept.keys())
+    if unknown_ids:
         raise ArchiveError(
-            f"{some_of(unknown)} is not lost; nothing was changed: {command('lost', source.name)} "
-            f"lists what is, {command('archive', source.name, '--rows')} what memlab deleted"
+            f"{some_of(unknown_ids)} is not lost; nothing was changed: "
+            f"{command('lost', source.name)} lists what is, "
+            f"{command('archive', source.name, '--rows')} what memlab deleted"
         )
-    kept = {name: loss for name, loss in losses.kept.items() if name in wanted}
+    kept = {
+        memory_id: loss for memory_id, loss in losses.kept.items() if memory_id in requested_ids
+    }
     absent_keys = [loss.key for loss in kept.values() if not _is_present(loss)]
     taken_keys = read_consistent(
         source, lambda reader: [key for key, _ in reader.records(absent_keys)]
     )
     key_counts = Counter(loss.key for loss in kept.values())
-    shared_keys = [key for key, count in key_counts.items() if count > 1]
-    _check_free(source, taken_keys + shared_keys)
-    is_wanted = losses.frame[c.MEMORY_ID].isin(wanted)
-    frame = losses.frame[is_wanted].reset_index(drop=True)
+    duplicate_keys = [key for key, count in key_counts.items() if count > 1]
+    _check_free(source, taken_keys + duplicate_keys)
+    is_requested = losses.frame[c.MEMORY_ID].isin(requested_ids)
+    frame = losses.frame[is_requested].reset_index(drop=True)
     return Recovery(store=source.name, frame=frame, kept=kept)
 
 
@@ -162,7 +168,7 @@ def recover(
     now: datetime | None = None,
     on_step: StepCallback = no_progress,
 ) -> Recovery:
-    """Restore memories that others deleted or emptied: the same bytes, with their index entries.
+    """Restore memories that others deleted or emptied, byte for byte and with their index entries.
 
     The archive records the recovery before the store changes. ``memlab restore STORE DIGEST``, or
     :func:`memlab.restore` with the ``digest`` of the result, undoes it.
@@ -229,21 +235,21 @@ def _recover_locked(change: StoreChange, recovery: Recovery) -> tuple[Key, ...]:
     archive.check_entries()
     change.reconcile()
     change.on_step("locked")
-    replaced = _records_to_replace(change, recovery)
-    recovered = NewEntry(
+    records_to_replace = _records_to_replace(change, recovery)
+    new_entry = NewEntry(
         digest=recovery.digest,
         policy=RECOVERY_POLICY,
         made_at=change.now,
         memories=len(recovery.kept),
-        plan=_text_of_replaced(archive, replaced),
+        plan=_text_of_replaced(archive, records_to_replace),
     )
     records = change.writer.missing_parts_of(recovery.records)
     entries_left = tuple(change.writer.entries_left)
     copies = (NewCopy(key, record, _REASON) for key, record in records)
-    with archive.adding(recovered, copies, at=change.now):
+    with archive.adding(new_entry, copies, at=change.now):
         archive.mark_applied(recovery.digest, change.now)
         change.on_step("archived")
-        _write(change, records, replaced)
+        _write(change, records, records_to_replace)
         change.on_step("inserted")
     return entries_left
 
@@ -264,11 +270,16 @@ def _records_to_replace(change: StoreChange, recovery: Recovery) -> dict[Key, by
     return current
 
 
-def _text_of_replaced(archive: OpenArchive, replaced: Mapping[Key, bytes]) -> PlanText | None:
-    """Return replaced records as a text for the archive, for an undo; None if there are none."""
-    if not replaced:
+def _text_of_replaced(
+    archive: OpenArchive, records_to_replace: Mapping[Key, bytes]
+) -> PlanText | None:
+    """Return the text by which the archive keeps replaced records, so that an undo restores them.
+
+    Return None if there are none.
+    """
+    if not records_to_replace:
         return None
-    rows = [[key, archive.as_kept(record).decode()] for key, record in replaced.items()]
+    rows = [[key, archive.as_kept(record).decode()] for key, record in records_to_replace.items()]
     text = json.dumps(rows)
     return PlanText(lambda: [text])
 
@@ -276,30 +287,31 @@ def _text_of_replaced(archive: OpenArchive, replaced: Mapping[Key, bytes]) -> Pl
 def _write(
     change: StoreChange,
     records: Sequence[tuple[Key, bytes]],
-    replaced: Mapping[Key, bytes],
+    records_to_replace: Mapping[Key, bytes],
 ) -> None:
-    """Write recovered records: replace those in `replaced`, insert the others.
+    """Write recovered records: replace the memories in `records_to_replace`, insert the others.
 
     Raise ArchiveError if a position or an id is in use.
     """
     writer = change.writer
-    inserted = []
-    replacing = []
+    to_insert = []
+    replacements = []
     for key, record in records:
-        if key in replaced:
-            replacing.append((key, record))
+        if key in records_to_replace:
+            replacements.append((key, record))
         else:
-            inserted.append((key, record))
-    taken_places: list[object] = [key for key, _ in writer.records([key for key, _ in inserted])]
-    _check_free(change.source, taken_places + writer.conflicts(inserted))
-    if replaced:
+            to_insert.append((key, record))
+    keys_to_insert = [key for key, _ in to_insert]
+    taken_places: list[object] = [key for key, _ in writer.records(keys_to_insert)]
+    _check_free(change.source, taken_places + writer.conflicts(to_insert))
+    if records_to_replace:
         expected = {
             key: fingerprint_of(writer.comparable_record(record))
-            for key, record in replaced.items()
+            for key, record in records_to_replace.items()
         }
-        writer.replace(expected, replacing)
-    if inserted:
-        writer.insert(inserted)
+        writer.replace(expected, replacements)
+    if to_insert:
+        writer.insert(to_insert)
 
 
 def _is_present(loss: Loss) -> bool:
@@ -316,10 +328,10 @@ def _is_still_lost(loss: Loss, record: bytes, source: Source) -> bool:
     return is_unlisted and content == source.content_for_digest(loss.record)
 
 
-def _check_free(source: Source, taken: Sequence[object]) -> None:
-    """Raise ArchiveError if positions or ids are in use."""
-    if taken:
+def _check_free(source: Source, taken_places: Sequence[object]) -> None:
+    """Raise ArchiveError if a key or an id of a memory to recover is in use."""
+    if taken_places:
         raise ArchiveError(
-            f"{counted(len(taken), 'places')} in {source.name} taken since ({some_of(taken)}); "
-            "nothing was restored: restore the others by id"
+            f"{counted(len(taken_places), 'places')} in {source.name} taken since "
+            f"({some_of(taken_places)}); nothing was restored: restore the others by id"
         )

@@ -1,4 +1,4 @@
-"""Undo a recovery: remove the memories that it put back."""
+"""Undo a recovery: remove the memories that it restored."""
 
 import json
 
@@ -13,62 +13,64 @@ from memlab.text import counted
 
 
 def undo_recovery(undo: Undo) -> Restored:
-    """Remove the memories that a recovery had put back; load-bearing ones stay in the store."""
+    """Remove the memories that a recovery restored. Load-bearing ones stay in the store."""
     source = undo.source
     on_step = undo.on_step
     copies = undo.requested_copies()
-    replaced = _replaced(undo)
+    records_before = _replaced_records(undo)
     check_deletable(source)
     with source.changing() as writer:
         on_step("locked")
-        load_bearing = set[Key]()
+        load_bearing_keys = set[Key]()
         current = dict[Key, bytes]()
         for key, record in writer.records(copies.known_keys):
             if source.is_load_bearing(source.facts_of(record), if_invalid=True):
-                load_bearing.add(key)
+                load_bearing_keys.add(key)
             else:
                 current[key] = record
-        for key in current.keys() & replaced.keys():
+        for key in current.keys() & records_before.keys():
             # Such a memory is as it was before the recovery: that is undone already.
-            if writer.is_unchanged(current[key], replaced[key]):
+            if writer.is_unchanged(current[key], records_before[key]):
                 del current[key]
-        restored = {
+        removable = {
             key: record
             for key, record in undo.archive.records(copies.entry, current)
             if writer.has_inserted_parts(current[key], record)
         }
-        expected = {key: fingerprint_of(writer.comparable_record(current[key])) for key in restored}
-        changed_keys = sorted(current.keys() - expected.keys(), key=str)
+        changed_keys = sorted(current.keys() - removable.keys(), key=str)
         if changed_keys:
             raise ArchiveError(
                 f"{counted(len(changed_keys))} written since ({some_of(changed_keys)}); nothing "
                 "was changed: take others out by id"
             )
-        if expected:
-            writer.delete_inserted_parts(expected, restored.items())
+        if removable:
+            expected = {
+                key: fingerprint_of(writer.comparable_record(current[key])) for key in removable
+            }
+            writer.delete_inserted_parts(expected, removable.items())
             on_step("deleted")
-            earlier_records = [(key, replaced[key]) for key in expected if key in replaced]
-            if earlier_records:
-                writer.insert(earlier_records)
+            to_insert = [(key, records_before[key]) for key in removable if key in records_before]
+            if to_insert:
+                writer.insert(to_insert)
         on_step("verified")
     on_step("committed")
-    return Restored(memories=len(expected), stay=len(load_bearing))
+    return Restored(memories=len(removable), stay=len(load_bearing_keys))
 
 
-def _replaced(undo: Undo) -> dict[Key, bytes]:
+def _replaced_records(undo: Undo) -> dict[Key, bytes]:
     """Return by key the records that a recovery replaced: memories that were empty or unlisted."""
-    replaced = dict[Key, bytes]()
+    records = dict[Key, bytes]()
     entry = undo.recorded.entry
     if not entry.has_plan:
-        return replaced
+        return records
     try:
         for key, text in json.loads(undo.archive.plan_text(entry)):
             record = text.encode()
             check_size(record)
             undo.source.check_copy(key, record, json.loads(record))
-            replaced[key] = record
+            records[key] = record
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ArchiveError(
             f"what {entry.digest[:12]} replaced cannot be read ({error}); nothing was changed"
         ) from error
-    return replaced
+    return records
