@@ -33,6 +33,7 @@ from memlab.sources.base import Source, read_consistent
 from memlab.sources.capabilities import Supersession, require
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.readers import Reader, StepCallback, no_progress
+from memlab.store.selection import TriggerEffect
 from memlab.text import command
 
 
@@ -113,7 +114,8 @@ def plan(  # noqa: PLR0913 - what is asked of a store
     if ids is not None:
         if policy is not None:
             raise ValueError("memlab.plan takes either a policy or ids, not both")
-        policy = ByIds(tuple(dict.fromkeys(texts(ids, call="memlab.plan", name="ids"))))
+        distinct_ids = dict.fromkeys(texts(ids, call="memlab.plan", name="ids"))
+        policy = ByIds(tuple(distinct_ids))
     expect(policy, Policy, call="memlab.plan", name="policy")
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.plan")
@@ -130,9 +132,16 @@ def plan(  # noqa: PLR0913 - what is asked of a store
 
 
 class _Request(NamedTuple):
-    """What one call of :func:`plan` asks, and the history of the store before it is read.
+    """The request of one call of :func:`plan`.
 
-    `retirement` is the ability of the store to retire memories; None to delete them.
+    Attributes
+    ----------
+    policy : Policy
+        The policy.
+    retirement : Supersession or None
+        The ability of the store to retire memories; None to delete them.
+    history : StoreHistory
+        The history of the store, without the rows of the snapshot.
     """
 
     policy: Policy
@@ -162,94 +171,107 @@ def _plan_of(reader: Reader, source: Source, request: _Request, on_step: StepCal
         if not isinstance(policy, ByIds) and retirement.returns_memories():
             is_returned = ~is_active & decision.keep & retired_rows(frame)
             snapshot.relabel(is_returned, plans.RETURNS)
-        leaves = snapshot.has_label(plans.RETIRES)
+        is_removed = snapshot.has_label(plans.RETIRES)
     else:
         if any(step.learns for step in policy.steps):
             policy = policy.with_past(history.past, history.references)
         decision = decision_of(frame, policy, now=now)
-        leaves = ~decision.keep
+        is_removed = ~decision.keep
     on_step("decided")
     start = None
     if col.INDEX_TOKENS in frame.attrs:
         is_active = snapshot.columns[col.ACTIVE] | snapshot.has_label(plans.RETURNS)
-        start = _start_of(frame, is_active, leaves)
-    # Free the memory of the frame. The Python objects of some columns take more than all of it.
+        start = _start_without(frame, is_active, is_removed)
+    # Free the memory of the frame before the rows of the plan are made, which take more than it.
     del frame, history
     snapshot.release_unused()
-    leaving = snapshot.memories(leaves, decision)
-    made = Plan(
+    removed = snapshot.memories(is_removed, decision)
+    is_deleted = is_removed if retirement is None else np.zeros_like(is_removed)
+    plan_made = Plan(
         store=source.name,
         made_at=now,
         policy=as_data(policy),
         token_rule=snapshot.token_rule,
-        groups=snapshot.groups(decision, deleted=leaves & (retirement is None)),
-        memories=leaving if retirement is None else (),
-        kept=snapshot.kept(~leaves & snapshot.is_prunable),
+        groups=snapshot.groups(decision, deleted=is_deleted),
+        memories=(),
+        kept=snapshot.kept(~is_removed & snapshot.is_prunable),
         start=start,
         is_retirement=retirement is not None,
-        expires=snapshot.expiring(leaves | snapshot.is_prunable, now),
+        expires=snapshot.expiring(is_removed | snapshot.is_prunable, now),
     )
     if retirement is None:
-        is_last_deleted = bool(leaves[-1:].any())
+        is_newest_deleted = bool(is_deleted[-1:].any())
+        trigger_effects: tuple[TriggerEffect, ...] = ()
+        if removed:
+            trigger_effects = reader.side_effects([memory.key for memory in removed])
         return replace(
-            made,
-            trigger_effects=(
-                reader.side_effects([memory.key for memory in leaving]) if leaving else ()
-            ),
-            deletes_newest=source.is_native_format and is_last_deleted,
+            plan_made,
+            memories=removed,
+            trigger_effects=trigger_effects,
+            deletes_newest=source.is_native_format and is_newest_deleted,
         )
-    returns = snapshot.memories(snapshot.has_label(plans.RETURNS), decision)
+    returned = snapshot.memories(snapshot.has_label(plans.RETURNS), decision)
     return replace(
-        made,
-        retires=leaving,
-        returns=returns,
-        entries=entries_of(reader, retirement, (*leaving, *returns)),
+        plan_made,
+        retires=removed,
+        returns=returned,
+        entries=entries_of(reader, retirement, removed + returned),
     )
 
 
 def start_change(source: Source, plan: Plan) -> StartChange:
-    """Return what a start of a store with an index loads before and after a plan is applied."""
+    """Return the sizes of a start before and after a plan, for a store with an index."""
     frame = load(source, on_bad_row="keep")
-    leaving = [memory.key for memory in (*plan.memories, *plan.retires)]
-    leaving += [link.key for link in plan.supersedes]
-    returned = frame[col.KEY].isin([memory.key for memory in plan.returns])
-    is_active = (frame[col.ACTIVE] | returned).to_numpy(bool)
-    return _start_of(frame, is_active, frame[col.KEY].isin(leaving).to_numpy(bool))
+    removed_keys = [memory.key for memory in (*plan.memories, *plan.retires)]
+    removed_keys += [link.key for link in plan.supersedes]
+    is_returned = frame[col.KEY].isin([memory.key for memory in plan.returns])
+    is_active = (frame[col.ACTIVE] | is_returned).to_numpy(bool)
+    is_removed = frame[col.KEY].isin(removed_keys).to_numpy(bool)
+    return _start_without(frame, is_active, is_removed)
 
 
-def _start_of(frame: pd.DataFrame, is_active: Flags, leaves: Flags) -> StartChange:
-    """Return the size of a start before and after some memories leave the index.
+def _start_without(frame: pd.DataFrame, is_active: Flags, is_removed: Flags) -> StartChange:
+    """Return the sizes of a start before and after some memories are removed from the index.
 
-    `is_active` says which memories are active afterwards, unless they leave.
+    Parameters
+    ----------
+    frame : DataFrame
+        The memories of the store.
+    is_active : array of bool
+        For each memory, whether it is active afterwards unless it is removed.
+    is_removed : array of bool
+        For each memory, whether it is removed.
     """
     tokens: Ints = frame[col.TOKENS].to_numpy(np.int64)
 
     def size_of(is_loaded: Flags) -> Size:
         index_tokens = frame.attrs[col.INDEX_TOKENS]
-        return Size(int(is_loaded.sum()), int(tokens[is_loaded].sum()) + index_tokens)
+        return Size(
+            memories=int(is_loaded.sum()), tokens=int(tokens[is_loaded].sum()) + index_tokens
+        )
 
     is_loaded = loaded_after(frame, np.ones(len(frame), dtype=bool))
     is_floor = is_loaded & frame[col.LOAD_BEARING].to_numpy(bool)
     return StartChange(
         before=size_of(is_loaded),
-        after=size_of(loaded_after(frame, ~leaves, is_active=is_active)),
-        floor=Size(int(is_floor.sum()), int(tokens[is_floor].sum())),
+        after=size_of(loaded_after(frame, ~is_removed, is_active=is_active)),
+        floor=Size(memories=int(is_floor.sum()), tokens=int(tokens[is_floor].sum())),
     )
 
 
 def _check_ids(frame: pd.DataFrame, source: Source, ids: Collection[str]) -> None:
     """Raise PlanError unless each id is that of an active prunable memory."""
-    known = frame.drop_duplicates(col.MEMORY_ID).set_index(col.MEMORY_ID)
+    rows_by_id = frame.drop_duplicates(col.MEMORY_ID).set_index(col.MEMORY_ID)
     for memory_id in ids:
-        if memory_id not in known.index:
+        if memory_id not in rows_by_id.index:
             listing = command("rows", source.name, "--json")
-            similar = get_close_matches(memory_id, map(str, known.index), n=1)
+            similar = get_close_matches(memory_id, map(str, rows_by_id.index), n=1)
             suggestion = f"; {similar[0]!r} is one" if similar else ""
             raise PlanError(
                 f"{memory_id!r} is not a memory of this store{suggestion}; "
                 f"{listing} lists their ids"
             )
-        memory = known.loc[memory_id]
+        memory = rows_by_id.loc[memory_id]
         if not memory[col.PRUNABLE]:
             is_load_bearing = bool(memory[col.LOAD_BEARING])
             raise PlanError(
@@ -263,10 +285,8 @@ def reason_to_keep(memory_id: str, *, source: Source, is_load_bearing: bool) -> 
         return (
             f"{memory_id!r} is not loaded any more: it is superseded, retired, or named by no index"
         )
-    words = f"{memory_id!r} is load-bearing, and is never deleted or retired"
+    advice = "only a person changes or deletes it, by hand"
     if source.supersession is not None:
-        replacing = command("floor", source.name, "--supersede", f"{memory_id}=NEWER")
-        words += f"; {replacing} supersedes it by a newer memory, so that it is not loaded"
-    else:
-        words += "; only a person changes or deletes it, by hand"
-    return words
+        supersede = command("floor", source.name, "--supersede", f"{memory_id}=NEWER")
+        advice = f"{supersede} supersedes it by a newer memory, so that it is not loaded"
+    return f"{memory_id!r} is load-bearing, and is never deleted or retired; {advice}"

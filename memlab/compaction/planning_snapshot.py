@@ -23,7 +23,7 @@ from memlab.sources.base import Source
 from memlab.sources.readers import Key, Reader
 from memlab.store.records import fingerprint_of
 
-Places = npt.NDArray[np.intp]
+RowNumbers = npt.NDArray[np.intp]
 """Row numbers in a frame, from 0."""
 
 Columns = Mapping[str, Any]
@@ -42,11 +42,12 @@ LABELS: Final = (
     col.UNLISTED,
 )
 
-"""What a memory is to a plan; :attr:`PlanningSnapshot.labels` has indexes of these."""
+"""Labels of the memories in a plan. :attr:`PlanningSnapshot.labels` has indexes of these."""
 
 _BATCH_ROWS: Final = 4_000
-"""Rows converted to Python objects at a time. The objects take five times the memory of the
-columns."""
+"""Number of rows that are converted to Python objects at a time.
+
+The objects take five times the memory of the columns."""
 
 
 def frame_at(reader: Reader, source: Source, *, with_body: bool) -> pd.DataFrame:
@@ -62,7 +63,7 @@ def frame_at(reader: Reader, source: Source, *, with_body: bool) -> pd.DataFrame
 class PlanningSnapshot:
     """The memories of a store at one moment, as a plan writes them down.
 
-    It has what a plan needs of the frame, which the caller can then free.
+    It copies the columns that a plan needs, so that the caller can free the frame.
 
     Parameters
     ----------
@@ -124,35 +125,45 @@ class PlanningSnapshot:
             pa.default_memory_pool().release_unused()
 
     def memories(self, is_planned: Flags, decision: Decision) -> tuple[PlannedMemory, ...]:
-        """Return some memories as a plan lists them, with the reasons of a decision.
+        """Return the memories with the flag `is_planned` as a plan lists those that it changes.
 
         Raise ChangedWhileReadError if a memory is missing.
+
+        Parameters
+        ----------
+        is_planned : array of bool
+            For each memory, whether the plan changes it.
+        decision : Decision
+            The decision, which has the reasons.
         """
-        places = np.flatnonzero(is_planned)
-        parts = np.split(places, range(_BATCH_ROWS, len(places), _BATCH_ROWS))
+        rows = np.flatnonzero(is_planned)
+        batches = np.split(rows, range(_BATCH_ROWS, len(rows), _BATCH_ROWS))
         with _garbage_collection_off():
-            return tuple(chain.from_iterable(self._batch(part, decision) for part in parts))
+            return tuple(chain.from_iterable(self._batch(batch, decision) for batch in batches))
 
     def kept(self, is_kept: Flags) -> tuple[KeptMemory, ...]:
-        """Return some memories that stay as a plan lists them.
+        """Return the memories with the flag `is_kept` as a plan lists those that it keeps.
 
         Raise ChangedWhileReadError if a memory is missing.
         """
-        places = np.flatnonzero(is_kept)
-        keys = _values_at(self.columns[col.KEY], places)
-        ids = _values_at(self.columns[col.MEMORY_ID], places)
+        rows = np.flatnonzero(is_kept)
+        keys = _values_at(self.columns[col.KEY], rows)
+        ids = _values_at(self.columns[col.MEMORY_ID], rows)
         fingerprints = self._fingerprints(keys, self.source.without_usage)
         return tuple(map(KeptMemory, keys, ids, fingerprints))
 
     def expiring(self, is_decided: Flags, now: datetime) -> tuple[plans.Expiring, ...]:
-        """Return the expiry times, after now, of the memories that a plan decides on."""
+        """Return the expiry times after `now` of the memories that a plan decides on.
+
+        A memory that has expired before `now` and is still stored is left out. If it is missing
+        when the plan is applied, the plan is stale.
+        """
         if self._expires_at is None:
             return ()
-        # A memory that has expired already and is still stored must stay stored until the plan is
-        # applied.
-        later = np.flatnonzero(is_decided & (self._expires_at > as_instant(now)))
-        keys = _values_at(self.columns[col.KEY], later)
-        return tuple(map(plans.Expiring, keys, _iso_texts(self._expires_at[later])))
+        expires_later = self._expires_at > as_instant(now)
+        rows = np.flatnonzero(is_decided & expires_later)
+        keys = _values_at(self.columns[col.KEY], rows)
+        return tuple(map(plans.Expiring, keys, _iso_texts(self._expires_at[rows])))
 
     def groups(self, decision: Decision, *, deleted: Flags) -> tuple[plans.Group, ...]:
         """Return the sorted groups of a plan; each memory is counted in one of them.
@@ -160,59 +171,71 @@ class PlanningSnapshot:
         NumPy groups the rows, which takes a tenth of the time of a pandas groupby.
         """
         kinds = self.columns[col.KIND].categories.tolist()
+        # Each memory has one code, which combines its action, label, kind and reason.
         codes = (deleted, self.labels, self.columns[col.KIND].codes, decision.reason)
         shape = (2, len(LABELS), len(kinds), len(decision.reasons))
-        group_codes = np.ravel_multi_index([code.astype(np.int64) for code in codes], shape)
-        distinct, group = np.unique(group_codes, return_inverse=True)
-        memories = np.bincount(group, minlength=len(distinct))
-        tokens = np.zeros(len(distinct), dtype=np.int64)
-        np.add.at(tokens, group, self.columns[col.TOKENS])
-        deleted_codes, label_codes, kind_codes, reason_codes = np.unravel_index(distinct, shape)
+        combined_codes = np.ravel_multi_index([code.astype(np.int64) for code in codes], shape)
+        distinct_codes, group_of_memory = np.unique(combined_codes, return_inverse=True)
+        memories = np.bincount(group_of_memory, minlength=len(distinct_codes))
+        tokens = np.zeros(len(distinct_codes), dtype=np.int64)
+        np.add.at(tokens, group_of_memory, self.columns[col.TOKENS])
+        deleted_codes, label_codes, kind_codes, reason_codes = np.unravel_index(
+            distinct_codes, shape
+        )
         groups = [
             plans.Group(
-                deleted=bool(deleted_codes[index]),
-                label=LABELS[label_codes[index]],
-                kind=kinds[kind_codes[index]],
-                reason=decision.reasons[reason_codes[index]],
-                memories=int(memories[index]),
-                tokens=int(tokens[index]),
+                deleted=bool(deleted_codes[group]),
+                label=LABELS[label_codes[group]],
+                kind=kinds[kind_codes[group]],
+                reason=decision.reasons[reason_codes[group]],
+                memories=int(memories[group]),
+                tokens=int(tokens[group]),
             )
-            for index in range(len(distinct))
+            for group in range(len(distinct_codes))
         ]
         return tuple(sorted(groups))
 
-    def _batch(self, places: Places, decision: Decision) -> Iterator[PlannedMemory]:
-        """Yield the memories at some row numbers as a plan lists them."""
+    def _batch(self, rows: RowNumbers, decision: Decision) -> Iterator[PlannedMemory]:
+        """Yield the memories at some row numbers as a plan lists those that it changes."""
         columns = self.columns
-        keys = _values_at(columns[col.KEY], places)
+        keys = _values_at(columns[col.KEY], rows)
         positions = keys
         if columns[col.KEY] is not columns[col.POSITION]:
-            positions = _values_at(columns[col.POSITION], places)
-        titles = _values_at(columns[col.TITLE], places)
-        reasons = np.array(decision.reasons, dtype=object)[decision.reason[places]]
-        created = _array_at(columns[col.CREATED_AT], places, "datetime64[us]")
+            positions = _values_at(columns[col.POSITION], rows)
+        titles = _values_at(columns[col.TITLE], rows)
+        reasons = np.array(decision.reasons, dtype=object)[decision.reason[rows]]
+        creation_times = _array_at(columns[col.CREATED_AT], rows, "datetime64[us]")
         # The columns are in the order of the fields of PlannedMemory.
-        rows = zip(
+        fields_of_memories = zip(
             keys,
             positions,
-            _values_at(columns[col.MEMORY_ID], places),
-            _values_at(columns[col.KIND], places),
+            _values_at(columns[col.MEMORY_ID], rows),
+            _values_at(columns[col.KIND], rows),
             [title[: plans.MAX_TITLE_CHARS] for title in titles],
             reasons.tolist(),
-            _deduplicated(_values_at(columns[col.TOKENS], places)),
-            _deduplicated(_iso_texts(created)),
+            _deduplicated(_values_at(columns[col.TOKENS], rows)),
+            _deduplicated(_iso_texts(creation_times)),
             self._fingerprints(keys, self.source.archive.location.compared),
             strict=True,
         )
-        return map(PlannedMemory._make, rows)
+        return map(PlannedMemory._make, fields_of_memories)
 
-    def _fingerprints(self, keys: list[Key], compared: Callable[[bytes], bytes]) -> list[str]:
-        """Return the fingerprints of memories, of the part of a record that is compared.
+    def _fingerprints(
+        self, keys: list[Key], comparable_part: Callable[[bytes], bytes]
+    ) -> list[str]:
+        """Return the fingerprints of memories.
 
         Raise ChangedWhileReadError if a memory is missing.
+
+        Parameters
+        ----------
+        keys : list of Key
+            The keys of the memories.
+        comparable_part : callable
+            Returns the part of a record that must be unchanged when the plan is applied.
         """
         records = self.reader.records(keys)
-        fingerprints = [fingerprint_of(compared(record)) for _, record in records]
+        fingerprints = [fingerprint_of(comparable_part(record)) for _, record in records]
         if len(fingerprints) < len(keys):
             raise lost_memories(self.source)
         return fingerprints
@@ -241,12 +264,14 @@ def _garbage_collection_off() -> Iterator[None]:
 def _labels_of(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
     """Return for each memory the index of its label in :data:`LABELS`."""
     load_bearing = LABELS.index(plans.LOAD_BEARING)
-    label = np.where(frame[col.LOAD_BEARING], load_bearing, LABELS.index(plans.PRUNABLE))
-    label[~frame[col.ACTIVE].to_numpy(dtype=bool)] = LABELS.index(plans.SUPERSEDED)
-    label[retired_rows(frame)] = LABELS.index(plans.RETIRED)
+    prunable = LABELS.index(plans.PRUNABLE)
+    labels = np.where(frame[col.LOAD_BEARING], load_bearing, prunable)
+    # A later label replaces an earlier one.
+    labels[~frame[col.ACTIVE].to_numpy(dtype=bool)] = LABELS.index(plans.SUPERSEDED)
+    labels[retired_rows(frame)] = LABELS.index(plans.RETIRED)
     for state in (col.REACHED, col.UNLISTED):
-        label[rows_in_state(frame, state)] = LABELS.index(state)
-    return label
+        labels[rows_in_state(frame, state)] = LABELS.index(state)
+    return labels
 
 
 def _columns_of(frame: pd.DataFrame) -> Columns:
@@ -265,33 +290,34 @@ def _array(column: "pd.Series[Any]") -> Any:
     return column.to_numpy() if isinstance(column.dtype, np.dtype) else column.array
 
 
-def _values_at(values: Any, places: Places) -> list[Any]:
-    """Return the values at some row numbers as Python objects, in rising order.
+def _values_at(values: Any, rows: RowNumbers) -> list[Any]:
+    """Return the values at increasing row numbers as Python objects.
 
     Equal texts of a categorical column share one object.
     """
     if isinstance(values, pd.Categorical):
-        return list(np.array(values.categories, dtype=object)[values.codes[places]])
-    return list(_array_at(values, places).tolist())
+        return list(np.array(values.categories, dtype=object)[values.codes[rows]])
+    return list(_array_at(values, rows).tolist())
 
 
-def _array_at(values: Any, places: Places, dtype: str | None = None) -> npt.NDArray[Any]:
-    """Return the values at rising row numbers.
+def _array_at(values: Any, rows: RowNumbers, dtype: str | None = None) -> npt.NDArray[Any]:
+    """Return the values at increasing row numbers as an array.
 
     Slice the column first, because Arrow would search all chunks of a whole column.
     """
-    first = places[0] if len(places) else 0
-    end = places[-1] + 1 if len(places) else 0
-    return np.asarray(values[first:end], dtype)[places - first]
+    first = rows[0] if len(rows) else 0
+    end = rows[-1] + 1 if len(rows) else 0
+    array = np.asarray(values[first:end], dtype)
+    return array[rows - first]
 
 
 def _deduplicated(values: list[Any]) -> Iterator[Any]:
-    """Yield values such that equal ones are one object.
+    """Yield the values. Equal values become the same object.
 
     This saves memory: a million rows have about a hundred different numbers of tokens.
     """
-    objects: dict[Any, Any] = {}
-    return map(objects.setdefault, values, values)
+    first_objects: dict[Any, Any] = {}
+    return map(first_objects.setdefault, values, values)
 
 
 def _iso_texts(times: npt.NDArray[np.datetime64]) -> list[str]:
