@@ -535,15 +535,15 @@ def _restored_fields(restored: "Restored", target: str) -> dict[str, Any]:
         "left_out": restored.left_out,
         "rows_left_out": dict(restored.rows_left_out),
     }
-    if restored.stay is not None:
-        fields["stay"] = restored.stay
+    if restored.load_bearing is not None:
+        fields["stay"] = restored.load_bearing
     if restored.entries_left:
         fields["entries_left"] = list(restored.entries_left)
     if restored.other:
         fields["taken_out"] = {
             "folder": restored.other,
-            "memories": restored.taken_out,
-            "stay": list(restored.stay_there),
+            "memories": restored.copies_removed,
+            "stay": list(restored.copies_left),
         }
     fields["into"] = target
     return fields

@@ -1,7 +1,7 @@
-"""Check of an archive against its store: interrupted deletions, restored and missing memories."""
+"""Check an archive against its store: interrupted deletions, restored and missing memories."""
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from memlab.compaction.store_change import is_in_effect
@@ -14,14 +14,14 @@ from memlab.store.archive.tombstones import facts_in
 from memlab.text import command, counted, verb_for
 
 
-class Difference(NamedTuple):
-    """A difference between an archive and its store, and the advice on what to do about it."""
+class ArchiveFault(NamedTuple):
+    """A fault of an archive or a difference from its store, and the advice on what to do."""
 
     fault: str
     advice: str
 
 
-class Comparison(NamedTuple):
+class ArchiveCheck(NamedTuple):
     """Result of checking an archive against its store.
 
     Attributes
@@ -30,17 +30,17 @@ class Comparison(NamedTuple):
         The number of deletions, and of copies.
     unfinished : int
         The number of interrupted deletions.
-    faults : tuple of Difference
-        The differences.
+    faults : tuple of ArchiveFault
+        The faults and the differences.
     """
 
     plans: int
     memories: int
     unfinished: int
-    faults: tuple[Difference, ...]
+    faults: tuple[ArchiveFault, ...]
 
 
-def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison:
+def check_against_store(reader: Reader, source: Source, archive: OpenArchive) -> ArchiveCheck:
     """Check an archive against its store at one moment of both. Both are only read."""
     entries = archive.entries()
     deletions = [entry for entry in entries if not entry.is_recovery]
@@ -48,22 +48,18 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
     for entry in deletions:
         for copy in archive.copies(entry):
             last_deletion[copy.key] = entry.number
-    for entry in entries:  # reading everything finds the damaged parts
-        deque(archive.batches(entry), maxlen=0)
-    for dropped in archive.dropped():
-        facts_in(archive, dropped)
-    key_of(archive)
-    faults = list[Difference]()
+    _read_everything(archive, entries)
+    faults = list[ArchiveFault]()
     unfinished = 0
     ids_in_use = _ids_in_use(reader, source)
     if archive.faults:
         advice = "restore a backup of the archive; the rest can be restored"
-        faults.append(Difference(archive.faults_in_words(), advice))
+        faults.append(ArchiveFault(archive.faults_in_words(), advice))
     for entry in deletions:
-        cut_short = _cut_short(reader, source, archive, entry)
-        if cut_short is not None:
+        interruption = _interruption_of(reader, source, archive, entry)
+        if interruption is not None:
             unfinished += 1
-            faults.append(cut_short)
+            faults.append(interruption)
         else:
             copies = archive.copies(entry)
             state = archive.state_of(reader.records, entry, copies)
@@ -71,7 +67,7 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
             faults += _faults_of_restored(archive, deletion, last_deletion)
             faults += _faults_of_taken_ids(source, archive, deletion, ids_in_use)
     archive.faults.clear()  # they are among the faults of the result
-    return Comparison(
+    return ArchiveCheck(
         plans=len(entries),
         memories=sum(entry.copies for entry in entries),
         unfinished=unfinished,
@@ -79,9 +75,18 @@ def compared(reader: Reader, source: Source, archive: OpenArchive) -> Comparison
     )
 
 
-def _cut_short(
+def _read_everything(archive: OpenArchive, entries: Iterable[Entry]) -> None:
+    """Read all parts of an archive, so that it notes the damaged ones among its faults."""
+    for entry in entries:
+        deque(archive.batches(entry), maxlen=0)
+    for dropped in archive.dropped():
+        facts_in(archive, dropped)
+    key_of(archive)
+
+
+def _interruption_of(
     reader: Reader, source: Source, archive: OpenArchive, entry: Entry
-) -> Difference | None:
+) -> ArchiveFault | None:
     """Return the fault of an interrupted deletion, with advice; None if it was not interrupted."""
     if entry.finished_at is not None:
         return None
@@ -94,28 +99,28 @@ def _cut_short(
     drop = command("archive", source.name, "--drop", digest, "--apply")
     finish = command("apply", source.name, digest)
     fault = f"plan {digest} was cut short before it changed anything"
-    return Difference(fault, f"finish it with {finish}, or forget it with {drop}")
+    return ArchiveFault(fault, f"finish it with {finish}, or forget it with {drop}")
 
 
-def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> Difference:
+def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> ArchiveFault:
     """Return the fault of a deletion that was interrupted, with advice."""
     digest = entry.digest[:12]
     drop = command("archive", name, "--drop", digest, "--apply")
-    finish = command("apply", name, digest)
     not_deleted = len(state.same) + len(state.changed)
     archived = f"{entry.copies:,} memories archived, {not_deleted:,} of them not deleted"
-    fault = f"plan {digest} was cut short: {archived}"
     if len(state.same) < entry.copies:
         restore = command("restore", name, digest)
         advice = f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
-        return Difference(fault, advice)
-    if not entry.has_plan:
-        return Difference(fault, f"the runtime's next compaction drops the copies, or {drop}")
-    return Difference(fault, f"finish it with {finish}, or drop the copies with {drop}")
+    elif entry.has_plan:
+        finish = command("apply", name, digest)
+        advice = f"finish it with {finish}, or drop the copies with {drop}"
+    else:
+        advice = f"the runtime's next compaction drops the copies, or {drop}"
+    return ArchiveFault(f"plan {digest} was cut short: {archived}", advice)
 
 
 class _FinishedDeletion(NamedTuple):
-    """A finished deletion, its copies, and what the store has in their places."""
+    """A finished deletion, its copies, and the state of these memories in the store."""
 
     entry: Entry
     copies: Sequence[Copy]
@@ -124,33 +129,50 @@ class _FinishedDeletion(NamedTuple):
 
 def _faults_of_restored(
     archive: OpenArchive, deletion: _FinishedDeletion, last_deletion: Mapping[Key, int]
-) -> Iterator[Difference]:
-    """Yield the faults of a finished deletion that concern restored memories."""
+) -> Iterator[ArchiveFault]:
+    """Yield the faults of a finished deletion that concern restored memories.
+
+    There is a fault if the store has a memory that the archive does not record as restored, or if
+    it lacks a memory that the archive records as restored.
+
+    Parameters
+    ----------
+    archive : OpenArchive
+        The archive.
+    deletion : _FinishedDeletion
+        The deletion.
+    last_deletion : mapping of Key to int
+        The number of the last deletion of each memory. A missing memory counts for that deletion
+        alone.
+    """
     entry, copies, state = deletion
-    deleted_keys = {key for key in state.absent | state.taken if last_deletion[key] == entry.number}
-    present = 0
+    missing_keys = {key for key in state.absent | state.taken if last_deletion[key] == entry.number}
+    unrecorded = 0
     missing = 0
     for copy in copies:
         if copy.restored_at is None and copy.key in state.same:
-            present += 1
-        elif copy.restored_at is not None and copy.key in deleted_keys:
+            unrecorded += 1
+        elif copy.restored_at is not None and copy.key in missing_keys:
             missing += 1
     restore = command("restore", archive.location.store, entry.digest[:12])
     by_plan = f"that plan {entry.digest[:12]} deleted"
-    if present:
+    if unrecorded:
         advice = f"if restored, {restore} records it; else the store is an older copy: compact it"
-        verb = verb_for(present, "are")
-        fault = f"{counted(present)} {by_plan} {verb} in the store again"
-        yield Difference(fault, advice)
+        verb = verb_for(unrecorded, "are")
+        fault = f"{counted(unrecorded)} {by_plan} {verb} in the store again"
+        yield ArchiveFault(fault, advice)
     if missing:
         advice = f"{restore} brings them back, unless something else deleted them since"
         verb = verb_for(missing, "are")
         fault = f"{counted(missing)} {by_plan} {verb} called restored and {verb} not in the store"
-        yield Difference(fault, advice)
+        yield ArchiveFault(fault, advice)
 
 
 def _ids_in_use(reader: Reader, source: Source) -> set[str]:
-    """Return the ids of a store whose ids are unique besides its keys; nothing for other stores."""
+    """Return the ids of a store in which ids are unique as well as keys.
+
+    Return none for other stores.
+    """
     ids = set[str]()
     if source.is_native_format:
         for rows in reader.batches(with_body=False):
@@ -160,37 +182,39 @@ def _ids_in_use(reader: Reader, source: Source) -> set[str]:
 
 def _faults_of_taken_ids(
     source: Source, archive: OpenArchive, deletion: _FinishedDeletion, ids_in_use: Collection[str]
-) -> Iterator[Difference]:
+) -> Iterator[ArchiveFault]:
     """Yield the fault of a finished deletion whose ids other memories took since.
 
     Positions that were taken are no fault: a store that evicts on write uses them again and again.
     """
     entry, copies, state = deletion
-    not_restored = {copy.key for copy in copies if copy.restored_at is None}
-    taken_keys = state.taken & not_restored
+    not_restored_keys = {copy.key for copy in copies if copy.restored_at is None}
     if source.is_native_format:
-        deleted = (state.absent | state.taken) & not_restored
+        deleted_keys = (state.absent | state.taken) & not_restored_keys
         taken_keys = {
             key
-            for key, record in archive.records(entry, deleted)
+            for key, record in archive.records(entry, deleted_keys)
             if source.facts_of(record).memory_id in ids_in_use
         }
+    else:
+        taken_keys = state.taken & not_restored_keys
     if not taken_keys:
         return
     digest = entry.digest[:12]
-    others = command("restore", source.name, digest, "--id", "ID")
+    restore_one = command("restore", source.name, digest, "--id", "ID")
     taken = counted(len(taken_keys), "ids")
     fault = (
-        f"other memories took {taken} of the {len(not_restored):,} that plan {digest} deleted, so "
-        "it cannot be restored as a whole"
+        f"other memories took {taken} of the {len(not_restored_keys):,} that plan {digest} "
+        "deleted, so it cannot be restored as a whole"
     )
-    advice = f"{others} restores one of the others; {all_elsewhere(source, digest)}"
-    yield Difference(fault, advice)
+    advice = f"{restore_one} restores one of the others; {all_elsewhere(source, digest)}"
+    yield ArchiveFault(fault, advice)
 
 
 def all_elsewhere(source: Source, digest: str) -> str:
     """Return the advice for restoring a whole plan somewhere else than into its store."""
     if source.is_native_format:
-        new = command("restore", source.name, digest, "--into", "NEW.db")
-        return f"restore all into a new file with {new}"
-    return f"write all to a file: {command('archive', source.name, '--export', 'memories.jsonl')}"
+        restore = command("restore", source.name, digest, "--into", "NEW.db")
+        return f"restore all into a new file with {restore}"
+    export = command("archive", source.name, "--export", "memories.jsonl")
+    return f"write all to a file: {export}"

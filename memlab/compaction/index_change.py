@@ -1,4 +1,4 @@
-"""Apply a plan of an index, and take it back byte for byte."""
+"""Apply a plan of an index, and undo it byte for byte."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,6 +71,7 @@ def apply_index_plan(
 
 
 def _mending_of(source: Source) -> IndexMending:
+    """Return the ability of a source to change its index; raise PlanError if it has none."""
     mending = require(source, "index").mending
     if mending is None:
         raise errors.PlanError(f"memlab never changes the index of {source.name}")
@@ -87,17 +88,17 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
             f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC; make "
             "a new plan"
         )
-    version = change.writer.index_now()
-    if entry is not None and digest_of(version.data) == plan.digest_after:
+    current = change.writer.index_now()
+    if entry is not None and digest_of(current.data) == plan.digest_after:
         return  # an interrupted attempt changed the index; the caller only records that
     change.reconcile(discard_unchanged=True)
-    if digest_of(version.data) != plan.digest_before:
+    if digest_of(current.data) != plan.digest_before:
         raise errors.StalePlanError(
             f"{plan.index} was changed since plan {plan.digest[:12]} was made; nothing was "
             "changed: make a new plan"
         )
     change.on_step("checked")
-    _check_private(change, version.name)
+    _check_permissions(change, current.name)
     text = plan.to_json()
     new_entry = NewEntry(
         digest=plan.digest,
@@ -109,8 +110,9 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
     with archive.adding(
         new_entry, (), at=change.now, on_step=change.on_step, is_undone=_is_unchanged
     ):
-        replaced = version._replace(digest_after=plan.digest_after)
-        note_index_versions(archive, plan.digest, [replaced])
+        # The digest tells a later undo whether somebody edited the index since.
+        version_before = current._replace(digest_after=plan.digest_after)
+        note_index_versions(archive, plan.digest, [version_before])
         change.writer.rewrite_index(plan.text.encode(), digest=plan.digest_before)
         change.on_step("verified")
 
@@ -120,18 +122,20 @@ def _is_unchanged(error: BaseException) -> bool:
     return isinstance(error, (errors.StalePlanError, errors.ChangedWhileReadError))
 
 
-def _check_private(change: StoreChange, name: str) -> None:
-    """Raise PlanError if fewer people may read the index than the archive that would copy it."""
-    template = change.source.permissions_template
-    if template is None:
+def _check_permissions(change: StoreChange, name: str) -> None:
+    """Raise PlanError if more people may read the archive than the index that it would copy."""
+    folder = change.source.permissions_template
+    if folder is None:
         return
+    index = folder / name
+    archive = change.archive.path
     with suppress(FileNotFoundError):
-        file_mode = (template / name).stat().st_mode
-        archive = change.archive.path
+        index_mode = index.stat().st_mode
         archive_mode = archive.stat().st_mode
-        if archive_mode & ~file_mode & _OTHERS_MAY_ACCESS:
+        wider_bits = archive_mode & ~index_mode
+        if wider_bits & _OTHERS_MAY_ACCESS:
             raise errors.PlanError(
-                f"{archive} would have a copy of {template / name}, and more people may read it; "
+                f"{archive} would have a copy of {index}, and more people may read it; "
                 f"nothing was changed: chmod go-rwx {archive}"
             )
 
@@ -155,7 +159,7 @@ class IndexRestored(DisplayMixin):
     is_exact : bool
         Whether it has the bytes from before the change again.
     stays : tuple of str
-        Lines of the change that somebody edited since, and that stay.
+        Changed lines that somebody edited since. The undo leaves them as they are.
 
     Examples
     --------
@@ -168,11 +172,11 @@ class IndexRestored(DisplayMixin):
     stays: tuple[str, ...] = ()
 
     def sheet(self) -> TextPage:
-        """Return the page that is printed."""
+        """Return the printed page."""
         return TextPage(self.in_words(), [("stays", line) for line in self.stays])
 
     def in_words(self, plan: str = "the plan") -> str:
-        """Return what became of the index, in a sentence that calls the plan `plan`."""
+        """Return the result as a sentence, in which `plan` names the plan."""
         if self.is_exact:
             return f"{self.index} is again as it was before {plan}"
         edited = f"{self.index} was edited since {plan}: the edit stays"
@@ -182,11 +186,11 @@ class IndexRestored(DisplayMixin):
 def restore_index(
     source: Source, recorded: RecordedChange, *, now: datetime, on_step: StepCallback = no_progress
 ) -> IndexRestored:
-    """Undo a change of an index, and keep what somebody else wrote since."""
+    """Undo a change of an index. Lines that somebody else wrote since are kept."""
     plan = recorded.index_plan
     mending = _mending_of(source)
-    earlier = recorded.index_before.get(plan.index)
-    if earlier is None:
+    version_before = recorded.index_before.get(plan.index)
+    if version_before is None:
         listing = command("archive", source.name)
         raise errors.ArchiveError(
             f"the archive has {plan.index} from before plan {plan.digest[:12]} no more, and "
@@ -197,7 +201,7 @@ def restore_index(
     def carry_out() -> IndexRestored:
         with mending.changing() as writer:
             on_step("locked")
-            restored = _restore_locked(writer, mending, plan, earlier)
+            restored = _restore_locked(writer, mending, plan, version_before)
             on_step("verified")
         return restored
 
@@ -212,18 +216,20 @@ def restore_index(
 
 
 def _restore_locked(
-    writer: IndexWriter, mending: IndexMending, plan: IndexPlan, earlier: IndexVersion
+    writer: IndexWriter, mending: IndexMending, plan: IndexPlan, version_before: IndexVersion
 ) -> IndexRestored:
-    """Restore the earlier index while the lock of its folder is held."""
+    """Restore the index from before a plan while the lock of its folder is held."""
+    before = version_before.data
     current = writer.index_now().data
-    digest = digest_of(current)
-    if current == earlier.data:
+    if current == before:
         return IndexRestored(index=plan.index, is_exact=True)
+    digest = digest_of(current)
     is_as_plan_left_it = digest == plan.digest_after
     if current is None or is_as_plan_left_it:
-        writer.rewrite_index(earlier.data, digest=digest, written=earlier.written)
+        # The file gets its former time of modification, too.
+        writer.rewrite_index(before, digest=digest, written=version_before.written)
         return IndexRestored(index=plan.index, is_exact=True)
-    undone = mending.without_change(earlier.data, plan.text.encode(), current)
+    undone = mending.without_change(before, plan.text.encode(), current)
     if undone.data != current:
         writer.rewrite_index(undone.data, digest=digest)
-    return IndexRestored(index=plan.index, is_exact=undone.data == earlier.data, stays=undone.stays)
+    return IndexRestored(index=plan.index, is_exact=undone.data == before, stays=undone.stays)

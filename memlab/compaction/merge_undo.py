@@ -79,5 +79,5 @@ def undo_merge_from_other(undo: Undo, merge: Merge) -> Restored:
 def _with_removed(restored: Restored, removed: RemovedCopies, other: str) -> Restored:
     """Add the number of removed copies and the keys of the remaining ones to the result."""
     return replace(
-        restored, other=other, taken_out=removed.count, stay_there=removed.remaining_keys
+        restored, other=other, copies_removed=removed.count, copies_left=removed.remaining_keys
     )

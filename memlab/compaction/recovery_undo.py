@@ -54,7 +54,7 @@ def undo_recovery(undo: Undo) -> Restored:
                 writer.insert(to_insert)
         on_step("verified")
     on_step("committed")
-    return Restored(memories=len(removable), stay=len(load_bearing_keys))
+    return Restored(memories=len(removable), load_bearing=len(load_bearing_keys))
 
 
 def _replaced_records(undo: Undo) -> dict[Key, bytes]:

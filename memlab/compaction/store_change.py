@@ -31,7 +31,7 @@ class StoreChange:
     source : Source
         The store.
     writer : Writer
-        Changes the store, which is locked if its kind can be.
+        Changes the store. It holds the lock of the store, if stores of its kind can be locked.
     archive : OpenArchive
         The archive, open for writing.
     now : datetime
@@ -102,9 +102,10 @@ class PlannedChange(StoreChange):
         state = self.archive.state_of(self.writer.records, entry)
         if state.is_gone:
             return True
-        if self.writer.atomic or not state.absent or state.changed:
+        # Only a source without transactions can stop after deleting some of the memories.
+        is_half_done = not self.writer.atomic and bool(state.absent) and not state.changed
+        if not is_half_done:
             return False
-        # Some memories are deleted already. Only a source without transactions can stop half way.
         remaining = {
             memory.key: memory.fingerprint for memory in plan.memories if memory.key in state.same
         }
@@ -131,11 +132,17 @@ def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
 def opened_to_supersede(plan: Plan, source: Source) -> AbstractContextManager[SupersedingWriter]:
     """Open a store for a plan that supersedes, retires or returns memories."""
     check_deletable(source)
-    return require(source, "supersession" if plan.supersedes else "retirement").changing()
+    if plan.supersedes:
+        return require(source, "supersession").changing()
+    return require(source, "retirement").changing()
 
 
-def _is_mended(source: Source, recorded: RecordedChange) -> bool | None:
-    """Return whether an index shows that a plan changed it; None if somebody edited it since."""
+def _is_index_changed(source: Source, recorded: RecordedChange) -> bool | None:
+    """Return whether an index is as a plan leaves it.
+
+    Return None if this cannot be decided: the plan cannot be read, memlab does not change indexes
+    of this kind, or somebody edited the index since.
+    """
     try:
         plan = recorded.index_plan
     except errors.ArchiveError:
@@ -146,7 +153,9 @@ def _is_mended(source: Source, recorded: RecordedChange) -> bool | None:
     digest = digest_of(mending.content())
     if digest == plan.digest_after:
         return True
-    return False if digest == plan.digest_before else None
+    if digest == plan.digest_before:
+        return False
+    return None
 
 
 def is_in_effect(reader: Reader, source: Source, archive: OpenArchive, entry: Entry) -> bool | None:
@@ -158,14 +167,16 @@ def is_in_effect(reader: Reader, source: Source, archive: OpenArchive, entry: En
     """
     recorded = RecordedChange(archive, entry)
     if entry.is_index_change:
-        return _is_mended(source, recorded)
+        return _is_index_changed(source, recorded)
     try:
         plan = recorded.plan
     except errors.ArchiveError:
         return None
     if _is_linked(reader, source, plan):
         return True
-    return False if plan.moves else None
+    if plan.moves:
+        return False
+    return None
 
 
 def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
@@ -174,11 +185,11 @@ def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
     A plan that retires or returns needs one of its links to be set, a plan that supersedes all of
     them.
     """
-    links = plan.links.items()
-    as_planned = links & links_of(reader, source, plan.links).items()
+    current = links_of(reader, source, plan.links)
+    links_set = plan.links.items() & current.items()
     if plan.moves:
-        return bool(as_planned)
-    return len(as_planned) == len(links)
+        return bool(links_set)
+    return len(links_set) == len(plan.links)
 
 
 def links_of(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
@@ -193,17 +204,20 @@ def entries_of(
 
     Memories without an entry are left out.
     """
-    planned = []
+    entries = []
     for key, record in reader.records(memory.key for memory in moves):
         lines = retirement.index_entries_of(record)
         if lines:
-            planned.append(PlannedEntries(key, lines))
-    return tuple(planned)
+            entries.append(PlannedEntries(key, lines))
+    return tuple(entries)
 
 
 @contextmanager
 def explain_unrecorded(done: str) -> Iterator[None]:
-    """Add to an ArchiveError which changes were made before the archive failed to record them."""
+    """Add to an ArchiveError that the store was changed and the archive did not record it.
+
+    `done` is a clause about the changes that were made.
+    """
     try:
         yield
     except errors.ArchiveError as error:
@@ -237,7 +251,10 @@ def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
 
 
 def changes_in_words(receipt: Receipt) -> str:
-    """Return as a clause how many memories a plan deleted, superseded, retired or returned."""
+    """Return a clause about the memories that a plan deleted, superseded, retired or returned.
+
+    An example is "3 memories are deleted and archived".
+    """
     clauses = []
     for participle, count in receipt.done:
         if count:

@@ -1,9 +1,10 @@
-"""The undo of a change that an archive records: what was asked, and what came of it."""
+"""The undo of a change that an archive records: its request and its result."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Final
 
 from memlab.compaction.index_change import IndexRestored
 from memlab.compaction.recorded_change import RecordedChange
@@ -13,7 +14,7 @@ from memlab.sources.base import Source
 from memlab.sources.readers import Key, StepCallback
 from memlab.store.archive.copied_records import CopiedRecords, damaged
 from memlab.store.archive.open_archive import OpenArchive
-from memlab.text import DisplayMixin, TextPage, counted
+from memlab.text import DisplayMixin, TextPage, counted, verb_for
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,22 @@ class Undo:
         return self.recorded.archive
 
     def check_known(self, ids: Iterable[str | None], action_words: str) -> None:
-        """Raise ArchiveError if a requested id is not among the ids of the plan."""
-        unknown = sorted(set(self.ids or ()).difference(ids))
-        if unknown:
+        """Raise ArchiveError if a requested id is not among the ids of the plan.
+
+        Parameters
+        ----------
+        ids : iterable of str or None
+            The ids of the memories that the plan changed.
+        action_words : str
+            The action of the plan for the message, such as "deleted".
+        """
+        requested_ids = self.ids or frozenset()
+        unknown_ids = sorted(requested_ids.difference(ids))
+        if unknown_ids:
             raise ArchiveError(
-                f"plan {self.recorded.digest[:12]} {action_words} no memory {some_of(unknown)}; "
-                f"nothing was restored: memlab archive {self.archive.location.store} lists what it "
-                "did"
+                f"plan {self.recorded.digest[:12]} {action_words} no memory "
+                f"{some_of(unknown_ids)}; nothing was restored: "
+                f"memlab archive {self.archive.location.store} lists what it did"
             )
 
     def requested_copies(self) -> CopiedRecords:
@@ -90,63 +100,67 @@ class Restored(DisplayMixin):
         Number of memories that were not restored because they have expired.
     rows_left_out : mapping of str to int
         Number of rows of other tables that were not restored, by table.
-    stay : int or None
-        For the undo of a recovery: number of memories that stay because they are load-bearing.
+    load_bearing : int or None
+        For the undo of a recovery: number of memories that were left in the store because they are
+        load-bearing.
     entries_left : sequence of int or str
         Keys of memories that already had an entry in the index. The entry was left unchanged.
     index : IndexRestored or None
-        For the undo of a plan of :func:`memlab.plan_index`: what became of the index.
+        For the undo of a plan of :func:`memlab.plan_index`: the result for the index.
     origin : str
-        For the undo of a merge that the other folder was asked for: the folder that the memories
-        were restored into.
+        For the undo of a merge of which the caller named the other folder: the folder that the
+        memories were restored into.
     other : str
         For the undo of a merge: the folder that the memories were merged into.
-    taken_out : int
-        For the undo of a merge: number of copies that were taken out of that folder.
-    stay_there : sequence of int or str
-        For the undo of a merge: keys of the copies that stay there, because they were changed
+    copies_removed : int
+        For the undo of a merge: number of copies that were removed from that folder.
+    copies_left : sequence of int or str
+        For the undo of a merge: keys of the copies that were left there, because they were changed
         since or another merge relies on them.
     """
 
     memories: int = 0
     left_out: int = 0
     rows_left_out: Mapping[str, int] = field(default_factory=dict)
-    stay: int | None = None
+    load_bearing: int | None = None
     entries_left: Sequence[Key] = ()
     index: IndexRestored | None = None
     origin: str = ""
     other: str = ""
-    taken_out: int = 0
-    stay_there: Sequence[Key] = ()
+    copies_removed: int = 0
+    copies_left: Sequence[Key] = ()
 
     def __int__(self) -> int:
         """Return the number of memories."""
         return self.memories
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values by stored key."""
+        return {RESTORED_KEYS.get(name, name): value for name, value in super().to_dict().items()}
+
     def sheet(self) -> TextPage:
-        """Return the page that is printed."""
+        """Return the printed page."""
         if self.index is not None:
             return self.index.sheet()
         title, *others = self.in_words(self.origin)
         return TextPage(title, [("", line) for line in others])
 
     def in_words(self, target: str = "") -> list[str]:
-        """Return the lines that say what was undone; `target` names the store, if it is given."""
-        restored = counted(self.memories)
-        if self.stay is None:
-            lines = [f"{restored} restored into {target}" if target else f"{restored} restored"]
-            if not (self.memories or self.left_out or self.taken_out):
-                lines.append("that plan is undone already: every memory is at its place")
+        """Return the lines about the memories, the copies and the index.
+
+        Parameters
+        ----------
+        target : str
+            The store that was restored into, if the lines are to name it.
+        """
+        if self.load_bearing is None:
+            lines = self._restoration_in_words(target)
         else:
-            place = f" of {target}" if target else ""
-            lines = [f"{restored} taken out{place} again, which memlab lost had put back"]
-            if self.stay:
-                verb = "stays" if self.stay == 1 else "stay"
-                lines.append(f"{counted(self.stay)} {verb}: memlab deletes nothing load-bearing")
+            lines = self._removal_in_words(target, self.load_bearing)
         if self.other:
-            lines.append(f"{counted(self.taken_out)} taken out of {self.other} again")
-            if self.stay_there:
-                lines.append(self.stay_in_words())
+            lines.append(f"{counted(self.copies_removed)} taken out of {self.other} again")
+            if self.copies_left:
+                lines.append(self.copies_left_in_words())
         if self.index_note:
             lines.append(f"index: {self.index_note}")
         if self.left_out:
@@ -159,18 +173,43 @@ class Restored(DisplayMixin):
             )
         return lines
 
-    def stay_in_words(self) -> str:
-        """Return a sentence about copies that stay in the other folder; empty for none."""
-        if not self.stay_there:
+    def _restoration_in_words(self, target: str) -> list[str]:
+        """Return the lines about memories that were restored."""
+        restored = counted(self.memories)
+        lines = [f"{restored} restored into {target}" if target else f"{restored} restored"]
+        if not (self.memories or self.left_out or self.copies_removed):
+            lines.append("that plan is undone already: every memory is at its place")
+        return lines
+
+    def _removal_in_words(self, target: str, load_bearing: int) -> list[str]:
+        """Return the lines about memories that the undo of a recovery removed."""
+        place = f" of {target}" if target else ""
+        removed = counted(self.memories)
+        lines = [f"{removed} taken out{place} again, which memlab lost had put back"]
+        if load_bearing:
+            verb = verb_for(load_bearing, "stay")
+            lines.append(f"{counted(load_bearing)} {verb}: memlab deletes nothing load-bearing")
+        return lines
+
+    def copies_left_in_words(self) -> str:
+        """Return a sentence about copies that were left in the other folder; empty for none."""
+        if not self.copies_left:
             return ""
-        count = len(self.stay_there)
-        verb = "stays" if count == 1 else "stay"
+        count = len(self.copies_left)
         return (
-            f"{counted(count)} {verb} in {self.other}, changed since or needed by another merge: "
-            f"{some_of(self.stay_there)}"
+            f"{counted(count)} {verb_for(count, 'stay')} in {self.other}, changed since or needed "
+            f"by another merge: {some_of(self.copies_left)}"
         )
 
     @property
     def index_note(self) -> str:
         """Sentence about index entries that were left unchanged; empty if there are none."""
         return entries_left_in_words(self.entries_left)
+
+
+RESTORED_KEYS: Final = {
+    "load_bearing": "stay",
+    "copies_removed": "taken_out",
+    "copies_left": "stay_there",
+}
+"""JSON keys of the fields of :class:`Restored` that are not named like the field."""

@@ -1,4 +1,4 @@
-"""Conversion of a store's archive to the newest format, on request."""
+"""Convert the archive of a store to the newest format, on request."""
 
 import shutil
 from contextlib import nullcontext
@@ -14,10 +14,11 @@ from memlab.store.archive.conversion import space_for, upgrade
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.text import DisplayMixin, TextPage, counted, in_bytes
 
-_OLDER: Final = (
+_OLDER_VERSIONS: Final = (
     "one that knows format {} alone will not read it, nor delete from this store: update every "
     "runtime that writes here first"
 )
+"""Note on older versions of memlab, with the present format of the archive to insert."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,7 +96,7 @@ class ArchiveUpgrade(DisplayMixin):
             needed = in_bytes(self.bytes_needed)
             free = in_bytes(self.bytes_free)
             facts.append(("space needed", f"up to {needed} beside it, {free} are free"))
-            facts.append(("older memlab", _OLDER.format(self.format)))
+            facts.append(("older memlab", _OLDER_VERSIONS.format(self.format)))
         return TextPage(f"upgrade {self.archive}", facts)
 
 
@@ -161,21 +162,28 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
     """
     source = open_source(store)
     is_lost = source.permissions_template is not None and not source.permissions_template.exists()
-    # Under the store's lock, no apply is between its copies and its deletion.
-    with source.archive.writing() as archive, nullcontext() if is_lost else source.changing():
-        planned = _upgrade_of(source, archive)
-        if planned.is_empty:
-            return planned
-        if planned.bytes_free < planned.bytes_needed:
-            needed = in_bytes(planned.bytes_needed)
-            free = in_bytes(planned.bytes_free)
-            raise ArchiveError(
-                f"{planned.archive} takes up to {needed} while it is converted, and "
-                f"{free} are free; nothing was changed: free some and try again"
-            )
-        upgrade(archive)
+    with source.archive.writing() as archive:
+        # While the store is locked, no plan is between its copies and its deletion.
+        store_lock = nullcontext() if is_lost else source.changing()
+        with store_lock:
+            planned = _upgrade_of(source, archive)
+            if planned.is_empty:
+                return planned
+            _check_space(planned)
+            upgrade(archive)
     with source.archive.writing() as archive:
         return replace(planned, size_after=space_for(archive).size)
+
+
+def _check_space(planned: ArchiveUpgrade) -> None:
+    """Raise ArchiveError if the disk has no room for a conversion."""
+    if planned.bytes_free < planned.bytes_needed:
+        needed = in_bytes(planned.bytes_needed)
+        free = in_bytes(planned.bytes_free)
+        raise ArchiveError(
+            f"{planned.archive} takes up to {needed} while it is converted, and "
+            f"{free} are free; nothing was changed: free some and try again"
+        )
 
 
 def _upgrade_of(source: Source, archive: OpenArchive) -> ArchiveUpgrade:

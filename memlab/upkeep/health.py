@@ -19,7 +19,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect, whole_number
 from memlab.clock import now_utc
-from memlab.compaction.archive_check import compared
+from memlab.compaction.archive_check import check_against_store
 from memlab.compaction.reclaim import space
 from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError, SettingsError, StoreError, WrongArgumentError
@@ -748,7 +748,7 @@ def _against_store(reader: Reader, source: Source, archive: OpenArchive) -> Chec
     """Check that an archive belongs to the store, and compare its entries with the store."""
     check_is_of(archive)
     archive.check_entries()
-    comparison = compared(reader, source, archive)
+    comparison = check_against_store(reader, source, archive)
     counts = comparison._asdict()
     faults = counts.pop("faults")
     summary = f"{counted(comparison.memories)} of {counted(comparison.plans, 'plans')}"

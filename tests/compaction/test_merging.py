@@ -146,7 +146,7 @@ def test_merge_is_undone_byte_for_byte_on_both_sides(
     assert f"2 memories taken out of {folders[1]} again" in output
     second_receipt = memlab.restore(receipt)
     assert second_receipt.memories == 0
-    assert second_receipt.taken_out == 0
+    assert second_receipt.copies_removed == 0
     assert state(*folders) == before
 
 
@@ -503,10 +503,10 @@ def test_edited_copy_stays_and_is_named(folders: tuple[Path, Path]) -> None:
         file.write("A later word.\n")
     restored = memlab.restore(receipt)
     assert texts(source) == before
-    assert restored.taken_out == 1
-    assert restored.stay_there == ("a.md",)
+    assert restored.copies_removed == 1
+    assert restored.copies_left == ("a.md",)
     assert (other / "a.md").read_text().endswith("A later word.\n")
-    assert "1 memory stays" in restored.stay_in_words()
+    assert "1 memory stays" in restored.copies_left_in_words()
 
 
 def test_copy_needed_by_another_merge_stays(home: Path) -> None:
@@ -518,7 +518,7 @@ def test_copy_needed_by_another_merge_stays(home: Path) -> None:
     assert later.copied == 0
     assert later.deleted == 1
     restored = memlab.restore(receipt)
-    assert restored.stay_there == ("a.md",)
+    assert restored.copies_left == ("a.md",)
     assert (other / "a.md").exists()
     assert "- [a](a.md)" in (other / "MEMORY.md").read_text()
 
@@ -529,7 +529,7 @@ def test_single_memory_of_a_merge_can_be_restored(folders: tuple[Path, Path]) ->
     receipt = merged(source, other)
     restored = memlab.restore(receipt, ids=["a.md"])
     assert restored.memories == 1
-    assert restored.taken_out == 1
+    assert restored.copies_removed == 1
     assert (source / "a.md").exists()
     assert not (other / "a.md").exists()
     assert (other / "b.md").exists()
@@ -560,7 +560,7 @@ def test_merge_is_undone_from_a_moved_target(folders: tuple[Path, Path]) -> None
         memlab.compaction.archived_plans(source)[-1].digest, store=moved / "memory"
     )
     assert restored.memories == 3
-    assert restored.taken_out == 2
+    assert restored.copies_removed == 2
     assert (texts(source), texts(moved / "memory")) == before
 
 

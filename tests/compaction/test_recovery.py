@@ -292,5 +292,5 @@ def test_recovered_load_bearing_memories_stay_after_undo(tmp_path: Path) -> None
     assert memlab.compaction.archived_rows(store).empty  # nothing was taken out
     receipt = memlab.restore(result.digest, store=store)
     assert receipt.memories == 2
-    assert receipt.stay == 2
+    assert receipt.load_bearing == 2
     assert lost(store) == ["e1", "e2"]
