@@ -1,6 +1,6 @@
-"""Estimated cost of a plan in later references and reads."""
+"""Estimate the cost of a plan in later references and reads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memlab import columns as c
 from memlab.arguments import expect
@@ -24,18 +24,19 @@ class Cost(DisplayMixin):
         The estimated share of later references to memories that would be deleted, if the cap or
         budget of the plan were kept until the horizon in the settings. None for other policies.
     lost_limits : tuple of float or None
-        The lower and the upper limit of `lost`.
+        The lower and the upper limit of `lost`. None for other policies.
     safe, likely : int or None
-        The cap or budget that serves `target` safely, and the one that serves it with even odds.
+        The cap or budget that serves `target` with the confidence in the settings, and the one that
+        serves it with even odds. None for other policies.
     target : float
         The share of references to serve.
     references, to_deleted : int
         The number of references so far, and of those to memories that the plan deletes.
     missed : int or None
-        The number of references so far that would have found their memory gone, had the cap or
-        budget been kept from the start. None for other policies.
+        The number of references so far whose memory would have been deleted before, had the cap or
+        budget been applied from the start. None for other policies.
     reads : int
-        How many of the references are reads in a log.
+        The number of the references that are reads in a log.
 
     Examples
     --------
@@ -76,20 +77,27 @@ class Cost(DisplayMixin):
         return facts
 
     def _past_in_words(self) -> str:
-        """Return how many past references and reads would have found their memory gone."""
+        """Return as a clause the number of past references to memories that the plan deletes.
+
+        For a cap or a budget, return the number of those that it would have missed.
+        """
         if not self.references:
             return "no reference or read is known"
-        noun = "references and reads"
         if not self.reads:
             noun = "references"
         elif self.reads == self.references:
             noun = "reads"
+        else:
+            noun = "references and reads"
         known = counted(self.references, noun)
         if self.missed is None:
             return f"{self.to_deleted:,} of {known} named a memory that it deletes"
-        share = self.missed / self.references
-        words = f"{self.missed:,} of {known} ({share:.1%}), if applied from the start"
-        if self.lost_limits is None or self.lost_limits[0] <= share <= self.lost_limits[1]:
+        missed_share = self.missed / self.references
+        words = f"{self.missed:,} of {known} ({missed_share:.1%}), if applied from the start"
+        if self.lost_limits is None:
+            return words
+        low, high = self.lost_limits
+        if low <= missed_share <= high:
             return words
         return (
             f"{words}; the estimate for later needs differs, because they reach back further in a "
@@ -124,39 +132,48 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     """
     call = "memlab.compaction.cost_of"
     expect(plan, Plan, call=call, name="plan")
-    evidence = StoreHistory.of(
-        plan.store if store is None else store, log, call=call
-    ).with_references()
-    past = evidence.past
-    references = evidence.references
+    location = plan.store if store is None else store
+    history = StoreHistory.of(location, log, call=call).with_references()
+    references = history.references
     deleted_ids = {memory.memory_id for memory in plan.memories}
-    to_deleted = int(references[c.TARGET_ID].isin(deleted_ids).sum())
-    goal = SizingGoal.of(evidence.settings)
-    lost = None
-    limits = None
-    missed = None
-    safe = None
-    likely = None
-    name = str(plan.policy.get("policy"))
-    if name in NUMBERS:
-        sizing = prepared_for(past, references, goal, tokens=name == "tokens", now=evidence.now)
-        (row,) = sizing.at([plan.policy[NUMBERS[name]]]).to_dict("records")
-        lost = round(1 - row["served"], 6)
-        limits = (round(1 - row["high"], 6), round(1 - row["low"], 6))
-        if len(references):
-            missed = round(len(references) * (1 - row["served_observed"]))
-        choice = sizing.choose(goal.target)
-        if choice.verdict is not Verdict.NOTHING_PRUNABLE:
-            safe = sizing.number_for(choice.keep_recent)
-            likely = sizing.number_for(choice.likely)
-    return Cost(
-        lost=lost,
-        lost_limits=limits,
-        safe=safe,
-        likely=likely,
+    goal = SizingGoal.of(history.settings)
+    cost = Cost(
+        lost=None,
+        lost_limits=None,
+        safe=None,
+        likely=None,
         target=goal.target,
         references=len(references),
-        to_deleted=to_deleted,
-        missed=missed,
+        to_deleted=int(references[c.TARGET_ID].isin(deleted_ids).sum()),
         reads=int((references[c.KIND] == "log").sum()),
+    )
+    if plan.policy.get("policy") in NUMBERS:
+        return _with_estimate(cost, plan, history, goal)
+    return cost
+
+
+def _with_estimate(cost: Cost, plan: Plan, history: StoreHistory, goal: SizingGoal) -> Cost:
+    """Add the estimates from the sizing of the cap or budget of a plan to its cost."""
+    policy = str(plan.policy["policy"])
+    sizing = prepared_for(
+        history.past, history.references, goal, tokens=policy == "tokens", now=history.now
+    )
+    number = plan.policy[NUMBERS[policy]]
+    (row,) = sizing.at([number]).to_dict("records")
+    missed = None
+    if cost.references:
+        missed = round(cost.references * (1 - row["served_observed"]))
+    safe = None
+    likely = None
+    choice = sizing.choose(goal.target)
+    if choice.verdict is not Verdict.NOTHING_PRUNABLE:
+        safe = sizing.number_for(choice.keep_recent)
+        likely = sizing.number_for(choice.likely)
+    return replace(
+        cost,
+        lost=round(1 - row["served"], 6),
+        lost_limits=(round(1 - row["high"], 6), round(1 - row["low"], 6)),
+        safe=safe,
+        likely=likely,
+        missed=missed,
     )

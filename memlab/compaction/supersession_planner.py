@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -67,12 +67,13 @@ def plan_supersession(
     if only is not None:
         settings["only"] = sorted(only)
 
-    def planned(reader: Reader) -> Plan:
+    def plan_of(reader: Reader) -> Plan:
         frame = frame_at(reader, opened, with_body=True)
         snapshot = PlanningSnapshot(reader, opened, frame)
         decision = decision_of(frame, KeepAll(), now=moment)
-        chosen = _supersedable(frame, only) if links is None else _by_hand(frame, links)
-        linked_ids = set(chosen) | {newer for newer, _ in chosen.values()}
+        chosen = _found_links(frame, only) if links is None else _links_by_hand(frame, links)
+        newer_ids = {link.newer_id for link in chosen.values()}
+        linked_ids = chosen.keys() | newer_ids
         is_linked = frame[col.MEMORY_ID].isin(linked_ids).to_numpy()
         return Plan(
             store=opened.name,
@@ -82,77 +83,86 @@ def plan_supersession(
             groups=snapshot.groups(decision, deleted=~decision.keep),
             memories=(),
             kept=(),
-            supersedes=tuple(_links(snapshot.memories(is_linked, decision), chosen)),
+            supersedes=tuple(_planned_links(snapshot.memories(is_linked, decision), chosen)),
         )
 
-    return read_consistent(opened, planned)
+    return read_consistent(opened, plan_of)
 
 
-def _supersedable(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str, tuple[str, str]]:
-    """Return by id the memories that can be superseded: the superseding id, and the reason.
+class _Link(NamedTuple):
+    """The id of the memory that supersedes an older one, and the reason."""
+
+    newer_id: str
+    reason: str
+
+
+def _found_links(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str, _Link]:
+    """Return the links of memories that newer ones repeat, by the id of the older memory.
 
     Raise PlanError if one of the ids in `only` is not among them.
     """
     pairs = supersedable(frame)
-    chosen = {}
-    for older, newer, reason in zip(
+    links = {}
+    for older_id, newer_id, reason in zip(
         pairs[col.MEMORY_ID], pairs[col.SUPERSEDED_BY], pairs[col.REASON], strict=True
     ):
-        chosen[older] = (newer, reason)
+        links[older_id] = _Link(newer_id=newer_id, reason=reason)
     if only is None:
-        return chosen
-    requested = set(only)
-    unknown = sorted(requested - chosen.keys())
-    if unknown:
+        return links
+    requested_ids = set(only)
+    unknown_ids = sorted(requested_ids - links.keys())
+    if unknown_ids:
         raise PlanError(
-            f"no newer memory repeats {some_of(unknown)}; memlab floor lists for what there "
+            f"no newer memory repeats {some_of(unknown_ids)}; memlab floor lists for what there "
             "is, and --supersede OLDER=NEWER names a pair by hand"
         )
-    return {older: link for older, link in chosen.items() if older in requested}
+    return {older_id: link for older_id, link in links.items() if older_id in requested_ids}
 
 
-def _by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return by id the memories that a caller supersedes: the superseding id, and the reason.
+def _links_by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, _Link]:
+    """Return the links that a caller gives, by the id of the older memory.
 
     Raise PlanError if a link is not allowed.
     """
-    floor = frame[frame[col.ACTIVE] & frame[col.LOAD_BEARING]]
-    active = set(frame[col.MEMORY_ID][frame[col.ACTIVE]])
-    known = set(floor[col.MEMORY_ID])
-    for older, newer in links.items():
-        if older not in known:
+    is_active = frame[col.ACTIVE]
+    active_ids = set(frame[col.MEMORY_ID][is_active])
+    load_bearing_ids = set(frame[col.MEMORY_ID][is_active & frame[col.LOAD_BEARING]])
+    for older_id, newer_id in links.items():
+        if older_id not in load_bearing_ids:
             raise PlanError(
-                f"{older!r} is not an active load-bearing memory of this store: memlab compact "
+                f"{older_id!r} is not an active load-bearing memory of this store: memlab compact "
                 "deletes prunable ones, and one that is superseded is not loaded"
             )
-        if newer not in active or newer == older or newer in links:
+        if newer_id not in active_ids or newer_id == older_id or newer_id in links:
             raise PlanError(
-                f"{newer!r} cannot stand for {older!r}: name another active memory of this store, "
-                "one that is not superseded in the same plan"
+                f"{newer_id!r} cannot stand for {older_id!r}: name another active memory of this "
+                "store, one that is not superseded in the same plan"
             )
-    return {older: (newer, "by hand") for older, newer in links.items()}
+    return {
+        older_id: _Link(newer_id=newer_id, reason="by hand") for older_id, newer_id in links.items()
+    }
 
 
-def _links(
-    planned: Iterable[PlannedMemory], chosen: Mapping[str, tuple[str, str]]
+def _planned_links(
+    memories: Iterable[PlannedMemory], links: Mapping[str, _Link]
 ) -> Iterator[PlannedLink]:
-    """Yield the links of a plan. `planned` has both memories of each link."""
-    memories = {memory.memory_id: memory for memory in planned}
-    for memory_id, older in memories.items():
-        if memory_id not in chosen:
+    """Yield the links of a plan. `memories` has both memories of each link."""
+    memories_by_id = {memory.memory_id: memory for memory in memories}
+    for older_id, older in memories_by_id.items():
+        if older_id not in links:
             continue
-        newer_id, reason = chosen[memory_id]
-        newer = memories[newer_id]
+        link = links[older_id]
+        newer = memories_by_id[link.newer_id]
         yield PlannedLink(
             key=older.key,
             position=older.position,
             memory_id=older.memory_id,
             kind=older.kind,
             title=older.title,
-            reason=reason,
+            reason=link.reason,
             tokens=older.tokens,
             fingerprint=older.fingerprint,
             by_key=newer.key,
-            by_memory_id=newer_id,
+            by_memory_id=newer.memory_id,
             by_fingerprint=newer.fingerprint,
         )
