@@ -27,8 +27,8 @@ class Copies(DisplayMixin):
     at : datetime
         The time of the copy, with a time zone.
     counts : Counts
-        The numbers of memories in the store, of new or changed ones, and of copies of memories
-        that have changed or are missing since.
+        The numbers of memories in the store, of new or changed ones, and of copies of memories that
+        have changed since or are missing now.
 
     Examples
     --------
@@ -57,12 +57,10 @@ class Copies(DisplayMixin):
     def sheet(self) -> TextPage:
         """Return the printed page."""
         memories, copied, outdated = self.counts
+        outdated_copies = counted(outdated, "copies")
         facts = [
             ("copied", f"{counted(copied)}, new or changed, of {memories:,} in the store"),
-            (
-                "of before",
-                f"{counted(outdated, 'copies')} of memories that have changed or gone since",
-            ),
+            ("of before", f"{outdated_copies} of memories that have changed or gone since"),
             ("archive", self.archive),
         ]
         return TextPage(f"copies of {self.store}, {minute_in_words(self.at)}", facts)
@@ -119,13 +117,13 @@ def keep_copies(
         on_step("begun")
 
     def copy() -> Counts:
-        # The store stays unlocked: it is only read.
+        # The store is not locked, because it is only read.
         with (
-            archive.writing() as opened,
-            opened.transaction(),
+            archive.writing() as open_archive,
+            open_archive.transaction(),
             source.reading() as reader,
         ):
-            counts = copy_contents(opened, contents_of(source, reader), moment)
+            counts = copy_contents(open_archive, contents_of(source, reader), moment)
             on_step("copied")
         return counts
 
@@ -137,7 +135,8 @@ def keep_copies(
 def _begin_copies(source: Source) -> None:
     """Create the archive of a store if there is none, and the table of copies in it.
 
-    The store is locked meanwhile.
+    The store is locked meanwhile, as for every change that may create an archive.
     """
-    with source.archive.changing(source.changing()) as change, change.archive.transaction():
-        change.archive.format.make_table("copies")
+    store_lock = source.changing()
+    with source.archive.changing(store_lock) as opened, opened.archive.transaction():
+        opened.archive.format.make_table("copies")

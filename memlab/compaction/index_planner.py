@@ -54,7 +54,7 @@ def plan_index(
     Returns
     -------
     IndexPlan
-        The plan, which :func:`memlab.apply` carries out and :func:`memlab.restore` takes back.
+        The plan. :func:`memlab.apply` applies it, and :func:`memlab.restore` undoes it.
 
     Raises
     ------
@@ -83,44 +83,45 @@ def plan_index(
     reads, _ = reads_in(log, settings_of(source), call=_CALL, source=source)
     losses = losses_of(source, with_own=False, now=moment)
     unlisted = {name: loss.record for name, loss in losses.kept.items() if loss.is_unlisted}
-    counts = Counter[str]() if reads is None else Counter(reads[c.MEMORY_ID])
-    mend = mending.planned(
-        counts,
-        unlisted,
-        empty_headings=empty_headings,
-        reorder=reorder,
-    )
-    gone = losses.kept.keys() - unlisted.keys()
+    read_counts = Counter[str]()
+    if reads is not None:
+        read_counts.update(reads[c.MEMORY_ID])
+    mend = mending.planned(read_counts, unlisted, empty_headings=empty_headings, reorder=reorder)
+    restorable_files = losses.kept.keys() - unlisted.keys()
+    order_note = _order_note(mend.load_after, source, reorder=reorder, has_reads=bool(read_counts))
     return IndexPlan(
         store=source.name,
         made_at=moment,
         index=mend.name,
         digest_before=digest_of(mend.before),
         text=(mend.after or b"").decode(),
-        lines=tuple(_with_remedy(mend.lines, gone, source)),
+        lines=tuple(_with_remedy(mend.lines, restorable_files, source)),
         loads=(mend.load_before, mend.load_after),
-        order_note=_order_note(mend.load_after, source, reorder=reorder, has_reads=bool(counts)),
+        order_note=order_note,
     )
 
 
 def _order_note(load: IndexLoad, source: Source, *, reorder: bool, has_reads: bool) -> str:
-    """Return why the order of the lines is left alone although a start does not load all."""
-    cut = load.named - load.loaded
-    if not cut or has_reads:
+    """Return why the lines are not reordered although a start does not load all of them.
+
+    Return an empty text if they are reordered, or if a start loads all of them.
+    """
+    not_loaded = load.named - load.loaded
+    if not not_loaded or has_reads:
         return ""
-    lines = f"a start does not load the lines of {counted(cut)}"
+    problem = f"a start does not load the lines of {counted(not_loaded)}"
     if not reorder:
-        return f"left alone, as asked; {lines}"
+        return f"left alone, as asked; {problem}"
     harvest = command("harvest", source.name, "-o", "LOG")
-    again = command("index", source.name, "--log", "LOG")
+    reorder_command = command("index", source.name, "--log", "LOG")
     return (
-        f"left alone, for no log says what is read most; {lines}: {harvest} writes a log of "
-        f"what agents read, and {again} puts first what is read most"
+        f"left alone, for no log says what is read most; {problem}: {harvest} writes a log of "
+        f"what agents read, and {reorder_command} puts first what is read most"
     )
 
 
 def mending_of(source: Source) -> IndexMending:
-    """Return the ability of a source to mend its index; raise MemlabError if it has none."""
+    """Return the ability of a source to change its index; raise PlanError if it has none."""
     mending = require(source, "index").mending
     if mending is None:
         raise PlanError(f"memlab never changes the index of {source.name}; mend it by hand")
@@ -128,12 +129,15 @@ def mending_of(source: Source) -> IndexMending:
 
 
 def _with_remedy(
-    lines: Collection[IndexLine], lost: Collection[str], source: Source
+    lines: Collection[IndexLine], restorable_files: Collection[str], source: Source
 ) -> Iterator[IndexLine]:
-    """Yield the lines of a plan; a removed line says how its file could come back, if it can."""
+    """Yield the lines of a plan, with a command for each removed line whose file can be restored.
+
+    The reason of such a line ends with the command.
+    """
     for line in lines:
-        if line.action == REMOVES and line.file in lost:
-            restored = command("lost", source.name, "--restore", line.file)
-            yield line._replace(reason=f"{line.reason}; {restored} would bring it back")
+        if line.action == REMOVES and line.file in restorable_files:
+            restore = command("lost", source.name, "--restore", line.file)
+            yield line._replace(reason=f"{line.reason}; {restore} would bring it back")
         else:
             yield line
