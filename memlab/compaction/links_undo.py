@@ -1,4 +1,4 @@
-"""Undo a plan that superseded, retired or returned memories, by their former links."""
+"""Undo a plan that superseded, retired or returned memories: set their former links again."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -22,69 +22,79 @@ def undo_links(undo: Undo) -> Restored:
             "without one"
         )
     on_step = undo.on_step
+    count = 0
     with opened_to_supersede(plan, undo.source) as writer:
         on_step("locked")
-        links = _links_before(undo, writer)
-        entries = {
-            planned.key: planned.index_entries for planned in plan.entries if planned.key in links
-        }
+        links = _links_to_set(undo, writer)
+        entries = {entry.key: entry.index_entries for entry in plan.entries if entry.key in links}
         if len(links) == len(plan.links):
+            # All links are set again, so the index from before the plan can be restored.
             writer.index_before = undo.recorded.index_before
-        count = writer.supersede(LinkChange(links, before=entries)) if links else 0
+        if links:
+            count = writer.supersede(LinkChange(links, before=entries))
         on_step("verified")
     if plan.moves:
-        # The store changes first: from then on no memory in it is retired by this plan.
-        retired = {key: by for key, by in links.items() if by is not None}
-        forget_retired(undo.archive, plan.digest, links.keys() - retired, retired)
+        # The archive changes last: an interrupted undo then finds the plan in it again.
+        retired_again = {
+            key: memory_id for key, memory_id in links.items() if memory_id is not None
+        }
+        loaded_again = links.keys() - retired_again.keys()
+        forget_retired(undo.archive, plan.digest, loaded_again, retired_again)
     on_step("committed")
     return Restored(memories=count, entries_left=tuple(writer.entries_left))
 
 
-def _links_before(undo: Undo, writer: SupersedingWriter) -> dict[Key, str | None]:
+def _links_to_set(undo: Undo, writer: SupersedingWriter) -> dict[Key, str | None]:
     """Return by key the links to set so that a plan is undone, for the requested ids.
 
     A link is the id of the memory that supersedes, or None for a memory that is loaded. Memories
     that have the link already are left out.
+
+    Raise ArchiveError if the link of a memory is neither that of the plan nor the former one.
     """
     plan = undo.recorded.plan
     action_words = "retired or returned" if plan.moves else "superseded"
     memories: Iterator[PlannedLink | PlannedMemory] = chain(plan.supersedes, plan.moves)
-    keys = {memory.memory_id: memory.key for memory in memories}
-    undo.check_known(keys, action_words)
-    requested = keys
+    keys_by_id = {memory.memory_id: memory.key for memory in memories}
+    undo.check_known(keys_by_id, action_words)
     if undo.ids is not None:
-        requested = {name: key for name, key in keys.items() if name in undo.ids}
-    requested_keys = set(requested.values())
+        keys_by_id = {
+            memory_id: key for memory_id, key in keys_by_id.items() if memory_id in undo.ids
+        }
+    requested_keys = set(keys_by_id.values())
     planned = plan.links
-    current = links_of(writer, undo.source, requested.values())
-    before = _retired_before(plan, undo.source, writer)
-    conflicting = [
-        name
-        for name, key in requested.items()
-        if key not in current or current[key] not in (planned[key], before.get(key))
+    current = links_of(writer, undo.source, keys_by_id.values())
+    # A memory without a former link was loaded before the plan.
+    former = _former_links(plan, undo.source, writer)
+    conflicting_ids = [
+        memory_id
+        for memory_id, key in keys_by_id.items()
+        if key not in current or current[key] not in (planned[key], former.get(key))
     ]
-    if conflicting:
+    if conflicting_ids:
         raise ArchiveError(
-            f"{len(conflicting):,} memories that plan {plan.digest[:12]} {action_words} are gone "
-            f"or superseded by others since ({some_of(conflicting)}); nothing was restored: "
-            "restore some ids"
+            f"{len(conflicting_ids):,} memories that plan {plan.digest[:12]} {action_words} are "
+            f"gone or superseded by others since ({some_of(conflicting_ids)}); nothing was "
+            "restored: restore some ids"
         )
-    links = {key: before.get(key) for key in requested.values() if current[key] != before.get(key)}
-    retired = {memory.key for memory in plan.retires if memory.key in requested_keys}
-    loaded = retired - links.keys()
-    entries = {entry.key: entry.index_entries for entry in plan.entries if entry.key in loaded}
+    links = {key: former.get(key) for key in keys_by_id.values() if current[key] != former.get(key)}
+    # A memory that is loaded again may lack its index entry, which the writer then restores.
+    retired_keys = {memory.key for memory in plan.retires if memory.key in requested_keys}
+    loaded_keys = retired_keys - links.keys()
+    entries = {entry.key: entry.index_entries for entry in plan.entries if entry.key in loaded_keys}
     for key in writer.unlisted(entries):
         links[key] = None
     return links
 
 
-def _retired_before(plan: Plan, source: Source, reader: Reader) -> dict[Key, str]:
+def _former_links(plan: Plan, source: Source, reader: Reader) -> dict[Key, str]:
     """Return by key the ids of memories that a plan returned and that may be retired again.
 
-    A memory that is load-bearing by now stays loaded and is left out.
+    A retired memory is superseded by itself. A memory that is load-bearing by now stays loaded and
+    is left out.
     """
-    retired = {memory.key: memory.memory_id for memory in plan.returns}
-    for key, record in reader.records(list(retired)):
+    links = {memory.key: memory.memory_id for memory in plan.returns}
+    for key, record in reader.records(list(links)):
         if source.is_load_bearing(source.facts_of(record), if_invalid=True):
-            del retired[key]
-    return retired
+            del links[key]
+    return links

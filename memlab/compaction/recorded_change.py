@@ -1,6 +1,6 @@
-"""A change of a store as its archive records it: what it did, its plan, and whether it is undone.
+"""A change of a store as its archive records it: its kind, its plan, and whether it is undone.
 
-Applying again, restoring, listing and merging ask this one record instead of an archive and an
+Applying again, restoring, listing and merging use this one class instead of an archive and an
 entry. Its parts are read from the archive when they are first needed.
 """
 
@@ -22,20 +22,23 @@ from memlab.text import command
 AnyPlan = TypeVar("AnyPlan", Plan, IndexPlan)
 
 _MARKER: Final = "memlab_merge"
-"""Key by which the text of a merge is known."""
-_FROM: Final = "from"
+"""Stored key by which the text of a merge is recognized. Its value is the format, 1."""
+_ORIGIN: Final = "from"
+"""Stored key of :attr:`Merge.origin`."""
 _RELIES_ON: Final = "relies_on"
+"""Stored key of :attr:`Merge.relies_on`."""
 
 
 class Merge(NamedTuple):
-    """A merge in the archive of the folder that took the memories.
+    """A merge in the archive of the folder that the memories were merged into.
 
     Attributes
     ----------
     origin : str
         The name of the folder that the memories came from.
     relies_on : frozenset of str
-        The keys of the memories that stand for those that left that folder.
+        The keys of the equal memories in this folder, copied or present before. They must not be
+        removed as long as the merge is not undone.
     """
 
     origin: str
@@ -49,15 +52,15 @@ class Merge(NamedTuple):
             fields = json.loads(text)
         if not isinstance(fields, dict) or fields.get(_MARKER) != 1:
             return None
-        origin = fields.get(_FROM)
+        origin = fields.get(_ORIGIN)
         relies_on = fields.get(_RELIES_ON)
         if not isinstance(origin, str) or not isinstance(relies_on, list):
             return None
-        return cls(origin, frozenset(map(str, relies_on)))
+        return cls(origin=origin, relies_on=frozenset(map(str, relies_on)))
 
     def to_json(self) -> str:
         """Return the merge as the text that the archive keeps."""
-        return json.dumps({_MARKER: 1, _FROM: self.origin, _RELIES_ON: sorted(self.relies_on)})
+        return json.dumps({_MARKER: 1, _ORIGIN: self.origin, _RELIES_ON: sorted(self.relies_on)})
 
 
 class RecordedChange:
@@ -92,22 +95,24 @@ class RecordedChange:
     def is_of_links(self) -> bool:
         """Whether it superseded, retired or returned memories, and deleted none."""
         entry = self.entry
-        return entry.has_plan and not (entry.is_index_change or entry.is_recovery or entry.memories)
+        if entry.is_index_change or entry.is_recovery:
+            return False
+        return entry.has_plan and not entry.memories
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan of memories; ArchiveError if it cannot be read or is another one."""
+        """The plan of memories. Raise ArchiveError if it cannot be read or is another one."""
         rows_of = partial(self.archive.plan_rows, self.entry)
         return self._parsed(partial(Plan.from_json, rows_of=rows_of))
 
     @cached_property
     def index_plan(self) -> IndexPlan:
-        """The plan of an index; ArchiveError if it cannot be read or is another one."""
+        """The plan of an index. Raise ArchiveError if it cannot be read or is another one."""
         return self._parsed(IndexPlan.from_json)
 
     @cached_property
     def merge(self) -> Merge | None:
-        """The merge by which the store took memories of another folder; None for another change."""
+        """The merge of another folder into this store; None for another change."""
         if not (self.entry.is_recovery and self.entry.has_plan):
             return None
         with suppress(ArchiveError):
@@ -117,12 +122,11 @@ class RecordedChange:
     @cached_property
     def merged_into(self) -> str:
         """The folder that its memories were merged into; empty for another change."""
-        ((stored,),) = self.archive.rows(
-            "SELECT policy FROM applies WHERE apply = ?", self.entry.number
-        )
+        query = "SELECT policy FROM applies WHERE apply = ?"
+        ((policy_json,),) = self.archive.rows(query, self.entry.number)
         policy: Any = None
         with suppress(TypeError, ValueError, RecursionError):
-            policy = json.loads(stored)
+            policy = json.loads(policy_json)
         if not isinstance(policy, dict) or policy.get("policy") != MERGES:
             return ""
         return str(policy.get("into", ""))
@@ -138,7 +142,9 @@ class RecordedChange:
         return is_index_undone(self.archive, self.digest)
 
     def can_be_undone(self, retired: RetiredMemories) -> bool:
-        """Return whether undoing it changes the store.
+        """Return whether undoing it as the last change changes the store.
+
+        Of the recoveries only merges are undone as the last change.
 
         Parameters
         ----------
@@ -158,13 +164,15 @@ class RecordedChange:
 
     def _parsed(self, parse: Callable[[str | bytes], AnyPlan]) -> AnyPlan:
         """Return the parsed plan; raise ArchiveError if it is unreadable or another one."""
-        name = f"plan {self.digest[:12]} in {self.archive.path}"
+        description = f"plan {self.digest[:12]} in {self.archive.path}"
         try:
             plan = parse(self.archive.plan_text(self.entry))
         except PlanError as error:
-            raise ArchiveError(f"{name} cannot be read: {error}") from error
+            raise ArchiveError(f"{description} cannot be read: {error}") from error
         if plan.digest != self.digest:
-            raise ArchiveError(f"{name} is another one, {plan.digest[:12]}; restore a backup of it")
+            raise ArchiveError(
+                f"{description} is another one, {plan.digest[:12]}; restore a backup of it"
+            )
         return plan
 
 
@@ -184,5 +192,5 @@ def last_undoable(archive: OpenArchive) -> RecordedChange:
 
 def nothing_to_undo(store: object) -> ArchiveError:
     """Return the error to raise if every plan of a store is undone."""
-    lists = command("archive", str(store))
-    return ArchiveError(f"no plan is left to undo; {lists} lists all plans")
+    listing = command("archive", str(store))
+    return ArchiveError(f"no plan is left to undo; {listing} lists all plans")

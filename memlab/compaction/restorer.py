@@ -92,19 +92,22 @@ def restore(
         None if ids is None else frozenset(texts(ids, call="memlab.restore", name="ids"))
     )
     moment = moment_or_now(now, call="memlab.restore")
-    if not isinstance(receipt, str):
+    if isinstance(receipt, str):
+        digest = receipt
+        location = store
+    else:
         if receipt.changed_nothing and requested_ids is None and into is None:
             return Restored()
-        store = receipt.store if store is None else store
-        receipt = receipt.digest
-    if store is None:
-        raise ValueError(f"store must be given with a digest such as {receipt!r}")
-    is_latest = receipt == LATEST
-    source = open_to_restore(store, "" if is_latest else receipt)
+        digest = receipt.digest
+        location = receipt.store if store is None else store
+    if location is None:
+        raise ValueError(f"store must be given with a digest such as {digest!r}")
+    is_latest = digest == LATEST
+    source = open_to_restore(location, "" if is_latest else digest)
     if into is None:
         source.archive.check()
     with source.archive.writing() as archive:
-        recorded = last_undoable(archive) if is_latest else RecordedChange.named(archive, receipt)
+        recorded = last_undoable(archive) if is_latest else RecordedChange.named(archive, digest)
         undo = Undo(
             source=source,
             recorded=recorded,
@@ -115,6 +118,7 @@ def restore(
         )
         if recorded.merge is None:
             return _undo(undo)
+    # The archive is closed, because the undo opens the archives of both folders.
     return undo_merge_from_other(undo, recorded.merge)
 
 
@@ -122,7 +126,7 @@ def _undo(undo: Undo) -> Restored:
     """Undo a change of the store whose archive is open."""
     entry = undo.recorded.entry
     if entry.is_index_change:
-        return _undo_mend(undo)
+        return _undo_index_change(undo)
     if not entry.memories:
         return undo_links(undo)
     if undo.into is not None:
@@ -134,7 +138,7 @@ def _undo(undo: Undo) -> Restored:
     return restore_deleted(undo)
 
 
-def _undo_mend(undo: Undo) -> Restored:
+def _undo_index_change(undo: Undo) -> Restored:
     """Undo a plan that changed an index."""
     recorded = undo.recorded
     if undo.into is not None or undo.ids is not None:
