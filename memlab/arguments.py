@@ -1,4 +1,4 @@
-"""Checks of arguments; an error names what is expected, what was given, and the likely call."""
+"""Check arguments. An error names the expected kind, the given value, and the likely call."""
 
 import sys
 from collections.abc import Iterable
@@ -37,9 +37,10 @@ DESCRIPTIONS: Final = {
     "str": "text",
     "tuple": 'a tuple, such as ("agent_id",)',
 }
-"""How a message describes each kind of argument.
+"""Description of each kind of argument for a message.
 
-A key is the name of a class, or, for what no class expresses, a word of this module such as "log".
+A kind is the name of a class, such as "Plan". Some kinds have no class of their own: "log",
+"policies", "references", "store", "texts" and "entries".
 """
 
 HINTS: Final = {
@@ -70,10 +71,13 @@ HINTS: Final = {
     ("datetime", "text"): "read it first: datetime.fromisoformat({given})",
     ("timedelta", "number"): "say of what: timedelta(days={given})",
 }
-"""The call that was probably meant, by the expected kind and the given kind."""
+"""Advice on the call that was probably meant, by the expected kind and the given kind.
+
+The advice has the given value as ``{given}`` and the name of a given class as ``{name}``.
+"""
 
 _TYPES_OF_KIND: Final = {"class": type, "number": int | float, "path": str | PathLike, "text": str}
-"""Types of the given kinds in `HINTS` that are not named after a class."""
+"""Types of the given kinds in :data:`HINTS` that are not names of a class."""
 
 MAX_QUOTED_CHARS: Final = 160
 """Maximum number of characters of a value that a message quotes."""
@@ -83,6 +87,17 @@ def expect(value: object, *kinds: type, call: str, name: str, optional: bool = F
     """Raise WrongArgumentError unless an argument is of one of the `kinds`.
 
     ``True`` and ``False`` are not accepted as numbers.
+
+    Parameters
+    ----------
+    value : object
+        The argument.
+    *kinds : type
+        The types that are accepted.
+    call, name : str
+        The call and the name of the argument, for the message.
+    optional : bool
+        Whether None is accepted, too.
 
     >>> from datetime import timedelta
     >>> expect(30, timedelta, call="TimeToLive", name="ttl")
@@ -107,8 +122,9 @@ def expect_frame(
     """Raise WrongArgumentError unless an argument is a frame that has all of the `columns`."""
     if optional and value is None:
         return
+    # If pandas is not imported yet, the value is no frame.
     pandas: Any = sys.modules.get("pandas")
-    # Frames of another kind, such as a log, have a description of their own under that name.
+    # An argument such as "log" has its own description under its name.
     kind = "DataFrame" if name == "frame" else name
     if pandas is None or not isinstance(value, pandas.DataFrame):
         raise refusal(value, kind, call=call, name=name)
@@ -145,21 +161,25 @@ def whole_number(name: str, value: object, *, least: int | None = 0) -> int:
         number = int(value)
         if least is None or number >= least:
             return number
-    bound = "" if least is None else f" of {least} or more"
-    raise ValueError(f"{name}={value!r} is not a whole number{bound}")
+    bound_words = "" if least is None else f" of {least} or more"
+    raise ValueError(f"{name}={value!r} is not a whole number{bound_words}")
 
 
 def number_of(text: str) -> float:
-    """Return the number in a text.
+    """Return the number in a text, which may be a percentage.
 
     >>> number_of("90%"), number_of("0.5")
     (0.9, 0.5)
     """
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if text.endswith("%"):
+        return float(text.removesuffix("%")) / 100
+    return float(text)
 
 
 def share(name: str, value: object, *, least: float = 0) -> float:
-    """Return `value` as a share between two bounds, or raise a ValueError that names the argument.
+    """Return `value` as a share, or raise a ValueError that names the argument.
+
+    A share is above `least` and below 1.
 
     >>> share("target", 90)
     Traceback (most recent call last):
@@ -182,7 +202,8 @@ confidence: Final = partial(share, least=0.5)
 def until(name: str, value: object) -> float:
     """Return `value` as a horizon, or raise a ValueError that names the argument.
 
-    A horizon is a multiple of the memories written so far, above 1.
+    A horizon is the number of memories until which a recommendation stays valid, divided by the
+    number that is written so far. It is above 1.
     """
     number = _number(value)
     if number is None or not 1 < number < inf:
@@ -193,52 +214,66 @@ def until(name: str, value: object) -> float:
     return number
 
 
-def refusal(value: object, *wanted: str, call: str, name: str) -> WrongArgumentError:
+def refusal(value: object, *expected_kinds: str, call: str, name: str) -> WrongArgumentError:
     """Return the error for a `value` of the wrong kind.
 
-    `wanted` are the kinds that the call takes: keys of `DESCRIPTIONS`.
+    Parameters
+    ----------
+    value : object
+        The argument.
+    *expected_kinds : str
+        The kinds that the call takes: keys of :data:`DESCRIPTIONS`, or names of other classes.
+    call, name : str
+        The call and the name of the argument, for the message.
     """
-    descriptions = [DESCRIPTIONS.get(kind, f"a {kind}") for kind in wanted]
+    descriptions = [DESCRIPTIONS.get(kind, f"a {kind}") for kind in expected_kinds]
     expected = " or ".join(dict.fromkeys(descriptions))
-    message = f"{call} takes as {name} {expected}, not {_shown(value)}"
-    hint = _hint(value, wanted)
+    message = f"{call} takes as {name} {expected}, not {_quoted(value)}"
+    hint = _hint(value, expected_kinds)
     return WrongArgumentError(f"{message}; {hint}" if hint else message)
 
 
-def _hint(value: object, wanted: Iterable[str]) -> str:
-    """Return the call that was probably meant; empty if that is unknown."""
+def _hint(value: object, expected_kinds: Iterable[str]) -> str:
+    """Return advice on the call that was probably meant; empty if that is unknown."""
     given_kinds = _kinds_of(value)
-    for kind in wanted:
+    for expected_kind in expected_kinds:
         for given_kind in given_kinds:
-            if (kind, given_kind) in HINTS:
-                name = getattr(value, "__name__", "")
-                return HINTS[kind, given_kind].format(given=_shown(value), name=name)
+            if (expected_kind, given_kind) in HINTS:
+                hint = HINTS[expected_kind, given_kind]
+                return hint.format(given=_quoted(value), name=getattr(value, "__name__", ""))
     return ""
 
 
 def _number(value: object) -> float | None:
     """Return a real number as a float; None for any other value, True and False among them."""
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return float(value)
+    return None
 
 
 def _kinds_of(value: object) -> list[str]:
-    """Return the names by which the hints may refer to a value."""
-    names = [kind.__name__ for kind in type(value).__mro__]
+    """Return the given kinds in :data:`HINTS` that may fit a value, the most special ones first."""
+    kinds = [base.__name__ for base in type(value).__mro__]
+    # A truth value is an int for Python, but no hint on numbers fits it.
     if not isinstance(value, bool):
-        names += [name for name, kinds in _TYPES_OF_KIND.items() if isinstance(value, kinds)]
-    return ["store" if name == "SqliteMemoryStore" else name for name in names]
+        kinds += [kind for kind, types in _TYPES_OF_KIND.items() if isinstance(value, types)]
+    return ["store" if kind == "SqliteMemoryStore" else kind for kind in kinds]
 
 
-def _shown(value: object) -> str:
-    """Return the value as a message quotes it; the name of its class if it is too long."""
+_QUOTED_TYPES: Final = (str, int, float, bool, bytes, type(None))
+"""Types of values that a message quotes, besides paths and time differences."""
+
+
+def _quoted(value: object) -> str:
+    """Return the value as a message quotes it, or the name of its class if it is not quoted."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if isinstance(value, PathLike):
         value = str(value)
-    quoted_types = (str, int, float, bool, bytes, type(None))
-    text = (
-        repr(value)
-        if isinstance(value, quoted_types) or "timedelta" in type(value).__name__
-        else ""
-    )
-    return text if 0 < len(text) <= MAX_QUOTED_CHARS else f"a {type(value).__name__}"
+    type_name = type(value).__name__
+    # pandas has a type of time differences of its own.
+    if isinstance(value, _QUOTED_TYPES) or "timedelta" in type_name:
+        text = repr(value)
+        if len(text) <= MAX_QUOTED_CHARS:
+            return text
+    return f"a {type_name}"

@@ -27,11 +27,11 @@ class MemlabError(Exception):
 
 
 class UnansweredError(MemlabError):
-    """A store cannot answer the question of a notebook any more; the message says why."""
+    """The store of a notebook has no answer to its question any more; the message says why."""
 
 
 class WrongArgumentError(MemlabError, TypeError):
-    """A call has an argument that it does not take; the message names the right call."""
+    """An argument of a call has the wrong type; the message names the right call."""
 
 
 class PolicyError(MemlabError, ValueError):
@@ -99,7 +99,7 @@ class BadRowError(MemlabError):
 
 
 class CompactionError(MemlabError):
-    """A deletion would not do what was decided; it was rolled back, and the store is unchanged."""
+    """A change would differ from the decision. It was rolled back, and the store is unchanged."""
 
 
 class StalePlanError(MemlabError):
@@ -137,7 +137,7 @@ class PluginWarning(UserWarning):
 
 
 class FloorExceedsBudgetWarning(UserWarning):
-    """The load-bearing memories alone exceed the token budget of a start."""
+    """The load-bearing memories alone have more tokens than the budget of a start."""
 
 
 class DamagedArchiveWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""Memory items: their kinds, their provenance, and the rule which of them are load-bearing."""
+"""Memory items, their kinds and their provenance, and the rule that makes an item load-bearing."""
 
 import json
 import unicodedata
@@ -17,20 +17,21 @@ EventId = NewType("EventId", str)
 REJECTED_PATH_TAG: Final = "rejected-path"
 """Tag of an item that records an approach which was tried and rejected."""
 RESEARCH_TAG: Final = "research"
-ZONE_UNSAID: Final = timezone(timedelta(0), "UTC, no zone given")
+"""Tag of an item that records research."""
+UTC_BY_DEFAULT: Final = timezone(timedelta(0), "UTC, no zone given")
 """Time zone of a time that was given without one.
 
-It is UTC. A time with this zone is written without a zone. The zone is recognized by its name,
-which survives copying."""
+It is UTC. A time with this zone is written to a store without a zone. The zone is recognized by its
+name, which survives copying."""
 
 
 def resembles(tag: str, wanted: str) -> bool:
-    """Return whether `tag` looks like the tag `wanted` without being equal to it.
+    """Return whether `tag` looks like a misspelling of the tag `wanted`: alike, but not equal.
 
     >>> [resembles(tag, "rejected-path") for tag in ("Rejected_Path", "rejected paths ", "failed")]
     [True, True, False]
     """
-    return tag != wanted and _letters(tag) == _letters(wanted)
+    return tag != wanted and _normalized(tag) == _normalized(wanted)
 
 
 CHARS_PER_TOKEN: Final = 4
@@ -38,7 +39,7 @@ CHARS_PER_TOKEN: Final = 4
 
 
 class Size(NamedTuple):
-    """Number of memories and of their tokens."""
+    """Number of some memories and of their tokens."""
 
     memories: int
     tokens: int
@@ -139,7 +140,7 @@ class MemoryProvenance:
                 "source_task_ref that is not blank"
             )
         if self.created_at.tzinfo is None:
-            object.__setattr__(self, "created_at", self.created_at.replace(tzinfo=ZONE_UNSAID))
+            object.__setattr__(self, "created_at", self.created_at.replace(tzinfo=UTC_BY_DEFAULT))
         _freeze_strings(self, "supersedes", "evidence_refs")
 
 
@@ -290,14 +291,21 @@ def is_load_bearing_stored(
         tags = strings_of(tags_json)
     except ValueError as error:
         raise ValueError(f"tags_json {error}") from error
-    item = MemoryItem("", MemoryKind(kind), "", "", _ANYBODY, tags)
+    item = MemoryItem(
+        memory_id="",
+        kind=MemoryKind(kind),
+        title="",
+        body="",
+        provenance=_ANY_PROVENANCE,
+        tags=tags,
+    )
     return is_load_bearing_memory(item, protected=protected)
 
 
-def _letters(tag: str) -> str:
-    """Return the letters and digits of a tag without case and without a plural ending."""
-    plain = unicodedata.normalize("NFKC", tag).casefold()
-    return "".join(filter(str.isalnum, plain)).removesuffix("s")
+def _normalized(tag: str) -> str:
+    """Return the letters and digits of a tag in lower case, without a plural ending."""
+    folded = unicodedata.normalize("NFKC", tag).casefold()
+    return "".join(filter(str.isalnum, folded)).removesuffix("s")
 
 
 def _kind_of(value: object) -> MemoryKind:
@@ -319,8 +327,8 @@ def _freeze_strings(instance: object, *names: str) -> None:
     """Convert the named fields to tuples; raise ValueError unless they are sequences of strings."""
     for name in names:
         values = getattr(instance, name)
-        listed = isinstance(values, Iterable) and not isinstance(values, str)
-        if not listed or not all(isinstance(value, str) for value in values):
+        is_sequence = isinstance(values, Iterable) and not isinstance(values, str)
+        if not is_sequence or not all(isinstance(value, str) for value in values):
             raise ValueError(f"{name} must be a sequence of strings, not {values!r}")
         object.__setattr__(instance, name, tuple(values))
 
@@ -328,6 +336,7 @@ def _freeze_strings(instance: object, *names: str) -> None:
 _DECODER: Final = json.JSONDecoder()
 _JSON_SPACE: Final = " \t\n\r"
 _KINDS: Final = tuple(kind.value for kind in MemoryKind)
-_ANYBODY: Final = MemoryProvenance(
+_ANY_PROVENANCE: Final = MemoryProvenance(
     None, "anybody", source_task_ref="any", created_at=datetime.min.replace(tzinfo=UTC)
 )
+"""A valid provenance. Whether an item is load-bearing does not depend on it."""

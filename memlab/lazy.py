@@ -25,29 +25,49 @@ version, an optional marker in parentheses, and the name of the extra.
 def lazy_names(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package with this `file`.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package.
 
-    The stub beside the file lists the module of each name (Scientific Python's SPEC 1).
+    The stub beside the file lists the module of each public name (Scientific Python's SPEC 1).
 
+    Parameters
+    ----------
+    package : str
+        The name of the package.
+    file : str
+        The path of its ``__init__.py``.
+
+    Examples
+    --------
     >>> import memlab.frame
     >>> get, names, public = lazy_names("memlab.frame", memlab.frame.__file__)
     >>> get("load").__module__, names() == public, public
     ('memlab.frame.loading', True, ['frame_of', 'load'])
     """
-    stub = ast.parse(Path(file).with_suffix(".pyi").read_bytes())
-    imports = [statement for statement in stub.body if isinstance(statement, ast.ImportFrom)]
-    module_of = {alias.name: str(line.module) for line in imports for alias in line.names}
+    modules = _modules_in_stub(Path(file).with_suffix(".pyi"))
+    public_names = sorted(modules)
 
-    def get(name: str) -> Any:
-        if name in module_of:
-            value = getattr(import_module(module_of[name]), name)
-            setattr(sys.modules[package], name, value)  # so that this function is called once
+    def get_attribute(name: str) -> Any:
+        if name in modules:
+            value = getattr(import_module(modules[name]), name)
+            # Python calls __getattr__ only for a name that the package does not have yet.
+            setattr(sys.modules[package], name, value)
             return value
-        if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
-            return import_module(f"{package}.{name}")  # a module of the package
+        is_module = not name.startswith("_") and find_spec(f"{package}.{name}") is not None
+        if is_module:
+            return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return get, lambda: sorted(module_of), sorted(module_of)
+    return get_attribute, lambda: list(public_names), public_names
+
+
+def _modules_in_stub(stub: Path) -> dict[str, str]:
+    """Return the module of each name that a stub imports."""
+    modules = {}
+    for statement in ast.parse(stub.read_bytes()).body:
+        if isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                modules[alias.name] = str(statement.module)
+    return modules
 
 
 def import_extra(module: str, *, extra: str) -> Any:
@@ -76,15 +96,16 @@ def install_command(extra: str) -> str:
         requirements = requires("memlab") or []
     except PackageNotFoundError:
         requirements = []
-    needed_requirements = []
+    requirements_of_extra = []
     for requirement in requirements:
         match = _REQUIREMENT.fullmatch(requirement)
         if match is None or match["extra"] != extra:
             continue
         marker = ""
         if match["marker"]:
+            # Double quotes need no escape within the single quotes of a shell.
             marker = f"; {match['marker']}".replace("'", '"')
-        needed_requirements.append(match["package"] + marker)
-    if not needed_requirements:
+        requirements_of_extra.append(match["package"] + marker)
+    if not requirements_of_extra:
         return f"pip install '.[{extra}]' in a checkout of memlab"
-    return shlex.join([sys.executable, "-m", "pip", "install", *needed_requirements])
+    return shlex.join([sys.executable, "-m", "pip", "install", *requirements_of_extra])

@@ -34,10 +34,9 @@ def undo_links(undo: Undo) -> Restored:
             count = writer.supersede(LinkChange(links, before=entries))
         on_step("verified")
     if plan.moves:
-        # The archive changes last: an interrupted undo then finds the plan in it again.
-        retired_again = {
-            key: memory_id for key, memory_id in links.items() if memory_id is not None
-        }
+        # The store changes before the archive. No memory is therefore retired in the store without
+        # a record in the archive.
+        retired_again = {key: link for key, link in links.items() if link is not None}
         loaded_again = links.keys() - retired_again.keys()
         forget_retired(undo.archive, plan.digest, loaded_again, retired_again)
     on_step("committed")

@@ -85,7 +85,7 @@ def item_of(row: tuple[Any, ...]) -> MemoryItem:
 
 def _as_given(moment: datetime) -> str:
     """Return a time as text; leave out a time zone that was not given."""
-    if moment.tzname() == items.ZONE_UNSAID.tzname(None):
+    if moment.tzname() == items.UTC_BY_DEFAULT.tzname(None):
         moment = moment.replace(tzinfo=None)
     return moment.isoformat()
 
