@@ -1,4 +1,4 @@
-"""Atomic writing of files for a user, and safe reading of files from untrusted folders."""
+"""Write files atomically, and read files from untrusted folders safely."""
 
 import errno
 import os
@@ -19,17 +19,32 @@ from memlab.text import refused
 
 
 class FileMode(NamedTuple):
-    """Upper limit on the permissions of a new file, and the group that they are for."""
+    """Upper limit on the permissions of a new file.
+
+    Attributes
+    ----------
+    mode : int
+        Permission bits.
+    group : int or None
+        Id of the group that the bits of the group are for; None for any group.
+    """
 
     mode: int
     group: int | None = None
 
     def of(self, group: int) -> int:
-        """Return the permission bits for a file of a group; another group gets those of others."""
+        """Return the permission bits for a file of a group.
+
+        If it is another group than :attr:`group`, its members get the permissions of others.
+
+        >>> oct(FileMode(0o640, group=100).of(100)), oct(FileMode(0o640, group=100).of(200))
+        ('0o640', '0o600')
+        """
         if self.group is None or self.group == group:
             return self.mode
         bits_of_others = self.mode & 0o007
-        return self.mode & ~0o070 | bits_of_others << 3
+        without_group = self.mode & ~0o070
+        return without_group | bits_of_others << 3
 
 
 TEMP_SUFFIX: Final = ".part"
@@ -43,16 +58,26 @@ OWNER_ONLY: Final = FileMode(0o600)
 
 LARGEST: Final = 2**31
 """Default maximum size in bytes of a file that is read."""
-_READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""Flags for reading a file; a pipe in its place does not block the program."""
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""Flags for opening a file to read. A pipe with this name does not block the program."""
 
 
 @contextmanager
 def ordinary_file(
     path: Path | str, *, most: int = LARGEST, follow_links: bool = True
 ) -> Iterator[BinaryIO]:
-    """Open a regular file for reading; raise OSError for a pipe, a device or a file over `most`."""
-    flags = _READING if follow_links else _READING | os.O_NOFOLLOW
+    """Open a regular file for reading; raise OSError for a pipe or a device.
+
+    Parameters
+    ----------
+    path : Path or str
+        The file.
+    most : int
+        Maximum size in bytes. Raise OSError for a larger file.
+    follow_links : bool
+        Whether `path` may be a symbolic link.
+    """
+    flags = _READ_FLAGS if follow_links else _READ_FLAGS | os.O_NOFOLLOW
     with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         status = os.fstat(file.fileno())
         if not S_ISREG(status.st_mode):
@@ -63,9 +88,10 @@ def ordinary_file(
 
 
 def limit_like(path: Path | None) -> FileMode:
-    """Return the limit on permissions for data from a file or folder; None stands for a server.
+    """Return the limit on permissions of a new file with data from a file or folder.
 
-    Data from a server, or from a path that cannot be examined, is for the owner alone.
+    None stands for a server. Only the owner may read data from a server, or from a path whose
+    permissions cannot be read.
     """
     if path is None:
         return OWNER_ONLY
@@ -77,7 +103,10 @@ def limit_like(path: Path | None) -> FileMode:
 
 
 def make_like(descriptor: int, owner: tuple[int, int], mode: int) -> None:
-    """Set owner and permissions of a new file, with narrower permissions if the group differs.
+    """Set owner and permissions of a new file.
+
+    If the system does not allow the group, the file gets narrower permissions; see
+    :meth:`FileMode.of`.
 
     Parameters
     ----------
@@ -123,7 +152,7 @@ def read_whole(path: Path | str) -> bytes:
 
 
 def read_end(path: Path, most: int) -> bytes:
-    """Return the last `most` bytes of a regular file; an empty result if it is unreadable."""
+    """Return the last `most` bytes of a regular file; no bytes if it cannot be read."""
     with suppress(OSError), ordinary_file(path, most=sys.maxsize) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
@@ -134,8 +163,18 @@ def read_end(path: Path, most: int) -> bytes:
 def whole_file(
     path: Path | str, *, limit: FileMode = DEFAULT_MODE, replace: bool = True
 ) -> Iterator[Path]:
-    """Yield an empty draft beside `path`, which replaces it unless the block raises."""
-    is_named = False
+    """Yield an empty draft beside `path`. The draft becomes the file unless the block raises.
+
+    Parameters
+    ----------
+    path : Path or str
+        The file to write.
+    limit : FileMode
+        Upper limit on its permissions.
+    replace : bool
+        Whether an existing file is replaced. Otherwise raise MemlabError if there is one.
+    """
+    is_renamed = False
     try:
         target = Path(path).parent.resolve() / Path(path).name
         draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}{TEMP_SUFFIX}")
@@ -152,27 +191,30 @@ def whole_file(
                 draft.replace(target)
             else:
                 target.hardlink_to(draft)  # unlike a rename, this fails if the name is in use
-            is_named = True
+            is_renamed = True
         finally:
             _discard(draft)
         sync(target.parent)
     except FileExistsError as error:
         raise MemlabError(f"{path} exists already; name a new file") from error
     except OSError as error:
-        problem = (
-            "was written, but perhaps not stored on the disk" if is_named else "cannot be written"
-        )
+        problem = "cannot be written"
+        if is_renamed:
+            problem = "was written, but perhaps not stored on the disk"
         raise MemlabError(refused(f"{path} {problem}", error)) from error
 
 
 def check_writable(path: Path | str, *, replace: bool = True) -> None:
-    """Raise MemlabError if a file cannot be written, before the work on its content starts."""
-    with suppress(_TriedError), whole_file(path, replace=replace):
-        raise _TriedError
+    """Raise MemlabError if a file cannot be written.
+
+    A caller uses it before long work on the content of the file.
+    """
+    with suppress(_NothingToWriteError), whole_file(path, replace=replace):
+        raise _NothingToWriteError
 
 
-class _TriedError(Exception):
-    """Ends a trial of writing, so that nothing is written."""
+class _NothingToWriteError(Exception):
+    """Leaves the block of :func:`whole_file`, so that the file is not replaced."""
 
 
 @contextmanager
@@ -192,6 +234,10 @@ def folder_held(folder: Path) -> Iterator[None]:
 
 
 def _check_target(target: Path, path: Path | str, *, replace: bool) -> None:
+    """Raise MemlabError for a link or a special file, and FileExistsError for a file to keep.
+
+    `target` is the resolved path, and `path` is the path for the message.
+    """
     if target.is_symlink():
         raise MemlabError(f"{path} is a link; name the file itself")
     if not target.exists():
@@ -203,7 +249,7 @@ def _check_target(target: Path, path: Path | str, *, replace: bool) -> None:
 
 
 def _remove_stale_drafts(target: Path) -> None:
-    """Remove drafts of the same file whose writers were killed: their lock is free."""
+    """Remove drafts of the same file whose writers were killed, which left their locks free."""
     for stale_draft in target.parent.glob(f".{escape(target.name[:200])}.*{TEMP_SUFFIX}"):
         with suppress(OSError):
             descriptor = os.open(stale_draft, os.O_RDONLY | os.O_NOFOLLOW)
@@ -215,14 +261,17 @@ def _remove_stale_drafts(target: Path) -> None:
 
 
 def _discard(draft: Path) -> None:
-    """Remove a draft and its SQLite journal; on failure, the next writer tries again."""
+    """Remove a draft and its SQLite journal. If that fails, the next writer tries again."""
     for path in (draft, draft.with_name(f"{draft.name}-journal")):
         with suppress(OSError):
             path.unlink()
 
 
 def _make(draft: Path, target: Path, limit: FileMode) -> int:
-    """Create and lock an empty draft with at most the permissions of the file."""
+    """Create and lock an empty draft, and return its descriptor.
+
+    Its permissions are at most those of `limit` and of the file that it replaces.
+    """
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
     descriptor = os.open(draft, flags, limit.mode)
     try:
