@@ -203,7 +203,7 @@ UNDATED: Final = "undated"
 """Key of the ``attrs`` of a growth curve: number of rows without a usable creation time."""
 
 PART: Final = "part"
-"""Index of the composition of a boot context: decisions, skills, rejected paths, episodes."""
+"""Index of the composition of a start: decisions, skills, rejected paths, episodes."""
 MEMORIES: Final = "memories"
 
 KEEP: Final = "keep"

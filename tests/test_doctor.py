@@ -66,8 +66,8 @@ def test_backlog_without_a_cap_names_the_forge_loop_limit(store: Path) -> None:
     integrity = check(store, "memory_integrity")
     assert integrity.status is Status.OK
     assert "no cap is set" in integrity.advice
-    limit = f"memlab doctor {store} --backlog 50 warns above 50 (the limit of the agent forge-loop)"
-    assert limit in integrity.advice
+    limit = "--backlog 50 warns above 50, as the doctor of the agent system forge-loop does"
+    assert f"memlab doctor {store} {limit}" in integrity.advice
     assert doctor(store, backlog=60).checks[0].advice == ""
     (store.parent / FILE).write_text('policy = { name = "activation", max_tokens = 9000 }\n')
     assert check(store, "memory_integrity").advice == ""
@@ -173,6 +173,7 @@ def test_rows_out_of_order_are_counted(store: Path) -> None:
     order = check(store, "insertion_order")
     assert order.status == Status.WARN
     assert order.counts == {"out_of_order": 2}
+    assert "2 of 16 memories are older than a memory inserted before them" in order.summary
 
 
 def test_free_space_is_a_warning_with_its_command(store: Path) -> None:
@@ -353,7 +354,9 @@ def test_row_dated_in_the_future_is_named(store: Path) -> None:
     assert future.status is Status.WARN
     assert future.summary == "1 row is dated in the future: later"
     assert "set created_at" in future.advice
-    assert check(store, "insertion_order").status is Status.OK
+    order = check(store, "insertion_order")
+    assert order.status is Status.OK
+    assert order.summary == "the memories are in the order in which they were written"
     overview = memlab.show(store)
     assert "1 row is dated in the future: later; memlab doctor" in str(overview)
     assert "future" in overview.to_dict()

@@ -329,10 +329,9 @@ def remember_often(store: Path) -> None:
         remember(open_source(store), {"policy": {"name": "recent", "keep": keep}})
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.long)])
-def test_concurrent_settings_writes_all_survive(tmp_path: Path, count: int) -> None:
+def test_concurrent_settings_writes_all_survive(tmp_path: Path) -> None:
     """Nightly runs on stores of one folder save their settings at the same time."""
-    stores = [write_rows(tmp_path / f"m{n}.db", []) for n in range(count)]
+    stores = [write_rows(tmp_path / f"m{n}.db", []) for n in range(6)]
     with forked("tests.test_settings") as children:
         running = [children.start(remember_often, store=store) for store in stores]
         assert [children.wait(child).error for child in running] == [None] * len(stores)

@@ -162,8 +162,8 @@ def plot_trade_off(
 ) -> Axes:
     """Draw the share of references that caps serve against their cost in tokens.
 
-    The lines ``estimated`` and ``lower limit`` are over the 95th percentile of boot tokens. The
-    axis of tokens is logarithmic if the largest cost is twenty times the smallest.
+    The lines ``estimated`` and ``lower limit`` are over the 95th percentile of the tokens at start.
+    The axis of tokens is logarithmic if the largest cost is twenty times the smallest.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def plot_trade_off(
     ]
     plot.hover_along(tokens, lambda place: _cost_in_words(curve, place))
     budget = None if advice is None else advice.token_budget
-    axis_name = plot.loaded_or_recalled("boot context in tokens", "tokens to recall from")
+    axis_name = plot.loaded_or_recalled("tokens at start", "tokens to recall from")
     _set_token_axis(plot, tokens, budget, f"{axis_name} (only 5% of the moments had more)")
     if tokens.iloc[0] > ax.get_xlim()[0]:
         left_edge = ax.get_xlim()[0]

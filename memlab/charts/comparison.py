@@ -29,7 +29,7 @@ Families = Sequence[tuple[str, pd.DataFrame, Style]]
 
 @on_own_figure
 def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw the share of references that policies serve against their boot tokens.
+    """Draw the share of references that policies serve against the tokens at start.
 
     Each family of settings is a line with its name as label. A dotted line marks the cost of
     keeping all memories. The grey area is above the optimal offline bound for that size.
@@ -114,7 +114,7 @@ def _widths(count: int) -> parts.Numbers:
 def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
     """Set the limits of the axes around the marks; with few marks, shares start at zero."""
     costs = table["boot_tokens_mean"]
-    tokens = plot.loaded_or_recalled("boot tokens", "tokens to recall from")
+    tokens = plot.loaded_or_recalled("tokens at start", "tokens to recall from")
     x_limits = max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max())
     plot.log_axis(plot.ax.xaxis, f"mean {tokens} over the history (log scale)", x_limits)
     lowest = float(table["served"].min())

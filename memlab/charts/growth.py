@@ -1,4 +1,4 @@
-"""Charts of the growth of a store, of its boot context, and of the effect of a compaction."""
+"""Charts of the growth of a store, of its starts, and of the effect of a compaction."""
 
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
@@ -159,7 +159,7 @@ def _undated_note(count: int) -> str:
 def plot_boot_context(
     context: pd.DataFrame, *, links: Mapping[str, str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw the parts of the boot context, as shares of its memories and of its tokens.
+    """Draw the parts of a start, as shares of its memories and of its tokens.
 
     Each part that is not empty has two bars: its share of the memories, and below it its share of
     the tokens. The text of an index belongs to no memory and has only the lower bar.
@@ -194,7 +194,7 @@ def plot_boot_context(
         nothing = plot.loaded_or_recalled(
             "an agent would start with nothing", "there is nothing to recall"
         )
-        return plot.empty("Boot context", f"No active memories: {nothing}")
+        return plot.empty("A start", f"No active memories: {nothing}")
     for place, (name, row) in enumerate(shown.iterrows()):
         colour = palette.load_bearing if row[c.LOAD_BEARING] else palette.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
@@ -209,9 +209,7 @@ def plot_boot_context(
                 bar.set_url(links[str(name)])
             plot.write(text, (portion, y), (5, 0), va="center", annotation_clip=False)
     plot.name_rows(range(len(shown)), [_name_with_label(*part) for part in shown.iterrows()])
-    _share_across(
-        plot, plot.loaded_or_recalled("share of the boot context", "share of all of them")
-    )
+    _share_across(plot, plot.loaded_or_recalled("share of a start", "share of all of them"))
     plot.heading(
         f"{plot.loaded_or_recalled('An agent starts with', 'An agent recalls from')} "
         f"{counted(totals[c.MEMORIES], 'memories')} and {counted(totals[c.TOKENS], c.TOKENS)}",
@@ -231,7 +229,7 @@ def _name_with_label(name: Hashable, part: "pd.Series[Any]") -> str:
 
 @on_own_figure
 def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw the boot context before and after a compaction.
+    """Draw a start before and after a compaction.
 
     Four stacked bars show the load-bearing and the prunable part, as shares of the context before:
     memories before and after, then tokens before and after.
@@ -272,9 +270,7 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
             _stack(plot, place, context, measure, total=max(1, totals[measure]))
             names[place] = f"{measure} {moment}"
     plot.name_rows(list(names), list(names.values()))
-    _share_across(
-        plot, plot.loaded_or_recalled("share of the boot context before", "share of all before")
-    )
+    _share_across(plot, plot.loaded_or_recalled("share of a start before", "share of all before"))
     now = after[[c.MEMORIES, c.TOKENS]].sum()
     plot.heading(
         f"{totals[c.MEMORIES]:,} → {counted(now[c.MEMORIES], 'memories')}, "

@@ -114,7 +114,7 @@ def plot_boot_over_time(
     advice: Advice | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the boot context along the history under several caps, and without one.
+    """Draw a start along the history under several caps, and without one.
 
     Each cap has a line with a label such as ``keep 1,000`` or ``likely 445``; the line without a
     cap is ``no cap``. A label has the last value, and the maximum if it is a tenth larger. A cap

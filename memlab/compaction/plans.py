@@ -170,7 +170,7 @@ def _no_archived_rows(text: Mapping[str, Any]) -> None:
 _A_START: Final = "a start"
 """Name of the fact on what a start loads before and after a plan."""
 _EFFECT_SUBJECTS: Final = {
-    "boot context": "a start goes",
+    "a start": "a start goes",
     "in the index": "the memories in the index go",
 }
 """Subject and verb of the sentence on the tokens before and after, by the label of the size.
@@ -226,7 +226,7 @@ class Plan(DisplayMixin):
     supersedes : tuple of PlannedLink
         The load-bearing memories to supersede, each with the memory that supersedes it.
     retires : tuple of PlannedMemory
-        The memories to retire: they leave the boot context and stay in the store.
+        The memories to retire: they stay in the store, and no start loads them.
     returns : tuple of PlannedMemory
         The retired memories to load again.
     entries : tuple of PlannedEntries
@@ -357,7 +357,7 @@ class Plan(DisplayMixin):
 
     @property
     def superseded(self) -> Size:
-        """Size of the memories to supersede: they leave the boot context and stay in the store."""
+        """Size of the memories to supersede: they stay in the store, and no start loads them."""
         return Size(
             memories=len(self.supersedes), tokens=sum(link.tokens for link in self.supersedes)
         )
@@ -529,7 +529,7 @@ class Plan(DisplayMixin):
         """Return the tokens before and after the plan, as a clause."""
         if self.start is not None:
             change = self.start
-            subject = _EFFECT_SUBJECTS["boot context"]
+            subject = _EFFECT_SUBJECTS["a start"]
         else:
             change = StartChange(self.boot_before, self.boot_after)
             subject = _EFFECT_SUBJECTS.get(start_words(self.store), "the active memories go")
@@ -619,7 +619,7 @@ class Plan(DisplayMixin):
         return [f"{problem}; after the merge, {remedy}"]
 
     def _sums(self) -> Iterator[tuple[str, str]]:
-        """Yield as facts the numbers of changed memories, the floor, and the boot context."""
+        """Yield as facts the numbers of changed memories, the floor, and a start."""
         yield from self._action_facts()
         if not self.merges:
             yield "floor", self.floor_in_words
@@ -707,7 +707,7 @@ class Receipt(DisplayMixin):
         The numbers of memories that stay in the store and are no longer loaded, or are loaded
         again.
     boot_before, boot_after : Size
-        The size of the boot context before and after, as the plan states it.
+        The size of a start before and after, as the plan states it.
     expired : int
         The number of memories that the plan would have deleted and that had expired before.
     finished : tuple of str

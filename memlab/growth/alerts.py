@@ -117,7 +117,9 @@ def facts_of(alerts: Sequence[Alert]) -> list[tuple[str, str]]:
     facts = []
     for alert in alerts:
         cost = f"{counted(alert.tokens, 'tokens')} {alert.basis}"
-        facts += [(cost, f"{alert.name}: {alert.message}"), ("", alert.command)]
+        facts.append((cost, f"{alert.name}: {alert.message}"))
+        if alert.command:
+            facts.append(("", alert.command))
     return facts
 
 

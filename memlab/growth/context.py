@@ -1,4 +1,4 @@
-"""The boot context: the memories that an agent loads at start, now and over a store's history."""
+"""Starts: the memories that an agent loads at start, now and over a store's history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memlab.evidence.past import HistoryLike
 
 PARTS: Final = ("decisions", "skills", "rejected paths", "protected", "unreadable", "episodes")
-"""The parts of a boot context.
+"""The parts of a start.
 
 All but ``"episodes"`` are load-bearing; ``"protected"`` are episodes with a protected tag.
 """
@@ -36,7 +36,7 @@ NO_ALERT_BELOW: Final = CONTEXT_WINDOW // 100
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """The size of a boot context, and its prunable share: 0 to 1, None for an empty context.
+    """The size of a start, and its prunable share: 0 to 1, None for an empty start.
 
     Examples
     --------
@@ -207,7 +207,7 @@ def largest_start(memories: Arrays) -> int:
 
 
 def boot_of(memories: Arrays, rows: Flags) -> Boot:
-    """Return the boot context that some of the memories make up."""
+    """Return the size of a start that loads only some of the memories."""
     loaded = rows & loaded_at_start(memories)
     total = size_of(memories, loaded)
     prunable = size_of(memories, loaded & memories.prunable)

@@ -110,7 +110,7 @@ class StoreSummary(DisplayMixin):
     rows, superseded : Size
         All rows, and superseded ones, which no compaction deletes.
     boot, parts : Boot, dict of str to Size
-        The boot context, and its non-empty parts; see :data:`memlab.growth.context.PARTS`.
+        What a start loads, and its non-empty parts; see :data:`memlab.growth.context.PARTS`.
     not_loaded, inactive, retired : Size
         Not loaded at start: active rows of a source that loads only some; rows that are inactive
         and not superseded; and rows that plans retired.

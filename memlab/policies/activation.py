@@ -428,7 +428,7 @@ class Activation(CappedPolicy):
     )
     max_tokens: int | None = field(
         default=None,
-        metadata={"help": "tokens that the boot context may take", "least": 0, "size": "tokens"},
+        metadata={"help": "tokens that a start may take", "least": 0, "size": "tokens"},
     )
     past: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)
     references: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)

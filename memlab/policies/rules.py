@@ -163,7 +163,7 @@ class KeepRecent(base.CappedPolicy):
 class TokenBudget(base.CappedPolicy):
     """Keep the newest prunable rows that fit into a token budget beside the load-bearing ones.
 
-    The boot context exceeds the budget only if the load-bearing rows alone do. Rows go oldest first
+    A start exceeds the budget only if the load-bearing rows alone do. Rows go oldest first
     until the rest fits, so a larger budget keeps every row that a smaller one keeps.
 
     Examples
@@ -173,7 +173,7 @@ class TokenBudget(base.CappedPolicy):
     """
 
     max_tokens: int = field(
-        metadata={"help": "tokens that the boot context may take", "least": 0, "size": "tokens"}
+        metadata={"help": "tokens that a start may take", "least": 0, "size": "tokens"}
     )
 
     name: ClassVar[str] = "tokens"

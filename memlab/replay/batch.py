@@ -39,7 +39,7 @@ class ReplayTask:
     level : CostLevel or None
         The level at which the rule is compared with others.
     cost : float
-        Mean tokens of a boot context that the rule should have at that level.
+        Mean tokens of a start that the rule should have at that level.
     """
 
     policy: Policy | None = None

@@ -248,7 +248,7 @@ def cost_levels_of(
 
 
 def cost_of(replay: Replay) -> float:
-    """Return the mean tokens of a boot context under a rule."""
+    """Return the mean tokens of a start under a rule."""
     return float(replay.boot[BOOT_TOKENS].mean())
 
 

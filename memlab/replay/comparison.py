@@ -82,7 +82,7 @@ def compare(  # noqa: PLR0913 - the history, the policies, and how they are repl
     retire : bool
         Replay each policy twice: memories are deleted, or retired and can come back.
     token_budget : int, optional
-        Show only policies whose boot context has a p95 within so many tokens.
+        Show only policies under which a start has a p95 within so many tokens.
     log : DataFrame, str or Path, optional
         An access log. The default for a store is the logs in its ``memlab.toml``.
     workers : int, optional

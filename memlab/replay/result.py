@@ -64,7 +64,7 @@ class Comparison(DisplayMixin):
     every : int
         Number of rows written from one application of a policy to the next.
     token_budget : int or None
-        Largest 95th percentile of the boot context of the policies that are shown.
+        Largest 95th percentile of a start of the policies that are shown.
     retires : bool
         Whether a plan can retire memories of the store.
     log : tuple of str

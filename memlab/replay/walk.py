@@ -180,7 +180,7 @@ def _eviction_table(history: ReplayHistory, evicted_at: Ints, reason_of: Reasons
 
 
 def _boot_table(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
-    """Return the table of the boot context after every moment; see :class:`Replay`."""
+    """Return the table of a start after every moment; see :class:`Replay`."""
     history = walk.history
     moments = len(history) + (0 if now is None else 1)
     # One column for each stay, with the fields of `_Stay` as rows: shape (3, stays).
@@ -253,7 +253,7 @@ def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
     now : datetime, optional
         Apply the policy once more at this time, after the last row.
     retire : bool
-        Remove rows from the boot context, from which they can come back, rather than delete them.
+        Remove rows from what a start loads, to which they can come back, rather than delete them.
         Superseded rows are not loaded and so are never retired.
     silent : bool
         Whether a read of a present memory leaves no trace: it is served, but the policy does not

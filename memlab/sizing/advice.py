@@ -16,7 +16,7 @@ from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
 from memlab.sizing.number_kinds import BUDGET, CAP, NumberKind
-from memlab.sizing.prior import in_words
+from memlab.sizing.prior import others_in_words
 from memlab.sources import opening
 from memlab.sources.base import Source
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash, verb_for
@@ -87,7 +87,7 @@ class Advice(DisplayMixin):
         Prunable memories written so far, and the number of them at the horizon, up to which the
         recommendation is valid.
     boot_tokens, boot_tokens_p95 : int or None
-        Boot context under `keep_recent`: now, and over the history under continuous compaction.
+        A start under `keep_recent`: now, and over the history under continuous compaction.
     days : float or None
         Age in days of the oldest prunable memory that the cap keeps now.
     loaded, active_tokens : int
@@ -96,7 +96,7 @@ class Advice(DisplayMixin):
         Number of present prunable memories.
     target, confidence, token_budget : float, float, int or None
     within_budget : CurvePoint or None
-        The largest cap whose boot context fits the budget, now and at its 95th percentile.
+        The largest cap under which a start fits the budget, now and at its 95th percentile.
     trade : tuple of CurvePoint
         If target and budget conflict: the cap that meets the target, then the largest cap within
         the budget. Otherwise empty.
@@ -107,7 +107,7 @@ class Advice(DisplayMixin):
     token_rule, source : str
         How tokens were counted, and the name of the store, if known.
     likely_boot_tokens : int or None
-        Boot context under `likely`, now.
+        A start under `likely`, now.
     loads_at_start : bool
         Whether the agent loads prunable memories at start. Else it only searches them, and `loaded`
         is the size of what it searches.
@@ -191,7 +191,7 @@ class Advice(DisplayMixin):
     @property
     def evidence(self) -> str:
         """Weights of the store's own references and of other projects, in words."""
-        other_projects = f"{in_words(self.projects)} other projects"
+        other_projects = others_in_words(self.projects)
         own_needs = counted(self.references, "later needs")
         if self.weight:
             own_evidence = f"{own_needs} seen in this store count {self.weight:.0%}"
@@ -292,7 +292,7 @@ class Advice(DisplayMixin):
             self.number_kind.field,
             "served",
             "limits",
-            "boot tokens",
+            "tokens at start",
             "p95",
             "days kept",
         )

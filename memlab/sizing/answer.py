@@ -9,7 +9,7 @@ from memlab.sizing.backtest import TrackRecord, Verdict, clusters_needed
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
 from memlab.sizing.number_kinds import NumberKind
-from memlab.sizing.prior import in_words
+from memlab.sizing.prior import others_in_words
 from memlab.text import command, counted
 
 SMALL_SAVING: Final = 0.1
@@ -80,7 +80,7 @@ TEMPLATES: Final[Mapping[AnswerCase, str]] = {
 
 REMARKS: Final[Mapping[Verdict, str]] = {
     Verdict.FROM_OTHER_PROJECTS: (
-        " This rests mostly on data of {projects} other projects: the store itself has shown {own}."
+        " This rests mostly on data of {others}: the store itself has shown {own}."
     ),
     Verdict.HORIZON_TOO_SHORT: (
         " Later needs here keep reaching back to the oldest memories: size again as the store "
@@ -130,15 +130,15 @@ class Recommended(Protocol):
 
     @property
     def loaded(self) -> int:
-        """Tokens of the present boot context."""
+        """Tokens of a start now."""
 
     @property
     def boot_tokens(self) -> int | None:
-        """Boot context under the safe number."""
+        """A start under the safe number."""
 
     @property
     def likely_boot_tokens(self) -> int | None:
-        """Boot context under the likely number."""
+        """A start under the likely number."""
 
     @property
     def prunable(self) -> int:
@@ -162,7 +162,7 @@ class Recommended(Protocol):
 
     @property
     def token_budget(self) -> int | None:
-        """Largest boot context, in tokens, of the goal."""
+        """Largest start, in tokens, of the goal."""
 
     @property
     def references(self) -> int:
@@ -236,7 +236,7 @@ def answer_of(advice: Recommended) -> str:
         return answer
     answer += _above_window(advice)
     remark = REMARKS.get(advice.verdict, "")
-    answer += remark.format(projects=in_words(advice.projects), own=_own_needs(advice))
+    answer += remark.format(others=others_in_words(advice.projects), own=_own_needs(advice))
     if TrackRecord(advice.measured, advice.missed).poor:
         answer += POOR_RECORD.format(missed=advice.missed, measured=advice.measured)
     return answer

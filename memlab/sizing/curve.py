@@ -62,9 +62,9 @@ class CurvePoint:
     served, served_limits : float, tuple of float
         Estimated share of references that the cap serves, 0 to 1, and its limits.
     boot_tokens : int
-        Boot context if the store were compacted to this cap now.
+        A start if the store were compacted to this cap now.
     boot_tokens_p95 : int or None
-        95th percentile of the boot context over the history if the cap is held after every row.
+        95th percentile of a start over the history if the cap is held after every row.
         None for a budget.
     days : float
         Age in days of the oldest prunable memory that the cap keeps now.
@@ -295,9 +295,9 @@ class Sizing:
         return pd.DataFrame(self._columns(numbers), index=pd.Index(numbers, name=KEEP_RECENT))
 
     def largest_within(self, token_budget: int) -> int | None:
-        """Return the largest cap whose boot context stays within a budget; None if no cap does.
+        """Return the largest cap under which a start stays within a budget; None if no cap does.
 
-        Both the boot context now and its 95th percentile over the history must fit: if memories
+        Both a start now and the 95th percentile over the history must fit: if memories
         have grown longer, a cap may keep more tokens now than before. The cap is found by dividing
         the range between a cap that fits and one that does not.
         """
@@ -550,7 +550,7 @@ def cap_curve(
         ``boot_*_mean, _p95, _max`` the same over the history under continuous compaction, one
                                     value for each row written; they are exact at the caps in
                                     ``attrs``, and interpolated between these
-        ``prunable_share``,         prunable share of the boot context now, by number and by tokens
+        ``prunable_share``,         prunable share of a start now, by number and by tokens
         ``prunable_share_tokens``
         ``pruned``                  rows that a compaction would delete now
         ``days``                    days from the newest row back to the oldest prunable row kept

@@ -1,4 +1,4 @@
-"""Effect of a cap on the boot context, computed without changing the store."""
+"""Effect of a cap on a start, computed without changing the store."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,14 +22,14 @@ _AT_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CapEffect(DisplayMixin):
-    """Effect of a compaction to `keep_recent` prunable memories on the boot context.
+    """Effect of a compaction to `keep_recent` prunable memories on a start.
 
     Attributes
     ----------
     keep_recent : int
         The cap, in memories.
     before, after : Boot
-        The boot context before and after.
+        A start before and after.
     deleted : Size
         The size of the deleted memories.
     oldest_kept, newest_kept : datetime or None
@@ -90,7 +90,7 @@ def cap_effect(frame: HistoryLike, keep_recent: int) -> CapEffect:
     Returns
     -------
     CapEffect
-        The boot context before and after, and the size of the deleted memories.
+        A start before and after, and the size of the deleted memories.
 
     Examples
     --------

@@ -85,7 +85,7 @@ def recommend_cap(
     confidence : float
         One-sided confidence of the limit, above 0.5 and below 1.
     token_budget : int, optional
-        Largest boot context in tokens, now and at its 95th percentile.
+        Largest start in tokens, now and at its 95th percentile.
     until : float
         Horizon: the numbers stay valid until this many times the present memories are written,
         above 1. A store that is sized every night needs no long horizon.

@@ -271,7 +271,7 @@ class Lifetimes:
         yield from map(tuple, kept)
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Return mean, p95 and max of the boot context over the history under each cap.
+        """Return mean, p95 and max of a start over the history under each cap.
 
         Each cap is held after every row written. The result has an array of shape (caps,) by column
         name, such as ``boot_tokens_p95``.

@@ -677,6 +677,23 @@ def law_lines(
     return lines[columns].astype({PROJECT: "str", EVIDENCE_KIND: "str"})
 
 
+def others_in_words(projects: int) -> str:
+    """Return the projects of a prior in words, by their number.
+
+    >>> others_in_words(9), others_in_words(32)
+    ('nine other projects', '32 other stores, which are searched')
+    >>> others_in_words(41)
+    'nine other projects and of 32 stores that are searched'
+    """
+    named = len(fitted_law("references").projects)
+    searched = len(fitted_law("reads").projects)
+    if projects == searched:
+        return f"{in_words(searched)} other stores, which are searched"
+    if projects == named + searched:
+        return f"{in_words(named)} other projects and of {searched:,} stores that are searched"
+    return f"{in_words(projects)} other projects"
+
+
 def in_words(number: int) -> str:
     """Return a small number as a word."""
     return NUMBERS[number] if number < len(NUMBERS) else f"{number:,}"

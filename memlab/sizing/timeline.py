@@ -1,4 +1,4 @@
-"""Time series along a history: boot context under a cap, age ranks, caps, and the backtest."""
+"""Time series along a history: starts under a cap, age ranks, caps, and the backtest."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -26,7 +26,7 @@ AGE_RANK: Final = "age_rank"
 def boot_over_time(
     frame: HistoryLike, caps: Iterable[int], *, moments: int = 1_000
 ) -> pd.DataFrame:
-    """Return the boot context along the history without a cap, and under caps held at every row.
+    """Return a start along the history without a cap, and under caps held at every row.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def boot_over_time(
         ``keep_recent``  the cap; <NA> for no cap
         ``written``      number of rows written so far
         ``at``           time by which that many rows were created, in UTC
-        ``memories``     number of memories of the boot context
-        ``tokens``       tokens of the boot context
+        ``memories``     number of memories of a start
+        ``tokens``       tokens of a start
         ===============  =====================================================================
 
     Raises

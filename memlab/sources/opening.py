@@ -59,7 +59,7 @@ class Recognised(NamedTuple):
 
 
 SYSTEMS: tuple[System, ...] = (
-    System("memory_items", ("file",), ".memory_items.source:MemoryItems", start="boot context"),
+    System("memory_items", ("file",), ".memory_items.source:MemoryItems", start="a start"),
     System(
         "claude-mem",
         ("claude-mem",),
@@ -74,7 +74,7 @@ SYSTEMS: tuple[System, ...] = (
         "Hermes memories",
         ("hermes",),
         ".hermes:Hermes",
-        start="boot context",
+        start="a start",
         usual=(".hermes/memories", ".hermes/profiles/*/memories"),
         inside=("USER.md",),
     ),
@@ -91,7 +91,7 @@ SYSTEMS: tuple[System, ...] = (
         ("serena",),
         ".serena:Serena",
         reads=".serena",
-        start="boot context",
+        start="a start",
         usual=(".serena/memories",),
     ),
     System(
@@ -417,7 +417,7 @@ def start_words(name: str) -> str:
     """Return how its agent uses the active memories of a store, in a few words.
 
     >>> start_words("/srv/memory.db"), start_words("redis://localhost/0")
-    ('boot context', 'recalled from')
+    ('a start', 'recalled from')
     """
     return _system_of(name).start
 

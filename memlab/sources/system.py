@@ -16,7 +16,7 @@ class System(NamedTuple):
 
     Examples
     --------
-    >>> system = System("JSON lines", ("lines",), "my_package.lines:Lines", start="boot context")
+    >>> system = System("JSON lines", ("lines",), "my_package.lines:Lines", start="a start")
     >>> system.schemes
     ('lines',)
     """

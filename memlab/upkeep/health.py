@@ -65,7 +65,7 @@ FORGE_LOOP_BACKLOG: Final = 50
 """Prunable memories above which forge-loop's own health check warns."""
 _NO_CAP: Final = (
     "no cap is set, so the number of prunable memories is not checked. {with_backlog} warns above "
-    f"{FORGE_LOOP_BACKLOG} (the limit of the agent forge-loop)"
+    f"{FORGE_LOOP_BACKLOG}, as the doctor of the agent system forge-loop does"
 )
 
 
@@ -517,14 +517,15 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
     """Find rows with a creation time before that of a row inserted earlier."""
     created = frame[col.CREATED_AT].dropna()
     late = int((created < created.cummax()).sum())
-    rows = counted(len(created), "rows")
+    memories = counted(len(created))
     after = "it" if late == 1 else "them"
     description = (
-        f"{late:,} of {rows} {verb_for(late, 'are')} older than a row inserted before {after}"
+        f"{late:,} of {memories} {verb_for(late, 'are')} older than a memory "
+        f"inserted before {after}"
     )
     return _ok_or_warning(
         "insertion_order",
-        if_sound="rows were inserted in order of time",
+        if_sound="the memories are in the order in which they were written",
         fault=description if late else "",
         advice=(
             "a cap keeps what was inserted last: check which memories a plan keeps before you "

@@ -100,7 +100,7 @@ class MemoryBrowser(DisplayMixin):
     period
         The widget with the range of time.
     curve, context, usage
-        The widgets with the charts of growth, of the boot context, and of age against use. They are
+        The widgets with the charts of growth, of a start, and of age against use. They are
         None if there is no data to draw.
     status, details, planned
         The widgets with the number of memories, the selected ones, and their plan.
@@ -193,7 +193,7 @@ class MemoryBrowser(DisplayMixin):
         self.period.limits = [self._step_of(first), self._step_of(last)]
 
     def show_groups(self, *names: str) -> None:
-        """Show the memories of some groups: parts of the boot context, or rows of age and use.
+        """Show the memories of some groups: parts of a start, or rows of age and use.
 
         Parameters
         ----------

@@ -44,7 +44,7 @@ def _growth(charts: Any, findings: "Findings", **options: Any) -> Any:
 
 
 def _before_after(charts: Any, findings: "Findings") -> Any:
-    """Draw the boot context before and after the cap; raise a MemlabError if none fits."""
+    """Draw a start before and after the cap; raise a MemlabError if none fits."""
     if findings.cap is None and findings.goal.token_budget is not None:
         raise MemlabError(
             "no cap fits the budget, so there is nothing to draw; name a cap with --keep-recent"
@@ -74,7 +74,7 @@ def _of_caps(name: str) -> "Callable[[Any, Findings], Any]":
 
 
 def _boot_over_time(charts: Any, findings: "Findings") -> Any:
-    """Draw the boot context along the history under the recommended caps."""
+    """Draw a start along the history under the recommended caps."""
     advice = findings.advice
     caps = (advice.likely, advice.keep_recent, findings.cap)
     distinct_caps = sorted({cap for cap in caps if cap is not None})

@@ -4,7 +4,7 @@ A store without archived memories is shown without pandas, which takes long to i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -62,6 +62,8 @@ class Overview(DisplayMixin):
         Whether the path of the project does not exist.
     kinships : sequence of Kinship
         The folders of other projects that may belong together with this one, with the evidence.
+    is_of_frame : bool
+        Whether the memories are a frame, which no command can read.
 
     Examples
     --------
@@ -81,6 +83,7 @@ class Overview(DisplayMixin):
     project: str = ""
     is_orphaned: bool = False
     kinships: Sequence[Kinship] = ()
+    is_of_frame: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that ``--json`` prints."""
@@ -111,7 +114,8 @@ class Overview(DisplayMixin):
                 tables += page.tables
         if self.is_orphaned:
             missing = self.project or "no folder has a path of its name"
-            facts.append(("orphaned", f"its project is not there any more: {missing}"))
+            words = f"its project is not there any more, or not on this machine: {missing}"
+            facts.append(("orphaned", words))
         if self.kinships:
             tables.append(table_of(self.kinships))
         if self.alerts:
@@ -128,7 +132,9 @@ class Overview(DisplayMixin):
         return table._replace(rows=rows)
 
     def next_steps(self) -> list[str]:
-        """Return the lines that say which command to run next."""
+        """Return the lines that say which command to run next, or which function for a frame."""
+        if self.is_of_frame:
+            return ["next: memlab.size of the same frame    which keep_recent, with evidence"]
         size = command("size", self.store, *self.log_option)
         steps = [f"next: {size}    which keep_recent, with evidence"]
         if self.remembered:
@@ -327,7 +333,7 @@ def _show_history(
         None,
         arrays_of(rows),
         summary,
-        "STORE",  # a frame knows the short name of its store, which is no path
+        "",  # a frame knows the short name of its store, which is no path
         history.log,
         history.log_option,
         has_archive=bool(frame.attrs.get(HAS_PAST)),
@@ -338,9 +344,10 @@ def _show_history(
     return Overview(
         history.name,
         summary,
-        alerts_of(data),
+        [replace(alert, command="") for alert in alerts_of(data)],
         log_option=history.log_option,
         semantic=semantic,
+        is_of_frame=True,
     )
 
 

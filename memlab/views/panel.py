@@ -33,7 +33,7 @@ LISTED: Final = 20
 """Number of memories in the list of those that a cap deletes; the costliest come first."""
 
 ANY_STORE: Final = "STORE"
-"""Placeholder in commands for a store whose file is unknown."""
+"""Name of a store whose memories were given as a frame: no command can read them."""
 
 Mark = Callable[..., None]
 Plot = Callable[..., Axes]
@@ -170,6 +170,8 @@ class SizingPanel:
         if budget is not None and cap > (self.advice.budget_cap or 0):
             moment = "" if self._sizing.present.recalled else " at start"
             return f"no command: that cap takes more than {counted(budget, 'tokens')}{moment}"
+        if self._store == ANY_STORE:
+            return "no command: these memories are a frame; memlab.explore of the store has one"
         return ""
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
@@ -303,7 +305,7 @@ class SizingPanel:
         self.deleted_memories.value = self._deleted_table()
         self.saved.value = ""
         self.copy.text = self.command_line
-        self.save.disabled = bool(self.no_command_reason) or self._store == ANY_STORE
+        self.save.disabled = bool(self.no_command_reason)
         self.command.value = self._command_in_html()
 
     def _deleted_table(self) -> str:
@@ -438,7 +440,7 @@ _FACTS: Final = {
     "other projects alone": "{served_elsewhere:.1%}",
     "this store alone": "{served_own:.1%}",
     "in the past": "{served_observed:.1%}",
-    "boot context": (
+    "a start": (
         "{boot_memories:,.0f} memories, {boot_tokens:,.0f} tokens under that cap, {tokens:,} now"
     ),
     "over the history": "{boot_tokens_p95:,.0f} tokens in 95% of starts at most",
@@ -448,7 +450,7 @@ _FACTS: Final = {
 }
 """The figures of a cap by name, as formats of the columns of a curve."""
 _FACTS_RECALLED: Final = {
-    name.replace("boot context", "to recall from"): form.replace("starts", "moments")
+    name.replace("a start", "to recall from"): form.replace("starts", "moments")
     for name, form in _FACTS.items()
 }
 """The same for a store that is only searched."""

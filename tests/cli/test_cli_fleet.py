@@ -110,7 +110,6 @@ def test_rejected_store_gives_exit_code_1(agents: Path) -> None:
     assert "is not as plan" in applied
 
 
-@pytest.mark.usefixtures("no_rendering")
 @pytest.mark.parametrize(
     ("words", "folder"),
     [

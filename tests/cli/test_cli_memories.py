@@ -222,7 +222,7 @@ def test_floor_without_scipy_omits_near_duplicates(
 def test_floor_of_a_store_of_episodes_is_empty(tmp_path: Path) -> None:
     output = output_of("floor", write_rows(tmp_path / "memory.db", episodes(3)))
     assert "load-bearing  none: a cap can delete every memory" in output
-    assert "boot context  18 tokens, all of them prunable" in output
+    assert "a start       18 tokens, all of them prunable" in output
 
 
 def test_floor_shows_costliest_duplicates_and_plan_command(twins: Path) -> None:
@@ -238,12 +238,12 @@ def test_floor_plans_are_applied_and_undone(twins: Path, tmp_path: Path) -> None
     assert f"nothing was changed; the plan is in {plan}. After review:" in saved
     assert len(memlab.load(twins).query("active")) == 10
     receipt = run("apply", plan).output
-    assert "superseded    2 memories" in receipt
+    assert "superseded  2 memories" in receipt
     assert len(memlab.load(twins).query("active")) == 8
     assert "superseded 2 memories" in run("archive", twins).output
     assert f"2 memories restored into {twins}" in run("restore", twins, undo_in(receipt)).output
     assert len(memlab.load(twins).query("active")) == 10
     for arguments in (("--id", "d1"), ("--supersede", "d4=s1")):
-        assert "superseded    1 memory" in output_of("floor", twins, *arguments, "--apply")
+        assert "superseded  1 memory" in output_of("floor", twins, *arguments, "--apply")
     frame = memlab.load(twins).set_index("memory_id")
     assert frame.superseded_by[["d1", "d4"]].tolist() == ["d3", "s1"]

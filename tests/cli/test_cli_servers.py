@@ -17,7 +17,6 @@ pytest.importorskip("betterdb_agent_memory")
 SECRET = "s3cret"
 
 
-@pytest.mark.usefixtures("no_rendering")
 def test_server_store_is_sized_compacted_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,7 +42,7 @@ def test_server_store_is_sized_compacted_and_restored(
         steps += [output_of("doctor", url), output_of("archive", url)]
         steps.append(output_of("restore", url, steps[-1].split()[0]))
         for step in (steps[1], *steps[3:7]):
-            assert "boot context" not in step
+            assert "a start" not in step
             names = ("recalled from", "to recall from", "the active memories go from")
             assert any(name in step for name in names)
         assert betterdb.everything() == before

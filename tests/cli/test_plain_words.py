@@ -47,6 +47,8 @@ NEVER: tuple[str, ...] = (
     "which writes down no reads",
     "none is nearly one that protects",
     "what memlab.toml remembers",
+    "boot context",
+    "boot tokens",
 )
 """Confusing phrases of earlier versions."""
 

@@ -223,14 +223,14 @@ class TestShowing:
             "made 2026-03-01 12:00 UTC",
             "deletes 6 of 13 memories (46.2%), 36 of 78 tokens (46.2%)",
             "floor 2 load-bearing memories, 12 tokens",
-            "boot context 12 memories, 72 tokens -> 6 memories, 36 tokens",
+            "a start 12 memories, 72 tokens -> 6 memories, 36 tokens",
             "tokens estimate: characters / 4, rounded up",
             "prunable episodic beyond-newest 6 36",
             "superseded episodic superseded 1 6",
             "5 2026-03-01 6 e2 title of e2",
         }
         nothing = planned(store, 10)
-        assert "deletes       0 of 13 memories (0.0%), 0 of 78 tokens (0.0%)" in str(nothing)
+        assert "deletes  0 of 13 memories (0.0%), 0 of 78 tokens (0.0%)" in str(nothing)
         assert "\ndeletes\n  nothing\n" in str(nothing)
         assert "0 of 0 memories (0.0%)" in str(replace(nothing, groups=(), kept=()))
 
@@ -245,11 +245,9 @@ class TestShowing:
     def test_printed_receipt_shows_the_undo_command(self, store: Path) -> None:
         receipt = compacted(store.rename(store.with_name("my memory.db")), 9)
         assert receipt.undo == f"memlab restore '{receipt.store}' {receipt.digest[:12]}"
-        assert f"undo          {receipt.undo}" in str(receipt)
-        assert "deleted       1 memory" in str(receipt)
-        assert "expired       2 memories since the plan was made" in str(
-            replace(receipt, expired=2)
-        )
+        assert f"undo     {receipt.undo}" in str(receipt)
+        assert "deleted  1 memory" in str(receipt)
+        assert "expired  2 memories since the plan was made" in str(replace(receipt, expired=2))
         text = str(replace(receipt, archive=None))
         assert "none: there was nothing to delete" in text
         assert "undo" not in text

@@ -1,4 +1,4 @@
-"""Sizing along a history: backtests, track record, boot contexts, age ranks."""
+"""Sizing along a history: backtests, track record, starts, age ranks."""
 
 import numpy as np
 import pandas as pd

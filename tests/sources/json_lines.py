@@ -10,7 +10,7 @@ from memlab.sources.locked_lines import LockedLines
 from memlab.sources.system import System
 from memlab.store.shapes import anything, fields, list_of, text
 
-LINES = System("JSON lines", ("lines",), f"{__name__}:JsonLines", start="boot context")
+LINES = System("JSON lines", ("lines",), f"{__name__}:JsonLines", start="a start")
 MEMORY = dict.fromkeys(("id", "at", "kind", "title", "body"), text) | {"tags": list_of(text)}
 
 

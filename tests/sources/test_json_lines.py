@@ -42,7 +42,7 @@ def test_every_command_supports_a_custom_source(tmp_path: Path) -> None:
     assert json.loads(output_of("show", "--json", lab.name))["summary"]["rows"]["memories"] == 40
     stores = json.loads(output_of("find", "--json", str(tmp_path)))["stores"]
     assert [(store["system"], store["memories"]) for store in stores] == [("JSON lines", 40)]
-    assert "boot context" in output_of("size", "--explain", lab.name)
+    assert "a start" in output_of("size", "--explain", lab.name)
     assert "holds no record of reads; let its agent write one" in output_of(
         "harvest", lab.name, code=2
     )

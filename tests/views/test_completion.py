@@ -115,6 +115,11 @@ def test_frame_has_the_alerts_of_its_memories() -> None:
     assert [alert.name for alert in of_frame] == ["never compacted"]
     assert [alert.tokens for alert in of_frame] == [alert.tokens for alert in of_store]
     assert "no cap is set" not in of_frame[0].message
+    overview = memlab.show(memlab.load(STORE))
+    page = f"{overview}{overview.next_steps()}"
+    assert "never compacted" in page
+    assert "memlab size " not in page
+    assert "memlab.size of the same frame" in page
 
 
 def test_frame_of_a_compacted_store_has_no_alert() -> None:

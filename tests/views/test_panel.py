@@ -113,7 +113,7 @@ def test_panel_numbers_equal_the_curve(panel: SizingPanel, sizing: Sizing) -> No
             "other projects alone": f"{figures['served_elsewhere']:.1%}",
             "this store alone": f"{figures['served_own']:.1%}",
             "in the past": f"{figures['served_observed']:.1%}",
-            "boot context": f"{under} under that cap, {panel.advice.loaded:,} now",
+            "a start": f"{under} under that cap, {panel.advice.loaded:,} now",
             "over the history": f"{p95:,.0f} tokens in 95% of starts at most",
             "prunable share": "{:.1%} of memories, {:.1%} of tokens".format(*share),
             "would go now": f"{figures['pruned']:,.0f} of 2,864 prunable memories",
@@ -233,7 +233,8 @@ def test_explore_accepts_a_frame_with_references(frame: pd.DataFrame) -> None:
         "10 later needs seen in this store count 8%, the data of nine other projects 92%"
         in panel.text
     )
-    assert panel.command_line.startswith("memlab compact STORE ")
+    assert panel.command_line == ""
+    assert "no command: these memories are a frame" in panel.text
 
 
 @pytest.mark.parametrize("count", [0, 1])
