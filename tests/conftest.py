@@ -180,6 +180,12 @@ def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memlab.views.page.draw_section", lambda *_: ())
 
 
+@pytest.fixture
+def no_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute charts, but let matplotlib write no picture, for tests that look at none."""
+    monkeypatch.setattr("memlab.charts.figure._svg_of", lambda _: "<svg></svg>")
+
+
 @pytest.fixture(scope="session")
 def built_stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where stores of recorded facts are kept once one process of a run has built them."""

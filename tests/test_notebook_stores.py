@@ -103,6 +103,7 @@ def test_explanation_fits_a_page_and_keeps_commands_whole(tmp_path: Path) -> Non
         assert any(re.search(rf"memlab \w+ .*{re.escape(str(store))}", line) for line in commands)
 
 
+@pytest.mark.usefixtures("no_rendering")
 def test_panels_of_a_notebook_use_the_log_of_its_cell(tmp_path: Path) -> None:
     store = memlab.copy_store(memlab.store_path("looked_up"), tmp_path / "memory.db")
     log = memlab.store_path("looked_up").with_suffix(".reads.jsonl")
@@ -177,10 +178,11 @@ CHANGES: dict[str, tuple[Callable[[str], object], dict[str, str]]] = {
 """Changes of a store after its notebooks were written, and the messages of those that then stop."""
 
 
-ONLY_WITH_ALL = ("compacted to three", "restored")
-"""Changes after which every cell runs, as it does on a store of sixty; ``--all`` tries them."""
+ONLY_WITH_ALL = ("compacted to three", "restored", "retired")
+"""Changes after which every cell runs, as on a store of sixty, or stops as after another change."""
 
 
+@pytest.mark.usefixtures("no_rendering")
 @pytest.mark.parametrize(
     "change",
     [

@@ -329,9 +329,10 @@ def remember_often(store: Path) -> None:
         remember(open_source(store), {"policy": {"name": "recent", "keep": keep}})
 
 
-def test_concurrent_settings_writes_all_survive(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.long)])
+def test_concurrent_settings_writes_all_survive(tmp_path: Path, count: int) -> None:
     """Nightly runs on stores of one folder save their settings at the same time."""
-    stores = [write_rows(tmp_path / f"m{n}.db", []) for n in range(6)]
+    stores = [write_rows(tmp_path / f"m{n}.db", []) for n in range(count)]
     with forked("tests.test_settings") as children:
         running = [children.start(remember_often, store=store) for store in stores]
         assert [children.wait(child).error for child in running] == [None] * len(stores)

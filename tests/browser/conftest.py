@@ -10,10 +10,12 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import memlab
 from tests.browser.lab import Lab, running_lab
+from tests.support.servers import PATIENCE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
+PATIENCE_IN_MILLISECONDS = 1000 * PATIENCE
 AT_HOME = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
 
 
@@ -27,7 +29,9 @@ def browser() -> Iterator[Browser]:
     if program is None:
         pytest.skip(f"no browser on this machine (looked for {', '.join(BROWSERS)})")
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        running = playwright.chromium.launch(
+            executable_path=program, args=ARGUMENTS, timeout=PATIENCE_IN_MILLISECONDS
+        )
         yield running
         running.close()
 
@@ -40,8 +44,8 @@ def page(browser: Browser) -> Iterator[Page]:
     context.on("request", lambda request: asked.append(request.url))
     opened = context.new_page()
     opened.on("websocket", lambda socket: asked.append(socket.url))
-    opened.set_default_timeout(60_000)
-    expect.set_options(timeout=60_000)
+    opened.set_default_timeout(PATIENCE_IN_MILLISECONDS)
+    expect.set_options(timeout=PATIENCE_IN_MILLISECONDS)
     yield opened
     context.close()
     assert not [url for url in asked if not url.startswith(AT_HOME)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.support.servers import free_port
+from tests.support.servers import PATIENCE, free_port
 
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
@@ -53,8 +53,8 @@ class Lab:
     def open(self, page: Page, notebook: str) -> None:
         """Open a notebook, named relative to the folder, and wait until it is there."""
         page.goto(f"{self.url}/lab/tree/{notebook}?reset&token={self.token}")
-        expect(page.locator("#jupyterlab-splash")).to_have_count(0, timeout=60_000)
-        expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible(timeout=60_000)
+        expect(page.locator("#jupyterlab-splash")).to_have_count(0)
+        expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible()
 
     def run_all(self, page: Page) -> None:
         page.evaluate(RUN_ALL)
@@ -89,7 +89,7 @@ def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
         into = {"env": os.environ | places, "stdout": output, "stderr": subprocess.STDOUT}
         server = subprocess.Popen(command, **into)
     try:
-        until = time.monotonic() + 90
+        until = time.monotonic() + PATIENCE
         while "is running at" not in (output_so_far := log.read_text(errors="replace")):
             assert server.poll() is None, output_so_far[-2000:]
             assert time.monotonic() < until, output_so_far[-2000:]

@@ -110,6 +110,7 @@ def test_rejected_store_gives_exit_code_1(agents: Path) -> None:
     assert "is not as plan" in applied
 
 
+@pytest.mark.usefixtures("no_rendering")
 @pytest.mark.parametrize(
     ("words", "folder"),
     [

@@ -17,6 +17,7 @@ pytest.importorskip("betterdb_agent_memory")
 SECRET = "s3cret"
 
 
+@pytest.mark.usefixtures("no_rendering")
 def test_server_store_is_sized_compacted_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -269,6 +269,7 @@ def test_read_commands_work_on_a_read_only_store(out: Path, name: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_written_files_have_permissions_of_the_store(store: Path, out: Path) -> None:
     archive = store.with_name(f"{store.name}.archive.db")
     for path in (store, archive):

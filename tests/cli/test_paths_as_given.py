@@ -47,6 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("no_rendering")
 @pytest.mark.parametrize("arguments", COMMANDS)
 def test_relative_path_is_printed_relative(arguments: str, folder: Path) -> None:
     result = run(*arguments.split())

@@ -76,6 +76,7 @@ def test_several_results_share_one_load(loads: list[str]) -> None:
     assert loads == ["load", "deletions_of", "references_and_counts"]
 
 
+@pytest.mark.usefixtures("no_rendering")
 @pytest.mark.parametrize("command", ["size", "report"])
 def test_command_computes_references_once(command: str, store: Path, loads: list[str]) -> None:
     options = ["-o", str(store.with_name("report.html"))] if command == "report" else []

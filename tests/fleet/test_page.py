@@ -45,6 +45,7 @@ def many(few: FleetFindings, count: int) -> FleetFindings:
     return replace(few, stores=stores, sizes=sizes)
 
 
+@pytest.mark.usefixtures("no_rendering")
 @pytest.mark.parametrize("count", [10, pytest.param(100_000, marks=pytest.mark.long)])
 def test_fleet_page_is_bounded_and_reports_omissions(few: FleetFindings, count: int) -> None:
     findings = many(few, count)
@@ -79,6 +80,7 @@ def test_hostile_names_and_titles_are_escaped(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
+@pytest.mark.usefixtures("no_rendering")
 def test_fleet_page_agrees_with_the_tables(tmp_path: Path) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     findings = examine_fleet([*names, names[0]], now=NOW, runner=Serial())
@@ -102,6 +104,7 @@ def test_fleet_growth_falls_in_the_week_of_a_deletion(tmp_path: Path) -> None:
     assert examine_fleet(names, now=NOW, runner=Serial()).weeks["memories"].sum() == 6 + 41
 
 
+@pytest.mark.usefixtures("no_rendering")
 def test_fleet_page_counts_free_and_reclaimable_space(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 900)
     memlab.apply(memlab.plan(store, memlab.KeepRecent(500), now=NOW))

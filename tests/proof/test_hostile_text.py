@@ -22,6 +22,7 @@ from memlab.errors import MemlabError
 from memlab.growth import boot_context, summarize
 from memlab.upkeep.health import doctor
 from tests.proof.scenes import NOW, START, copy_aside
+from tests.support.servers import PATIENCE
 from tests.support.shell import run
 from tests.support.stores import row, run_sql, write_rows
 
@@ -99,8 +100,12 @@ def opened() -> Iterator[Any]:
         pytest.skip("chromium is not installed")
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=arguments)
-        yield browser.new_page()
+        browser = started.chromium.launch(
+            executable_path=chromium, args=arguments, timeout=1000 * PATIENCE
+        )
+        page = browser.new_page()
+        page.set_default_timeout(1000 * PATIENCE)
+        yield page
         browser.close()
 
 

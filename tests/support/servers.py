@@ -18,6 +18,8 @@ import pytest
 
 REDIS = ("redis-server",)
 """Program of a server without vector search."""
+PATIENCE = 300
+"""Seconds that a server or a browser may take on a busy machine."""
 
 
 @dataclass
