@@ -1,4 +1,7 @@
-"""Pages of facts and tables as text for a terminal and HTML for a notebook, safely escaped."""
+"""Lay out pages of facts and tables: as text for a terminal, and as HTML for a notebook.
+
+All text is escaped, because anybody may have written the memories.
+"""
 
 import html
 import json
@@ -15,42 +18,49 @@ from math import isnan
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
-_CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_CONTROL_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories of the characters that could control a terminal."""
 
 _JOINER: Final = re.compile(r"(?<=[^\x00-\x7f])([\u200c\u200d])(?=[^\x00-\x7f])")
 """Joiners between characters outside ASCII, as in emoji; beside ASCII they would be invisible."""
 
 _FOLDER_AND_SPACE: Final = "the folder, its permissions and the room on the disk"
-"""What to check if a file cannot be written, in words."""
+"""Advice on what to check if a file cannot be written."""
 
 _NUMBER: Final = re.compile(r"[-–<>~]?\s?[\d.,%]*( to [\d.,%]+)?")
+"""A number or a percentage, a range of two of them, a dash for none, or an empty text."""
 
 _LOGIN: Final = re.compile(
     r"(?P<user>[A-Za-z][\w+.-]*:/{1,2}(?P<name>[^\s/?#@:]*)):"
     r"(?:[^\s/?#]*|(?!\d*(?:[\s/?#'\"]|$))\S*)@"
 )
 """User and password in a URL, or in a malformed one; a port does not match."""
-_SECRET: Final = re.compile(r"(?P<mark>[?&])(?:ssl)?password=[^\s&#'\"]*(?P<more>&)?")
+_PASSWORD_PARAMETER: Final = re.compile(r"(?P<mark>[?&])(?:ssl)?password=[^\s&#'\"]*(?P<more>&)?")
+"""Password in the query of a URL."""
 
 Cell = str | int
+"""A cell of a table."""
 
-_UNWRAPPED: Final = re.compile(r"(?=.{1,16}$)[a-z\d]+(-[a-z\d]+)+")
-"""A short word with hyphens, at which a browser would wrap."""
-WIDEST: Final = 72
+_HYPHENATED_WORD: Final = re.compile(r"(?=.{1,16}$)[a-z\d]+(-[a-z\d]+)+")
+"""A short word with hyphens, such as a date. A browser would wrap it at the hyphens."""
+MAX_CELL_CHARS: Final = 72
 """Maximum number of characters that are shown of a cell."""
-LONGEST_TITLE: Final = 1_000
-"""Characters of a title that HTML shows: an answer takes a few sentences."""
-NARROWEST: Final = 14
+MAX_TITLE_CHARS: Final = 1_000
+"""Maximum number of characters of a title in HTML. An answer takes a few sentences."""
+MIN_TEXT_WIDTH: Final = 14
 """Minimum width of a column of longer texts."""
+_COLUMN_GAP: Final = 2
+"""Number of spaces between two columns."""
 _COMMAND: Final = re.compile(r"\s*(next: |undo: )?\s*(memlab|pip|log\s=|log\.)\b")
+"""The start of a line with a command or code to copy."""
 _LABEL: Final = re.compile(r"(\s*\S+(?: \S+)*\s{2,})\S")
 """The name at the start of a line, up to the column of its value."""
 _wrap: Final = partial(textwrap.wrap, break_on_hyphens=False)
-"""Function that wraps text and breaks a path or an id only if it is longer than a line."""
+"""Function that wraps text. It breaks a path or an id only if it is longer than a line."""
 
 
 class Table(NamedTuple):
-    """Rows with a heading above and a remark below.
+    """A table with a heading above and a remark below.
 
     Attributes
     ----------
@@ -73,14 +83,32 @@ class Table(NamedTuple):
     whole: bool = False
 
     def first(self, most: int, where: str = "") -> "Table":
-        """Return the first rows, with a remark on how many more there are and where."""
+        """Return a table of the first rows, with a remark on the number of the others.
+
+        Parameters
+        ----------
+        most : int
+            Maximum number of rows.
+        where : str
+            End of the remark, such as "; --json lists them all".
+        """
         hidden = len(self.rows) - most
         remark = f"and {hidden:,} more{where}" if hidden > 0 else self.remark
         return self._replace(rows=self.rows[:most], remark=remark)
 
 
 class TextPage(NamedTuple):
-    """A page for a person: a title, which may be empty, named facts and tables."""
+    """A page for a person.
+
+    Attributes
+    ----------
+    title : str
+        The title; empty for none.
+    facts : sequence of tuple of (str, str)
+        Names and values. A fact that continues the one above has an empty name.
+    tables : sequence of Table
+        The tables below the facts.
+    """
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -105,7 +133,7 @@ class DisplayMixin:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
-        return _by_name(self)
+        return _fields_by_name(self)
 
     def to_json(self) -> str:
         """Return the fields as JSON text, with times in ISO 8601."""
@@ -122,7 +150,8 @@ class DisplayMixin:
         return as_html(self.sheet())
 
 
-def _by_name(record: Any) -> dict[str, Any]:
+def _fields_by_name(record: Any) -> dict[str, Any]:
+    """Return the values of the fields of a dataclass by name."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
@@ -134,7 +163,7 @@ def json_values(value: Any) -> Any:
     if hasattr(value, "to_dict"):
         value = value.to_dict()
     elif is_dataclass(value) and not isinstance(value, type):
-        value = _by_name(value)
+        value = _fields_by_name(value)
     if isinstance(value, dict):
         return {str(key): json_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -160,16 +189,17 @@ def for_terminal(text: str) -> str:
     >>> print(for_terminal("red \x1b[31m alert\u202e"))
     red \x1b[31m alert\u202e
     """
-    escaped = []
+    parts = []
     for number, part in enumerate(_JOINER.split(text)):
+        # The pattern has one group, so that every second part is a joiner.
         is_joiner = number % 2 == 1
-        escaped.append(part if is_joiner else "".join(map(_escaped_control, part)))
-    return "".join(escaped)
+        parts.append(part if is_joiner else "".join(map(_escaped_control, part)))
+    return "".join(parts)
 
 
 def _escaped_control(char: str) -> str:
     """Return a character, or its escape if it could control a terminal."""
-    if unicodedata.category(char) not in _CONTROL:
+    if unicodedata.category(char) not in _CONTROL_CATEGORIES:
         return char
     return char.encode("unicode_escape").decode()
 
@@ -191,25 +221,40 @@ def in_shell(*words: str) -> str:
 
 
 def _in_shell(word: str) -> str:
+    """Return a word quoted for a POSIX shell, with control characters as escapes."""
     if for_terminal(word) == word:
         return shlex.quote(word)
     return "$'" + "".join(map(_in_dollar_quotes, word)) + "'"
 
 
 def _in_dollar_quotes(char: str) -> str:
+    r"""Return a character as it is written within the quotes ``$'...'`` of a shell."""
     if char in "\\'":
         return f"\\{char}"
-    if unicodedata.category(char) not in _CONTROL:
+    if unicodedata.category(char) not in _CONTROL_CATEGORIES:
         return char
-    if "\udc80" <= char <= "\udcff":  # a byte that is not UTF-8
-        return f"\\x{ord(char) & 255:x}"
-    return char.encode("unicode_escape").decode() if char < "\x80" else f"\\U{ord(char):08x}"
+    if "\udc80" <= char <= "\udcff":
+        # Python has read a byte that is not UTF-8 as this surrogate.
+        byte = ord(char) & 0xFF
+        return f"\\x{byte:x}"
+    is_ascii = char < "\x80"
+    return char.encode("unicode_escape").decode() if is_ascii else f"\\U{ord(char):08x}"
 
 
-def refused(what: str, error: Exception, look_at: str = _FOLDER_AND_SPACE) -> str:
-    """Return the message for a failed system call: what failed, why, and what to check."""
+def refused(failure: str, error: Exception, look_at: str = _FOLDER_AND_SPACE) -> str:
+    """Return the message for a failed system call.
+
+    Parameters
+    ----------
+    failure : str
+        A clause about what failed, such as "notes.db cannot be read".
+    error : Exception
+        The error, which has the reason.
+    look_at : str
+        What to check.
+    """
     reason = getattr(error, "strerror", None) or error
-    return f"{what} ({reason}); check {look_at}"
+    return f"{failure} ({reason}); check {look_at}"
 
 
 def without_passwords(text: str) -> str:
@@ -219,13 +264,15 @@ def without_passwords(text: str) -> str:
     'redis://me@host/0?name=n'
     """
 
-    def login(match: re.Match[str]) -> str:
+    def without_login_password(match: re.Match[str]) -> str:
         return f"{match['user']}@" if match["name"] else match["user"]
 
-    def secret(match: re.Match[str]) -> str:
+    def without_parameter(match: re.Match[str]) -> str:
+        # The mark before the password, "?" or "&", now comes before the next parameter.
         return match["mark"] if match["more"] else ""
 
-    return _SECRET.sub(secret, _LOGIN.sub(login, text))
+    without_logins = _LOGIN.sub(without_login_password, text)
+    return _PASSWORD_PARAMETER.sub(without_parameter, without_logins)
 
 
 def as_text(sheet: TextPage, width: int | None = None) -> str:
@@ -255,9 +302,11 @@ def fitted_line(line: str, width: int) -> list[str]:
     indent = len(line) - len(line.lstrip())
     if _COMMAND.match(line):
         command, _, remark = line[indent:].partition("    ")
+        remark_indent = 10
+        indented_remark = f"{' ' * remark_indent}{remark.strip()}"
         return [
             line[:indent] + command,
-            *_wrapped_whole_words(f"{'':10}{remark.strip()}", width, 10),
+            *_wrapped_whole_words(indented_remark, width, remark_indent),
         ]
     label = _LABEL.match(line)
     later_indent = len(label[1]) if label else indent + 2
@@ -265,6 +314,7 @@ def fitted_line(line: str, width: int) -> list[str]:
 
 
 def _wrapped_whole_words(line: str, width: int, indent: int) -> list[str]:
+    """Return a line wrapped between words, with the later lines indented."""
     return _wrap(line, width, subsequent_indent=" " * indent, break_long_words=False)
 
 
@@ -275,9 +325,8 @@ def as_html(sheet: TextPage) -> str:
         f"<td style='text-align:left'>{_escaped(value)}</td></tr>"
         for name, value in sheet.facts
     )
-    parts = [
-        f"<p><strong>{_escaped(sheet.title, LONGEST_TITLE)}</strong></p><table>{facts}</table>"
-    ]
+    title = _escaped(sheet.title, MAX_TITLE_CHARS)
+    parts = [f"<p><strong>{title}</strong></p><table>{facts}</table>"]
     for table in sheet.tables:
         heading = f"<p>{_escaped(table.heading)}</p>" if table.heading else ""
         parts.append(f"{heading}<table>{_html_rows(table)}</table>")
@@ -298,10 +347,19 @@ def counted(count: float, plural: str = "memories") -> str:
     >>> counted(1, "tokens"), counted(1200, "tokens"), counted(1, "memories")
     ('1 token', '1,200 tokens', '1 memory')
     """
-    noun = plural
-    if count == 1:
-        noun = f"{plural[:-3]}y" if plural.endswith("ies") else plural.removesuffix("s")
+    noun = _singular_of(plural) if count == 1 else plural
     return f"{count:,.0f} {noun}"
+
+
+def _singular_of(plural: str) -> str:
+    """Return the singular of a regular plural.
+
+    >>> _singular_of("memories"), _singular_of("tokens")
+    ('memory', 'token')
+    """
+    if plural.endswith("ies"):
+        return plural.removesuffix("ies") + "y"
+    return plural.removesuffix("s")
 
 
 def all_of(count: int, plural: str) -> str:
@@ -311,7 +369,7 @@ def all_of(count: int, plural: str) -> str:
     ('the only file', 'all 1,200 files', 'all 0 files')
     """
     if count == 1:
-        return f"the only {counted(1, plural).removeprefix('1 ')}"
+        return f"the only {_singular_of(plural)}"
     return f"all {counted(count, plural)}"
 
 
@@ -327,7 +385,7 @@ def verb_for(count: int, plural: str) -> str:
 
 
 def zoneless_in_words(count: int) -> str:
-    """Return how many dates have no time zone, in words.
+    """Return a clause about the dates that have no time zone, with their number.
 
     >>> zoneless_in_words(1), zoneless_in_words(300)
     ('1 date has no time zone; read as UTC', '300 dates have no time zone; read as UTC')
@@ -368,19 +426,23 @@ def reads_as_number(cell: Cell) -> bool:
 
 def numeric_columns(table: Table) -> list[bool]:
     """Return for each column whether all its cells are numbers."""
+    if not table.rows:
+        return [False] * len(table.header)
     columns = zip(*table.rows, strict=True)
-    return [all(map(reads_as_number, column)) for column in columns] or [False] * len(table.header)
+    return [all(map(reads_as_number, column)) for column in columns]
 
 
 def _lines(sheet: TextPage, width: int | None) -> Iterator[str]:
+    """Yield the lines of a page, which are not wrapped if `width` is None."""
     if sheet.title:
         yield from _labelled_lines("", sheet.title, width)
-    names = max((len(for_terminal(name)) for name, _ in sheet.facts), default=0)
+    name_width = max((len(for_terminal(name)) for name, _ in sheet.facts), default=0)
     for name, value in sheet.facts:
-        yield from _labelled_lines(f"  {for_terminal(name):<{names}}  ", value, width)
+        yield from _labelled_lines(f"  {for_terminal(name):<{name_width}}  ", value, width)
     for number, table in enumerate(sheet.tables):
         is_blank = not (table.heading or table.rows or table.remark)
-        if (number or sheet.title or sheet.facts) and not is_blank:
+        is_first = not (number or sheet.title or sheet.facts)
+        if not is_first and not is_blank:
             yield ""
         if table.heading:
             yield from _labelled_lines("", table.heading, width)
@@ -389,135 +451,185 @@ def _lines(sheet: TextPage, width: int | None) -> Iterator[str]:
             yield from _labelled_lines("  ", table.remark, width)
 
 
-def _labelled_lines(lead: str, value: str, width: int | None) -> list[str]:
+def _labelled_lines(label: str, value: str, width: int | None) -> list[str]:
     """Return the lines of a text after its label, wrapped; a command is not wrapped."""
     words = for_terminal(value)
     if width is None or not words or _COMMAND.match(words):
-        return [f"{lead}{words}"]
-    width = max(width, len(lead) + NARROWEST)
-    return _wrap(words, width, initial_indent=lead, subsequent_indent=" " * len(lead))
+        return [f"{label}{words}"]
+    width = max(width, len(label) + MIN_TEXT_WIDTH)
+    return _wrap(words, width, initial_indent=label, subsequent_indent=" " * len(label))
+
+
+class _Column(NamedTuple):
+    """The index of a column of a table, and the width in which it is printed."""
+
+    at: int
+    width: int
 
 
 def _aligned(table: Table, width: int | None) -> Iterator[str]:
-    limit = None if table.whole or width is not None else WIDEST
-    cells = [[_shown(cell, limit=limit) for cell in row] for row in table.rows]
-    if not cells:
+    """Yield the lines of a table with aligned columns.
+
+    A table that is too wide is printed in parts, one below the other.
+    """
+    limit = None if table.whole or width is not None else MAX_CELL_CHARS
+    rows_of_cells = [[_shown(cell, limit=limit) for cell in row] for row in table.rows]
+    if not rows_of_cells:
         return
-    lines = [*([list(table.header)] if table.header else []), *cells]
-    sides = [">" if right else "<" for right in numeric_columns(table)]
-    full_widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    column_groups = [list(enumerate(full_widths))]
-    if width is not None:
-        column_groups = _parts(table, cells, full_widths, width - 2)
-    for number, group in enumerate(column_groups):
+    rows = [list(table.header), *rows_of_cells] if table.header else rows_of_cells
+    full_widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if width is None:
+        parts = [list(map(_Column, range(len(full_widths)), full_widths))]
+    else:
+        parts = _parts(table, rows_of_cells, full_widths, width - _COLUMN_GAP)
+    alignments = [">" if is_numeric else "<" for is_numeric in numeric_columns(table)]
+    for number, columns in enumerate(parts):
         if number:
             yield ""
-        for line in lines:
-            wrapped_cells = []
-            for at, room in group:
-                fits = len(line[at]) <= room
-                wrapped_cells.append([line[at]] if fits else _wrapped_cell(line[at], room))
-            for line_of_cells in zip_longest(*wrapped_cells, fillvalue=""):
-                shown = zip(group, line_of_cells, strict=True)
-                text = "  ".join(f"{cell:{sides[at]}{room}}" for (at, room), cell in shown)
-                yield f"  {text}".rstrip()
+        for row in rows:
+            yield from _row_lines(row, columns, alignments)
 
 
-def _wrapped_cell(cell: str, room: int) -> list[str]:
+def _row_lines(
+    row: Sequence[str], columns: Sequence[_Column], alignments: Sequence[str]
+) -> Iterator[str]:
+    """Yield the lines of some columns of a row; a cell that is too wide is wrapped."""
+    wrapped_cells = []
+    for column in columns:
+        cell = row[column.at]
+        fits = len(cell) <= column.width
+        wrapped_cells.append([cell] if fits else _wrapped_cell(cell, column.width))
+    for line in zip_longest(*wrapped_cells, fillvalue=""):
+        padded_cells = [
+            f"{cell:{alignments[column.at]}{column.width}}"
+            for column, cell in zip(columns, line, strict=True)
+        ]
+        text = (" " * _COLUMN_GAP).join(padded_cells)
+        yield f"  {text}".rstrip()
+
+
+def _wrapped_cell(cell: str, width: int) -> list[str]:
     """Return the lines of a cell; a path is wrapped after its slashes.
 
     >>> _wrapped_cell("home/.claude/projects/work/memory", 16)
     ['home/.claude/', 'projects/work/', 'memory']
     """
     if "/" not in cell or " " in cell:
-        return _wrap(cell, room)
+        return _wrap(cell, width)
     lines = [""]
     for name in re.findall("[^/]*/|[^/]+", cell):
-        if len(lines[-1]) + len(name) <= room:
+        if len(lines[-1]) + len(name) <= width:
             lines[-1] += name
         else:
-            lines += _wrap(name, room)
+            lines += _wrap(name, width)
     return [line for line in lines if line]
 
 
 def _parts(
-    table: Table, cells: Sequence[Sequence[str]], full_widths: Sequence[int], width: int
-) -> list[list[tuple[int, int]]]:
+    table: Table, rows: Sequence[Sequence[str]], full_widths: Sequence[int], width: int
+) -> list[list[_Column]]:
     """Split a table that is too wide into parts that are printed one below the other.
 
-    Return for each part its columns with their widths. Each part begins with the first column.
-    `full_widths` has the width at which no cell of a column is wrapped.
+    Return the columns of each part. Each part begins with the first column of the table.
+
+    Parameters
+    ----------
+    table : Table
+        The table.
+    rows : sequence of sequence of str
+        Its cells as text, without the header.
+    full_widths : sequence of int
+        The width of each column in which no cell is wrapped.
+    width : int
+        The width of the terminal without the indentation of the table.
     """
-    minimum = [_minimum_width(table, cells, at, width // 2) for at in range(len(full_widths))]
-    groups: list[list[int]] = [[0]]
+    min_widths = [_minimum_width(table, rows, at, width // 2) for at in range(len(full_widths))]
+    parts: list[list[int]] = [[0]]
     for at in range(1, len(full_widths)):
-        columns = [*groups[-1], at]
-        narrowest = sum(minimum[column] for column in columns) + 2 * (len(columns) - 1)
-        if len(groups[-1]) > 1 and narrowest > width:
-            groups.append([0])
-        groups[-1].append(at)
-    return [_fitted_widths(part, minimum, full_widths, width) for part in groups]
+        widened = [*parts[-1], at]
+        needed = sum(min_widths[column] for column in widened) + _gaps(widened)
+        has_more_than_first = len(parts[-1]) > 1
+        if has_more_than_first and needed > width:
+            parts.append([0])
+        parts[-1].append(at)
+    return [_fitted_columns(part, min_widths, full_widths, width) for part in parts]
 
 
-def _fitted_widths(
-    group: list[int], minimum: Sequence[int], full_widths: Sequence[int], width: int
-) -> list[tuple[int, int]]:
+def _gaps(columns: Sequence[int]) -> int:
+    """Return the number of spaces between some columns."""
+    return _COLUMN_GAP * (len(columns) - 1)
+
+
+def _fitted_columns(
+    part: list[int], min_widths: Sequence[int], full_widths: Sequence[int], width: int
+) -> list[_Column]:
     """Return the columns of a part with their widths, which share the spare room evenly."""
-    widths = {at: minimum[at] for at in group}
-    spare = width - sum(widths.values()) - 2 * (len(group) - 1)
+    widths = {at: min_widths[at] for at in part}
+    spare = width - sum(widths.values()) - _gaps(part)
     while spare > 0:
-        wrapped = [at for at in group if widths[at] < full_widths[at]][:spare]
-        if not wrapped:
+        too_narrow = [at for at in part if widths[at] < full_widths[at]]
+        if not too_narrow:
             break
-        for at in wrapped:
+        for at in too_narrow[:spare]:
             widths[at] += 1
-        spare -= len(wrapped)
-    return list(widths.items())
+        spare -= len(too_narrow)
+    return [_Column(at=at, width=column_width) for at, column_width in widths.items()]
 
 
-def _minimum_width(table: Table, cells: Sequence[Sequence[str]], at: int, longest_word: int) -> int:
+def _minimum_width(table: Table, rows: Sequence[Sequence[str]], at: int, longest_word: int) -> int:
     """Return the minimum width of a column: that of its numbers, and of words that fit.
 
     Words of more than `longest_word` characters are wrapped.
     """
-    column = [row[at] for row in cells]
-    words = [word for cell in column for word in cell.split() if len(word) <= longest_word]
-    header = table.header[at].split() if table.header else []
-    widest = max(map(len, column))
+    column = [row[at] for row in rows]
+    needed = max(map(len, column))
     if not numeric_columns(table)[at]:
-        widest = min(widest, NARROWEST)
-    return max([widest, *map(len, [*words, *header])])
+        needed = min(needed, MIN_TEXT_WIDTH)
+    words = table.header[at].split() if table.header else []
+    for cell in column:
+        words += [word for word in cell.split() if len(word) <= longest_word]
+    return max(needed, *map(len, words)) if words else needed
 
 
 def _html_rows(table: Table) -> str:
     """Return the rows of a table as HTML with the alignment of each cell."""
-    styles = [f"text-align:{'right' if right else 'left'}" for right in numeric_columns(table)]
-    rows: list[tuple[str, Sequence[Cell]]] = [("th", table.header)] if table.header else []
-    rows += [("td", row) for row in table.rows]
-    lines = []
-    for tag, row in rows:
-        cells = zip(row, styles, strict=True)
-        lines.append([_html_cell(tag, cell, style) for cell, style in cells])
-    return "".join(f"<tr>{''.join(line)}</tr>" for line in lines)
+    styles = [
+        "text-align:right" if is_numeric else "text-align:left"
+        for is_numeric in numeric_columns(table)
+    ]
+    rows = [_html_row("td", row, styles) for row in table.rows]
+    if table.header:
+        rows.insert(0, _html_row("th", table.header, styles))
+    return "".join(rows)
+
+
+def _html_row(tag: str, row: Sequence[Cell], styles: Sequence[str]) -> str:
+    """Return a row of a table as HTML, each cell in the element `tag`."""
+    cells = [_html_cell(tag, cell, style) for cell, style in zip(row, styles, strict=True)]
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _html_cell(tag: str, cell: Cell, style: str) -> str:
     """Return a cell as HTML; one short word with hyphens, such as a date, is not wrapped."""
-    if isinstance(cell, str) and _UNWRAPPED.fullmatch(cell):
+    if isinstance(cell, str) and _HYPHENATED_WORD.fullmatch(cell):
         style += ";white-space:nowrap"
     return f"<{tag} style='{style}'>{_escaped(cell)}</{tag}>"
 
 
-def _shown(cell: Cell, *, limit: int | None = WIDEST) -> str:
+def _shown(cell: Cell, *, limit: int | None) -> str:
+    """Return a cell as text for a terminal, cut to `limit` characters; None for no limit."""
     if isinstance(cell, int):
         return f"{cell:,}"
-    text = for_terminal(cell if limit is None else cell[: limit + 1])
-    return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
+    if limit is None:
+        return for_terminal(cell)
+    text = for_terminal(cell[: limit + 1])
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _escaped(cell: Cell, limit: int = WIDEST * 4) -> str:
+def _escaped(cell: Cell, limit: int = MAX_CELL_CHARS * 4) -> str:
     """Return the text of a cell, cut and escaped for HTML, with its indentation."""
-    text = _shown(cell, limit=None if isinstance(cell, int) else limit)
+    text = _shown(cell, limit=limit)
     words = text.lstrip(" ")
+    # An em space is about as wide as two spaces of a terminal.
     indentation = "&emsp;" * ((len(text) - len(words)) // 2)
     return f"{indentation}{html.escape(words)}"
