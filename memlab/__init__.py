@@ -1,7 +1,7 @@
 """See an agent's memory grow, size its ``keep_recent`` cap, compact it safely, take it back.
 
-The names of this module are what most users need; each package below has its own. Modules that
-stand here directly import the standard library alone, and serve every package.
+This module has the names that most users need. Each package below has further names of its own. The
+modules beside the packages import the standard library alone, and all packages use them.
 """
 
 from typing import Any

@@ -1,13 +1,13 @@
-"""Base-level activation: the odds that a memory is needed next, from the times it was used.
+"""Base-level activation: the odds that a memory is needed next, computed from the times of its use.
 
 The odds that a memory is needed decrease as a power of the time since it was written and since
 each use, and the contributions of several uses add up (Anderson and Schooler 1991). If only the
 number of uses and the last one are known, the others are assumed to be spread evenly over the
 time between (Petrov 2006).
 
-The decay d is a half, as is usual in the literature, and the formulas are written for it: then
-(L^(1-d) - t^(1-d)) / ((1-d) (L - t)) is 2 / (sqrt(L) + sqrt(t)), which is finite for t = L.
-To use another decay, change all functions here and in :mod:`memlab.evidence.use_times`.
+The decay d is 0.5, as is usual in the literature, and the functions have the simpler formulas for
+this value: (L^(1-d) - t^(1-d)) / ((1-d) (L - t)) becomes 2 / (sqrt(L) + sqrt(t)), which is finite
+for t = L. To use another decay, change all functions here and in :mod:`memlab.evidence.use_times`.
 
 This module needs the standard library alone.
 :mod:`memlab.evidence.use_times` has the same formula for arrays.
@@ -18,10 +18,10 @@ from math import sqrt
 from typing import Final
 
 SHORTEST_DAYS: Final = 0.5
-"""Lower bound of all times: a use an hour ago counts like any use of today."""
+"""Lower bound of all times in days: a use an hour ago counts like any other use of today."""
 
 LENGTH_POWER: Final = 0.4
-"""Power of the length by which activation is divided in a budget of tokens."""
+"""Exponent of the length by which activation is divided in a budget of tokens."""
 
 LENGTH_OFFSET: Final = 10
 """Tokens added to the length of each memory, so that short memories do not win by their length."""
@@ -68,7 +68,9 @@ def base_level(age: float, idle: float | None = None, reads: float = 0) -> float
 
 
 def base_level_of_days(age: float, idles: Iterable[float]) -> float:
-    """Return the activation of a memory whose days of reading are all known: the exact sum.
+    """Return the activation of a memory from all days on which it was read.
+
+    It is the exact sum, without the assumption of :func:`base_level` that reads are spread evenly.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Times and ages: parsing, formatting and checking them, and the only access to the clock."""
+"""Parse, format and check times and ages, and read the clock. No other module reads it."""
 
 import re
 import time
@@ -9,7 +9,7 @@ from memlab.arguments import expect
 from memlab.text import shortened
 
 _STEP: Final = 20_000_000
-"""Nanoseconds after which a new write of a file certainly gets another time."""
+"""Time in nanoseconds after which another write of a file certainly gets another time."""
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 """First time that Python can hold; also the zero time of Go and .NET."""
 LATEST: Final = datetime.max.replace(tzinfo=UTC)
@@ -49,9 +49,9 @@ def file_clock() -> int:
 
 def wait_for_clock_tick(changed: int) -> None:
     """Wait until a write gets another file time than `changed`, in nanoseconds."""
-    since = file_clock() - changed
-    if 0 <= since < _STEP:
-        time.sleep((_STEP - since) / 1e9)
+    elapsed = file_clock() - changed
+    if 0 <= elapsed < _STEP:
+        time.sleep((_STEP - elapsed) / 1e9)
 
 
 def age_of(text: str) -> timedelta:
@@ -120,7 +120,8 @@ def moment_and_zone(text: str) -> tuple[datetime, bool]:
     try:
         return moment.astimezone(UTC), True
     except OverflowError:  # in UTC it is before the year 1 or after 9999
-        return (LATEST if moment.year > 1 else EARLIEST), True
+        nearest = EARLIEST if moment.year == 1 else LATEST
+        return nearest, True
 
 
 def shifted(moment: datetime, by: timedelta) -> datetime:

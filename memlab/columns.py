@@ -17,7 +17,7 @@ BODY: Final = "body"
 CHARS: Final = "chars"
 """Number of characters in title and body, int64."""
 TOKENS: Final = "tokens"
-"""Number of tokens in title and body, int64; ``frame.attrs[TOKEN_RULE]`` says how counted."""
+"""Number of tokens in title and body, int64; ``frame.attrs[TOKEN_RULE]`` describes the rule."""
 TAGS: Final = "tags"
 SOURCE_TASK_REF: Final = "source_task_ref"
 AUTHORED_BY: Final = "authored_by"
@@ -59,7 +59,8 @@ THREAD_ID: Final = "thread_id"
 GRADUATED: Final = "graduated"
 TRUSTED: Final = "trusted"
 LOADED_AT_START: Final = "loaded_at_start"
-"""Whether the agent loads the memory at start, if a source knows more than ``active`` tells."""
+"""Whether the agent loads the memory at start; in frames of sources in which not every active
+memory is loaded."""
 
 INDEX_STATE: Final = "index_state"
 """Whether a start finds a memory of a folder with an index: one of :data:`INDEX_STATES`.
@@ -70,28 +71,31 @@ LISTED: Final = "listed"
 REACHED: Final = "reached"
 """The index does not name the memory, but names a hub: a file of links with this one."""
 UNLISTED: Final = "unlisted"
-"""Neither the index nor a hub names the memory. A start does not find it, so no cap removes it and
-no law counts it."""
+"""Neither the index nor a hub names the memory.
+
+A start does not find it, so no cap removes it and the estimated law of references does not count
+it."""
 INDEX_STATES: Final = (LISTED, REACHED, UNLISTED)
+"""The states of memories in a folder with an index."""
 DOUBT: Final = "doubt"
-"""Why a memory counts as load-bearing until a person decides; missing without a doubt.
+"""Why a memory counts as load-bearing until a person decides; missing if there is no doubt.
 
 Only in frames of stores in which there can be a doubt."""
 
 AGENT_SCOPE: Final = (AGENT_ID, THREAD_ID, NAMESPACE)
-"""Columns that say to whom a memory belongs."""
+"""Columns that name the agent, the thread and the namespace to which a memory belongs."""
 
 TOKEN_RULE: Final = "token_rule"  # noqa: S105 - tokens of text, not a credential
-"""Key of ``frame.attrs``: how tokens are counted, in words."""
+"""Key of ``frame.attrs``: the rule by which tokens are counted, in words."""
 
 WITHOUT_ZONE: Final = "without_zone"
 """Key of the ``attrs`` of a frame or a log: number of times without a time zone, read as UTC."""
 SOURCE: Final = "source"
 """Key of ``attrs``: name of the source of a frame, and of results computed from it."""
 RECALLED: Final = "recalled"
-"""Key of ``attrs``: whether prunable memories are looked up, and none of them is loaded at start.
+"""Key of ``attrs``: whether the agent recalls prunable memories on demand and loads none at start.
 
-In a store without prunable memories: whether no memory is loaded at start."""
+In a store without prunable memories: whether the agent loads no memory at start."""
 INDEX_TOKENS: Final = "index_tokens"
 """Key of ``frame.attrs``: tokens of the loaded index that belong to no memory, such as headings.
 
@@ -102,8 +106,7 @@ REVISED: Final = "revised"
 
 Only their current values are known."""
 HAS_PAST: Final = "has_past"
-"""Key of ``frame.attrs``: whether deleted memories are known, from an archive or git, that the
-frame lacks."""
+"""Key of ``frame.attrs``: whether an archive or git has deleted memories that the frame lacks."""
 RANKS_BY: Final = "ranks_by"
 """Key of ``attrs`` of a comparison: whether each policy orders by age, by use or by neither."""
 REFERENCES: Final = "references"
@@ -150,7 +153,7 @@ SIGNAL_DTYPES: Final[dict[str, str]] = {
 """Further columns of the frame of a store that keeps signals, in order."""
 
 LABEL: Final = "label"
-"""Column of a loaded frame: what the memory counts as, in one word of :data:`LABELS`."""
+"""Column of a loaded frame: one of :data:`LABELS` for each memory."""
 LABELS: Final = (
     "load-bearing",
     "prunable",
@@ -190,10 +193,16 @@ PRUNABLE_SHARE_TOKENS: Final = "prunable_share_tokens"
 """Number of prunable tokens divided by the number of active tokens."""
 
 GROWTH_DTYPES: Final = {
-    **dict.fromkeys((LOAD_BEARING, PRUNABLE, SUPERSEDED, RETIRED), "int64"),
-    **dict.fromkeys((LOAD_BEARING_TOKENS, PRUNABLE_TOKENS), "int64"),
-    **dict.fromkeys((SUPERSEDED_TOKENS, RETIRED_TOKENS), "int64"),
-    **dict.fromkeys((PRUNABLE_SHARE, PRUNABLE_SHARE_TOKENS), "float64"),
+    LOAD_BEARING: "int64",
+    PRUNABLE: "int64",
+    SUPERSEDED: "int64",
+    RETIRED: "int64",
+    LOAD_BEARING_TOKENS: "int64",
+    PRUNABLE_TOKENS: "int64",
+    SUPERSEDED_TOKENS: "int64",
+    RETIRED_TOKENS: "int64",
+    PRUNABLE_SHARE: "float64",
+    PRUNABLE_SHARE_TOKENS: "float64",
 }
 """Columns of a growth curve, whose index is time: the numbers at each moment."""
 
@@ -203,7 +212,9 @@ UNDATED: Final = "undated"
 """Key of the ``attrs`` of a growth curve: number of rows without a usable creation time."""
 
 PART: Final = "part"
-"""Index of the composition of a start: decisions, skills, rejected paths, episodes."""
+"""Name of the index of the composition of a start.
+
+Its values are decisions, skills, rejected paths and episodes."""
 MEMORIES: Final = "memories"
 
 KEEP: Final = "keep"

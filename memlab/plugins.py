@@ -1,6 +1,6 @@
-"""The entry points by which installed packages offer policies and systems to memlab.
+"""Find and load the policies and systems that installed packages offer by entry points.
 
-Entry points are read only when memlab's own policies and systems do not know a name or a store,
+Entry points are read only if no policy or system of memlab itself has a name or recognizes a store,
 because reading them takes tens of milliseconds.
 """
 
@@ -20,7 +20,7 @@ SYSTEMS: Final = "memlab.systems"
 def offers(group: str) -> tuple[EntryPoint, ...]:
     """Return the entry points of a group, sorted by name and package.
 
-    They are read again only if Python's path has changed.
+    They are cached as long as ``sys.path`` stays the same.
 
     Parameters
     ----------
@@ -37,6 +37,7 @@ def offers(group: str) -> tuple[EntryPoint, ...]:
 
 @lru_cache(8)
 def _offers_on(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a group; the path is only a key of the cache."""
     points = entry_points(group=group)
     return tuple(sorted(points, key=lambda point: (point.name, package_of(point))))
 
@@ -51,7 +52,7 @@ def offer_named(
     group, name : str
         The group and the name.
     what : str
-        What the group holds, for the message: "policy" or "system".
+        The noun for the message: "policy" or "system".
     error : type of MemlabError
         The class of the error.
 
@@ -70,10 +71,12 @@ def offer_named(
         return None
     packages = sorted({package_of(point) for point in points})
     if len(packages) > 1:
-        instead = ", or name the class as package.module:Class" if group == POLICIES else ""
+        alternative = ""
+        if group == POLICIES:
+            alternative = ", or name the class as package.module:Class"
         raise error(
             f"the packages {' and '.join(packages)} both offer a {what} {name!r}: uninstall "
-            f"one{instead}"
+            f"one{alternative}"
         )
     return points[0]
 
@@ -86,7 +89,7 @@ def load_offer(point: EntryPoint, what: str, error: type[MemlabError] = MemlabEr
     point : EntryPoint
         The entry point.
     what : str
-        What it names, for the message: "policy" or "system".
+        The noun for the message: "policy" or "system".
     error : type of MemlabError
         The class of the error.
 
@@ -107,6 +110,9 @@ def load_offer(point: EntryPoint, what: str, error: type[MemlabError] = MemlabEr
 def package_of(point: EntryPoint) -> str:
     """Return the name of the package that has an entry point.
 
-    Without metadata of a package it is the first part of the name of the module.
+    If the metadata of the package is missing, return the first part of the name of the module.
     """
-    return point.dist.name if point.dist is not None else point.module.partition(".")[0]
+    if point.dist is None:
+        top_module, _, _ = point.module.partition(".")
+        return top_module
+    return point.dist.name

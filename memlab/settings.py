@@ -1,4 +1,4 @@
-"""Settings of stores in ``memlab.toml``: reading and checking them.
+"""Read and check the settings of stores in ``memlab.toml``.
 
 Settings under ``[store."NAME"]`` take precedence over those at the top. The file is used only if
 the owner of the store, the caller or root owns it and nobody else may write to it.
@@ -42,7 +42,7 @@ _VERSIONS_COMMENT: Final = re.compile(
 AUTO: Final = "auto"
 """Value of a policy's number that is to be sized on each use."""
 NUMBERS: Final[Mapping[str, str]] = {"recent": "keep", "tokens": "max_tokens"}
-"""The setting whose number is sized, by policy."""
+"""Name of the number that is sized, by policy."""
 
 REPLACED: Final[Mapping[str, str]] = {"learned": "activation"}
 """The policy that replaced each policy of earlier versions.
@@ -50,8 +50,8 @@ REPLACED: Final[Mapping[str, str]] = {"learned": "activation"}
 Settings and plans may still have the former name. The new policy has the same settings.
 """
 
-Read = Callable[[str, Any], Any]
-"""Function that parses the value of a setting, given the name and the value."""
+Parser = Callable[[str, Any], Any]
+"""Function that takes the name and the TOML value of a setting, and returns the parsed value."""
 _MAX_BYTES: Final = 2**20
 """Maximum size of a settings file in bytes."""
 
@@ -62,11 +62,11 @@ class Sized(NamedTuple):
     Attributes
     ----------
     at : datetime
-        When the number was found.
+        The time of the sizing.
     memories : int
-        Number of prunable memories that had been written then.
+        Number of prunable memories that had been written by then.
     until : int
-        Number of prunable memories written at which the number expires.
+        Number of written prunable memories up to which the sized number is valid.
     """
 
     at: datetime
@@ -82,18 +82,18 @@ SIZED_KEYS: Final = {"at": "at", "memories": "memories", "until": "until"}
 """Key in a settings file of each field of :class:`Sized`. The keys never change."""
 
 
-# The errors of these functions are ValueErrors: reading a file adds its path and the line.
+# These functions raise ValueError for a wrong value. The reader of the file adds path and line.
 
 
 def _text(_name: str, value: Any) -> str:
-    """Return a text, or raise ValueError."""
+    """Return a text."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.80} is not text")  # noqa: TRY004 - see above
     return value
 
 
 def _texts(value: Any) -> list[str]:
-    """Return a list of texts. A single text is a list of one."""
+    """Return a list of texts. A single text becomes a list of one."""
     if isinstance(value, list) and all(isinstance(text, str) for text in value):
         return value
     return [_text("", value)]
@@ -131,14 +131,15 @@ def _sized(value: Any, policy: str) -> Sized:
 
 def _age(name: str, value: Any) -> timedelta | None:
     """Return an age; None for no limit."""
-    no_limit = "ever" if name == "archive_for" else "never"
-    if value == no_limit:
+    word_for_no_limit = "ever" if name == "archive_for" else "never"
+    if value == word_for_no_limit:
         return None
     try:
         return age_of(_text(name, value))
     except ValueError as error:
-        words = f'{name}={value!r:.80} is not an age like "365d", or "{no_limit}"'
-        raise ValueError(words) from error
+        raise ValueError(
+            f'{name}={value!r:.80} is not an age like "365d", or "{word_for_no_limit}"'
+        ) from error
 
 
 def _truth(name: str, value: Any) -> bool:
@@ -150,16 +151,16 @@ def _truth(name: str, value: Any) -> bool:
 
 def _claude(_name: str, value: Any) -> Mapping[str, Any]:
     """Return the settings of Claude Code's memory."""
-    keys = ", ".join(_CLAUDE)
+    keys = ", ".join(_CLAUDE_PARSERS)
     if not isinstance(value, dict):
         raise ValueError(f"claude takes {keys}, and it is none of these")  # noqa: TRY004 - see above
-    unknown = [key for key in value if key not in _CLAUDE]
-    if unknown:
-        raise ValueError(f"claude takes {keys}, and {shortened(unknown[0])} is none of these")
+    unknown_keys = [key for key in value if key not in _CLAUDE_PARSERS]
+    if unknown_keys:
+        raise ValueError(f"claude takes {keys}, and {shortened(unknown_keys[0])} is none of these")
     settings = {}
     for key, setting in value.items():
-        read = _CLAUDE[key]
-        settings[key] = read(key, setting)
+        parse = _CLAUDE_PARSERS[key]
+        settings[key] = parse(key, setting)
     return MappingProxyType(settings)
 
 
@@ -185,27 +186,58 @@ def _paths(_name: str, value: Any) -> tuple[Path, ...]:
 
 
 _count: Final = partial(whole_number, least=1)
-_CLAUDE: Final[Mapping[str, Read]] = {"lines": _count, "characters": _count, "kinds": _kinds}
+"""Parser of a whole number of 1 or more."""
+_CLAUDE_PARSERS: Final[Mapping[str, Parser]] = {
+    "lines": _count,
+    "characters": _count,
+    "kinds": _kinds,
+}
+"""Parser of each setting of Claude Code's memory."""
 
 
-def _setting(read: Read, means: str, default: type = NoneType) -> Any:
-    """Declare a setting.
+class SettingInfo(NamedTuple):
+    """The function that parses a setting, and the comment that is written after it in a file."""
+
+    parse: Parser
+    comment: str
+
+
+def _setting(parse: Parser, comment: str, default: type = NoneType) -> Any:
+    """Declare a field of :class:`Settings` that a file can set.
 
     Parameters
     ----------
-    read : callable
+    parse : callable
         The function that parses its value.
-    means : str
-        The comment that is written after it in a file.
+    comment : str
+        The comment that is written after the setting in a file.
     default : type
         The type whose empty value is the default.
     """
-    return field(default_factory=default, metadata={"read": read, "means": means})
+    return field(default_factory=default, metadata={_INFO: SettingInfo(parse, comment)})
+
+
+_INFO: Final = "info"
+"""Key of the :class:`SettingInfo` in the metadata of a field."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a store; None, or an empty value, for a setting that is not set."""
+    """Settings of a store. A setting that is not set is None or empty.
+
+    The comment of each setting says what it means.
+
+    Attributes
+    ----------
+    file : Path or None
+        The settings file; None if there is none.
+    name : str
+        The name of the store in the file.
+    lines : mapping of str to int
+        The line of each setting in the file, by key.
+    not_obeyed : str
+        Why the settings of the file are not used; empty if they are.
+    """
 
     policy: Mapping[str, Any] | None = _setting(
         _policy, "the policy of memlab compact and memlab maintain"
@@ -283,9 +315,9 @@ class Settings:
         number = NUMBERS.get(policy.get("name", ""), "")
         return policy.get(number) == AUTO
 
-    def error(self, setting: str, words: str) -> SettingsError:
-        """Return an error for a setting, with its file and line."""
-        return _error(self.file or Path(FILE), self.lines.get(setting), words)
+    def error(self, setting: str, message: str) -> SettingsError:
+        """Return the error with a message about a setting, and with its file and line."""
+        return _error(self.file or Path(FILE), self.lines.get(setting), message)
 
 
 KEYS: Final = {
@@ -309,10 +341,10 @@ KEYS: Final = {
     "archive_folder": "archive_folder",
 }
 """Key in a settings file of each field of :class:`Settings`. The keys never change."""
-SETTINGS: Final = {
-    KEYS[setting.name]: setting.metadata for setting in fields(Settings) if setting.metadata
+SETTINGS: Final[Mapping[str, SettingInfo]] = {
+    KEYS[setting.name]: setting.metadata[_INFO] for setting in fields(Settings) if setting.metadata
 }
-"""Every setting by its key, in the order in which messages list them."""
+"""The parser and the comment of every setting by its key, in the order of messages."""
 EXAMPLES: Final = {
     "policy": '{ name = "recent", keep = 200 }',
     "target": "0.9",
@@ -335,6 +367,7 @@ EXAMPLES: Final = {
 }
 """An example of each setting by its key, as TOML."""
 _FIELDS: Final = {key: name for name, key in KEYS.items()}
+"""The field of :class:`Settings` of each key."""
 NO_SETTINGS: Final = Settings()
 """Settings of a store without a file."""
 
@@ -367,58 +400,58 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, too
         raise SettingsError(f"{file} is not TOML: {error}; mend that line") from error
-    is_newer = FORMAT.is_newer(_check_versions(text, file))
+    is_newer_format = FORMAT.is_newer(_check_versions(text, file))
     stores: Any = content.pop(STORES, {})
-    settings_of_store = stores.get(name, {}) if isinstance(stores, dict) else None
-    if not isinstance(settings_of_store, dict):
+    table_of_store = stores.get(name, {}) if isinstance(stores, dict) else None
+    if not isinstance(table_of_store, dict):
         line = _line_of(text, STORES, name) or _line_of(text, STORES)
         raise _error(file, line, f'write the settings of one store under [{STORES}."{name}"]')
-    settings: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     lines: dict[str, int] = {}
-    tables = [
-        ((), content),
-        ((STORES, name), settings_of_store),
-    ]  # the store's own settings take precedence
-    for path, values in tables:
-        for key, value in values.items():
-            if is_newer and key not in SETTINGS:
-                continue  # a newer format added it
+    # The store's own settings come last, so that they take precedence.
+    for path, table in (((), content), ((STORES, name), table_of_store)):
+        for key, value in table.items():
+            if is_newer_format and key not in SETTINGS:
+                continue  # the newer format added it
             line = _line_of(text, *path, key)
-            settings[_FIELDS[key]] = _read(key, value, file, line)
+            values[_FIELDS[key]] = _parsed(key, value, file, line)
             lines[key] = line or lines.get(key, 1)
-    return Settings(**settings, file=file, name=name, lines=lines)
+    return Settings(**values, file=file, name=name, lines=lines)
 
 
 def _check_versions(text: str, file: Path) -> Written:
-    """Return the versions of a settings file; raise SettingsError if it cannot be read."""
-    versions = _VERSIONS_COMMENT.search(text)
+    """Return the versions of a settings file; raise SettingsError if its format is unsupported."""
+    comment = _VERSIONS_COMMENT.search(text)
     try:
-        if versions is None:
+        if comment is None:
             written = written_in(1)
         else:
-            written = written_in(int(versions[1]), int(versions[2]))
+            written = written_in(by=int(comment[1]), readable_from=int(comment[2]))
     except ValueError as error:
         raise _error(file, None, str(error)) from error
     FORMAT.check(str(file), written, SettingsError)
     return written
 
 
-def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
-    """Return the parsed value of a setting; raise SettingsError with the line if it is invalid."""
+def _parsed(key: str, value: Any, file: Path, line: int | None) -> Any:
+    """Return the parsed value of a setting; raise SettingsError with the line if it is invalid.
+
+    Relative paths start from the folder of the file.
+    """
     if key not in SETTINGS:
         setting_names = ", ".join(SETTINGS)
         raise _error(file, line, f"there is no setting {shortened(key)}; there are {setting_names}")
     if any(abs(number) >= 2**63 for number in _whole_numbers_in(value)):
         raise _error(file, line, f"a number of {key} is too large: TOML's have 64 bits")
     try:
-        setting = SETTINGS[key]["read"](key, value)
+        parsed = SETTINGS[key].parse(key, value)
     except (TypeError, ValueError) as error:
         raise _error(file, line, str(error)) from error
     if key == "log":
-        return tuple(file.parent / path for path in setting)
+        return tuple(file.parent / path for path in parsed)
     if key == "archive_folder":
-        return file.parent / setting
-    return setting
+        return file.parent / parsed
+    return parsed
 
 
 def _whole_numbers_in(value: Any) -> Iterator[int]:
@@ -438,7 +471,10 @@ class _UntrustedOwnerError(SettingsError):
 
 
 def text_of(file: Path, like: Path | None) -> str | None:
-    """Return the text of a settings file; None if there is no such file."""
+    """Return the text of a settings file; None if there is no such file.
+
+    Raise SettingsError if others may write to it. `like` is the file or folder of the store.
+    """
     try:
         status = file.lstat()
     except (OSError, ValueError):  # if the folder is not accessible, opening the store reports it
@@ -446,6 +482,7 @@ def text_of(file: Path, like: Path | None) -> str | None:
     _check_owner(file, status, like)
     try:
         with ordinary_file(file, most=_MAX_BYTES, follow_links=False) as opened:
+            # Somebody may have replaced the file since.
             _check_owner(file, os.fstat(opened.fileno()), like)
             raw = opened.read(_MAX_BYTES)
     except OSError as error:
@@ -487,10 +524,10 @@ def _user(number: int) -> str:
         return f"user {number}"
 
 
-def _error(file: Path, line: int | None, words: str) -> SettingsError:
-    """Return the error for a line of a settings file."""
+def _error(file: Path, line: int | None, message: str) -> SettingsError:
+    """Return the error with a message about a line of a settings file."""
     place = str(file) if line is None else f"{file}, line {line}"
-    return SettingsError(f"{place}: {words}")
+    return SettingsError(f"{place}: {message}")
 
 
 def _line_of(text: str, *path: str) -> int | None:
@@ -498,15 +535,16 @@ def _line_of(text: str, *path: str) -> int | None:
 
     `path` has the keys of the tables around it, outermost first, and the key itself.
     """
-    remaining = [rf"(?<![\w-]){re.escape(key)}(?![\w-])" for key in path]
+    patterns = [rf"(?<![\w-]){re.escape(key)}(?![\w-])" for key in path]
     for number, line in enumerate(text.splitlines(), start=1):
-        before_equals = _KEY.match(line)
-        while remaining and before_equals and re.search(remaining[0], before_equals[0]):
-            del remaining[0]
-        if not remaining:
+        match = _BEFORE_EQUALS.match(line)
+        # One line may have several keys of the path, as the header of a table has.
+        while patterns and match and re.search(patterns[0], match[0]):
+            del patterns[0]
+        if not patterns:
             return number
     return None
 
 
-_KEY: Final = re.compile(r"""(?!\s*#)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^="'])*""")
+_BEFORE_EQUALS: Final = re.compile(r"""(?!\s*#)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^="'])*""")
 """The part of a line before an equals sign outside quotes; no match for a comment."""

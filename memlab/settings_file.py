@@ -1,4 +1,4 @@
-"""Writing of settings into the file ``memlab.toml``, whose other text and comments stay."""
+"""Write settings into the file ``memlab.toml``. Its other text and its comments are kept."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from memlab.settings import (
 )
 
 
-def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[str, Any]) -> Path:
+def write_settings(folder: Path, name: str, like: Path | None, values: Mapping[str, Any]) -> Path:
     """Write settings of a store into the file in a folder, and return its path.
 
     Other settings and comments in the file are kept.
@@ -32,7 +32,7 @@ def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[s
         The name of the store in the file.
     like : Path or None
         The file or folder of the store, whose owner and permissions a new file gets.
-    chosen : mapping of str to object
+    values : mapping of str to object
         The values by key; None removes a setting.
 
     Raises
@@ -41,17 +41,17 @@ def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[s
         If the existing file or a value is not valid, or the file belongs to somebody else.
     """
 
-    def with_chosen(before: str) -> str:
-        stored = {key: _stored(value, folder) for key, value in chosen.items()}
-        return with_settings(before, name, stored)
+    def with_values(text: str) -> str:
+        toml_values = {key: _toml_value(value, folder) for key, value in values.items()}
+        return with_settings(text, name, toml_values)
 
-    return _rewrite(folder, name, like, with_chosen)
+    return _rewrite(folder, name, like, with_values)
 
 
 def template_of(
     folder: Path, name: str, like: Path | None, examples: Mapping[str, str] = EXAMPLES
 ) -> str:
-    """Return the text that :func:`write_template` would write, without writing it."""
+    """Return the text that :func:`write_template` would write. Nothing is written."""
     existing = read_settings(folder, name, like)
     if existing.not_obeyed:
         raise SettingsError(f"{existing.not_obeyed}; move it away first")
@@ -72,7 +72,7 @@ def write_template(
     examples : mapping of str to str
         An example of each setting to write, by key.
     """
-    return _rewrite(folder, name, like, lambda before: with_examples(before, name, examples))
+    return _rewrite(folder, name, like, lambda text: with_examples(text, name, examples))
 
 
 def _rewrite(folder: Path, name: str, like: Path | None, change: Callable[[str], str]) -> Path:
@@ -98,66 +98,77 @@ def _rewrite(folder: Path, name: str, like: Path | None, change: Callable[[str],
     if like is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     limit_of_store = limit_like(like)
-    # 0o644 takes write access from all but the owner; 0o600 lets the owner read and write.
+    # Nobody but the owner may write to the file, and the owner may always read and write.
     limit = FileMode(limit_of_store.mode & 0o644 | 0o600, limit_of_store.group)
     with folder_held(folder):
         present_text = text_of(file, like)
         text = change(present_text or "")
-        owner_template = like if present_text is None else file
         with whole_file(file, limit=limit) as draft, draft.open("w", encoding="utf-8") as opened:
             opened.write(text)
-            if owner_template is not None and owner_template.exists():
-                status = owner_template.stat()
+            # A new file gets the owner of the store. An existing file keeps its owner.
+            file_with_owner = like if present_text is None else file
+            if file_with_owner is not None and file_with_owner.exists():
+                status = file_with_owner.stat()
                 mode = os.fstat(opened.fileno()).st_mode & 0o777
                 if present_text is None:
-                    # The umask does not count: who may read the store must read its settings.
+                    # The umask does not apply: everybody who may read the store needs its settings.
                     mode = limit.mode
                 make_like(opened.fileno(), (status.st_uid, status.st_gid), mode)
-    read_settings(folder, name, like)
+    read_settings(folder, name, like)  # raises SettingsError if the new file is not valid
     return file
 
 
-def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
+def with_settings(text: str, name: str, values: Mapping[str, Any]) -> str:
     """Return the text of a settings file with the settings of one store added or replaced."""
     import tomlkit  # imported here, because only writing needs it
 
-    def item(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return tomlkit.item(value)
-        table = tomlkit.inline_table()
-        for key, field_value in value.items():
-            table[key] = item(field_value)
-        return table
-
     document, table_of_store = _document_of(text, name)
-    for key, value in chosen.items():
+    for key, value in values.items():
         if value is None:
             table_of_store.pop(key, None)
             continue
-        comment = f"# {SETTINGS[key]['means']}"
+        comment = f"# {SETTINGS[key].comment}"
         if key in table_of_store:
             comment = table_of_store.item(key).trivia.comment
-        written = item(value)
-        table_of_store[key] = written
+        item = _toml_item(value)
+        table_of_store[key] = item
         if comment:
-            written.comment(comment.removeprefix("#").strip())
+            item.comment(comment.removeprefix("#").strip())
     return tomlkit.dumps(document)
 
 
+def _toml_item(value: Any) -> Any:
+    """Return a value as an item of a TOML document. A mapping becomes a table on one line."""
+    import tomlkit
+
+    if not isinstance(value, dict):
+        return tomlkit.item(value)
+    table = tomlkit.inline_table()
+    for key, field_value in value.items():
+        table[key] = _toml_item(field_value)
+    return table
+
+
 def with_examples(text: str, name: str, examples: Mapping[str, str] = EXAMPLES) -> str:
-    """Return the text of a settings file with each example that a store lacks as a comment."""
+    """Return the text of a settings file with examples of settings as comments.
+
+    An example is left out if the store has the setting, or if the text has the example already.
+    """
     import tomlkit  # imported here, because only writing needs it
 
     document, table_of_store = _document_of(text, name)
     for key, value in examples.items():
         example = f"{key} = {value}"
         if key not in table_of_store and f"# {example}" not in text:
-            table_of_store.add(tomlkit.comment(f"{example}  # {SETTINGS[key]['means']}"))
+            table_of_store.add(tomlkit.comment(f"{example}  # {SETTINGS[key].comment}"))
     return tomlkit.dumps(document)
 
 
 def _document_of(text: str, name: str) -> tuple[Any, Any]:
-    """Return the document of a settings file and the table of a store in it, made if missing."""
+    """Return the TOML document of a settings file and the table of a store in it.
+
+    The table is added if it is missing.
+    """
     import tomlkit
 
     document = tomlkit.parse(text)
@@ -177,8 +188,8 @@ def _document_of(text: str, name: str) -> tuple[Any, Any]:
     return document, stores[name]
 
 
-def _stored(value: Any, folder: Path) -> Any:
-    """Return a value for TOML. A path below the folder becomes relative to it."""
+def _toml_value(value: Any, folder: Path) -> Any:
+    """Return a value that TOML can represent. A path below the folder becomes relative to it."""
     if not isinstance(value, Path):
         return value
     path = value.expanduser().absolute()

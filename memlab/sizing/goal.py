@@ -51,9 +51,8 @@ class SizingGoal(NamedTuple):
         for name, value in options.items():
             if value is None:
                 continue
-            # "read" checks and converts a value of the setting
-            check = arguments.whole_number if name == "keep_recent" else SETTINGS[name]["read"]
-            fields[name] = check(name, value)
+            parse = arguments.whole_number if name == "keep_recent" else SETTINGS[name].parse
+            fields[name] = parse(name, value)
         return cls(**fields)
 
 

@@ -69,7 +69,7 @@ def test_init_writes_each_setting_as_a_comment(store: Path) -> None:
     text = (store.parent / FILE).read_text()
     assert text in output
     for key, setting in SETTINGS.items():
-        line = f"# {key} = {EXAMPLES[key]}  # {setting['means']}"
+        line = f"# {key} = {EXAMPLES[key]}  # {setting.comment}"
         assert (line in text.splitlines()) == (key not in LEFT_OUT["file"])
     assert tomllib.loads(text) == {"store": {"memory.db": {}}}
     assert read_settings(store.parent, "memory.db").policy is None
