@@ -143,7 +143,16 @@ class Group(NamedTuple):
 
 
 class StartChange(NamedTuple):
-    """Sizes of what a start loads before and after a plan. Text of the index alone counts too.
+    """Sizes of a start before and after a plan, for a store with an index.
+
+    The tokens include the text of the index that belongs to no memory.
+
+    Attributes
+    ----------
+    before, after : Size
+        The memories that a start loads before and after the plan.
+    floor : Size
+        The load-bearing memories that a start loads before the plan.
 
     Examples
     --------
@@ -154,7 +163,6 @@ class StartChange(NamedTuple):
     before: Size
     after: Size
     floor: Size = Size(0, 0)
-    """Load-bearing memories that a start loads before the plan."""
 
 
 RowsOf = Callable[[Mapping[str, Any]], list[dict[str, Any]] | None]
@@ -168,14 +176,14 @@ def _no_archived_rows(text: Mapping[str, Any]) -> None:
 
 
 _A_START: Final = "a start"
-"""Name of the fact on what a start loads before and after a plan."""
+"""Name of the fact with the sizes of a start before and after a plan."""
 _EFFECT_SUBJECTS: Final = {
-    "a start": "a start goes",
+    _A_START: "a start goes",
     "in the index": "the memories in the index go",
 }
-"""Subject and verb of the sentence on the tokens before and after, by the label of the size.
+"""Subject and verb of the clause on the tokens before and after, by the name of the fact.
 
-:func:`memlab.sources.opening.start_words` returns that label for a store."""
+:func:`memlab.sources.opening.start_words` returns that name for a store."""
 
 MAX_LISTED: Final = 10
 """Maximum number of memories that a printed plan lists. The others are counted."""
@@ -529,7 +537,7 @@ class Plan(DisplayMixin):
         """Return the tokens before and after the plan, as a clause."""
         if self.start is not None:
             change = self.start
-            subject = _EFFECT_SUBJECTS["a start"]
+            subject = _EFFECT_SUBJECTS[_A_START]
         else:
             change = StartChange(self.boot_before, self.boot_after)
             subject = _EFFECT_SUBJECTS.get(start_words(self.store), "the active memories go")
@@ -551,7 +559,7 @@ class Plan(DisplayMixin):
             ("policy", wire.policy_in_words(self.policy)),
             ("made", wire.minute_in_words(self.made_at)),
         ]
-        facts += self._sums_below_effect() if below_effect else self._sums()
+        facts += self._size_facts_below_effect() if below_effect else self._size_facts()
         facts.append(("tokens", self.token_rule))
         if not self.merges:
             facts += _unlisted_facts(self)
@@ -601,9 +609,14 @@ class Plan(DisplayMixin):
         if self.policy_keeps_none:
             return [f"every prunable memory would {verb}: a cap of 0 asks for it, without --all"]
         lines = [f"every prunable memory would {verb}; --apply needs --all, too"]
-        if any(step.get("max_items") or step.get("max_tokens") for step in _steps_of(self.policy)):
-            stay = "load-bearing ones take up room under this policy and stay"
-            lines.append(f"{self.floor.memories:,} {stay}; a larger number keeps more")
+        counts_load_bearing = any(
+            step.get("max_items") or step.get("max_tokens") for step in _steps_of(self.policy)
+        )
+        if counts_load_bearing:
+            lines.append(
+                f"{self.floor.memories:,} load-bearing ones take up room under this policy and "
+                "stay; a larger number keeps more"
+            )
         return lines
 
     def _warnings_of_merge(self) -> list[str]:
@@ -618,8 +631,8 @@ class Plan(DisplayMixin):
         remedy = f"{reorder} puts first what is read most, and {shorten} makes the index shorter"
         return [f"{problem}; after the merge, {remedy}"]
 
-    def _sums(self) -> Iterator[tuple[str, str]]:
-        """Yield as facts the numbers of changed memories, the floor, and a start."""
+    def _size_facts(self) -> Iterator[tuple[str, str]]:
+        """Yield as facts the sizes of the changed memories, of the floor, and of a start."""
         yield from self._action_facts()
         if not self.merges:
             yield "floor", self.floor_in_words
@@ -627,8 +640,8 @@ class Plan(DisplayMixin):
         if self.start is not None:
             yield _A_START, wire.size_change_in_words(self.start.before, self.start.after)
 
-    def _sums_below_effect(self) -> Iterator[tuple[str, str]]:
-        """Yield the facts of :meth:`_sums` that neither :attr:`effect` nor a table states."""
+    def _size_facts_below_effect(self) -> Iterator[tuple[str, str]]:
+        """Yield the facts of :meth:`_size_facts` that neither :attr:`effect` nor a table states."""
         if self.moves or self.is_retirement or self.supersedes or self.merges:
             yield from self._action_facts()
         if self.start is None:
@@ -636,11 +649,11 @@ class Plan(DisplayMixin):
         if self.start.floor.memories != self.floor.memories:
             yield "floor", self.floor_in_words
         if (self.boot_before, self.boot_after) != (self.start.before, self.start.after):
-            indexed = wire.size_change_in_words(self.boot_before, self.boot_after)
-            yield start_words(self.store), indexed
+            change = wire.size_change_in_words(self.boot_before, self.boot_after)
+            yield start_words(self.store), change
 
     def _action_facts(self) -> list[tuple[str, str]]:
-        """Return as facts how much the plan deletes, supersedes, retires and returns."""
+        """Return as facts the sizes of the memories of each action of the plan."""
         if self.moves or self.is_retirement:
             retires = wire.share_in_words(self.labelled(RETIRES), self.boot_before)
             returns = wire.size_in_words(self.labelled(RETURNS))
@@ -649,21 +662,22 @@ class Plan(DisplayMixin):
             superseded = wire.share_in_words(self.superseded, self.floor)
             return [("supersedes", f"{superseded}; it deletes nothing")]
         if self.merges:
-            equal = len(self.copies) - self.copied.memories
-            start_there = []
-            if self.start_there is not None:
-                start_there.append(("start there", self.start_there.words))
-            return [
-                (
-                    "copies",
-                    f"{wire.size_in_words(self.copied)}, with their lines, into {self.into}",
-                ),
-                ("equal there", counted(equal)),
-                ("archives", wire.share_in_words(self.deletes, self.total)),
-                ("stays", counted(len(self.not_merged))),
-                *start_there,
-            ]
+            return self._facts_of_merge()
         return [("deletes", wire.share_in_words(self.deletes, self.total_without_unlisted))]
+
+    def _facts_of_merge(self) -> list[tuple[str, str]]:
+        """Return as facts the sizes of the memories that are copied, archived and left."""
+        copied = wire.size_in_words(self.copied)
+        equal_count = len(self.copies) - self.copied.memories
+        facts = [
+            ("copies", f"{copied}, with their lines, into {self.into}"),
+            ("equal there", counted(equal_count)),
+            ("archives", wire.share_in_words(self.deletes, self.total)),
+            ("stays", counted(len(self.not_merged))),
+        ]
+        if self.start_there is not None:
+            facts.append(("start there", self.start_there.words))
+        return facts
 
     def _canonical_pieces(self) -> Iterator[str]:
         """Yield the canonical JSON of the plan in pieces, from which the digest is computed."""
