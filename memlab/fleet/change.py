@@ -25,7 +25,7 @@ from memlab.fleet.names import Member, Members, Sources
 from memlab.fleet.sweep import bytes_of, outcomes_of, table_of, value_lookup
 from memlab.fleet.workers import ArgumentOf, FleetTask, Progress, Runner
 from memlab.policies import Policy
-from memlab.policies.base import runner_for
+from memlab.policies.base import runner_name_of
 from memlab.sizing.in_force import remembered_policy
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
@@ -468,7 +468,9 @@ def plan_task(policy: Policy | None, now: datetime) -> FleetTask[DecidedStore]:
 
     The result of a policy that only ranks memories does not depend on `now`, and is reused later.
     """
-    only_ranks = policy is not None and all(runner_for(step) == "ranked" for step in policy.steps)
+    only_ranks = policy is not None and all(
+        runner_name_of(step) == "ranked" for step in policy.steps
+    )
     return FleetTask(
         name="plan",
         work=partial(decide_store, policy=policy, now=now),

@@ -23,7 +23,7 @@ from memlab.store.signals import HAS_SIGNALS
 if TYPE_CHECKING:
     from memlab.policies import ValueCap
     from memlab.policies.duplicates import NearDuplicate
-    from memlab.policies.text_index import Text
+    from memlab.policies.text_index import IndexedText
 
 _SELECT_COMPARED: Final = (
     "SELECT memory_id, title, body, created_at, rowid FROM memory_items "
@@ -72,7 +72,7 @@ class _NoTexts:
     def forget(self) -> None:
         """Do nothing."""
 
-    def add(self, row: object) -> None:
+    def add(self, memory_id: str, title: str, body: str, order: object) -> None:
         """Do nothing."""
 
     def discard(self, memory_id: str) -> None:
@@ -278,7 +278,7 @@ class LifecycleStore(SqliteMemoryStore):
             )
             if _is_compared(item):
                 age_order = (item.provenance.created_at, position)
-                self._texts.add((item.memory_id, item.title, item.body, age_order))
+                self._texts.add(item.memory_id, item.title, item.body, age_order)
         if self.capacity is not None and signals["scope"] is not None:
             self._enforce_capacity(signals["scope"], self.capacity, now)
         return item
@@ -512,11 +512,13 @@ class LifecycleStore(SqliteMemoryStore):
             self._count_failure(error)
             self._texts.forget()
 
-    def _compared_texts(self) -> "list[Text]":
+    def _compared_texts(self) -> "list[IndexedText]":
         """Return the texts of the rows that new items are compared with."""
+        from memlab.policies.text_index import IndexedText
+
         rows = self.connection.execute(_SELECT_COMPARED)
         return [
-            (memory_id, title, body, (_creation_time(created_at), position))
+            IndexedText(memory_id, title, body, (_creation_time(created_at), position))
             for memory_id, title, body, created_at, position in rows
         ]
 

@@ -25,13 +25,22 @@ from memlab.evidence.use_times import (
     uses_of,
 )
 from memlab.frame.fields import Floats, Ints
-from memlab.policies.base import CappedPolicy, Keys, RanksBy, Rows, Runner, numbers, times
+from memlab.policies.base import (
+    CappedPolicy,
+    Keys,
+    RanksBy,
+    Rows,
+    RunnerName,
+    float_column,
+    time_column,
+)
 from memlab.text import counted
 
 _STANDARD_ERRORS: Final = 2.0
 """Number of standard errors by which age must have served more reads than activation to decide.
 
-For references by name, which follow age in public histories, any larger share is enough."""
+For references by name, which follow age in public histories, any larger share is enough.
+"""
 
 _FIRST_COMPARISON: Final = 10
 """Number of needs at which age and activation are compared for the first time."""
@@ -39,48 +48,58 @@ _FIRST_COMPARISON: Final = 10
 _COMPARISON_GROWTH: Final = 1.15
 """Factor by which the number of needs grows from one comparison to the next."""
 
-_MOST_EVENTS_UNSAMPLED: Final = 4_000
+_MAX_EVENTS_UNSAMPLED: Final = 4_000
 """Number of memories and uses above which needs are sampled.
 
-The sampling rate is this number divided by the number of memories and uses."""
+The sampling rate is this number divided by the number of memories and uses.
+"""
 
 _SAME_TIME_DAYS: Final = 1 / 1_440
-"""Difference in days up to which two times of a store count as equal: a minute."""
+"""Difference up to which two times of a store count as equal: one minute, in days."""
 
-_LEAST_EQUAL_ACCESSES: Final = 5
-"""Minimum number of memories with an equal last access, for a counter to count starts."""
+_MIN_EQUAL_ACCESSES: Final = 5
+"""Minimum number of memories with an equal last access in a store whose counter counts starts."""
 
-_LEAST_AGREEING_SHARE: Final = 0.9
-"""Minimum share of memories that must agree, for a counter to count starts."""
+_MIN_AGREEING_SHARE: Final = 0.9
+"""Minimum share of memories that must agree in a store whose counter counts starts."""
 
 
-class Space(NamedTuple):
-    """A capacity: a number of prunable memories, or of tokens of all loaded memories."""
+class Capacity(NamedTuple):
+    """A capacity with its unit.
+
+    Attributes
+    ----------
+    size : int
+        A number of prunable memories, or of tokens of all loaded memories.
+    of_tokens : bool
+        Whether it is a number of tokens.
+    """
 
     size: int
     of_tokens: bool
 
 
-class _LeastRoom(NamedTuple):
-    """The least capacity from which each need is served, under two rankings; shape (needs,)."""
+class _CapacityNeeded(NamedTuple):
+    """The smallest capacity at which each need is served, by ranking; shape (needs,)."""
 
     by_activation: Floats
     by_age: Floats
 
 
-class _LeastRooms(NamedTuple):
-    """The least capacity from which each need is served, in memories and in tokens."""
+class _CapacitiesNeeded(NamedTuple):
+    """The smallest capacity at which each need is served, by ranking and unit."""
 
-    memories: _LeastRoom
-    tokens: _LeastRoom
+    memories: _CapacityNeeded
+    tokens: _CapacityNeeded
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A backtest of activation and of age on the needs so far.
+class ActivationBacktest:
+    """A backtest of activation against age, on the needs that have arisen.
 
-    Several needs of one memory on one day count once. Load-bearing memories are left out, as they
-    are always loaded. No memory is assumed to have been deleted.
+    A need is a reference to a prunable memory. Several needs of one memory on one day count once.
+    Load-bearing memories are left out, because they are always loaded. The backtest assumes that no
+    memory was ever deleted.
 
     Attributes
     ----------
@@ -88,59 +107,59 @@ class Trial:
         Uses of the prunable memories.
     memories_written : array of int, shape (needs,)
         Number of prunable memories that had been written when each need arose.
-    floor : array of int, shape (needs,)
+    floor_tokens : array of int, shape (needs,)
         Tokens of the load-bearing memories that had been written then.
     reference_numbers : array of int, shape (needs,)
         Number of the reference of each need.
     tokens : array of int, shape (memories,)
         Tokens of each prunable memory.
     margin : float
-        Number of standard errors by which activation must have served less for age to decide.
+        Age decides if it served more by this number of standard errors.
     """
 
     uses: Uses
     memories_written: Ints
-    floor: Ints
+    floor_tokens: Ints
     reference_numbers: Ints
     tokens: Ints
     margin: float
 
-    def age_decides(self, space: Space, needs_so_far: int | None = None) -> bool:
-        """Return whether age served more at the last comparison.
+    def age_decides(self, sized_capacity: Capacity, needs_so_far: int | None = None) -> bool:
+        """Return whether age served more needs at the last comparison.
 
         Parameters
         ----------
-        space : Space
+        sized_capacity : Space
             The capacity.
         needs_so_far : int, optional
-            The number of needs that have arisen; all by default.
+            The number of needs that have arisen so far; all by default.
         """
         needs = len(self.memories_written) if needs_so_far is None else needs_so_far
         comparisons = [comparison for comparison in self._comparisons if comparison <= needs]
         if not comparisons:
             return False
-        key = (space, comparisons[-1])
+        key = (sized_capacity, comparisons[-1])
         if key not in self._decisions:
-            self._decisions[key] = self._age_has_served_more(space, comparisons[-1])
+            self._decisions[key] = self._has_age_served_more(sized_capacity, comparisons[-1])
         return self._decisions[key]
 
     @cached_property
-    def _decisions(self) -> dict[tuple[Space, int], bool]:
+    def _decisions(self) -> dict[tuple[Capacity, int], bool]:
         return {}
 
-    def _age_has_served_more(self, space: Space, count: int) -> bool:
-        """Return whether age served more of the first `count` needs, by the margin."""
+    def _has_age_served_more(self, sized_capacity: Capacity, count: int) -> bool:
+        """Return whether age served more of the first `count` needs, by at least the margin."""
         compared = self._compared_needs[self._compared_needs < count]
         if not len(compared):
             return False
-        if space.of_tokens:
-            room = space.size - self.floor[compared]
-            needed = self._tokens_needed
+        if sized_capacity.of_tokens:
+            capacities = sized_capacity.size - self.floor_tokens[compared]
+            needed = self._capacities_needed.tokens
         else:
-            room = np.full(len(compared), space.size)
-            needed = self._memories_needed
-        is_served_by_activation = needed.by_activation[: len(compared)] <= room
-        is_served_by_age = needed.by_age[: len(compared)] <= room
+            capacities = np.full(len(compared), sized_capacity.size)
+            needed = self._capacities_needed.memories
+        is_served_by_activation = needed.by_activation[: len(compared)] <= capacities
+        is_served_by_age = needed.by_age[: len(compared)] <= capacities
         gain = is_served_by_activation.astype(np.float64) - is_served_by_age
         error = float(gain.std()) / np.sqrt(len(gain))
         return bool(gain.mean() + self.margin * error < 0)
@@ -162,29 +181,17 @@ class Trial:
         is_first_of_day = np.ones(len(needs), dtype=bool)
         later_on_day = self.uses.next_on_day[self.uses.next_on_day < len(needs)]
         is_first_of_day[later_on_day] = False
-        rate = np.minimum(
-            1.0, _MOST_EVENTS_UNSAMPLED / np.maximum(self.memories_written + needs, 1)
-        )
+        rate = np.minimum(1.0, _MAX_EVENTS_UNSAMPLED / np.maximum(self.memories_written + needs, 1))
         # A need is sampled where the sum of the rates passes the next whole number.
         is_sampled = np.diff(np.floor(np.cumsum(rate) + 1e-9), prepend=0) > 0
         return np.flatnonzero(is_first_of_day & is_sampled)
 
-    @property
-    def _memories_needed(self) -> "_LeastRoom":
-        """The least number of memories from which each compared need is served."""
-        return self._least_rooms.memories
-
-    @property
-    def _tokens_needed(self) -> "_LeastRoom":
-        """The least number of tokens from which each compared need is served."""
-        return self._least_rooms.tokens
-
     @cached_property
-    def _least_rooms(self) -> "_LeastRooms":
-        """The least capacity from which each compared need is served, in memories and in tokens."""
+    def _capacities_needed(self) -> _CapacitiesNeeded:
+        """The smallest capacity at which each compared need is served."""
         count = len(self._compared_needs)
-        memories = _LeastRoom(np.zeros(count), np.zeros(count))
-        tokens = _LeastRoom(np.zeros(count), np.zeros(count))
+        memories = _CapacityNeeded(np.zeros(count), np.zeros(count))
+        tokens = _CapacityNeeded(np.zeros(count), np.zeros(count))
         known_uses = self._known_use_counts()
         tokens_before = np.append(0, np.cumsum(self.tokens))
         use_numbers = np.arange(len(self.memories_written))
@@ -199,68 +206,74 @@ class Trial:
             above = ranks_above(per_length(level, size), target)
             tokens.by_activation[number] = size[target] + size[above].sum()
             tokens.by_age[number] = tokens_before[written] - tokens_before[target]
-        return _LeastRooms(memories=memories, tokens=tokens)
+        return _CapacitiesNeeded(memories=memories, tokens=tokens)
 
     def _known_use_counts(self) -> Ints:
-        """Return for each need the number of uses that arose strictly before it."""
+        """Return for each need the number of uses that arose strictly before it.
+
+        Needs arose in order. Those of one moment are unknown to each other.
+        """
         moment = np.stack([self.memories_written, self.uses.when])
-        is_later = np.ones(len(self.memories_written), dtype=bool)
-        is_later[1:] = (np.diff(moment) > 0).any(axis=0)
-        return np.maximum.accumulate(np.where(is_later, np.arange(len(is_later)), 0))
+        is_first_of_moment = np.ones(len(self.memories_written), dtype=bool)
+        is_first_of_moment[1:] = (np.diff(moment) > 0).any(axis=0)
+        need_numbers = np.arange(len(is_first_of_moment))
+        return np.maximum.accumulate(np.where(is_first_of_moment, need_numbers, 0))
 
 
-def trial_of(past: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False) -> Trial:
-    """Return the backtest of a past.
+def backtest_activation(
+    past: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False
+) -> ActivationBacktest:
+    """Return the backtest of activation against age on a past.
 
     Once a plan has retired memories, a log may hold only reads of memories that were not loaded.
-    They would count against the rule that chose the loaded ones. Therefore reads from then on are
-    left out. With `silent`, all reads are left out.
+    These would count against the policy that chose the loaded memories. Therefore reads since the
+    first retirement are left out. With `silent`, all reads are left out.
     """
     is_prunable = ~past[col.LOAD_BEARING].to_numpy(dtype=bool)
     rows = past.loc[is_prunable]
     is_read = (references[col.KIND] == "log").to_numpy(dtype=bool)
-    is_judged = np.ones(len(references), dtype=bool)
+    is_used = np.ones(len(references), dtype=bool)
     if silent:
-        is_judged = ~is_read
+        is_used = ~is_read
     elif col.RETIRED_AT in past and past[col.RETIRED_AT].notna().any():
         first_retired = past[col.RETIRED_AT].min()
-        is_judged = ~is_read | (references[col.AT] < first_retired).to_numpy(dtype=bool)
-    judged = references[is_judged]
-    is_read = is_read[is_judged]
-    target, at, numbers_of_judged = references_on_rows(rows, judged)
-    when = times(judged, col.AT)[numbers_of_judged]
-    created = times(rows, col.CREATED_AT)
+        is_used = ~is_read | (references[col.AT] < first_retired).to_numpy(dtype=bool)
+    used_references = references[is_used]
+    is_read = is_read[is_used]
+    target, at, numbers_of_fitting = references_on_rows(rows, used_references)
+    when = time_column(used_references, col.AT)[numbers_of_fitting]
+    created = time_column(rows, col.CREATED_AT)
     clock = np.fmax.accumulate(np.append(days_since_1970(created), np.nan))
     moments = np.where(np.isnat(when), clock[at], days_since_1970(when))
     order = np.lexsort((target, moments, at))
     target = target[order]
     at = at[order]
-    numbers_of_judged = numbers_of_judged[order]
-    position = judged[col.AT_POSITION].to_numpy(dtype=np.int64)[numbers_of_judged]
+    numbers_of_fitting = numbers_of_fitting[order]
+    position = used_references[col.AT_POSITION].to_numpy(dtype=np.int64)[numbers_of_fitting]
     tokens = past[col.TOKENS].to_numpy(dtype=np.int64)
-    floor = np.append(0, np.cumsum(np.where(is_prunable, 0, tokens)))
+    floor_tokens = np.append(0, np.cumsum(np.where(is_prunable, 0, tokens)))
     rows_before = np.searchsorted(past[col.POSITION].to_numpy(), position)
-    is_mostly_read = 2 * np.count_nonzero(is_read[numbers_of_judged]) >= len(numbers_of_judged)
-    return Trial(
+    is_mostly_read = 2 * np.count_nonzero(is_read[numbers_of_fitting]) >= len(numbers_of_fitting)
+    return ActivationBacktest(
         uses=uses_of(created, target, at, when[order]),
         memories_written=at,
-        floor=floor[rows_before],
-        reference_numbers=np.flatnonzero(is_judged)[numbers_of_judged],
+        floor_tokens=floor_tokens[rows_before],
+        reference_numbers=np.flatnonzero(is_used)[numbers_of_fitting],
         tokens=tokens[is_prunable],
         margin=_STANDARD_ERRORS if is_mostly_read else 0.0,
     )
 
 
 @dataclass(frozen=True)
-class Activity:
-    """The activation of the rows of a frame, and notes on the evidence.
+class ActivationLevels:
+    """The activation levels of the rows of a frame, and notes on the evidence.
 
     Attributes
     ----------
     levels : array of float, shape (rows,)
         Base-level activation of each row.
     notes : tuple of str
-        Sentences on values that were corrected or left out.
+        Sentences about values that were corrected or left out.
     """
 
     levels: Floats
@@ -269,18 +282,18 @@ class Activity:
 
 def activity_of(
     rows: pd.DataFrame, past: pd.DataFrame, references: pd.DataFrame, *, now: datetime
-) -> Activity:
+) -> ActivationLevels:
     """Return the activation of rows from the uses in their past and from their store's counter.
 
-    The number of days of use and the last use of a row come from the references or from the
-    counter: the larger number and the later time. If the references have every use, each day
-    counts by itself (the exact sum).
+    The number of days of use is the larger of the numbers in the references and in the counter; the
+    last use is the later of the two. If the references have every use, the sum over the days of use
+    is exact. Otherwise it is approximated from the number of days and the last use.
     """
     moment = days_of(now)
     notes = []
     fitting = references_on_rows(past, references)
-    recorded = times(references, col.AT)[fitting.place]
-    uses = uses_of(times(past, col.CREATED_AT), fitting.target, fitting.at, recorded)
+    time_of_reference = time_column(references, col.AT)[fitting.place]
+    uses = uses_of(time_column(past, col.CREATED_AT), fitting.target, fitting.at, time_of_reference)
     # An id may have been written again after a deletion. The newest memory with the id counts.
     newest = np.flatnonzero(~past[col.MEMORY_ID].duplicated(keep="last"))
     ids = pd.Index(past[col.MEMORY_ID].iloc[newest])
@@ -290,9 +303,10 @@ def activity_of(
     days_used, last_used = uses.counts()
     count = days_used[row_in_past]
     last = last_used[row_in_past]
-    written_at = births(times(rows, col.CREATED_AT))
+    written_at = births(time_column(rows, col.CREATED_AT))
     counter = read_counter(rows, written_at, moment)
-    is_later = (counter.last > last + _SAME_TIME_DAYS) | (np.isnan(last) & ~np.isnan(counter.last))
+    is_only_in_counter = np.isnan(last) & ~np.isnan(counter.last)
+    is_later = (counter.last > last + _SAME_TIME_DAYS) | is_only_in_counter
     by_counter = (counter.reads > count) | (is_later & (counter.reads > 0))
     if by_counter.any():
         reads = np.fmax(count, counter.reads)
@@ -307,33 +321,53 @@ def activity_of(
     ahead = int((written_at > moment).sum())
     if ahead:
         notes.append(f"{counted(ahead)} written in the future, taken as written now")
-    return Activity(levels, tuple(notes))
+    return ActivationLevels(levels, tuple(notes))
 
 
-class Counter(NamedTuple):
-    """The reads of rows by a store's own counter, the last read in days, and notes on it."""
+class AccessCounter(NamedTuple):
+    """The access counter of a store.
+
+    Attributes
+    ----------
+    reads : array of float, shape (rows,)
+        Number of reads of each row.
+    last : array of float, shape (rows,)
+        Time of the last read of each row, in days since 1970; NaN without a read.
+    notes : tuple of str
+        Sentences about values that were corrected or left out.
+    """
 
     reads: Floats
     last: Floats
     notes: tuple[str, ...]
 
 
-def read_counter(rows: Rows, written_at: Floats, now: float) -> Counter:
-    """Return the reads of rows by ``access_count`` and ``last_accessed_at``.
+def read_counter(rows: Rows, written_at: Floats, now: float) -> AccessCounter:
+    """Return the access counter of rows, from ``access_count`` and ``last_accessed_at``.
 
-    A number that is negative or not finite is unknown. A last access with a count of 0 is one read,
-    unless it equals the time of writing. A counter that starts raise is refused.
+    A count that is negative or not finite is unknown. If there is a last access but no count, the
+    row has one read, unless the last access equals the time of writing. A counter that counts
+    starts is left out: all reads are then 0.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        The rows.
+    written_at : array of float, shape (rows,)
+        Time of writing of each row, in days since 1970.
+    now : float
+        The present time, in days since 1970.
     """
     notes = []
-    count = numbers(rows, col.ACCESS_COUNT).copy()
+    count = float_column(rows, col.ACCESS_COUNT).copy()
     count[~np.isfinite(count) | (count < 0)] = np.nan
-    last = days_since_1970(times(rows, col.LAST_ACCESSED_AT))
+    last = days_since_1970(time_column(rows, col.LAST_ACCESSED_AT))
     ahead = int((last > now + _SAME_TIME_DAYS).sum())
     if ahead:
         notes.append(f"{counted(ahead)} accessed in the future, taken as accessed now")
     last = np.where(np.isnan(last), np.nan, np.minimum(last, now))
-    is_birth = np.abs(last - written_at) <= _SAME_TIME_DAYS
-    reads_by_last_access = np.where(np.isnan(last) | is_birth, 0.0, 1.0)
+    is_time_of_writing = np.abs(last - written_at) <= _SAME_TIME_DAYS
+    reads_by_last_access = np.where(np.isnan(last) | is_time_of_writing, 0.0, 1.0)
     count = np.where(np.nan_to_num(count) > 0, count, reads_by_last_access)
     last = np.where(count > 0, last, np.nan)
     if counts_starts(written_at, count, last):
@@ -341,39 +375,41 @@ def read_counter(rows: Rows, written_at: Floats, now: float) -> Counter:
             "the store's counter is left out: nearly all memories have one last access, and the "
             "older ones higher counts, so it counts starts"
         )
-        return Counter(np.zeros_like(count), np.full_like(last, np.nan), tuple(notes))
-    return Counter(count, last, tuple(notes))
+        return AccessCounter(np.zeros_like(count), np.full_like(last, np.nan), tuple(notes))
+    return AccessCounter(count, last, tuple(notes))
 
 
 def counts_starts(written_at: Floats, count: Floats, last: Floats) -> bool:
-    """Return whether a counter is raised by every start, which loads all or the newest memories.
+    """Return whether every start, which loads all or the newest memories, raises a counter.
 
-    In that case the last access of the loaded memories is the last start, and each count is the
-    number of starts since the memory was written: it increases with age.
+    In that case the last access of the loaded memories is the last start. Each count is the number
+    of starts since the memory was written, so it increases with age.
+
+    The parameters are arrays with a number for each memory: the time of writing, the count, and the
+    last access. Times are in days since 1970.
     """
     used = np.flatnonzero(count > 0)
     if not len(used) or np.isnan(last[used]).all():
         return False
-    start = np.nanmax(last[used])
-    at_start = used[np.abs(last[used] - start) <= _SAME_TIME_DAYS]
-    if len(at_start) < _LEAST_EQUAL_ACCESSES:
+    last_start = np.nanmax(last[used])
+    loaded = used[np.abs(last[used] - last_start) <= _SAME_TIME_DAYS]
+    if len(loaded) < _MIN_EQUAL_ACCESSES:
         return False
-    loadable = np.flatnonzero(
-        (written_at >= written_at[at_start].min()) & (written_at <= start - _SAME_TIME_DAYS)
-    )
-    if len(at_start) < _LEAST_AGREEING_SHARE * len(loadable):
+    is_newest = written_at >= written_at[loaded].min()
+    is_before_start = written_at <= last_start - _SAME_TIME_DAYS
+    if len(loaded) < _MIN_AGREEING_SHARE * np.count_nonzero(is_newest & is_before_start):
         return False
-    counts_by_age = count[at_start[np.argsort(written_at[at_start], kind="stable")]]
-    is_decreasing = np.diff(counts_by_age) <= 0
-    return bool(counts_by_age.max() > 1 and is_decreasing.mean() >= _LEAST_AGREEING_SHARE)
+    counts_oldest_first = count[loaded[np.argsort(written_at[loaded], kind="stable")]]
+    is_decreasing = np.diff(counts_oldest_first) <= 0
+    return bool(counts_oldest_first.max() > 1 and is_decreasing.mean() >= _MIN_AGREEING_SHARE)
 
 
-class Evidence(NamedTuple):
-    """The evidence of a decision: the past, the uses in it, and the backtest."""
+class ActivationEvidence(NamedTuple):
+    """The evidence of a decision: a past, the references in it, and the backtest on them."""
 
     past: pd.DataFrame
     references: pd.DataFrame
-    trial: Trial
+    backtest: ActivationBacktest
 
 
 @dataclass(frozen=True)
@@ -387,24 +423,24 @@ class Activation(CappedPolicy):
         L^-d                                                    if it was never read
         t^-d + n (L^(1-d) - t^(1-d)) / ((1-d) (L - t))          otherwise
 
-    This is the approximation by Petrov (2006) of the sum of the powers ``t_i^-d`` of all times
-    since it was written and read; as t approaches L it is ``(n + 1) L^-d``. If references and a log
-    of reads have every day, the exact sum is used instead: the approximation is 3 to 13 % high.
-    Otherwise the store's own counter is used (``access_count``, ``last_accessed_at``), as it
-    counts. For each memory the larger n and the later time of log and counter apply. A second read
-    on one UTC day changes t and not n. Being loaded at start is no read, and a counter that starts
-    raise is left out.
+    This approximates the sum of ``t_i^-d`` over all times since it was written and read (Petrov
+    2006). As t approaches L, it is ``(n + 1) L^-d``. If references and a log of reads have every
+    day of use, the exact sum is used instead: the approximation is 3 to 13 % too high. Otherwise
+    the store's own counter is used (``access_count``, ``last_accessed_at``), whatever it counts.
+    For each memory the larger n and the later time of log and counter apply. A second read on one
+    UTC day changes t and not n. Being loaded at start is no read, and a counter that counts starts
+    is left out.
 
-    `max_items` counts memories, and load-bearing ones come on top, as under `KeepRecent`.
-    `max_tokens` counts tokens, load-bearing ones included, as under `TokenBudget`; in that case
-    activation is divided by ``(tokens + 10)^0.4``, and a lower memory that still fits stays.
+    `max_items` counts prunable memories, as `KeepRecent` does; load-bearing ones are kept besides.
+    `max_tokens` counts tokens, those of load-bearing memories included, as `TokenBudget` does; then
+    activation is divided by ``(tokens + 10)^0.4``, and a lower memory that still fits is kept.
 
-    No parameter is fitted. If age would have served more of the store's own needs in the same
-    room, the policy keeps the newest, and its reason says so: by two standard errors for reads, by
-    any amount for references by name.
+    No parameter is fitted. If age would have served more of the store's own needs at the same
+    capacity, the policy keeps the newest memories, and the reason says so. For reads, the
+    difference must be at least two standard errors; for references by name, any difference counts.
 
-    A store that has been compacted shows only the memories that were kept, and a log of reads is
-    no part of it. :func:`memlab.plan` supplies both; elsewhere use :meth:`with_past`.
+    A store that has been compacted has only the memories that were kept, and no log of reads is
+    part of it. :func:`memlab.plan` supplies the past and the log; elsewhere use :meth:`with_past`.
 
     References
     ----------
@@ -432,14 +468,14 @@ class Activation(CappedPolicy):
     )
     past: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)
     references: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)
-    evidence: Evidence | None = field(default=None, init=False, repr=False, compare=False)
+    evidence: ActivationEvidence | None = field(default=None, init=False, repr=False, compare=False)
 
     origin: ClassVar[str] = "memlab: when and how often a memory was used (Anderson, Schooler 1991)"
     reason: ClassVar[str] = "least-active"
     reason_by_age: ClassVar[str] = "oldest: use served fewer needs than age"
     fills_gaps: ClassVar[bool] = True
     learns: ClassVar[bool] = True
-    runner: ClassVar[Runner] = "activation"
+    runner: ClassVar[RunnerName] = "activation"
     ranks_by: ClassVar[RanksBy] = "use"
 
     def __post_init__(self) -> None:
@@ -457,9 +493,9 @@ class Activation(CappedPolicy):
         return self.max_tokens if self.max_items is None else self.max_items
 
     @property
-    def space(self) -> Space:
+    def sized_capacity(self) -> Capacity:
         """The capacity with its unit."""
-        return Space(size=int(self.capacity or 0), of_tokens=self.max_items is None)
+        return Capacity(size=int(self.capacity or 0), of_tokens=self.max_items is None)
 
     def sizes(self, rows: pd.DataFrame) -> Ints:
         """Return the tokens of each row, or one for each prunable row and 0 for the others."""
@@ -468,46 +504,47 @@ class Activation(CappedPolicy):
         return (~rows[col.LOAD_BEARING].to_numpy(dtype=bool)).astype(np.int64)
 
     def with_past(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
-        """Return the policy with a past, and the uses in it, to decide by."""
-        return self._with(past=past, references=references)
+        """Return the policy with a past, and the references in it, to decide by."""
+        return self._with_evidence(past=past, references=references)
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Return the least active rows, as many as exceed the capacity."""
-        policy = self._with(evidence=self._evidence_on(rows))
+        policy = self._with_evidence(evidence=self._collect_evidence(rows))
         reasons = super(Activation, policy).evict(rows, now=now)
         if policy.age_decides(rows):
             return reasons.replace(self.reason, self.reason_by_age)
         return reasons
 
     def age_decides(self, rows: pd.DataFrame) -> bool:
-        """Return whether age served more of the needs so far."""
-        evidence = self.evidence or self._evidence_on(rows)
-        return evidence.trial.age_decides(self.space)
+        """Return whether age served more needs so far, so that the oldest rows are evicted."""
+        evidence = self.evidence or self._collect_evidence(rows)
+        return evidence.backtest.age_decides(self.sized_capacity)
 
     def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
-        """Return the activation of each row, by length if tokens count; positions if age decides.
+        """Return the activation of each row; its position if age decides.
 
-        Rows of equal activation go oldest position first.
+        With a budget of tokens, the activation is divided by a function of the length. Of rows with
+        equal activation, the oldest position goes first.
         """
         frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(dict(rows))
         if self.age_decides(frame):
             return (np.asarray(frame[col.POSITION]),)
         levels = self.activity(frame, now=now).levels
-        return (self.ranked_by(levels, frame[col.TOKENS]),)
+        return (self.ranking_levels(levels, frame[col.TOKENS]),)
 
-    def ranked_by(self, levels: Floats, tokens: Any) -> Floats:
-        """Return activation, divided by length if the policy counts tokens."""
-        if self.space.of_tokens:
+    def ranking_levels(self, levels: Floats, tokens: Any) -> Floats:
+        """Return the levels that rows are ranked by: divided by length if tokens are counted."""
+        if self.sized_capacity.of_tokens:
             return per_length(levels, np.asarray(tokens, dtype=np.int64))
         return levels
 
-    def activity(self, rows: pd.DataFrame, *, now: datetime) -> Activity:
+    def activity(self, rows: pd.DataFrame, *, now: datetime) -> ActivationLevels:
         """Return the activation of rows, and notes on the evidence."""
-        evidence = self.evidence or self._evidence_on(rows)
+        evidence = self.evidence or self._collect_evidence(rows)
         return activity_of(rows, evidence.past, evidence.references, now=now)
 
-    def _evidence_on(self, rows: pd.DataFrame) -> Evidence:
-        """Return the evidence of a decision about rows: the past, and rows written since."""
+    def _collect_evidence(self, rows: pd.DataFrame) -> ActivationEvidence:
+        """Return the evidence of a decision about rows: the past, with the rows written since."""
         past = rows
         if self.past is not None:
             new = rows[~rows[col.MEMORY_ID].isin(self.past[col.MEMORY_ID])]
@@ -517,10 +554,12 @@ class Activation(CappedPolicy):
         references = self.references
         if references is None:
             references = find_references(past)
-        return Evidence(past=past, references=references, trial=trial_of(past, references))
+        return ActivationEvidence(
+            past=past, references=references, backtest=backtest_activation(past, references)
+        )
 
-    def _with(self, **changes: Any) -> Self:
-        """Return a copy with other evidence; what is not given is kept."""
+    def _with_evidence(self, **changes: Any) -> Self:
+        """Return a copy in which some of the fields past, references and evidence are replaced."""
         policy = replace(self)
         for name in ("past", "references", "evidence"):
             value = changes[name] if name in changes else getattr(self, name)

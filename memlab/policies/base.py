@@ -1,4 +1,4 @@
-"""Base classes of retention policies, and the decision that enforces the load-bearing floor."""
+"""Base classes of retention policies, and the decision, which never evicts load-bearing rows."""
 
 import re
 from abc import ABCMeta, abstractmethod
@@ -33,12 +33,12 @@ else:
     _ProtocolType = type(Protocol)
 
 PINNED: Final = "pinned"
-"""Column that marks rows which no policy may evict; they take up room."""
+"""Column of flags of rows that no policy may evict; they use capacity all the same."""
 
 KEEP_REASONS: Final = ("kept", "superseded", "load-bearing", "retired", col.REACHED, col.UNLISTED)
 """Reasons for keeping a memory."""
 
-Runner = Literal["asked", "capped", "ranked", "dated", "activation", "duplicates", "steps"]
+RunnerName = Literal["asked", "capped", "ranked", "dated", "activation", "duplicates", "steps"]
 """The algorithm that replays a policy; ``"asked"`` calls its :meth:`Policy.evict`."""
 Population = Literal["active", "superseded", "retired", "all"]
 """The memories among which a policy chooses."""
@@ -58,7 +58,7 @@ class Scope(NamedTuple):
     members : array of int
         The numbers of these rows, in order of position.
     owners : array of int
-        The members that the scope exists for; a scope whose owners are all evicted is not capped.
+        The members that define the scope. If all of them are evicted, the scope is not capped.
     """
 
     members: Ints
@@ -67,28 +67,28 @@ class Scope(NamedTuple):
 
 def one_scope(rows: pd.DataFrame) -> list[Scope]:
     """Return one scope that holds all rows."""
-    every = np.arange(len(rows))
-    return [Scope(every, every)]
+    all_rows = np.arange(len(rows))
+    return [Scope(members=all_rows, owners=all_rows)]
 
 
 class _PolicyType(_ProtocolType):
-    """Type of the policy classes: ``dir`` of a policy class leaves out the settings of the class.
+    """Metaclass of policies: ``dir`` of a policy class leaves out its class variables.
 
-    IPython completes an instance by the names of its class, too. This type derives from the type of
-    Protocol, because a policy can implement a Protocol. Checks by ``isinstance`` are those of an
-    ordinary abstract class.
+    IPython completes the names of the class after an instance, too. The metaclass derives from that
+    of Protocol, because a policy can implement a Protocol. ``isinstance`` works as for an ordinary
+    abstract class.
     """
 
     __instancecheck__ = ABCMeta.__instancecheck__
     __subclasscheck__ = ABCMeta.__subclasscheck__
 
     def __dir__(self) -> list[str]:
-        """Return the names that a user calls, for completion."""
-        hidden = _class_settings(self)
+        """Return the names to complete: those that a user calls."""
+        hidden = _class_variables(self)
         return [name for name in super().__dir__() if name not in hidden]
 
 
-def _class_settings(kind: type) -> set[str]:
+def _class_variables(kind: type) -> set[str]:
     """Return the names of the class variables of a policy class, except ``name`` and ``origin``."""
     names = set()
     for base in kind.__mro__:
@@ -100,17 +100,19 @@ def _class_settings(kind: type) -> set[str]:
 
 @dataclass(frozen=True)
 class Policy(metaclass=_PolicyType):
-    """A retention rule: it names the memories that go.
+    """A retention rule: it decides which memories to evict.
 
     To write one, define a frozen dataclass with this base and an :meth:`evict`. It works wherever a
     policy is accepted, and on the command line as ``--policy package.module:Class``. Its fields are
     its settings and are checked against their types. ``field(metadata={"help": ...})`` documents a
-    setting, ``{"least": 0}`` is its minimum (of an age, in days), and ``{"size": True}`` marks the
-    one that a comparison varies, a count or an age (``{"size": "tokens"}`` if it counts tokens).
+    setting, and ``{"least": 0}`` is its minimum (of an age, in days). ``{"size": True}`` marks the
+    size of the policy, which a comparison varies: a count or an age (``{"size": "tokens"}`` if it
+    counts tokens).
 
-    A replay asks a policy about the present memories at every moment. The policies of this package
-    name a `runner` that finds the same result faster. A subclass that changes the decision is asked
-    instead, unless it names the runner again and so confirms that the runner still applies.
+    A replay calls :meth:`evict` with the present memories at every moment. The policies of this
+    package name a `runner` that finds the same result faster. If a subclass changes the decision,
+    its :meth:`evict` is called instead, unless it names the runner again and so confirms that the
+    runner still applies.
 
     Attributes
     ----------
@@ -120,17 +122,17 @@ class Policy(metaclass=_PolicyType):
         The system that the rule comes from; the address of the class by default.
     population : {"active", "superseded", "retired", "all"}
         The memories that it chooses among; ``"all"`` is the active and the superseded ones. It
-        never touches any others.
+        never evicts any others.
     reads_bodies : bool
-        Whether it decides by texts and needs a frame loaded with them.
+        Whether it decides by texts, and so needs a frame loaded with bodies.
     signals : frozenset of str
         Columns that it decides by and that a system may change after a memory is written, such as
-        ``importance``. Reads and references are not among them. A comparison says which of them a
-        store does not keep as they were.
+        ``importance``. Reads and references are not among them. A comparison names those whose
+        earlier values a store does not keep.
     learns : bool
         Whether it decides by the past of a store, which it receives through :meth:`with_past`.
     runner : str
-        The runner that replays it.
+        The name of the algorithm that replays it.
     ranks_by : {"age", "use", ""}
         Whether it keeps memories by age, by use, or by neither. Charts colour it by this.
 
@@ -162,7 +164,7 @@ class Policy(metaclass=_PolicyType):
     reads_bodies: ClassVar[bool] = False
     signals: ClassVar[frozenset[str]] = frozenset()
     learns: ClassVar[bool] = False
-    runner: ClassVar[Runner] = "asked"
+    runner: ClassVar[RunnerName] = "asked"
     ranks_by: ClassVar[RanksBy] = ""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -176,20 +178,20 @@ class Policy(metaclass=_PolicyType):
         check_settings(self)
 
     def __dir__(self) -> list[str]:
-        """Return the names that a user calls, for completion: no settings of the class."""
-        hidden = _class_settings(type(self))
+        """Return the names to complete: those that a user calls."""
+        hidden = _class_variables(type(self))
         return [name for name in super().__dir__() if name not in hidden]
 
     @property
     def address(self) -> str:
-        """The name to ask for it by, or ``package.module:Class`` for a class outside memlab."""
+        """Name of the policy on a command line; ``package.module:Class`` for one outside memlab."""
         kind = type(self)
         is_of_memlab = kind.__module__.partition(".")[0] == "memlab"
         return self.name if is_of_memlab else f"{kind.__module__}:{kind.__qualname__}"
 
     @property
     def steps(self) -> "tuple[Policy, ...]":
-        """The policies that run, in order: the policy itself, unless it is made of others."""
+        """The policies that run, in order: the policy itself, or those of a pipeline."""
         return (self,)
 
     def with_past(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> "Policy":  # noqa: ARG002
@@ -200,26 +202,26 @@ class Policy(metaclass=_PolicyType):
         past : DataFrame
             Every row that was ever written, deleted ones included, as :func:`memlab.load` returns.
         references : DataFrame, optional
-            The result of ``find_references``; found in `past` if not given.
+            The result of ``find_references``; by default, the references found in `past`.
         """
         return self
 
     @abstractmethod
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Return the rows that go, each with a reason.
+        """Return the rows to evict, each with a reason.
 
         Parameters
         ----------
         rows : DataFrame
-            The rows of this policy's population in order of position, numbered from 0. Load-bearing
-            rows are among them because they take up room; so are rows that a plan pins.
+            The rows of this policy's population in order of position, numbered from 0. They include
+            load-bearing rows and rows that a plan pins, because these use capacity too.
         now : datetime
             The moment of the decision, with a time zone.
 
         Returns
         -------
         Series of str
-            A reason for each row that goes, indexed by its label in `rows`. Load-bearing and pinned
+            A reason for each row to evict, indexed by its label in `rows`. Load-bearing and pinned
             rows in it are ignored.
         """
 
@@ -228,9 +230,9 @@ class Policy(metaclass=_PolicyType):
 class CappedPolicy(Policy):
     """A policy that ranks rows and evicts the lowest, as many as exceed its capacity.
 
-    Policies of this kind differ in the ranking; by default the oldest position goes first. A class
-    whose keys, sizes and scopes of a row do not depend on the other rows may name the runner
-    ``"capped"``, and ``"ranked"`` if its keys depend on neither time nor references.
+    Policies of this kind differ in the ranking; by default the oldest position is evicted first. A
+    class may name the runner ``"capped"`` if the keys, size and scopes of a row do not depend on
+    the other rows. It may name ``"ranked"`` if the keys also depend on neither time nor references.
 
     Examples
     --------
@@ -258,7 +260,7 @@ class CappedPolicy(Policy):
     reason: ClassVar[str] = "over-capacity"
     counts_load_bearing: ClassVar[bool] = True
     fills_gaps: ClassVar[bool] = False
-    """Whether a row stays that still fits into the capacity, although a higher one did not fit."""
+    """Whether a row that still fits into the capacity stays although a higher one did not fit."""
 
     @property
     @abstractmethod
@@ -269,19 +271,19 @@ class CappedPolicy(Policy):
         """Return the keys that rows are ranked by; the lowest goes first.
 
         `rows` are columns of a frame; signals may be missing. The most significant key comes first,
-        and each has shape (len(rows),). Rows with equal keys go oldest position first.
+        and each has shape (len(rows),). Of rows with equal keys, the oldest position goes first.
         """
         return (np.asarray(rows[col.POSITION]),)
 
     def sizes(self, rows: pd.DataFrame) -> Ints:
-        """Return how much of the capacity each row takes up; one by default."""
+        """Return the part of the capacity that each row uses; one by default."""
         return np.ones(len(rows), dtype=np.int64)
 
     def scopes(self, rows: pd.DataFrame) -> list[Scope]:
         """Return the groups of rows that share a capacity; one group of all rows by default.
 
-        A row in no scope is never capped. Scopes are processed in order of position of the newest
-        owner of each.
+        A row in no scope is never evicted. Scopes are processed in order of the position of their
+        newest owners.
         """
         return one_scope(rows)
 
@@ -291,7 +293,7 @@ class CappedPolicy(Policy):
         return pd.Series(self.reason, index=evicted, dtype="str")
 
     def over_capacity(self, rows: pd.DataFrame, is_present: Flags, *, now: datetime) -> Ints:
-        """Return the numbers of the evicted rows, if only the rows in `is_present` are present."""
+        """Return the numbers of the rows to evict, if only the rows in `is_present` are present."""
         if self.capacity is None or rows.empty:
             return np.empty(0, dtype=np.int64)
         stays = is_present.copy()
@@ -302,11 +304,11 @@ class CappedPolicy(Policy):
         # The keys of all rows are computed once, and only if a scope exceeds its capacity.
         all_keys = cache(partial(self.eviction_keys, rows, now=now))
 
-        def keys_of(places: Ints) -> Keys:
-            return tuple(key[places] for key in all_keys())
+        def keys_of(row_numbers: Ints) -> Keys:
+            return tuple(key[row_numbers] for key in all_keys())
 
-        may_go = ~is_exempt(rows)
-        for evicted in iter_evictions(self, self.scopes(rows), size, stays, may_go, keys_of):
+        is_evictable = ~is_exempt(rows)
+        for evicted in iter_evictions(self, self.scopes(rows), size, stays, is_evictable, keys_of):
             stays[evicted] = False
         return np.flatnonzero(is_present & ~stays)
 
@@ -340,7 +342,7 @@ class DatedPolicy(Policy):
 
     @abstractmethod
     def deadlines(self, rows: pd.DataFrame) -> Times:
-        """Return the UTC time after which each row goes, in microseconds; NaT for never."""
+        """Return the deadline of each row in UTC, in microseconds; NaT if it is never evicted."""
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Return the rows whose deadline has passed."""
@@ -349,7 +351,7 @@ class DatedPolicy(Policy):
 
 
 def is_exempt(rows: pd.DataFrame) -> Flags:
-    """Return which rows no policy may evict: load-bearing and pinned ones."""
+    """Return flags of the rows that no policy may evict: load-bearing and pinned ones."""
     exempt: Flags = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
     if PINNED in rows:
         exempt = exempt | rows[PINNED].to_numpy(dtype=bool)
@@ -361,13 +363,33 @@ def iter_evictions(
     scopes: Iterable[Scope],
     size: Ints,
     is_present: Flags,
-    may_go: Flags,
+    is_evictable: Flags,
     keys_of: Callable[[Ints], Keys],
 ) -> Iterator[Ints]:
-    """Yield the evicted rows of each scope that exceeds its capacity.
+    """Yield the rows to evict from each scope that exceeds its capacity.
 
     Scopes may overlap. Therefore the caller sets the flags of yielded rows in `is_present` to False
     before it continues the iteration.
+
+    Parameters
+    ----------
+    policy : CappedPolicy
+        The policy, for its capacity.
+    scopes : iterable of Scope
+        The scopes.
+    size : array of int, shape (rows,)
+        The part of the capacity that each row uses.
+    is_present : array of bool, shape (rows,)
+        Whether each row is present.
+    is_evictable : array of bool, shape (rows,)
+        Whether each row may be evicted.
+    keys_of : callable
+        Returns the eviction keys of rows, given by their numbers.
+
+    Yields
+    ------
+    array of int
+        Row numbers.
     """
     by_newest_owner = []
     for scope in scopes:
@@ -377,21 +399,25 @@ def iter_evictions(
     by_newest_owner.sort(key=itemgetter(0))
     for _, members in by_newest_owner:
         present = members[is_present.take(members)]
-        lowest = lowest_beyond(policy, present, size, may_go, keys_of)
-        if len(lowest):
-            yield lowest
+        evicted = surplus_of_scope(policy, present, size, is_evictable, keys_of)
+        if len(evicted):
+            yield evicted
 
 
-def lowest_beyond(
+def surplus_of_scope(
     policy: CappedPolicy,
     present: Ints,
     size: Ints,
-    may_go: Flags,
+    is_evictable: Flags,
     keys_of: Callable[[Ints], Keys],
 ) -> Ints:
-    """Return the lowest of the present rows of a scope, as many as exceed its capacity."""
+    """Return the rows to evict from a scope: the lowest, as many as exceed its capacity.
+
+    `present` has the numbers of the present rows of the scope. The other parameters are as for
+    :func:`iter_evictions`.
+    """
     surplus = int(size[present].sum()) - (policy.capacity or 0)
-    candidates = present[may_go[present]]
+    candidates = present[is_evictable[present]]
     if surplus <= 0 or not len(candidates):
         return candidates[:0]
     keys = keys_of(candidates)
@@ -403,75 +429,82 @@ def select_victims(
 ) -> Ints:
     """Return the numbers of the lowest rows whose sizes add up to at least `surplus`.
 
-    With `fill`, rows that still fit into the remaining capacity are spared, the highest first.
+    With `fill`, rows among them that still fit into the capacity are kept, the highest first.
     """
     keys = [_comparable(key) for key in keys]
     lowest = _lowest_of(keys)
     if size[lowest] >= surplus:
         return np.array([lowest])
-    room = int(size.sum()) - surplus
-    if surplus > room // _KEPT_PER_EVICTED:
+    capacity = int(size.sum()) - surplus
+    if surplus > capacity // _KEPT_PER_EVICTED:
         is_victim = np.ones(len(size), dtype=bool)
-        is_victim[_highest_within(keys, size, room)] = False
+        is_victim[_highest_within(keys, size, capacity)] = False
         victims = np.flatnonzero(is_victim)
     else:
-        order = _lowest_beyond(keys, size, surplus)
-        # A row is evicted as long as the rows before it do not make up the surplus.
+        order = _lowest_making_up(keys, size, surplus)
+        # A row is evicted if the rows before it do not make up the surplus.
         size_before = np.cumsum(size[order]) - size[order]
         victims = order[size_before < surplus]
     if fill:
-        victims = _without_fitting(victims, keys, size, int(size[victims].sum()) - surplus)
+        free = int(size[victims].sum()) - surplus
+        victims = _without_fitting(victims, keys, size, free)
     return victims
 
 
 def _without_fitting(
-    victims: Ints, keys: Sequence[npt.NDArray[Any]], size: Ints, room: int
+    victims: Ints, keys: Sequence[npt.NDArray[Any]], size: Ints, free: int
 ) -> Ints:
-    """Return the victims without those that still fit into `room`; the highest are spared first."""
-    is_spared = np.zeros(len(size), dtype=bool)
-    fitting = np.sort(victims[size[victims] <= room])
+    """Return the victims without those that fit into the free capacity, the highest first."""
+    is_kept = np.zeros(len(size), dtype=bool)
+    fitting = np.sort(victims[size[victims] <= free])
     while len(fitting):
         highest = _highest_of(keys, fitting)
-        is_spared[highest] = True
-        room -= int(size[highest])
-        fitting = fitting[(size[fitting] <= room) & (fitting != highest)]
-    return victims[~is_spared[victims]]
+        is_kept[highest] = True
+        free -= int(size[highest])
+        fitting = fitting[(size[fitting] <= free) & (fitting != highest)]
+    return victims[~is_kept[victims]]
 
 
 def _lowest_of(keys: Sequence[npt.NDArray[Any]]) -> int:
-    """Return the number of the row with the lowest keys; the first of several."""
-    places = np.arange(len(keys[0]))
+    """Return the number of the row with the lowest keys; the first if several rows have them."""
+    row_numbers = np.arange(len(keys[0]))
     for key in keys:
-        values = key[places]
-        places = places[values == values.min()]
-        if len(places) == 1:
+        values = key[row_numbers]
+        row_numbers = row_numbers[values == values.min()]
+        if len(row_numbers) == 1:
             break
-    return int(places[0])
+    return int(row_numbers[0])
 
 
-def _highest_of(keys: Sequence[npt.NDArray[Any]], places: Ints) -> int:
-    """Return the one of some rows that has the highest keys; the last of several."""
+def _highest_of(keys: Sequence[npt.NDArray[Any]], row_numbers: Ints) -> int:
+    """Return which of some rows has the highest keys; the last if several rows have them."""
     for key in keys:
-        values = key[places]
-        places = places[values == values.max()]
-    return int(places[-1])
+        values = key[row_numbers]
+        row_numbers = row_numbers[values == values.max()]
+    return int(row_numbers[-1])
 
 
 _KEPT_PER_EVICTED: Final = 7
-"""Ratio of the remaining capacity to the surplus, above which the evicted rows are searched.
+"""Largest ratio of the capacity to the surplus at which the rows that stay are searched.
 
-Below it, the rows that stay are searched, which are then fewer."""
+Above it, the rows to evict are searched, which are then few.
+"""
 _MARGIN_DIVISOR: Final = 32
-"""Number of rows divided by the margin of error of the guessed rank of the cut."""
+"""The margin of error of the guessed rank of the cut is the number of rows divided by this.
+
+It is also the smallest margin.
+"""
 
 
-def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> Ints:
-    """Return the numbers of the highest rows that fit into a room, down to the first that does not.
+def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, capacity: int) -> Ints:
+    """Return the numbers of the highest rows that fit into a capacity.
 
-    The rank of the cut is guessed from the mean size of a row, and the rows above and below the
-    guess are separated without sorting. Only rows near the cut are sorted. This way a night's plan
-    of 100,000 retired memories takes a fifth of the time, and ``bench_compare.py`` half of it.
+    Rows are taken from the highest on, and end before the first that does not fit: the cut. The
+    rank of the cut is guessed from the mean size of a row, and the rows above and below the guess
+    are separated without sorting. Only rows near the cut are sorted. This way a night's plan of
+    100,000 retired memories takes a fifth of the time, and ``bench_compare.py`` half of it.
     """
+    free = capacity
     kept = []
     undecided = np.arange(len(size))
     while True:
@@ -481,26 +514,26 @@ def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> 
         margin = max(_MARGIN_DIVISOR, count // _MARGIN_DIVISOR)
         if count <= 4 * margin:
             break
-        share_that_stays = max(0, room) / max(1, int(sizes.sum()))
+        share_that_stays = max(0, free) / max(1, int(sizes.sum()))
         guess = int(count * (1 - share_that_stays))  # the rank of the cut, from the lowest
         ranks = np.clip([guess - margin, guess + margin], 0, count - 1)
         lower, upper = np.partition(values, ranks)[ranks]
         is_above = values > upper
         is_above_or_near = values >= lower
-        if sizes[is_above].sum() > room:
+        if sizes[is_above].sum() > free:
             undecided = undecided[is_above]
-        elif sizes[is_above_or_near].sum() > room:
-            room -= int(sizes[is_above].sum())
+        elif sizes[is_above_or_near].sum() > free:
+            free -= int(sizes[is_above].sum())
             kept.append(undecided[is_above])
             undecided = undecided[is_above_or_near & ~is_above]
         else:
-            room -= int(sizes[is_above_or_near].sum())
+            free -= int(sizes[is_above_or_near].sum())
             kept.append(undecided[is_above_or_near])
             undecided = undecided[~is_above_or_near]
         if len(undecided) > count // 2:
             break
     order = undecided[lowest_first([key[undecided] for key in keys])][::-1]
-    kept.append(order[np.cumsum(size[order]) <= room])
+    kept.append(order[np.cumsum(size[order]) <= free])
     return np.concatenate(kept)
 
 
@@ -510,15 +543,15 @@ def lowest_first(keys: Sequence[npt.NDArray[Any]]) -> Ints:
     return np.lexsort(tuple(_comparable(key) for key in reversed(keys)))
 
 
-def _lowest_beyond(keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int) -> Ints:
-    """Return the numbers of the lowest rows in order, as many as take up at least the surplus.
+def _lowest_making_up(keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int) -> Ints:
+    """Return the numbers of the lowest rows in order; their sizes add up to at least the surplus.
 
     Usually few of many rows are evicted at a time. Sorting all of them would take twenty times as
     long as finding those few: see ``bench_compare.py`` with 100,000 memories.
     """
     first = keys[0]
     mean_size = max(1, int(size.sum()) // len(size))
-    # Twice the expected number, and a few more, so that a second attempt is rare.
+    # This is twice the expected number, and a few more, so that a second pass is rare.
     count = 2 * surplus // mean_size + 8
     while count < len(first) // 2:
         bound = np.partition(first, count)[count]
@@ -530,19 +563,19 @@ def _lowest_beyond(keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int) -
 
 
 def _comparable(key: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a key in which NaN is infinity and times are integers, so that it sorts."""
+    """Return a key that can be sorted: with NaN as infinity, and times as integers."""
     if key.dtype.kind == "f":
         return np.where(np.isnan(key), np.inf, key)
     is_time = key.dtype.kind == "M"
     return key.astype(np.int64) if is_time else key
 
 
-def numbers(rows: Rows, name: str) -> Floats:
+def float_column(rows: Rows, name: str) -> Floats:
     """Return a column as floats, or all NaN if there is no such column."""
     return _column(rows, name, np.float64("nan"))
 
 
-def times(rows: Rows, name: str) -> Times:
+def time_column(rows: Rows, name: str) -> Times:
     """Return a column of times as UTC in microseconds, or all NaT if there is no such column."""
     return _column(rows, name, np.datetime64("NaT", "us"))
 
@@ -557,17 +590,18 @@ def _column(rows: Rows, name: str, missing: Any) -> npt.NDArray[Any]:
     return np.asarray(pd.Series(values).to_numpy(dtype=missing.dtype, na_value=missing))
 
 
-def runner_for(policy: Policy) -> Runner:
-    """Return the runner of a policy; ``"asked"`` if a subclass changed what its runner relies on.
+def runner_name_of(policy: Policy) -> RunnerName:
+    """Return the name of a policy's runner; ``"asked"`` if a subclass changed the decision.
 
-    The settings of a policy, and class attributes that only describe it, may change freely.
+    A subclass changes the decision if it defines anything except settings and descriptive class
+    attributes, and does not name the runner again.
     """
     lineage = type(policy).__mro__
     settings = {field.name for field in fields(policy)}
     for kind in lineage:
         class_attributes = vars(kind)  # without inherited ones
         if "runner" in class_attributes:
-            runner: Runner = class_attributes["runner"]
+            runner: RunnerName = class_attributes["runner"]
             return runner
         names = {name for name in class_attributes if not name.startswith("__")}
         changes_lookup = "__getattribute__" in class_attributes or "__getattr__" in class_attributes
@@ -577,8 +611,8 @@ def runner_for(policy: Policy) -> Runner:
 
 
 def steps_of(policy: Policy) -> tuple[Policy, ...]:
-    """Return the policies that a replay follows one by one: the steps of a pipeline, or itself."""
-    return policy.steps if runner_for(policy) == "steps" else (policy,)
+    """Return the policies that a replay runs one by one: the steps of a pipeline, or the policy."""
+    return policy.steps if runner_name_of(policy) == "steps" else (policy,)
 
 
 _DESCRIPTIVE_ATTRIBUTES: Final = {
@@ -596,8 +630,9 @@ _DESCRIPTIVE_ATTRIBUTES: Final = {
 def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) -> pd.DataFrame:
     """Return for every memory whether a policy keeps it, and the reason.
 
-    Nothing is deleted, and `frame` is not changed. Every policy keeps load-bearing rows, and
-    superseded rows unless it names that population. The order of rows in `frame` does not matter.
+    Nothing is deleted, and `frame` is not changed. Every policy keeps load-bearing rows. It keeps
+    superseded rows, too, unless they belong to its population. The order of rows in `frame` does
+    not matter.
 
     Parameters
     ----------
@@ -606,13 +641,13 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) 
     policy : Policy
         The rule.
     now : datetime, optional
-        The moment of the decision, with a time zone; the current one by default.
+        The moment of the decision, with a time zone; the current time by default.
 
     Returns
     -------
     DataFrame
-        Same index as `frame`; ``keep`` (bool) and ``reason`` (category). A policy of several steps
-        numbers its reasons by step.
+        Columns ``keep`` (bool) and ``reason`` (category), with the index of `frame`. A policy of
+        several steps numbers its reasons by step.
 
     Examples
     --------
@@ -632,7 +667,17 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) 
 
 
 class Decision(NamedTuple):
-    """The result of :func:`decide` as arrays; building a frame of it takes as long as deciding."""
+    """The result of :func:`decide` as arrays; making a frame would take as long as deciding.
+
+    Attributes
+    ----------
+    keep : array of bool, shape (rows,)
+        Whether each row is kept.
+    reason : array of int, shape (rows,)
+        The number of each row's reason in `reasons`.
+    reasons : list of str
+        The reasons.
+    """
 
     keep: Flags
     reason: Ints
@@ -647,23 +692,24 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
     if (position[1:] < position[:-1]).any():
         order = np.argsort(position, kind="stable")
         rows = frame.iloc[order]
-    row_numbers = pd.RangeIndex(len(rows))
-    if not rows.index.equals(row_numbers):
-        rows = rows.set_axis(row_numbers, axis=0)
-    places, reasons_of_evicted = evicted_by(policy, rows, now=now)
-    evicted = order[places]
+    default_index = pd.RangeIndex(len(rows))
+    if not rows.index.equals(default_index):
+        rows = rows.set_axis(default_index, axis=0)
+    row_numbers, reasons_of_evicted = evicted_by(policy, rows, now=now)
+    evicted = order[row_numbers]
     keep = np.ones(len(frame), dtype=bool)
     keep[evicted] = False
     code = _keep_codes(frame)
-    numbers, eviction_reasons = pd.factorize(reasons_of_evicted, sort=True)
-    code[evicted] = numbers + len(KEEP_REASONS)
+    eviction_codes, eviction_reasons = pd.factorize(reasons_of_evicted, sort=True)
+    code[evicted] = eviction_codes + len(KEEP_REASONS)
     all_reasons = [*KEEP_REASONS, *eviction_reasons]
-    used, code = np.unique(code, return_inverse=True)
-    return Decision(keep=keep, reason=code, reasons=[all_reasons[number] for number in used])
+    used_codes, reason = np.unique(code, return_inverse=True)
+    reasons = [all_reasons[used_code] for used_code in used_codes]
+    return Decision(keep=keep, reason=reason, reasons=reasons)
 
 
 def _keep_codes(frame: pd.DataFrame) -> Ints:
-    """Return for each row the number among `KEEP_REASONS` of the reason for which it may stay."""
+    """Return the reason for keeping each row, as its number in `KEEP_REASONS`."""
     is_active = frame[col.ACTIVE].to_numpy(dtype=bool)
     is_load_bearing = frame[col.LOAD_BEARING].to_numpy(dtype=bool)
     code: Ints = np.where(is_active, KEEP_REASONS.index("kept"), KEEP_REASONS.index("superseded"))
@@ -677,14 +723,14 @@ def _keep_codes(frame: pd.DataFrame) -> Ints:
 def evicted_by(
     policy: Policy, rows: pd.DataFrame, *, now: datetime
 ) -> tuple[Ints, npt.NDArray[np.object_]]:
-    """Return the numbers of the rows that a policy evicts, without exempt rows, and the reasons.
+    """Return the numbers of the rows that a policy evicts, and the reasons.
 
-    The policy is given only the rows of its population.
+    The policy receives only the rows of its population. Exempt rows in its result are ignored.
     """
     in_population = _in_population(policy.population, rows)
     is_plain_cap = (
         isinstance(policy, CappedPolicy)
-        and runner_for(policy) in {"capped", "ranked"}
+        and runner_name_of(policy) in {"capped", "ranked"}
         and type(policy).evict is CappedPolicy.evict
     )
     if isinstance(policy, CappedPolicy) and is_plain_cap:
@@ -693,20 +739,20 @@ def evicted_by(
         if len(evicted):
             _check_reasons(policy, [policy.reason])
         return evicted, np.full(len(evicted), policy.reason, dtype=object)
-    places = np.flatnonzero(in_population)
-    if len(places) < len(rows):
-        population = rows.iloc[places].reset_index(drop=True)
+    row_numbers = np.flatnonzero(in_population)
+    if len(row_numbers) < len(rows):
+        population = rows.iloc[row_numbers].reset_index(drop=True)
     else:
         population = rows.copy(deep=False)
     reasons = policy.evict(population, now=now)
-    _check_evicted(policy, reasons, len(places))
-    evicted = places[reasons.index.to_numpy(dtype=np.int64)]
-    may_go = ~is_exempt(rows)[evicted]
-    return evicted[may_go], reasons.to_numpy(dtype=object)[may_go]
+    _check_evicted(policy, reasons, len(row_numbers))
+    evicted = row_numbers[reasons.index.to_numpy(dtype=np.int64)]
+    is_evictable = ~is_exempt(rows)[evicted]
+    return evicted[is_evictable], reasons.to_numpy(dtype=object)[is_evictable]
 
 
 def _in_population(population: Population, rows: pd.DataFrame) -> Flags:
-    """Return flags of the rows of a population, from which a policy may evict."""
+    """Return flags of the rows that belong to a population."""
     active = rows[col.ACTIVE].to_numpy(dtype=bool)
     retired = retired_rows(rows)
     if population == "active":
@@ -738,7 +784,7 @@ def _check_evicted(policy: Policy, reasons: Any, count: int) -> None:
 
 
 def _check_reasons(policy: Policy, reasons: Iterable[Any]) -> None:
-    """Check that each reason is a text and none of the reasons for keeping a row."""
+    """Check that each reason is a text, and is not one of the reasons for keeping a row."""
     for reason in reasons:
         if not isinstance(reason, str) or reason in KEEP_REASONS:
             raise ValueError(

@@ -9,11 +9,11 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.frame.fields import Flags, Floats, Ints
-from memlab.policies.base import Policy, Runner, times
-from memlab.policies.likeness import BLOCK, Likeness, Pairs, Vectorise, vectors_of
+from memlab.policies.base import Policy, RunnerName, time_column
+from memlab.policies.likeness import BLOCK, Pairs, SimilaritySearch, Vectorise, vectors_of
 
 DEFAULT_THRESHOLD: Final = 0.92
-"""The cosine of odek."""
+"""The threshold of odek, a cosine."""
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,21 @@ class NearDuplicate(Policy):
     (the newest of several) if their cosine reaches `threshold`. This is repeated until nothing more
     is replaced, so that a second decision changes nothing.
 
-    A newer row that is less trusted than the older one is evicted itself; odek does not store such
-    an episode at all since August 2026. With `keep_untrusted` both stay, as in odek 1.15 of July
-    2026 and before.
+    If the newer row is not trusted and the older one is, the newer row is evicted instead; odek
+    does not store such an episode at all since August 2026. With `keep_untrusted` both stay, as in
+    odek 1.15 of July 2026 and before.
 
-    Texts are title and body, or the title alone in a frame without bodies (``with_body=True`` loads
-    them). By default they are compared by counts of words and of pairs of neighbouring words,
-    ignoring case: a word counts three times, the first and the last of a text twice. odek compares
-    the same counts under a random projection to 256 dimensions, whose result differs from this
-    cosine ``c`` by a standard error of about ``(1 - c**2) / 16``: 0.01 at the threshold. It leaves
-    out words of one ASCII character, which here distinguish texts. A row without words has no
-    duplicates. ``trusted`` is True unless a frame says otherwise; it is False for a writer that is
-    neither trusted nor approved by a user or automatically.
+    The text of a row is its title and body, or the title alone in a frame without bodies
+    (``with_body=True`` loads them). By default texts are compared by counts of their words. Each
+    word is counted once by itself and once for each neighbour: three times, and twice if it is the
+    first or the last of the text. Case is ignored. A row without words has no duplicates.
+
+    odek compares the same counts under a random projection to 256 dimensions. Its result differs
+    from this cosine ``c`` by a standard error of about ``(1 - c**2) / 16``: 0.01 at the threshold.
+    odek leaves out words of one ASCII character, which here distinguish texts.
+
+    ``trusted`` is True unless a frame says otherwise. It is False for a writer that is neither
+    trusted nor approved by a user or automatically.
 
     Examples
     --------
@@ -64,7 +67,7 @@ class NearDuplicate(Policy):
     origin: ClassVar[str] = "odek: a newer near-duplicate replaces the older, trust permitting"
     reason: ClassVar[str] = "near-duplicate"
     reads_bodies: ClassVar[bool] = True
-    runner: ClassVar[Runner] = "duplicates"
+    runner: ClassVar[RunnerName] = "duplicates"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +75,7 @@ class NearDuplicate(Policy):
             raise ValueError(f"threshold={self.threshold!r} is not in [0, 1]")
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
-        """Return the rows that a newer one replaces."""
+        """Return the rows that a newer near-duplicate replaces."""
         pairs = near_duplicates(rows, self)
         return pd.Series(self.reason, index=pairs.index, dtype="str")
 
@@ -116,7 +119,7 @@ def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
     similarity = np.full(len(prunable), -1.0)
     if policy.threshold and len(prunable) > 1:
         vectors = vectors_of(texts_of(prunable), policy.vectorise)
-        replaced_by, similarity = replace_older(vectors, trust_in(prunable), policy)
+        replaced_by, similarity = replace_older(vectors, is_trusted(prunable), policy)
     replaced = np.flatnonzero(replaced_by >= 0)
     ids = prunable[col.MEMORY_ID].to_numpy()
     return pd.DataFrame(
@@ -129,16 +132,16 @@ def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
     )
 
 
-def trust_in(rows: pd.DataFrame) -> Flags:
-    """Return which rows a trusted writer wrote; all unless the frame says otherwise."""
+def is_trusted(rows: pd.DataFrame) -> Flags:
+    """Return flags of the rows that a trusted writer wrote; all, if trust is not known."""
     if col.TRUSTED not in rows:
         return np.ones(len(rows), dtype=bool)
     return rows[col.TRUSTED].fillna(value=True).to_numpy(dtype=bool)
 
 
 def oldest_first(rows: pd.DataFrame) -> Ints:
-    """Return the places of rows in order of creation time, unknown times first."""
-    created = times(rows, col.CREATED_AT).astype(np.int64)  # no time is the least number
+    """Return the numbers of rows in order of creation time, unknown times first."""
+    created = time_column(rows, col.CREATED_AT).astype(np.int64)  # NaT is the lowest number
     return np.argsort(created, kind="stable")
 
 
@@ -151,77 +154,110 @@ def texts_of(rows: pd.DataFrame) -> list[str]:
 
 
 class Replacement(NamedTuple):
-    """An evicted row, the row that replaced it, and their cosine; rows are row numbers."""
+    """The replacement of a row by another.
+
+    Attributes
+    ----------
+    row : int
+        Number of the evicted row.
+    replaced_by : int
+        Number of the row that replaced it.
+    similarity : float
+        Cosine of the two rows.
+    """
 
     row: int
-    winner: int
+    replaced_by: int
     similarity: float
 
 
-def replace_until_settled(
-    pairs: Pairs, trust: Flags, present: Flags, *, keep_untrusted: bool
+def replace_repeatedly(
+    pairs: Pairs, is_trusted_row: Flags, is_present: Flags, *, keep_untrusted: bool
 ) -> list[Replacement]:
-    """Let each row replace the row most similar to it; repeat until nothing more is replaced.
+    """Let rows replace similar older rows; repeat this until nothing more is replaced.
 
-    The flags in `present` of the evicted rows are set to False.
+    Parameters and result are those of :func:`replace_once`.
     """
     replaced: list[Replacement] = []
     while True:
-        replaced_in_pass = replace_once(pairs, trust, present, keep_untrusted=keep_untrusted)
+        replaced_in_pass = replace_once(
+            pairs, is_trusted_row, is_present, keep_untrusted=keep_untrusted
+        )
         if not replaced_in_pass:
             return replaced
         replaced += replaced_in_pass
 
 
 def replace_once(
-    pairs: Pairs, trust: Flags, present: Flags, *, keep_untrusted: bool
+    pairs: Pairs, is_trusted_row: Flags, is_present: Flags, *, keep_untrusted: bool
 ) -> list[Replacement]:
-    """Let each row, the oldest first, replace the row most similar to it.
+    """Let each row, the oldest first, replace the older row most similar to it.
 
-    If it is trusted less than that row, it is evicted itself, or both stay with `keep_untrusted`.
-    The flags in `present` of the evicted rows are set to False.
+    If the row is not trusted and the older one is, the row is evicted itself; with
+    `keep_untrusted` both stay.
+
+    Parameters
+    ----------
+    pairs : Pairs
+        The pairs of near-duplicates.
+    is_trusted_row : array of bool, shape (rows,)
+        Whether a trusted writer wrote each row.
+    is_present : array of bool, shape (rows,)
+        Whether each row is present. The flags of evicted rows are set to False.
+    keep_untrusted : bool
+        As for :class:`NearDuplicate`.
+
+    Returns
+    -------
+    list of Replacement
+        The replacements, in order.
     """
     rows, start, count = np.unique(pairs.newer, return_index=True, return_counts=True)
     stop = start + count
     replaced = []
     for row, first_pair, end_pair in zip(rows.tolist(), start.tolist(), stop.tolist(), strict=True):
-        if not present[row]:
+        if not is_present[row]:
             continue
         older = pairs.older[first_pair:end_pair]
-        cosine = np.where(present[older], pairs.cosine[first_pair:end_pair], -1.0)
+        cosine = np.where(is_present[older], pairs.cosine[first_pair:end_pair], -1.0)
         highest = cosine.max()
         if highest < 0:
             continue
         most_similar = int(older[np.flatnonzero(cosine == highest)[-1]])
-        if trust[row] >= trust[most_similar]:
-            present[most_similar] = False
+        if is_trusted_row[row] >= is_trusted_row[most_similar]:
+            is_present[most_similar] = False
             replaced.append(Replacement(most_similar, row, float(highest)))
         elif not keep_untrusted:
-            present[row] = False
+            is_present[row] = False
             replaced.append(Replacement(row, most_similar, float(highest)))
     return replaced
 
 
-def replace_older(vectors: Any, trust: Flags, policy: NearDuplicate) -> tuple[Ints, Floats]:
-    """Return for each vector the one that replaces it (-1 for none), and their cosine."""
-    likeness = Likeness(vectors, policy.threshold)
+def replace_older(
+    vectors: Any, is_trusted_row: Flags, policy: NearDuplicate
+) -> tuple[Ints, Floats]:
+    """Return the number of the row that replaces each row, -1 for none, and their cosine."""
+    search = SimilaritySearch(vectors, policy.threshold)
     keep_untrusted = policy.keep_untrusted
-    present = np.ones(len(trust), dtype=bool)
-    rows = np.arange(len(trust))
+    is_present = np.ones(len(is_trusted_row), dtype=bool)
+    rows = np.arange(len(is_trusted_row))
     replaced: list[Replacement] = []
     compared_pairs = []
-    # A block is compared only with rows that are still present, so that equal texts stay fast.
-    for start in range(0, len(trust), BLOCK):
+    # A block is compared only with rows that are still present, so that many equal texts, of which
+    # only the newest stays, are compared fast.
+    for start in range(0, len(is_trusted_row), BLOCK):
         block = rows[start : start + BLOCK]
-        pairs = likeness.pairs(block, np.flatnonzero(present[: block[-1] + 1]))
-        replaced += replace_once(pairs, trust, present, keep_untrusted=keep_untrusted)
-        compared_pairs.append(pairs.among(present))
+        pairs = search.pairs(block, np.flatnonzero(is_present[: block[-1] + 1]))
+        replaced += replace_once(pairs, is_trusted_row, is_present, keep_untrusted=keep_untrusted)
+        compared_pairs.append(pairs.among(is_present))
     if compared_pairs:
-        pairs = Pairs.merged(compared_pairs).among(present)
-        replaced += replace_until_settled(pairs, trust, present, keep_untrusted=keep_untrusted)
-    replaced_by = np.full(len(trust), -1, dtype=np.int64)
-    similarity = np.full(len(trust), -1.0)
+        pairs = Pairs.merged(compared_pairs).among(is_present)
+        replaced += replace_repeatedly(
+            pairs, is_trusted_row, is_present, keep_untrusted=keep_untrusted
+        )
+    replaced_by = np.full(len(is_trusted_row), -1, dtype=np.int64)
+    similarity = np.full(len(is_trusted_row), -1.0)
     for replacement in replaced:
-        replaced_by[replacement.row] = replacement.winner
+        replaced_by[replacement.row] = replacement.replaced_by
         similarity[replacement.row] = replacement.similarity
     return replaced_by, similarity

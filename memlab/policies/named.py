@@ -1,4 +1,4 @@
-"""Pipelines of policies, and the registry that makes policies from names, options and settings."""
+"""Pipelines of policies, and the registry from which policies are made by name."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,9 +23,9 @@ from memlab.policies.base import (
     Policy,
     Population,
     RanksBy,
-    Runner,
+    RunnerName,
     evicted_by,
-    runner_for,
+    runner_name_of,
     steps_of,
 )
 from memlab.policies.duplicates import DEFAULT_THRESHOLD, NearDuplicate
@@ -44,7 +44,7 @@ from memlab.text import in_shell, shortened
 class Pipeline(Policy):
     """Policies in order; each decides about the rows that the previous one left.
 
-    Reasons name the step that let a row go, so that steps can be counted separately.
+    A reason names the step that evicted a row, so that evictions can be counted by step.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Pipeline(Policy):
     asked_for: ClassVar[tuple[str, Mapping[str, Any]] | None] = None
     origin: ClassVar[str] = "odek, MemForge: several rules in order"
     population: ClassVar[Population] = "all"
-    runner: ClassVar[Runner] = "steps"
+    runner: ClassVar[RunnerName] = "steps"
 
     def __init__(self, *policies: Policy) -> None:
         for policy in policies:
@@ -80,12 +80,12 @@ class Pipeline(Policy):
         keep: int = 500,
         keep_untrusted: bool = False,
     ) -> "Pipeline":
-        """Return odek's pipeline with its defaults: duplicates, expiry (off), newest 500 by time.
+        """Return odek's pipeline: near-duplicates, expiry (off by default), newest 500 by time.
 
         Parameters
         ----------
         threshold : float
-            Cosine from which a newer row replaces an older; 0 is off.
+            Cosine from which a newer row replaces an older one; 0 is off.
         ttl : timedelta or str, optional
             Age at which a row expires; 0 is off.
         keep : int
@@ -111,16 +111,17 @@ class Pipeline(Policy):
 
     @classmethod
     def memforge(cls, *, threshold: float = 0.1, max_items: int | None = None) -> "Pipeline":
-        """Return MemForge's pipeline with its defaults: importance floor, then budget (off).
+        """Return MemForge's pipeline: importance floor, then budget (off by default).
 
-        Rows below `threshold` go unless they are graduated; an agent may hold `max_items` (0: any).
+        Rows below `threshold` are evicted unless they are graduated. An agent may hold `max_items`
+        rows; 0 is off.
         """
         steps = rules.ImportanceFloor(threshold), rules.ImportanceBudget(max_items)
         return cls._with_name("memforge", steps, threshold=threshold, max_items=max_items)
 
     @classmethod
     def betterdb(cls, *, max_items: int) -> "Pipeline":
-        """Return BetterDB's defaults: rows past their own expiry, then the cap of each scope.
+        """Return BetterDB's pipeline: the expiry of each row, then the cap of each scope.
 
         At most `max_items` rows may match the agent, thread, namespace and tags of a row.
         """
@@ -130,7 +131,7 @@ class Pipeline(Policy):
 
     @classmethod
     def _with_name(cls, name: str, steps: Iterable[Policy], **settings: Any) -> "Pipeline":
-        """Return a pipeline that knows the name and the settings it was made from."""
+        """Return a pipeline that remembers the name and the settings it was made from."""
         pipeline = cls(*steps)
         pipeline._set("asked_for", (name, settings))
         return pipeline
@@ -149,7 +150,7 @@ class Pipeline(Policy):
         return pipeline
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Return the rows that go at each step, among those that earlier steps left."""
+        """Return the rows that each step evicts, among those that earlier steps left."""
         remaining = rows
         reasons_by_step = [pd.Series(dtype="str")]
         for number, step in enumerate(self.steps, start=1):
@@ -184,7 +185,21 @@ POLICIES: Final[dict[str, type[Policy]]] = {
 
 @dataclass(frozen=True)
 class PolicyEntry:
-    """An entry of the registry: a policy that has a name, how to make it, and its settings."""
+    """An entry of the registry: a policy, or pipeline, that has a name.
+
+    Attributes
+    ----------
+    name : str
+        The name.
+    make : callable
+        Returns the policy; takes its settings.
+    settings : mapping of str to Setting
+        The settings by name.
+    origin : str
+        The system that the rule comes from.
+    ranks_by : {"age", "use", ""}
+        Whether it keeps memories by age, by use, or by neither.
+    """
 
     name: str
     make: Callable[..., Policy]
@@ -199,19 +214,24 @@ def _entry_of_class(name: str, kind: type[Policy]) -> PolicyEntry:
 
 
 def _entry_of_pipeline(name: str, make: Callable[..., Policy], origin: str) -> PolicyEntry:
-    """Return the entry of a function that makes a pipeline; steps document its settings."""
-    own = settings_of(make)
-    # A pipeline is made only to see its steps. Any value does for a setting without a default.
-    any_values = {setting.name: 1 for setting in own.values() if setting.default is REQUIRED}
+    """Return the entry of a function that makes a pipeline.
+
+    The settings take their types and defaults from the function, and all else from the steps.
+    """
+    own_settings = settings_of(make)
+    # A pipeline is made only to read its steps, so any value will do for a required setting.
+    any_values = {
+        setting.name: 1 for setting in own_settings.values() if setting.default is REQUIRED
+    }
     steps = make(**any_values).steps
-    documented: dict[str, Setting] = {}
-    # If several steps have a setting, the first of them documents it.
+    documented_settings: dict[str, Setting] = {}
+    # If several steps have a setting of one name, the first of them documents it.
     for step in reversed(steps):
-        documented |= settings_of(type(step))
+        documented_settings |= settings_of(type(step))
     settings = {}
-    for setting in own.values():
+    for setting in own_settings.values():
         settings[setting.name] = replace(
-            documented.get(setting.name, setting),
+            documented_settings.get(setting.name, setting),
             owner=setting.owner,
             name=setting.name,
             type=setting.type,
@@ -244,17 +264,17 @@ NAMED: Final = _registry()
 
 
 def replaced_in(settings: Settings) -> str:
-    """Return the name of a replaced policy in the settings; empty if there is none."""
+    """Return the name of the policy in the settings if that policy was replaced; else empty."""
     name = (settings.policy or {}).get("name", "")
     return name if name in REPLACED else ""
 
 
 def policy_named(name: str) -> PolicyEntry:
-    """Return the policy of a name.
+    """Return the entry of the policy with a name.
 
-    The name is one of `NAMED`, a name of an installed package's entry point in the group
-    ``memlab.policies``, or a class as ``package.module:Class``. memlab's own names take precedence.
-    A module of a class is imported from the working folder first, then from Python's path.
+    The name is one of `NAMED`, the name of an entry point of the group ``memlab.policies`` in an
+    installed package, or a class as ``package.module:Class``. memlab's own names take precedence.
+    The module of a class is searched in the working folder first, then on Python's path.
 
     Examples
     --------
@@ -269,21 +289,21 @@ def policy_named(name: str) -> PolicyEntry:
             f"settings: name that one"
         )
     if ":" in name:
-        return _entry_of_class(name, _foreign_class(name))
+        return _entry_of_class(name, _user_class(name))
     kind = plugin_policy(name)
     if kind is None:
-        known = [*NAMED, *sorted(plugin_names().keys() - NAMED.keys())]
+        known_names = [*NAMED, *sorted(plugin_names().keys() - NAMED.keys())]
         raise PolicyError(
-            f"{name!r} is not a policy: name one of {', '.join(known)}, or a class of your own as "
-            "package.module:Class"
+            f"{name!r} is not a policy: name one of {', '.join(known_names)}, or a class of your "
+            "own as package.module:Class"
         )
     return _entry_of_class(name, kind)
 
 
-def _foreign_class(name: str) -> type[Policy]:
+def _user_class(name: str) -> type[Policy]:
     """Import and return a policy class of the user."""
     module_name, _, class_name = name.partition(":")
-    module = _imported(module_name)
+    module = _user_module(module_name)
     try:
         value = attrgetter(class_name)(module)
     except AttributeError:
@@ -301,11 +321,11 @@ def _foreign_class(name: str) -> type[Policy]:
     return kind
 
 
-def _imported(name: str) -> Any:
-    """Return a module of the user.
+def _user_module(name: str) -> Any:
+    """Import and return a module of the user.
 
-    The working folder comes first during the import, and stays last on the path afterwards, so that
-    other processes find the module too.
+    During the import the working folder is the first entry of Python's path. Afterwards it stays as
+    the last entry, so that other processes find the module too.
     """
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
@@ -322,7 +342,7 @@ def _imported(name: str) -> Any:
             sys.path.append(folder)
 
 
-TRUSTED: Final = "MEMLAB_POLICY_MODULES"
+TRUSTED_MODULES_VARIABLE: Final = "MEMLAB_POLICY_MODULES"
 """The environment variable that lists modules whose policies ``memlab.toml`` may name."""
 
 
@@ -343,37 +363,39 @@ def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
 
 
 def as_setting(policy: Policy) -> dict[str, Any]:
-    """Return a policy as a file of settings holds it, always with its size.
+    """Return a policy as it is written in a settings file, always with its size.
 
     >>> from memlab.policies import TimeToLive
     >>> as_setting(TimeToLive(timedelta(days=30)))
     {'name': 'ttl', 'ttl': '30d'}
     """
-    known = _as_named(policy, with_size=True)
+    as_named = _as_named(policy, with_size=True)
     setting: dict[str, Any] = {"name": policy.address}
-    if known is not None:
-        if known.name in NAMED:
-            setting["name"] = known.name
+    if as_named is not None:
+        if as_named.name in NAMED:
+            setting["name"] = as_named.name
         else:
             setting["name"] = plugin_name_of(policy.address) or policy.address
-        for name, value in known.changed.items():
-            setting[name] = _toml_value(value)
+        for name, value in as_named.changed.items():
+            setting[name] = _as_toml(value)
     return setting
 
 
 def _check_trusted(name: str) -> None:
-    """Raise unless a person allowed the settings file to import this module."""
+    """Raise an error if a class is named in a module that the user has not allowed to import."""
     module, colon, _ = name.partition(":")
-    if colon and module not in environ.get(TRUSTED, "").replace(",", " ").split():
+    trusted_modules = environ.get(TRUSTED_MODULES_VARIABLE, "").replace(",", " ").split()
+    if colon and module not in trusted_modules:
         raise PolicyError(
             f"{shortened(name)} is a class of one's own, and a file beside a store may not have "
-            f"code run: put {shortened(module)} into the environment variable {TRUSTED} where you "
-            "trust it, or name the policy on the command line with --policy"
+            f"code run: put {shortened(module)} into the environment variable "
+            f"{TRUSTED_MODULES_VARIABLE} where you trust it, or name the policy on the command "
+            "line with --policy"
         )
 
 
-def _toml_value(value: Any) -> Any:
-    """Return a value in a form that TOML can hold: it has neither timedelta nor None."""
+def _as_toml(value: Any) -> Any:
+    """Return a value as one that TOML has: it has no timedelta, tuple or None."""
     if value is None:
         return "none"
     if isinstance(value, timedelta):
@@ -382,34 +404,35 @@ def _toml_value(value: Any) -> Any:
 
 
 def check_known(names: Iterable[str], policies: Sequence[PolicyEntry]) -> None:
-    """Raise if none of several policies has one of the settings."""
+    """Raise an error if there is a setting that none of the policies has."""
     unknown = [name for name in names if not any(name in entry.settings for entry in policies)]
     if not unknown:
         return
     known = [
-        f"{entry.name!r}, which takes {_settings_in_words(entry, entry.settings)}"
+        f"{entry.name!r}, which takes {_describe_settings(entry, entry.settings)}"
         for entry in policies
     ]
-    words = f"{', '.join(unknown)} is not a setting of the policy {'; '.join(known)}"
+    message = f"{', '.join(unknown)} is not a setting of the policy {'; '.join(known)}"
     takers = [name for name, entry in NAMED.items() if set(unknown) <= entry.settings.keys()]
     if takers:
-        words += f"; --policy {' or '.join(takers)} takes it"
-    raise PolicyError(words)
+        message += f"; --policy {' or '.join(takers)} takes it"
+    raise PolicyError(message)
 
 
-def _settings_in_words(entry: PolicyEntry, names: Iterable[str]) -> str:
-    """Return settings as Python and ``memlab.toml`` name them, and as the command line does."""
-    words = []
+def _describe_settings(entry: PolicyEntry, names: Iterable[str]) -> str:
+    """Return a text with the names of settings in Python and their options on a command line."""
+    texts = []
     for name in names:
         setting = entry.settings[name]
-        if setting.metavar:  # else it cannot be given as text
+        can_be_text = setting.metavar != ""
+        if can_be_text:
             option = setting.option if entry.name in NAMED else f"--set {setting.name}=VALUE"
-            words.append(f"{setting.name} ({option})")
-    return ", ".join(words) or "no settings"
+            texts.append(f"{setting.name} ({option})")
+    return ", ".join(texts) or "no settings"
 
 
 def policy_of(entry: PolicyEntry, given: Mapping[str, Any]) -> Policy:
-    """Return a policy with settings, each of which may be a text."""
+    """Return a policy with the given settings, whose values may be texts."""
     check_known(given, [entry])
     missing = [
         name
@@ -417,7 +440,7 @@ def policy_of(entry: PolicyEntry, given: Mapping[str, Any]) -> Policy:
         if setting.default is REQUIRED and name not in given
     ]
     if missing:
-        raise PolicyError(f"the policy {entry.name!r} needs {_settings_in_words(entry, missing)}")
+        raise PolicyError(f"the policy {entry.name!r} needs {_describe_settings(entry, missing)}")
     values = {}
     for name, value in given.items():
         setting = entry.settings[name]
@@ -432,11 +455,11 @@ def family_of(policy: Policy) -> str:
     >>> family_of(KeepRecent(50)), family_of(ValueCap(200, half_life=timedelta(days=1)))
     ('recent', 'value, half_life')
     """
-    known = _as_named(policy)
-    if known is None:
+    as_named = _as_named(policy)
+    if as_named is None:
         return " > ".join(family_of(step) for step in policy.steps)
-    size = _first_size(known.settings)
-    return ", ".join([known.name, *(name for name in known.changed if name != size)])
+    size = _first_size(as_named.settings)
+    return ", ".join([as_named.name, *(name for name in as_named.changed if name != size)])
 
 
 def label_of(policy: Policy) -> str:
@@ -450,16 +473,16 @@ def label_of(policy: Policy) -> str:
     >>> label_of(Pipeline.odek(keep=200))
     'odek 200'
     """
-    known = _as_named(policy)
-    if known is None:
+    as_named = _as_named(policy)
+    if as_named is None:
         return " > ".join(label_of(step) for step in policy.steps)
-    size = _first_size(known.settings)
-    words = []
-    for name, value in known.changed.items():
-        is_required = known.settings[name].default is REQUIRED
-        text = _short(value)
-        words.append(text if is_required or name == size else f"{name}={text}")
-    return f"{known.name} {', '.join(words)}".strip()
+    size = _first_size(as_named.settings)
+    parts = []
+    for name, value in as_named.changed.items():
+        is_required = as_named.settings[name].default is REQUIRED
+        text = _short_text(value)
+        parts.append(text if is_required or name == size else f"{name}={text}")
+    return f"{as_named.name} {', '.join(parts)}".strip()
 
 
 def options_of(policy: Policy) -> str:
@@ -469,23 +492,33 @@ def options_of(policy: Policy) -> str:
     >>> options_of(Activation(max_tokens=8000))
     '--policy activation --max-tokens 8000'
     """
-    known = _as_named(policy)
-    if known is None:
+    as_named = _as_named(policy)
+    if as_named is None:
         return ""
-    has_name = known.name in NAMED
-    words = ["--policy", known.name if has_name else policy.address]
-    for name, value in known.changed.items():
-        toml_value = _toml_value(value)
+    has_name = as_named.name in NAMED
+    words = ["--policy", as_named.name if has_name else policy.address]
+    for name, value in as_named.changed.items():
+        toml_value = _as_toml(value)
         text = ",".join(map(str, toml_value)) if isinstance(toml_value, list) else str(toml_value)
         if has_name:
-            words += [known.settings[name].option, text]
+            words += [as_named.settings[name].option, text]
         else:
             words += ["--set", f"{name}={text}"]
     return in_shell(*words)
 
 
 class _NamedPolicy(NamedTuple):
-    """A policy as a person names it: its name, all its settings, and the changed values."""
+    """A policy as a name and settings.
+
+    Attributes
+    ----------
+    name : str
+        The name.
+    settings : mapping of str to Setting
+        All its settings.
+    changed : dict
+        The values that differ from the defaults.
+    """
 
     name: str
     settings: Mapping[str, Setting]
@@ -493,11 +526,11 @@ class _NamedPolicy(NamedTuple):
 
 
 def _as_named(policy: Policy, *, with_size: bool = False) -> _NamedPolicy | None:
-    """Return the name of a policy, its settings, and the values that differ from the defaults.
+    """Return a policy as a name and settings; None for a pipeline without a name.
 
-    With `with_size`, the value of its size is always included. None for a pipeline without a name.
+    With `with_size`, the changed values always include its size.
     """
-    if runner_for(policy) != "steps":
+    if runner_name_of(policy) != "steps":
         name = policy.name
         settings = settings_of(type(policy))
         values: Mapping[str, Any] = vars(policy)
@@ -522,11 +555,12 @@ def _first_size(settings: Mapping[str, Setting]) -> str | None:
     without the name.
     """
     sizes = [setting for setting in settings.values() if setting.size_unit]
-    return min(sizes, key=lambda setting: setting.size_unit == "age").name if sizes else None
+    ages_last = sorted(sizes, key=lambda setting: setting.size_unit == "age")
+    return ages_last[0].name if ages_last else None
 
 
-def _short(value: Any) -> str:
-    """Return a value in a few characters."""
+def _short_text(value: Any) -> str:
+    """Return a value as a short text."""
     if isinstance(value, timedelta):
         days = value / timedelta(days=1)
         if days >= 100:

@@ -12,17 +12,21 @@ from memlab.policies.base import Policy
 
 
 def is_policy_class(value: Any, module: str | None = None) -> bool:
-    """Return whether a value is a concrete policy class, defined in `module` if one is given."""
+    """Return whether a value is a policy class that can be used, and is defined in `module`.
+
+    Without `module`, it may be defined anywhere.
+    """
     if not isinstance(value, type) or not issubclass(value, Policy):
         return False
-    if "__dataclass_params__" not in vars(value) or inspect.isabstract(value):
+    is_dataclass = "__dataclass_params__" in vars(value)  # not only its base
+    if not is_dataclass or inspect.isabstract(value):
         return False
     return module is None or value.__module__ == module
 
 
 def plugin_names() -> dict[str, str]:
     """Return the names of the policies that installed packages offer, each with its package."""
-    return {point.name: package_of(point) for point in offers(POLICIES)}
+    return {entry_point.name: package_of(entry_point) for entry_point in offers(POLICIES)}
 
 
 def plugin_policy(name: str) -> type[Policy] | None:
@@ -35,15 +39,15 @@ def plugin_policy(name: str) -> type[Policy] | None:
     PolicyError
         If the class cannot be imported or is not a policy, or if two packages offer the name.
     """
-    point = offer_named(POLICIES, name, "policy", PolicyError)
-    if point is None:
+    entry_point = offer_named(POLICIES, name, "policy", PolicyError)
+    if entry_point is None:
         return None
-    value = load_offer(point, "policy", PolicyError)
+    value = load_offer(entry_point, "policy", PolicyError)
     if not is_policy_class(value):
         raise PolicyError(
-            f"{point.value}, which the package {package_of(point)} offers as the policy {name!r}, "
-            "is not a policy: a policy is a class with memlab.Policy as its base, "
-            "@dataclass(frozen=True) above it and an evict"
+            f"{entry_point.value}, which the package {package_of(entry_point)} offers as the "
+            f"policy {name!r}, is not a policy: a policy is a class with memlab.Policy as its "
+            "base, @dataclass(frozen=True) above it and an evict"
         )
     kind: type[Policy] = value
     return kind
@@ -54,7 +58,7 @@ def plugin_name_of(address: str) -> str:
 
     The class is given as ``package.module:Class``.
     """
-    for point in offers(POLICIES):
-        if point.value == address:
-            return point.name
+    for entry_point in offers(POLICIES):
+        if entry_point.value == address:
+            return entry_point.name
     return ""

@@ -1,4 +1,4 @@
-"""The policies that rank by age or importance or expire, and the scopes that share a cap."""
+"""Policies that cap memories by age or importance, or let them expire; scopes that share a cap."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,15 +18,15 @@ HALF_LIFE: Final = timedelta(days=7)
 RECENCY_WEIGHT: Final = 0.25
 IMPORTANCE_WEIGHT: Final = 0.15
 
-_LOWEST_AGE: Final = -1000.0
-"""Lowest age in half-lives: two to the power of 1000 still fits a float."""
+_MIN_HALF_LIVES: Final = -1000.0
+"""Lowest age in half-lives that counts; 2 to the power of 1000 still fits a float."""
 
 
 def recency_decay(age: Any, half_life: Any) -> Any:
-    """Return the fraction of a memory's recency that is left: ``2 ** (-age / half_life)``.
+    """Return the recency of a memory after an age: ``2 ** (-age / half_life)``.
 
-    Source: BetterDB agent-memory, which sets no bound on either side. The result exceeds 1 for a
-    negative age, which a clock that was ahead causes.
+    Source: BetterDB agent-memory. As there, the result exceeds 1 for a negative age, which occurs
+    if a clock was ahead.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def recency_decay(age: Any, half_life: Any) -> Any:
     """
     half_lives = age / half_life
     # This is np.maximum(half_lives, _LOWEST_AGE), but gives a Python float for a single age.
-    is_representable = half_lives > _LOWEST_AGE
-    bounded = half_lives * is_representable + _LOWEST_AGE * (1 - is_representable)
+    is_representable = half_lives > _MIN_HALF_LIVES
+    bounded = half_lives * is_representable + _MIN_HALF_LIVES * (1 - is_representable)
     return 2.0**-bounded
 
 
@@ -55,9 +55,10 @@ def value_score(
     recency_weight: float = RECENCY_WEIGHT,
     importance_weight: float = IMPORTANCE_WEIGHT,
 ) -> Any:
-    """Return the score that an eviction ranks by: BetterDB's recall score without similarity.
+    """Return the score that BetterDB ranks memories by when it evicts.
 
-    It is the mean of recency and importance, weighted. Source: BetterDB agent-memory.
+    It is the weighted mean of recency and importance: the score of a search without its term for
+    similarity. Source: BetterDB agent-memory.
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ def value_score(
 
 @dataclass(frozen=True)
 class KeepAll(base.DatedPolicy):
-    """Keep everything: the upper bound on what can be served, and on the cost.
+    """Keep everything: no policy serves more, and none costs more.
 
     Examples
     --------
@@ -102,7 +103,7 @@ class KeepAll(base.DatedPolicy):
 
     name: ClassVar[str] = "all"
     origin: ClassVar[str] = "bound: nothing goes"
-    runner: ClassVar[base.Runner] = "dated"
+    runner: ClassVar[base.RunnerName] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return NaT for every row."""
@@ -113,7 +114,7 @@ class KeepAll(base.DatedPolicy):
 class KeepRecent(base.CappedPolicy):
     """Keep the newest prunable rows, as ``SqliteMemoryStore.compact_episodic`` does.
 
-    Load-bearing rows come on top: of D load-bearing and M prunable rows, D + min(M, `keep`) stay.
+    All load-bearing rows stay besides: of D load-bearing and M prunable rows, D + min(M, `keep`).
 
     Examples
     --------
@@ -143,7 +144,7 @@ class KeepRecent(base.CappedPolicy):
     origin: ClassVar[str] = "forge-loop: the newest N by insertion order"
     reason: ClassVar[str] = "beyond-newest"
     counts_load_bearing: ClassVar[bool] = False
-    runner: ClassVar[base.Runner] = "ranked"
+    runner: ClassVar[base.RunnerName] = "ranked"
     ranks_by: ClassVar[base.RanksBy] = "age"
 
     @property
@@ -152,19 +153,19 @@ class KeepRecent(base.CappedPolicy):
         return self.keep
 
     def eviction_keys(self, rows: base.Rows, *, now: datetime) -> base.Keys:
-        """Return the position, or the creation time if `by` says so."""
+        """Return the position or the creation time, as `by` says."""
         if self.by == col.POSITION:
             return super().eviction_keys(rows, now=now)
         # A missing time ranks as the oldest.
-        return (base.times(rows, col.CREATED_AT).astype("int64"),)
+        return (base.time_column(rows, col.CREATED_AT).astype("int64"),)
 
 
 @dataclass(frozen=True)
 class TokenBudget(base.CappedPolicy):
     """Keep the newest prunable rows that fit into a token budget beside the load-bearing ones.
 
-    A start exceeds the budget only if the load-bearing rows alone do. Rows go oldest first
-    until the rest fits, so a larger budget keeps every row that a smaller one keeps.
+    A start exceeds the budget only if the load-bearing rows alone do. The oldest rows are evicted
+    until the others fit, so a larger budget keeps every row that a smaller one keeps.
 
     Examples
     --------
@@ -179,12 +180,12 @@ class TokenBudget(base.CappedPolicy):
     name: ClassVar[str] = "tokens"
     origin: ClassVar[str] = "memlab: the newest that fit into so many tokens at start"
     reason: ClassVar[str] = "beyond-budget"
-    runner: ClassVar[base.Runner] = "ranked"
+    runner: ClassVar[base.RunnerName] = "ranked"
     ranks_by: ClassVar[base.RanksBy] = "age"
 
     @property
     def capacity(self) -> int:
-        """Number of tokens that there is room for."""
+        """Number of tokens that a start may have."""
         return self.max_tokens
 
     def sizes(self, rows: pd.DataFrame) -> Ints:
@@ -192,20 +193,23 @@ class TokenBudget(base.CappedPolicy):
         return rows[col.TOKENS].to_numpy(dtype=np.int64)
 
 
-ALWAYS: Final = np.datetime64(-(2**62), "us")
+BEFORE_ALL_TIMES: Final = np.datetime64(-(2**62), "us")
 """A time before all others."""
-LONGEST: Final = timedelta(days=2_000_000)
-"""About 5,500 years; a date plus this still fits 64 bits of microseconds."""
+MAX_AGE: Final = timedelta(days=2_000_000)
+"""Longest age that counts, about 5,500 years.
+
+A date plus this age still fits 64 bits of microseconds.
+"""
 
 
 @dataclass(frozen=True)
 class TimeToLive(base.DatedPolicy):
     """Drop expired rows.
 
-    The deadline of a row is its ``expires_at``, or else its ``created_at`` plus the age. Without
-    `own_expiry`, ``expires_at`` is ignored, as by odek, which has none. A row goes after its
-    deadline, not at it. References do not extend it. A row without either time never expires. The
-    age may be a text such as ``"30d"``.
+    The deadline of a row is its ``expires_at``, or else its ``created_at`` plus `ttl`. The age
+    may be a text such as ``"30d"``. Without `own_expiry`, ``expires_at`` is ignored; odek has no
+    such time. A row is evicted after its deadline, not at it. References do not extend the
+    deadline. A row without either time never expires.
 
     Examples
     --------
@@ -229,25 +233,25 @@ class TimeToLive(base.DatedPolicy):
 
     name: ClassVar[str] = "ttl"
     origin: ClassVar[str] = "odek, BetterDB: expiry by age"
-    runner: ClassVar[base.Runner] = "dated"
+    runner: ClassVar[base.RunnerName] = "dated"
     ranks_by: ClassVar[base.RanksBy] = "age"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
-        """Return the UTC time after which each row goes; NaT for never."""
-        expires = base.times(rows, col.EXPIRES_AT)
+        """Return the deadline of each row in UTC; NaT if it never expires."""
+        expires = base.time_column(rows, col.EXPIRES_AT)
         if not self.own_expiry:
             expires = np.full(len(expires), np.datetime64("NaT", "us"))
         if self.ttl is None or as_age(self.ttl) <= timedelta(0):
             return expires
-        by_age = base.times(rows, col.CREATED_AT) + _as_timedelta64(self.ttl)
+        by_age = base.time_column(rows, col.CREATED_AT) + _as_timedelta64(self.ttl)
         return np.where(np.isnat(expires), by_age, expires)
 
 
 @dataclass(frozen=True)
 class PurgeSuperseded(base.DatedPolicy):
-    """Drop superseded rows above an age, which no compaction reclaims.
+    """Drop superseded rows above an age; ``compact_episodic`` never removes superseded rows.
 
-    Load-bearing ones stay: a decision that was replaced remains on record.
+    Load-bearing rows stay: a decision that was replaced remains on record.
 
     Examples
     --------
@@ -267,11 +271,11 @@ class PurgeSuperseded(base.DatedPolicy):
     origin: ClassVar[str] = "memlab: superseded memories, which no compaction reclaims"
     population: ClassVar[base.Population] = "superseded"
     reason: ClassVar[str] = "superseded-long-ago"
-    runner: ClassVar[base.Runner] = "dated"
+    runner: ClassVar[base.RunnerName] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
-        """Return the UTC time after which each row is old enough; NaT without a date."""
-        return base.times(rows, col.CREATED_AT) + _as_timedelta64(self.older_than)
+        """Return the UTC time after which each row is old enough; NaT for one without a date."""
+        return base.time_column(rows, col.CREATED_AT) + _as_timedelta64(self.older_than)
 
 
 @dataclass(frozen=True)
@@ -287,8 +291,8 @@ class LongRetired(base.DatedPolicy):
     reason: ClassVar[str] = "retired-long-ago"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
-        """Return the UTC time after which each row has been retired for that age."""
-        return base.times(rows, col.RETIRED_AT) + _as_timedelta64(self.age)
+        """Return the UTC time from which each row has been retired for that age."""
+        return base.time_column(rows, col.RETIRED_AT) + _as_timedelta64(self.age)
 
 
 @dataclass(frozen=True)
@@ -314,15 +318,15 @@ class ValueCap(base.CappedPolicy):
     """Cap each scope by importance and recency of use; the lowest scores go first.
 
     The score is :func:`memlab.policies.rules.value_score` of the time since the last access, which
-    is negative if the access lies in the future. Of rows with equal scores the one with the older
-    last access goes first, then the older row. A missing or non-finite importance counts as 0, a
-    missing last access as the epoch. Load-bearing rows take up room in their scope and never go.
+    is negative if the access lies in the future. Of rows with equal scores, the one with the older
+    last access goes first, then the older row. A missing or non-finite importance counts as 0, and
+    a missing last access as the epoch. Load-bearing rows use capacity and are never evicted.
 
     A scope is defined by the fields of `scope` that a row was written with, and by all its tags.
-    Every row that matches all of them counts, so scopes overlap: the scope of a row with an agent
-    alone holds all threads of the agent. Case is ignored. A row with none of the fields is never
-    capped. A frame without a column for agent, thread and namespace is one scope. A decision brings
-    every scope within capacity, while BetterDB looks at the scope that it writes to.
+    Every row that matches all of them belongs to the scope, so scopes overlap: the scope of a row
+    with an agent alone holds all threads of the agent. Case is ignored. A row with none of the
+    fields is never evicted. A frame without columns for agent, thread and namespace is one scope. A
+    decision brings every scope within capacity; BetterDB does so only for the scope it writes to.
 
     Examples
     --------
@@ -353,7 +357,7 @@ class ValueCap(base.CappedPolicy):
     origin: ClassVar[str] = "BetterDB agent-memory: importance and recency of use, per scope"
     reason: ClassVar[str] = "lowest-value"
     signals: ClassVar[frozenset[str]] = frozenset({col.IMPORTANCE})
-    runner: ClassVar[base.Runner] = "capped"
+    runner: ClassVar[base.RunnerName] = "capped"
     ranks_by: ClassVar[base.RanksBy] = "use"
 
     def __post_init__(self) -> None:
@@ -372,9 +376,9 @@ class ValueCap(base.CappedPolicy):
 
     def eviction_keys(self, rows: base.Rows, *, now: datetime) -> base.Keys:
         """Return the score, then the last access in microseconds since the epoch."""
-        accessed = base.times(rows, col.LAST_ACCESSED_AT)
+        accessed = base.time_column(rows, col.LAST_ACCESSED_AT)
         accessed = np.where(np.isnat(accessed), np.datetime64(0, "us"), accessed)
-        importance = base.numbers(rows, col.IMPORTANCE)
+        importance = base.float_column(rows, col.IMPORTANCE)
         score = value_score(
             as_instant(now) - accessed,
             np.where(np.isfinite(importance), importance, 0.0),
@@ -387,11 +391,11 @@ class ValueCap(base.CappedPolicy):
 
 @dataclass(frozen=True)
 class ImportanceBudget(base.CappedPolicy):
-    """Enforce a hard budget per agent; the least important rows go until the count equals the cap.
+    """Keep at most a number of rows per agent; evict the least important ones.
 
-    The count covers all namespaces. Graduated rows are not exempt. Importance is compared in single
-    precision, as MemForge stores it; NaN goes last, and ties go oldest first. Load-bearing rows
-    take up room and never go.
+    The number covers all namespaces. Graduated rows are not exempt. Importance is compared in
+    single precision, as MemForge stores it. Rows with NaN are evicted last, and of rows with equal
+    importance the oldest first. Load-bearing rows use capacity and are never evicted.
 
     Examples
     --------
@@ -417,7 +421,7 @@ class ImportanceBudget(base.CappedPolicy):
     origin: ClassVar[str] = "MemForge: hard budget per agent, least important first"
     reason: ClassVar[str] = "over-budget"
     signals: ClassVar[frozenset[str]] = frozenset({col.IMPORTANCE})
-    runner: ClassVar[base.Runner] = "ranked"
+    runner: ClassVar[base.RunnerName] = "ranked"
 
     @property
     def capacity(self) -> int | None:
@@ -433,7 +437,7 @@ class ImportanceBudget(base.CappedPolicy):
 
         PostgreSQL sorts NaN above infinity, so NaN ranks highest.
         """
-        importance = single(base.numbers(rows, col.IMPORTANCE))
+        importance = single_precision(base.float_column(rows, col.IMPORTANCE))
         is_nan = np.isnan(importance)
         return np.where(is_nan, np.float32("inf"), importance), is_nan.astype(np.int64)
 
@@ -442,7 +446,7 @@ class ImportanceBudget(base.CappedPolicy):
 class ImportanceFloor(base.DatedPolicy):
     """Drop rows below an importance threshold, except graduated ones.
 
-    Both are compared in single precision. A row whose importance is NaN is not below it.
+    Importance and threshold are compared in single precision. NaN is not below the threshold.
 
     Examples
     --------
@@ -460,41 +464,43 @@ class ImportanceFloor(base.DatedPolicy):
     origin: ClassVar[str] = "MemForge: importance floor, graduated rows excepted"
     reason: ClassVar[str] = "below-floor"
     signals: ClassVar[frozenset[str]] = frozenset({col.IMPORTANCE, col.GRADUATED})
-    runner: ClassVar[base.Runner] = "dated"
+    runner: ClassVar[base.RunnerName] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
-        """Return the beginning of time for rows below the threshold, NaT for the others."""
-        below = single(base.numbers(rows, col.IMPORTANCE)) < np.float32(self.threshold)
+        """Return a time before all others for rows below the threshold, and NaT for other rows."""
+        is_below = single_precision(base.float_column(rows, col.IMPORTANCE)) < np.float32(
+            self.threshold
+        )
         if col.GRADUATED in rows:
-            below &= ~rows[col.GRADUATED].fillna(value=False).to_numpy(dtype=bool)
-        return np.where(below, ALWAYS, np.datetime64("NaT", "us"))
+            is_below &= ~rows[col.GRADUATED].fillna(value=False).to_numpy(dtype=bool)
+        return np.where(is_below, BEFORE_ALL_TIMES, np.datetime64("NaT", "us"))
 
 
 def _as_timedelta64(age: Age) -> np.timedelta64:
-    """Return an age as a span that can be added to any date without overflow."""
-    return np.timedelta64(min(as_age(age), LONGEST))
+    """Return an age as numpy's type; at most `MAX_AGE`, so that a date plus the age fits."""
+    return np.timedelta64(min(as_age(age), MAX_AGE))
 
 
-def single(values: Floats) -> npt.NDArray[np.float32]:
-    """Return numbers in the precision of a PostgreSQL ``real``; too large ones are infinite."""
+def single_precision(values: Floats) -> npt.NDArray[np.float32]:
+    """Return numbers as a PostgreSQL ``real`` holds them; a number too large is infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
 
 
 def partition_by_scope(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:
     """Return a scope for each combination of values in the fields that the frame has."""
-    present = [name for name in fields if name in rows]
-    if not present:
+    known_fields = [name for name in fields if name in rows]
+    if not known_fields:
         return base.one_scope(rows)
-    labels = rows[present].copy(deep=False)
-    if col.TAGS in present:
+    labels = rows[known_fields].copy(deep=False)
+    if col.TAGS in known_fields:
         # Tags are compared as a set; no tags count as a missing value.
         tags = rows[col.TAGS].map(lambda tags: ",".join(sorted(set(tags))) or None)
         labels[col.TAGS] = tags.astype("str")
-    places = labels.groupby(present, dropna=False, sort=False).indices
+    rows_of_scopes = labels.groupby(known_fields, dropna=False, sort=False).indices
     scopes = []
-    for places_of_scope in places.values():
-        members = np.asarray(places_of_scope)
+    for rows_of_scope in rows_of_scopes.values():
+        members = np.asarray(rows_of_scope)
         scopes.append(base.Scope(members=members, owners=members))
     return scopes
 
@@ -502,18 +508,18 @@ def partition_by_scope(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.S
 def overlapping_scopes(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:
     """Return the scopes that rows were written with: each holds all rows that match its fields.
 
-    Tags match if all tags of the scope are there, ignoring case. Without a column of `fields`, all
-    rows are one scope. Source: BetterDB agent-memory, which filters by each field and tag that was
-    given with a write.
+    A row matches the tags of a scope if it has all of them, ignoring case. If the frame has no
+    column of `fields`, all rows are one scope. Source: BetterDB agent-memory, which filters by each
+    field and tag that was given with a write.
     """
     names = [name for name in fields if name != col.TAGS]
-    present = [name for name in names if name in rows]
-    if not fields or (names and not present):
+    known_fields = [name for name in names if name in rows]
+    if not fields or (names and not known_fields):
         return base.one_scope(rows)
     with_tags = col.TAGS in fields
     rows_with: dict[tuple[str, str], set[int]] = {}
     owners: dict[frozenset[tuple[str, str]], list[int]] = {}
-    for row, labels in enumerate(_labels_of(rows, present, with_tags=with_tags)):
+    for row, labels in enumerate(_labels_of(rows, known_fields, with_tags=with_tags)):
         for label in labels:
             rows_with.setdefault(label, set()).add(row)
         if labels:
@@ -529,7 +535,10 @@ def overlapping_scopes(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.S
 def _labels_of(
     rows: pd.DataFrame, names: Sequence[str], *, with_tags: bool
 ) -> list[set[tuple[str, str]]]:
-    """Return for each row the fields and tags that it was written with, in lower case."""
+    """Return the fields and tags that each row was written with, as pairs of name and value.
+
+    Values are in lower case.
+    """
     labels: list[set[tuple[str, str]]] = [set() for _ in range(len(rows))]
     for name in names:
         values = rows[name].astype("str").str.lower()

@@ -1,4 +1,4 @@
-"""Load-bearing memories that a newer one may replace, by what the memories say of each other."""
+"""Load-bearing memories that a newer memory may replace, with the evidence for each."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -12,9 +12,8 @@ from memlab.policies.duplicates import NearDuplicate, near_duplicates
 from memlab.text import counted
 
 WHY: Final = "why"
-"""Column of the evidence in words."""
+"""Name of the column with the evidence as a sentence."""
 
-# The reasons for which a newer memory may replace an older one.
 REPEATED: Final = "repeated"
 REPLACED: Final = "said to be replaced"
 PASSED_ON: Final = "passed on"
@@ -25,11 +24,24 @@ REASONS: Final = {
     PASSED_ON: "all that it refers to is newer than itself",
     OVERTAKEN: "a newer one of its kind refers to it, and every reference since is to that one",
 }
-"""Reasons with their descriptions; the first that applies to a memory counts."""
+"""Reasons for which a newer memory may replace an older one, with their descriptions.
+
+If several apply to a memory, the first of them counts.
+"""
 
 
 class Successor(NamedTuple):
-    """A newer memory that may replace an older one, both as row numbers, and why."""
+    """A newer memory that may replace an older one.
+
+    Attributes
+    ----------
+    older, newer : int
+        Row numbers of the two memories.
+    reason : str
+        One of `REASONS`.
+    why : str
+        The evidence.
+    """
 
     older: int
     newer: int
@@ -45,7 +57,7 @@ def supersedable(
 ) -> pd.DataFrame:
     """Return the active load-bearing memories that a newer one may replace, the longest first.
 
-    Nothing is decided: a person confirms each of them.
+    The result is a list of candidates: a person confirms each of them.
 
     Parameters
     ----------
@@ -54,13 +66,13 @@ def supersedable(
     policy : NearDuplicate, optional
         The rule for near-duplicates; odek's by default.
     by_likeness : bool
-        Whether near-duplicates count, which need the ``models`` extra.
+        Whether to search near-duplicates, which needs the ``models`` extra.
 
     Returns
     -------
     DataFrame
         ``memory_id``, ``kind``, ``title`` and ``tokens``; ``superseded_by``, the newest memory of
-        the chain; ``reason``, one of `REASONS`; and ``why``, the evidence in words.
+        the chain of successors; ``reason``, one of `REASONS`; and ``why``, the evidence.
     """
     rows = frame.reset_index(drop=True)
     is_floor = rows[col.ACTIVE] & rows[col.LOAD_BEARING]
@@ -68,19 +80,19 @@ def supersedable(
     successors = list[Successor]()
     if by_likeness:
         successors += _repeated(rows.iloc[load_bearing], policy or NearDuplicate())
-    successors += _stated(rows, load_bearing, find_references(rows))
-    by_older: dict[int, Successor] = {}
+    successors += _by_references(rows, load_bearing, find_references(rows))
+    successor_of: dict[int, Successor] = {}
     for successor in successors:
-        by_older.setdefault(successor.older, successor)
-    result = rows.loc[list(by_older), [col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS]]
-    chains = [_chain(by_older, row) for row in by_older]
+        successor_of.setdefault(successor.older, successor)
+    result = rows.loc[list(successor_of), [col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS]]
+    chains = [_chain(successor_of, row) for row in successor_of]
     ends = [chain[-1] for chain in chains]
     result[col.SUPERSEDED_BY] = rows[col.MEMORY_ID].to_numpy()[ends]
-    result[col.REASON] = [successor.reason for successor in by_older.values()]
+    result[col.REASON] = [successor.reason for successor in successor_of.values()]
     why = []
-    for successor, chain in zip(by_older.values(), chains, strict=True):
-        length = f", one of {len(chain) + 1} in a chain" if len(chain) > 1 else ""
-        why.append(successor.why + length)
+    for successor, chain in zip(successor_of.values(), chains, strict=True):
+        chain_note = f", one of {len(chain) + 1} in a chain" if len(chain) > 1 else ""
+        why.append(successor.why + chain_note)
     result[WHY] = why
     result = result.sort_values(col.TOKENS, ascending=False, kind="stable")
     text_columns = dict.fromkeys((col.SUPERSEDED_BY, col.REASON, WHY), "str")
@@ -88,7 +100,7 @@ def supersedable(
 
 
 def _repeated(load_bearing: pd.DataFrame, policy: NearDuplicate) -> Iterator[Successor]:
-    """Yield the near-duplicates of one kind, each with the newer memory that repeats it."""
+    """Yield the memories that a newer near-duplicate of the same kind repeats."""
     row_of = dict(zip(load_bearing[col.MEMORY_ID], load_bearing.index, strict=True))
     for _, rows_of_kind in load_bearing.groupby(load_bearing[col.KIND].astype("str")):
         pairs = near_duplicates(rows_of_kind.assign(**{col.LOAD_BEARING: False}), policy)
@@ -99,43 +111,57 @@ def _repeated(load_bearing: pd.DataFrame, policy: NearDuplicate) -> Iterator[Suc
             yield Successor(int(older), int(row_of[newer]), REPEATED, why)
 
 
-def _stated(
+def _by_references(
     rows: pd.DataFrame, load_bearing: list[int], references: pd.DataFrame
 ) -> Iterator[Successor]:
-    """Yield the successors that memories name themselves, reason by reason."""
+    """Yield the successors that follow from the references of memories, one reason after another.
+
+    `load_bearing` has the row numbers of the active load-bearing memories.
+    """
     ids: list[str] = rows[col.MEMORY_ID].tolist()
-    names: list[tuple[str, ...]] = rows[col.EVIDENCE_REFS].tolist()
-    load_bearing_row = {ids[row]: row for row in load_bearing}
-    refers_to = {}
+    named_ids: list[tuple[str, ...]] = rows[col.EVIDENCE_REFS].tolist()
+    row_of_load_bearing = {ids[row]: row for row in load_bearing}
+    refers_to: dict[int, list[int]] = {row: [] for row in load_bearing}
     for row in load_bearing:
-        refers_to[row] = [load_bearing_row[name] for name in names[row] if name in load_bearing_row]
-    yield from _superseding(rows, load_bearing, load_bearing_row)
-    row_by_id = {memory_id: row for row, memory_id in enumerate(ids)}
-    for row in load_bearing:
-        named = [row_by_id.get(name, -1) for name in names[row]]
-        if refers_to[row] and min(named) > row:
-            why = f"{counted(len(named), 'references')}, each to a newer one"
-            yield Successor(row, max(refers_to[row]), PASSED_ON, why)
+        for memory_id in named_ids[row]:
+            if memory_id in row_of_load_bearing:
+                refers_to[row].append(row_of_load_bearing[memory_id])
+    yield from _superseded(rows, load_bearing, row_of_load_bearing)
+    yield from _passed_on(rows, refers_to)
     yield from _overtaken(rows, refers_to, references)
 
 
-def _superseding(
-    rows: pd.DataFrame, load_bearing: list[int], load_bearing_row: dict[str, int]
+def _superseded(
+    rows: pd.DataFrame, load_bearing: list[int], row_of_load_bearing: dict[str, int]
 ) -> Iterator[Successor]:
     """Yield the memories that a newer one lists under ``supersedes`` and that are still active."""
     ids: list[str] = rows[col.MEMORY_ID].tolist()
-    supersedes: list[tuple[str, ...]] = rows[col.SUPERSEDES].tolist()
+    superseded_ids: list[tuple[str, ...]] = rows[col.SUPERSEDES].tolist()
     for newer in load_bearing:
-        for name in supersedes[newer]:
-            older = load_bearing_row.get(name)
+        for memory_id in superseded_ids[newer]:
+            older = row_of_load_bearing.get(memory_id)
             if older is not None and older < newer:
                 yield Successor(older, newer, REPLACED, f"{ids[newer]} says so")
+
+
+def _passed_on(rows: pd.DataFrame, refers_to: dict[int, list[int]]) -> Iterator[Successor]:
+    """Yield the memories that refer only to newer memories, among them a load-bearing one."""
+    named_ids: list[tuple[str, ...]] = rows[col.EVIDENCE_REFS].tolist()
+    row_of_id = {memory_id: row for row, memory_id in enumerate(rows[col.MEMORY_ID])}
+    for row, load_bearing_targets in refers_to.items():
+        targets = [row_of_id.get(memory_id, -1) for memory_id in named_ids[row]]
+        if load_bearing_targets and min(targets) > row:
+            why = f"{counted(len(targets), 'references')}, each to a newer one"
+            yield Successor(row, max(load_bearing_targets), PASSED_ON, why)
 
 
 def _overtaken(
     rows: pd.DataFrame, refers_to: dict[int, list[int]], references: pd.DataFrame
 ) -> Iterator[Successor]:
-    """Yield memories that a newer one refers to, if all references since are to the newer one."""
+    """Yield the memories that a newer one of their kind refers to and that nothing refers to since.
+
+    The newer one has references since it was written.
+    """
     kinds = rows[col.KIND].astype("str").to_numpy()
     positions = rows[col.POSITION].to_numpy(np.int64)
     at_position = references[col.AT_POSITION].to_numpy(np.int64)
@@ -152,13 +178,13 @@ def _overtaken(
                 yield Successor(older, newer, OVERTAKEN, why)
 
 
-def _chain(by_older: dict[int, Successor], row: int) -> list[int]:
-    """Return the successors of a row, one after another.
+def _chain(successor_of: dict[int, Successor], row: int) -> list[int]:
+    """Return the successor of a row, the successor of that, and so on.
 
-    Each is newer than the one before it, so the chain ends.
+    Each is newer than the previous one, so the chain ends.
     """
     chain = []
-    while row in by_older:
-        row = by_older[row].newer
+    while row in successor_of:
+        row = successor_of[row].newer
         chain.append(row)
     return chain

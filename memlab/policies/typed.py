@@ -30,11 +30,11 @@ class Setting:
     Attributes
     ----------
     owner : str
-        The policy class or the function that has it.
+        Name of the policy class, or of the function that makes a policy.
     name : str
-        Its name.
+        Name of the setting.
     type : type
-        Its type.
+        Type of its value.
     default : object
         Its default value, or `REQUIRED`.
     help : str
@@ -61,66 +61,66 @@ class Setting:
 
     @property
     def metavar(self) -> str:
-        """Placeholder of the value in a line of help; empty if it cannot be given as text."""
+        """Placeholder of the value in help texts; empty if no text stands for a value."""
         first, *_ = _alternatives(self.type)
         if get_origin(first) is Literal:
             return "|".join(map(str, get_args(first)))
         if get_origin(first) is tuple:
             return "NAMES"
-        return _TYPE_RULES[first].metavar if first in _TYPE_RULES else ""
+        return _RULE_OF_TYPE[first].metavar if first in _RULE_OF_TYPE else ""
 
     def checked(self, value: Any) -> Any:
-        """Return `value` in the setting's type; numpy numbers become Python numbers."""
-        return self._in_type(self.type, value)
+        """Return `value` converted to the setting's type, such as a numpy to a Python number."""
+        return self._converted(self.type, value)
 
     def parsed(self, text: str) -> Any:
-        """Return the value of a text: ``50``, ``0.5``, ``50%``, ``yes``, ``30d``, ``none``."""
-        return self._in_type(self.type, text.strip(), is_text=True)
+        """Return the value of a text such as ``0.5``, ``50%``, ``yes``, ``30d`` or ``none``."""
+        return self._converted(self.type, text.strip(), is_text=True)
 
-    def _in_type(self, kind: Any, value: Any, *, is_text: bool = False) -> Any:
-        """Return a value, or the value of a text, in a type."""
+    def _converted(self, kind: Any, value: Any, *, is_text: bool = False) -> Any:
+        """Return a value, or the value of a text, converted to a type."""
         first, *others = _alternatives(kind)
         if NoneType in others and (value is None or (is_text and value.lower() == _NONE_TEXT)):
             return None
         if get_origin(first) is Literal:
-            return self._chosen(get_args(first), value, is_text=is_text)
+            return self._matching_choice(get_args(first), value, is_text=is_text)
         if get_origin(first) is tuple:
-            return self._items(get_args(first)[0], value, is_text=is_text)
-        rules = _TYPE_RULES.get(first)
+            return self._converted_items(get_args(first)[0], value, is_text=is_text)
+        rule = _RULE_OF_TYPE.get(first)
         if is_text or (first is timedelta and isinstance(value, str)):
-            value = self._read(rules, value)
-        if rules is None:
+            value = self._parsed_text(rule, value)
+        if rule is None:
             return value
         if first is int:
             return whole_number(self.name, value, least=self.least)
-        # bool is a subclass of int, so a truth value would pass for a number
+        # A truth value would be accepted as a number, because bool is a subclass of int.
         is_misplaced_flag = isinstance(value, bool) and first is not bool
-        if not isinstance(value, rules.accepts) or is_misplaced_flag:
+        if not isinstance(value, rule.accepts) or is_misplaced_flag:
             raise refusal(value, first.__name__, call=self.owner, name=self.name)
-        return self._bounded(value if first is timedelta else first(value))
+        return self._within_bounds(value if first is timedelta else first(value))
 
-    def _chosen(self, choices: tuple[Any, ...], value: Any, *, is_text: bool) -> Any:
-        """Return the choice that a value, or a text, is equal to."""
+    def _matching_choice(self, choices: tuple[Any, ...], value: Any, *, is_text: bool) -> Any:
+        """Return the choice that a value, or a text, equals."""
         for choice in choices:
             if is_text and str(choice) == value:
                 return choice
-            # The type is compared first: the result of comparing a frame would be a frame.
+            # The type is compared first, because comparing a frame with a text returns a frame.
             if isinstance(value, type(choice)) and value == choice:
                 return value
         alternatives = " or ".join(map(repr, choices))
         raise ValueError(f"{self.name}={value!r} is not {alternatives}")
 
-    def _items(self, kind: Any, value: Any, *, is_text: bool) -> tuple[Any, ...]:
-        """Return the items of a tuple, or of a text with commas, each in a type."""
+    def _converted_items(self, kind: Any, value: Any, *, is_text: bool) -> tuple[Any, ...]:
+        """Return the items of a tuple, or of a text with commas, each converted to a type."""
         if is_text and value.lower() in {"", _NONE_TEXT}:
             return ()
         if is_text:
             value = [part.strip() for part in value.split(",")]
         if not isinstance(value, (tuple, list)):
             raise refusal(value, "tuple", call=self.owner, name=self.name)
-        return tuple(self._in_type(kind, item, is_text=is_text) for item in value)
+        return tuple(self._converted(kind, item, is_text=is_text) for item in value)
 
-    def _bounded(self, value: Any) -> Any:
+    def _within_bounds(self, value: Any) -> Any:
         """Return a value after checking that it is finite and not below the minimum."""
         number = value / timedelta(days=1) if isinstance(value, timedelta) else value
         if isinstance(number, float) and not math.isfinite(number):
@@ -129,20 +129,20 @@ class Setting:
             raise ValueError(f"{self.name}={value!r} is less than {self.least}")
         return value
 
-    def _read(self, rules: "_TypeRules | None", text: str) -> Any:
-        """Return the value of a text in a simple type."""
-        if rules is None:
+    def _parsed_text(self, rule: "_TypeRule | None", text: str) -> Any:
+        """Return the value of a text by the rule of its type."""
+        if rule is None:
             raise ValueError(f"{self.name} cannot be given as text: make the policy in Python")
         try:
-            return rules.read(text)
+            return rule.read(text)
         except (ValueError, KeyError) as error:
-            raise ValueError(f"{self.name}={text!r} is not {rules.expected}") from error
+            raise ValueError(f"{self.name}={text!r} is not {rule.expected}") from error
         except OverflowError as error:
             raise ValueError(f"{self.name}={text!r} is more than the calendar holds") from error
 
 
 def check_settings(policy: Any) -> None:
-    """Check the fields of a policy against their types, and convert numpy numbers."""
+    """Check the fields of a policy against their types, and set them to the converted values."""
     kind: Callable[..., Any] = type(policy)
     for name, setting in settings_of(kind).items():
         object.__setattr__(policy, name, setting.checked(getattr(policy, name)))
@@ -154,7 +154,7 @@ def settings_of(policy: Callable[..., Any]) -> Mapping[str, Setting]:
     owner = policy.__qualname__
     try:
         hints = get_type_hints(policy)
-    except NameError:  # a type that only its own module knows
+    except NameError:  # a type that is imported for type checkers alone
         hints = {}
     settings = {}
     if isinstance(policy, type):
@@ -188,25 +188,25 @@ def _setting_of_field(owner: str, field: "Field[Any]", kind: Any) -> Setting:
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union, None last; a single type alone."""
+    """Return the types of a union, None last; for another type, that type alone."""
     if get_origin(kind) in {Union, UnionType}:
         return tuple(sorted(get_args(kind), key=lambda alternative: alternative is NoneType))
     return (kind,)
 
 
-class _TypeRules(NamedTuple):
-    """The rules for one type.
+class _TypeRule(NamedTuple):
+    """How settings of one type are checked, parsed and described.
 
     Attributes
     ----------
     accepts : type or tuple of types
         Types of the values that are accepted.
     read : callable
-        The parser of a text.
+        Returns the value of a text.
     metavar : str
-        The placeholder in lines of help.
+        Placeholder of a value in help texts.
     expected : str
-        The words for a value in messages.
+        Description of a value in messages.
     """
 
     accepts: Any
@@ -215,12 +215,12 @@ class _TypeRules(NamedTuple):
     expected: str
 
 
-_TYPE_RULES: Final[dict[Any, _TypeRules]] = {
-    int: _TypeRules(Real, int, "N", "a whole number"),
-    float: _TypeRules(Real, number_of, "X", "a number"),
-    bool: _TypeRules(
+_RULE_OF_TYPE: Final[dict[Any, _TypeRule]] = {
+    int: _TypeRule(Real, int, "N", "a whole number"),
+    float: _TypeRule(Real, number_of, "X", "a number"),
+    bool: _TypeRule(
         (bool, np.bool_), lambda text: _FLAG_TEXTS[text.lower()], "yes|no", "yes or no"
     ),
-    str: _TypeRules(str, str, "TEXT", "text"),
-    timedelta: _TypeRules(timedelta, age_of, "AGE", "an age; write one like 30d, 12h or 2w"),
+    str: _TypeRule(str, str, "TEXT", "text"),
+    timedelta: _TypeRule(timedelta, age_of, "AGE", "an age; write one like 30d, 12h or 2w"),
 }

@@ -22,19 +22,19 @@ from memlab.policies import (
     NearDuplicate,
     Policy,
 )
-from memlab.policies.activation import Trial, trial_of
+from memlab.policies.activation import ActivationBacktest, backtest_activation
 from memlab.policies.base import (
     Scope,
     evicted_by,
+    float_column,
     iter_evictions,
-    lowest_beyond,
     lowest_first,
-    numbers,
-    runner_for,
-    times,
+    runner_name_of,
+    surplus_of_scope,
+    time_column,
 )
-from memlab.policies.duplicates import oldest_first, replace_until_settled, texts_of, trust_in
-from memlab.policies.likeness import NO_PAIRS, Likeness, Pairs, vectors_of
+from memlab.policies.duplicates import is_trusted, oldest_first, replace_repeatedly, texts_of
+from memlab.policies.likeness import NO_PAIRS, Pairs, SimilaritySearch, vectors_of
 from memlab.replay import presorted
 from memlab.sizing.lifetimes import Lifetimes
 
@@ -85,7 +85,7 @@ class ReplayHistory:
     @cached_property
     def created(self) -> Times:
         """UTC creation time of each row."""
-        return times(self.frame, col.CREATED_AT)
+        return time_column(self.frame, col.CREATED_AT)
 
     @cached_property
     def referred(self) -> Times:
@@ -93,7 +93,7 @@ class ReplayHistory:
 
         A reference without a time takes that of the row about to be written.
         """
-        recorded = times(self.references, col.AT)
+        recorded = time_column(self.references, col.AT)
         clock = np.append(self.clock, self.clock[-1:] if len(self) else _EPOCH)
         return np.where(np.isnat(recorded), clock[self.at], recorded)
 
@@ -105,7 +105,7 @@ class ReplayHistory:
         deleted one has none, its system evicted it and did not keep its importance. The importance
         was then the lowest at the time of eviction, so -inf is returned for it.
         """
-        values = numbers(self.frame, col.IMPORTANCE).copy()
+        values = float_column(self.frame, col.IMPORTANCE).copy()
         if col.DELETED_AT in self.frame:
             is_deleted = self.frame[col.DELETED_AT].notna().to_numpy()
             present = values[~is_deleted]
@@ -125,10 +125,10 @@ class ReplayHistory:
             if policy.threshold and len(self):
                 texts = texts_of(self.frame.iloc[by_age])
                 vectors = vectors_of(texts, policy.vectorise)
-                likeness = Likeness(vectors, policy.threshold)
+                likeness = SimilaritySearch(vectors, policy.threshold)
                 has_duplicate = likeness.has_near_duplicate()
             else:  # without a threshold, no row is a near-duplicate of another
-                likeness = Likeness(np.zeros((len(self), 1)), 1.0)
+                likeness = SimilaritySearch(np.zeros((len(self), 1)), 1.0)
                 has_duplicate = np.zeros(len(self), dtype=bool)
             self._near_duplicates[policy] = DuplicateSearch(by_age, likeness, has_duplicate)
         return self._near_duplicates[policy]
@@ -140,7 +140,7 @@ class ReplayHistory:
     @cached_property
     def uses(self) -> Uses:
         """Every use of every row, in the order of the references."""
-        return uses_of(self.created, self.target, self.at, times(self.references, col.AT))
+        return uses_of(self.created, self.target, self.at, time_column(self.references, col.AT))
 
     @cached_property
     def length_divisor(self) -> Floats:
@@ -157,17 +157,17 @@ class ReplayHistory:
         return is_first
 
     @cached_property
-    def trial(self) -> Trial:
+    def backtest(self) -> ActivationBacktest:
         """Backtest of age against activation on all references; it is the same for every cap."""
-        return trial_of(self.frame, self.references)
+        return backtest_activation(self.frame, self.references)
 
     @cached_property
-    def trial_by_names(self) -> Trial:
+    def backtest_by_names(self) -> ActivationBacktest:
         """Backtest of age against activation on references by name alone.
 
         A reference by name leaves a trace whether its target is loaded or not.
         """
-        return trial_of(self.frame, self.references, silent=True)
+        return backtest_activation(self.frame, self.references, silent=True)
 
 
 class DuplicateSearch(NamedTuple):
@@ -184,7 +184,7 @@ class DuplicateSearch(NamedTuple):
     """
 
     by_age: Ints
-    likeness: Likeness
+    likeness: SimilaritySearch
     has_duplicate: Flags
 
 
@@ -290,7 +290,7 @@ class UsageState(Mapping[str, Any]):
             return self._history.importance
         column = self._history.frame[name]
         if isinstance(column.dtype, pd.DatetimeTZDtype):
-            return times(self._history.frame, name)
+            return time_column(self._history.frame, name)
         return column.to_numpy()
 
     def __contains__(self, name: object) -> bool:
@@ -370,7 +370,7 @@ class CapRunner(Runner):
         keys_of = partial(self.keys, now=now)
         if self._holds_all:
             present = np.flatnonzero(is_present)
-            lowest = lowest_beyond(self.policy, present, self._size, self._evictable, keys_of)
+            lowest = surplus_of_scope(self.policy, present, self._size, self._evictable, keys_of)
             if len(lowest):
                 yield lowest, self.reason()
             return
@@ -399,7 +399,7 @@ class CapRunner(Runner):
     def presorted_step(self) -> presorted.Step | None:
         """Return the policy as a presorted step; None if the ranks of rows can change."""
         count = len(self.history)
-        has_fixed_ranks = runner_for(self.policy) == "ranked" and not self.policy.fills_gaps
+        has_fixed_ranks = runner_name_of(self.policy) == "ranked" and not self.policy.fills_gaps
         if not has_fixed_ranks or not count:
             return None
         scope = presorted.scope_number_of_rows(self._scopes, count)
@@ -432,7 +432,7 @@ class ActivationRunner(CapRunner):
         if self._age_decides():
             return (rows,)
         levels = self.history.uses.levels(days_of(now), self.usage.is_seen, rows)
-        if self.policy.space.of_tokens:
+        if self.policy.sized_capacity.of_tokens:
             levels /= self.history.length_divisor[rows]
         return (levels,)
 
@@ -442,9 +442,9 @@ class ActivationRunner(CapRunner):
 
     def _age_decides(self) -> bool:
         """Return whether age served more of the references seen so far than activation."""
-        trial = self.history.trial_by_names if self.usage.silent else self.history.trial
-        seen_references = int(self.usage.is_seen[trial.reference_numbers].sum())
-        return trial.age_decides(self.policy.space, seen_references)
+        backtest = self.history.backtest_by_names if self.usage.silent else self.history.backtest
+        seen_references = int(self.usage.is_seen[backtest.reference_numbers].sum())
+        return backtest.age_decides(self.policy.sized_capacity, seen_references)
 
 
 class DeadlineRunner(Runner):
@@ -489,7 +489,7 @@ class DuplicateRunner(Runner):
     def __init__(self, policy: NearDuplicate, history: ReplayHistory, usage: UsageState) -> None:
         super().__init__(policy, history, usage)
         self._search = history.near_duplicates(policy)
-        self._trust = trust_in(history.frame)[self._search.by_age]
+        self._trust = is_trusted(history.frame)[self._search.by_age]
         self._present_before = np.zeros(len(history), dtype=bool)
         """Rows, in order of creation time, that were present at the last application."""
         self._pairs = NO_PAIRS
@@ -512,7 +512,7 @@ class DuplicateRunner(Runner):
         if np.array_equal(is_present, self._present_before):
             return ()
         self._pairs = self._pairs_among(is_present)
-        replaced = replace_until_settled(
+        replaced = replace_repeatedly(
             self._pairs, self._trust, is_present, keep_untrusted=self.policy.keep_untrusted
         )
         self._present_before = is_present
@@ -552,7 +552,7 @@ RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, UsageState], Runner]]] = 
 
 def runner_of(policy: Policy, history: ReplayHistory, usage: UsageState) -> Runner:
     """Return the runner of a policy, which is not a pipeline: each step has its own runner."""
-    name = runner_for(policy)
+    name = runner_name_of(policy)
     if name not in RUNNERS:
         raise ValueError(
             f"{type(policy).__qualname__}.runner is {name!r}: leave it out, or name one of "

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import memlab
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import NearDuplicate, ValueCap, value_score
-from memlab.policies.text_index import TextIndex
+from memlab.policies.text_index import IndexedText, TextIndex
 from tests.lifecycle.memories import HOUR, START, item
 from tests.support.betterdb_store import Betterdb
 from tests.support.owners import SEARCHING_SERVER, needs_search
@@ -142,7 +142,7 @@ class Odek:
     def write(self, name: str, text: str, now: datetime, *, trusted: bool) -> None:
         before = self.episodes.pop(name, None)
         rows = [
-            (other, episode.text, "", (episode.written, 0))
+            IndexedText(other, episode.text, "", (episode.written, 0))
             for other, episode in self.episodes.items()
         ]
         alike = TextIndex(ALIKE, lambda: rows).most_similar(name, text, "")

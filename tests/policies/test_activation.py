@@ -16,7 +16,13 @@ from memlab.evidence.references import find_references
 from memlab.frame.loading import load
 from memlab.policies import Activation, KeepRecent, TokenBudget
 from memlab.policies import activation as arrays
-from memlab.policies.activation import Space, Trial, activity_of, counts_starts, trial_of
+from memlab.policies.activation import (
+    ActivationBacktest,
+    Capacity,
+    activity_of,
+    backtest_activation,
+    counts_starts,
+)
 from memlab.replay import replay, replay_each
 from tests.support.frames import START, make_episodes, make_frame, make_log, make_references, row
 from tests.support.histories import recorded
@@ -286,7 +292,7 @@ def history_read_when_new() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def served_less(frame: pd.DataFrame, references: pd.DataFrame, room: int) -> bool:
-    return trial_of(frame, references).age_decides(Space(size=room, of_tokens=False))
+    return backtest_activation(frame, references).age_decides(Capacity(size=room, of_tokens=False))
 
 
 def test_age_decides_if_use_served_fewer_needs() -> None:
@@ -299,14 +305,14 @@ def test_age_decides_if_use_served_fewer_needs() -> None:
     assert decided.index[decided[c.KEEP]].tolist() == [117, 118, 119]
 
 
-def test_trial_ignores_later_references() -> None:
+def test_backtest_ignores_later_references() -> None:
     frame, references = history_read_when_new()
-    whole_trial = trial_of(frame, references)
+    whole_backtest = backtest_activation(frame, references)
     for rows_seen in (20, 77, 200):
-        part: Trial = trial_of(frame, references[:rows_seen])
+        part: ActivationBacktest = backtest_activation(frame, references[:rows_seen])
         for size in (2, 3, 10):
-            space = Space(size=size, of_tokens=False)
-            assert part.age_decides(space) == whole_trial.age_decides(space, rows_seen)
+            capacity = Capacity(size=size, of_tokens=False)
+            assert part.age_decides(capacity) == whole_backtest.age_decides(capacity, rows_seen)
 
 
 def test_reads_after_retirement_do_not_favour_age() -> None:

@@ -17,7 +17,7 @@ from memlab import Activation, KeepRecent, NearDuplicate, Pipeline, Policy, Time
 from memlab import columns as c
 from memlab.evidence.references import REFERENCE_KINDS, find_references
 from memlab.policies import ImportanceBudget, PurgeSuperseded, TokenBudget, ValueCap
-from memlab.policies.base import Runner, runner_for
+from memlab.policies.base import RunnerName, runner_name_of
 from memlab.replay import history, offline_optimum, replay
 from tests.support.frames import (
     START,
@@ -146,11 +146,11 @@ class Named(KeepRecent):
 
 
 class Typo(KeepRecent):
-    runner: ClassVar[Runner] = "quick"  # type: ignore[assignment]
+    runner: ClassVar[RunnerName] = "quick"  # type: ignore[assignment]
 
 
 class Vouched(RecentByUse):
-    runner: ClassVar[Runner] = "capped"
+    runner: ClassVar[RunnerName] = "capped"
 
 
 class Mixed:
@@ -164,7 +164,7 @@ class MixedIn(Mixed, TimeToLive):
 
 def test_subclass_keeps_its_runner_unless_it_overrides_deciding() -> None:
     policies = Named(3), Vouched(3), RecentByUse(3), MixedIn()
-    assert [*map(runner_for, policies)] == ["ranked", "capped", "asked", "asked"]
+    assert [*map(runner_name_of, policies)] == ["ranked", "capped", "asked", "asked"]
     assert len(replay(*six_episodes(), MixedIn()).deleted) == 6
     with pytest.raises(ValueError, match=r"Typo\.runner is 'quick': leave it out"):
         replay(*six_episodes(), Typo(2))

@@ -22,7 +22,7 @@ from memlab.policies import (
     TokenBudget,
     ValueCap,
 )
-from memlab.policies.base import runner_for
+from memlab.policies.base import runner_name_of
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ OF_ONES_OWN: dict[str, Policy] = {
 
 def asked(policy: Policy) -> Policy:
     """Return a policy with the same decisions and the slow runner."""
-    if runner_for(policy) == "steps":
+    if runner_name_of(policy) == "steps":
         return Pipeline(*(asked(step) for step in policy.steps))
     kind: Any = type(policy)
 
