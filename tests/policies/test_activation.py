@@ -1,4 +1,4 @@
-"""The activation policy: its formula, its dates, the age trial, and what it serves."""
+"""The activation policy: its formula, its dates, the age backtest, and what it serves."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
