@@ -57,7 +57,16 @@ def shown(store: Path | str) -> int:
     return summary.boot.tokens + summary.index_overhead
 
 
-@pytest.mark.parametrize("cap", [0, 10, 150, 190, 205])
+@pytest.mark.parametrize(
+    "cap",
+    [
+        0,
+        pytest.param(10, marks=pytest.mark.long),
+        150,
+        pytest.param(190, marks=pytest.mark.long),
+        205,
+    ],
+)
 def test_every_command_counts_the_same_start_of_a_cut_index(tmp_path: Path, cap: int) -> None:
     folder = cut_folder(tmp_path / "home")
     sizing = prepare_sizing(memlab.load_past(folder))
