@@ -74,6 +74,9 @@ class Table(NamedTuple):
         Text below the table.
     whole : bool
         Whether long cells are shown in full.
+    has_paths : bool
+        Whether cells are paths or messages with paths, and none is the text of a memory. The
+        command line shows such paths as they were given.
     """
 
     heading: str
@@ -81,6 +84,7 @@ class Table(NamedTuple):
     rows: Sequence[tuple[Cell, ...]]
     remark: str = ""
     whole: bool = False
+    has_paths: bool = False
 
     def first(self, most: int, where: str = "") -> "Table":
         """Return a table of the first rows, with a remark on the number of the others.

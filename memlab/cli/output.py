@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.text import DisplayMixin, TextPage, as_text, fitted_line, for_terminal, json_values
+from memlab.text import (
+    Cell,
+    DisplayMixin,
+    Table,
+    TextPage,
+    as_text,
+    fitted_line,
+    for_terminal,
+    json_values,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,8 +117,8 @@ def as_given(text: str) -> str:
     Stores and results hold absolute paths, because a plan or an archive is opened from other
     folders too. The packages that build messages and pages do not know the command line, so the
     paths are replaced in the finished text. Only text for a person is changed, and not JSON, CSV,
-    saved files and the cells of tables. A relative path is valid in the working folder, where the
-    printed commands are typed next.
+    saved files and the cells of tables with text of memories. A relative path is valid in the
+    working folder, where the printed commands are typed next.
 
     Paths in a folder that the command line names in absolute form are unchanged.
     """
@@ -133,15 +142,29 @@ def as_given(text: str) -> str:
 
 
 def _with_paths_as_given(page: TextPage) -> TextPage:
-    """Return a page with paths as they were given; the cells of its tables are unchanged."""
+    """Return a page with paths as they were given; cells only in tables of paths."""
     return TextPage(
         as_given(page.title),
         [(as_given(name), as_given(value)) for name, value in page.facts],
         [
-            table._replace(heading=as_given(table.heading), remark=as_given(table.remark))
+            table._replace(
+                heading=as_given(table.heading),
+                remark=as_given(table.remark),
+                rows=_rows_as_given(table),
+            )
             for table in page.tables
         ],
     )
+
+
+def _rows_as_given(table: Table) -> Sequence[tuple[Cell, ...]]:
+    """Return the rows of a table; in a table of paths, with the paths as they were given."""
+    if not table.has_paths:
+        return table.rows
+    return [
+        tuple(as_given(cell) if isinstance(cell, str) else cell for cell in row)
+        for row in table.rows
+    ]
 
 
 def _styled(page: str, *, is_page: bool = True) -> str:

@@ -185,13 +185,13 @@ def memories_of(
         others=others,
         problems=problems,
         token_rule=token_rule,
-        source=short_name(name),
+        source=name_for_charts(name),
         without_zone=without_zone,
     )
 
 
 def short_name(name: str) -> str:
-    """Return the name of a store for charts and pages, without its folder."""
+    """Return the name of a store without its folder."""
     if "://" in name:
         return name
     if not is_named_by_scheme(name):
@@ -199,6 +199,21 @@ def short_name(name: str) -> str:
     scheme, _, location = name.partition(":")
     path, separator, options = location.partition("?")
     return f"{scheme}:{PurePath(path).name}{separator}{options}"
+
+
+def name_for_charts(name: str) -> str:
+    """Return the name of a store for charts and pages.
+
+    All folders of Claude Code's memory have the name ``memory``, so theirs includes the project.
+
+    >>> name_for_charts("/srv/memory.db")
+    'memory.db'
+    >>> name_for_charts("/home/u/.claude/projects/-work-app/memory")
+    '-work-app/memory'
+    """
+    path = PurePath(name)
+    is_of_project = path.name == "memory" and path.parent.parent.name == "projects"
+    return f"{path.parent.name}/{path.name}" if is_of_project else short_name(name)
 
 
 def _other_columns(table: Any, *, with_body: bool) -> Any:

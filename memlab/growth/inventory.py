@@ -114,11 +114,13 @@ class Inventory(DisplayMixin):
                 ("not listed", f"{counted(self.other_databases, 'databases')} of something else")
             )
         header = ("what", "memories", "tokens at start", "last written", "where")
-        table = Table("", header, [_row(store) for store in self.stores], whole=True)
+        table = Table(
+            "", header, [_row(store) for store in self.stores], whole=True, has_paths=True
+        )
         problems = [(store.location, store.problem) for store in self.stores if store.problem]
         tables = [table]
         if problems:
-            tables.append(Table("cannot be read", (), problems, whole=True))
+            tables.append(Table("cannot be read", (), problems, whole=True, has_paths=True))
         orphaned = [
             (store.location, store.project or "no folder has a path of that name")
             for store in self.stores
@@ -126,7 +128,9 @@ class Inventory(DisplayMixin):
         ]
         if orphaned:
             heading = "orphaned: the project is not there any more, or not on this machine"
-            tables.append(Table(heading, ("folder", "project"), orphaned, whole=True))
+            tables.append(
+                Table(heading, ("folder", "project"), orphaned, whole=True, has_paths=True)
+            )
         if self.kinships:
             tables.append(kinship_table(self.kinships))
         return TextPage(counted(len(self.stores), "stores"), facts, tables)

@@ -328,5 +328,6 @@ def table_of(kinships: Sequence[Kinship]) -> Table:
         ("evidence", "folder", "into"),
         rows,
         whole=True,  # a cell is never cut short
+        has_paths=True,
     )
     return table.first(_LISTED)

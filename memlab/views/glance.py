@@ -119,7 +119,7 @@ class Overview(DisplayMixin):
         if self.kinships:
             tables.append(table_of(self.kinships))
         if self.alerts:
-            summary = Table(title, (), facts, whole=True)
+            summary = Table(title, (), facts, whole=True, has_paths=True)
             return TextPage(self.store, facts_of(self.alerts), [summary, *tables])
         return TextPage(f"{self.store}: {title}" if self.store else title, facts, tables)
 

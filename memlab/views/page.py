@@ -24,7 +24,7 @@ from memlab.evidence.reads import CutLosses, Log, describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
 from memlab.files import DEFAULT_MODE, check_writable, limit_like, write_whole
 from memlab.frame.fields import arrays_of
-from memlab.frame.labelling import short_name
+from memlab.frame.labelling import name_for_charts
 from memlab.growth.alerts import facts_of
 from memlab.growth.context import PARTS, part_names, parts_of
 from memlab.lazy import import_extra
@@ -90,7 +90,7 @@ def decision_record(
     origins[advice.keep_recent] = "the safe one"
     origin = origins.get(cap, "chosen by hand")
     facts = {
-        "store": f"`{_inline(short_name(plan.store))}`",
+        "store": f"`{_inline(name_for_charts(plan.store))}`",
         "date": f"{now:%Y-%m-%d}, by memlab {version('memlab')}",
         "cap": f"`keep_recent = {cap}`, {origin}",
         "by the evidence": advice.numbers or "no number",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import memlab
+from tests.support.claude_store import project_folder, write_memories
 from tests.support.shell import output_of, run
 from tests.support.stores import episodes, write_rows
 
@@ -53,6 +54,18 @@ def test_relative_path_is_printed_relative(arguments: str, folder: Path) -> None
     result = run(*arguments.split())
     assert result.output
     assert str(folder) not in result.output
+
+
+def test_find_without_a_folder_prints_relative_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project_folder(tmp_path / "home")
+    write_memories(folder, "a", "b")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    output = output_of("find")
+    assert "home/.claude/projects/-home-u-work/memory" in output
+    assert str(tmp_path) not in output
 
 
 @pytest.mark.parametrize("arguments", ["vacuum", "lost", "doctor", "maintain"])
