@@ -25,13 +25,13 @@ It is UTC. A time with this zone is written to a store without a zone. The zone 
 name, which survives copying."""
 
 
-def resembles(tag: str, wanted: str) -> bool:
-    """Return whether `tag` looks like a misspelling of the tag `wanted`: alike, but not equal.
+def resembles(tag: str, expected: str) -> bool:
+    """Return whether `tag` looks like a misspelling of the tag `expected`: alike, but not equal.
 
     >>> [resembles(tag, "rejected-path") for tag in ("Rejected_Path", "rejected paths ", "failed")]
     [True, True, False]
     """
-    return tag != wanted and _normalized(tag) == _normalized(wanted)
+    return tag != expected and _normalized(tag) == _normalized(expected)
 
 
 CHARS_PER_TOKEN: Final = 4

@@ -182,22 +182,20 @@ def apply(
 def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
     """Open the store of a plan and check that it is of the kind that the plan was made from."""
     location = plan.store if store is None else store
-    planned = _planned_scheme(plan)
-    source = open_source(location, noted=planned)
+    planned_scheme = _planned_scheme(plan)
+    source = open_source(location, noted=planned_scheme)
     system = system_named(source.scheme) if source.is_folder else None
-    expected = system_named(planned) if planned else None
-    if system is not None and expected is not None and source.scheme != planned:
-        names = tuple(
-            f"{scheme}:{source.permissions_template}" for scheme in (source.scheme, planned)
-        )
-        raise errors.UndecidedKindError(
-            f"plan {plan.digest[:12]} was made of {source.permissions_template} as "
-            f"{expected.name}, and it is {system.name}; "
-            f"nothing was changed: make a new plan of {' or '.join(names)}",
-            given=str(source.permissions_template),
-            names=names,
-        )
-    return source
+    planned_system = system_named(planned_scheme) if planned_scheme else None
+    if system is None or planned_system is None or source.scheme == planned_scheme:
+        return source
+    folder = str(source.permissions_template)
+    names = (f"{source.scheme}:{folder}", f"{planned_scheme}:{folder}")
+    raise errors.UndecidedKindError(
+        f"plan {plan.digest[:12]} was made of {folder} as {planned_system.name}, and it is "
+        f"{system.name}; nothing was changed: make a new plan of {' or '.join(names)}",
+        given=folder,
+        names=names,
+    )
 
 
 def _planned_scheme(plan: Plan) -> str:
@@ -221,7 +219,7 @@ def finish(
     now: datetime | None = None,
     on_step: StepCallback = no_progress,
 ) -> Receipt | IndexReceipt:
-    """Finish a plan that was interrupted, as the archive keeps it.
+    """Finish an interrupted plan, which is read from the archive.
 
     Parameters
     ----------
@@ -321,9 +319,9 @@ def _apply_locked(change: PlannedChange) -> Receipt:
 
 
 def _with_start(receipt: Receipt, change: PlannedChange) -> Receipt:
-    """Return a receipt with what a start loads before and after a plan that was read from a file.
+    """Return a receipt with the sizes of a start before and after the plan.
 
-    The store is still as it was before the plan.
+    A plan that was read from a file does not have them. The store is still as before the plan.
     """
     from memlab.compaction.planner import start_change  # imports pandas
 
@@ -340,8 +338,9 @@ def _record_moves(change: PlannedChange, links: Collection[Key]) -> None:
     """Record in the archive which memories a plan retires and which it returns."""
     plan = change.plan
     retired = {memory.key: memory.memory_id for memory in plan.retires if memory.key in links}
-    returned = {memory.key: memory.reason == plans.NEEDED for memory in plan.returns}
-    note_retired(change.archive, plan.digest, retired=retired, returned=returned, at=change.now)
+    # A returned memory was needed, or the policy keeps it now.
+    is_needed = {memory.key: memory.reason == plans.NEEDED for memory in plan.returns}
+    note_retired(change.archive, plan.digest, retired=retired, returned=is_needed, at=change.now)
 
 
 def _planned_entries(plan: Plan, links: Collection[Key]) -> dict[Key, str] | None:

@@ -148,9 +148,9 @@ class IndexPlan(DisplayMixin):
         """
         content = wire.parsed(text, MARKER)
         with wire.fields_checked("index plan"):
-            known = wire.fields_in(content, cls, KEYS)
+            known_fields = wire.fields_in(content, cls, KEYS)
             added = wire.added_fields(content, MARKER, KEYS[cls].values())
-            plan = cls(**known, added_fields=added)
+            plan = cls(**known_fields, added_fields=added)
             if len(plan.loads) != 2:
                 raise ValueError(f"loads has {len(plan.loads):,} entries")
         wire.check_digest(content, plan.digest)

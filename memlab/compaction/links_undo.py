@@ -61,14 +61,14 @@ def _links_to_set(undo: Undo, writer: SupersedingWriter) -> dict[Key, str | None
             memory_id: key for memory_id, key in keys_by_id.items() if memory_id in undo.ids
         }
     requested_keys = set(keys_by_id.values())
-    planned = plan.links
+    planned_links = plan.links
     current = links_of(writer, undo.source, keys_by_id.values())
     # A memory without a former link was loaded before the plan.
     former = _former_links(plan, undo.source, writer)
     conflicting_ids = [
         memory_id
         for memory_id, key in keys_by_id.items()
-        if key not in current or current[key] not in (planned[key], former.get(key))
+        if key not in current or current[key] not in (planned_links[key], former.get(key))
     ]
     if conflicting_ids:
         raise ArchiveError(

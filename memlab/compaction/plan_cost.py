@@ -89,11 +89,11 @@ class Cost(DisplayMixin):
             noun = "reads"
         else:
             noun = "references and reads"
-        known = counted(self.references, noun)
+        references = counted(self.references, noun)
         if self.missed is None:
-            return f"{self.to_deleted:,} of {known} named a memory that it deletes"
+            return f"{self.to_deleted:,} of {references} named a memory that it deletes"
         missed_share = self.missed / self.references
-        words = f"{self.missed:,} of {known} ({missed_share:.1%}), if applied from the start"
+        words = f"{self.missed:,} of {references} ({missed_share:.1%}), if applied from the start"
         if self.lost_limits is None:
             return words
         low, high = self.lost_limits

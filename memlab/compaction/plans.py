@@ -504,9 +504,9 @@ class Plan(DisplayMixin):
             if rows is not None:
                 del content[SHORTENED]
                 content[_MEMORIES] = rows
-            known = wire.fields_in(content, cls, KEYS)
+            known_fields = wire.fields_in(content, cls, KEYS)
             added = wire.added_fields(content, MARKER, KEYS[cls].values())
-            plan = cls(**known, added=added)
+            plan = cls(**known_fields, added=added)
             # A receipt stores the sum of tokens, so it must have 64 bits at most.
             wire.field_of(plan.total._asdict(), "tokens", int)
             # This raises ValueError if an expiry time is not a time.

@@ -112,8 +112,8 @@ class Recovery(DisplayMixin):
             facts.append(("undo", self.undo))
         if self.entries_left:
             facts.append(("index", entries_left_in_words(self.entries_left)))
-        listed = self.frame[[c.TOKENS, c.MEMORY_ID, c.TITLE]]
-        rows: list[tuple[Cell, ...]] = list(listed.itertuples(index=False))
+        columns = self.frame[[c.TOKENS, c.MEMORY_ID, c.TITLE]]
+        rows: list[tuple[Cell, ...]] = list(columns.itertuples(index=False))
         table = Table("", ("tokens", "id", "title"), rows)
         return TextPage(title, facts, [table.first(_MAX_LISTED)])
 

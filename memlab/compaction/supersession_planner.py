@@ -71,9 +71,9 @@ def plan_supersession(
         frame = frame_at(reader, opened, with_body=True)
         snapshot = PlanningSnapshot(reader, opened, frame)
         decision = decision_of(frame, KeepAll(), now=moment)
-        chosen = _found_links(frame, only) if links is None else _links_by_hand(frame, links)
-        newer_ids = {link.newer_id for link in chosen.values()}
-        linked_ids = chosen.keys() | newer_ids
+        links_by_id = _found_links(frame, only) if links is None else _links_by_hand(frame, links)
+        newer_ids = {link.newer_id for link in links_by_id.values()}
+        linked_ids = links_by_id.keys() | newer_ids
         is_linked = frame[col.MEMORY_ID].isin(linked_ids).to_numpy()
         return Plan(
             store=opened.name,
@@ -83,7 +83,7 @@ def plan_supersession(
             groups=snapshot.groups(decision, deleted=~decision.keep),
             memories=(),
             kept=(),
-            supersedes=tuple(_planned_links(snapshot.memories(is_linked, decision), chosen)),
+            supersedes=tuple(_planned_links(snapshot.memories(is_linked, decision), links_by_id)),
         )
 
     return read_consistent(opened, plan_of)

@@ -166,22 +166,22 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
         # While the store is locked, no plan is between its copies and its deletion.
         store_lock = nullcontext() if is_lost else source.changing()
         with store_lock:
-            planned = _upgrade_of(source, archive)
-            if planned.is_empty:
-                return planned
-            _check_space(planned)
+            conversion = _upgrade_of(source, archive)
+            if conversion.is_empty:
+                return conversion
+            _check_space(conversion)
             upgrade(archive)
     with source.archive.writing() as archive:
-        return replace(planned, size_after=space_for(archive).size)
+        return replace(conversion, size_after=space_for(archive).size)
 
 
-def _check_space(planned: ArchiveUpgrade) -> None:
+def _check_space(conversion: ArchiveUpgrade) -> None:
     """Raise ArchiveError if the disk has no room for a conversion."""
-    if planned.bytes_free < planned.bytes_needed:
-        needed = in_bytes(planned.bytes_needed)
-        free = in_bytes(planned.bytes_free)
+    if conversion.bytes_free < conversion.bytes_needed:
+        needed = in_bytes(conversion.bytes_needed)
+        free = in_bytes(conversion.bytes_free)
         raise ArchiveError(
-            f"{planned.archive} takes up to {needed} while it is converted, and "
+            f"{conversion.archive} takes up to {needed} while it is converted, and "
             f"{free} are free; nothing was changed: free some and try again"
         )
 
