@@ -85,21 +85,21 @@ SIZED_KEYS: Final = {"at": "at", "memories": "memories", "until": "until"}
 # These functions raise ValueError for a wrong value. The reader of the file adds path and line.
 
 
-def _text(_name: str, value: Any) -> str:
+def _parse_text(_name: str, value: Any) -> str:
     """Return a text."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.80} is not text")  # noqa: TRY004 - see above
     return value
 
 
-def _texts(value: Any) -> list[str]:
+def _list_of_texts(value: Any) -> list[str]:
     """Return a list of texts. A single text becomes a list of one."""
     if isinstance(value, list) and all(isinstance(text, str) for text in value):
         return value
-    return [_text("", value)]
+    return [_parse_text("", value)]
 
 
-def _policy(_name: str, value: Any) -> Mapping[str, Any]:
+def _parse_policy(_name: str, value: Any) -> Mapping[str, Any]:
     """Return a policy as a mapping of its name and settings."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError(  # noqa: TRY004 - see above
@@ -107,11 +107,11 @@ def _policy(_name: str, value: Any) -> Mapping[str, Any]:
         )
     policy = dict(value)
     if SIZED in policy:
-        policy[SIZED] = _sized(policy[SIZED], policy["name"])
+        policy[SIZED] = _sized_of(policy[SIZED], policy["name"])
     return MappingProxyType(policy)
 
 
-def _sized(value: Any, policy: str) -> Sized:
+def _sized_of(value: Any, policy: str) -> Sized:
     """Return the record of the sizing of a policy's number."""
     has_keys = isinstance(value, dict) and set(value) == set(SIZED_KEYS.values())
     at = value["at"] if has_keys else None
@@ -129,27 +129,27 @@ def _sized(value: Any, policy: str) -> Sized:
     )
 
 
-def _age(name: str, value: Any) -> timedelta | None:
+def _parse_age(name: str, value: Any) -> timedelta | None:
     """Return an age; None for no limit."""
     word_for_no_limit = "ever" if name == "archive_for" else "never"
     if value == word_for_no_limit:
         return None
     try:
-        return age_of(_text(name, value))
+        return age_of(_parse_text(name, value))
     except ValueError as error:
         raise ValueError(
             f'{name}={value!r:.80} is not an age like "365d", or "{word_for_no_limit}"'
         ) from error
 
 
-def _truth(name: str, value: Any) -> bool:
+def _parse_truth(name: str, value: Any) -> bool:
     """Return a truth value."""
     if not isinstance(value, bool):
         raise ValueError(f"{name}={value!r:.80} is neither true nor false")  # noqa: TRY004
     return value
 
 
-def _claude(_name: str, value: Any) -> Mapping[str, Any]:
+def _parse_claude(_name: str, value: Any) -> Mapping[str, Any]:
     """Return the settings of Claude Code's memory."""
     keys = ", ".join(_CLAUDE_PARSERS)
     if not isinstance(value, dict):
@@ -164,7 +164,7 @@ def _claude(_name: str, value: Any) -> Mapping[str, Any]:
     return MappingProxyType(settings)
 
 
-def _kinds(_name: str, value: Any) -> Mapping[str, str]:
+def _parse_kinds(_name: str, value: Any) -> Mapping[str, str]:
     """Return the kind of memory by type of Claude Code's memories."""
     kinds = [kind.value for kind in MemoryKind]
     if not isinstance(value, dict) or not all(kind in kinds for kind in value.values()):
@@ -175,22 +175,22 @@ def _kinds(_name: str, value: Any) -> Mapping[str, str]:
     return MappingProxyType(value)
 
 
-def _folder(name: str, value: Any) -> Path:
+def _parse_folder(name: str, value: Any) -> Path:
     """Return a path, with the home folder for ``~``."""
-    return Path(_text(name, value)).expanduser()
+    return Path(_parse_text(name, value)).expanduser()
 
 
-def _paths(_name: str, value: Any) -> tuple[Path, ...]:
+def _parse_paths(_name: str, value: Any) -> tuple[Path, ...]:
     """Return paths, with the home folder for ``~``."""
-    return tuple(Path(text).expanduser() for text in _texts(value))
+    return tuple(Path(text).expanduser() for text in _list_of_texts(value))
 
 
-_count: Final = partial(whole_number, least=1)
+_parse_count: Final = partial(whole_number, least=1)
 """Parser of a whole number of 1 or more."""
 _CLAUDE_PARSERS: Final[Mapping[str, Parser]] = {
-    "lines": _count,
-    "characters": _count,
-    "kinds": _kinds,
+    "lines": _parse_count,
+    "characters": _parse_count,
+    "kinds": _parse_kinds,
 }
 """Parser of each setting of Claude Code's memory."""
 
@@ -240,7 +240,7 @@ class Settings:
     """
 
     policy: Mapping[str, Any] | None = _setting(
-        _policy, "the policy of memlab compact and memlab maintain"
+        _parse_policy, "the policy of memlab compact and memlab maintain"
     )
     target: float | None = _setting(
         share, "share of later references that should find their memory"
@@ -253,26 +253,30 @@ class Settings:
         whole_number, "tokens that the memories loaded at start may take"
     )
     context_window: int | None = _setting(
-        _count, "tokens of the model's context window, 200000 where nothing is set"
+        _parse_count, "tokens of the model's context window, 200000 where nothing is set"
     )
     log: tuple[Path, ...] = _setting(
-        _paths, "access logs of the agent's reads; paths from this folder", tuple
+        _parse_paths, "access logs of the agent's reads; paths from this folder", tuple
     )
     protected_tags: frozenset[str] = _setting(
-        lambda _, value: frozenset(_texts(value)),
+        lambda _, value: frozenset(_list_of_texts(value)),
         "memories with one of these are never deleted",
         frozenset,
     )
-    archive_for: timedelta | None = _setting(_age, "how long the archive keeps deleted memories")
-    keep_copies: bool = _setting(
-        _truth, "memlab maintain copies new and changed memories into the archive", bool
+    archive_for: timedelta | None = _setting(
+        _parse_age, "how long the archive keeps deleted memories"
     )
-    retire: bool = _setting(_truth, "what the policy does not keep is retired, not deleted", bool)
+    keep_copies: bool = _setting(
+        _parse_truth, "memlab maintain copies new and changed memories into the archive", bool
+    )
+    retire: bool = _setting(
+        _parse_truth, "what the policy does not keep is retired, not deleted", bool
+    )
     delete_retired_after: timedelta | None = _setting(
-        _age, "a memory that was retired and not needed for so long is deleted"
+        _parse_age, "a memory that was retired and not needed for so long is deleted"
     )
     harvest: str | None = _setting(
-        _text, "where memlab maintain harvests reads from, into the first log"
+        _parse_text, "where memlab maintain harvests reads from, into the first log"
     )
     vacuum_free: float | None = _setting(
         share, "share of the file that must be free before it is rewritten"
@@ -280,12 +284,12 @@ class Settings:
     max_per_run: int | None = _setting(
         whole_number, "a run of maintain that would take out more stops before it does"
     )
-    claude: Mapping[str, Any] = _setting(_claude, "how Claude Code's memory is read", dict)
+    claude: Mapping[str, Any] = _setting(_parse_claude, "how Claude Code's memory is read", dict)
     archive_folder: Path | None = _setting(
-        _folder, "folder of the archive, which is beside the store by default"
+        _parse_folder, "folder of the archive, which is beside the store by default"
     )
     kind: str | None = _setting(
-        _text, "the scheme of the kind of store that a folder is, such as claude or openclaw"
+        _parse_text, "the scheme of the kind of store that a folder is, such as claude or openclaw"
     )
     file: Path | None = None
     name: str = ""
@@ -501,9 +505,10 @@ def _check_owner(file: Path, status: os.stat_result, like: Path | None) -> None:
         with suppress(OSError, ValueError):
             trusted.add(like.stat().st_uid)
     if status.st_uid not in trusted:
+        owner = _user_name(status.st_uid)
         raise _UntrustedOwnerError(
-            f"{file} belongs to {_user(status.st_uid)} and is not obeyed: settings count only from "
-            "a file of the store's owner, of you or of root"
+            f"{file} belongs to {owner} and is not obeyed: settings count only from a file of the "
+            "store's owner, of you or of root"
         )
     if S_ISLNK(status.st_mode):
         raise SettingsError(f"{file} is a link, which is not followed; put the file itself there")
@@ -514,8 +519,8 @@ def _check_owner(file: Path, status: os.stat_result, like: Path | None) -> None:
         )
 
 
-def _user(number: int) -> str:
-    """Return the name of a user."""
+def _user_name(number: int) -> str:
+    """Return the name of the user with an id."""
     import pwd  # not available on every system, and rarely needed
 
     try:

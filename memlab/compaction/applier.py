@@ -486,7 +486,7 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
     _check_side_effects(writer, plan)
     if not plan.supersedes:
         _check_groups(plan)
-    entries: tuple[plans.PlannedEntries, ...] = ()
+    entries: tuple[plans.PlannedIndexEntries, ...] = ()
     if plan.moves:
         entries = entries_of(writer, require(source, "retirement"), plan.moves)
     if plan.entries != entries:

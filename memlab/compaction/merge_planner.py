@@ -8,7 +8,7 @@ import numpy as np
 
 from memlab.compaction.merging import COPIED, MergedFolders, content_digest, merged_folders
 from memlab.compaction.planning_snapshot import PlanningSnapshot, frame_at, lost_memories
-from memlab.compaction.plans import MERGES, LeftMemory, Plan, PlannedCopy
+from memlab.compaction.plans import MERGES, Plan, PlannedCopy, UnmergedMemory
 from memlab.frame.fields import Flags
 from memlab.policies.base import Decision
 from memlab.sources.base import read_consistent
@@ -73,7 +73,7 @@ def plan_merge(store: SourceLike, into: SourceLike, now: datetime, on_step: Step
         is_deleted = np.array([outcome.copy is not None for outcome in outcomes], dtype=bool)
         decision = _decision_of(outcomes, is_deleted)
         not_merged = tuple(
-            LeftMemory(key, outcome.reason)
+            UnmergedMemory(key, outcome.reason)
             for key, outcome in zip(keys, outcomes, strict=True)
             if outcome.copy is None
         )

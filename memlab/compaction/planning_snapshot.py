@@ -152,7 +152,7 @@ class PlanningSnapshot:
         fingerprints = self._fingerprints(keys, self.source.without_usage)
         return tuple(map(KeptMemory, keys, ids, fingerprints))
 
-    def expiring(self, is_decided: Flags, now: datetime) -> tuple[plans.Expiring, ...]:
+    def expiring(self, is_decided: Flags, now: datetime) -> tuple[plans.ExpiryTime, ...]:
         """Return the expiry times after `now` of the memories that a plan decides on.
 
         A memory that has expired before `now` and is still stored is left out. If it is missing
@@ -163,7 +163,7 @@ class PlanningSnapshot:
         expires_later = self._expires_at > as_instant(now)
         rows = np.flatnonzero(is_decided & expires_later)
         keys = _values_at(self.columns[col.KEY], rows)
-        return tuple(map(plans.Expiring, keys, _iso_texts(self._expires_at[rows])))
+        return tuple(map(plans.ExpiryTime, keys, _iso_texts(self._expires_at[rows])))
 
     def groups(self, decision: Decision, *, deleted: Flags) -> tuple[plans.Group, ...]:
         """Return the sorted groups of a plan; each memory is counted in one of them.

@@ -66,7 +66,7 @@ class KeptMemory(NamedTuple):
     fingerprint: str
 
 
-class Expiring(NamedTuple):
+class ExpiryTime(NamedTuple):
     """Expiry time of a memory that a plan decided on."""
 
     key: int | str
@@ -89,7 +89,7 @@ class PlannedLink(NamedTuple):
     by_fingerprint: str
 
 
-class PlannedEntries(NamedTuple):
+class PlannedIndexEntries(NamedTuple):
     """Index entries of a memory that a plan retires or returns, in the form of its source."""
 
     key: int | str
@@ -115,7 +115,7 @@ class PlannedCopy(NamedTuple):
     is_copied: bool
 
 
-class LeftMemory(NamedTuple):
+class UnmergedMemory(NamedTuple):
     """A memory that stays in its folder although it is merged, and the reason."""
 
     key: int | str
@@ -237,12 +237,12 @@ class Plan(DisplayMixin):
         The memories to retire: they stay in the store, and no start loads them.
     returns : tuple of PlannedMemory
         The retired memories to load again.
-    entries : tuple of PlannedEntries
+    entries : tuple of PlannedIndexEntries
         The index entries of the memories to retire or return, if the store has an index. They are
         needed to undo the plan exactly.
     trigger_effects : tuple of TriggerEffect
         The effects of triggers on other tables of the store's file when the memories are deleted.
-    expires : tuple of Expiring
+    expires : tuple of ExpiryTime
         The expiry times of memories that the plan deletes or keeps. A memory that is missing
         because it has expired does not make the plan stale.
     deletes_newest : bool
@@ -250,7 +250,7 @@ class Plan(DisplayMixin):
         takes its position.
     copies : tuple of PlannedCopy
         If the folder is merged into another one, the equal memory there of each memory to delete.
-    not_merged : tuple of LeftMemory
+    not_merged : tuple of UnmergedMemory
         If the folder is merged into another one, the memories that stay.
     added : dict
         The fields of a newer format, by key. The digest covers them.
@@ -284,12 +284,12 @@ class Plan(DisplayMixin):
     supersedes: tuple[PlannedLink, ...] = ()
     retires: tuple[PlannedMemory, ...] = ()
     returns: tuple[PlannedMemory, ...] = ()
-    entries: tuple[PlannedEntries, ...] = ()
+    entries: tuple[PlannedIndexEntries, ...] = ()
     trigger_effects: tuple[TriggerEffect, ...] = ()
-    expires: tuple[Expiring, ...] = ()
+    expires: tuple[ExpiryTime, ...] = ()
     deletes_newest: bool = False
     copies: tuple[PlannedCopy, ...] = ()
-    not_merged: tuple[LeftMemory, ...] = ()
+    not_merged: tuple[UnmergedMemory, ...] = ()
     added: Mapping[str, Any] = field(default_factory=dict)
     start_there: MergedStart | None = field(default=None, compare=False)
     start: StartChange | None = field(default=None, compare=False)
@@ -919,8 +919,8 @@ KEYS: Final[wire.StoredKeys] = {
         "content": "content",
         "is_copied": "is_copied",
     },
-    LeftMemory: {"key": "key", "reason": "reason"},
-    Expiring: {"key": "key", "expires_at": "expires_at"},
+    UnmergedMemory: {"key": "key", "reason": "reason"},
+    ExpiryTime: {"key": "key", "expires_at": "expires_at"},
     PlannedLink: {
         "key": "key",
         "position": "position",
@@ -934,7 +934,7 @@ KEYS: Final[wire.StoredKeys] = {
         "by_memory_id": "by_memory_id",
         "by_fingerprint": "by_fingerprint",
     },
-    PlannedEntries: {"key": "key", "index_entries": "said"},
+    PlannedIndexEntries: {"key": "key", "index_entries": "said"},
     Group: {
         "deleted": "deleted",
         "label": "label",

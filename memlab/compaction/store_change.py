@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 
 from memlab import errors
-from memlab.compaction.plans import Plan, PlannedEntries, PlannedMemory, Receipt
+from memlab.compaction.plans import Plan, PlannedIndexEntries, PlannedMemory, Receipt
 from memlab.compaction.recorded_change import RecordedChange
 from memlab.sources.base import Source
 from memlab.sources.capabilities import Supersession, check_deletable, require, superseding_id
@@ -199,7 +199,7 @@ def links_of(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, s
 
 def entries_of(
     reader: Reader, retirement: Supersession, moves: Iterable[PlannedMemory]
-) -> tuple[PlannedEntries, ...]:
+) -> tuple[PlannedIndexEntries, ...]:
     """Return the index entries of memories that a plan retires or returns.
 
     Memories without an entry are left out.
@@ -208,7 +208,7 @@ def entries_of(
     for key, record in reader.records(memory.key for memory in moves):
         lines = retirement.index_entries_of(record)
         if lines:
-            entries.append(PlannedEntries(key, lines))
+            entries.append(PlannedIndexEntries(key, lines))
     return tuple(entries)
 
 

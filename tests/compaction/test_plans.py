@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from memlab.compaction import plan, plan_supersession
 from memlab.compaction.diff import difference_of
-from memlab.compaction.plans import Expiring, Plan, Receipt
+from memlab.compaction.plans import ExpiryTime, Plan, Receipt
 from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.policies import KeepRecent
@@ -100,7 +100,7 @@ def rows_of(row: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(row, max_size=4).map(tuple)
 
 
-EXPIRING = any_of(Expiring, expires_at=MOMENTS.map(lambda moment: moment.isoformat()))
+EXPIRING = any_of(ExpiryTime, expires_at=MOMENTS.map(lambda moment: moment.isoformat()))
 
 
 @given(plan=any_of(Plan, expires=rows_of(EXPIRING), added=st.just({}), start=st.none()))
