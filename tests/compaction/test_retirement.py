@@ -69,7 +69,7 @@ def test_retired_memories_stay_stored_and_are_not_loaded(store: Path) -> None:
     assert plan.returns == ()
     assert plan.memories == ()
     assert plan.deletes.memories == 0
-    assert "retires       6 of 12 memories" in str(plan)
+    assert "retires  6 of 12 memories" in str(plan)
     receipt = memlab.apply(plan)
     assert memlab.Receipt.from_json(receipt.to_json()) == receipt
     assert receipt.retired == 6
