@@ -49,7 +49,7 @@ _NEEDS_OF_MEMORIES: Final = (
     "references",
     "reads",
 )
-"""Needs that only reading the memories of a store can tell."""
+"""Needs that are known only after the memories of a store were read."""
 
 STORE_NAME_FILE: Final = "store.txt"
 """File beside the notebooks with the name of their store."""
@@ -139,8 +139,13 @@ def folder_for(store: str) -> Path:
 def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) -> None:
     """Set the values in the cell with the tag ``parameters``; other values in it stay."""
     for cell in notebook.cells:
-        if "parameters" in cell.metadata.get("tags", ()):
+        if _has_parameters(cell):
             cell.source = _with_values(cell.source, parameters)
+
+
+def _has_parameters(cell: "NotebookNode") -> bool:
+    """Return whether a cell has the tag ``parameters``."""
+    return "parameters" in cell.metadata.get("tags", ())
 
 
 def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> StoreFacts:
@@ -152,19 +157,21 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
     parameters["stores"] = [name]
     parameters["projects"] = None
     if source.permissions_template is not None:
-        parameters["projects"] = str(source.permissions_template.parent.parent)
+        store_folder = source.permissions_template.parent
+        parameters["projects"] = str(store_folder.parent)
     from memlab.evidence.past import present_rows
     from memlab.evidence.store_history import StoreHistory
 
     try:
         history = StoreHistory.of(source, log, call="memlab lab", now=now).with_references()
-    except MemlabError:  # a notebook says why a store cannot be read, where it is read
-        unknown = set(_NEEDS_OF_MEMORIES)
+    except MemlabError:
+        # Keep all cells: the one that reads the store shows why it cannot be read.
+        possible_needs = set(_NEEDS_OF_MEMORIES)
         if source.is_native_format:
-            unknown.add("copy")
+            possible_needs.add("copy")
         if source.index is not None:
-            unknown.add("folder")
-        return StoreFacts(parameters, frozenset(unknown))
+            possible_needs.add("folder")
+        return StoreFacts(parameters, frozenset(possible_needs))
     prunable = int(present_rows(history.past)[PRUNABLE].sum())
     if prunable <= EXAMPLE_CAP:
         parameters["keep_recent"] = prunable // 2
@@ -196,17 +203,16 @@ def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
     """
     nbformat = import_extra("nbformat", extra="lab")
     store = str(store_path("two_years")) if facts is None else facts.parameters["store"]
-    store_file_path = folder / STORE_NAME_FILE
-    store_of_folder = (
-        store_file_path.read_text(encoding="utf-8").strip() if store_file_path.is_file() else store
-    )
-    if store_of_folder != store:
-        raise MemlabError(
-            f"the notebooks in {folder} are for {store_of_folder}; "
-            "name another folder with --folder"
-        )
+    name_file = folder / STORE_NAME_FILE
+    if name_file.is_file():
+        store_of_folder = name_file.read_text(encoding="utf-8").strip()
+        if store_of_folder != store:
+            raise MemlabError(
+                f"the notebooks in {folder} are for {store_of_folder}; "
+                "name another folder with --folder"
+            )
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(store_file_path, f"{store}\n".encode())
+    write_whole(name_file, f"{store}\n".encode())
     written = []
     for path in notebook_paths():
         copy = folder / path.name
@@ -228,7 +234,8 @@ def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
 def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[NotebookNode]":
     """Return the cells for a store, with one explanation for each need that it does not meet.
 
-    Before the first cell with a need that the store meets, a cell checks that it still does.
+    For each need that it meets, a new cell before the first code cell with that need checks that
+    the store still meets it.
     """
     nbformat = import_extra("nbformat", extra="lab")
     cells_to_write: list[NotebookNode] = []
@@ -245,13 +252,14 @@ def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[Notebook
             unchecked = [need for need in needs if need not in checked]
             if unchecked and cell.cell_type == "code":
                 checked.update(unchecked)
-                cells_to_write.append(
-                    nbformat.v4.new_code_cell(_check_of(unchecked, has_log=has_log))
-                )
+                check = nbformat.v4.new_code_cell(_check_of(unchecked, has_log=has_log))
+                cells_to_write.append(check)
             cells_to_write.append(cell)
-        elif missing[0] not in explained:
-            explained.add(missing[0])
-            code = f'import memlab\n\nprint(memlab.views.unanswered(store, "{missing[0]}"))'
+            continue
+        first_missing = missing[0]
+        if first_missing not in explained:
+            explained.add(first_missing)
+            code = f'import memlab\n\nprint(memlab.views.unanswered(store, "{first_missing}"))'
             explanation = nbformat.v4.new_code_cell(code)
             explanation.metadata.tags = [UNANSWERED]
             cells_to_write.append(explanation)
@@ -260,13 +268,13 @@ def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[Notebook
 
 def _assigns(cell: "NotebookNode", name: str) -> bool:
     """Return whether a cell with the tag ``parameters`` assigns a name."""
-    if "parameters" not in cell.metadata.get("tags", ()):
+    if not _has_parameters(cell):
         return False
     return any(line.startswith(f"{name} = ") for line in cell.source.splitlines())
 
 
 def _check_of(needs: list[str], *, has_log: bool) -> str:
-    """Return the code that checks that a store still has what the next cells need."""
+    """Return the code that checks that a store still meets the needs of the next cells."""
     arguments = ", ".join(["store", *(f'"{need}"' for need in needs)])
     if has_log:
         arguments += ", log=reads"
@@ -279,6 +287,7 @@ def _check_of(needs: list[str], *, has_log: bool) -> str:
 def _with_values(source: str, parameters: Mapping[str, Any]) -> str:
     """Return code with new values in its assignments; paths of bundled data become absolute."""
     lines = source.splitlines()
+    # From the last to the first, because a replacement may change the number of lines.
     for node in reversed(ast.parse(source).body):
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
             continue

@@ -26,13 +26,11 @@ class Slider(Control):
 
     def select(self, number: int) -> None:
         """Select a number, and add it to the values if it is not among them."""
-        if number in self.values:
-            self.value = number
-            return
-        values = sorted([*self.values, number])
-        with self.hold_sync():  # the browser gets all three together
-            self.values = values
-            self.texts = [f"{value:,}" for value in values]
+        with self.hold_sync():  # the web page gets all changes together
+            if number not in self.values:
+                values = sorted([*self.values, number])
+                self.values = values
+                self.texts = [f"{value:,}" for value in values]
             self.value = number
 
     @traitlets.validate("value")
@@ -42,7 +40,7 @@ class Slider(Control):
 
 
 class NumberBox(Control):
-    """A box for a whole number between `minimum` and `maximum`; the browser reports a bad input.
+    """A box for a whole number between `minimum` and `maximum`; the page reports a bad input.
 
     An empty box has the value None, and shows the text `nothing`.
     """
@@ -78,7 +76,7 @@ class RangeSlider(Control):
 
     @traitlets.validate("limits")
     def _ordered(self, proposal: Any) -> list[int]:
-        """Return the proposed limits in order, moved to the texts that there are."""
+        """Return the proposed limits in ascending order, moved to the first or the last text."""
         last = max(len(self.texts) - 1, 0)
         return sorted(min(max(int(limit), 0), last) for limit in proposal["value"])
 
@@ -91,8 +89,9 @@ class Brush(Control):
     html
         The chart.
     layouts
-        For the narrow and the wide drawing, the boxes of the axes and of each row, as left, top,
-        width and height in fractions of the drawing.
+        Two mappings, for the narrow and for the wide drawing, from a name to its box. The box of
+        the axes is named "axes", and that of a row by the row. A box is a list of left, top, width
+        and height in fractions of the drawing.
     marks, selected
         The names of the rows, and those that are selected.
     span

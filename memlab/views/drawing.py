@@ -86,11 +86,12 @@ def _boot_over_time(charts: Any, findings: "Findings") -> Any:
 def _law(charts: Any, findings: "Findings") -> Any:
     """Draw the law of public projects, and the store's caps along its history."""
     target = findings.goal.target
-    store = findings.evidence
-    lines = sizing.law_lines(
-        target, evidence="reads" if findings.sizing.reads > 0.5 else "references"
+    history = findings.evidence
+    are_mostly_reads = findings.sizing.reads > 0.5  # the share of reads among the references
+    lines = sizing.law_lines(target, evidence="reads" if are_mostly_reads else "references")
+    caps = sizing.caps_along(
+        history.past, history.references, share=target, until=findings.goal.until
     )
-    caps = sizing.caps_along(store.past, store.references, share=target, until=findings.goal.until)
     return charts.plot_law(lines, store=caps)
 
 

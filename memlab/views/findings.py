@@ -1,4 +1,4 @@
-"""The findings of a report on a store, all computed from one read of it."""
+"""The findings of a report on a store, which is read once for all of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,43 +30,54 @@ class Findings(Recommendation):
     Attributes
     ----------
     summary : StoreSummary
-        The headline numbers of the store.
+        The number and the size of the store's memories.
     lists : Mapping or None
-        Addresses of the lists of memories on the report's page, by part of a start.
+        Links to the lists of memories on the report's page, by part of a start.
     """
 
     summary: StoreSummary = field(kw_only=True)
     lists: Mapping[str, str] | None = field(default=None, kw_only=True)
 
     def sheet(self) -> TextPage:
-        """Return the page at the top of a report: the recommendation and what the cap changes."""
+        """Return the page at the top of a report: the recommendation and the effect of the cap."""
         page = super().sheet()
-        effect = self.effect
-        facts = [fact for fact in page.facts if fact[0] != "store"]
+        facts = [(name, value) for name, value in page.facts if name != "store"]
         if self.other_cap is not None:
             (row,) = self.sizing.at([self.other_cap]).to_dict("records")
             served = share_in_words(row["served"], (row["low"], row["high"]))
             chosen_cap = f"keep_recent = {self.other_cap:,}, which serves {served}"
             facts.insert(0, ("figures below", chosen_cap))
-        index_tokens = self.present.attrs.get(INDEX_TOKENS, 0)
-        if effect is None or self.by_use is not None:
-            facts.append((self.tokens, f"{self.summary.boot.tokens + index_tokens:,} now"))
+        if self.effect is None or self.by_use is not None:
+            tokens = self.summary.boot.tokens + self._index_tokens
+            facts.append((self.tokens, f"{tokens:,} now"))
         else:
-            before = effect.before
-            after = effect.after
-            tokens = f"{before.tokens + index_tokens:,} → {after.tokens + index_tokens:,}"
-            memories = f"{before.memories:,} → {counted(after.memories, 'memories')}"
-            facts.append((self.tokens, f"{tokens}; {memories}"))
-            deleted = "nothing"
-            if effect.deleted.memories:
-                share = effect.deleted.memories / self.summary.rows.memories
-                deleted = (
-                    f"{counted(effect.deleted.memories)} of "
-                    f"{self.summary.rows.memories:,} ({share:.1%}), archived first; "
-                    "memlab restore puts them back"
-                )
-            facts.append(("would be deleted", deleted))
+            facts.append((self.tokens, self._start_in_words(self.effect)))
+            facts.append(("would be deleted", self._deleted_in_words(self.effect)))
         return page._replace(facts=facts)
+
+    @property
+    def _index_tokens(self) -> int:
+        """The tokens of the index's own text, which belongs to no memory."""
+        return int(self.present.attrs.get(INDEX_TOKENS, 0))
+
+    def _start_in_words(self, effect: CapEffect) -> str:
+        """Return the tokens and the memories that are loaded before and after a cap."""
+        before = effect.before
+        after = effect.after
+        tokens = f"{before.tokens + self._index_tokens:,} → {after.tokens + self._index_tokens:,}"
+        memories = f"{before.memories:,} → {counted(after.memories, 'memories')}"
+        return f"{tokens}; {memories}"
+
+    def _deleted_in_words(self, effect: CapEffect) -> str:
+        """Return the number of memories that a cap deletes, and their share of the store."""
+        deleted = effect.deleted.memories
+        if not deleted:
+            return "nothing"
+        total = self.summary.rows.memories
+        return (
+            f"{counted(deleted)} of {total:,} ({deleted / total:.1%}), archived first; "
+            "memlab restore puts them back"
+        )
 
     def next_steps(self) -> list[str]:
         """Return the next steps; for a chosen cap, the command that shows what it deletes."""
@@ -109,7 +120,7 @@ class Findings(Recommendation):
 
     @cached_property
     def cut(self) -> CutLosses | None:
-        """The reads that the cut of the index misses; None if the store has no such index."""
+        """The reads of memories whose index line is not loaded; None without such an index."""
         source = self.evidence.source
         if source is None or source.index is None:
             return None
@@ -155,7 +166,8 @@ class Findings(Recommendation):
     def kept_memories(self) -> pd.DataFrame:
         """The memories that the cap keeps.
 
-        Where the index is cut, memories below the cut take the places of deleted ones above it.
+        If the index is cut, lines below the cut move up when lines above it are deleted, so that
+        their memories are loaded.
         """
         return self.present if self.cap is None else survivors(self.present, self.cap)
 

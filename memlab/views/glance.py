@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Overview(DisplayMixin):
-    """The headline numbers of a store, its alerts and its settings.
+    """The summary of a store, its alerts and its settings.
 
     Attributes
     ----------
@@ -49,13 +49,15 @@ class Overview(DisplayMixin):
         The alerts on cost and risk, the costliest first.
     more : Mapping
         Sentences or pages by name: the kind of store, the unknown part of its past, its cap, its
-        settings, and the reads that the cut of an index misses.
+        settings, and the reads that are lost because an index is cut.
     remembered : str
-        ``"delete"`` or ``"retire"`` if ``memlab.toml`` has a policy, else empty.
+        What the policy in ``memlab.toml`` does with memories: ``"delete"`` or ``"retire"``; empty
+        if there is no policy.
     log_option : sequence of str
         The command line options that name the access log.
     semantic : str
-        Name of the store's semantic memories, which are decisions only in an agent's own store.
+        Name of the store's semantic memories: ``"decisions"`` for an agent's own store, else
+        ``"facts"``.
     project : str
         The path of the project that the memories are about; empty if that is not known.
     is_orphaned : bool
@@ -113,26 +115,28 @@ class Overview(DisplayMixin):
                 tables.append(Table(page.title, (), page.facts))
                 tables += page.tables
         if self.is_orphaned:
-            missing = self.project or "no folder has a path of its name"
-            words = f"its project is not there any more, or not on this machine: {missing}"
-            facts.append(("orphaned", words))
+            project = self.project or "no folder has a path of its name"
+            reason = f"its project is not there any more, or not on this machine: {project}"
+            facts.append(("orphaned", reason))
         if self.kinships:
             tables.append(table_of(self.kinships))
         if self.alerts:
             summary = Table(title, (), facts, whole=True, has_paths=True)
             return TextPage(self.store, facts_of(self.alerts), [summary, *tables])
-        return TextPage(f"{self.store}: {title}" if self.store else title, facts, tables)
+        if self.store:
+            title = f"{self.store}: {title}"
+        return TextPage(title, facts, tables)
 
     def _named(self, table: Table) -> Table:
         """Return a table of the parts of a start, with this store's name of semantic memories."""
         rows = []
-        for name, *sizes in table.rows:
-            part = f"  {self.semantic}" if name == "  decisions" else name
-            rows.append((part, *sizes))
+        for part, *sizes in table.rows:
+            name = f"  {self.semantic}" if part == "  decisions" else part
+            rows.append((name, *sizes))
         return table._replace(rows=rows)
 
     def next_steps(self) -> list[str]:
-        """Return the lines that say which command to run next, or which function for a frame."""
+        """Return the commands to run next, each with its purpose; for a frame, the function."""
         if self.is_of_frame:
             return ["next: memlab.size of the same frame    which keep_recent, with evidence"]
         size = command("size", self.store, *self.log_option)
@@ -155,7 +159,7 @@ def show(
     log: "Log" = None,
     now: datetime | None = None,
 ) -> "Overview | Inventory":
-    """Return the overview of a store: what an agent loads at start, and how much is prunable.
+    """Return the overview of a store: the memories that an agent loads, and the prunable ones.
 
     Parameters
     ----------
@@ -165,15 +169,15 @@ def show(
         Number of prunable memories above which the overview warns; by default the cap of
         ``memlab.toml``.
     log : DataFrame, str or Path, optional
-        An access log, to count unread memories and the reads that the cut of an index misses.
+        An access log, to count unread memories and the reads that are lost because an index is cut.
     now : datetime, optional
         The current time, with a time zone; by default the clock's.
 
     Returns
     -------
     Overview or Inventory
-        The overview. For a folder that is no store but contains some, what :func:`memlab.find`
-        returns.
+        The overview. For a folder that is no store but contains some, it is the result of
+        :func:`memlab.find`.
 
     Raises
     ------
@@ -186,17 +190,17 @@ def show(
     >>> show(memlab.store_path("two_years")).summary.loads_any
     True
     """
-    call = "memlab.show"
-    given_now = now
-    now = moment_or_now(now, call=call)
-    backlog = None if backlog is None else whole_number("backlog", backlog)
+    now_or_clock = moment_or_now(now, call="memlab.show")
+    if backlog is not None:
+        backlog = whole_number("backlog", backlog)
     if not isinstance(frame, str | PathLike | SqliteMemoryStore | Source):
-        return _show_history(frame, now=given_now, backlog=backlog, log=log)
+        # A history has a moment of its own, unless another one is given.
+        return _show_history(frame, now=now, backlog=backlog, log=log)
     inventory = _stores_inside(frame)
     if inventory is not None:
         return inventory
     with shared_data_held():
-        return _show_store(frame, backlog=backlog, log=log, now=now)
+        return _show_store(frame, backlog=backlog, log=log, now=now_or_clock)
 
 
 def _show_store(
@@ -208,18 +212,24 @@ def _show_store(
 ) -> Overview:
     """Return the overview of a store; see :func:`show`."""
     source = open_source(frame)
-    name = str(frame) if isinstance(frame, str | PathLike) else source.name
-    arrays, problem = past_arrays(source)
+    memories, problem = past_arrays(source)
     reads = None
-    option = tuple[str, ...]()
+    options_of_log: Sequence[str] = ()
     if log is not None:
         from memlab.evidence.reads import log_option, reads_in
 
         settings = settings_of(source)
-        reads, file = reads_in(log, settings, call="memlab.show", source=source)
-        option = log_option(reads, file, settings)
-    data = _StoreData(source, name, arrays, reads, option, problem=problem)
-    return _overview_of(data, backlog=backlog, now=now)
+        reads, log_file = reads_in(log, settings, call="memlab.show", source=source)
+        options_of_log = log_option(reads, log_file, settings)
+    store = _StoreData(
+        source=source,
+        name=str(frame) if isinstance(frame, str | PathLike) else source.name,
+        memories=memories,
+        reads=reads,
+        log_option=options_of_log,
+        problem=problem,
+    )
+    return _overview_of(store, backlog=backlog, now=now)
 
 
 class _StoreData(NamedTuple):
@@ -231,7 +241,7 @@ class _StoreData(NamedTuple):
     reads: "pd.DataFrame | None"
     log_option: Sequence[str]
     problem: str = ""
-    """What is wrong with the archive."""
+    """The reason why the archive cannot be read; empty if it can."""
     rows: "pd.DataFrame | None" = None
     """The present memories, if they are loaded already."""
 
@@ -240,30 +250,18 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
     """Return the overview of a store whose memories are read."""
     source = store.source
     settings = settings_of(source)
-    keep = settings.keep_recent
-    number = ""
+    cap = settings.keep_recent
+    cap_note = ""
     if settings.sized is not None or settings.is_auto:
         from memlab.sizing.in_force import effective_policy
 
         effective = effective_policy(source)
-        keep = effective.keep(settings)
-        number = effective.note
-    more: dict[str, Any] = {}
-    more["archive"] = f"left out: {store.problem}" if store.problem else ""
-    more["about"] = source.extra_report()
-    if store.reads is not None and source.index is not None:
-        from memlab.evidence.reads import reads_missed_by_index_cut
-
-        more["cut"] = reads_missed_by_index_cut(source, store.reads)
-    more["lost"] = losses_unknown(source)
-    more["past"] = source.external_history.note()
-    more["number"] = number
-    more["settings"] = settings.not_obeyed
-    more["future"] = _future_in_words(store.memories, store.name, now)
+        cap = effective.keep(settings)
+        cap_note = effective.note
     summary = summary_of(
         store.memories,
         now=now,
-        threshold=keep if backlog is None else backlog,
+        threshold=cap if backlog is None else backlog,
         index_overhead=0 if source.index is None else source.index.tokens_of_no_memory(),
     )
     remembered = ""
@@ -283,7 +281,7 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         store=store.name,
         summary=summary,
         alerts=alerts_of(data),
-        more={key: part for key, part in more.items() if part},
+        more=_more_about(store, cap_note, now),
         remembered=remembered,
         log_option=store.log_option,
         semantic=semantic_name(source),
@@ -291,6 +289,24 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         is_orphaned=project is not None and project.is_missing,
         kinships=kinships_of(source),
     )
+
+
+def _more_about(store: _StoreData, cap_note: str, now: datetime) -> dict[str, Any]:
+    """Return sentences and pages on a store by name, without empty ones."""
+    source = store.source
+    parts: dict[str, Any] = {}
+    parts["archive"] = f"left out: {store.problem}" if store.problem else ""
+    parts["about"] = source.extra_report()
+    if store.reads is not None and source.index is not None:
+        from memlab.evidence.reads import reads_missed_by_index_cut
+
+        parts["cut"] = reads_missed_by_index_cut(source, store.reads)
+    parts["lost"] = losses_unknown(source)
+    parts["past"] = source.external_history.note()
+    parts["number"] = cap_note
+    parts["settings"] = settings_of(source).not_obeyed
+    parts["future"] = _future_in_words(store.memories, store.name, now)
+    return {name: part for name, part in parts.items() if part}
 
 
 def semantic_name(source: Source) -> str:
@@ -307,8 +323,8 @@ def _show_history(
 ) -> Overview:
     """Return the overview of a frame or a history.
 
-    The history of a store is shown as the store is, with the history's log and moment. Of a frame
-    there are the alerts that need nothing but its memories and the log.
+    The history of a store is shown like the store, with the log and the moment of the history. For
+    a frame, only alerts are shown that need nothing but its memories and the log.
     """
     from memlab.evidence.past import present_rows
     from memlab.evidence.store_history import StoreHistory
@@ -339,7 +355,7 @@ def _show_history(
         has_archive=bool(frame.attrs.get(HAS_PAST)),
         rows=rows,
     )
-    # only kinds of store other than an agent's own tell what is loaded
+    # An agent's own store has no column that tells which memories are loaded.
     semantic = "facts" if LOADED_AT_START in frame else "decisions"
     return Overview(
         history.name,
@@ -353,13 +369,13 @@ def _show_history(
 
 def _future_in_words(memories: "Arrays", store: str, now: datetime) -> str:
     """Return a sentence about the memories that are dated in the future; empty for none."""
-    present = np.arange(len(memories.created_at))
+    present_rows = np.arange(len(memories.created_at))
     if memories.deleted_at is not None:
-        present = np.flatnonzero(np.isnat(memories.deleted_at))
-    dates = FutureDates.of(memories.created_at[present], now)
+        present_rows = np.flatnonzero(np.isnat(memories.deleted_at))
+    dates = FutureDates.of(memories.created_at[present_rows], now)
     if not dates.ahead.any():
         return ""
-    ids = [str(memories.memory_id[row]) for row in present]
+    ids = [str(memories.memory_id[row]) for row in present_rows]
     return f"{dates.in_words(ids)}; {command('doctor', store)} says what to do"
 
 

@@ -18,12 +18,12 @@ from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 _LISTED: Final = 10
 """Maximum number of supersedable memories on the page; JSON and a plan have all of them."""
-_OLDER: Final = {
+_HEADINGS: Final = {
     c.MEMORY_ID: "memory_id",
     c.TOKENS: "tokens",
     c.SUPERSEDED_BY: "newer one",
 }
-"""Columns of the printed table with their headings, before the reason."""
+"""Headings of the printed table by column. A column with the reason is added."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,13 +35,13 @@ class LoadBearing(DisplayMixin):
     store : str
         The store.
     floor : Floor
-        Their number and size.
+        The number and the size of the load-bearing memories.
     supersedable : DataFrame
-        Those that a newer memory could supersede, with the reason.
+        The memories that a newer one could supersede, with the reason.
     loaded : int
         The size of all active memories, in tokens.
     unseen : str
-        What was not searched for, and why; empty if everything was.
+        The search that was left out, and why; empty if none was.
     """
 
     store: str
@@ -80,16 +80,16 @@ class LoadBearing(DisplayMixin):
             ]
         if self.unseen:
             facts.append(("not looked for", self.unseen))
-        pairs = older[list(_OLDER)].itertuples(index=False, name=None)
+        cells = older[list(_HEADINGS)].itertuples(index=False, name=None)
         reasons = older[c.REASON].astype(str) + ": " + older[WHY].astype(str)
-        rows = [(*pair, reason) for pair, reason in zip(pairs, reasons, strict=True)]
-        header = (*_OLDER.values(), "why")
+        rows = [(*row, reason) for row, reason in zip(cells, reasons, strict=True)]
+        header = (*_HEADINGS.values(), "why")
         listed = Table("Could be superseded by a newer memory", header, rows)
         tables = [*floor.tables("By kind"), listed.first(_LISTED, "; --json has all")]
         return TextPage(self.store, facts, [table for table in tables if table.rows])
 
     def next_steps(self) -> list[str]:
-        """Return the advice on what to do next."""
+        """Return the next steps: to supersede memories if some can be, else to size the store."""
         if self.supersedable.empty:
             return [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
         if open_source(self.store).supersession is None:
@@ -114,7 +114,7 @@ def floor(store: SourceLike) -> LoadBearing:
     Returns
     -------
     LoadBearing
-        Their size, and those that a newer memory could supersede.
+        Their number and size, and the memories that a newer one could supersede.
 
     Examples
     --------

@@ -36,10 +36,11 @@ DOUBTFUL: Final = "doubtful"
 LABELS: Final = (LOAD_BEARING, PRUNABLE, SUPERSEDED, RETIRED, c.REACHED, c.UNLISTED, DELETED)
 WHERE: Final = (*LABELS, DOUBTFUL, NOT_KEPT, UNREAD)
 BY: Final = {name: name for name in (c.TOKENS, READS, c.REFERENCES, NEED)} | {"age": AGE_DAYS}
+"""Names by which a list is sorted, with their columns."""
 FACTS: Final = "facts"
-"""Key of ``attrs``: name and description of the policy, the log and the evidence that were used."""
+"""Key of ``attrs`` with pairs of a name and a sentence on the policy, the log and the evidence."""
 
-_ORDER: Final = (
+_COLUMNS: Final = (
     c.MEMORY_ID,
     LABEL,
     c.KEEP,
@@ -59,19 +60,23 @@ _ORDER: Final = (
     c.DELETED_AT,
     c.POSITION,
 )
-_GRID: Final = 5_000
-"""Maximum number of rows in a grid, which a browser can still sort quickly."""
+"""Columns of a list, in their order."""
+_MAX_GRID_ROWS: Final = 5_000
+"""Maximum number of rows in a grid; a browser can still sort them quickly."""
 _HEADERS: Final = {c.MEMORY_ID: "id", AGE_DAYS: "days", c.REFERENCES: "refs"}
-_COMMON: Final = {True: "all kept", False: "none kept"}
-_SHORTEST: Final = 10
+"""Headers of a printed table, for columns whose name is too long."""
+_KEEP_OF_ALL: Final = {True: "all kept", False: "none kept"}
+"""Headings for tables of which all rows have the same decision."""
+_MIN_TITLE_WIDTH: Final = 10
 """Minimum width of a title, in characters."""
-_LONGEST: Final = 80
-"""Maximum length of an id in a table, in characters."""
-_NEEDS: Final = {
+_MAX_TEXT_LENGTH: Final = 80
+"""Maximum length of an id or another text in a table, in characters; titles have their own."""
+_MISSING_EVIDENCE: Final = {
     NOT_KEPT: "which memories are not kept is for a policy to say: give one, such as keep_recent",
     UNREAD: "which memories are unread is for an access log to say: give one; memlab harvest "
     "fills it from what agents write",
 }
+"""Error messages for selections that need a policy or a log."""
 _NO_LOG: Final = "not known: no access log; memlab harvest fills one from what agents write"
 
 
@@ -83,20 +88,21 @@ class Rows(pd.DataFrame):
         return Rows
 
     def _repr_html_(self) -> str | None:
+        """Return the grid with the library that draws it; without itables, a plain table."""
         try:
             from itables import javascript, utils
         except ImportError:
             plain: str | None = super()._repr_html_()  # type: ignore[misc]  # pandas has it
             return plain
-        grid = pd.DataFrame(without_controls(self.head(_GRID)))
+        shown_rows = pd.DataFrame(without_controls(self.head(_MAX_GRID_ROWS)))
         text_columns = [
-            index for index, dtype in enumerate(grid.dtypes) if not is_numeric_dtype(dtype)
+            index for index, dtype in enumerate(shown_rows.dtypes) if not is_numeric_dtype(dtype)
         ]
         caption = None
-        if len(self) > _GRID:
-            caption = f"the first {_GRID:,} of {len(self):,} memories"
-        shown: str = javascript.to_html_datatable(
-            grid,
+        if len(self) > _MAX_GRID_ROWS:
+            caption = f"the first {_MAX_GRID_ROWS:,} of {len(self):,} memories"
+        grid: str = javascript.to_html_datatable(
+            shown_rows,
             caption=caption,
             allow_html=False,  # explicit, because an itables.toml in the folder may change defaults
             connected=False,
@@ -110,7 +116,7 @@ class Rows(pd.DataFrame):
         )
         # Each grid includes the library, so that it works offline and in an exported page.
         script = utils.find_package_file("html", "dt_bundle.js")
-        return f"{javascript.generate_init_offline_itables_html(script)}{shown}"
+        return f"{javascript.generate_init_offline_itables_html(script)}{grid}"
 
 
 def rows(  # noqa: PLR0913 - which memories, and in what order
@@ -135,11 +141,11 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     policy : Policy, optional
         The retention policy. For a store, the policy in ``memlab.toml`` by default.
     where : str, optional
-        Which memories to list: "load-bearing", "prunable", "superseded", "retired", "reached",
-        "unlisted" or "deleted" for those with this label; "doubtful" for those that count as
-        load-bearing until a person confirms it; "not-kept" for those that the policy does not keep;
-        "unread" for those whose reads the log could show and does not show. By default all memories
-        in the store. Deleted memories come from its archive.
+        Which memories to list. By default all memories in the store. A label ("load-bearing",
+        "prunable", "superseded", "retired", "reached", "unlisted" or "deleted") lists those with
+        it; "doubtful" lists those that count as load-bearing until a person confirms it, "not-kept"
+        those that the policy does not keep, and "unread" those of which the log has no read,
+        although it could have one. Deleted memories come from the archive.
     tag, author : str, optional
         List only memories with this tag, or by this author.
     by : {"tokens", "age", "reads", "references", "need"}
@@ -155,12 +161,12 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     -------
     DataFrame
         A row for each memory: ``label``, ``age_days``, ``tokens``, ``reads`` (missing without a
-        log), ``references`` (other memories that name it), ``need``, and what it is called. With a
-        policy ``keep`` and ``reason``, with a log ``chance``, one of
-        ``memlab.evidence.reading_chances``. ``need`` is its base-level activation by reads,
-        references and the store's counter, over ``(tokens + 10)^0.4`` (:class:`memlab.Activation`):
-        what would be worth loading at start comes first by it.
-        ``attrs["facts"]`` says in words what that rests on.
+        log), ``references`` (from other memories), ``need``, the title, and more. With a policy
+        there are ``keep`` and ``reason``; with a log there is ``chance``, one of
+        ``memlab.evidence.reading_chances``. ``need`` is the base-level activation by reads,
+        references and the store's counter, divided by ``(tokens + 10)^0.4``
+        (:class:`memlab.Activation`): the higher it is, the more a memory is worth loading at start.
+        ``attrs["facts"]`` explains the policy, the log and the evidence in words.
 
     Examples
     --------
@@ -177,16 +183,17 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     _check_known("where", where, WHERE)
     expect(by, str, call=call, name="by")
     _check_known("by", by, BY)
-    words = ""
+    policy_note = ""
     source = source_of(frame)
     if source is not None and policy is None:
-        policy, words = effective_policy(source)
+        policy, policy_note = effective_policy(source)
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
     evidence = StoreHistory.of(frame, log, call=call, with_body=with_body, now=now)
     result = rows_of(evidence, policy, where=where, tag=tag, author=author, by=by)
-    if words:
+    if policy_note:
+        # The fact about settings that are ignored, if there is one, stays the first.
         place = 1 if evidence.settings.not_obeyed else 0
-        result.attrs[FACTS].insert(place, ("memlab.toml", words))
+        result.attrs[FACTS].insert(place, ("memlab.toml", policy_note))
     return result
 
 
@@ -201,65 +208,67 @@ def rows_of(
 ) -> pd.DataFrame:
     """List the memories of a history; see :func:`rows`. The policy in ``memlab.toml`` is not used.
 
-    The references of the history are used as they are, so that several tables find them once.
+    References that the history has already are not searched for again.
     """
     evidence = evidence.with_references()
     now = evidence.now
     past = evidence.past
-    reads = evidence.log
+    log = evidence.log
     not_obeyed = evidence.settings.not_obeyed
     facts = [("memlab.toml", not_obeyed)] if not_obeyed else []
     activity = activity_of(past, past, evidence.references, now=now)
-    table = _joined(evidence)
+    table = _table_of_memories(evidence)
     table[NEED] = per_length(activity.levels, past[c.TOKENS].to_numpy())
-    facts += _odd_facts(past, by, now, has_log=reads is not None)
+    facts += _limits_of_list(past, by, now, has_log=log is not None)
     present = present_rows(past)
     if policy is not None:
         decided = decide(present, policy.with_past(past, evidence.references), now=now)
         table[c.KEEP] = decided[c.KEEP].astype("boolean")
         table[c.REASON] = decided[c.REASON]
         facts.append(("policy", policy_in_words(as_data(policy))))
-    if reads is None:
+    if log is None:
         facts.append((READS, _NO_LOG))
     else:
-        reads_here = reading.reads_of_store(reads, past, now)
-        table[CHANCE] = reading.reading_chances(present, reads_here)
-        facts += _log_facts(reads, past, table[CHANCE])
+        reads = reading.reads_of_store(log, past, now)
+        table[CHANCE] = reading.reading_chances(present, reads)
+        facts += _log_facts(log, past, table[CHANCE])
     if by == NEED:
-        is_recalled_from = past.attrs.get(c.RECALLED) and len(evidence.references)
-        facts.append((NEED, _WORTH_LOADING if is_recalled_from else _NEED))
+        is_only_searched = past.attrs.get(c.RECALLED)
+        has_references = len(evidence.references) > 0
+        explanation = _NEED_OF_SEARCHED if is_only_searched and has_references else _NEED
+        facts.append((NEED, explanation))
         facts += [(NEED, note) for note in activity.notes]
-    is_listed = _is_listed(table, where) & _is_by_tag_and_author(table, tag, author)
+    is_listed = _is_selected(table, where) & _has_tag_and_author(table, tag, author)
     listed = table[is_listed].sort_values(BY[by], ascending=False, kind="stable")
-    columns = [name for name in _ORDER if name in table]
+    columns = [name for name in _COLUMNS if name in table]
     result = Rows(listed[columns].reset_index(drop=True))
     result.attrs = passed_on(past)
     result.attrs[FACTS] = facts
     return result
 
 
-def _is_by_tag_and_author(
+def _has_tag_and_author(
     table: pd.DataFrame, tag: str | None, author: str | None
 ) -> "pd.Series[bool]":
     """Return for each row whether it has a tag and an author; None stands for any."""
-    is_wanted = pd.Series(True, table.index)  # noqa: FBT003 - the value of each row
+    has_both = pd.Series(True, table.index)  # noqa: FBT003 - the value of each row
     if tag is not None:
-        is_wanted &= table[c.TAGS].map(lambda tags: tag in tags).astype(bool)
+        has_both &= table[c.TAGS].map(lambda tags: tag in tags).astype(bool)
     if author is not None:
-        is_wanted &= table[c.AUTHORED_BY] == author
-    return is_wanted
+        has_both &= table[c.AUTHORED_BY] == author
+    return has_both
 
 
 def _log_facts(
-    reads: pd.DataFrame, past: pd.DataFrame, chances: "pd.Series[Any]"
+    log: pd.DataFrame, past: pd.DataFrame, chances: "pd.Series[Any]"
 ) -> Iterator[tuple[str, str]]:
-    """Yield as facts what an access log says about the memories of a store."""
-    if reading.is_other_stores_log(reads, past):
+    """Yield the facts about an access log and its reads of a store's memories."""
+    if reading.is_other_stores_log(log, past):
         yield READS, reading.NO_READ_OF_STORE
-    elif len(reads):
+    elif len(log):
         yield READS, reading.describe_chances(chances.dropna())
-    for words in describe_log(reads, past):
-        yield "log", words
+    for sentence in describe_log(log, past):
+        yield "log", sentence
 
 
 def _check_known(name: str, value: str | None, known: Collection[str]) -> None:
@@ -269,13 +278,14 @@ def _check_known(name: str, value: str | None, known: Collection[str]) -> None:
 
 
 _NEED: Final = "activation by reads and references, over (tokens + 10)^0.4"
-_WORTH_LOADING: Final = f"{_NEED}; the first are worth loading at start"
+_NEED_OF_SEARCHED: Final = f"{_NEED}; the first are worth loading at start"
+"""Explanation of the column ``need``, in general and for a store that is only searched."""
 
 
-def _odd_facts(
+def _limits_of_list(
     past: pd.DataFrame, by: str, now: datetime, *, has_log: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield as facts the limits of a list: no log to sort by, or memories that date from later."""
+    """Yield the facts that limit a list: no log to sort by, or memories dated in the future."""
     if by == READS and not has_log:
         yield "order", "of writing, because there is no log to order by"
     later = int((past[c.CREATED_AT] > now).sum())
@@ -283,12 +293,11 @@ def _odd_facts(
         yield AGE_DAYS, f"{counted(later)} dated after now: their age is 0"
 
 
-def _joined(evidence: StoreHistory) -> pd.DataFrame:
-    """Return the columns of each memory that need no policy: label, age, reads and references."""
+def _table_of_memories(evidence: StoreHistory) -> pd.DataFrame:
+    """Return the memories of a history with their label, age, reads and references."""
     past = evidence.past
     references = evidence.references
-    has_log = evidence.log is not None
-    table = past[[name for name in _ORDER if name in past]].copy()
+    table = past[[name for name in _COLUMNS if name in past]].copy()
     table[LABEL] = labels_of(past)
     age = (evidence.now - past[c.CREATED_AT]).dt.total_seconds() / 86_400
     table[AGE_DAYS] = age.clip(lower=0).round(2)
@@ -298,7 +307,7 @@ def _joined(evidence: StoreHistory) -> pd.DataFrame:
         counts = is_counted.astype("int64").groupby(references[c.TARGET_POSITION]).sum()
         return past[c.POSITION].map(counts).fillna(0)
 
-    if has_log:
+    if evidence.log is not None:
         table[READS] = count_by_memory(is_read).astype("Int64")
     else:
         table[READS] = pd.Series(pd.NA, past.index, "Int64")
@@ -306,7 +315,7 @@ def _joined(evidence: StoreHistory) -> pd.DataFrame:
     return table
 
 
-def _is_listed(table: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
+def _is_selected(table: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
     """Return for each row whether `where` selects it.
 
     Raise MemlabError if the selection needs a policy or a log and there is none.
@@ -317,7 +326,7 @@ def _is_listed(table: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
     if where == DOUBTFUL:
         if c.DOUBT in table:
             return table[c.DOUBT].notna() & is_present
-        return is_present & False
+        return pd.Series(False, table.index)  # noqa: FBT003 - the value of each row
     column = LABEL
     value: object = where
     if where == NOT_KEPT:
@@ -326,7 +335,7 @@ def _is_listed(table: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
     elif where == UNREAD:
         column = CHANCE
     if column not in table:
-        raise MemlabError(_NEEDS[where])
+        raise MemlabError(_MISSING_EVIDENCE[where])
     return (table[column] == value).fillna(value=False).astype(bool)
 
 
@@ -365,32 +374,49 @@ def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more:
     Table
         The table. A label or decision that all rows share is in its heading.
     """
-    used = READS if CHANCE in listed else c.REFERENCES
+    has_log = CHANCE in listed
     columns = [c.MEMORY_ID, c.TOKENS]
     if by == NEED:
-        columns += [used, NEED]
+        columns += [READS if has_log else c.REFERENCES, NEED]
+    elif has_log:
+        columns += [AGE_DAYS, READS, c.REFERENCES]
     else:
-        columns += dict.fromkeys((AGE_DAYS, used, c.REFERENCES))
-    common = []
+        columns += [AGE_DAYS, c.REFERENCES]
+    shared_by_all = []
     for name in (LABEL, c.KEEP):
-        values = list(listed[name].dropna().unique()) if name in listed else []
+        if name not in listed:
+            continue
+        values = list(listed[name].dropna().unique())
         if len(values) == 1:
-            common.append(_COMMON.get(values[0], f"all {values[0]}"))
-        elif len(values):
+            shared_by_all.append(_KEEP_OF_ALL.get(values[0], f"all {values[0]}"))
+        elif len(values) > 1:
             columns.append(name)
     header = tuple(_HEADERS.get(name, name) for name in columns)
     first = listed.head(most).assign(**{NEED: listed[NEED].map("{:.3f}".format)})
-    cells = list(zip(*(map(_cell, first[name]) for name in columns), strict=True))
-    lines = as_text(TextPage("", (), [Table("", header, cells, whole=True)])).splitlines()
-    used_width = max(map(len, lines), default=0)
-    title_width = max(width - 2 - used_width, _SHORTEST)
-    # One character more than fits shows whether a title has to be cut.
-    titles = [for_terminal(title[: title_width + 1]) for title in first[c.TITLE].fillna("")]
-    cut_titles = [_cut(title, title_width) for title in titles]
-    table_rows = [(*row, title) for row, title in zip(cells, cut_titles, strict=True)]
+    cells_by_column = [map(_cell, first[name]) for name in columns]
+    rows_without_title = list(zip(*cells_by_column, strict=True))
+    title_width = width - 2 - _width_of(header, rows_without_title)  # two spaces between columns
+    titles = _titles_of(first, max(title_width, _MIN_TITLE_WIDTH))
+    table_rows = [(*row, title) for row, title in zip(rows_without_title, titles, strict=True)]
     hidden = len(listed) - len(first)
     remark = f"and {hidden:,} more{more}" if hidden else ""
-    return Table(", ".join(common), (*header, c.TITLE), table_rows, remark, whole=True)
+    return Table(", ".join(shared_by_all), (*header, c.TITLE), table_rows, remark, whole=True)
+
+
+def _width_of(header: tuple[str, ...], table_rows: list[tuple[Cell, ...]]) -> int:
+    """Return the width of a printed table, in characters."""
+    printed = as_text(TextPage("", (), [Table("", header, table_rows, whole=True)]))
+    return max(map(len, printed.splitlines()), default=0)
+
+
+def _titles_of(memories: pd.DataFrame, width: int) -> list[str]:
+    """Return the titles of memories without control characters, cut to a width."""
+    titles = []
+    for title in memories[c.TITLE].fillna(""):
+        # One character more than fits is enough to know that the title has to be cut.
+        beginning = for_terminal(title[: width + 1])
+        titles.append(_cut(beginning, width))
+    return titles
 
 
 def _cut(text: str, length: int) -> str:
@@ -407,5 +433,5 @@ def _cell(value: Any) -> Cell:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return _cut(value, _LONGEST)
+        return _cut(value, _MAX_TEXT_LENGTH)
     return int(value)

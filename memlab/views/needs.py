@@ -30,7 +30,7 @@ def unanswered(store: SourceLike, need: str) -> str:
     store : path, URL, SqliteMemoryStore or Source
         The store.
     need : str
-        What the store lacks: a key of `NEEDS`.
+        The need that the store does not meet: a key of `NEEDS`.
 
     Returns
     -------
@@ -57,22 +57,22 @@ def unanswered(store: SourceLike, need: str) -> str:
 
 
 def _command(name: str, *arguments: object) -> str:
-    """Return a command that is not broken into two lines."""
+    """Return a command whose spaces are no places for a line break."""
     return command(name, *arguments).replace(" ", _SPACE)
 
 
 def require(store: SourceLike, *needs: str, log: str | Path | None = None) -> None:
     """Check that a store can answer a question now. The notebooks of a store call it.
 
-    A notebook is written for what its store holds. If the store has changed since, a notebook that
-    is run again stops here with an explanation, in place of an error about missing data.
+    A notebook is made for the contents of its store. If the store has changed since, a notebook
+    that is run again stops here with an explanation, instead of an error about missing data.
 
     Parameters
     ----------
     store : path, URL, SqliteMemoryStore or Source
         The store.
     *needs : str
-        What the next cells need: keys of `NEEDS`.
+        The needs of the next cells: keys of `NEEDS`.
     log : str or Path, optional
         The access log of the notebook.
 
@@ -211,4 +211,4 @@ NEEDS: Final[dict[str, Callable[[Source], str]]] = {
     "folder": _folder,
     "loaded": _loaded,
 }
-"""Requirements of notebook cells on a store, each with the function that explains its lack."""
+"""Needs of notebook cells, each with the function that explains why a store does not meet it."""

@@ -30,22 +30,24 @@ from memlab.sources.opening import open_source, remember, settings_of
 from memlab.text import command, counted, for_terminal
 
 LISTED: Final = 20
-"""Number of memories in the list of those that a cap deletes; the costliest come first."""
+"""Maximum number of memories in the list of those that a cap deletes."""
 
 ANY_STORE: Final = "STORE"
 """Name of a store whose memories were given as a frame: no command can read them."""
 
 Mark = Callable[..., None]
+"""A function that draws marks on the axes of a chart."""
 Plot = Callable[..., Axes]
+"""A function that draws the chart of a curve, and returns its axes."""
 
 
 class Picture:
-    """A chart that is drawn once, and copied for each change of its marks.
+    """A chart that is drawn once. Its pixels are reused whenever its marks change.
 
     Parameters
     ----------
     plot : callable
-        Draws the chart of a curve without its marks.
+        Draws the chart of a curve without marks, if it is called with ``bare=True``.
     mark : callable
         Draws the marks on its axes.
     curve : DataFrame
@@ -61,14 +63,14 @@ class Picture:
         self.title = figure.title
         self._canvas.draw()  # type: ignore[no-untyped-call]
         figure.set_layout_engine("none")
-        self._drawn = self._canvas.copy_from_bbox(figure.bbox)  # type: ignore[no-untyped-call]
+        self._pixels_without_marks = self._canvas.copy_from_bbox(figure.bbox)  # type: ignore[no-untyped-call]
 
     def png(self, *, advice: Advice, cap: int) -> bytes:
         """Return the chart with its marks as a PNG file."""
-        self._canvas.restore_region(self._drawn)  # type: ignore[no-untyped-call]
-        earlier_artists = set(self._axes.get_children())
+        self._canvas.restore_region(self._pixels_without_marks)  # type: ignore[no-untyped-call]
+        artists_before = set(self._axes.get_children())
         self._mark(self._axes, self._curve, advice=advice, cap=cap)
-        marks = [artist for artist in self._axes.get_children() if artist not in earlier_artists]
+        marks = [artist for artist in self._axes.get_children() if artist not in artists_before]
         marks.sort(key=lambda artist: artist.get_zorder())
         for artist in marks:
             self._axes.draw_artist(artist)
@@ -90,7 +92,8 @@ class SizingPanel:
     slider, keep_recent
         A slider over round caps, and a box for the exact cap.
     target, token_budget
-        A slider for the share of references to serve, and a box for the budget; None is none.
+        A slider for the share of references to serve, and a box for the token budget. The value of
+        the box is None if there is no budget.
     use_recommended, copy, save
         Buttons that select the recommended cap, copy the command, and write the choice into
         ``memlab.toml``.
@@ -146,10 +149,9 @@ class SizingPanel:
     @property
     def text(self) -> str:
         """The content of the panel as plain text."""
-        lines = [f"{name}: {value}" for name, value in self._facts().items()]
-        return "\n".join(
-            [*lines, *self._advice_lines(), self.command_line or self.no_command_reason]
-        )
+        facts = [f"{name}: {value}" for name, value in self._facts().items()]
+        last_line = self.command_line or self.no_command_reason
+        return "\n".join([*facts, *self._advice_lines(), last_line])
 
     @property
     def command_line(self) -> str:
@@ -163,12 +165,14 @@ class SizingPanel:
         """The reason why there is no command for the cap; empty if there is one."""
         cap = self.cap
         budget = self.token_budget.value
+        present = self._sizing.present
         if self.advice.verdict in (Verdict.FLOOR_EXCEEDS_BUDGET, Verdict.HISTORY_INCOMPLETE):
             return f"no command: {self.advice.verdict.meaning}"
-        if cap >= self._sizing.present.prunable:
+        if cap >= present.prunable:
             return "no command: that cap deletes nothing today"
-        if budget is not None and cap > (self.advice.budget_cap or 0):
-            moment = "" if self._sizing.present.recalled else " at start"
+        largest_in_budget = self.advice.budget_cap or 0
+        if budget is not None and cap > largest_in_budget:
+            moment = "" if present.recalled else " at start"
             return f"no command: that cap takes more than {counted(budget, 'tokens')}{moment}"
         if self._store == ANY_STORE:
             return "no command: these memories are a frame; memlab.explore of the store has one"
@@ -177,48 +181,70 @@ class SizingPanel:
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """Return the widget, and its text and tables for pages that cannot show widgets."""
         bundle: dict[str, Any] = self.widget._repr_mimebundle_(**options)
-        return {**bundle, "text/plain": self.text, "text/html": self._page()}
+        bundle["text/plain"] = self.text
+        bundle["text/html"] = self._page()
+        return bundle
 
     def _page(self) -> str:
         """Return the content of the panel as HTML without scripts and pictures."""
-        numbers = _table(self._facts().items())
-        command_line = self._command_in_html()
-        return f"<div>{numbers}{self._advice_in_html()}{command_line}{self._deleted_table()}</div>"
+        content = [
+            _table_in_html(self._facts().items()),
+            self._advice_in_html(),
+            self._command_in_html(),
+            self._deleted_in_html(),
+        ]
+        return f"<div>{''.join(content)}</div>"
 
     def _command_in_html(self) -> str:
-        """Return the command as HTML whose options are not broken, or why there is none."""
+        """Return the command as HTML, or the reason why there is none.
+
+        An option is in a span, which the style sheet keeps on one line.
+        """
         if not self.command_line:
             return f"<p>{html.escape(self.no_command_reason)}</p>"
         words = html.escape(self.command_line).split(" ")
-        spans = (f"<span>{word}</span>" if word.startswith("-") else word for word in words)
+        spans = [f"<span>{word}</span>" if word.startswith("-") else word for word in words]
         return f"<pre>{' '.join(spans)}</pre>"
 
     def _advice_in_html(self) -> str:
-        """Return the recommendation as HTML, a paragraph a line."""
+        """Return the recommendation as HTML, with a paragraph for each line."""
         return "".join(f"<p>{html.escape(line)}</p>" for line in self._advice_lines())
 
     def _make_widgets(self, target: float, token_budget: int | None) -> None:
-        """Create the controls and the widgets for the output."""
+        """Create the controls and the widgets for the output, and arrange them."""
+        self._make_controls(target, token_budget)
+        self._make_outputs()
+        self._arrange_widgets()
+
+    def _make_controls(self, target: float, token_budget: int | None) -> None:
+        """Create the sliders, the boxes and the buttons."""
         widgets = import_extra("ipywidgets", extra="lab")
         import_extra("anywidget", extra="lab")
         from memlab.views.controls import CopyButton, NumberBox, Slider
 
-        largest = max(1, self._sizing.present.prunable)
-        cap = largest
+        largest_cap = max(1, self._sizing.present.prunable)
+        cap = largest_cap
         if self.advice.keep_recent is not None:
-            cap = min(largest, self.advice.keep_recent)
-        steps = sorted({*cap_steps(largest), cap})
-        texts = [f"{step:,}" for step in steps]
-        self.slider = Slider(name="keep_recent", values=steps, texts=texts, value=cap)
-        self.keep_recent = NumberBox(name="exactly", maximum=largest, value=cap)
-        targets = sorted({round(0.01 * percent, 2) for percent in range(50, 100)} | {target})
-        texts = [f"{100 * share:.4g}%" for share in targets]
-        self.target = Slider(name="target", values=targets, texts=texts, value=target)
+            cap = min(largest_cap, self.advice.keep_recent)
+        caps = sorted({*cap_steps(largest_cap), cap})
+        caps_in_words = [f"{number:,}" for number in caps]
+        self.slider = Slider(name="keep_recent", values=caps, texts=caps_in_words, value=cap)
+        self.keep_recent = NumberBox(name="exactly", maximum=largest_cap, value=cap)
+        whole_percents = {round(0.01 * percent, 2) for percent in range(50, 100)}
+        targets = sorted(whole_percents | {target})
+        targets_in_words = [f"{100 * share:.4g}%" for share in targets]
+        self.target = Slider(name="target", values=targets, texts=targets_in_words, value=target)
         self.token_budget = NumberBox(
             name="token budget", nothing="no budget", minimum=1, value=token_budget
         )
         auto = widgets.Layout(width="auto")
         self.use_recommended = widgets.Button(description="Use the recommended cap", layout=auto)
+        self.copy = CopyButton()
+        self.save = widgets.Button(description="Save the choice", layout=auto)
+
+    def _make_outputs(self) -> None:
+        """Create the widgets for the charts, the numbers, the command and the list."""
+        widgets = import_extra("ipywidgets", extra="lab")
         picture = widgets.Layout(width="540px", max_width="100%")
         self.curve_picture = widgets.HTML(layout=picture)
         self.trade_off_picture = widgets.HTML(layout=picture)
@@ -227,8 +253,10 @@ class SizingPanel:
         self.command = widgets.HTML()
         self.deleted_memories = widgets.HTML()
         self.saved = widgets.HTML()
-        self.copy = CopyButton()
-        self.save = widgets.Button(description="Save the choice", layout=auto)
+
+    def _arrange_widgets(self) -> None:
+        """Put the widgets into one: two rows of controls, a row of output, and the list."""
+        widgets = import_extra("ipywidgets", extra="lab")
         buttons = widgets.HBox([self.copy, self.save])
         words = widgets.VBox(
             [self.numbers, self.recommendation, self.command, buttons, self.saved],
@@ -247,12 +275,12 @@ class SizingPanel:
         self.widget.add_class("memlab-sizing")
 
     def _slider_moved(self, change: Any) -> None:
-        """Copy the slider's cap into the box."""
+        """Set the box to the slider's cap."""
         if self.cap != change["new"]:
             self.keep_recent.value = change["new"]
 
     def _cap_changed(self, change: Any) -> None:
-        """Move the slider to the cap of the box, and show the cap; an empty box is reset."""
+        """Move the slider to the cap of the box, and show it. An empty box gets its cap back."""
         if change["new"] is None:
             self.keep_recent.value = change["old"]
             return
@@ -272,13 +300,13 @@ class SizingPanel:
             self.keep_recent.value = self.advice.keep_recent
 
     def _save_clicked(self, _: Any) -> None:
-        """Save the cap, the target and the budget; a recommended cap with its horizon."""
+        """Save the cap, the target and the budget; for the recommended cap, its horizon too."""
         cap = self.cap
         advice = self.advice
         policy: dict[str, Any] = {"name": "recent", NUMBERS["recent"]: cap}
         if cap == advice.keep_recent:
-            at = now_utc().replace(microsecond=0)
-            policy[SIZED] = Sized(at, advice.memories, advice.until).to_setting()
+            sized_at = now_utc().replace(microsecond=0)
+            policy[SIZED] = Sized(sized_at, advice.memories, advice.until).to_setting()
         settings: dict[str, Any] = {"policy": policy}
         if advice.target is not None:
             settings["target"] = advice.target
@@ -293,33 +321,36 @@ class SizingPanel:
 
     def _show(self) -> None:
         """Update the output for the selected cap and the recommendation."""
-        cap = self.cap
-        widgets = (self.curve_picture, self.trade_off_picture)
-        for widget, picture in zip(widgets, self._pictures, strict=True):
-            png = b64encode(picture.png(advice=self.advice, cap=cap)).decode()
-            alt = html.escape(self._alt(picture))
-            widget.value = f'<img alt="{alt}" src="data:image/png;base64,{png}">'
+        curve_picture, trade_off_picture = self._pictures
+        self.curve_picture.value = self._picture_in_html(curve_picture)
+        self.trade_off_picture.value = self._picture_in_html(trade_off_picture)
         self.use_recommended.disabled = self.advice.keep_recent is None
-        self.numbers.value = _table(self._facts().items())
+        self.numbers.value = _table_in_html(self._facts().items())
         self.recommendation.value = self._advice_in_html()
-        self.deleted_memories.value = self._deleted_table()
+        self.deleted_memories.value = self._deleted_in_html()
         self.saved.value = ""
         self.copy.text = self.command_line
         self.save.disabled = bool(self.no_command_reason)
         self.command.value = self._command_in_html()
 
-    def _deleted_table(self) -> str:
+    def _deleted_in_html(self) -> str:
         """Return an HTML table of the costliest memories that the cap deletes."""
-        beyond_cap = self._prunable.iloc[: max(0, len(self._prunable) - self.cap)]
-        if beyond_cap.empty:
+        deleted = self._prunable.iloc[: max(0, len(self._prunable) - self.cap)]  # the oldest
+        if deleted.empty:
             return ""
-        costliest = beyond_cap.nlargest(LISTED, c.TOKENS)[[c.MEMORY_ID, c.TOKENS, c.TITLE]]
-        rows = _table(
-            (for_terminal(key), f"{tokens:,}", for_terminal(title))
-            for key, tokens, title in costliest.itertuples(index=False)
-        )
-        title = f"{counted(len(beyond_cap), 'memories')} would go; the costliest, in tokens:"
-        return f'<p>{title}</p><div class="deleted">{rows}</div>'
+        costliest = deleted.nlargest(LISTED, c.TOKENS)[[c.MEMORY_ID, c.TOKENS, c.TITLE]]
+        rows = [
+            (for_terminal(memory_id), f"{tokens:,}", for_terminal(title))
+            for memory_id, tokens, title in costliest.itertuples(index=False)
+        ]
+        caption = f"{counted(len(deleted), 'memories')} would go; the costliest, in tokens:"
+        return f'<p>{caption}</p><div class="deleted">{_table_in_html(rows)}</div>'
+
+    def _picture_in_html(self, picture: Picture) -> str:
+        """Return a picture for the selected cap as an HTML image with a text alternative."""
+        png = b64encode(picture.png(advice=self.advice, cap=self.cap)).decode()
+        alt = html.escape(self._alt(picture))
+        return f'<img alt="{alt}" src="data:image/png;base64,{png}">'
 
     def _alt(self, picture: Picture) -> str:
         """Return the text alternative of a picture."""
@@ -339,17 +370,21 @@ class SizingPanel:
         row = self._sizing.at([self.cap]).iloc[0]
         values = dict(row, tokens=present.tokens_loaded, prunable=present.prunable)
         has_own_references = not pd.isna(row["served_own"])
+        formats = _FORMATS_RECALLED if present.recalled else _FORMATS
         facts = {"keep_recent": f"{self.cap:,}"}
-        for name, form in (_FACTS_RECALLED if present.recalled else _FACTS).items():
+        for name, format_of_fact in formats.items():
             if has_own_references or name not in _OWN_FACTS:
-                facts[name] = form.format(**values)
+                facts[name] = format_of_fact.format(**values)
         return facts
 
     def _advice_lines(self) -> list[str]:
         """Return the recommendation, its evidence, and the first thing that would change it."""
         advice = self.advice
-        verdict = f"{advice.verdict}: {advice.verdict.meaning}"
-        lines = [advice.answer, f"verdict: {verdict}", f"evidence: {advice.evidence}"]
+        lines = [
+            advice.answer,
+            f"verdict: {advice.verdict}: {advice.verdict.meaning}",
+            f"evidence: {advice.evidence}",
+        ]
         if advice.track_record:
             lines.append(f"record: {advice.track_record}")
         lines.append(f"target: {advice.target_in_words}")
@@ -366,7 +401,9 @@ def explore(
     token_budget: int | None = None,
     until: float | None = None,
 ) -> SizingPanel:
-    """Return the sizing panel: sliders for the cap and the target, and a box for the token budget.
+    """Return the sizing panel, which shows what a cap serves, costs and deletes.
+
+    It has sliders for the cap and the target, and a box for the token budget.
 
     Moving a control updates the charts, the numbers, the list of deleted memories and the command.
     The panel writes only if its button Save is pressed.
@@ -410,8 +447,8 @@ def explore(
         settings = settings_of(opened)
     goal = SizingGoal.of(settings, token_budget=token_budget, until=until)
     if target is None:
-        target = min(max(goal.target, 0.5), 0.99)  # the limits of the slider
-    if not 0.5 <= arguments.share("target", target) <= 0.99:
+        target = min(max(goal.target, _MIN_TARGET), _MAX_TARGET)
+    if not _MIN_TARGET <= arguments.share("target", target) <= _MAX_TARGET:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
     past, references = with_references(source, references, call="memlab.explore")
@@ -431,11 +468,17 @@ def cap_steps(largest: int) -> list[int]:
     >>> cap_steps(125)[-5:]
     [99, 100, 110, 120, 125]
     """
-    caps = {digits * 10**zeros for zeros in range(10) for digits in range(10, 100)}
-    return sorted(cap for cap in caps | set(range(10)) | {largest} if cap <= largest)
+    caps = {largest, *range(10)}
+    for zeros in range(10):
+        caps.update(digits * 10**zeros for digits in range(10, 100))
+    return sorted(cap for cap in caps if cap <= largest)
 
 
-_FACTS: Final = {
+_MIN_TARGET: Final = 0.5
+"""Lower limit of the slider for the target."""
+_MAX_TARGET: Final = 0.99
+"""Upper limit of the slider for the target."""
+_FORMATS: Final = {
     "references served": "{served:.1%} (limits {low:.1%} to {high:.1%})",
     "other projects alone": "{served_elsewhere:.1%}",
     "this store alone": "{served_own:.1%}",
@@ -448,17 +491,17 @@ _FACTS: Final = {
     "would go now": "{pruned:,.0f} of {prunable:,} prunable memories",
     "memory kept": "{days:,.1f} days",
 }
-"""The figures of a cap by name, as formats of the columns of a curve."""
-_FACTS_RECALLED: Final = {
-    name.replace("a start", "to recall from"): form.replace("starts", "moments")
-    for name, form in _FACTS.items()
+"""Formats of the figures of a cap, by their names. The fields are the columns of a curve."""
+_FORMATS_RECALLED: Final = {
+    name.replace("a start", "to recall from"): format_of_fact.replace("starts", "moments")
+    for name, format_of_fact in _FORMATS.items()
 }
-"""The same for a store that is only searched."""
+"""Formats for a store whose memories are searched, not loaded."""
 _OWN_FACTS: Final = {"this store alone", "in the past"}
 """Figures that need references of the store itself."""
 
 
-def _table(rows: Iterable[tuple[str, ...]]) -> str:
+def _table_in_html(rows: Iterable[tuple[str, ...]]) -> str:
     """Return rows as an HTML table."""
     lines = []
     for row in rows:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 import pandas as pd
 
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from memlab.replay.by_use import BudgetByUse
 
 Unit = Literal["memories", "tokens"]
-UNITS: Final = ("memories", "tokens")
+"""The unit of a recommended number: a cap in memories, or a budget in tokens."""
+UNITS: Final = get_args(Unit)
 
 _MAX_SEARCHED_TEXTS: Final = 20_000
 """Maximum number of memories whose texts are searched for mentions when a page is printed."""
@@ -73,11 +74,11 @@ class Recommendation(DisplayMixin):
     advice : Advice or BudgetAdvice
         The recommended numbers.
     kept : dict
-        The settings that :meth:`save` writes with the number.
+        The settings that :meth:`save` writes in addition to the number.
     explain : bool
         Whether to print all caps, the backtest and the reasons.
     limit : StartLimit or None
-        The limit of the store's own system, if it is the token budget.
+        The limit of the system that the store belongs to, if it is the token budget; else None.
 
     Examples
     --------
@@ -98,17 +99,23 @@ class Recommendation(DisplayMixin):
     @cached_property
     def curve(self) -> pd.DataFrame:
         """Caps or budgets around the recommended one, with what each serves and costs."""
-        source = self.evidence.source
-        current_cap = None
-        native = None if source is None else source.native_cap
-        if native is not None and not isinstance(self.sizing, BudgetSizing):
-            current_cap = native.current()
-        if current_cap is not None:
-            current_cap = min(current_cap, self.sizing.number_to_keep_all)
         numbers = self.sizing.around(
-            *self.advice.marked_numbers, current_cap, self.goal.keep_recent
+            *self.advice.marked_numbers, self._native_cap(), self.goal.keep_recent
         )
         return self.sizing.at(numbers)
+
+    def _native_cap(self) -> int | None:
+        """Return the cap that the store's system applies, or the cap that keeps all if it is less.
+
+        It is None if the system has no cap, or if a budget is sized.
+        """
+        source = self.evidence.source
+        if source is None or source.native_cap is None or isinstance(self.sizing, BudgetSizing):
+            return None
+        native_cap = source.native_cap.current()
+        if native_cap is None:
+            return None
+        return min(native_cap, self.sizing.number_to_keep_all)
 
     @cached_property
     def backtest(self) -> pd.DataFrame | None:
@@ -147,7 +154,7 @@ class Recommendation(DisplayMixin):
 
     @cached_property
     def chances(self) -> "pd.Series[Any] | None":
-        """For each memory, whether the access log could show a read; None without a log."""
+        """Whether the access log could contain a read of each memory; None without a log."""
         past = self.evidence.past
         log = self.evidence.log
         if log is None:
@@ -191,7 +198,7 @@ class Recommendation(DisplayMixin):
 
     @property
     def answer(self) -> str:
-        """The answer in sentences: to retire by use if reads say so, else the cap or the budget."""
+        """The answer in sentences: a budget by use if it is better, else the cap or the budget."""
         by_use = self.by_use
         advice = self.advice
         if by_use is None or by_use.budget is None or not by_use.is_better:
@@ -209,30 +216,34 @@ class Recommendation(DisplayMixin):
     def sheet(self) -> TextPage:
         """Return the page that is printed. Its title is the answer."""
         advice = self.advice
-        first_facts: list[tuple[str, str]] = []
         page = advice.sheet() if self.explain else advice.brief(self.curve, self.goal.keep_recent)
+        facts = [*self._facts_by_use(), *page.facts, *self._evidence()]
         tables = list(page.tables)
-        evidence = list(self._evidence())
-        if self.usage is not None and self.usage.decided:
-            first_facts.append(("age or use", self.usage.answer))
-        if self.by_use is not None:
-            if self.by_use.is_better:
-                first_facts.insert(0, ("by age", advice.answer))
-            else:
-                first_facts.append(("by use", self.by_use.answer))
-            first_facts += self.by_use.caveats
-        if self.evidence.name:
-            first_facts.append(("store", self.evidence.name))
         if self.explain and advice.verdict is not Verdict.NOTHING_PRUNABLE:
             tables.append(advice.table(self.curve))
             if self.backtest is not None:
                 tables.append(table_of_backtest(self.backtest))
             if self.by_use is not None:
                 tables += self.by_use.sheet().tables
-        return TextPage(self.answer, [*first_facts, *page.facts, *evidence], tables)
+        return TextPage(self.answer, facts, tables)
+
+    def _facts_by_use(self) -> list[tuple[str, str]]:
+        """Return the facts that compare age with use, and the name of the store."""
+        facts: list[tuple[str, str]] = []
+        if self.usage is not None and self.usage.decided:
+            facts.append(("age or use", self.usage.answer))
+        if self.by_use is not None:
+            if self.by_use.is_better:
+                facts.insert(0, ("by age", self.advice.answer))
+            else:
+                facts.append(("by use", self.by_use.answer))
+            facts += self.by_use.caveats
+        if self.evidence.name:
+            facts.append(("store", self.evidence.name))
+        return facts
 
     def next_steps(self) -> list[str]:
-        """Return the next steps: retire by use if that is recommended, then look at the cap."""
+        """Return the next steps: how to retire by use if that is better, then those of the cap."""
         evidence = self.evidence
         steps = self.advice.next_steps(
             evidence.name,
@@ -244,10 +255,12 @@ class Recommendation(DisplayMixin):
         )
         if self.unused_log is not None and not self.explain:
             steps = [self._with_unused_log(step, self.unused_log) for step in steps]
-        by_use = [] if self.by_use is None else self.by_use.next_steps()
-        if not by_use:
+        steps_by_use = [] if self.by_use is None else self.by_use.next_steps()
+        if not steps_by_use:
             return steps
-        return [*by_use, *(step.replace("next: ", "      ", 1) for step in steps)]
+        # Only the first step of a page is marked as the next one.
+        later_steps = [step.replace("next: ", "      ", 1) for step in steps]
+        return [*steps_by_use, *later_steps]
 
     @staticmethod
     def _with_unused_log(step: str, log: UnusedLog) -> str:
@@ -256,7 +269,7 @@ class Recommendation(DisplayMixin):
         return f"{before}{log.command}    sizes a cap by these reads" if harvest else step
 
     def _goal_options(self) -> list[Any]:
-        """Return the command line options for what the goal changes in the store's settings."""
+        """Return the command line options for the goals that differ from the store's settings."""
         goal_of_settings = SizingGoal.of(self.evidence.settings)._asdict()
         options: list[Any] = []
         for name, value in self.goal._asdict().items():
@@ -291,10 +304,14 @@ class Recommendation(DisplayMixin):
         return fields
 
     def _not_counted(self) -> dict[str, dict[str, int]]:
-        """Return by kind and reason how many mentions are no references, without zeros."""
+        """Return the number of mentions that are no references, by kind and reason.
+
+        Reasons with a number of zero, and kinds without other reasons, are left out.
+        """
         not_counted: dict[str, dict[str, int]] = {}
-        for kind, reasons in self.evidence.counts.drop(columns="counted").T.to_dict().items():
-            counts = {reason: count for reason, count in reasons.items() if count}
+        by_kind = self.evidence.counts.drop(columns=COUNTED)
+        for kind, row in by_kind.iterrows():
+            counts = {str(reason): int(count) for reason, count in row.items() if count}
             if counts:
                 not_counted[str(kind)] = counts
         return not_counted
@@ -321,8 +338,9 @@ class Recommendation(DisplayMixin):
         if policy is None:
             return "nothing was saved: there is no number"
         sized = Sized(self.evidence.now.replace(microsecond=0), advice.memories, advice.until)
-        if settings.is_auto and (settings.policy or {})["name"] == policy["name"]:
-            policy = dict(settings.policy or {})
+        saved_policy = settings.policy or {}
+        if settings.is_auto and saved_policy["name"] == policy["name"]:
+            policy = dict(saved_policy)
             validity = 'its number stays "auto", found each time'
         else:
             policy[SIZED] = sized.to_setting()
@@ -333,7 +351,7 @@ class Recommendation(DisplayMixin):
 
     def _evidence(self) -> Iterator[tuple[str, str]]:
         """Yield the facts about the evidence: references, time zones, the log and the index."""
-        if self.explain:  # else the page has the number of references already
+        if self.explain:  # a brief page contains the number of references already
             yield from self._reference_facts()
         zoneless = self.evidence.past.attrs[c.WITHOUT_ZONE]
         if zoneless:
@@ -362,23 +380,27 @@ class Recommendation(DisplayMixin):
         """Yield the facts about references: those counted, those not counted, and mentions."""
         counts = self.evidence.counts
         kinds = ", ".join(f"{count:,} {name}" for name, _, count in counted_in_words(counts))
-        left_out = ", ".join(f"{count:,} {why}" for why, count in not_counted_in_words(counts))
-        not_counted = f"; no later need, so not counted: {left_out}" if left_out else ""
+        reasons = ", ".join(f"{count:,} {why}" for why, count in not_counted_in_words(counts))
+        not_counted = f"; no later need, so not counted: {reasons}" if reasons else ""
         yield "references", f"{kinds or 'none'}{not_counted}"
         if self.mentioned:
             yield "mentions", self.mentioned
 
     def _reads_in_words(self, log: pd.DataFrame) -> str:
-        """Return how many lines of the log are later needs, and how many age and use explain."""
+        """Return the number of lines of the log, and how many of them are used as reads."""
         counts = self.evidence.counts
         needs = int(counts[COUNTED].get("log", 0))
         words = f"{counted(len(log), 'lines')} in the log, {needs:,} of them later needs"
         if self.usage is None or not self.usage.reads:
             return words
-        kept = self.usage.reads
-        left = "1 is left" if kept == 1 else f"{kept:,} are left"
-        verb = "compares" if kept == 1 else "compare"
-        return f"{words}; {left} if each memory counts once a day: {verb} age with use"
+        # A memory that is read several times a day counts once.
+        daily_reads = self.usage.reads
+        if daily_reads == 1:
+            return f"{words}; 1 is left if each memory counts once a day: compares age with use"
+        return (
+            f"{words}; {daily_reads:,} are left if each memory counts once a day: "
+            "compare age with use"
+        )
 
     def _log_facts(self) -> Iterator[tuple[str, str]]:
         """Yield the facts about the access log, if there is one."""
@@ -397,11 +419,11 @@ class Recommendation(DisplayMixin):
             yield "reads", self._reads_in_words(log)
             yield "by the log", reading.describe_chances(self.chances)
         for line in reading.describe_log(log, past):
-            name, _, words = line.partition(": ")
-            yield name, words
+            name, _, sentence = line.partition(": ")
+            yield name, sentence
 
     def _index_facts(self) -> Iterator[tuple[str, str]]:
-        """Yield the limit of the store's own system, and the fact that its index is cut."""
+        """Yield the limit of the store's own system, and how much of its index is not loaded."""
         if self.limit is not None:
             yield "own limit", f"{counted(self.limit.tokens, 'tokens')}: {self.limit.words}"
         source = self.evidence.source
