@@ -37,7 +37,7 @@ from memlab.store.selection import TriggerEffect
 from memlab.text import command
 
 
-def plan(  # noqa: PLR0913 - what is asked of a store
+def plan(  # noqa: PLR0913 - each one is a choice of the user
     source: SourceLike,
     policy: Policy | None = None,
     *,

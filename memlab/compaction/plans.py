@@ -45,7 +45,25 @@ NEEDED: Final = "needed"
 
 
 class PlannedMemory(NamedTuple):
-    """A memory that a plan deletes, retires or returns."""
+    """A memory that a plan deletes, retires or returns.
+
+    Attributes
+    ----------
+    key : int or str
+        The key in the source.
+    position : int
+        The position in the order of insertion.
+    memory_id, kind, title : str
+        As in the store; the title is cut to :data:`MAX_TITLE_CHARS`.
+    reason : str
+        Why the policy decided so.
+    tokens : int
+        The number of tokens in title and body.
+    created_at : str
+        The creation time in ISO 8601 format; empty if it is not known.
+    fingerprint : str
+        The digest of the part of the record that must be unchanged when the plan is applied.
+    """
 
     key: int | str
     position: int
@@ -74,7 +92,15 @@ class ExpiryTime(NamedTuple):
 
 
 class PlannedLink(NamedTuple):
-    """A load-bearing memory that a plan supersedes by another one. It stays in the store."""
+    """A load-bearing memory that a plan supersedes by another one. It stays in the store.
+
+    Attributes
+    ----------
+    key, position, memory_id, kind, title, reason, tokens, fingerprint
+        As in :class:`PlannedMemory`.
+    by_key, by_memory_id, by_fingerprint
+        The key, the id and the fingerprint of the memory that supersedes it.
+    """
 
     key: int | str
     position: int
@@ -123,7 +149,19 @@ class UnmergedMemory(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Count of the memories with the same action, label, kind and reason."""
+    """Size of the memories with the same action, label, kind and reason.
+
+    Attributes
+    ----------
+    deleted : bool
+        Whether the plan deletes them.
+    label : str
+        Their label before the plan; "retires" or "returns" for those that it retires or returns.
+    kind, reason : str
+        As in :class:`PlannedMemory`.
+    memories, tokens : int
+        The numbers of memories and of their tokens.
+    """
 
     deleted: bool
     label: str
