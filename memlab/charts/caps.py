@@ -213,7 +213,7 @@ def plot_trade_off(
     plot.heading(_trade_title(plot, curve, advice, cap), key=key)
     if not bare:
         plot.footnote("Numbers along the line are caps.", plot.token_note)
-        plot.figure.draw_without_rendering()  # computes the layout, which the labels need
+        plot.compute_layout()
         mark_trade_off(ax, curve, advice=advice, cap=cap)
     return ax
 

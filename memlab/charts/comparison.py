@@ -101,7 +101,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             )
         ],
     )
-    plot.figure.draw_without_rendering()  # computes the layout, which the labels need
+    plot.compute_layout()
     _name_settings(plot, drawn)
     return ax
 

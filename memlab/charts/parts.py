@@ -148,6 +148,12 @@ class Plot:
         ax.text(0, 0.5, wrapped, transform=ax.transAxes, **style)
         return ax
 
+    def compute_layout(self) -> None:
+        """Place the axes in the figure, before labels are placed beside marks."""
+        layout_engine = self.figure.get_layout_engine()
+        if layout_engine is not None:
+            layout_engine.execute(self.figure)
+
     def heading(self, title: str, *subtitle: str, key: Sequence[Artist] = ()) -> None:
         """Write the title above the axes, and below it the subtitle and the legend.
 
