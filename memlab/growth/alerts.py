@@ -40,12 +40,14 @@ class Alert:
 
     Attributes
     ----------
-    name, message : str
-        Name and description.
+    name : str
+        Name of the kind of alert.
+    message : str
+        Description of what was found.
     tokens : int
-        Number of tokens that it is about.
+        Number of tokens that are at stake.
     basis : str
-        The total that these tokens are a part of, such as ``"a start"``.
+        What these tokens are, or a total that they are a part of, such as ``"a start"``.
     command : str
         The command to run next.
 
@@ -69,10 +71,24 @@ class Alert:
 class AlertData(NamedTuple):
     """The data of a store from which alerts are computed.
 
-    The data of a frame has no `source`; alerts that need one are left out. `name` and `log_option`
-    name the store and its access log in a command. `has_archive` tells whether the store of a frame
-    has an archive; with a source it is not used. `rows` are the present memories, if they are
-    loaded already.
+    Attributes
+    ----------
+    source : Source or None
+        The store; None if there is only a frame. Alerts that need the store are then left out.
+    memories : Arrays
+        The memories.
+    summary : StoreSummary
+        The headline numbers of the store.
+    name : str
+        Name of the store in a command.
+    log : DataFrame or None
+        The access log; by default the logs in the store's settings.
+    log_option : sequence of str
+        Options that name the access log in a command.
+    has_archive : bool
+        Whether the store of a frame has an archive; used only without a `source`.
+    rows : DataFrame or None
+        The present memories, if they are loaded already.
     """
 
     source: Source | None
@@ -105,7 +121,7 @@ def alerts_of(data: AlertData) -> list[Alert]:
                 name=name,
                 message=finding.description,
                 tokens=finding.tokens,
-                basis=kind.total,
+                basis=kind.basis,
                 command=command(verb, *arguments),
             )
             alerts.append(alert)
@@ -113,7 +129,7 @@ def alerts_of(data: AlertData) -> list[Alert]:
 
 
 def facts_of(alerts: Sequence[Alert]) -> list[tuple[str, str]]:
-    """Return alerts as facts of a page."""
+    """Return alerts as facts of a page: the cost with the message, then the command."""
     facts = []
     for alert in alerts:
         cost = f"{counted(alert.tokens, 'tokens')} {alert.basis}"
@@ -131,17 +147,24 @@ def is_uncapped(source: Source) -> bool:
 
 
 class _Finding(NamedTuple):
-    """A finding that becomes an alert; `command` is the next command with its arguments."""
+    """A cost or a risk that becomes an alert.
+
+    Attributes
+    ----------
+    description : str
+        Description of what was found.
+    tokens : int
+        Number of tokens that are at stake.
+    command : sequence of str
+        The next command and its arguments.
+    """
 
     description: str
     tokens: int
     command: Sequence[str]
 
 
-_Findings = Iterator[_Finding]
-
-
-def _never_compacted(data: AlertData) -> _Findings:
+def _never_compacted(data: AlertData) -> Iterator[_Finding]:
     """Find prunable memories of a store that has no cap and was never compacted."""
     prunable = data.summary.boot.prunable
     pace = data.summary.pace
@@ -158,7 +181,7 @@ def _never_compacted(data: AlertData) -> _Findings:
 
 
 def _is_kept_small(data: AlertData) -> bool:
-    """Return whether a store has a cap or an archive, or whether another program deletes in it."""
+    """Return whether a store is limited: it has a cap or an archive, or a program deletes rows."""
     source = data.source
     if source is None:
         return data.has_archive
@@ -171,7 +194,7 @@ def _is_kept_small(data: AlertData) -> bool:
     return unused_share > _MAX_UNUSED_SHARE
 
 
-def _one_large(data: AlertData) -> _Findings:
+def _one_large(data: AlertData) -> Iterator[_Finding]:
     """Find a memory that is a large share of a start."""
     tokens = data.loaded_tokens
     if not data.start_tokens or tokens.max() < max(NO_ALERT_BELOW, LARGE_SHARE * data.start_tokens):
@@ -183,7 +206,7 @@ def _one_large(data: AlertData) -> _Findings:
     yield _Finding(description, int(tokens[largest]), ("rows", data.name, "--where", label))
 
 
-def _ten_largest(data: AlertData) -> _Findings:
+def _ten_largest(data: AlertData) -> Iterator[_Finding]:
     """Find the ten largest memories if they are most of a start."""
     tokens = data.loaded_tokens
     largest = int(np.sort(tokens)[-TOP:].sum())
@@ -195,7 +218,7 @@ def _ten_largest(data: AlertData) -> _Findings:
         yield _Finding(description, largest, ("rows", data.name, "--limit", str(TOP)))
 
 
-def _never_read(data: AlertData) -> _Findings:
+def _never_read(data: AlertData) -> Iterator[_Finding]:
     """Find loaded memories that no read of the access log names."""
     log = data.log
     if log is None and data.source is not None:
@@ -216,12 +239,12 @@ def _never_read(data: AlertData) -> _Findings:
         if data.source is None:
             return
         frame = load(data.source, on_bad_row="keep")
-    read_state = reading_chances(frame, log)
+    chances = reading_chances(frame, log)
     loaded = frame[c.ACTIVE] & frame.get(c.LOADED_AT_START, default=True)
     reads = log[log[c.MEMORY_ID].isin(frame.loc[loaded, c.MEMORY_ID])]
     if len(reads) < MIN_READS or reads[c.AT].dt.date.nunique() < MIN_DAYS:
         return
-    unread = frame[loaded & frame[c.PRUNABLE] & (read_state == "unread")]
+    unread = frame[loaded & frame[c.PRUNABLE] & (chances == "unread")]
     tokens = int(unread[c.TOKENS].sum())
     if tokens >= NO_ALERT_BELOW:
         description = f"{counted(len(unread))}, by {counted(len(reads), 'reads')} of what is loaded"
@@ -229,7 +252,7 @@ def _never_read(data: AlertData) -> _Findings:
         yield _Finding(description, tokens, command_words)
 
 
-def _cut(data: AlertData) -> _Findings:
+def _cut(data: AlertData) -> Iterator[_Finding]:
     """Find text that a start cuts off at a limit; ``memlab doctor`` warns of it too."""
     if data.source is None or (not data.start_tokens and not data.summary.index_overhead):
         return
@@ -242,10 +265,10 @@ def _cut(data: AlertData) -> _Findings:
             yield _Finding(diagnostic.summary, tokens, ("doctor", data.name))
 
 
-def _not_read(data: AlertData) -> _Findings:
-    """Find files of an index that no memlab command reads.
+def _not_read(data: AlertData) -> Iterator[_Finding]:
+    """Find files that an index names and that no memlab command reads.
 
-    Without their memories, what a start loads of the index belongs to no memory.
+    Their lines in the index are loaded at a start, but belong to no memory that memlab knows.
     """
     if data.source is None or not data.summary.index_overhead:
         return
@@ -254,15 +277,15 @@ def _not_read(data: AlertData) -> _Findings:
             yield _Finding(diagnostic.summary, data.summary.index_overhead, ("doctor", data.name))
 
 
-def _lost(data: AlertData) -> _Findings:
+def _lost(data: AlertData) -> Iterator[_Finding]:
     """Find memories that another program deleted and that are load-bearing or were asked for."""
-    # another page reports a broken archive
+    # An archive that cannot be read is reported by another command.
     with suppress(MemlabError), catch_warnings(action="ignore"):
         if data.source is None or not knows_losses(data.source):
             return
         from memlab.evidence.losses import ASKED, UNLISTED, losses_of
 
-        # False leaves out the memories that memlab itself deleted
+        # The memories that memlab itself deleted are left out.
         losses = losses_of(data.source, with_own=False)
         if losses.unlisted:
             tokens = int(losses.frame.loc[losses.frame[UNLISTED], c.TOKENS].sum())
@@ -277,10 +300,18 @@ def _lost(data: AlertData) -> _Findings:
 
 
 class _AlertKind(NamedTuple):
-    """A kind of alert: the total that its tokens are a part of, and the function that finds it."""
+    """A kind of alert.
 
-    total: str
-    find: Callable[[AlertData], _Findings]
+    Attributes
+    ----------
+    basis : str
+        See :attr:`Alert.basis`.
+    find : callable
+        Yields the findings in the data of a store.
+    """
+
+    basis: str
+    find: Callable[[AlertData], Iterator[_Finding]]
 
 
 ALERTS: Final = {

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -91,9 +91,9 @@ def boot_context(frame: "HistoryLike") -> "pd.DataFrame":
 
     frame = resolve_history(frame, call="memlab.growth.boot_context")
     sizes = part_sizes(arrays_of(frame))
-    listed = [part for part in PARTS if part not in _IF_ANY or sizes[part].memories]
+    parts_to_list = [part for part in PARTS if part not in _IF_ANY or sizes[part].memories]
     names = dict(zip(PARTS, part_names(frame), strict=True))
-    rows = {names[part]: sizes[part] for part in listed}
+    rows = {names[part]: sizes[part] for part in parts_to_list}
     index_tokens = frame.attrs.get(c.INDEX_TOKENS, 0)
     if index_tokens:
         rows[INDEX_TEXT] = Size(0, index_tokens)
@@ -122,8 +122,8 @@ def part_sizes(memories: Arrays) -> dict[str, Size]:
 
 
 def parts_of(memories: Arrays) -> tuple[Ints, Flags]:
-    """Return for each memory its place in :data:`PARTS`, and whether it is loaded at start."""
-    # A load-bearing episode is one with a protected tag; the prunable ones are set below.
+    """Return each memory's number in :data:`PARTS`, and whether a start loads it."""
+    # Every episode is taken as protected here; the prunable ones get another number below.
     by_kind = {"semantic": "decisions", "procedural": "skills", "episodic": "protected"}
     number_of_kind = [PARTS.index(by_kind[kind]) for kind in KINDS]
     part_numbers = np.array([*number_of_kind, PARTS.index("unreadable")])[memories.kind]
@@ -137,22 +137,29 @@ def parts_of(memories: Arrays) -> tuple[Ints, Flags]:
 
 
 def loaded_at_start(memories: Arrays) -> Flags:
-    """Return which memories a start loads: the active ones, unless the source lists them."""
+    """Return flags of the memories that a start loads.
+
+    They are the active memories, or those of them that the source marks as loaded at start.
+    """
     if memories.at_start is None or not memories.at_start.any():
         return memories.active
     return memories.active & memories.at_start
 
 
 def entries_loaded(is_kept: Flags, *, is_loaded: Flags, is_active: Flags) -> Flags:
-    """Return which memories a start loads by an index after all but some entries are removed.
+    """Return flags of the memories that a start loads after entries of an index were removed.
 
-    If the index is cut, it has room for as many entries as it loads now, so entries below the cut
-    move up. They are taken to be in the order of writing.
+    A cut index still loads as many entries as now, so entries below the cut move up. They are taken
+    to be in the order of writing.
 
     Parameters
     ----------
-    is_kept, is_loaded, is_active : array of bool
-        Which memories are kept, are loaded now, and are active, in the order of writing.
+    is_kept : array of bool
+        Whether the entry of each memory is kept. Memories are in the order of writing.
+    is_loaded : array of bool
+        Whether each memory is loaded now.
+    is_active : array of bool
+        Whether each memory is active.
 
     Examples
     --------
@@ -170,16 +177,16 @@ def entries_loaded(is_kept: Flags, *, is_loaded: Flags, is_active: Flags) -> Fla
 
 
 def loaded_after(frame: "pd.DataFrame", is_kept: Flags, *, is_active: Flags | None = None) -> Flags:
-    """Return which memories a start loads after all but some memories of a frame are deleted.
+    """Return flags of the memories that a start loads after memories of a frame were deleted.
 
     Parameters
     ----------
     frame : DataFrame
         The memories of a store, in the order of writing.
     is_kept : array of bool
-        Which memories are kept.
+        Whether each memory is kept.
     is_active : array of bool, optional
-        Which memories are active afterwards if they are kept; by default those that are now.
+        Whether each memory is active afterwards if it is kept. By default that does not change.
     """
     memories = arrays_of(frame)
     is_loaded = loaded_at_start(memories)
@@ -227,7 +234,10 @@ def size_of(memories: Arrays, rows: Flags) -> Size:
 
 
 def cut_in_words(present: "pd.DataFrame") -> str:
-    """Return which part of a store a start loads, if its index is cut; else an empty text."""
+    """Return the end of a sentence about a cut index: how much of it a start loads.
+
+    It is empty if the index is not cut.
+    """
     if c.LOADED_AT_START not in present:
         return ""
     active = present[present[c.ACTIVE]]
@@ -243,14 +253,15 @@ def cut_in_words(present: "pd.DataFrame") -> str:
 
 
 NEVER: Final = np.iinfo(np.int64).max
-"""Time of being superseded or deleted, for a memory that was not."""
+"""The time at which a memory was superseded or deleted, if it was not."""
 
 
 def lifetimes(memories: Arrays) -> tuple[Ints, Ints, Ints]:
-    """Return when each memory was created, superseded and deleted, in microseconds since 1970.
+    """Return the times at which each memory was created, superseded and deleted.
 
-    A memory without a creation time takes that of the memory before it. `NEVER` stands for a
-    memory that was not superseded or deleted. A retired memory counts as superseded.
+    Times are in microseconds since 1970, and `NEVER` if a memory was not superseded or deleted. A
+    retired memory counts as superseded. A memory without a creation time takes that of the memory
+    before it.
     """
     created_at = _filled_times(memories.created_at)
     count = len(created_at)
@@ -283,18 +294,18 @@ def _filled_times(times: Any) -> Ints:
     dated = np.flatnonzero(~np.isnat(times))
     if not len(dated):
         return np.zeros(count, dtype=np.int64)
-    latest_dated = np.searchsorted(dated, np.arange(count), side="right") - 1
-    filled: Ints = times[dated[np.maximum(latest_dated, 0)]].astype(np.int64)
+    latest_dated_before = np.searchsorted(dated, np.arange(count), side="right") - 1
+    filled: Ints = times[dated[np.maximum(latest_dated_before, 0)]].astype(np.int64)
     return filled
 
 
 def successors(memories: Arrays) -> tuple[Ints, Ints]:
-    """Return the rows of superseded memories, and the row of each one's successor.
+    """Return the rows of superseded memories, and for each the row of its successor.
 
     The row of an unknown successor is -1.
     """
     is_superseded = ~memories.active
-    if memories.deleted_at is not None:  # a deleted memory is not active either
+    if memories.deleted_at is not None:  # deleted memories are not active, but not superseded
         is_superseded &= np.isnat(memories.deleted_at) | memories.replaced
     superseded = np.flatnonzero(is_superseded)
     if not len(superseded):
@@ -309,21 +320,26 @@ def successors(memories: Arrays) -> tuple[Ints, Ints]:
 
 
 _MAX_INSTANTS: Final = 100_000
-"""Maximum number of instants of a growth curve for a frequency that a caller chose."""
-_LAST_YEAR: Final = 9999  # of Python's calendar, and of every axis
-_STEPS: Final = ("s", "min", "h", "D", "W", "MS", "YS")
+"""Maximum number of instants of a growth curve if the caller chose the frequency."""
+_MAX_DEFAULT_INSTANTS: Final = 1_000
+"""Maximum number of instants of a growth curve if the caller chose no frequency."""
+_LAST_YEAR: Final = 9999
+"""The last year of Python's calendar, which the axes of charts share."""
+_DEFAULT_FREQUENCIES: Final = ("s", "min", "h", "D", "W", "MS", "YS")
+"""Frequencies of a growth curve from which the finest that is coarse enough is chosen."""
 
 
 def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFrame":
-    """Return the size of a store at evenly spaced instants, by its surviving rows.
+    """Return the size of a store at evenly spaced instants, by the rows of a frame.
 
-    A row counts from its ``created_at``. A superseded row counts as active until its successor was
-    created, and as superseded from then on; if the successor is not in the frame, as superseded
-    from the start. A retired row counts as active until it was last retired. A row without a usable
-    time is placed with the row inserted before it.
+    A row counts from its ``created_at`` on. A superseded row counts as active until its successor
+    was created, and as superseded from then on. If the successor is not in the frame, the row
+    counts as superseded from the beginning. A retired row counts as active until it was last
+    retired. A row without a usable time takes that of the row inserted before it.
 
-    A frame of a whole past (:func:`memlab.load_past`) shows deletions as steps. Memories that were
-    deleted without an archive are unknown; the curve is then a lower bound, and its caveat says so.
+    With a frame of a whole past (:func:`memlab.load_past`), deletions reduce the curve. Memories
+    that were deleted without an archive are unknown. The curve is then a lower bound, and its
+    caveat says so.
 
     Parameters
     ----------
@@ -337,10 +353,10 @@ def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFr
     Returns
     -------
     pandas.DataFrame
-        Columns as in :data:`memlab.columns.GROWTH_DTYPES`; the index ``at`` holds instants in UTC,
-        the first before the first row's time, the last at or after the last one's. Prunable shares
-        are NaN while nothing is active. ``attrs`` holds the token rule, the caveat in a sentence,
-        and the number of rows without a usable time.
+        Columns as in :data:`memlab.columns.GROWTH_DTYPES`. The index ``at`` has instants in UTC:
+        the first is before the time of the first row, the last at or after that of the last row.
+        Prunable shares are NaN while no row is active. ``attrs`` has the token rule, the caveat as
+        a sentence, and the number of rows without a usable time.
 
     Examples
     --------
@@ -367,16 +383,17 @@ def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFr
     inactive_until = np.maximum(superseded_at, deleted_at)
     out_of_reach = memories.in_state(c.REACHED) | memories.in_state(c.UNLISTED)
     is_superseded = ~memories.retired & ~out_of_reach
-    for items, tokens_of_items, rows, since, until in (
+    for count_column, token_column, rows, since, until in (
         (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, memories.load_bearing, created_at, active_until),
         (c.PRUNABLE, c.PRUNABLE_TOKENS, ~memories.load_bearing, created_at, active_until),
         (c.SUPERSEDED, c.SUPERSEDED_TOKENS, is_superseded, superseded_at, inactive_until),
         (c.RETIRED, c.RETIRED_TOKENS, memories.retired, superseded_at, inactive_until),
     ):
         tokens = memories.tokens[rows]
-        begun_by = _cumulative(since[rows], tokens, at)
-        ended_by = _cumulative(until[rows], tokens, at)
-        curve[items], curve[tokens_of_items] = (begun_by - ended_by).T
+        begun = _cumulative(since[rows], tokens, at)
+        ended = _cumulative(until[rows], tokens, at)
+        curve[count_column] = begun.memories - ended.memories
+        curve[token_column] = begun.tokens - ended.tokens
     curve[c.PRUNABLE_SHARE] = curve[c.PRUNABLE] / (curve[c.PRUNABLE] + curve[c.LOAD_BEARING])
     curve[c.PRUNABLE_SHARE_TOKENS] = curve[c.PRUNABLE_TOKENS] / (
         curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]
@@ -389,7 +406,7 @@ def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFr
 
 
 def _caveat(frame: "pd.DataFrame") -> str:
-    """Return a sentence on what the curve cannot show; empty if it shows everything."""
+    """Return a sentence about memories that the curve does not count; empty if there are none."""
     from memlab.evidence.past import gaps_of
 
     gaps = gaps_of(frame).memories
@@ -401,30 +418,40 @@ def _caveat(frame: "pd.DataFrame") -> str:
     return f"{subject} deleted earlier: the curve counts those that survive."
 
 
-def _cumulative(times: Ints, tokens: Ints, at: Ints) -> Ints:
-    """Return the number of `times` at or before each instant, and their tokens, shape (n, 2)."""
+class _Cumulative(NamedTuple):
+    """Cumulative numbers of memories and tokens, shape (instants,)."""
+
+    memories: Ints
+    tokens: Ints
+
+
+def _cumulative(times: Ints, tokens: Ints, at: Ints) -> _Cumulative:
+    """Return the number of memories whose time is at or before each instant, and their tokens.
+
+    `times` and `tokens` have a number for each memory.
+    """
     order = np.argsort(times, kind="stable")
     totals = np.concatenate([[0], np.cumsum(tokens[order])])
-    items = np.searchsorted(times[order], at, side="right")
-    return np.column_stack([items, totals[items]])
+    memories = np.searchsorted(times[order], at, side="right")
+    return _Cumulative(memories=memories, tokens=totals[memories])
 
 
 def _instants(times: Ints, freq: str | None) -> "pd.DatetimeIndex":
-    """Return evenly spaced instants that cover the times."""
+    """Return evenly spaced instants from before the first of the times to after the last."""
     import pandas as pd
 
     if not len(times):
         return pd.DatetimeIndex([], dtype=c.TIME)
     first = pd.Timestamp(int(times.min()), unit="us", tz="UTC")
     last = pd.Timestamp(int(times.max()), unit="us", tz="UTC")
-    names = _STEPS if freq is None else (freq,)
-    max_instants = 1_000 if freq is None else _MAX_INSTANTS
-    steps = {name: _step(name) for name in names}
-    for name, step in steps.items():
+    names = _DEFAULT_FREQUENCIES if freq is None else (freq,)
+    max_instants = _MAX_DEFAULT_INSTANTS if freq is None else _MAX_INSTANTS
+    offsets = {name: _offset(name) for name in names}
+    for name, step in offsets.items():
         if first + step <= first:
             raise ValueError(f"freq must go forward in time, not {freq!r}")
         count = (last - first) / ((first + step + step) - (first + step))
-        is_coarsest = freq is None and name == _STEPS[-1]
+        is_coarsest = freq is None and name == _DEFAULT_FREQUENCIES[-1]
         if count <= max_instants or is_coarsest:
             start = first.normalize() - step
             instants = pd.date_range(start, last + step + step, freq=step, unit="us")
@@ -439,7 +466,7 @@ def _instants(times: Ints, freq: str | None) -> "pd.DatetimeIndex":
     )
 
 
-def _step(freq: str) -> Any:
+def _offset(freq: str) -> Any:
     """Return the offset of a pandas frequency."""
     from pandas.tseries.frequencies import to_offset
 
@@ -455,12 +482,12 @@ _LISTED_FUTURE: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class FutureDates:
-    """The creation times that are more than a day after now.
+    """Creation times in the future: more than a day after now.
 
     Attributes
     ----------
     ahead : array of bool
-        Which rows are dated in the future.
+        Whether each row is dated in the future.
     latest : numpy.datetime64
         The latest creation time; NaT if there is none.
 
@@ -479,7 +506,7 @@ class FutureDates:
 
     @classmethod
     def of(cls, created_at: Times, now: datetime) -> "FutureDates":
-        """Compare creation times with a moment."""
+        """Return the future dates among creation times, as seen from a moment."""
         in_utc = now.astimezone(UTC).replace(tzinfo=None)
         limit = np.datetime64(in_utc, "us") + np.timedelta64(1, "D")
         latest = np.fmax.reduce(created_at, initial=np.datetime64("NaT"))
@@ -487,16 +514,16 @@ class FutureDates:
 
     @property
     def is_wrong_clock(self) -> bool:
-        """Whether they are more than three and more than a tenth, so that a clock may be wrong."""
+        """Whether a clock may be wrong: more than three dates, and a tenth of all, are ahead."""
         return int(self.ahead.sum()) > max(3, len(self.ahead) // 10)
 
     @property
     def left_out(self) -> Flags:
-        """Which rows the ages and the order of a store leave out; none if a clock may be wrong."""
+        """Flags of the rows whose dates are not used; none if a clock may be wrong."""
         return np.zeros(len(self.ahead), dtype=bool) if self.is_wrong_clock else self.ahead
 
     def in_words(self, ids: Sequence[str]) -> str:
-        """Return how many rows are dated in the future, and which; empty for none.
+        """Return a sentence with the number and ids of rows dated in the future; else empty.
 
         `ids` are the ids of all rows.
         """

@@ -27,16 +27,20 @@ class Store:
 
     Attributes
     ----------
-    system, location : str
-        The system that it belongs to, and the path or URL that every command takes.
-    memories, tokens_at_start : int or None
-        Number of memories, and tokens of the largest start; None if it cannot be read.
+    system : str
+        The system that it belongs to.
+    location : str
+        The path or URL that every command takes.
+    memories : int or None
+        Number of memories; None if the store cannot be read.
+    tokens_at_start : int or None
+        Tokens of the largest start; None if the store cannot be read.
     last_written : datetime or None
-        When the newest memory was created, in UTC.
+        Creation time of the newest memory, in UTC.
     problem : str
-        Why it cannot be read; empty if it can.
+        The reason for which the store cannot be read; empty if it can.
     project : str
-        The path of the project that its memories are about; empty if that is not known.
+        Path of the project that its memories are about; empty if it is not known.
     is_orphaned : bool
         Whether the path of its project does not exist.
 
@@ -63,12 +67,14 @@ class Inventory(DisplayMixin):
 
     Attributes
     ----------
-    searched, not_entered : tuple of str
-        Folders that were searched, and folders that could not be entered.
+    searched : tuple of str
+        Folders that were searched.
     stores : tuple of Store
         Stores in order of their paths.
+    not_entered : tuple of str
+        Folders that could not be entered.
     other_databases : int
-        Number of databases that are no store.
+        Number of databases that are not stores.
     kinships : tuple of Kinship
         Pairs of folders that may belong to one project and can be merged, with the evidence.
 
@@ -91,7 +97,7 @@ class Inventory(DisplayMixin):
         return pd.DataFrame(list(self.stores), columns=names).astype(dtypes)
 
     def next_steps(self) -> list[str]:
-        """Return the command to run next: for the costliest store, or elsewhere."""
+        """Return the commands to run next, the first for the store with the largest start."""
         readable = [store for store in self.stores if not store.problem]
         if not readable:
             return ["next: memlab find FOLDER, to look elsewhere"]
@@ -114,9 +120,8 @@ class Inventory(DisplayMixin):
                 ("not listed", f"{counted(self.other_databases, 'databases')} of something else")
             )
         header = ("what", "memories", "tokens at start", "last written", "where")
-        table = Table(
-            "", header, [_row(store) for store in self.stores], whole=True, has_paths=True
-        )
+        cells = [_cells_of(store) for store in self.stores]
+        table = Table("", header, cells, whole=True, has_paths=True)
         problems = [(store.location, store.problem) for store in self.stores if store.problem]
         tables = [table]
         if problems:
@@ -173,7 +178,7 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     projects: dict[str, Project | None] = {}
     with shared_data_held():
         stores = tuple(
-            _store_with_size(recognised, contents, projects) for recognised in search.stores
+            _measured_store(recognised, contents, projects) for recognised in search.stores
         )
     kinships: list[Kinship] = []
     for contents_by_name in contents.values():
@@ -187,15 +192,15 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     )
 
 
-def _store_with_size(
+def _measured_store(
     recognised: Recognised,
     contents: dict[str, dict[str, frozenset[str]]],
     projects: dict[str, Project | None],
 ) -> Store:
-    """Return a recognised store with its size, or with the reason why it cannot be read.
+    """Return a recognised store with its size, or with the reason for which it cannot be read.
 
-    Add the digests of the memories of a folder that can be merged to `contents`, by kind and by
-    name, and the project of each store to `projects`, by name.
+    If it is a folder that can be merged, the digests of its memories are added to `contents`, by
+    scheme and by location. Its project is added to `projects`, by location.
     """
     location = str(recognised.path)
     try:
@@ -228,11 +233,11 @@ def _store_with_size(
 
 
 def _cost(store: Store) -> tuple[int, int]:
-    """Return the tokens that a start loads of a store, and the number of its memories."""
+    """Return the tokens of a store's largest start, and the number of its memories."""
     return store.tokens_at_start or 0, store.memories or 0
 
 
-def _row(store: Store) -> tuple[str | int, ...]:
+def _cells_of(store: Store) -> tuple[str | int, ...]:
     """Return the cells of a store."""
     return (
         store.system,

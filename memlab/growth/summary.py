@@ -1,4 +1,4 @@
-"""The headline numbers of a store: its size, its pace and a forecast."""
+"""The headline numbers of a store: its size, the pace at which it grows, and a forecast."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 Rates = NDArray[np.float64]
 
 PACE_WINDOWS: Final = 8
+"""Maximum number of windows in which the pace is measured."""
 PACE_WINDOW: Final = timedelta(days=7)
-"""Maximum number of windows in which the pace is measured, and their length."""
+"""Length of each of these windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,18 @@ class Pace:
 
     Attributes
     ----------
-    median, low, high, mean : float
-        Median, minimum, maximum and mean of the rates in windows counted back from now.
-    windows, window_days : int, float
-        The number of windows, and the length of each in days.
+    median, low, high : float
+        Median, minimum and maximum of the rates in windows counted back from now.
+    windows : int
+        Number of windows.
+    window_days : float
+        Length of each window in days.
     last_at : datetime
         When the last row was written.
     while_active : float
-        The same as :attr:`per_day` for windows counted back from `last_at`.
+        The rate :attr:`per_day`, measured in windows counted back from `last_at`.
+    mean : float
+        Mean of the rates.
 
     Examples
     --------
@@ -70,7 +75,7 @@ class Pace:
 
     @property
     def per_day(self) -> float:
-        """Rows a day: the median, or the mean if bursts leave most windows empty."""
+        """Rows a day: the median, or the mean if most windows are empty."""
         return self.median or self.mean
 
 
@@ -85,8 +90,8 @@ class Forecast:
     passed_at : datetime or None
         The time since which it is exceeded; None if it is not.
     expected, earliest, latest : datetime or None
-        When it will be exceeded, at the usual, the highest and the lowest pace. None if it is
-        already, or never will be at that pace.
+        When it will be exceeded at the usual, the highest and the lowest pace. None if it is
+        exceeded already, or never will be at that pace.
 
     Examples
     --------
@@ -214,7 +219,8 @@ def summarize(
     The pace is measured in at most eight windows of seven days, counted back from `now`. No window
     reaches before the oldest prunable row, because deleted rows are unknown. If all rows are less
     than a week old, there is one window that reaches to the oldest, of at least a day. The forecast
-    is the remaining room, ``threshold + 1 - backlog``, divided by the pace.
+    is the number of rows until the threshold is exceeded, ``threshold + 1 - backlog``, divided by
+    the pace.
 
     Parameters
     ----------
@@ -222,7 +228,7 @@ def summarize(
         A frame from :func:`memlab.load_past` or :func:`memlab.load`, or the store itself. Deleted
         memories do not count as present; they count in the pace, and as successors of others.
     now : datetime, optional
-        The moment, with a time zone; the current one by default.
+        The present moment, with a time zone; the current time by default.
     threshold : int, optional
         The largest acceptable backlog, such as a cap; the forecast is about exceeding it.
 
@@ -248,7 +254,10 @@ def summarize(
 
 
 def past_arrays(source: "Source", *, on_bad_row: "OnBadRow" = "raise") -> tuple[Arrays, str]:
-    """Return the arrays of a store's whole past, and a problem of the archive, if any."""
+    """Return the arrays of a store's whole past, and an error message of its archive.
+
+    If the archive can be read, the message is empty. If not, the arrays hold the present alone.
+    """
     from memlab.frame.labelling import read_memories
     from memlab.sources.base import has_past
 
@@ -321,13 +330,13 @@ def summary_of(
 
 
 def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
-    """Return the pace in windows back from `now`, none reaching before the oldest row."""
+    """Return the pace, measured in windows counted back from `now`; None without rows by then."""
     written = created[created <= now]
     if not len(written):
         return None
     last_written = written.max()
     rates, days = _rates(written, now)
-    # if nothing was written lately, measure the pace back from the last row
+    # If nothing was written lately, the pace is also measured in windows back from the last row.
     active_rates = rates if rates[-1] else _rates(written, last_written)[0]
     return Pace(
         median=_median(rates),
@@ -342,7 +351,11 @@ def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
 
 
 def _rates(written: NDArray[np.datetime64], until: np.datetime64) -> tuple[Rates, float]:
-    """Return the rows a day in windows back from a moment, sorted, and their length in days."""
+    """Return the rates in windows back from a moment, ascending, and the length of a window.
+
+    Rates are in rows a day, the length is in days. No window reaches before the oldest row, except
+    that one window has at least a day.
+    """
     ages = (until - written) / np.timedelta64(1, "D")
     days = PACE_WINDOW / timedelta(days=1)
     windows = min(PACE_WINDOWS, int(ages.max() // days))
@@ -361,7 +374,7 @@ def _median(rates: Rates) -> float:
 def _forecast(
     memories: Arrays, pace: Pace | None, *, now: datetime, threshold: int | None
 ) -> Forecast | None:
-    """Return when the backlog exceeds a threshold; None without a threshold."""
+    """Return the forecast for a threshold; None without a threshold."""
     if threshold is None:
         return None
     remaining = threshold + 1 - int(memories.prunable.sum())
@@ -378,16 +391,16 @@ def _forecast(
 
 
 def _passed_at(memories: Arrays, threshold: int) -> datetime:
-    """Return the time since which the backlog exceeds `threshold`. It must exceed it now."""
+    """Return the time since which the backlog exceeds a threshold, which it exceeds now."""
     is_prunable = ~memories.load_bearing
     created_at, superseded_at, deleted_at = context.lifetimes(memories)
     starts = created_at[is_prunable]
     ends = np.minimum(superseded_at, deleted_at)[is_prunable]
     ends = ends[ends < context.NEVER]
     times = np.concatenate([ends, starts])
-    steps = np.repeat([-1, 1], [len(ends), len(starts)])
-    moments, numbers = np.unique(times, return_inverse=True)
-    backlog = np.cumsum(np.bincount(numbers, weights=steps))
+    changes = np.repeat([-1, 1], [len(ends), len(starts)])
+    moments, moment_numbers = np.unique(times, return_inverse=True)
+    backlog = np.cumsum(np.bincount(moment_numbers, weights=changes))
     not_exceeded = np.flatnonzero(backlog <= threshold)
     first_exceeded = not_exceeded[-1] + 1 if len(not_exceeded) else 0
     return as_moment(moments[first_exceeded].astype("datetime64[us]"))
@@ -458,30 +471,30 @@ def _pace_in_words(pace: Pace) -> str:
     if pace.windows > 1:
         span += f", {_periods_in_words(pace)}"
     if not pace.high:
-        rate = f"{_rate(pace.while_active)} episodes a day while it was active"
+        rate = f"{_rate_text(pace.while_active)} episodes a day while it was active"
         return f"{rate}, {last_day}; none since"
     if not pace.median:
         written = counted(round(pace.mean * pace.windows * pace.window_days), "episodes")
         periods = "weeks" if pace.window_days == 7 else counted(pace.windows, "periods")
         return f"{written} in the last {days}, none in most {periods}, {last_day}"
-    spread = f"{_rate(pace.low)} to {_rate(pace.high)}"
-    return f"{_rate(pace.median)} episodes a day ({spread} in {span}), {last_day}"
+    spread = f"{_rate_text(pace.low)} to {_rate_text(pace.high)}"
+    return f"{_rate_text(pace.median)} episodes a day ({spread} in {span}), {last_day}"
 
 
 def _periods_in_words(pace: Pace) -> str:
-    """Return how a span is divided, in words: into weeks, or into periods of some days."""
+    """Return the windows of a pace as text: weeks, or a number of periods."""
     if pace.window_days == 7:
         return "week by week"
     return f"each of {counted(pace.windows, 'periods')}"
 
 
-def _rate(a_day: float) -> str:
+def _rate_text(per_day: float) -> str:
     """Return a rate as text; a small rate does not become 0."""
-    return f"{a_day:.1f}" if a_day >= 0.05 or not a_day else f"{a_day:.2g}"
+    return f"{per_day:.1f}" if per_day >= 0.05 or not per_day else f"{per_day:.2g}"
 
 
 def _exceeded_at(now: datetime, rows: int, rate: float) -> datetime | None:
-    """Return when `rows` more rows are written, at a rate in rows a day; None if never."""
+    """Return when a number of further rows is written, at a rate in rows a day; None if never."""
     if not rate:
         return None
     try:
