@@ -25,6 +25,7 @@ _MAX_ANNOTATED: Final = 16
 """Largest number of policies for which the cells of an overlap have their share as text."""
 
 Families = Sequence[tuple[str, pd.DataFrame, Style]]
+"""Families of settings: the name, the rows of the comparison, and the style of each."""
 
 
 @on_own_figure
@@ -107,7 +108,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 
 def _widths(count: int) -> parts.Numbers:
-    """Return line widths in points, the first the widest, so that lines that coincide show."""
+    """Return line widths in points that decrease, so that a line shows below a later one."""
     return np.linspace(min(4.8, 1.5 + 1.1 * (count - 1)), 1.5, count)
 
 
@@ -315,7 +316,8 @@ def _losses_in_words(
 
 def _served_in_words(served: Any, place: int) -> str:
     """Return the shares of reads that a share of the tokens serves, in words."""
-    newest, used = (parts.share(served[column].iloc[place]) for column in ("newest", "most active"))
+    newest = parts.share(served["newest"].iloc[place])
+    used = parts.share(served["most active"].iloc[place])
     loaded = parts.share(served.index[place])
     return f"{loaded} of the tokens loaded: by age serves {newest} of reads, by use {used}"
 
@@ -470,9 +472,8 @@ def plot_reads_served(result: AgeOrUse, *, ax: Axes | None = None) -> Axes:
                 size, served_share, parts.share(served_share), palette.muted, above=is_best
             )
     plot.hover_along(served.index, lambda place: _served_in_words(served, place))
-    newest, most_active = (
-        parts.share(served[column].loc[0.25]) for column in ("newest", "most active")
-    )
+    newest = parts.share(served["newest"].loc[0.25])
+    most_active = parts.share(served["most active"].loc[0.25])
     plot.heading(
         f"In a quarter of the tokens the most active serve {most_active} of reads, "
         f"the newest {newest}",

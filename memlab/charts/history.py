@@ -77,8 +77,10 @@ def plot_age_ranks(
     caps = plot.caps_to_mark(advice, cap)
     for marked in caps:
         plot.draw_across(marked.value, marked.name, marked.colour)
-    written = to_prunable["written"].max()
-    ax.set_xlim(0, written if quantiles is None else max(written, quantiles["last"].max()))
+    last_written = to_prunable["written"].max()
+    if quantiles is not None:
+        last_written = max(last_written, quantiles["last"].max())
+    ax.set_xlim(0, last_written)
     furthest = max([to_prunable["age_rank"].max(), *(marked.value for marked in caps)])
     plot.log_axis(ax.yaxis, "age rank of the memory (1 = newest)", (0.7, 1.4 * furthest))
     plot.count_axis(ax.xaxis, "memories written when the reference was made")
@@ -97,12 +99,10 @@ def plot_age_ranks(
         "Bars: median and 90th percentile of each stretch" if quantiles is not None else "",
     )
     not_drawn = len(ranks) - len(to_prunable)
-    return plot.footnote(
-        "A young history can only show short distances.",
-        f"Not drawn: {counted(not_drawn, 'references')} to load-bearing memories."
-        if not_drawn
-        else "",
-    )
+    note_on_others = ""
+    if not_drawn:
+        note_on_others = f"Not drawn: {counted(not_drawn, 'references')} to load-bearing memories."
+    return plot.footnote("A young history can only show short distances.", note_on_others)
 
 
 @on_own_figure
@@ -389,9 +389,11 @@ def plot_law(
 
 def _law_in_words(row: "pd.Series[float]", served: str) -> str:
     """Return the caps of the law at a size of the store, in words."""
-    low, likely, high = (f"{row[name]:,.0f}" for name in ("low", "cap", "high"))
     size = counted(row["memories"])
-    return f"{size}: {served} likely take a cap of {likely}, safely {high}; lower limit {low}"
+    return (
+        f"{size}: {served} likely take a cap of {row['cap']:,.0f}, safely {row['high']:,.0f}; "
+        f"lower limit {row['low']:,.0f}"
+    )
 
 
 def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:

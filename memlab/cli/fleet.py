@@ -150,28 +150,41 @@ class FleetOptions:
         elif self.as_csv:
             output.print_text(table.to_csv(index=False))
         else:
-            stores = table["store"].map(output.as_given)
-            parent = common_folder(stores.tolist())
-            names = stores.str.removeprefix(parent)
-            if errors is None:
-                errors = table["error"]
-            table = table.assign(store=names, error=errors)
-            ranked = table.loc[most.sort_values(ascending=False, kind="stable").index]
-            without_error = ranked[ranked["error"].isna()]
-            with_error = ranked[ranked["error"].notna()]
-            values = without_error.astype(object).where(without_error.notna(), None)
-            fields = (*columns.values(), "store")
-            rows = [tuple(_cell(row, field) for field in fields) for row in values.itertuples()]
-            listed = Table("", (*columns, "store"), rows, whole=True)
-            tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
-            if len(with_error):
-                messages = list(zip(with_error["store"], with_error["error"], strict=True))
-                tables.append(Table("left out", (), messages, whole=True).first(self.limit))
-            if parent:
-                facts = [("below", parent), *facts]
-            lines = ["", *steps] if steps else []
-            output.print_lines(TextPage(title, facts, tables), *lines)
+            shown = table if errors is None else table.assign(error=errors)
+            largest_first = most.sort_values(ascending=False, kind="stable").index
+            page = self._page(title, shown.loc[largest_first], columns, facts)
+            lines_below = ["", *steps] if steps else []
+            output.print_lines(page, *lines_below)
+            table = shown
         output.fail_if(fails or bool(table["error"].notna().any()))
+
+    def _page(
+        self,
+        title: str,
+        table: "pd.DataFrame",
+        columns: Columns,
+        facts: Sequence[tuple[str, str]],
+    ) -> TextPage:
+        """Return a page with the first stores of a table, and below them those with an error.
+
+        A folder that contains all stores is named once, as a fact.
+        """
+        stores = table["store"].map(output.as_given)
+        parent = common_folder(stores.tolist())
+        table = table.assign(store=stores.str.removeprefix(parent))
+        without_error = table[table["error"].isna()]
+        with_error = table[table["error"].notna()]
+        values = without_error.astype(object).where(without_error.notna(), None)
+        fields = (*columns.values(), "store")
+        rows = [tuple(_cell(row, field) for field in fields) for row in values.itertuples()]
+        listed = Table("", (*columns, "store"), rows, whole=True)
+        tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
+        if len(with_error):
+            messages = list(zip(with_error["store"], with_error["error"], strict=True))
+            tables.append(Table("left out", (), messages, whole=True).first(self.limit))
+        if parent:
+            facts = [("below", parent), *facts]
+        return TextPage(title, facts, tables)
 
 
 def _cell(row: Any, field: str | Callable[[Any], str | None]) -> Cell:
@@ -303,7 +316,7 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: FleetOptions) -
 
 
 def _loaded(table: "pd.DataFrame", members: "memlab.fleet.Members") -> list[tuple[str, str]]:
-    """Return the facts of a survey: tokens, disk space, and names that are no stores."""
+    """Return the facts of a survey: tokens, disk space, repeated names, and other databases."""
     sums = table.sum(numeric_only=True).astype(int)
     share = _share(sums["prunable_tokens"], sums["boot_tokens"])
     disk = f"{sums['bytes'] / 1e6:,.1f} MB"
@@ -368,7 +381,7 @@ def size_fleet(
         counts = ", ".join(f"{count:,} {name}" for name, count in verdicts)
         facts = [
             ("verdicts", counts or "none"),
-            ("the fleet says", _shared(cohort)),
+            ("the fleet says", _cohort_in_words(cohort)),
             ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
         ]
     safe = sized["keep_recent"].dropna()
@@ -401,7 +414,7 @@ def size_fleet(
     job.show(answer, table, columns, *steps, most=saved, facts=facts, fails=fails)
 
 
-def _shared(cohort: "memlab.fleet.Cohort") -> str:
+def _cohort_in_words(cohort: "memlab.fleet.Cohort") -> str:
     """Return a sentence on the evidence that the stores of a fleet share."""
     if not cohort.stores:
         return "nothing yet: too few stores have references; other projects' data is used"
