@@ -24,8 +24,8 @@ class EffectivePolicy(NamedTuple):
     policy : Policy or None
         The policy; None if the settings have none, or its number has expired.
     note : str
-        When the number was found and how long it is valid, or the error; empty for a number that a
-        person set.
+        A sentence on when the number was found and how long it is valid, or the error message. It
+        is empty for a number that a person set.
     """
 
     policy: Policy | None
@@ -42,7 +42,7 @@ class EffectivePolicy(NamedTuple):
 
 
 def effective_policy(source: Source) -> EffectivePolicy:
-    """Return the policy in force for display. If its number has expired, `note` has the error."""
+    """Return the policy in force for display; in case of an error, its message is the note."""
     try:
         return policy_in_force(source)
     except MemlabError as error:
@@ -64,8 +64,8 @@ def policy_in_force(source: Source) -> EffectivePolicy:
     sized = settings.sized
     replaced = replaced_in(settings)
     if replaced:
-        words = f"memlab.toml names {replaced}, which {REPLACED[replaced]} has replaced"
-        return EffectivePolicy(policy, words)
+        note = f"memlab.toml names {replaced}, which {REPLACED[replaced]} has replaced"
+        return EffectivePolicy(policy, note)
     if policy is None or sized is None:
         return EffectivePolicy(policy)
     past = rows_in_reach(fill_missing_rows(load_past(source)))
@@ -85,7 +85,13 @@ def policy_in_force(source: Source) -> EffectivePolicy:
 
 
 def remembered_policy(source: Source) -> tuple[Policy, str]:
-    """Return the policy in force and a note on its number; raise PolicyError if there is none."""
+    """Return the policy in force, and a note on its number.
+
+    Raises
+    ------
+    MemlabError
+        If no policy is set, if its number has expired, or if no number can be recommended.
+    """
     policy, note = policy_in_force(source)
     if policy is None:
         if source.permissions_template is not None and not source.permissions_template.exists():
@@ -100,7 +106,7 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
 
 
 def _recommended_now(source: Source) -> EffectivePolicy:
-    """Size a store by its settings and logs, and return the policy with the safe number."""
+    """Return the policy of the settings with the number that is recommended now."""
     history = StoreHistory.of(source, call="memlab.sizing").with_references()
     settings = history.settings
     is_budget = (settings.policy or {})["name"] == "tokens"

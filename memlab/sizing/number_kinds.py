@@ -12,21 +12,23 @@ class NumberKind:
     Attributes
     ----------
     field : str
-        Name of the field with the safe number, which is the name of the setting, too.
+        Name of the field of a recommendation with the safe number; also that of the setting.
     noun : str
         Name of the number in a sentence.
     unit : str
         Unit of the number, in the plural.
     policy : str
-        Name of the policy that holds a store to the number.
+        Name of the policy that enforces the number.
     compact_options : tuple of str
         Options of ``memlab compact`` before the number.
     size_options : tuple of str
         Options of ``memlab size`` for this kind of number.
-    share_columns, cost_columns : mapping
-        Columns of shares and of sizes in the printed table, with their column of the curve.
+    share_columns : mapping of str to str
+        Columns of shares in the printed table; for each, the column of the curve.
+    cost_columns : mapping of str to str
+        Columns of sizes in the printed table; for each, the column of the curve.
     column_note : str
-        Explanation of the columns in the remark below the table.
+        Explanation of these columns below the table.
     """
 
     field: str
