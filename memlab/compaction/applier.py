@@ -294,7 +294,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         memories=len(to_delete),
         plan=plans.text_for_archive(plan, expired_keys),
     )
-    with archive.adding(
+    with archive.adding_entry(
         new_entry,
         _copies(writer, to_delete),
         at=change.now,
@@ -459,7 +459,7 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
     changed_ids: list[str] = []
     expired_and_missing: set[Key] = set()
     for action, memories in _named_memories_by_action(plan).items():
-        comparable_part = change.archive.location.compared
+        comparable_part = change.archive.location.comparable_record
         if action == plans.KEEPS:
             # A memory that stays may have been used since.
             comparable_part = source.without_usage

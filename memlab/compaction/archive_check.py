@@ -10,7 +10,7 @@ from memlab.sources.readers import Key, Reader
 from memlab.store.archive.hashed_names import key_of
 from memlab.store.archive.open_archive import EntryState, OpenArchive
 from memlab.store.archive.schema import Copy, Entry
-from memlab.store.archive.tombstones import facts_in
+from memlab.store.archive.tombstones import tombstones_in
 from memlab.text import command, counted, verb_for
 
 
@@ -54,7 +54,7 @@ def check_against_store(reader: Reader, source: Source, archive: OpenArchive) ->
     ids_in_use = _ids_in_use(reader, source)
     if archive.faults:
         advice = "restore a backup of the archive; the rest can be restored"
-        faults.append(ArchiveFault(archive.faults_in_words(), advice))
+        faults.append(ArchiveFault(archive.describe_faults(), advice))
     for entry in deletions:
         interruption = _interruption_of(reader, source, archive, entry)
         if interruption is not None:
@@ -80,7 +80,7 @@ def _read_everything(archive: OpenArchive, entries: Iterable[Entry]) -> None:
     for entry in entries:
         deque(archive.batches(entry), maxlen=0)
     for dropped in archive.dropped():
-        facts_in(archive, dropped)
+        tombstones_in(archive, dropped)
     key_of(archive)
 
 

@@ -66,7 +66,7 @@ def insert_deleted(undo: Undo) -> InsertedMemories:
         )
         change.reconcile()
         undo.on_step("locked")
-        with undo.archive.one_moment():
+        with undo.archive.read_transaction():
             copied = undo.requested_copies()
             missing = _missing(change, copied)
             undo.on_step("checked")
@@ -190,7 +190,7 @@ def restore_into(undo: Undo, into: Path) -> Restored:
             f"{', '.join(existing)} would be taken for a part of {into}; nothing was restored: "
             "move it away, or name another file"
         )
-    with archive.one_moment():
+    with archive.read_transaction():
         copied = undo.requested_copies()
         with whole_file(into, limit=limit_like(archive.path), replace=False) as draft:
             copied.check()

@@ -29,7 +29,7 @@ from memlab.store.archive.content_copies import count_copies, erase_copies
 from memlab.store.archive.hashed_names import make_key
 from memlab.store.archive.open_archive import OpenArchive, archive_errors
 from memlab.store.archive.schema import Dropped, Entry
-from memlab.store.archive.tombstones import drop, drop_facts
+from memlab.store.archive.tombstones import drop, erase_tombstones
 from memlab.text import DisplayMixin, TextPage, counted
 
 NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)
@@ -214,7 +214,7 @@ def _erase(
             facts = facts_of(interpretable_rows(_frame(source, archive, entry)), hash_key)
         drop(archive, entry, facts, at=now)
     if erasure.facts:
-        drop_facts(archive, erasure.facts)
+        erase_tombstones(archive, erasure.facts)
 
 
 def plan_erasure(

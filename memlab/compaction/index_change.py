@@ -107,7 +107,7 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
         memories=0,
         plan=PlanText(lambda: [text]),
     )
-    with archive.adding(
+    with archive.adding_entry(
         new_entry, (), at=change.now, on_step=change.on_step, is_undone=_is_unchanged
     ):
         # The digest tells a later undo whether somebody edited the index since.

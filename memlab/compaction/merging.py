@@ -107,7 +107,7 @@ def _copy(change: PlannedChange, folders: MergedFolders, copies: Sequence[Planne
     other = folders.other
     # Nobody may read the copies in that archive who may not read a memory in one of the folders.
     location = other.archive.location._replace(
-        narrowest=lambda: change.source.narrowest_mode() & other.narrowest_mode()
+        common_permissions=lambda: change.source.narrowest_mode() & other.narrowest_mode()
     )
     with Archive(location).changing(other.changing()) as opened:
         other_change = StoreChange(
@@ -135,7 +135,7 @@ def _copy(change: PlannedChange, folders: MergedFolders, copies: Sequence[Planne
             plan=PlanText(lambda: [text]),
         )
         new_copies = (NewCopy(key, record, COPIED) for key, record in archived_records.items())
-        with other_change.archive.adding(merge, new_copies, at=change.now):
+        with other_change.archive.adding_entry(merge, new_copies, at=change.now):
             other_change.archive.mark_applied(digest, change.now)
             change.on_step("noted there")
             if to_insert:

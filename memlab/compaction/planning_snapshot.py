@@ -215,7 +215,7 @@ class PlanningSnapshot:
             reasons.tolist(),
             _deduplicated(_values_at(columns[col.TOKENS], rows)),
             _deduplicated(_iso_texts(creation_times)),
-            self._fingerprints(keys, self.source.archive.location.compared),
+            self._fingerprints(keys, self.source.archive.location.comparable_record),
             strict=True,
         )
         return map(PlannedMemory._make, fields_of_memories)

@@ -17,7 +17,7 @@ from memlab.sources.base import LEAST_PLACE_OF_TIME
 from memlab.sources.capabilities import MergedStart
 from memlab.sources.opening import start_words
 from memlab.store.archive.schema import PLANNED_TITLE, SHORTENED, PlanText
-from memlab.store.archive.worktree import git_words
+from memlab.store.archive.worktree import git_status_of
 from memlab.store.selection import TriggerEffect
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
@@ -871,7 +871,7 @@ class Receipt(DisplayMixin):
             facts.append(("into", f"{self.into}{copies}"))
         facts.append(("archive", self.archive or "none: there was nothing to delete"))
         if self.archive:
-            git_note, _ = git_words(Path(self.archive))
+            git_note = git_status_of(Path(self.archive)).message
             if git_note:
                 facts.append(("", git_note))
             facts.append(("undo", self.undo))

@@ -246,7 +246,7 @@ def _recover_locked(change: StoreChange, recovery: Recovery) -> tuple[Key, ...]:
     records = change.writer.missing_parts_of(recovery.records)
     entries_left = tuple(change.writer.entries_left)
     copies = (NewCopy(key, record, _REASON) for key, record in records)
-    with archive.adding(new_entry, copies, at=change.now):
+    with archive.adding_entry(new_entry, copies, at=change.now):
         archive.mark_applied(recovery.digest, change.now)
         change.on_step("archived")
         _write(change, records, records_to_replace)
@@ -279,7 +279,10 @@ def _text_of_replaced(
     """
     if not records_to_replace:
         return None
-    rows = [[key, archive.as_kept(record).decode()] for key, record in records_to_replace.items()]
+    rows = [
+        [key, archive.storable_record(record).decode()]
+        for key, record in records_to_replace.items()
+    ]
     text = json.dumps(rows)
     return PlanText(lambda: [text])
 

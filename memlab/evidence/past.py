@@ -23,7 +23,7 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.archive.hashed_names import hashed, key_of
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Entry, Key
-from memlab.store.archive.tombstones import facts_in
+from memlab.store.archive.tombstones import tombstones_in
 
 DELETION: Final = "_deletion"
 """Column with the number of the deletion that removed a memory, in the order of the deletions."""
@@ -221,7 +221,7 @@ def load_deleted(
             deletions.append(DeletedMemories(frame[c.DELETED_AT], frame, frame[DELETION]))
         hash_key = key_of(archive)
         for erasure in archive.dropped():
-            facts = frame_of_facts(facts_in(archive, erasure))
+            facts = frame_of_facts(tombstones_in(archive, erasure))
             erased = DeletedMemories(erasure.deleted_at, facts, erasure.number, hash_key)
             deletions.append(erased)
         return deleted_by_others, deletions
@@ -285,7 +285,7 @@ def exclude_archived(missing: pd.DataFrame, archive: OpenArchive) -> pd.DataFram
     hash_key = key_of(archive) or b""
     hashes = missing[c.MEMORY_ID].map(lambda memory_id: hashed(memory_id, hash_key))
     for erasure in archive.dropped():
-        erased = {facts[c.MEMORY_ID] for facts in facts_in(archive, erasure)}
+        erased = {facts[c.MEMORY_ID] for facts in tombstones_in(archive, erasure)}
         deleted_at = deleted_at.mask(hashes.isin(erased), pd.Timestamp(erasure.deleted_at))
     is_by_memlab = deleted_at >= missing[c.WRITTEN_AT]
     return missing[~is_by_memlab].reset_index(drop=True)

@@ -182,7 +182,7 @@ class LifecycleStore(SqliteMemoryStore):
             "load_bearing", 2, signal_tables.load_bearing, deterministic=True
         )
         try:
-            with self._errors_in_words():
+            with self._converting_errors():
                 stored_fields = signal_tables.scope_fields(self.connection)
                 if capacity is None:
                     self._scope_fields = stored_fields or DEFAULT_SCOPE_FIELDS
@@ -348,7 +348,7 @@ class LifecycleStore(SqliteMemoryStore):
         token_limit = whole_number("max_tokens", max_tokens)
         expect(count_tokens, Callable, call="store.boot_items", name="count_tokens")  # type: ignore[arg-type]
         moment = self._clock() if now is None else aware(now, call="store.boot_items")
-        with self._errors_in_words():
+        with self._converting_errors():
             rowids = rowids_to_load(
                 self.connection,
                 self.path,
@@ -445,7 +445,7 @@ class LifecycleStore(SqliteMemoryStore):
 
     def stats(self) -> LifecycleStats:
         """Return the counters of evictions and the size of every scope. All signals are read."""
-        with self._errors_in_words():
+        with self._converting_errors():
             capacity = self.capacity.capacity if self.capacity else None
             return signal_tables.read_stats(
                 self.connection, capacity, self._failures, self._last_failure
@@ -481,7 +481,7 @@ class LifecycleStore(SqliteMemoryStore):
         `condition` is SQL that begins with AND and restricts the rows; `values` are its parameters.
         """
         now = as_text(self._clock())
-        with self._errors_in_words():
+        with self._converting_errors():
             return set(signal_tables.expired_ids(self.connection, now, condition, *values))
 
     def _near_duplicate_of(self, item: MemoryItem) -> str | None:
@@ -531,7 +531,7 @@ class LifecycleStore(SqliteMemoryStore):
     def _writing(self) -> Iterator[None]:
         """Run the block as one transaction, and keep the text index consistent with it."""
         try:
-            with self._errors_in_words(), transaction(self.connection):
+            with self._converting_errors(), transaction(self.connection):
                 (version,) = self.connection.execute("PRAGMA data_version").fetchone()
                 if self._known_version != (version, self.connection.total_changes):
                     self._texts.forget()

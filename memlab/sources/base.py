@@ -270,14 +270,14 @@ class Source(ABC):
             ArchiveLocation(
                 path=self.archive_path,
                 store=self.name,
-                like=self.permissions_template,
+                store_path=self.permissions_template,
                 check=self.check_record,
                 check_copy=self.check_copy,
                 scheme=self.scheme,
-                compared=self.without_usage if self.is_server else unchanged,
+                comparable_record=self.without_usage if self.is_server else unchanged,
                 id_of=lambda record: self.facts_of(record).memory_id,
                 has_sample=self.is_native_format,
-                narrowest=self.narrowest_mode if self.is_folder else None,
+                common_permissions=self.narrowest_mode if self.is_folder else None,
                 older_record=self.older_record,
             )
         )

@@ -34,14 +34,14 @@ COLUMNS: Final = tuple(_DECLARED)
 
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps beside a store."""
-HIDING: Final = frozenset({"rowid", "oid", "_rowid_"})
+ROWID_NAMES: Final = frozenset({"rowid", "oid", "_rowid_"})
 """Column names, in lower case, that would hide the rowid."""
-ROOMY_CACHE: Final = "PRAGMA cache_size = -32768"
+SET_CACHE_SIZE: Final = "PRAGMA cache_size = -32768"
 """Lets SQLite cache 32 MiB of pages: each deletion touches another page of the index on ids."""
 
 _REBUILD_ADVICE: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
 
-HOW_TO_GO_ON: Final = (
+DAMAGED_LOG_ADVICE: Final = (
     "copy the store and {log} to a safe place, recover from the copies what is missing (the "
     "sqlite3 shell's .recover, or a backup), then move {log} away"
 )
@@ -75,11 +75,11 @@ _MESSAGES: Final = {
 }
 """Message for an error, by the primary name of its SQLite error code.
 
-``MOUNTED`` is no name of SQLite: :func:`error_in_words` finds out that a file system is mounted
+``MOUNTED`` is no name of SQLite: :func:`memlab_error_for` finds out that a file system is mounted
 read-only."""
 
 
-def error_in_words(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> MemlabError:
+def memlab_error_for(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> MemlabError:
     """Return the error to raise for an error of SQLite on the store at `path`."""
     if isinstance(error, UnicodeDecodeError):  # the message of SQLite quotes the damaged text
         return StoreError(_MESSAGES["CORRUPT"].format(path=path, error=error))
@@ -100,9 +100,9 @@ def error_in_words(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) 
 
 
 @contextmanager
-def sqlite_errors_in_words(
+def convert_sqlite_errors(
     path: Path | str,
-    to_error: Callable[[Any, Path | str], Exception] = error_in_words,
+    to_error: Callable[[Any, Path | str], Exception] = memlab_error_for,
     module: Any = sqlite3,
 ) -> Iterator[None]:
     """Raise errors of SQLite in the block as errors of memlab.
@@ -244,7 +244,7 @@ def check_wal(path: Path) -> None:
     fault = wal_fault(path)
     if fault:
         log = f"{path}{SIDE_FILES[0]}"
-        raise StoreError(f"{fault}; nothing was changed: {HOW_TO_GO_ON.format(log=log)}")
+        raise StoreError(f"{fault}; nothing was changed: {DAMAGED_LOG_ADVICE.format(log=log)}")
 
 
 def table_faults(connection: sqlite3.Connection, table: str) -> list[str]:
@@ -270,7 +270,7 @@ def _is_mounted_read_only(path: Path | str) -> bool:
 def connect(path: Path | str, *, busy_timeout: float = 30.0) -> sqlite3.Connection:
     """Open `path` for reading and writing, without implicit transactions."""
     check_side_files(Path(path))
-    with sqlite_errors_in_words(path):
+    with convert_sqlite_errors(path):
         return sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
 
 
@@ -305,7 +305,7 @@ def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
 
     Further columns of an agent's own are allowed.
     """
-    with sqlite_errors_in_words(path):
+    with convert_sqlite_errors(path):
         check_encoding(connection, path)
         table = connection.execute(
             "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = 'memory_items'"
@@ -368,7 +368,7 @@ def _column_fault(column: _Column) -> str:
     expected_key = 1 if name == COLUMNS[0] else 0
     if column.key != expected_key:
         return "has another primary key than memory_id"
-    if name.lower() in HIDING:
+    if name.lower() in ROWID_NAMES:
         return f"has a column {name}, which hides the order of insertion"
     return ""
 
@@ -427,7 +427,7 @@ def text_as_bytearray(
 
 
 @contextmanager
-def values_up_to(connection: sqlite3.Connection, size: int) -> Iterator[None]:
+def limit_value_size(connection: sqlite3.Connection, size: int) -> Iterator[None]:
     """Raise :class:`sqlite3.DataError` in the block for any value of more than `size` bytes."""
     before = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
     try:
@@ -443,9 +443,9 @@ def opened_for_change(path: Path) -> Iterator[sqlite3.Connection]:
     Adapters of other tables use :func:`connect` and :func:`transaction`.
     """
     keep_damaged_log(Path(path))
-    with closing(connect(path)) as connection, sqlite_errors_in_words(path):
+    with closing(connect(path)) as connection, convert_sqlite_errors(path):
         check_table(connection, path)
         # With FULL, a power cut can undo the end of a commit; with EXTRA it cannot.
         connection.execute("PRAGMA synchronous = EXTRA")
-        connection.execute(ROOMY_CACHE)
+        connection.execute(SET_CACHE_SIZE)
         yield connection

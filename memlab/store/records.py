@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from memlab.errors import ArchiveError, StoreError
 from memlab.items import is_load_bearing_stored
-from memlab.store.database import COLUMNS, HIDING, text_as_bytearray, values_up_to
+from memlab.store.database import COLUMNS, ROWID_NAMES, limit_value_size, text_as_bytearray
 from memlab.store.shapes import (
     check_integer,
     list_of,
@@ -234,7 +234,7 @@ def check_any_row(key: int | str, record: bytes, fields: dict[str, Any]) -> None
     _check_non_texts(non_texts)
     for name in fields.keys() - _KNOWN_FIELDS:
         text(name)
-        if name.lower() in HIDING or "\0" in name:
+        if name.lower() in ROWID_NAMES or "\0" in name:
             raise ValueError(f"{shown(name)} is not a column of memory_items")
     texts = fields.keys() - non_texts.keys()
     if not texts >= {"kind", "tags_json"}:
@@ -287,7 +287,7 @@ def _read_within(
     """Read rows; halve the batch if one of them has a large value."""
     if len(positions) > 1:
         try:
-            with values_up_to(connection, _LARGE_VALUE):
+            with limit_value_size(connection, _LARGE_VALUE):
                 return _read(connection, layout, positions)
         except sqlite3.DataError:
             middle = len(positions) // 2

@@ -51,7 +51,7 @@ def open_snapshots(path: Path, most: int) -> Iterator[list[sqlite3.Connection]]:
         The number of connections to open.
     """
     file = path.resolve()  # the side files are beside the target of a link
-    with ExitStack() as stack, database.sqlite_errors_in_words(path):
+    with ExitStack() as stack, database.convert_sqlite_errors(path):
         try:
             uri, before = _uri_for_reading(file, stack)
         except OSError as error:

@@ -204,14 +204,14 @@ class SqliteMemoryStore:
             database.keep_damaged_log(Path(self.path))
         self.connection: Final = database.connect(named, busy_timeout=busy_timeout)
         try:
-            with database.sqlite_errors_in_words(path):
+            with database.convert_sqlite_errors(path):
                 exists = self.connection.execute(
                     "SELECT 1 FROM sqlite_schema WHERE name = 'memory_items'"
                 ).fetchone()
                 if exists:
                     database.check_table(self.connection, path)
                 self.connection.execute("PRAGMA journal_mode = WAL")
-                self.connection.execute(database.ROOMY_CACHE)
+                self.connection.execute(database.SET_CACHE_SIZE)
                 self.connection.execute(database.CREATE_TABLE)
         except BaseException:
             self.connection.close()
@@ -230,7 +230,7 @@ class SqliteMemoryStore:
     def put(self, item: MemoryItem) -> MemoryItem:
         """Write `item` and return it. An item with the same id is replaced in its position."""
         expect(item, MemoryItem, call="store.put", name="item")
-        with self._errors_in_words():
+        with self._converting_errors():
             self.connection.execute(_UPSERT, row_of(item))
         return item
 
@@ -282,7 +282,7 @@ class SqliteMemoryStore:
                 if matches:
                     yield len(matches), len(in_head), rowid
 
-        with self._errors_in_words():
+        with self._converting_errors():
             best = nlargest(limit, ranked())
         results: list[MemoryItem] = []
         for _, _, rowid in best:
@@ -315,7 +315,7 @@ class SqliteMemoryStore:
         KeyError
             If one of the ids is not in the store, `by_memory_id` first. Nothing is changed.
         """
-        with self._errors_in_words(), database.transaction(self.connection):
+        with self._converting_errors(), database.transaction(self.connection):
             return self._mark_superseded(memory_id, by_memory_id)
 
     def compact_episodic(self, keep_recent: int) -> int:
@@ -354,7 +354,7 @@ class SqliteMemoryStore:
         keep_recent = whole_number("keep_recent", keep_recent)
         now = now_utc()
         connection = self.connection
-        with self._errors_in_words(), database.transaction(connection):
+        with self._converting_errors(), database.transaction(connection):
             load_bearing = classify_rows(connection)
             is_surplus = surplus_condition(connection, keep_recent)
             digest = None
@@ -390,13 +390,13 @@ class SqliteMemoryStore:
 
     def _items(self, where: str, *values: str | int) -> tuple[MemoryItem, ...]:
         """Return the items that a condition selects."""
-        with self._errors_in_words():
+        with self._converting_errors():
             rows = self.connection.execute(f"SELECT {_NAMES} FROM memory_items {where}", values)
             return tuple(item_of(row) for row in rows)
 
-    def _errors_in_words(self) -> AbstractContextManager[None]:
+    def _converting_errors(self) -> AbstractContextManager[None]:
         """Return a context manager that raises SQLite's errors as errors of memlab."""
-        return database.sqlite_errors_in_words(self.path or ":memory:")
+        return database.convert_sqlite_errors(self.path or ":memory:")
 
 
 def _prepare(path: Path) -> None:

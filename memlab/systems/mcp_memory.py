@@ -25,7 +25,7 @@ from memlab.sources.readers import Fault, Key, Records, Writer
 from memlab.sources.reads import HarvestRequest, HarvestResult, Read, mapping, moment_of_seconds
 from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
 from memlab.store import shapes
-from memlab.store.database import check_encoding, sqlite_errors_in_words, store_file, transaction
+from memlab.store.database import check_encoding, convert_sqlite_errors, store_file, transaction
 from memlab.store.records import encoded, insert_row
 from memlab.text import TextPage, counted
 
@@ -103,7 +103,7 @@ class McpMemory(TableSource):
             raise _unsafe(reason)
         module = driver()
         file = store_file(self.path).resolve()
-        with sqlite_errors_in_words(self.path, module=module):
+        with convert_sqlite_errors(self.path, module=module):
             opened = module.connect(str(file), timeout=_LOCK_TIMEOUT, isolation_level=None)
             with closing(opened) as connection:
                 connection.text_factory = lambda data: data.decode(errors="replace")

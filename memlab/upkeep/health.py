@@ -37,14 +37,14 @@ from memlab.sources.capabilities import superseding_id
 from memlab.sources.opening import SourceLike, open_kind, open_source, settings_of
 from memlab.sources.readers import Key, Reader
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive.identity import check_is_of
+from memlab.store.archive.identity import check_is_of_store
 from memlab.store.archive.kind import noted_store
 from memlab.store.archive.location import name_elsewhere
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.retired import retired_in
 from memlab.store.archive.schema import Entry
-from memlab.store.archive.worktree import git_words
-from memlab.store.database import HOW_TO_GO_ON, path_named, store_file, wal_fault
+from memlab.store.archive.worktree import git_status_of
+from memlab.store.database import DAMAGED_LOG_ADVICE, path_named, store_file, wal_fault
 from memlab.store.snapshot import read_snapshot
 from memlab.text import (
     DisplayMixin,
@@ -300,7 +300,7 @@ def _sqlite_integrity(file: Path) -> Check:
 
     fault = wal_fault(file)
     if fault:
-        advice = HOW_TO_GO_ON.format(log=f"{file}-wal")
+        advice = DAMAGED_LOG_ADVICE.format(log=f"{file}-wal")
         return Check("sqlite_integrity", Status.FAIL, fault, advice, {"faults": 1})
     messages = read_snapshot(store_file(file), read)
     if messages == ["ok"]:
@@ -730,24 +730,26 @@ def _archive_file(source: Source) -> Iterator[Check]:
         if not archive.exists:
             return
         location = archive.location
-        git_note, is_ignored = git_words(location.path)
+        git_status = git_status_of(location.path)
         summary = f"{location.path}, permissions {S_IMODE(location.path.stat().st_mode):o}"
-        chosen = settings_of(source).archive_folder
-        if chosen is not None and not location.is_chosen and location.like is not None:
-            new = chosen / name_elsewhere(realpath(location.like))
-            advice = f"move it there: {in_shell('mv', str(location.path), str(new))}"
-            fault = f"{location.path} lies beside the store, and archive_folder is {chosen}"
+        folder = settings_of(source).archive_folder
+        store = location.store_path
+        if folder is not None and store is not None and not location.is_in_archive_folder:
+            new_path = folder / name_elsewhere(realpath(store))
+            advice = f"move it there: {in_shell('mv', str(location.path), str(new_path))}"
+            fault = f"{location.path} lies beside the store, and archive_folder is {folder}"
             yield Check("archive_file", Status.WARN, fault, advice)
-        elif is_ignored:
-            words = f"{summary}; {git_note}" if git_note else summary
-            yield Check("archive_file", Status.OK, words)
+        elif git_status.stays_out:
+            if git_status.message:
+                summary = f"{summary}; {git_status.message}"
+            yield Check("archive_file", Status.OK, summary)
         else:
-            yield Check("archive_file", Status.WARN, summary, git_note)
+            yield Check("archive_file", Status.WARN, summary, git_status.message)
 
 
 def _against_store(reader: Reader, source: Source, archive: OpenArchive) -> Check:
     """Check that an archive belongs to the store, and compare its entries with the store."""
-    check_is_of(archive)
+    check_is_of_store(archive)
     archive.check_entries()
     comparison = check_against_store(reader, source, archive)
     counts = comparison._asdict()

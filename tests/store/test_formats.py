@@ -369,11 +369,11 @@ def test_record_round_trips_through_the_field_list(records: list[bytes]) -> None
         archive_format = formats.Format3(connection)
         archive_format.create("file")
         for record in records:
-            written = archive_format._plain_values(record)
+            plain = archive_format._plain_record(record)
             number, fields = archive_format._as_stored(record)
-            if written is not None:
-                assert written[0] == number
-                assert f"[{formats._SEPARATOR.join(written[2]).decode()}]" == fields
+            if plain is not None:
+                assert plain.layout_number == number
+                assert f"[{formats._SEPARATOR.join(plain.values).decode()}]" == fields
             raw = bytearray(fields.encode())
             assert bytes(archive_format.record_in(number, raw)) == record
             assert bytes(formats.Format3(connection).record_in(number, raw)) == record

@@ -50,7 +50,7 @@ def leave_unfinished(store: Path, new_plan: Plan) -> None:
         copies = [NewCopy(key, record, reasons[key], rows[key]) for key, record in records]
     with (
         Archive.beside(store).changing(nullcontext()) as opened_change,
-        opened_change.archive.adding(named, copies, at=NOON),
+        opened_change.archive.adding_entry(named, copies, at=NOON),
     ):
         pass
 

@@ -1,7 +1,7 @@
-"""The archive of a store: whether it exists, checking it, and opening it to read or to change.
+"""The archive of a store: finding it, checking it, and opening it to read or to change.
 
-:class:`Archive` is the only entry to a store's archive. Where the file is, how it is opened and in
-which format it is written are decided inside of this package.
+Other packages use an archive by :class:`Archive` alone. The location of its file, its opening and
+its format are details of this package.
 """
 
 from collections.abc import Callable, Iterator
@@ -78,12 +78,18 @@ class Archive:
         if not self.exists:
             self._check_not_renamed()
         elif self.location.has_sample:
-            read_archive(self.location, identity.check_is_of)
+            read_archive(self.location, identity.check_is_of_store)
 
-    def read(self, look: Callable[[OpenArchive], Result]) -> Result:
-        """Return ``look(archive)`` for the open archive at one moment; create no file beside it.
+    def read(self, read: Callable[[OpenArchive], Result]) -> Result:
+        """Call a function on the archive, opened for reading, and return its result.
 
-        Warn about damaged parts, which are left out.
+        Everything is read from one state of the archive. No file is created beside it. Warn about
+        damaged parts, which are left out.
+
+        Parameters
+        ----------
+        read : callable
+            Takes the open archive.
 
         Raises
         ------
@@ -91,7 +97,7 @@ class Archive:
             If there is no archive, or one that cannot be read.
         """
         self._require()
-        return read_archive(self.location, look)
+        return read_archive(self.location, read)
 
     @contextmanager
     def writing(self) -> Iterator[OpenArchive]:
@@ -113,12 +119,12 @@ class Archive:
         """Check the archive, then open the store for a change together with it.
 
         The archive is created if there is none. It stays open until the store has committed, so
-        that it can record that.
+        that the commit can be recorded in it.
 
         Parameters
         ----------
         change : context manager
-            Opens the store for the change, with its lock.
+            Locks the store and opens it for the change.
 
         Raises
         ------
@@ -134,9 +140,9 @@ class Archive:
         return identity.archive_of_other_name(self.location)
 
     def archives_of_missing_folders(self) -> list[Path]:
-        """Return the archives of missing folders with the name of this store's.
+        """Return the archives of missing folders that had the same name as this store.
 
-        One of these folders may be the store before it was moved.
+        This store may be one of these folders, moved to another place.
         """
         return identity.archives_of_missing_folders(self.location)
 

@@ -7,24 +7,28 @@ from typing import Any, Final, NamedTuple
 
 from memlab.store.archive import formats, packing, schema
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.open_archive import OpenArchive, archive_errors, check_fits
+from memlab.store.archive.open_archive import OpenArchive, archive_errors, check_storable
 from memlab.store.archive.schema import Copy, Key
 from memlab.store.records import fingerprint_of
 from memlab.store.shapes import check_integer, check_type
 
 _LAST_COPIED_AT: Final = "copied_at"
-_CREATE_SEEN_TABLE: Final = (
-    "CREATE TEMP TABLE IF NOT EXISTS there (memory_id TEXT PRIMARY KEY, digest BLOB)"
+"""Name in the table ``about`` of the time at which the store was copied last."""
+_CREATE_PRESENT_TABLE: Final = (
+    "CREATE TEMP TABLE IF NOT EXISTS present (memory_id TEXT PRIMARY KEY, digest BLOB)"
 )
-_IS_SEEN: Final = "SELECT 1 FROM temp.there WHERE memory_id = ?"
-_IS_MISSING: Final = (
-    "missed_at IS NULL AND NOT EXISTS (SELECT 1 FROM temp.there WHERE there.memory_id = "
-    "copies.memory_id AND there.digest = copies.digest)"
+"""Creates a table of the memories that are in the store now."""
+_SELECT_PRESENT: Final = "SELECT 1 FROM temp.present WHERE memory_id = ?"
+_IS_NEWLY_MISSING: Final = (
+    "missed_at IS NULL AND NOT EXISTS (SELECT 1 FROM temp.present WHERE present.memory_id = "
+    "copies.memory_id AND present.digest = copies.digest)"
 )
+"""SQL condition of the copies whose content is not in the store now, and was at the last copying.
+"""
 
 
 class Content(NamedTuple):
-    """A memory as it is in the store.
+    """A memory of the store with its content.
 
     Attributes
     ----------
@@ -35,11 +39,12 @@ class Content(NamedTuple):
     record : bytes
         Its record.
     digest : bytes
-        The digest of its content, which changes when somebody edits the memory.
+        The :func:`digest_of` its content.
     is_empty : bool
         Whether it has no content.
     is_unlisted : bool
-        Whether no index names it. An older copy then keeps the index lines.
+        Whether no index names it. An older copy with the same content, which has its former index
+        lines, is then not replaced.
     """
 
     memory_id: str
@@ -62,9 +67,9 @@ class KeptCopy(NamedTuple):
     is_empty : bool
         Whether it has no content.
     seen_at : datetime
-        When the store had this content last.
+        The last copying at which the store had this content.
     missed_at : datetime or None
-        When the store was first seen without it; None if it had it at the last copying.
+        The first copying at which the store did not have it; None if it had it at the last one.
     """
 
     memory_id: str
@@ -84,7 +89,7 @@ class Counts(NamedTuple):
     copied : int
         The number of new or changed memories.
     gone : int
-        The number of copies whose content is no longer in the store, and was at the last copying.
+        The number of copies whose content was in the store at the last copying and is not now.
     """
 
     memories: int
@@ -93,7 +98,7 @@ class Counts(NamedTuple):
 
 
 def digest_of(content: bytes) -> bytes:
-    """Return the digest of a content."""
+    """Return the BLAKE2b digest of a content, with 16 bytes."""
     return blake2b(content, digest_size=16).digest()
 
 
@@ -103,77 +108,102 @@ def keeps_copies(archive: Archive) -> bool:
 
 
 def last_copied(archive: OpenArchive) -> datetime | None:
-    """Return when the store was copied last; None if it never was."""
+    """Return the time of the last copying; None if the store was never copied."""
     if not archive.has_table("copies"):
         return None
     stored = archive.metadata(_LAST_COPIED_AT)
     if stored is not None:
-        with archive.leaving_out("when it copied the store last"):
+        with archive.skipping_damaged("when it copied the store last"):
             return schema.moment_in(stored, _LAST_COPIED_AT)
     return None
 
 
 def copy_contents(archive: OpenArchive, memories: Iterable[Content], at: datetime) -> Counts:
-    """Copy the new and changed memories of a store, in the transaction of the caller."""
+    """Copy the new and changed memories of a store, in the transaction of the caller.
+
+    Parameters
+    ----------
+    archive : OpenArchive
+        The archive, open for writing.
+    memories : iterable of Content
+        All memories of the store.
+    at : datetime
+        The time of the copying.
+    """
     run = archive.connection.execute
-    moment = schema.moment_text(at)
-    last = last_copied(archive)
-    run(_CREATE_SEEN_TABLE)
-    run("DELETE FROM temp.there")
+    now = schema.moment_text(at)
+    last_copied_at = last_copied(archive)
+    run(_CREATE_PRESENT_TABLE)
+    run("DELETE FROM temp.present")
     copied = 0
     new_ids = dict[bytes, str]()
     for memory in memories:
         memory_id = memory.memory_id
-        run("INSERT OR REPLACE INTO temp.there VALUES (?, ?)", (memory_id, memory.digest))
-        older_copies = run(
-            "SELECT digest, fingerprint, missed_at FROM copies WHERE memory_id = ?", (memory_id,)
-        ).fetchall()
-        if _is_copied(memory, older_copies):
+        run("INSERT OR REPLACE INTO temp.present VALUES (?, ?)", (memory_id, memory.digest))
+        older_copies = _copies_of(archive, memory_id)
+        if _is_up_to_date(memory, older_copies):
             continue
-        if not older_copies and last:
+        if not older_copies and last_copied_at is not None:
             new_ids[memory.digest] = memory_id
-        if memory.digest not in [digest for digest, _, _ in older_copies]:
+        if memory.digest not in [copy.digest for copy in older_copies]:
             copied += 1
         _insert_copy(archive, memory)
+    # A memory with another id counted as a new one. Its content was copied before.
     copied -= _rename_moved(archive, new_ids)
-    # A content that is missing now was in the store at the last copying.
-    seen_at = moment if last is None else schema.moment_text(last)
+    seen_at = now if last_copied_at is None else schema.moment_text(last_copied_at)
     missing = run(
-        f"UPDATE copies SET seen_at = ?, missed_at = ? WHERE {_IS_MISSING}", (seen_at, moment)
+        f"UPDATE copies SET seen_at = ?, missed_at = ? WHERE {_IS_NEWLY_MISSING}", (seen_at, now)
     ).rowcount
-    run("INSERT OR REPLACE INTO about VALUES (?, ?)", (_LAST_COPIED_AT, moment))
-    ((count,),) = run("SELECT count(*) FROM temp.there").fetchall()
+    run("INSERT OR REPLACE INTO about VALUES (?, ?)", (_LAST_COPIED_AT, now))
+    ((count,),) = run("SELECT count(*) FROM temp.present").fetchall()
     return Counts(memories=count, copied=copied, gone=missing)
 
 
-def _is_copied(memory: Content, older_copies: Iterable[tuple[Any, ...]]) -> bool:
-    """Return whether one of the known copies of a memory is up to date.
+class _OlderCopy(NamedTuple):
+    """The columns of a copy by which :func:`copy_contents` decides whether it is up to date."""
 
-    For a memory that no index names, its content alone decides.
+    digest: bytes
+    fingerprint: bytes
+    missed_at: Any
+
+
+def _copies_of(archive: OpenArchive, memory_id: str) -> list[_OlderCopy]:
+    """Return the copies of a memory."""
+    rows = archive.connection.execute(
+        "SELECT digest, fingerprint, missed_at FROM copies WHERE memory_id = ?", (memory_id,)
+    )
+    return [_OlderCopy(*row) for row in rows.fetchall()]
+
+
+def _is_up_to_date(memory: Content, older_copies: Iterable[_OlderCopy]) -> bool:
+    """Return whether one of the copies of a memory is up to date.
+
+    If no index names the memory, only its content is compared, and not its index lines.
     """
     fingerprint = bytes.fromhex(fingerprint_of(memory.record))
-    for digest, copied_fingerprint, missed_at in older_copies:
-        if digest != memory.digest or missed_at is not None:
+    for copy in older_copies:
+        if copy.digest != memory.digest or copy.missed_at is not None:
             continue
-        if memory.is_unlisted or copied_fingerprint == fingerprint:
+        if memory.is_unlisted or copy.fingerprint == fingerprint:
             return True
     return False
 
 
 def _insert_copy(archive: OpenArchive, memory: Content) -> None:
     """Insert a packed copy of a memory."""
-    check_fits(memory.memory_id, memory.record, "nothing was copied: shorten it")
+    check_storable(memory.memory_id, memory.record, "nothing was copied: shorten it")
     fingerprint = bytes.fromhex(fingerprint_of(memory.record))
-    packed = _packed(archive.as_kept(memory.record))
+    packed = _packed(archive.storable_record(memory.record))
     archive.format.insert_packed(
         (memory.memory_id, memory.digest, memory.key, fingerprint, packed, memory.is_empty)
     )
 
 
 def _rename_moved(archive: OpenArchive, new_ids: Mapping[bytes, str]) -> int:
-    """Move the copies of memories that have another id now; return the number of such memories.
+    """Give copies the new id of their memory if it changed; return the number of changed ids.
 
-    A memory was moved if its content is under a new id and its old id is no longer in the store.
+    The id of a memory changed if its content is under a new id, and its old id is no longer in the
+    store.
 
     Parameters
     ----------
@@ -184,9 +214,11 @@ def _rename_moved(archive: OpenArchive, new_ids: Mapping[bytes, str]) -> int:
     """
     run = archive.connection.execute
     moved = 0
-    for name, digest in run(f"SELECT memory_id, digest FROM copies WHERE {_IS_MISSING}").fetchall():
+    newly_missing = run(f"SELECT memory_id, digest FROM copies WHERE {_IS_NEWLY_MISSING}")
+    for name, digest in newly_missing.fetchall():
         old_id = name.decode()
-        if digest in new_ids and not run(_IS_SEEN, (old_id,)).fetchone():
+        is_old_id_present = run(_SELECT_PRESENT, (old_id,)).fetchone() is not None
+        if digest in new_ids and not is_old_id_present:
             run(
                 "UPDATE OR IGNORE copies SET memory_id = ? WHERE memory_id = ?",
                 (new_ids[digest], old_id),
@@ -201,21 +233,24 @@ def copies_in(archive: OpenArchive) -> Iterator[KeptCopy]:
     last = last_copied(archive)
     if last is None:
         return
-    for name, digest, is_empty, seen, missed in archive.rows(
+    for name, digest, is_empty, seen_text, missed_text in archive.rows(
         "SELECT memory_id, digest, is_empty, seen_at, missed_at FROM copies "
         "ORDER BY memory_id, missed_at IS NULL, missed_at"
     ):
-        with archive.leaving_out(f"a copy of {bytes(name).decode(errors='replace')!r:.80}"):
+        with archive.skipping_damaged(f"a copy of {bytes(name).decode(errors='replace')!r:.80}"):
             check_type(digest, bytes, "a blob")
             check_integer(is_empty, 0, 1)
-            at = None if missed is None else schema.moment_in(missed, "missed_at")
-            seen_at = last if at is None else schema.moment_in(seen, "seen_at")
+            missed_at = None
+            seen_at = last
+            if missed_text is not None:
+                missed_at = schema.moment_in(missed_text, "missed_at")
+                seen_at = schema.moment_in(seen_text, "seen_at")
             yield KeptCopy(
                 memory_id=schema.text_in(name, "its id"),
                 digest=digest,
                 is_empty=bool(is_empty),
                 seen_at=seen_at,
-                missed_at=at,
+                missed_at=missed_at,
             )
 
 
@@ -223,26 +258,47 @@ def copied_record(archive: OpenArchive, copy: KeptCopy) -> tuple[Key, bytes] | N
     """Return the key and the record of a copy; None if it cannot be read."""
     with archive_errors(archive.path):
         packed_copies = archive.format.packed_copies(copy.memory_id, copy.digest)
-    for key, fingerprint, blob, dictionary in packed_copies:
-        with archive.leaving_out(f"a copy of {copy.memory_id!r:.80}"):
-            check_type(fingerprint, bytes, "a blob")
-            memory_key = schema.key_in(key)
-            copy_to_check = Copy(memory_key, fingerprint.hex(), "", None)
-            if dictionary not in formats.DICTIONARIES:
-                raise ValueError(f"it was packed by dictionary {dictionary!r:.20}, which is newer")
-            raw = bytearray(packing.unpacked(blob, formats.DICTIONARIES[dictionary]))
-            record = schema.record_of(raw, copy_to_check, archive.location.check_copy)
+    for packed_copy in packed_copies:
+        with archive.skipping_damaged(f"a copy of {copy.memory_id!r:.80}"):
+            key = schema.key_in(packed_copy.key)
+            record = _checked_record(archive, packed_copy)
             if archive.location.id_of(record) != copy.memory_id:
                 raise ValueError("it is one of another memory")
-            return memory_key, record
+            return key, record
     return None
+
+
+def _checked_record(archive: OpenArchive, packed_copy: formats.PackedCopy) -> bytes:
+    """Return the record of a packed copy; raise ValueError if it is damaged."""
+    check_type(packed_copy.fingerprint, bytes, "a blob")
+    if packed_copy.dictionary not in formats.DICTIONARIES:
+        raise ValueError(
+            f"it was packed by dictionary {packed_copy.dictionary!r:.20}, which is newer"
+        )
+    dictionary = formats.DICTIONARIES[packed_copy.dictionary]
+    record = packing.unpacked(packed_copy.packed, dictionary)
+    copy = Copy(
+        key=schema.key_in(packed_copy.key),
+        fingerprint=packed_copy.fingerprint.hex(),
+        reason="",
+        restored_at=None,
+    )
+    return schema.record_of(record, copy, archive.location.check_copy)
 
 
 def count_copies(archive: OpenArchive, names: Iterable[str], before: datetime) -> int:
     """Return the number of copies to erase.
 
-    These are the copies of the memories `names`, and all copies whose content was first seen to be
-    missing `before` a time.
+    These are all copies of some memories, and every copy whose content was missed before a time.
+
+    Parameters
+    ----------
+    archive : OpenArchive
+        The archive.
+    names : iterable of str
+        The ids of the memories.
+    before : datetime
+        The time. It is compared with :attr:`KeptCopy.missed_at`.
     """
     rowids = set[tuple[Any, ...]]()
     if archive.has_table("copies"):
@@ -260,7 +316,7 @@ def erase_copies(archive: OpenArchive, names: Iterable[str], before: datetime) -
 
 
 def _conditions_to_erase(names: Iterable[str], before: datetime) -> Iterator[tuple[str, str]]:
-    """Yield SQL conditions for the copies to erase, each with its value."""
+    """Yield the SQL conditions of the copies to erase, each with its parameter."""
     yield "missed_at < ?", schema.moment_text(before)
     for name in names:
         yield "memory_id = ?", name

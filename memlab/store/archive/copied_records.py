@@ -59,6 +59,6 @@ class CopiedRecords:
 def damaged(archive: OpenArchive) -> ArchiveError:
     """Return the error to raise if copies that are to be restored are damaged."""
     return ArchiveError(
-        f"{archive.faults_in_words()}; nothing was restored: restore the others by id, or a backup "
+        f"{archive.describe_faults()}; nothing was restored: restore the others by id, or a backup "
         "of the archive"
     )

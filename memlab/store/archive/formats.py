@@ -1,8 +1,8 @@
-"""Formats of archives: the tables of each, and how memories are written to and read from them.
+"""Formats of archives: their tables, and the reading and writing of memories in each of them.
 
 An archive stores the number of its format in ``PRAGMA user_version``. The table ``about`` stores
-the oldest format whose readers understand it; without that row it is the format itself. An older
-archive is read in place and added to in its own format; conversion is a command of its own.
+the oldest format whose readers understand the archive; without that row, it is the format itself.
+An older archive is read and added to in its own format; only a command of its own converts it.
 
 Format 2
     A copy is the record of the memory, with its fingerprint in hexadecimal digits. A plan is stored
@@ -10,7 +10,8 @@ Format 2
 Format 3
     A copy is a JSON list of the values of the record, one on each line, and the number of the
     ``layout`` that names them. Its fingerprint has 16 bytes. A plan is stored without the fields of
-    deleted memories that their copies have. Packed copies name the dictionary of their compression.
+    deleted memories that are also in their copies. Packed copies store the number of the dictionary
+    of their compression.
 """
 
 import json
@@ -18,12 +19,12 @@ import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from json.encoder import encode_basestring as in_quotes
+from json.encoder import encode_basestring as json_string
 from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab.store.archive import packing, schema
 from memlab.store.archive.schema import Copy, NewCopy, PlanText
-from memlab.store.database import COLUMNS, HIDING
+from memlab.store.database import COLUMNS, ROWID_NAMES
 from memlab.store.records import PLACE_FIELD, encoded, fingerprint_of
 from memlab.store.shapes import check_integer, check_type, shown
 from memlab.store.signals import SIGNALS
@@ -31,8 +32,8 @@ from memlab.versions import FileFormat, Written, written_in
 
 FORMAT: FileFormat = FileFormat(number=3, readable_from=3, oldest=2)
 """Format of a new archive."""
-PAGE: Final = 8192
-"""Page size of a new archive, in bytes.
+PAGE_BYTES: Final = 8192
+"""Page size of a new archive.
 
 With SQLite's default of 4,096 bytes, a tenth of the file stays empty for rows of 400 bytes."""
 READABLE_FROM: Final = "readable_from"
@@ -40,8 +41,8 @@ READABLE_FROM: Final = "readable_from"
 
 _VIEW_COLUMNS: Final = (*COLUMNS, SIGNALS)
 """Fields of a record that are columns of the view ``archived_memories``."""
-_REQUIRED_TABLES: Final = ("about", "applies", "archived")
-"""Tables that every archive has. Others are created when a command first needs them."""
+_FORMAT_2_TABLES: Final = ("about", "applies", "archived")
+"""Tables that every archive of format 2 has. Others are created when a command first needs them."""
 _ABOUT: Final = "(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
 _APPLIES: Final = """(
     apply INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
@@ -73,14 +74,24 @@ DICTIONARIES: Final[Mapping[int, bytes]] = {
 }
 """Preset dictionaries of zlib for packed copies, by number, with text that most records share.
 
-They halve the size of a short packed memory. A dictionary that was in use never changes: a better
+They halve the size of a short packed memory. A dictionary that was in use never changes. A better
 one gets a new number."""
 DICTIONARY: Final = 1
 """Number of the dictionary with which copies are packed."""
 
 
 class PackedCopy(NamedTuple):
-    """Stored values of a packed copy."""
+    """Stored values of a packed copy, which are not checked yet.
+
+    Attributes
+    ----------
+    key, fingerprint : object
+        The key of the memory, and the fingerprint of the record.
+    packed : object
+        The compressed record.
+    dictionary : object
+        The number of the dictionary of the compression.
+    """
 
     key: Any
     fingerprint: Any
@@ -88,8 +99,31 @@ class PackedCopy(NamedTuple):
     dictionary: Any
 
 
+class StoredCopy(NamedTuple):
+    """Stored values of a copy, which are not checked yet.
+
+    Attributes
+    ----------
+    rowid : int
+        The row of the copy in ``archived``.
+    key, fingerprint, reason, restored_at : object
+        The columns with these names.
+    record_values : tuple
+        The values of :attr:`ArchiveFormat.record_columns`; empty if they were not read.
+    """
+
+    rowid: int
+    key: Any
+    fingerprint: Any
+    reason: Any
+    restored_at: Any
+    record_values: tuple[Any, ...] = ()
+
+
 class ArchiveFormat(ABC):
-    """Base of the formats, for one open archive. Its methods run in the transaction of the caller.
+    """Base class of the formats. An object reads and writes one open archive.
+
+    Methods that write run in the transaction of the caller.
 
     Attributes
     ----------
@@ -97,8 +131,8 @@ class ArchiveFormat(ABC):
         The number of the format in ``PRAGMA user_version``.
     tables : mapping of str to str
         The columns of each table, as SQL.
-    in_each : tuple of str
-        The tables of every archive.
+    required_tables : tuple of str
+        The tables that every archive of the format has.
     view : str
         The statement that creates the view ``archived_memories``.
     record_columns : str
@@ -107,7 +141,7 @@ class ArchiveFormat(ABC):
 
     number: ClassVar[int]
     tables: ClassVar[Mapping[str, str]]
-    in_each: ClassVar[tuple[str, ...]] = _REQUIRED_TABLES
+    required_tables: ClassVar[tuple[str, ...]]
     view: ClassVar[str]
     record_columns: ClassVar[str]
 
@@ -116,11 +150,11 @@ class ArchiveFormat(ABC):
 
     def create(self, scheme: str) -> None:
         """Create the tables of an archive for a kind of store."""
-        for name in self.in_each:
+        for name in self.required_tables:
             self.make_table(name)
         self.connection.execute(self.view)
         self.connection.execute("INSERT OR REPLACE INTO about VALUES ('scheme', ?)", (scheme,))
-        # This comes last: until the version is noted, the archive counts as unfilled.
+        # This comes last: until the number of the format is stored, the archive is incomplete.
         self.note_versions()
 
     def note_versions(self) -> None:
@@ -137,9 +171,9 @@ class ArchiveFormat(ABC):
 
     @abstractmethod
     def record_in(self, *stored: object) -> bytes:
-        """Return the record of the values of :attr:`record_columns`.
+        """Return the record with these values of :attr:`record_columns`.
 
-        Raise ValueError if they are wrong.
+        Raise ValueError if the values are wrong.
         """
 
     @abstractmethod
@@ -152,7 +186,7 @@ class ArchiveFormat(ABC):
     def plan_rows(
         self, text: Mapping[str, Any], entry_number: int
     ) -> Iterator[dict[str, Any]] | None:
-        """Yield the rows of a plan for deleted memories; return None if its text has them.
+        """Yield the rows of a plan for deleted memories; return None if the stored text has them.
 
         Parameters
         ----------
@@ -164,41 +198,48 @@ class ArchiveFormat(ABC):
 
     @abstractmethod
     def insert_packed(self, values: tuple[Any, ...]) -> None:
-        """Insert a packed copy of a memory in the store; replace the copy of the same content."""
+        """Insert a packed copy of a memory; replace an older copy of the same content.
+
+        The values are those of the columns ``memory_id``, ``digest``, ``key``, ``fingerprint``,
+        ``record_zlib`` and ``is_empty``.
+        """
 
     @abstractmethod
     def packed_copies(self, memory_id: str, digest: bytes) -> list[PackedCopy]:
         """Return the packed copies of one content of a memory."""
 
-    def copies(self, entry_number: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the row id, key, fingerprint, reason and time of restoration of each copy."""
-        return iter(
-            self.connection.execute(
-                "SELECT rowid, key, fingerprint, reason, restored_at FROM archived "
-                "WHERE apply = ? ORDER BY rowid",
-                (entry_number,),
-            )
+    def copies(self, entry_number: int) -> Iterator[StoredCopy]:
+        """Yield the copies of a deletion without their records, in the order of their creation."""
+        rows = self.connection.execute(
+            "SELECT rowid, key, fingerprint, reason, restored_at FROM archived "
+            "WHERE apply = ? ORDER BY rowid",
+            (entry_number,),
         )
+        for row in rows:
+            yield StoredCopy(*row)
 
-    def copies_at(self, rowids: Sequence[int]) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """Return the columns of :meth:`copies` at some row ids, and the values of each record."""
+    def copies_at(self, rowids: Sequence[int]) -> list[StoredCopy]:
+        """Return the copies at some row ids with the values of their records."""
         marks = ", ".join("?" * len(rowids))
         rows = self.connection.execute(
             f"SELECT rowid, key, fingerprint, reason, restored_at, {self.record_columns} "
             f"FROM archived WHERE rowid IN ({marks}) ORDER BY rowid",
             rowids,
         )
-        return [(row[:5], row[5:]) for row in rows.fetchall()]
+        return [
+            StoredCopy(rowid, key, fingerprint, reason, restored_at, tuple(record_values))
+            for rowid, key, fingerprint, reason, restored_at, *record_values in rows.fetchall()
+        ]
 
     def rowids_of(self, entry_number: int, keys: Sequence[Any]) -> list[int]:
         """Return the row ids of the copies with some keys."""
-        return [rowid for (rowid,) in self._with_keys("rowid", entry_number, keys)]
+        return [rowid for (rowid,) in self._select_by_keys("rowid", entry_number, keys)]
 
     def records_of(self, entry_number: int, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the key and the stored values of the record of the copies with some keys."""
-        return self._with_keys(f"key, {self.record_columns}", entry_number, keys)
+        """Return the key of each copy with one of some keys, and the values of its record."""
+        return self._select_by_keys(f"key, {self.record_columns}", entry_number, keys)
 
-    def _with_keys(
+    def _select_by_keys(
         self, columns: str, entry_number: int, keys: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
         """Select columns of the copies with some keys."""
@@ -214,16 +255,19 @@ class ArchiveFormat(ABC):
             f"SELECT fingerprint, {self.record_columns} FROM archived WHERE apply = ?",
             (entry_number,),
         )
-        return sum(
-            self.fingerprint_in(fingerprint) == fingerprint_of(self.record_in(*stored))
-            for fingerprint, *stored in rows
-        )
+        count = 0
+        for fingerprint, *record_values in rows:
+            record = self.record_in(*record_values)
+            if self.fingerprint_in(fingerprint) == fingerprint_of(record):
+                count += 1
+        return count
 
 
 class Format2(ArchiveFormat):
-    """Format 2: records and plans as they are."""
+    """Format 2: whole records and whole plans."""
 
     number = 2
+    required_tables = _FORMAT_2_TABLES
     tables: ClassVar[Mapping[str, str]] = {
         "about": _ABOUT,
         "applies": _APPLIES,
@@ -258,24 +302,25 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
     def insert_copies(
         self, entry_number: int, memories: Iterable[NewCopy], plan: PlanText | None
     ) -> bytes | None:
-        """Insert the copies of a deletion; return the packed plan, which is whole."""
+        """Insert the copies of a deletion; return the whole plan, compressed."""
+        rows = (
+            (
+                entry_number,
+                memory.key,
+                fingerprint_of(memory.record),
+                memory.record.decode(),
+                memory.reason,
+            )
+            for memory in memories
+        )
         self.connection.executemany(
             "INSERT INTO archived (apply, key, fingerprint, record, reason) VALUES (?, ?, ?, ?, ?)",
-            (
-                (
-                    entry_number,
-                    memory.key,
-                    fingerprint_of(memory.record),
-                    memory.record.decode(),
-                    memory.reason,
-                )
-                for memory in memories
-            ),
+            rows,
         )
         return None if plan is None else packing.packed(plan.whole)
 
     def plan_rows(self, text: Mapping[str, Any], entry_number: int) -> None:  # noqa: ARG002
-        """Return None: the stored text of a plan has all rows."""
+        """Return None, because the stored text of a plan has all rows."""
         return
 
     def insert_packed(self, values: tuple[Any, ...]) -> None:
@@ -292,48 +337,79 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
             "SELECT key, fingerprint, record_zlib FROM copies WHERE memory_id = ? AND digest = ?",
             (memory_id, digest),
         )
-        return [PackedCopy(key, fingerprint, packed, 1) for key, fingerprint, packed in rows]
+        return [
+            PackedCopy(key=key, fingerprint=fingerprint, packed=packed, dictionary=1)
+            for key, fingerprint, packed in rows
+        ]
 
 
 _ON_CONFLICT: Final = (
     "ON CONFLICT DO UPDATE SET key = excluded.key, fingerprint = excluded.fingerprint, "
     "missed_at = NULL, record_zlib = excluded.record_zlib"
 )
+"""Replaces a packed copy of the same content, which then is in the store again."""
 
 
 class Layout(NamedTuple):
-    """Field names of stored lists, and how a list becomes a record again.
+    """Field names of stored lists, from which a list is turned into a record again.
 
     Attributes
     ----------
-    heads : tuple of str
+    field_starts : tuple of str
         The text of the record before each value: a brace or a comma, the name, and a colon.
     template : bytes
-        The record with ``%b`` in the place of each value.
+        The record with ``%b`` instead of each value.
     pattern : pattern of bytes
-        Matches a record with these names whose values are all plain, and captures the values.
-    places : mapping of str to int
+        Matches a record with these names if each value is a number, a text, true, false or null,
+        and captures the values.
+    index_of : mapping of str to int
         The index of each field in the list.
     """
 
-    heads: tuple[str, ...]
+    field_starts: tuple[str, ...]
     template: bytes
     pattern: re.Pattern[bytes]
-    places: Mapping[str, int]
+    index_of: Mapping[str, int]
+
+
+class PlainRecord(NamedTuple):
+    """A record that was taken apart without parsing it as JSON.
+
+    Attributes
+    ----------
+    layout_number : int
+        The number of its layout.
+    layout : Layout
+        The layout.
+    values : tuple of bytes
+        Its values, as they are written in the record.
+    """
+
+    layout_number: int
+    layout: Layout
+    values: tuple[bytes, ...]
+
+
+class _ListOrObject(NamedTuple):
+    """A record as it is stored: a list of values, or an object if a list would not restore it."""
+
+    layout_number: int
+    fields: str
+    """The JSON text."""
 
 
 _SEPARATOR: Final = b"\n,"
-"""Separator of the values in a list. JSON escapes line breaks in texts, so no value contains it."""
+"""Separator of the values in a list. No value contains it: JSON escapes line breaks in texts."""
 _PLAIN_VALUE: Final = (
     r'("[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"|[-+.0-9Ee]++|null|true|false)'
 )
-"""Pattern of a number, a literal, or a text, as it is written in a record."""
+"""Pattern of a text, a number, true, false or null, as it is written in a record."""
 _PATHS_OF_OBJECT: Final = json.dumps(
     {name: f"$.{name}" for name in _VIEW_COLUMNS}, separators=(",", ":")
 )
-"""Paths of the layout of records that are stored as JSON objects, each path as ``$.name``.
+"""Paths of the fields of a record that is stored as an object, because a list would not restore it.
 
-These are records that a list would not restore exactly."""
+Each path is ``$.name``. The view ``archived_memories`` reads the fields by these paths."""
 _MOST_NAMES: Final = 10_000
 """Maximum number of names in a layout. SQLite allows 32,767 columns, 2,000 by default."""
 
@@ -341,20 +417,21 @@ _MOST_NAMES: Final = 10_000
 def layout_of_names(names: Sequence[str], *, has_place: bool) -> Layout:
     """Return the layout of records with these fields in this order.
 
-    If `has_place`, the last field is the place of the memory among others.
+    If `has_place`, the last field is :data:`memlab.store.records.PLACE_FIELD`.
     """
-    heads = [f"{',' if number else '{'}{_json_name(name)}:" for number, name in enumerate(names)]
+    field_starts = [f",{_json_name(name)}:" for name in names]
+    if field_starts:
+        field_starts[0] = f"{{{_json_name(names[0])}:"
     if has_place:
-        heads[-1] = PLACE_FIELD.decode()
-    raw = [head.encode() for head in heads]
-    template = b"%b".join([head.replace(b"%", b"%%") for head in raw] + [b"}"])
-    pattern = _PLAIN_VALUE.encode().join([re.escape(head) for head in raw] + [rb"\}"])
-    places = {name: place for place, name in enumerate(names)}
+        field_starts[-1] = PLACE_FIELD.decode()
+    raw_starts = [start.encode() for start in field_starts]
+    template = b"%b".join([start.replace(b"%", b"%%") for start in raw_starts] + [b"}"])
+    pattern = _PLAIN_VALUE.encode().join([re.escape(start) for start in raw_starts] + [rb"\}"])
     return Layout(
-        heads=tuple(heads),
+        field_starts=tuple(field_starts),
         template=template,
         pattern=re.compile(pattern, re.DOTALL),
-        places=places,
+        index_of={name: index for index, name in enumerate(names)},
     )
 
 
@@ -364,7 +441,7 @@ def _json_name(name: str) -> str:
 
 
 class Format3(ArchiveFormat):
-    """Format 3: records as lists of values, whose names are in layouts."""
+    """Format 3: records as lists of values, whose field names are in layouts."""
 
     number = 3
     tables: ClassVar[Mapping[str, str]] = {
@@ -387,7 +464,7 @@ class Format3(ArchiveFormat):
             dictionary INTEGER NOT NULL DEFAULT 1, PRIMARY KEY (memory_id, digest)
         )""",
     }
-    in_each = ("about", "applies", "layouts", "archived")
+    required_tables = ("about", "applies", "layouts", "archived")
     _columns = ", ".join(
         f"json_extract(fields, json_extract(paths, '$.{name}')) AS {name}" for name in _VIEW_COLUMNS
     )
@@ -404,9 +481,11 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._layouts: dict[int, Layout] = {}
+        """Layouts by number, as far as they were needed."""
         self._numbers: dict[tuple[str, bool], int] = {}
-        # Number and layout of the last record that was written. The next one usually has it, too.
-        self._last: tuple[int, Layout] | None = None
+        """Numbers of layouts by the columns ``paths`` and ``has_place`` of their rows."""
+        self._last_layout: tuple[int, Layout] | None = None
+        """Number and layout of the last record that was written; most often also of the next."""
 
     def note_versions(self) -> None:
         """Store the number of the format, and the oldest format whose readers understand it."""
@@ -426,28 +505,32 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
 
     def record_in(self, *stored: object) -> bytes:
         """Return the record of a stored list of values, or of a stored object."""
-        number, value = stored
-        fields = schema.raw_text_in(value, "its record")
-        if fields[:1] == b"{":
+        layout_number, text = stored
+        fields = schema.raw_text_in(text, "its record")
+        is_object = fields[:1] == b"{"
+        if is_object:
             return bytes(fields)
-        layout = self._layouts.get(number)  # type: ignore[call-overload]
+        layout = self._layouts.get(layout_number)  # type: ignore[call-overload]
         if layout is None:
-            check_integer(number, 1)
-            layout = self._layout_at(int(number))  # type: ignore[call-overload]
-        values = fields[1:-1].split(_SEPARATOR)
-        if len(values) != len(layout.heads):
-            raise ValueError(f"its record has {len(values)} values for {len(layout.heads)} names")
+            check_integer(layout_number, 1)
+            layout = self._layout_at(int(layout_number))  # type: ignore[call-overload]
+        without_brackets = fields[1:-1]
+        values = without_brackets.split(_SEPARATOR)
+        name_count = len(layout.field_starts)
+        if len(values) != name_count:
+            raise ValueError(f"its record has {len(values)} values for {name_count} names")
         record: bytes = layout.template % tuple(values)
         return record
 
     def insert_copies(
         self, entry_number: int, memories: Iterable[NewCopy], plan: PlanText | None
     ) -> bytes | None:
-        """Insert the copies of a deletion; return the packed plan without the fields in them."""
-        # Forget cached layouts: a transaction that inserted some may have been rolled back.
+        """Insert the copies of a deletion; return the compressed plan without what they contain."""
+        # The cached layouts are forgotten, because a transaction that inserted some of them may
+        # have been rolled back.
         self._layouts = {}
         self._numbers = {}
-        self._last = None
+        self._last_layout = None
         differing: list[str] = []
         self.connection.executemany(
             "INSERT INTO archived (apply, key, fingerprint, layout, fields, reason, tokens) "
@@ -465,41 +548,52 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         plan: PlanText | None,
         differing: list[str],
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of copies; append the fields in which the plan differs to `differing`."""
+        """Yield the rows of ``archived`` for the copies of a deletion.
+
+        Parameters
+        ----------
+        entry_number : int
+            The number of the deletion.
+        memories : iterable of NewCopy
+            The copies.
+        plan : PlanText or None
+            The plan; None if there is none.
+        differing : list of str
+            What :meth:`PlanText.shortened` takes is appended to it.
+        """
         not_archived = {} if plan is None else plan.not_archived
-        place = 0
+        index_in_plan = 0
         for memory in memories:
             fingerprint = fingerprint_of(memory.record)
-            plain = self._plain_values(memory.record)
+            plain = self._plain_record(memory.record)
             has_planned_fields = False
             if plain is None:
-                number, fields = self._as_stored(memory.record)
+                stored = self._as_stored(memory.record)
             else:
-                number, layout, values = plain
-                fields = _list_of_values(values)
-                has_planned_fields = _copy_has_planned_fields(memory, fingerprint, layout, values)
+                stored = _ListOrObject(plain.layout_number, _list_of_values(plain.values))
+                has_planned_fields = _copy_has_planned_fields(memory, fingerprint, plain)
             tokens = None
             if memory.planned is None:
                 if plan is not None and plan.without_memories is not None:
                     raise ValueError(f"a plan names {memory.key!r}, and nobody says how")
             else:
-                place = _append_unarchived(place, not_archived, differing)
+                index_in_plan = _append_unarchived(index_in_plan, not_archived, differing)
                 tokens = memory.planned["tokens"]
                 if not has_planned_fields:
                     differing_fields = _fields_unlike_copy(memory, memory.planned, fingerprint)
                     if differing_fields:
-                        differing.append(_json([place, differing_fields]))
-                place += 1
+                        differing.append(_json([index_in_plan, differing_fields]))
+                index_in_plan += 1
             yield (
                 entry_number,
                 memory.key,
                 bytes.fromhex(fingerprint),
-                number,
-                fields,
+                stored.layout_number,
+                stored.fields,
                 memory.reason,
                 tokens,
             )
-        _append_unarchived(place, not_archived, differing)
+        _append_unarchived(index_in_plan, not_archived, differing)
 
     def plan_rows(
         self, text: Mapping[str, Any], entry_number: int
@@ -511,40 +605,43 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         check_type(shortened, dict, "an object")
         check_type(shortened.get("differing"), list, "a list")
         differing = {}
-        for pair in shortened["differing"]:
-            check_type(pair, list, "a list")
-            place, fields = pair
-            check_integer(place, 0)
+        for index_and_fields in shortened["differing"]:
+            check_type(index_and_fields, list, "a list")
+            index, fields = index_and_fields
+            check_integer(index, 0)
             check_type(fields, dict, "an object")
-            differing[place] = fields
+            differing[index] = fields
         return self._planned_rows(entry_number, differing)
 
     def _planned_rows(
         self, entry_number: int, differing: dict[int, dict[str, Any]]
     ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a plan from the copies and from the fields that differ."""
+        """Yield the rows of a plan from its copies and from the fields that differ from them.
+
+        `differing` has these fields by the index of the memory in the plan. For a memory that was
+        not archived, it has the whole row, with the key of the memory.
+        """
         copies = self.connection.execute(
             f"SELECT key, fingerprint, reason, tokens, {self.record_columns} FROM archived "
             "WHERE apply = ? ORDER BY rowid",
             (entry_number,),
         )
-        place = 0
-        for key, fingerprint, reason, tokens, *stored in copies:
-            # An element that has a key is the whole row of a memory that was not archived.
-            while "key" in differing.get(place, {}):
-                yield differing[place]
-                place += 1
+        index = 0
+        for key, fingerprint, reason, tokens, *record_values in copies:
+            while "key" in differing.get(index, {}):
+                yield differing[index]
+                index += 1
             copy = schema.copy_of(key, self.fingerprint_in(fingerprint), reason, None)
             try:
-                fields = json.loads(self.record_in(*stored))
+                fields = json.loads(self.record_in(*record_values))
             except RecursionError:
                 raise ValueError("a record is nested too deep") from None
             check_type(fields, dict, "a JSON object")
-            yield {**planned_row(copy, fields, tokens), **differing.get(place, {})}
-            place += 1
-        while "key" in differing.get(place, {}):
-            yield differing[place]
-            place += 1
+            yield {**planned_row(copy, fields, tokens), **differing.get(index, {})}
+            index += 1
+        while "key" in differing.get(index, {}):
+            yield differing[index]
+            index += 1
 
     def insert_packed(self, values: tuple[Any, ...]) -> None:
         """Insert a packed copy, with the number of its dictionary."""
@@ -564,56 +661,58 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         )
         return [PackedCopy(*row) for row in rows.fetchall()]
 
-    def _plain_values(self, record: bytes) -> tuple[int, Layout, tuple[bytes, ...]] | None:
-        """Return the number of the layout, the layout, and the values of a plain record.
+    def _plain_record(self, record: bytes) -> PlainRecord | None:
+        """Take a record apart by the layout of the last record.
 
-        Return None if a value is not plain, or if the layout is not that of the last record. The
-        record is not parsed as JSON, which saves a tenth of the time of a compaction.
+        Return None if the layout does not match, or if a value is a list or an object. The record
+        is not parsed as JSON, which saves a tenth of the time of a compaction.
         """
-        if self._last is None:
+        if self._last_layout is None:
             return None
-        number, layout = self._last
+        number, layout = self._last_layout
         match = layout.pattern.fullmatch(record)
         if match is None:
             return None
-        return number, layout, match.groups()
+        return PlainRecord(layout_number=number, layout=layout, values=match.groups())
 
-    def _as_stored(self, record: bytes) -> tuple[int, str]:
-        """Return the number of a record's layout, and the record as it is stored."""
+    def _as_stored(self, record: bytes) -> _ListOrObject:
+        """Return a record as it is stored."""
         try:
             return self._as_list(record)
         except UnicodeEncodeError:  # the record has a lone surrogate as an escape sequence
-            return self._layout_number(_PATHS_OF_OBJECT, has_place=False), record.decode()
+            return self._as_object(record)
 
-    def _as_list(self, record: bytes) -> tuple[int, str]:
-        """Return the number of a record's layout, and its values as a stored list.
+    def _as_object(self, record: bytes) -> _ListOrObject:
+        """Return a record that is stored unchanged, as an object."""
+        number = self._layout_number(_PATHS_OF_OBJECT, has_place=False)
+        return _ListOrObject(number, record.decode())
 
-        Return the record itself if a list would not restore it exactly. Raise UnicodeEncodeError if
-        a list cannot hold it.
+    def _as_list(self, record: bytes) -> _ListOrObject:
+        """Return a record as a list of its values, or as an object if a list would not restore it.
+
+        Raise UnicodeEncodeError if a value cannot be encoded.
         """
         fields = json.loads(record)
-        has_place = PLACE_FIELD in record
         names = list(fields)
-        if has_place and names[-1] != "place":  # the text of a value has these bytes
-            has_place = False
+        # The bytes of the field "place" can also be part of a text.
+        has_place = PLACE_FIELD in record and names[-1] == "place"
         number, layout = self._layout_of_names_in(names, has_place=has_place)
-        self._last = number, layout
-        plain = self._plain_values(record)
+        self._last_layout = (number, layout)
+        plain = self._plain_record(record)
         if plain is not None:
-            _, _, plain_values = plain
-            return number, _list_of_values(plain_values)
+            return _ListOrObject(number, _list_of_values(plain.values))
         place = fields.pop("place") if has_place else None
         values = [_encoded_value(value) for value in fields.values()]
         if has_place:
             values.append(_json(place).encode())
         if layout.template % tuple(values) != record:
-            return self._layout_number(_PATHS_OF_OBJECT, has_place=False), record.decode()
-        return number, _list_of_values(values)
+            return self._as_object(record)
+        return _ListOrObject(number, _list_of_values(values))
 
     def _layout_of_names_in(self, names: list[str], *, has_place: bool) -> tuple[int, Layout]:
         """Return the number and the layout of records with these names; insert a new layout."""
         paths = json.dumps(
-            {name: f"$[{place}]" for place, name in enumerate(names)},
+            {name: f"$[{index}]" for index, name in enumerate(names)},
             ensure_ascii=False,
             separators=(",", ":"),
         )
@@ -658,7 +757,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         ends_with_place = names[-1:] == ["place"]
         if len(names) > _MOST_NAMES or (has_place and not ends_with_place):
             raise ValueError(f"its layout is {shown(stored)}")
-        if list(paths.values()) != [f"$[{place}]" for place in range(len(paths))]:
+        if list(paths.values()) != [f"$[{index}]" for index in range(len(paths))]:
             raise ValueError("its layout is not one of a list")
         self._layouts[number] = layout_of_names(names, has_place=bool(has_place))
         return self._layouts[number]
@@ -670,12 +769,12 @@ def _json(value: Any) -> str:
 
 
 def _list_of_values(values: Iterable[bytes]) -> str:
-    """Return encoded values as a stored list, one on each line."""
+    """Return encoded values as a JSON list with one value on each line."""
     return (b"[%b]" % _SEPARATOR.join(values)).decode()
 
 
 def _encoded_value(value: Any) -> bytes:
-    """Return a value of a record as it is written in the record."""
+    """Encode a value as it is written in a record."""
     record = encoded({"": value})
     return record[len(b'{"":') : -len(b"}")]
 
@@ -683,14 +782,27 @@ def _encoded_value(value: Any) -> bytes:
 def _fields_unlike_copy(
     memory: NewCopy, planned: Mapping[str, Any], fingerprint: str
 ) -> dict[str, Any]:
-    """Return the fields of the plan for a memory that its copy does not determine."""
+    """Return the fields of a row of the plan that differ from those made from the copy.
+
+    `planned` is the row of the plan for the memory, and `fingerprint` that of its record.
+    """
     copy = Copy(memory.key, fingerprint, memory.reason, None)
-    determined = planned_row(copy, json.loads(memory.record), planned["tokens"])
-    return {name: value for name, value in planned.items() if determined[name] != value}
+    row_of_copy = planned_row(copy, json.loads(memory.record), planned["tokens"])
+    return {name: value for name, value in planned.items() if row_of_copy[name] != value}
 
 
 def planned_row(copy: Copy, fields: Mapping[str, Any], tokens: object) -> dict[str, Any]:
-    """Return the row of a plan for a memory, by key, as its copy determines it."""
+    """Return the row of a plan for a memory, by key, made from the copy of the memory.
+
+    Parameters
+    ----------
+    copy : Copy
+        The copy.
+    fields : mapping
+        Its record, parsed as JSON.
+    tokens : object
+        The number of tokens of the memory; the record does not have it.
+    """
     title = fields.get("title")
     if isinstance(title, str):
         title = title[: schema.PLANNED_TITLE]
@@ -710,52 +822,67 @@ def planned_row(copy: Copy, fields: Mapping[str, Any], tokens: object) -> dict[s
     }
 
 
-def _copy_has_planned_fields(
-    memory: NewCopy, fingerprint: str, layout: Layout, values: Sequence[bytes]
-) -> bool:
-    """Return whether a copy certainly has all fields of the plan for its memory.
+def _copy_has_planned_fields(memory: NewCopy, fingerprint: str, record: PlainRecord) -> bool:
+    """Return whether a copy certainly has all fields of the plan's row for its memory.
 
-    If not, the caller has to parse the record to find out.
+    If the result is False, the caller parses the record and compares all fields. `fingerprint` is
+    that of the record.
     """
     planned = memory.planned
     if planned is None or len(planned["title"]) >= schema.PLANNED_TITLE:
         return False
-    key = memory.key
-    if not (planned["key"] == planned["position"] == key and planned["reason"] == memory.reason):
+    if planned["key"] != memory.key or planned["position"] != memory.key:
         return False
-    if planned["fingerprint"] != fingerprint:
+    if planned["reason"] != memory.reason or planned["fingerprint"] != fingerprint:
         return False
     for name in ("memory_id", "kind", "title", "created_at"):
-        place = layout.places.get(name)
-        if place is None:
+        index = record.layout.index_of.get(name)
+        if index is None:
             return False
-        quoted = in_quotes(planned[name]).encode(errors="surrogatepass")
-        if values[place] != quoted:
+        planned_value = json_string(planned[name]).encode(errors="surrogatepass")
+        if record.values[index] != planned_value:
             return False
     return True
 
 
 def _append_unarchived(
-    place: int, not_archived: Mapping[int, Mapping[str, Any]], differing: list[str]
+    index: int, not_archived: Mapping[int, Mapping[str, Any]], differing: list[str]
 ) -> int:
-    """Append to `differing` the rows of the plan from `place` on that are not archived.
+    """Append to `differing` the rows of memories that are not archived, up to the next that is.
 
-    Return the place of the next memory that is archived.
+    Return the index of that next memory in the plan.
+
+    Parameters
+    ----------
+    index : int
+        The index in the plan at which to begin.
+    not_archived : mapping of int to mapping
+        As in :class:`PlanText`.
+    differing : list of str
+        As :meth:`PlanText.shortened` takes it.
     """
-    while place in not_archived:
-        differing.append(_json([place, not_archived[place]]))
-        place += 1
-    return place
+    while index in not_archived:
+        differing.append(_json([index, not_archived[index]]))
+        index += 1
+    return index
 
 
 KNOWN: Final[Mapping[int, type[ArchiveFormat]]] = {2: Format2, 3: Format3}
 """Every format that can be read and added to, by number."""
 
 
-def begin(connection: sqlite3.Connection, scheme: str) -> None:
-    """Create the tables of an unfilled archive in the newest format, in the caller's transaction.
+def create_tables(connection: sqlite3.Connection, scheme: str) -> None:
+    """Create the tables of an incomplete archive in the newest format.
 
-    Tables of an earlier attempt that was interrupted are dropped first.
+    Tables of an earlier attempt that was interrupted are dropped first. This runs in the
+    transaction of the caller.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        The file.
+    scheme : str
+        The kind of store.
     """
     connection.execute("DROP VIEW IF EXISTS archived_memories")
     for name in sorted(_tables_in(connection) - {"about"}):
@@ -763,11 +890,11 @@ def begin(connection: sqlite3.Connection, scheme: str) -> None:
     KNOWN[max(KNOWN)](connection).create(scheme)
 
 
-def is_unfilled(connection: sqlite3.Connection) -> bool:
-    """Return whether a file has no tables, or only empty ones of an incomplete archive.
+def is_incomplete(connection: sqlite3.Connection) -> bool:
+    """Return whether a file has no tables, or only empty tables that memlab made.
 
-    Its creation was interrupted before anything was deleted from the store. Tables with the same
-    names that memlab did not make belong to somebody else.
+    The creation of such an archive was interrupted before anything was deleted from the store. If
+    another program made tables with the same names, the file is not an incomplete archive.
     """
     if not _tables_in(connection):
         return True
@@ -776,23 +903,23 @@ def is_unfilled(connection: sqlite3.Connection) -> bool:
 
 
 def _has_only_own_tables(connection: sqlite3.Connection) -> bool:
-    """Return whether each table is one of a known format, and there is no other view or trigger."""
-    others = connection.execute(
+    """Return whether a file has only tables and views of a known format, and no trigger."""
+    other_objects = connection.execute(
         "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' "
         "OR (type = 'view' AND name <> 'archived_memories')"
     )
-    if others.fetchone():
+    if other_objects.fetchone():
         return False
     return all(_is_own_table(connection, name) for name in _tables_in(connection))
 
 
 def _is_own_table(connection: sqlite3.Connection, name: str) -> bool:
     """Return whether a table has exactly the columns that one of the formats gives it."""
-    for known in KNOWN.values():
-        if name not in known.tables:
+    for archive_format in KNOWN.values():
+        if name not in archive_format.tables:
             continue
-        columns = _declared(known.tables[name])
-        if not _wrong_columns(connection, name, columns, may_have_more=False):
+        columns = _declared_types(archive_format.tables[name])
+        if not _column_fault(connection, name, columns, may_have_more=False):
             return True
     return False
 
@@ -805,7 +932,7 @@ def is_unused(connection: sqlite3.Connection) -> bool:
 def _has_no_rows(connection: sqlite3.Connection) -> bool:
     """Return whether an archive has no rows except in ``about`` and ``layouts``."""
     names = _tables_in(connection)
-    known_names = {name for known in KNOWN.values() for name in known.tables}
+    known_names = {name for archive_format in KNOWN.values() for name in archive_format.tables}
     if not names <= known_names:
         return False
     queries = [f"SELECT 1 FROM {name}" for name in sorted(names - {"about", "layouts"})]
@@ -861,16 +988,17 @@ def _as_bytes(value: Any) -> bytes:
 
 
 _CODE_WORD: Final = re.compile(r"(?i)\b(check|collate|generated|as)\b")
-"""Words in the SQL of a table by which it runs code, or needs a function of the agent."""
+"""Words in the SQL of a table that runs code, or that needs a function of the agent's program."""
 _LITERAL: Final = re.compile(r"(?i)null|-?[0-9]{1,18}|'[^']*'")
+"""Pattern of a default value that runs no code."""
 
 
-def wrong_table(connection: sqlite3.Connection) -> str:
+def table_fault(connection: sqlite3.Connection) -> str:
     """Describe the first table of an archive that is not as memlab makes it, or that runs code.
 
-    Return an empty text if all are right. Tables are compared by their columns, not by their SQL,
-    so a copy of an archive that was made by other means is accepted. A newer format may have more
-    columns.
+    Return an empty text if there is none. Tables are compared by their columns, and not by their
+    SQL, so that a copy of an archive that was made by other means is accepted. A newer format may
+    have more columns.
     """
     archive_format = format_of(connection)
     (number,) = connection.execute("PRAGMA user_version").fetchone()
@@ -885,28 +1013,32 @@ def wrong_table(connection: sqlite3.Connection) -> str:
         return f"has a trigger, {trigger[0]!r:.40}"
     for name, declared in archive_format.tables.items():
         if name not in table_types:
-            if name in archive_format.in_each:
+            if name in archive_format.required_tables:
                 return f"has no table {name}"
             continue
         kind, without_rowid = table_types[name]
         if kind != "table" or (without_rowid and name != "about"):
             return f"has {name}, which is no such table"
-        columns = _declared(declared)
+        columns = _declared_types(declared)
         is_newer = number > archive_format.number
-        wrong = _wrong_columns(connection, name, columns, may_have_more=is_newer)
-        if not wrong:
-            wrong = _wrong_index(connection, name)
-        if wrong:
-            return f"has {name}, {wrong}"
+        fault = _column_fault(connection, name, columns, may_have_more=is_newer)
+        if not fault:
+            fault = _index_fault(connection, name)
+        if fault:
+            return f"has {name}, {fault}"
     return ""
 
 
-def _declared(columns: str) -> dict[str, str]:
-    """Return the names of the columns of one of memlab's tables, with their declared types."""
-    inner = re.sub(r"PRIMARY KEY \([^)]*\)|REFERENCES \w+ \(\w+\)", "", columns)
-    inner = inner[inner.index("(") + 1 : inner.rindex(")")]
+def _declared_types(columns: str) -> dict[str, str]:
+    """Return the declared type of each column, by name.
+
+    >>> _declared_types("(apply INTEGER PRIMARY KEY, key NOT NULL, reason TEXT)")
+    {'apply': 'INTEGER', 'key': '', 'reason': 'TEXT'}
+    """
+    simple = re.sub(r"PRIMARY KEY \([^)]*\)|REFERENCES \w+ \(\w+\)", "", columns)
+    in_parentheses = simple[simple.index("(") + 1 : simple.rindex(")")]
     types = {}
-    for column in inner.split(","):
+    for column in in_parentheses.split(","):
         words = column.split()
         if not words:
             continue
@@ -915,10 +1047,22 @@ def _declared(columns: str) -> dict[str, str]:
     return types
 
 
-def _wrong_columns(
+def _column_fault(
     connection: sqlite3.Connection, table: str, expected: Mapping[str, str], *, may_have_more: bool
 ) -> str:
-    """Describe what is wrong with the columns of a table; empty if nothing is."""
+    """Describe the first fault of the columns of a table; return an empty text if there is none.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        The file.
+    table : str
+        The name of the table.
+    expected : mapping of str to str
+        The declared type of each column, by name.
+    may_have_more : bool
+        Whether the table may have other columns, too.
+    """
     (sql,) = connection.execute(
         "SELECT sql FROM sqlite_schema WHERE type = 'table' AND lower(name) = ?", (table,)
     ).fetchone()
@@ -931,22 +1075,27 @@ def _wrong_columns(
         types[name] = declared.upper()
         if hidden or (default is not None and not _LITERAL.fullmatch(default)):
             return f"whose column {name!r:.40} runs code"
-        is_safe = name.lower() not in HIDING and (default is not None or not not_null)
-        if name not in expected and not (may_have_more and is_safe):
-            return f"with a column {name!r:.40} that is unknown"
+        if name not in expected:
+            hides_rowid = name.lower() in ROWID_NAMES
+            needs_value = not_null and default is None
+            if not may_have_more or hides_rowid or needs_value:
+                return f"with a column {name!r:.40} that is unknown"
     for name, declared in expected.items():
         if types.get(name) != declared:
             return f"without the column {name} as it should be"
     return ""
 
 
-def _wrong_index(connection: sqlite3.Connection, table: str) -> str:
-    """Describe an index of a table that runs code; empty if there is none."""
+def _index_fault(connection: sqlite3.Connection, table: str) -> str:
+    """Describe an index of a table that runs code; return an empty text if there is none."""
     indexes = connection.execute(f"SELECT name, partial FROM pragma_index_list('{table}')")
     for name, is_partial in indexes.fetchall():
         columns = connection.execute("SELECT cid, coll FROM pragma_index_xinfo(?)", (name,))
-        # A column id below -1 stands for an expression.
-        has_code = any(column < -1 or coll != "BINARY" for column, coll in columns.fetchall())
+        # A column number below -1 stands for an expression.
+        has_code = any(
+            column_number < -1 or collation != "BINARY"
+            for column_number, collation in columns.fetchall()
+        )
         if is_partial or has_code:
             return f"whose index {name!r:.40} runs code"
     return ""

@@ -16,12 +16,12 @@ _KEY_BYTES: Final = 32
 def key_of(archive: OpenArchive) -> bytes | None:
     """Return the key of an archive's hashes.
 
-    Return None if the archive has no key yet, and empty bytes if the key is unreadable.
+    Return None if the archive has no key yet, and an empty key if the stored one is unreadable.
     """
     stored = archive.metadata(_KEY)
     if stored is None:
         return None
-    with archive.leaving_out("the key of the names of what was dropped"):
+    with archive.skipping_damaged("the key of the names of what was dropped"):
         key = bytes.fromhex(text_in(stored, _KEY))
         if len(key) != _KEY_BYTES:
             raise ValueError(f"it has {len(key)} bytes")
@@ -41,7 +41,7 @@ def make_key(archive: OpenArchive) -> bytes:
     key = key_of(archive)
     if not key:
         raise ArchiveError(
-            f"{archive.faults_in_words()}; nothing was dropped: restore a backup of it"
+            f"{archive.describe_faults()}; nothing was dropped: restore a backup of it"
         )
     return key
 

@@ -1,6 +1,7 @@
-"""Recognizing the store of an archive, by a sample of the memories that stayed in it.
+"""Recognition of the store of an archive, by a sample of the memories that stayed in the store.
 
-The sample holds digests of memories, with their positions. The tables of the store stay untouched.
+The sample has the positions and digests of these memories. It is stored in the archive, so that the
+tables of the store need not be changed.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ from functools import partial
 from itertools import islice
 from os.path import lexists
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from memlab import errors
 from memlab.store.archive.kind import noted_kind, noted_store
@@ -22,30 +23,37 @@ from memlab.store.database import text_as_bytearray
 from memlab.store.snapshot import read_snapshot
 
 _SAMPLE_SIZE: Final = 32
-"""Number of memories of each half of the sample.
+"""Maximum number of memories in each half of the sample.
 
-One half are the oldest memories that are not episodic, the other the newest memories."""
+One half are the oldest memories that are not episodic. The other half are the newest memories."""
 _MOST_FILES: Final = 2_000
-"""Maximum number of files in a folder that are searched for an archive of another name."""
+"""Maximum number of archives in a folder among which one of another name is searched."""
 
 
 def identity_sample_of(connection: sqlite3.Connection, deleted_rows: str) -> list[SampleRow]:
     """Return the sample of memories by which a store is recognized.
 
-    Rows that meet the SQL condition `deleted_rows` are left out.
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        The open store.
+    deleted_rows : str
+        The SQL condition of the rows that are about to be deleted. They are left out.
     """
     staying_rows = f"FROM main.memory_items WHERE ({deleted_rows}) IS NOT TRUE"
+    oldest = "AND kind <> 'episodic' ORDER BY rowid"
+    newest = "ORDER BY rowid DESC"
     sample: dict[int, str] = {}
-    for selection in ("AND kind <> 'episodic' ORDER BY rowid", "ORDER BY rowid DESC"):
+    for selection in (oldest, newest):
         sample.update(_digests(connection, f"{staying_rows} {selection} LIMIT {_SAMPLE_SIZE}"))
     return sorted(sample.items())
 
 
-def check_is_of(archive: OpenArchive) -> None:
+def check_is_of_store(archive: OpenArchive) -> None:
     """Raise ArchiveError if an archive is of another store than the one beside it."""
     location = archive.location
-    matching, differing = _compare_sample(location, archive)
-    if differing and not matching:
+    comparison = _compare_sample(location, archive)
+    if comparison.differing and not comparison.matching:
         raise errors.ArchiveError(
             f"{location.path} is the archive of another store: not one of the memories that stayed "
             f"when it was written is in {location.store}; nothing was changed: move it away, or "
@@ -58,75 +66,87 @@ def archive_of_other_name(location: ArchiveLocation) -> Path | None:
     if _sampled_file(location) is None:
         return None
     for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _MOST_FILES):
-        has_own_store = path.with_name(path.name.removesuffix(SUFFIX)).exists() or _is_in_use(path)
-        if has_own_store:
+        if _has_own_store(path):
             continue
         with suppress(errors.MemlabError):  # the file may be no archive in spite of its name
             other_location = location._replace(path=path)
             existing_path(other_location)
-            matching, differing = read_archive(other_location, partial(_compare_sample, location))
-            if matching > differing:
+            comparison = read_archive(other_location, partial(_compare_sample, location))
+            if comparison.matching > comparison.differing:
                 return path
     return None
 
 
-def _is_in_use(archive: Path) -> bool:
-    """Return whether an archive notes a store that still exists."""
+def _has_own_store(archive: Path) -> bool:
+    """Return whether the store of an archive exists: beside it, or at the path that it notes."""
+    if archive.with_name(archive.name.removesuffix(SUFFIX)).exists():
+        return True
     store = noted_store(archive)
     return bool(store) and lexists(store)
 
 
 def archives_of_missing_folders(location: ArchiveLocation) -> list[Path]:
-    """Return the archives of missing folders with the same name and kind as this one.
+    """Return the archives of missing folders with the same name and kind as this store.
 
-    Such a folder may have been moved here. Only its name shows that.
+    Such a folder may have been moved to the place of this store. Nothing but its name shows that.
     """
-    if not location.is_chosen or location.like is None:
+    if not location.is_in_archive_folder or location.store_path is None:
         return []
     archives = []
     for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _MOST_FILES):
         store = noted_store(path)
         if not store or lexists(store):
             continue
-        if Path(store).name == location.like.name and noted_kind(path) == location.scheme:
+        if Path(store).name == location.store_path.name and noted_kind(path) == location.scheme:
             archives.append(path)
     return sorted(archives)
 
 
 def _sampled_file(location: ArchiveLocation) -> Path | None:
-    """Return the file of a store that can be recognized by its memories; None for other stores."""
-    store = location.like
+    """Return the file of a store that can be recognized by a sample; None for any other store."""
+    store = location.store_path
     if not location.has_sample or store is None or not store.is_file():
         return None
     return store
 
 
-def _compare_sample(location: ArchiveLocation, archive: OpenArchive) -> tuple[int, int]:
-    """Return how many rows of a store match the sample of an archive, and how many differ.
+class _Comparison(NamedTuple):
+    """Number of memories of a sample that a store has, and number of those that contradict it.
 
-    A row differs if the store has another memory at its position, or if it is beyond the last one.
+    A memory contradicts if the store has another one at its position, or none at that position and
+    all later ones. A memory that is only missing from the store does neither.
     """
+
+    matching: int
+    differing: int
+
+
+def _compare_sample(location: ArchiveLocation, archive: OpenArchive) -> _Comparison:
+    """Compare the sample of an archive with the store of a location."""
     store = _sampled_file(location)
     sample = dict(archive.identity_sample())
     if store is None or not sample:
-        return 0, 0
+        return _Comparison(0, 0)
 
-    def compare(connection: sqlite3.Connection) -> tuple[int, int]:
+    def compare(connection: sqlite3.Connection) -> _Comparison:
         positions = ", ".join(map(str, sample))
         current = _digests(connection, f"FROM main.memory_items WHERE rowid IN ({positions})")
         (last,) = connection.execute("SELECT max(rowid) FROM main.memory_items").fetchone()
-        if last is None:  # an empty store matches every archive
-            return 0, 0
+        if last is None:  # an empty store contradicts no archive
+            return _Comparison(0, 0)
         matching = len(sample.items() & current.items())
-        replaced = len(current) - matching  # another memory has the position
+        replaced = len(current) - matching
         beyond_end = sum(position > last for position in sample)
-        return matching, replaced + beyond_end
+        return _Comparison(matching, replaced + beyond_end)
 
     return read_snapshot(store, compare)
 
 
 def _digests(connection: sqlite3.Connection, rows_sql: str) -> dict[int, str]:
-    """Return the digests of rows by position, whatever types their values have."""
+    """Return the digests of rows by position. Their values may have any type.
+
+    `rows_sql` is the statement that selects the rows, from its FROM on.
+    """
     with text_as_bytearray(connection, bytes):
         selected = connection.execute(f"SELECT rowid, memory_id, created_at {rows_sql}").fetchall()
     return {

@@ -17,9 +17,14 @@ from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import INDEX_POLICY, moment_text
 from memlab.store.shapes import fields, integer, list_of, non_empty, optional, text
 
-_PREFIX: Final = "index_versions:"
-_UNDONE: Final = "index_undone:"
-"""Prefix of the note that a change of an index was undone."""
+_VERSIONS_PREFIX: Final = "index_versions:"
+"""Prefix of the names in the table ``about`` of the versions that a plan replaced.
+
+The digest of the plan follows it."""
+_UNDONE_PREFIX: Final = "index_undone:"
+"""Prefix of the names in the table ``about`` of changes of an index that were undone.
+
+The digest of the plan follows it, and the value is the time."""
 _LARGEST: Final = 2**26
 """Maximum number of bytes of an index that is read from an archive."""
 
@@ -53,7 +58,7 @@ def digest_of(data: bytes | None) -> str:
 def note_index_versions(
     archive: OpenArchive, digest: str, versions: Iterable[IndexVersion]
 ) -> None:
-    """Record the versions of index files that a plan replaced. Without any, record nothing."""
+    """Record the versions of index files that a plan replaced."""
     rows = [
         {
             "name": version.name,
@@ -63,19 +68,20 @@ def note_index_versions(
         }
         for version in versions
     ]
-    if rows:
-        with archive.transaction() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO about VALUES (?, ?)",
-                (_PREFIX + digest, json.dumps(rows)),
-            )
+    if not rows:
+        return
+    with archive.transaction() as connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO about VALUES (?, ?)",
+            (_VERSIONS_PREFIX + digest, json.dumps(rows)),
+        )
 
 
 def index_versions_in(archive: OpenArchive, digest: str) -> dict[str, IndexVersion]:
     """Return the versions that a plan replaced, by file name; empty if they are unreadable."""
     with suppress(ValueError, TypeError, RecursionError, MemoryError, zlib.error):
-        rows = json.loads(archive.metadata(_PREFIX + digest) or "[]")
-        _VERSIONS(rows)
+        rows = json.loads(archive.metadata(_VERSIONS_PREFIX + digest) or "[]")
+        _check_versions(rows)
         versions = [
             IndexVersion(
                 name=row["name"],
@@ -90,12 +96,12 @@ def index_versions_in(archive: OpenArchive, digest: str) -> dict[str, IndexVersi
 
 
 def forget_index_versions(archive: OpenArchive) -> None:
-    """Delete all versions, in the transaction of the caller: they quote memories that are erased.
+    """Delete all versions, because they quote memories that are erased.
 
-    Plans that changed an index are deleted, too: they quote such memories, and cannot be undone
-    without the versions.
+    Plans that changed an index are deleted, too. They quote such memories, and cannot be undone
+    without the versions. This runs in the transaction of the caller.
     """
-    for prefix in (_PREFIX, _UNDONE):
+    for prefix in (_VERSIONS_PREFIX, _UNDONE_PREFIX):
         archive.connection.execute(
             "DELETE FROM about WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
         )
@@ -106,13 +112,13 @@ def note_index_undone(archive: OpenArchive, digest: str, at: datetime) -> None:
     """Record that the change of an index by a plan was undone."""
     with archive.transaction() as connection:
         connection.execute(
-            "INSERT OR REPLACE INTO about VALUES (?, ?)", (_UNDONE + digest, moment_text(at))
+            "INSERT OR REPLACE INTO about VALUES (?, ?)", (_UNDONE_PREFIX + digest, moment_text(at))
         )
 
 
 def is_index_undone(archive: OpenArchive, digest: str) -> bool:
     """Return whether the change of an index by a plan was undone."""
-    return archive.metadata(_UNDONE + digest) is not None
+    return archive.metadata(_UNDONE_PREFIX + digest) is not None
 
 
 def _packed(data: bytes) -> str:
@@ -121,7 +127,7 @@ def _packed(data: bytes) -> str:
 
 
 def _unpacked(packed: str) -> bytes:
-    """Return the content of an index; raise ValueError if it is larger than any index."""
+    """Return the content of an index; raise ValueError if it has more than the maximum size."""
     unpacker = zlib.decompressobj()
     data = unpacker.decompress(b64decode(packed, validate=True), _LARGEST)
     if not unpacker.eof:
@@ -129,7 +135,7 @@ def _unpacked(packed: str) -> bytes:
     return data
 
 
-_VERSIONS: Final = list_of(
+_check_versions: Final = list_of(
     fields(
         {
             "name": non_empty(text),

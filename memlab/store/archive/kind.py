@@ -1,7 +1,8 @@
-"""Kind of store that an archive was created for, which it notes as a scheme.
+"""The kind of store that an archive was created for.
 
-A folder may have been treated as two kinds of store at different times. The first archive then has
-the usual name; the archive of the other kind has its scheme in the name.
+An archive notes the kind as its scheme. A folder may have been treated as two kinds of store at
+different times. The first archive then has the usual name, and the archive of the other kind has
+its scheme in the name.
 """
 
 import sqlite3
@@ -26,16 +27,16 @@ def noted_kind(archive: Path) -> str:
         return ""
     if not S_ISREG(status.st_mode) or not status.st_size:
         return ""
-    return _noted(archive, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return _cached_scheme(archive, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
-def _noted(archive: Path, *_file_state: int) -> str:
+def _cached_scheme(archive: Path, *_file_state: int) -> str:
     """Return the noted scheme.
 
-    The state of the file is part of the key of the cache, so a changed file is read again.
+    The state of the file is part of the key of the cache, so that a changed file is read again.
     """
-    return _printable(_first(archive, "SELECT value FROM about WHERE name = 'scheme'"))
+    return _printable(_first_value(archive, "SELECT value FROM about WHERE name = 'scheme'"))
 
 
 def _printable(value: object) -> str:
@@ -47,7 +48,7 @@ def _printable(value: object) -> str:
 
 def noted_store(archive: Path) -> str:
     """Return the store path that an archive in another folder notes; empty if it notes none."""
-    return _printable(_first(archive, "SELECT value FROM about WHERE name = ?", STORE))
+    return _printable(_first_value(archive, "SELECT value FROM about WHERE name = ?", STORE))
 
 
 def has_deletion(archive: Path, digest: str) -> bool:
@@ -55,14 +56,14 @@ def has_deletion(archive: Path, digest: str) -> bool:
     if not digest:
         return False
     statement = "SELECT 1 FROM applies WHERE substr(digest, 1, ?) = ?"
-    return _first(archive, statement, len(digest), digest) is not None
+    return _first_value(archive, statement, len(digest), digest) is not None
 
 
-def _first(archive: Path, statement: str, *values: object) -> object:
+def _first_value(archive: Path, statement: str, *values: object) -> object:
     """Return the first value that a statement selects; None if there is none.
 
-    Return None for an unreadable file, too. It is opened as immutable, so nothing is created beside
-    it.
+    Return None for an unreadable file, too. The file is opened as immutable, so that no other file
+    is created beside it.
     """
     try:
         uri = f"{archive.absolute().as_uri()}?mode=ro&immutable=1"
@@ -76,13 +77,14 @@ def _first(archive: Path, statement: str, *values: object) -> object:
 def archive_of_kind(store: Path, scheme: str) -> Path:
     """Return the path of the archive of a folder that is treated as one kind of store."""
     usual = archive_path(store)
-    if noted_kind(usual) in ("", scheme):
-        return usual
-    return usual.with_name(f"{usual.name.removesuffix(SUFFIX)}.{scheme}{SUFFIX}")
+    is_other_kind = noted_kind(usual) not in ("", scheme)
+    if is_other_kind:
+        return usual.with_name(f"{usual.name.removesuffix(SUFFIX)}.{scheme}{SUFFIX}")
+    return usual
 
 
 def archives_beside(store: Path, schemes: Collection[str]) -> Iterator[tuple[Path, str]]:
-    """Yield the archives of a folder whose noted scheme is one of `schemes`, with that scheme."""
+    """Yield each archive of a folder whose noted scheme is one of `schemes`, and that scheme."""
     usual = archive_path(store)
     stem = usual.name.removesuffix(SUFFIX)
     names = [usual.name, *(f"{stem}.{scheme}{SUFFIX}" for scheme in schemes)]
@@ -94,7 +96,7 @@ def archives_beside(store: Path, schemes: Collection[str]) -> Iterator[tuple[Pat
 
 
 def store_name_of(archive: str, schemes: Collection[str]) -> str:
-    """Return the name of the store beside an archive with this name.
+    """Return the name of a store from the file name of the archive beside it.
 
     >>> store_name_of("work.openclaw.archive.db", ["openclaw"]), store_name_of("a.archive.db", [])
     ('work', 'a')

@@ -1,4 +1,4 @@
-"""Location of an archive, and the permissions of its file: never wider than those of the store."""
+"""Location of an archive, and the permissions of its file, which are not wider than the store's."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from memlab.errors import ArchiveError, ArchivePermissionsWarning, MemlabError
 from memlab.files import make_like
 from memlab.settings import FILE as SETTINGS_FILE
 from memlab.settings import read_settings
-from memlab.store.archive.formats import is_unfilled
+from memlab.store.archive.formats import is_incomplete
 from memlab.store.archive.schema import Check
 from memlab.store.database import path_named
 from memlab.store.records import check_any_row, check_row
@@ -45,64 +45,69 @@ class ArchiveLocation(NamedTuple):
     path : Path
         The file of the archive.
     store : str
-        The name of the store.
-    like : Path or None
-        The file or folder of the store, whose permissions the archive has; None for a server.
+        The name of the store in messages.
+    store_path : Path or None
+        The file or folder of the store, from which the archive takes owner and permissions; None
+        for a server.
     check : callable
-        Checks the record of a deleted memory.
+        Checks the record of a deleted memory, which is not load-bearing.
     check_copy : callable
-        Checks the record of a memory that memlab did not delete and that may be load-bearing.
+        Checks the record of any other memory, which may be load-bearing.
     scheme : str
         The kind of store.
-    compared : callable
+    comparable_record : callable
         Returns the part of a record that must be unchanged since planning.
     id_of : callable
         Returns the memory id in a record.
     has_sample : bool
-        Whether the archive notes a sample of the memories that stay, to recognize its store.
-    narrowest : callable or None
-        Returns the permission bits that all files of the store share; None for a store in one file.
+        Whether the archive has a sample of the memories that stay, to recognize its store.
+    common_permissions : callable or None
+        Returns the permission bits that all files of the store have; None for a store in one file.
     older_record : callable
         Returns a record in the form that readers of formats before 3 accept.
     """
 
     path: Path
     store: str
-    like: Path | None
+    store_path: Path | None
     check: Check
     check_copy: Check
     scheme: str = "file"
-    compared: Callable[[bytes], bytes] = unchanged
+    comparable_record: Callable[[bytes], bytes] = unchanged
     id_of: Callable[[bytes], Any] = id_in
     has_sample: bool = True
-    narrowest: Callable[[], int] | None = None
+    common_permissions: Callable[[], int] | None = None
     older_record: Callable[[bytes], bytes] = unchanged
 
     @property
     def is_of_server(self) -> bool:
         """Whether the store is on a server, and not in a file or a folder."""
-        return self.like is None
+        return self.store_path is None
 
     @property
-    def is_chosen(self) -> bool:
+    def is_in_archive_folder(self) -> bool:
         """Whether the archive is in a folder that the settings name, and not beside its store."""
-        return self.like is not None and Path(realpath(self.like)).parent != self.path.parent
+        return (
+            self.store_path is not None
+            and Path(realpath(self.store_path)).parent != self.path.parent
+        )
 
     def mode_at_most(self) -> int:
         """Return the widest permissions that the archive may have.
 
-        They are those that all memories of the store share, because it has copies of each.
+        They are the permissions that all files of the store have, because the archive may have
+        copies of memories from each of them. The owner may read and write it in any case.
         """
-        if self.like is None:
+        if self.store_path is None:
             return 0o600
-        store_mode = self.like.stat().st_mode & 0o666
-        if self.narrowest is None:
+        store_mode = self.store_path.stat().st_mode & 0o666
+        if self.common_permissions is None:
             return store_mode
-        return store_mode & self.narrowest() | 0o600
+        return (store_mode & self.common_permissions()) | 0o600
 
 
 def archive_beside(store: Path) -> Path:
-    """Return the path of the archive beside a store, where it is by default.
+    """Return the path of an archive beside its store, which is the default location.
 
     >>> archive_beside(Path("/srv/memory.db")).name
     'memory.db.archive.db'
@@ -114,8 +119,8 @@ def archive_beside(store: Path) -> Path:
 def archive_path(store: Path) -> Path:
     """Return the path of the archive of a file or a folder.
 
-    It is beside the store, or in the folder that ``memlab.toml`` names. An archive that exists
-    beside the store is used until somebody moves it.
+    It is beside the store, or in the folder that ``memlab.toml`` names. An archive that is beside
+    the store is used until somebody moves it to that folder.
 
     >>> archive_path(Path("/srv/memory.db")).name
     'memory.db.archive.db'
@@ -134,7 +139,9 @@ def archive_path(store: Path) -> Path:
 
 
 def name_elsewhere(store: str) -> str:
-    """Return the file name of an archive that is not beside its store.
+    """Return the file name of an archive that is in another folder than its store.
+
+    `store` is the path or the URL of the store.
 
     >>> name_elsewhere("redis://localhost:6379/0?name=betterdb_ac")
     'redis-localhost-6379-0-name-betterdb_ac-5d37d9e4.archive.db'
@@ -147,20 +154,26 @@ def name_elsewhere(store: str) -> str:
 def location_beside(store: Path | str) -> ArchiveLocation:
     """Return the location of the archive of a ``memory_items`` file."""
     path = path_named(store).resolve()
-    return ArchiveLocation(archive_path(path), str(path), path, check_row, check_any_row)
+    return ArchiveLocation(
+        path=archive_path(path),
+        store=str(path),
+        store_path=path,
+        check=check_row,
+        check_copy=check_any_row,
+    )
 
 
 def has_archive(location: ArchiveLocation) -> bool:
     """Return whether a store has an archive.
 
-    An empty file, or one whose creation was interrupted, does not count: the next change fills it.
-    Raise ArchiveError if the file at its path cannot be an archive of this store, or if the folder
-    in the settings is missing.
+    An empty file, or one whose creation was interrupted, is no archive yet; the next change
+    completes it. Raise ArchiveError if the file at its path cannot be an archive of this store, or
+    if the folder in the settings is missing.
     """
     try:
         status = location.path.lstat()
     except (OSError, ValueError):
-        if location.is_chosen and not location.path.parent.is_dir():
+        if location.is_in_archive_folder and not location.path.parent.is_dir():
             raise ArchiveError(
                 f"{location.path.parent}, which memlab.toml names as the archive_folder of "
                 f"{location.store}, is not there; nothing was changed: mount it, make it with "
@@ -176,13 +189,13 @@ def has_archive(location: ArchiveLocation) -> bool:
         raise ArchiveError(
             f"{location.path} has an archive's name and {fault}; nothing was changed: move it away"
         )
-    return status.st_size > 0 and not _is_unfilled(location.path)
+    return status.st_size > 0 and not _is_incomplete(location.path)
 
 
-def _is_unfilled(path: Path) -> bool:
-    """Return whether the creation of an archive was interrupted; False if that cannot be read."""
+def _is_incomplete(path: Path) -> bool:
+    """Return whether the creation of an archive was interrupted; False for an unreadable file."""
     try:
-        return read_snapshot(path, is_unfilled, check=lambda _connection, _path: None)
+        return read_snapshot(path, is_incomplete, check=lambda _connection, _path: None)
     except MemlabError:  # the fault is reported when the archive is opened
         return False
 
@@ -196,7 +209,7 @@ def existing_path(location: ArchiveLocation) -> Path:
 
 def missing_archive(location: ArchiveLocation) -> ArchiveError:
     """Return the error to raise if a store has no archive."""
-    if location.like is not None and not location.like.exists():
+    if location.store_path is not None and not location.store_path.exists():
         return ArchiveError(
             f"there is no store {location.store} and no archive {location.path}; check the path"
         )
@@ -207,12 +220,13 @@ def missing_archive(location: ArchiveLocation) -> ArchiveError:
 
 
 def create_archive_file(location: ArchiveLocation) -> bool:
-    """Create an empty file with at most the permissions of the store; return whether it is new.
+    """Create the empty file of an archive; return False if it exists.
 
-    If it exists with wider permissions and belongs to the caller, restrict them.
+    It has at most the permissions of the store. If it exists with wider permissions and belongs to
+    the caller, they are restricted.
     """
     path = location.path
-    store = location.like
+    store = location.store_path
     try:
         store_status = None
         store_mode = 0o600
@@ -223,10 +237,10 @@ def create_archive_file(location: ArchiveLocation) -> bool:
             store_mode = store_status.st_mode
         allowed = location.mode_at_most()
         try:
-            _make(path, store_status, allowed)
+            _create_empty(path, store_status, allowed)
         except FileExistsError:
-            _narrow(path, allowed, store_mode)
-            _check_for_owner(path, path.lstat(), store_status)
+            _restrict_permissions(path, allowed, store_mode)
+            _check_owner_can_restore(path, path.lstat(), store_status)
             return False
     except OSError as error:
         raise ArchiveError(
@@ -236,13 +250,23 @@ def create_archive_file(location: ArchiveLocation) -> bool:
     return True
 
 
-def _make(path: Path, like: os.stat_result | None, allowed: int) -> None:
-    """Create an empty archive with the owner and at most the permissions of the store."""
+def _create_empty(path: Path, store: os.stat_result | None, allowed: int) -> None:
+    """Create the empty file of an archive.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    store : os.stat_result or None
+        The status of the store, whose owner and group the file gets; None for a server.
+    allowed : int
+        The widest permissions that the file may have.
+    """
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        if like is not None:
-            make_like(descriptor, (like.st_uid, like.st_gid), allowed)
-        _check_for_owner(path, os.fstat(descriptor), like)
+        if store is not None:
+            make_like(descriptor, (store.st_uid, store.st_gid), allowed)
+        _check_owner_can_restore(path, os.fstat(descriptor), store)
     except BaseException:
         path.unlink()
         raise
@@ -250,7 +274,7 @@ def _make(path: Path, like: os.stat_result | None, allowed: int) -> None:
         os.close(descriptor)
 
 
-def _narrow(path: Path, allowed: int, store_mode: int) -> None:
+def _restrict_permissions(path: Path, allowed: int, store_mode: int) -> None:
     """Restrict the permissions of an archive to the `allowed` ones, and warn.
 
     The archive of another user cannot be restricted. It is accepted if its permissions are not
@@ -258,12 +282,12 @@ def _narrow(path: Path, allowed: int, store_mode: int) -> None:
     """
     status = path.lstat()
     mode = S_IMODE(status.st_mode)
-    narrowed = mode & allowed
-    if mode & 0o777 == narrowed & 0o777:
+    restricted = mode & allowed
+    if mode & 0o777 == restricted & 0o777:
         return
     if status.st_uid != os.geteuid():
-        is_wider_than_store = mode & ~store_mode & 0o777
-        if not is_wider_than_store:
+        bits_beyond_store = mode & ~store_mode & 0o777
+        if not bits_beyond_store:
             return
         raise ArchiveError(
             f"{path} may be read or written by more people than the store, and is not yours to "
@@ -275,22 +299,27 @@ def _narrow(path: Path, allowed: int, store_mode: int) -> None:
         is_same = (opened.st_ino, opened.st_uid) == (status.st_ino, status.st_uid)
         if not is_same or opened.st_nlink != 1:
             raise ArchiveError(f"{path} was replaced, or has a second name; nothing was deleted")
-        os.fchmod(descriptor, narrowed)
+        os.fchmod(descriptor, restricted)
     finally:
         os.close(descriptor)
     warnings.warn(
         f"{path} could be read or written by more people than what goes into it: its permissions "
-        f"are {narrowed & 0o777:o} now, where they were {mode & 0o777:o}",
+        f"are {restricted & 0o777:o} now, where they were {mode & 0o777:o}",
         ArchivePermissionsWarning,
         stacklevel=2,
     )
 
 
-def _check_for_owner(path: Path, archive: os.stat_result, store: os.stat_result | None) -> None:
-    """Raise ArchiveError if the store's owner could not restore from an archive."""
+def _check_owner_can_restore(
+    path: Path, archive: os.stat_result, store: os.stat_result | None
+) -> None:
+    """Raise ArchiveError if the owner of a store could not read and write the archive at `path`.
+
+    Root can, and so can the owner of the archive.
+    """
     if store is None or store.st_uid in (0, archive.st_uid):
         return
-    if not _is_open_to(store, archive):
+    if not _can_owner_access(store, archive):
         raise ArchiveError(
             f"the owner of the store could not read and write the archive {path}; nothing was "
             "deleted: let the owner apply the plan, or give the store a group that its owner is "
@@ -306,25 +335,25 @@ def _is_trusted(archive: os.stat_result, location: ArchiveLocation) -> bool:
     user = archive.st_uid
     if user in (0, os.geteuid()):
         return True
-    if location.like is None:
+    if location.store_path is None:
         return False
-    if not location.like.exists():
+    if not location.store_path.exists():
         return True
-    store = location.like.stat()
-    return user == store.st_uid or _is_open_to(archive, store)
+    store = location.store_path.stat()
+    return user == store.st_uid or _can_owner_access(archive, store)
 
 
-def _is_open_to(owned: os.stat_result, file: os.stat_result) -> bool:
+def _can_owner_access(owned: os.stat_result, file: os.stat_result) -> bool:
     """Return whether the owner of one file may read and write another file that is not theirs.
 
-    The group of that file decides if the owner is a member of it, and otherwise its permissions
-    for all others.
+    If the owner is a member of the group of that file, its permissions for the group count, and
+    otherwise its permissions for others.
     """
     import pwd  # imported here, because some systems lack it and it is rarely needed
 
     groups = [owned.st_gid]
     with suppress(KeyError):
-        known = pwd.getpwuid(owned.st_uid)
-        groups = os.getgrouplist(known.pw_name, known.pw_gid)
-    needed = 0o060 if file.st_gid in groups else 0o006
-    return file.st_mode & needed == needed
+        account = pwd.getpwuid(owned.st_uid)
+        groups = os.getgrouplist(account.pw_name, account.pw_gid)
+    read_and_write = 0o060 if file.st_gid in groups else 0o006
+    return file.st_mode & read_and_write == read_and_write

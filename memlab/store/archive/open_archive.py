@@ -1,9 +1,9 @@
 """An open archive: reading and writing the copies of deleted memories. Standard library only.
 
-A deletion holds the write lock of the store. It writes the copies, commits them, deletes, commits
-the store, and then marks the deletion as done in the archive. If it is interrupted, a memory may be
-in both places, but it is never in neither. Damaged parts of an archive are left out and reported as
-faults.
+A deletion locks the store for writing. It writes the copies and commits them, deletes the memories
+and commits the store, and then marks the deletion as done in the archive. If it is interrupted, a
+memory may be in both places, but it is never in neither. Damaged parts of an archive are skipped
+and reported as faults.
 """
 
 import json
@@ -18,45 +18,56 @@ from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, MemlabError
 from memlab.store.archive import formats, packing, schema
-from memlab.store.archive.location import ArchiveLocation, unchanged
+from memlab.store.archive.location import ArchiveLocation
 from memlab.store.archive.schema import Copy, Dropped, Entry, Key, NewCopy, NewEntry, SampleRow
-from memlab.store.database import error_in_words, sqlite_errors_in_words, transaction
+from memlab.store.database import convert_sqlite_errors, memlab_error_for, transaction
 from memlab.store.records import ROWS_PER_STATEMENT, batched, fingerprint_of
 from memlab.store.shapes import check_integer, integer, list_of, pair, text
 from memlab.text import shortened
 
 MOST_NAMED_FAULTS: Final = 5
-"""Maximum number of faults that a message names; it counts the others."""
+"""Maximum number of faults that a message names. It gives the number of the others."""
 _SAMPLE_NAME: Final = "witnesses"
 """Name of the identity sample in the table ``about``."""
 _FIRST_FORMAT_WITH_ANY_FIELD: Final = 3
-"""First format whose readers accept unknown fields in the place of a memory among others."""
+"""First format whose readers accept unknown fields in the last field of a record, ``place``."""
 _check_sample: Final = list_of(pair(integer(), text), most=500)
 """Checks the stored identity sample."""
 _ERRORS_OF_ONE_ROW: Final = ("SQLITE_CORRUPT", "SQLITE_TOOBIG")
-"""Errors of SQLite that one damaged row of several can cause."""
+"""Names of errors of SQLite that one damaged row among several can cause."""
 
 
 Fetch = Callable[[Iterable[Any]], Iterator[tuple[Any, bytes]]]
-"""Yields the records of a store at some keys, like `memlab.sources.readers.Reader.records`."""
+"""Function that yields the key and the record of the memories of a store with some keys.
+
+:meth:`memlab.sources.readers.Reader.records` is one."""
 
 
 class EntryState(NamedTuple):
-    """State in the store of the memories of a deletion: the keys of its copies, in four groups."""
+    """The keys of the copies of a deletion in four groups, by what the store has at each key.
+
+    Attributes
+    ----------
+    same : set of key
+        The memory, unchanged since the plan in every field that the plan compares.
+    changed : set of key
+        The memory, changed.
+    taken : set of key
+        Another memory.
+    absent : set of key
+        Nothing.
+    """
 
     same: set[Key]
-    """The store has the memory, unchanged since the plan in every field that the plan compares."""
     changed: set[Key]
-    """The store has the memory, changed."""
     taken: set[Key]
-    """The store has another memory at this key."""
     absent: set[Key]
-    """The store has nothing at this key."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether all of the memories are deleted."""
-        return not self.same and not self.changed and bool(self.taken or self.absent)
+        """Whether there are copies, and the store has none of their memories."""
+        has_no_memory = not self.same and not self.changed
+        return has_no_memory and bool(self.taken or self.absent)
 
 
 class FileIdentity(NamedTuple):
@@ -96,8 +107,9 @@ class OpenArchive:
         self.location: Final = location
         self.path: Final = location.path
         self.faults: Final[dict[str, str]] = {}
-        # Text is read as bytearray: a damaged byte must not stop the reading of a table, and text
-        # must differ from a blob.
+        """Why a damaged part was skipped, by the name of the part in messages."""
+        # Text is read as bytearray, so that a damaged byte does not stop the reading of a table,
+        # and that text differs from a blob.
         connection.text_factory = bytearray
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, schema.MAX_RECORD_BYTES + 2**16)
         self.format: Final = formats.format_of(connection)
@@ -115,9 +127,9 @@ class OpenArchive:
             yield self.connection
 
     def check_in_place(self) -> None:
-        """Raise ArchiveError if the archive's path leads to another file than the one that is open.
+        """Raise ArchiveError if the file at the archive's path is not the one that is open.
 
-        Memories that were archived in a file without a name would be lost.
+        Nobody would find memories that were archived in a file without a name.
         """
         with suppress(OSError):
             if self._file in (None, FileIdentity.of(self.path)):
@@ -125,7 +137,7 @@ class OpenArchive:
         raise _replaced(self.path)
 
     def entries(self) -> list[Entry]:
-        """Return every deletion, oldest first."""
+        """Return every entry, oldest first."""
         entries: list[Entry] = []
         for row in self.rows(
             "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
@@ -134,7 +146,7 @@ class OpenArchive:
             json.dumps(schema.RECOVERY_POLICY),
             json.dumps(schema.INDEX_POLICY),
         ):
-            with self.leaving_out(f"deletion {row[0]}"):
+            with self.skipping_damaged(f"deletion {row[0]}"):
                 entries.append(schema.entry_of(row))
         for entry in entries:
             if entry.copies != entry.memories:
@@ -144,19 +156,19 @@ class OpenArchive:
         return entries
 
     def dropped(self) -> list[Dropped]:
-        """Return every deletion of which only tombstones are left, oldest first."""
+        """Return every deletion whose copies were erased and that has tombstones, oldest first."""
         if not self.has_table("dropped"):
             return []
         erased = []
-        for apply, digest, count, deleted_at, dropped_at in self.rows(
+        for number, digest, count, deleted_at, dropped_at in self.rows(
             "SELECT apply, digest, count(*), deleted_at, max(dropped_at) FROM dropped "
             "GROUP BY apply ORDER BY apply"
         ):
-            with self.leaving_out(f"drop {apply!r:.40}"):
-                check_integer(apply, 1)
+            with self.skipping_damaged(f"drop {number!r:.40}"):
+                check_integer(number, 1)
                 erased.append(
                     Dropped(
-                        number=apply,
+                        number=number,
                         digest=schema.digest_in(digest),
                         memories=count,
                         deleted_at=schema.moment_in(deleted_at, "deleted_at"),
@@ -166,28 +178,28 @@ class OpenArchive:
         return erased
 
     def check_entries(self) -> None:
-        """Raise ArchiveError if a deletion in the archive cannot be read."""
+        """Raise ArchiveError if an entry of the archive cannot be read."""
         ((count,),) = self.rows("SELECT count(*) FROM applies")
         if len(self.entries()) != count:
             raise ArchiveError(
-                f"{self.faults_in_words()}; nothing was changed: restore a backup of it, or move "
+                f"{self.describe_faults()}; nothing was changed: restore a backup of it, or move "
                 "it away and keep it"
             )
 
-    def faults_in_words(self) -> str:
+    def describe_faults(self) -> str:
         """Return a message that names the faults."""
         faults = [f"{part} ({reason})" for part, reason in self.faults.items()]
         named = "; ".join(faults[:MOST_NAMED_FAULTS])
-        hidden = len(faults) - MOST_NAMED_FAULTS
-        more = f" and {hidden:,} more" if hidden > 0 else ""
+        unnamed_count = len(faults) - MOST_NAMED_FAULTS
+        more = f" and {unnamed_count:,} more" if unnamed_count > 0 else ""
         return f"{self.path} is damaged: {named}{more}"
 
     def find_entry(self, digest: str) -> Entry | None:
-        """Return the deletion with this whole digest; None if there is none."""
+        """Return the entry with exactly this digest; None if there is none."""
         return next((entry for entry in self.entries() if entry.digest == digest), None)
 
     def entry(self, digest: str) -> Entry:
-        """Return the deletion whose digest begins with `digest`.
+        """Return the entry whose digest begins with `digest`.
 
         Raise ArchiveError if there is none, or more than one.
         """
@@ -231,9 +243,10 @@ class OpenArchive:
             ) from error
 
     def plan_rows(self, entry: Entry, text: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-        """Return the rows of a plan for the memories that it deletes, by key, oldest first.
+        """Return the rows of a plan for the memories that it deletes, oldest first.
 
-        Return None if the text itself has them. Raise ValueError if they cannot be read.
+        Each row is a mapping by the keys of a plan. Return None if the stored text has the rows.
+        Raise ValueError if they cannot be read.
 
         Parameters
         ----------
@@ -250,16 +263,15 @@ class OpenArchive:
         """Return the copies of an entry in the order of their creation, without their records."""
         with archive_errors(self.path):
             copies = []
-            for rowid, *row in self.format.copies(entry.number):
-                with self.leaving_out(_copy_named(entry, rowid, row[0])):
-                    copies.append(self._copy_of(*row))
+            for stored in self.format.copies(entry.number):
+                with self.skipping_damaged(_name_of_copy(entry, stored.rowid, stored.key)):
+                    copies.append(self._copy_of(stored))
         return copies
 
-    def _copy_of(
-        self, key: object, fingerprint: object, reason: object, restored_at: object
-    ) -> Copy:
-        """Return the copy of these stored values; `restored_at` is the time of its restoration."""
-        return schema.copy_of(key, self.format.fingerprint_in(fingerprint), reason, restored_at)
+    def _copy_of(self, stored: formats.StoredCopy) -> Copy:
+        """Return a copy from its stored values; raise ValueError if one of them is wrong."""
+        fingerprint = self.format.fingerprint_in(stored.fingerprint)
+        return schema.copy_of(stored.key, fingerprint, stored.reason, stored.restored_at)
 
     def batches(self, entry: Entry) -> Iterator[list[tuple[Copy, bytes]]]:
         """Yield the copies of an entry with their records in batches, in order."""
@@ -282,10 +294,10 @@ class OpenArchive:
         entry : Entry
             The deletion.
         keys : iterable of key, optional
-            Only these; by default all.
+            The keys of the copies; by default those of all copies.
         seen : bool
-            Whether the records were checked before in the same :meth:`one_moment`; they are then
-            not checked again.
+            Whether the records were checked before in the same :meth:`read_transaction`. They are
+            then not checked again.
         """
         if keys is None:
             for copies in self.batches(entry):
@@ -297,11 +309,11 @@ class OpenArchive:
                 yield from ((key, records[key]) for key in batch if key in records)
 
     def _records_by_key(self, entry: Entry, keys: list[Key], *, seen: bool) -> dict[Key, bytes]:
-        """Return the records of some copies by key; check them unless they were checked before."""
+        """Return the records of some copies by key, and check them unless they were `seen`."""
         if seen:
             return {
-                schema.key_in(key): self.format.record_in(*stored)
-                for key, *stored in self.format.records_of(entry.number, keys)
+                schema.key_in(key): self.format.record_in(*record_values)
+                for key, *record_values in self.format.records_of(entry.number, keys)
             }
         sound = self._sound_copies(entry, self.format.rowids_of(entry.number, keys))
         return {copy.key: record for copy, record in sound}
@@ -320,7 +332,7 @@ class OpenArchive:
         copies : iterable of Copy, optional
             Its copies, if the caller has read them.
         """
-        comparable_record = self.location.compared
+        comparable_record = self.location.comparable_record
         id_of = self.location.id_of
         if copies is None:
             copies = self.copies(entry)
@@ -332,8 +344,8 @@ class OpenArchive:
                 same.add(key)
             else:
                 differing[key] = record
-        # All differing records count as changed until their copy is read, so that one whose copy
-        # is unreadable does not count as another memory.
+        # A differing record counts as changed until its copy is read. So a memory whose copy is
+        # unreadable does not count as another memory.
         changed = set(differing)
         copied_records = self.records(entry, differing) if differing else ()
         for key, copied_record in copied_records:
@@ -360,10 +372,11 @@ class OpenArchive:
         is_done: Callable[[Entry], bool | None] = lambda _: None,
         discard: bool = True,
     ) -> tuple[str, ...]:
-        """Mark interrupted deletions as done or discard them, as the store shows.
+        """Mark each interrupted deletion as done, or discard it, according to the store.
 
-        A deletion is done if its memories are gone, and discarded if none of them was deleted. The
-        caller holds the write lock of the store, so no deletion is in progress.
+        A deletion is marked as done if the store has none of its memories, and discarded if the
+        store has all of them. The caller has locked the store for writing, so no deletion is in
+        progress.
 
         Parameters
         ----------
@@ -372,10 +385,10 @@ class OpenArchive:
         at : datetime
             The time to record.
         is_done : callable
-            Returns for an entry without memories whether it was carried out; None if that is not
-            known.
+            Takes an entry without memories, and returns whether its change was made; None if that
+            is not known.
         discard : bool
-            Whether to discard entries that never began.
+            Whether to discard entries whose change was not begun.
 
         Returns
         -------
@@ -401,7 +414,7 @@ class OpenArchive:
         return tuple(done)
 
     @contextmanager
-    def adding(
+    def adding_entry(
         self,
         new_entry: NewEntry,
         new_copies: Iterable[NewCopy],
@@ -413,9 +426,9 @@ class OpenArchive:
     ) -> Iterator[None]:
         """Add an entry with its copies, check and sync them; then run the block.
 
-        The block makes the change that the entry records, such as a deletion. The caller holds the
-        write lock of the store. The entry of an interrupted attempt is replaced. If the block
-        raises and `is_undone` says that the store is unchanged, the entry is discarded.
+        The block makes the change that the entry records, such as a deletion. The caller has locked
+        the store for writing. The entry of an interrupted attempt is replaced. If the block raises
+        an error and the store is unchanged, the entry is discarded.
 
         Parameters
         ----------
@@ -428,9 +441,9 @@ class OpenArchive:
         staying : iterable of SampleRow, optional
             The sample of memories that stay, by which the store is recognized later.
         on_step : callable
-            Called with the name of each step that is done.
+            Called with the name of each completed step.
         is_undone : callable
-            Returns whether the store is unchanged after an error of the block.
+            Takes the error of the block, and returns whether the store is unchanged.
         """
         with self.transaction() as connection:
             self.erase(new_entry.digest)
@@ -445,10 +458,11 @@ class OpenArchive:
                     schema.moment_text(at),
                 ),
             )
-            storable = _storable(new_copies, self.as_kept)
-            packed = self.format.insert_copies(entry_number, storable, new_entry.plan)
+            packed_plan = self.format.insert_copies(
+                entry_number, self._storable_copies(new_copies), new_entry.plan
+            )
             connection.execute(
-                "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed, entry_number)
+                "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed_plan, entry_number)
             )
             self._check_copies(entry_number, new_entry.memories)
             if staying is not None:
@@ -464,12 +478,23 @@ class OpenArchive:
                     self.discard_pending(new_entry.digest)
             raise
 
+    def _storable_copies(self, memories: Iterable[NewCopy]) -> Iterator[NewCopy]:
+        """Yield copies with storable records; raise ArchiveError if a record is too large."""
+        for memory in memories:
+            check_storable(memory.key, memory.record, "nothing was deleted: shorten it, or keep it")
+            if self._accepts_any_field:
+                yield memory
+            else:
+                yield memory._replace(record=self.storable_record(memory.record))
+
+    def storable_record(self, record: bytes) -> bytes:
+        """Return a record in the form that readers of this archive's format accept."""
+        return record if self._accepts_any_field else self.location.older_record(record)
+
     @property
-    def as_kept(self) -> Callable[[bytes], bytes]:
-        """Function that returns a record in the form that readers of this format accept."""
-        if self.format.number < _FIRST_FORMAT_WITH_ANY_FIELD:
-            return self.location.older_record
-        return unchanged
+    def _accepts_any_field(self) -> bool:
+        """Whether readers of this archive's format accept unknown fields in ``place``."""
+        return self.format.number >= _FIRST_FORMAT_WITH_ANY_FIELD
 
     def mark_applied(self, digest: str, at: datetime) -> None:
         """Record that a deletion is done, unless that is recorded already."""
@@ -480,12 +505,12 @@ class OpenArchive:
             )
 
     def discard_pending(self, digest: str) -> None:
-        """Delete an entry and its copies. The caller knows that its memories are in the store."""
+        """Delete an entry and its copies. The caller has found all its memories in the store."""
         with self.transaction():
             self.erase(digest)
 
     def mark_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> None:
-        """Record that copies were restored."""
+        """Record that the copies of an entry with some keys were restored."""
         with self.transaction() as connection:
             connection.executemany(
                 "UPDATE archived SET restored_at = ? WHERE key = ? AND apply = "
@@ -494,7 +519,7 @@ class OpenArchive:
             )
 
     @contextmanager
-    def one_moment(self) -> Iterator[None]:
+    def read_transaction(self) -> Iterator[None]:
         """Read everything in the block from one state of the archive, in one read transaction."""
         with archive_errors(self.path):
             self.connection.execute("BEGIN")
@@ -504,17 +529,21 @@ class OpenArchive:
                 self.connection.execute("ROLLBACK")
 
     def identity_sample(self) -> list[SampleRow]:
-        """Return the memories by which the store is recognized; an empty list if none are noted."""
+        """Return the memories by which the store is recognized, without those deleted since.
+
+        Return an empty list if the archive notes none.
+        """
         sample = dict[int, str]()
-        # Anybody may have written the archive: a sample with an unknown shape is ignored.
+        # Anybody may have written the archive, so a sample that is not one is ignored.
         with suppress(TypeError, ValueError, RecursionError):
             stored = json.loads(self.metadata(_SAMPLE_NAME) or b"[]")
             _check_sample(stored)
             sample = dict(stored)
         marks = ", ".join("?" * len(sample))
-        deleted = {*self.rows(f"SELECT key FROM archived WHERE key IN ({marks})", *sample)}
+        rows = self.rows(f"SELECT key FROM archived WHERE key IN ({marks})", *sample)
+        deleted = {position for (position,) in rows}
         return [
-            (position, digest) for position, digest in sample.items() if (position,) not in deleted
+            (position, digest) for position, digest in sample.items() if position not in deleted
         ]
 
     def metadata(self, name: str) -> Any:
@@ -541,12 +570,12 @@ class OpenArchive:
         self.connection.execute("DELETE FROM applies WHERE digest = ?", (digest,))
 
     def _sound_copies(self, entry: Entry, rowids: Sequence[int]) -> list[tuple[Copy, bytes]]:
-        """Return the copies at some row ids, and their records, if these are undamaged.
+        """Return the undamaged copies among those at some row ids, with their records.
 
-        If SQLite cannot read several rows because of one of them, read each row by itself.
+        If SQLite cannot read several rows because one of them is damaged, read each row by itself.
         """
         try:
-            rows = self.format.copies_at(rowids)
+            stored_copies = self.format.copies_at(rowids)
         except sqlite3.DatabaseError as error:
             if not getattr(error, "sqlite_errorname", "").startswith(_ERRORS_OF_ONE_ROW):
                 raise
@@ -554,27 +583,27 @@ class OpenArchive:
                 return list(
                     chain.from_iterable(self._sound_copies(entry, [rowid]) for rowid in rowids)
                 )
-            self.faults[_copy_named(entry, rowids[0], None)] = str(error)
+            self.faults[_name_of_copy(entry, rowids[0], None)] = str(error)
             return []
         check = self.location.check_copy if entry.is_recovery else self.location.check
         sound = []
-        for (rowid, *row), stored in rows:
-            with self.leaving_out(_copy_named(entry, rowid, row[0])):
-                copy = self._copy_of(*row)
-                record = self.format.record_in(*stored)
+        for stored in stored_copies:
+            with self.skipping_damaged(_name_of_copy(entry, stored.rowid, stored.key)):
+                copy = self._copy_of(stored)
+                record = self.format.record_in(*stored.record_values)
                 sound.append((copy, schema.record_of(record, copy, check)))
         return sound
 
     @contextmanager
-    def leaving_out(self, what: str) -> Iterator[None]:
-        """Record a ValueError of the block as a fault of a part of the archive.
+    def skipping_damaged(self, part: str) -> Iterator[None]:
+        """Run a block that reads a part of the archive; record a ValueError as a fault of the part.
 
-        The block then ends, so that the part is left out.
+        The error ends the block, and nothing is raised. `part` names the part in messages.
         """
         try:
             yield
         except ValueError as error:
-            self.faults[what] = str(error)
+            self.faults[part] = str(error)
 
     def _check_copies(self, entry_number: int, memories: int) -> None:
         """Read every copy again; raise ArchiveError if not all are what was archived."""
@@ -586,25 +615,21 @@ class OpenArchive:
             )
 
 
-def check_fits(name: object, record: bytes, what_next: str) -> None:
-    """Raise ArchiveError if a memory is too large to be read from an archive again."""
+def check_storable(name: object, record: bytes, advice: str) -> None:
+    """Raise ArchiveError if a memory is too large to be read from an archive again.
+
+    `advice` is the end of the message.
+    """
     try:
         schema.check_size(record)
     except ValueError as error:
         raise ArchiveError(
-            f"memory {name!r:.80} is too large for the archive ({error}); {what_next}"
+            f"memory {name!r:.80} is too large for the archive ({error}); {advice}"
         ) from error
 
 
-def _storable(memories: Iterable[NewCopy], as_kept: Callable[[bytes], bytes]) -> Iterator[NewCopy]:
-    """Yield memories in the form that the archive keeps; raise ArchiveError if one is too large."""
-    for memory in memories:
-        check_fits(memory.key, memory.record, "nothing was deleted: shorten it, or keep it")
-        yield memory if as_kept is unchanged else memory._replace(record=as_kept(memory.record))
-
-
-def _copy_named(entry: Entry, rowid: int, key: object) -> str:
-    """Return the name of a copy for a message: by its key, or by its row if the key is wrong."""
+def _name_of_copy(entry: Entry, rowid: int, key: object) -> str:
+    """Return the name of a copy in messages: its key, or the number of its row if that is wrong."""
     name = f"row {rowid}"
     if isinstance(key, int):
         name = f"key {key}"
@@ -632,8 +657,8 @@ def archive_error(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -
         )
     if str(error).startswith("Could not decode to UTF-8"):
         return ArchiveError(f"{path} is damaged (text that is not UTF-8); move it away and keep it")
-    return ArchiveError(f"archive: {error_in_words(error, path)}")
+    return ArchiveError(f"archive: {memlab_error_for(error, path)}")
 
 
-archive_errors: Final = partial(sqlite_errors_in_words, to_error=archive_error)
+archive_errors: Final = partial(convert_sqlite_errors, to_error=archive_error)
 """Context manager that turns errors of SQLite on an archive into :class:`ArchiveError`."""

@@ -1,6 +1,7 @@
-"""Opening the file of an archive: for reading without a trace, for writing, and for a deletion.
+"""Functions that open the file of an archive: to read it, to write it, or to change its store.
 
-:class:`memlab.store.archive.archive.Archive` calls these functions after its checks.
+:class:`memlab.store.archive.archive.Archive` calls them after its checks. Reading creates no file
+beside an archive.
 """
 
 import sqlite3
@@ -14,13 +15,13 @@ from typing import Final, Generic, TypeVar
 
 from memlab import errors
 from memlab.store.archive import formats
-from memlab.store.archive.holding import archive_held
 from memlab.store.archive.kind import STORE
 from memlab.store.archive.location import (
     ArchiveLocation,
     create_archive_file,
     has_archive,
 )
+from memlab.store.archive.lock import archive_lock
 from memlab.store.archive.open_archive import (
     FileIdentity,
     OpenArchive,
@@ -41,13 +42,16 @@ _LOCK_TIMEOUT: Final = 30.0
 @contextmanager
 def open_archive(location: ArchiveLocation) -> Iterator[OpenArchive]:
     """Open an existing archive for reading and writing."""
-    with archive_held(location), _opened(location) as archive:
+    with archive_lock(location), _opened(location) as archive:
         yield archive
 
 
 @contextmanager
 def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterator[OpenArchive]:
-    """Open the file of an archive; create its tables if it may be empty."""
+    """Open the file of an archive; create its tables if it may be empty and is.
+
+    The caller has called :func:`archive_lock`.
+    """
     path = location.path
     check_side_files(path)
     with archive_errors(path):
@@ -56,14 +60,14 @@ def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterato
         )
     with closing(connection):
         with archive_errors(path):
-            # With FULL, a power cut can undo the end of a commit; with EXTRA it cannot.
+            # With FULL, a power cut can undo a commit in its last step; with EXTRA it cannot.
             connection.execute("PRAGMA synchronous = EXTRA")
             if may_be_empty:
-                # This has an effect on a new file only.
-                connection.execute(f"PRAGMA page_size = {formats.PAGE}")
+                # The page size has an effect on a new file only.
+                connection.execute(f"PRAGMA page_size = {formats.PAGE_BYTES}")
                 with transaction(connection):
-                    if formats.is_unfilled(connection):
-                        formats.begin(connection, location.scheme)
+                    if formats.is_incomplete(connection):
+                        formats.create_tables(connection, location.scheme)
                         _note_store(connection, location)
             check_archive(connection, path)
             file = FileIdentity.of(path)
@@ -71,10 +75,10 @@ def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterato
 
 
 def _note_store(connection: sqlite3.Connection, location: ArchiveLocation) -> None:
-    """Note the path of the store in a new archive that is not beside it."""
-    if location.is_chosen and location.like is not None:
-        note = (STORE, realpath(location.like))
-        connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", note)
+    """Note the path of the store in a new archive that is not beside the store."""
+    if location.is_in_archive_folder and location.store_path is not None:
+        name_and_value = (STORE, realpath(location.store_path))
+        connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", name_and_value)
 
 
 @dataclass
@@ -100,13 +104,16 @@ class ArchivedChange(Generic[Changed]):
 def archived_change(
     location: ArchiveLocation, change: AbstractContextManager[Changed]
 ) -> Iterator[ArchivedChange[Changed]]:
-    """Open a store for a change and its archive, under the store's lock, until the block ends."""
+    """Open a store for a change, and then its archive, until the block ends.
+
+    The store stays locked meanwhile. An archive that was created and has no content at the end is
+    removed.
+    """
     with ExitStack() as opened:
-        opened.enter_context(archive_held(location))
+        opened.enter_context(archive_lock(location))
         with change as writer:
-            has_archive(location)  # raises if the file at the path cannot be the archive
-            # a .gitignore that was written for the archive; None if there is no need for one
-            new_ignore_file = keep_out_of_git(location.path, location.like)
+            has_archive(location)  # raises ArchiveError if the file at the path is something else
+            new_ignore_file = keep_out_of_git(location.path, location.store_path)
             is_new = create_archive_file(location)
             try:
                 archive = opened.enter_context(_opened(location, may_be_empty=True))
@@ -123,9 +130,9 @@ def archived_change(
 def _remove_unused(path: Path) -> None:
     """Remove an archive that has no content, unless another process writes into it.
 
-    While this process holds SQLite's exclusive lock on the file, no other process can write. One
-    that opened the file before finds at its next write, by :meth:`OpenArchive.check_in_place`, that
-    the file is gone.
+    While this process holds SQLite's exclusive lock on the file, no other process can write. If one
+    has opened the file before, :meth:`OpenArchive.check_in_place` raises at its next write, because
+    the file is removed.
     """
     with suppress(sqlite3.Error, OSError):
         before = FileIdentity.of(path)
@@ -137,7 +144,10 @@ def _remove_unused(path: Path) -> None:
 
 
 def read_archive(location: ArchiveLocation, read: Callable[[OpenArchive], Result]) -> Result:
-    """Return ``read(archive)`` and warn about faults of the archive; create no file beside it."""
+    """Call a function on an archive, opened for reading, and return its result.
+
+    Warn about faults of the archive. No file is created beside it.
+    """
 
     def read_connection(connection: sqlite3.Connection) -> tuple[Result, OpenArchive]:
         archive = OpenArchive(connection, location)
@@ -154,7 +164,7 @@ def read_archive(location: ArchiveLocation, read: Callable[[OpenArchive], Result
     if archive.faults:
         advice = "that was left out: restore a backup of it to have it again"
         warnings.warn(
-            f"{archive.faults_in_words()}; {advice}", errors.DamagedArchiveWarning, stacklevel=2
+            f"{archive.describe_faults()}; {advice}", errors.DamagedArchiveWarning, stacklevel=2
         )
     return result
 
@@ -169,7 +179,7 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
             "keep it, and the next deletion begins a new archive"
         )
     formats.FORMAT.check(str(path), formats.written(connection), errors.ArchiveError)
-    fault = formats.wrong_table(connection)
+    fault = formats.table_fault(connection)
     if fault:
         raise errors.ArchiveError(
             f"{path} {fault}, so that it is not an archive that memlab made; nothing in it is "

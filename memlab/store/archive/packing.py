@@ -1,4 +1,4 @@
-"""Compressed texts in an archive: zlib with a limit on the size after decompression."""
+"""Compression of texts in an archive by zlib, and decompression with a limit on the size."""
 
 import zlib
 from collections.abc import Callable, Iterable
@@ -7,8 +7,8 @@ from typing import Any, Final
 from memlab.store.shapes import check_type
 
 _ALWAYS_ALLOWED: Final = 2**22
-"""Size in bytes up to which every text is accepted."""
-_RATIO: Final = 16
+"""Number of bytes up to which a text is accepted whatever its compressed size."""
+_MOST_RATIO: Final = 16
 """Maximum ratio of the size of a larger text to that of its compressed form."""
 
 
@@ -24,7 +24,9 @@ def packed(pieces: Callable[[], Iterable[str]], dictionary: bytes = b"") -> byte
     dictionary : bytes
         The preset dictionary of zlib.
     """
-    for level in (-1, 0):  # the default level of zlib, then no compression
+    default_level = -1
+    no_compression = 0
+    for level in (default_level, no_compression):
         size = 0
         compressor = zlib.compressobj(level, zdict=dictionary)
         parts = list[bytes]()
@@ -42,8 +44,8 @@ def packed(pieces: Callable[[], Iterable[str]], dictionary: bytes = b"") -> byte
 def unpacked(blob: Any, dictionary: bytes = b"") -> bytes:
     """Decompress a text from an archive.
 
-    Raise ValueError if it is damaged, or larger than memlab would have written it: anybody may have
-    written the archive.
+    Anybody may have written the archive. Raise ValueError if the text is damaged, or larger than
+    :func:`packed` would allow.
     """
     check_type(blob, bytes, "a blob")
     decompressor = zlib.decompressobj(zdict=dictionary)
@@ -59,4 +61,4 @@ def unpacked(blob: Any, dictionary: bytes = b"") -> bytes:
 
 def _largest_size(blob: bytes) -> int:
     """Return the maximum number of bytes of a text in this compressed form."""
-    return max(_ALWAYS_ALLOWED, _RATIO * len(blob))
+    return max(_ALWAYS_ALLOWED, _MOST_RATIO * len(blob))

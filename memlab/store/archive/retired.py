@@ -1,7 +1,7 @@
-"""Memories that plans retired: when, and how often each returned because it was needed.
+"""Memories that plans retired, with times, and with counts of returns because of a need.
 
-The archive notes them by key, with the name as a keyed hash. The store itself says which of them
-are retired now.
+The archive has them in the table ``retired``, by key, with the id as a keyed hash. The store shows
+which of them are retired now.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,12 +22,12 @@ class Retired(NamedTuple):
     name : str
         The keyed hash of its id.
     apply : int
-        The number of the plan that retired it last.
+        The number in the archive of the plan that retired it last.
     retired_at : datetime
         When it was retired last.
     returned_at : datetime or None
-        When a plan returned it. Without such a plan it equals `retired_at`; None if the plan that
-        retired it was interrupted.
+        When a plan returned it. It equals `retired_at` if no plan did, and is None if the plan that
+        retired the memory was interrupted.
     times_needed : int
         How often it returned because it was needed.
     """
@@ -40,12 +40,13 @@ class Retired(NamedTuple):
 
 
 class RetiredMemories(dict[Key, Retired]):
-    """Every memory that plans retired, by key, including those that returned."""
+    """Every memory that a plan ever retired, by key, including those that returned."""
 
     hash_key: bytes = b""
+    """The key of the hashes of ids."""
 
     def at(self, key: Key, memory_id: str | None) -> Retired | None:
-        """Return the note on a memory with this key and id; None if it was never retired."""
+        """Return the retirement of the memory with this key and id; None if there was none."""
         retired = self.get(key)
         if retired is None or memory_id is None:
             return None
@@ -57,39 +58,49 @@ class RetiredMemories(dict[Key, Retired]):
 def retired_in(archive: OpenArchive) -> RetiredMemories:
     """Load the memories that plans retired.
 
-    The store says which of them are retired now. A memory that is active there, although no plan
-    returned it, was returned by somebody else: that counts as done at the time of retirement.
+    The store determines which of them are retired now. If a memory is active there although no plan
+    returned it, something else returned it at an unknown time; the time of retirement stands for
+    that time.
     """
     memories = RetiredMemories()
     if not archive.has_table("retired"):
         return memories
     memories.hash_key = key_of(archive) or b""
-    for rowid, key, name, apply, retired_at, returned_at, times, is_interrupted in archive.rows(
+    for (
+        rowid,
+        key,
+        name,
+        entry_number,
+        retired_text,
+        returned_text,
+        times_needed,
+        is_interrupted,
+    ) in archive.rows(
         "SELECT retired.rowid, key, name, apply, retired_at, returned_at, times_needed, "
         "digest IS NOT NULL AND finished_at IS NULL FROM retired LEFT JOIN applies USING (apply)"
     ):
-        with archive.leaving_out(f"retired memory {rowid}"):
-            retired = moment_in(retired_at, "retired_at")
-            returned = None if is_interrupted else retired
-            if returned_at is not None:
-                returned = moment_in(returned_at, "returned_at")
-            check_integer(times, 0, 2**31)
-            check_integer(apply, 1)
+        with archive.skipping_damaged(f"retired memory {rowid}"):
+            retired_at = moment_in(retired_text, "retired_at")
+            returned_at = None if is_interrupted else retired_at
+            if returned_text is not None:
+                returned_at = moment_in(returned_text, "returned_at")
+            check_integer(times_needed, 0, 2**31)
+            check_integer(entry_number, 1)
             memories[key_in(key)] = Retired(
                 name=text_in(name, "its name"),
-                apply=apply,
-                retired_at=retired,
-                returned_at=returned,
-                times_needed=times,
+                apply=entry_number,
+                retired_at=retired_at,
+                returned_at=returned_at,
+                times_needed=times_needed,
             )
     return memories
 
 
-_RETIRE: Final = (
+_INSERT_RETIRED: Final = (
     "INSERT INTO retired (key, name, apply, retired_at) SELECT ?, ?, apply, archived_at "
     "FROM applies WHERE digest = ? ON CONFLICT (key) DO UPDATE SET returned_at = NULL"
 )
-"""Notes a memory as retired by a plan. An earlier note on the same key keeps its other columns."""
+"""Inserts a memory that a plan retires. If the key has a row already, its other columns stay."""
 
 
 def note_retired(
@@ -100,7 +111,7 @@ def note_retired(
     returned: Mapping[Key, bool],
     at: datetime,
 ) -> None:
-    """Note the memories that a plan is about to retire or return.
+    """Record the memories that a plan is about to retire or return.
 
     Parameters
     ----------
@@ -119,8 +130,9 @@ def note_retired(
     moment = moment_text(at)
     with archive.transaction() as connection:
         archive.format.make_table("retired")
+        # The count of returns starts again if another memory has the key.
         connection.executemany(
-            f"{_RETIRE}, times_needed = times_needed * (name = excluded.name), "
+            f"{_INSERT_RETIRED}, times_needed = times_needed * (name = excluded.name), "
             "name = excluded.name, apply = excluded.apply, retired_at = excluded.retired_at",
             ((key, hashed(name, hash_key), digest) for key, name in retired.items()),
         )
@@ -133,7 +145,7 @@ def note_retired(
 def forget_retired(
     archive: OpenArchive, digest: str, active: Iterable[Key], retired: Mapping[Key, str]
 ) -> None:
-    """Note that a plan was undone.
+    """Record that a plan was undone.
 
     Parameters
     ----------
@@ -151,5 +163,6 @@ def forget_retired(
         archive.format.make_table("retired")
         connection.executemany("DELETE FROM retired WHERE key = ?", ((key,) for key in active))
         connection.executemany(
-            _RETIRE, ((key, hashed(name, hash_key), digest) for key, name in retired.items())
+            _INSERT_RETIRED,
+            ((key, hashed(name, hash_key), digest) for key, name in retired.items()),
         )

@@ -1,4 +1,4 @@
-"""Archived deletions by a runtime, which compacts its own open store without a plan."""
+"""Archived deletions by an agent's runtime, which compacts its own open store without a plan."""
 
 import secrets
 import sqlite3
@@ -21,7 +21,15 @@ from memlab.text import command
 
 
 class PolicyAndReason(NamedTuple):
-    """Policy and reason of a deletion by a runtime."""
+    """The cause of a deletion by a runtime.
+
+    Attributes
+    ----------
+    policy : mapping
+        The policy as JSON values.
+    reason : str
+        The reason for which the policy deletes the memories.
+    """
 
     policy: Mapping[str, Any]
     reason: str
@@ -29,6 +37,13 @@ class PolicyAndReason(NamedTuple):
 
 class ArchivedCompaction(NamedTuple):
     """An archived deletion by a runtime, which can be undone.
+
+    Attributes
+    ----------
+    digest : str
+        The digest by which the archive names the deletion.
+    store : Path
+        The file of the store.
 
     Examples
     --------
@@ -49,19 +64,22 @@ class ArchivedCompaction(NamedTuple):
 def archived_first(
     connection: sqlite3.Connection,
     archive: Archive | None,
-    chosen: str,
+    is_deleted: str,
     policy_and_reason: PolicyAndReason,
     *,
     at: datetime,
     check: bool = True,
 ) -> Iterator[str | None]:
-    """Archive rows, then let the block delete them; discard the copies if the block raises.
+    """Archive rows; then run the block, which deletes them.
 
-    This is for a runtime that deletes from a store that it has open, without a plan::
+    If the block raises an error, the copies are discarded. A runtime uses this to delete from a
+    store that it has open, without a plan::
 
         with transaction(connection):
-            with archived_first(connection, archive, chosen, why, at=now) as digest:
-                delete_rows(connection, chosen, load_bearing)
+            with archived_first(
+                connection, archive, is_deleted, policy_and_reason, at=now
+            ) as digest:
+                delete_rows(connection, is_deleted, load_bearing)
         note_deleted(archive, digest, at=now)
 
     Parameters
@@ -70,22 +88,22 @@ def archived_first(
         The open store, in a transaction that holds its write lock.
     archive : Archive or None
         Where the rows are archived; None to delete them without an archive.
-    chosen : str
-        The SQL condition of the rows.
+    is_deleted : str
+        The SQL condition of the rows that the block deletes.
     policy_and_reason : PolicyAndReason
-        What the archive records as the cause of the deletion.
+        The cause of the deletion, which the archive records.
     at : datetime
         The time to record.
     check : bool
-        Whether to check the archive, and to finish or discard interrupted deletions in it. A
-        runtime that did so since it opened the store need not do it again.
+        Whether to check the archive, and to mark interrupted deletions in it as done or discard
+        them. Once is enough while a runtime has the store open.
 
     Yields
     ------
     str or None
         The digest by which the archive names the deletion; None without an archive.
     """
-    check_deletion(connection, chosen)
+    check_deletion(connection, is_deleted)
     if archive is None:
         yield None
         return
@@ -93,7 +111,7 @@ def archived_first(
         archive.check()
     layout = layout_of(connection)
     digest = secrets.token_hex(32)
-    ((count,),) = connection.execute(f"SELECT count(*) FROM main.memory_items WHERE {chosen}")
+    ((count,),) = connection.execute(f"SELECT count(*) FROM main.memory_items WHERE {is_deleted}")
     # The caller has opened the store for the change, so no context manager is needed for that.
     store_is_open = nullcontext(None)
     with archived_change(archive.location, store_is_open) as change:
@@ -101,21 +119,24 @@ def archived_first(
         if check:
             opened.check_entries()
             opened.reconcile_interrupted(partial(records_at, connection, layout), at=at)
-        positions = positions_where(connection, chosen)
+        positions = positions_where(connection, is_deleted)
         copies = (
             NewCopy(position, record, policy_and_reason.reason)
             for position, record in records_at(connection, layout, positions)
         )
-        sample = identity_sample_of(connection, chosen) if check else None
+        sample = identity_sample_of(connection, is_deleted) if check else None
         deletion = NewEntry(
             digest=digest, policy=policy_and_reason.policy, made_at=at, memories=count
         )
-        with opened.adding(deletion, copies, at=at, staying=sample):
+        with opened.adding_entry(deletion, copies, at=at, staying=sample):
             yield digest
 
 
 def note_deleted(archive: Archive | None, digest: str | None, *, at: datetime) -> None:
-    """Record in the archive that a deletion is done. Call it after the commit of the store."""
+    """Record in the archive that a deletion is done, after the store has committed it.
+
+    Do nothing without an archive, or without a deletion.
+    """
     if archive is None or digest is None:
         return
     location = archive.location

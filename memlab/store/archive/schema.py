@@ -1,7 +1,7 @@
-"""Records of an archive, and checks of their stored values.
+"""The records of an archive as classes, and checks of their stored values.
 
-Anybody may have written an archive, so each value is checked when it is read. ValueError says what
-is wrong with it.
+Anybody may have written an archive, so each value is checked when it is read. A wrong value raises
+ValueError.
 """
 
 import json
@@ -19,21 +19,23 @@ Key = int | str
 """Primary key of a memory in its source."""
 
 SampleRow = tuple[int, str]
-"""A memory that stayed in a store: its position, and a digest of it."""
+"""The position and a digest of a memory that stayed in a store."""
 
 SHORTENED: Final = "archived_memories"
-"""Key in a shortened plan, which has no list of the deleted memories: their copies hold it."""
+"""First key of a shortened plan.
+
+Such a plan has no list of the deleted memories. Their rows are made from their copies."""
 LATEST: Final = "latest"
-"""Name of the last plan that can be undone, in place of its digest."""
+"""Name for the last plan that can be undone. It is given instead of a digest."""
 
 RECOVERY_POLICY: Final = {"policy": "lost"}
 """Policy of an entry that inserted memories and deleted none: a recovery, or a merge.
 
-A recovery brings back what others had deleted. A merge took the memories of another folder, which
-its text names; a memlab that knows no merges can undo it as a recovery.
+A recovery inserted memories that other programs had deleted. A merge inserted the memories of
+another folder, which its text names. A version of memlab without merges can undo one as a recovery.
 """
 INDEX_POLICY: Final = {"policy": "index"}
-"""Policy of an entry that changed an index, and no memory."""
+"""Policy of an entry that changed an index and no memory."""
 
 
 class NewEntry(NamedTuple):
@@ -48,7 +50,7 @@ class NewEntry(NamedTuple):
     made_at : datetime
         When the plan was made.
     memories : int
-        The number of memories that are deleted.
+        The number of memories that are deleted or inserted.
     plan : PlanText or None
         The text of the plan; None if a runtime deletes without one.
     """
@@ -61,17 +63,17 @@ class NewEntry(NamedTuple):
 
 
 class PlanText(NamedTuple):
-    """The text of a plan, in pieces: whole, and without the memories that it deletes.
+    """The text of a plan, whole and without the memories that it deletes, each in pieces.
 
     Attributes
     ----------
     whole : callable
-        Returns the whole text.
+        Returns the pieces of the whole text.
     without_memories : callable or None
-        Returns the text of the plan without the list of deleted memories; None if the plan cannot
+        Returns the pieces of the text without the list of deleted memories; None if the plan cannot
         be shortened.
     not_archived : mapping of int to mapping
-        The rows of the plan for memories that are deleted and not archived, by their index in that
+        The rows of the plan for deleted memories that are not archived, by their index in that
         list.
     """
 
@@ -80,9 +82,9 @@ class PlanText(NamedTuple):
     not_archived: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
 
     def shortened(self, differing: Iterable[str]) -> Iterator[str]:
-        """Yield the text without the fields that the copies of its memories hold already.
+        """Yield the text without the fields that are also in the copies of its memories.
 
-        The first key of the JSON object is :data:`SHORTENED`. Its value holds `differing`.
+        The first key of the JSON object is :data:`SHORTENED`. Its value has the list `differing`.
 
         Parameters
         ----------
@@ -94,30 +96,40 @@ class PlanText(NamedTuple):
             yield from self.whole()
             return
         yield f'{{"{SHORTENED}":{{"differing":['
-        for number, differing_fields in enumerate(differing):
-            yield f",{differing_fields}" if number else differing_fields
+        separator = ""
+        for index_and_fields in differing:
+            yield f"{separator}{index_and_fields}"
+            separator = ","
         yield "]},"
-        is_first = True
-        for piece in self.without_memories():
-            # The first piece begins with the brace that is written already.
-            yield piece[1:] if is_first else piece
-            is_first = False
+        pieces = iter(self.without_memories())
+        first_piece = next(pieces, "")
+        yield first_piece[1:]  # its brace is written already
+        yield from pieces
 
 
 class NewCopy(NamedTuple):
-    """A copy of a memory that is about to be written into an archive."""
+    """A copy of a memory that is about to be written into an archive.
+
+    Attributes
+    ----------
+    key : key
+        The key of the memory.
+    record : bytes
+        Its record.
+    reason : str
+        The reason of its deletion.
+    planned : mapping or None
+        Its row in the plan, by the keys of a plan; None without a plan.
+    """
 
     key: Key
     record: bytes
     reason: str
     planned: Mapping[str, Any] | None = None
-    """The row of the plan for it, by the keys of a plan; None without a plan."""
 
 
 class Entry(NamedTuple):
-    """An entry of an archive: most are deletions.
-
-    `is_recovery` and `is_index_change` tell whether it is something else.
+    """An entry of an archive: a deletion, unless `is_recovery` or `is_index_change` is set.
 
     Attributes
     ----------
@@ -127,20 +139,21 @@ class Entry(NamedTuple):
         The digest of its plan.
     memories : int
         The number of memories that it deleted, or inserted.
-    archived_at, finished_at : datetime
-        When the copies were written, and when the change was recorded as done; the latter is None
-        if it was interrupted.
+    archived_at : datetime
+        When the copies were written.
+    finished_at : datetime or None
+        When the change was recorded as done; None if it was interrupted.
     copies : int
         The number of its copies that the archive still has.
     restored : int
         The number of those copies that were restored.
     has_plan : bool
-        Whether it has a plan; a runtime compacts without one.
+        Whether it has a plan. A runtime compacts without one.
     is_recovery : bool
-        Whether it inserted memories and deleted none: a recovery or a merge; see
+        Whether it inserted memories and deleted none, as a recovery or a merge; see
         :data:`RECOVERY_POLICY`.
     is_index_change : bool
-        Whether it changed the index, and no memory.
+        Whether it changed an index and no memory.
     """
 
     number: int
@@ -160,7 +173,19 @@ class Entry(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A deletion whose content was erased from the archive, so that only tombstones are left."""
+    """A deletion whose copies were erased from the archive, so that only tombstones are left.
+
+    Attributes
+    ----------
+    number : int
+        The number that its entry had.
+    digest : str
+        The digest of its plan.
+    memories : int
+        The number of its tombstones.
+    deleted_at, dropped_at : datetime
+        When its memories were deleted, and when its copies were erased.
+    """
 
     number: int
     digest: str
@@ -180,7 +205,7 @@ _JSON_KEYS: Final = {
     "is_recovery": "recovers",
     "is_index_change": "mends",
 }
-"""JSON keys of the fields of `Entry` and `Dropped` whose key is not the field's name."""
+"""JSON keys of fields of `Entry` and `Dropped`. Any other field has its name as the key."""
 
 
 def _by_json_key(record: Entry | Dropped) -> dict[str, Any]:
@@ -189,7 +214,19 @@ def _by_json_key(record: Entry | Dropped) -> dict[str, Any]:
 
 
 class Copy(NamedTuple):
-    """An archived memory without its record."""
+    """An archived memory without its record.
+
+    Attributes
+    ----------
+    key : key
+        The key of the memory.
+    fingerprint : str
+        The fingerprint of its record.
+    reason : str
+        The reason of its deletion.
+    restored_at : str or None
+        When it was restored last, in ISO format; None if it never was.
+    """
 
     key: Key
     fingerprint: str
@@ -200,9 +237,9 @@ class Copy(NamedTuple):
 MAX_RECORD_BYTES: Final = 2**29
 """Maximum size of a record, and of a packed plan, in bytes."""
 _MOST_VALUES: Final = 2**23
-"""Maximum number of values in a record: each may take thirty times its text in memory."""
-_DEEPEST: Final = 16
-"""Maximum nesting of a record."""
+"""Maximum number of values in a record. A value may take thirty times the size of its text."""
+_MOST_LEVELS: Final = 16
+"""Maximum number of levels of nested lists and objects in a record."""
 
 FINGERPRINT_DIGITS: Final = 32
 PLANNED_TITLE: Final = 80
@@ -211,7 +248,9 @@ _FINGERPRINT: Final = re.compile("[0-9a-f]{32}")
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 Check = Callable[[Key, bytes, dict[str, Any]], None]
-"""Checks a key, a record and its parsed content; see :func:`memlab.store.records.check_row`."""
+"""Function that checks a key, a record, and the record parsed as JSON.
+
+:func:`memlab.store.records.check_row` is one."""
 
 
 def text_in(value: object, what: str, *, most: int = 2**16) -> str:
@@ -278,45 +317,56 @@ def _matching(pattern: re.Pattern[str], value: object, what: str) -> str:
 
 
 def entry_of(row: tuple[Any, ...]) -> Entry:
-    """Return the deletion of a row: the fields of :class:`Entry` in order, unchecked."""
+    """Return the entry of a row, after checking its values.
+
+    The values are those of the fields of :class:`Entry`, in order.
+    """
     (
         number,
         digest,
         memories,
         archived_at,
         finished_at,
-        left,
+        copies,
         restored,
-        planned,
-        recovers,
-        mends,
+        has_plan,
+        is_recovery,
+        is_index_change,
     ) = row
     check_integer(number, 1)
     check_integer(memories, 0, 2**53)
-    if left and not memories:
-        raise ValueError(f"its number of deleted memories is 0, but it has {left:,} copies")
+    if copies and not memories:
+        raise ValueError(f"its number of deleted memories is 0, but it has {copies:,} copies")
     return Entry(
         number=number,
         digest=digest_in(digest),
         memories=memories,
         archived_at=moment_in(archived_at, "archived_at"),
         finished_at=None if finished_at is None else moment_in(finished_at, "finished_at"),
-        copies=left,
+        copies=copies,
         restored=restored,
-        has_plan=bool(planned),
-        is_recovery=bool(recovers),
-        is_index_change=bool(mends),
+        has_plan=bool(has_plan),
+        is_recovery=bool(is_recovery),
+        is_index_change=bool(is_index_change),
     )
 
 
 def copy_of(key: object, fingerprint: str, reason: object, restored_at: object) -> Copy:
-    """Return the copy of these stored values."""
-    restored = None
-    copy_key = key_in(key)
-    copy_reason = text_in(reason, "its reason")
+    """Return a copy from its stored values, after checking them.
+
+    The caller has checked the fingerprint.
+    """
+    checked_key = key_in(key)
+    checked_reason = text_in(reason, "its reason")
+    restoration = None
     if restored_at is not None:
-        restored = moment_in(restored_at, "restored_at").isoformat()
-    return Copy(key=copy_key, fingerprint=fingerprint, reason=copy_reason, restored_at=restored)
+        restoration = moment_in(restored_at, "restored_at").isoformat()
+    return Copy(
+        key=checked_key,
+        fingerprint=fingerprint,
+        reason=checked_reason,
+        restored_at=restoration,
+    )
 
 
 def record_of(value: bytes | bytearray, copy: Copy, check: Check) -> bytes:
@@ -330,7 +380,7 @@ def record_of(value: bytes | bytearray, copy: Copy, check: Check) -> bytes:
     except (ValueError, RecursionError):
         raise ValueError("its record is no JSON") from None
     check_type(fields, dict, "a JSON object")
-    check_depth(fields, _DEEPEST)
+    check_depth(fields, _MOST_LEVELS)
     try:
         check(copy.key, record, fields)
     except RecursionError:
@@ -340,24 +390,24 @@ def record_of(value: bytes | bytearray, copy: Copy, check: Check) -> bytes:
 
 def check_size(record: bytes) -> None:
     """Raise ValueError if a record is too large, or has too many values, to be read again."""
-    if len(record) <= _MOST_VALUES:  # a value takes one byte at least
+    if len(record) <= _MOST_VALUES:  # each value has at least one byte
         return
-    values = sum(map(record.count, (b",", b"[", b"{")))
-    if len(record) > MAX_RECORD_BYTES or values > _MOST_VALUES:
-        raise ValueError(f"its record has {len(record):,} bytes in up to {values:,} values")
+    most_values = record.count(b",") + record.count(b"[") + record.count(b"{")
+    if len(record) > MAX_RECORD_BYTES or most_values > _MOST_VALUES:
+        raise ValueError(f"its record has {len(record):,} bytes in up to {most_values:,} values")
 
 
-def check_depth(value: Any, deepest: int) -> None:
-    """Raise ValueError if a JSON value is nested deeper than `deepest` levels.
+def check_depth(value: Any, most_levels: int) -> None:
+    """Raise ValueError if a JSON value has more than `most_levels` levels of lists and objects.
 
-    A deeper value would exceed the recursion limit wherever it is compared or printed.
+    A deeply nested value would exceed the recursion limit when it is compared or printed.
     """
-    level = [value]
-    for _ in range(deepest):
-        level = [inner for outer in level for inner in _containers_in(outer)]
-        if not level:
+    containers = [value]
+    for _ in range(most_levels):
+        containers = [inner for outer in containers for inner in _containers_in(outer)]
+        if not containers:
             return
-    raise ValueError(f"it is nested deeper than {deepest}")
+    raise ValueError(f"it is nested deeper than {most_levels}")
 
 
 def _containers_in(outer: Any) -> list[Any]:

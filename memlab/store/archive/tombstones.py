@@ -1,8 +1,8 @@
-"""Tombstones: the facts that an archive keeps of memories whose content it erased.
+"""Tombstones: the facts that an archive keeps about memories whose content was erased.
 
-They are stored as JSON in the column ``facts`` of the table ``dropped``, one row a memory. A
-tombstone has no words of the memory. Names in it are keyed hashes, so references to the memory
-still count.
+They are stored as JSON in the column ``facts`` of the table ``dropped``, with one row for each
+memory. A tombstone has no text of the memory. Names in it are keyed hashes, so that references to
+the memory can still be counted.
 """
 
 import json
@@ -21,16 +21,16 @@ from memlab.store.shapes import boolean, fields, integer, list_of, optional, sho
 
 _HASH: Final = re.compile("[0-9a-f]{32}")
 _LARGEST_SIZE: Final = 2**45
-"""Maximum number of characters or tokens of a memory: the sum over a store fits into 64 bits."""
+"""Maximum number of characters or tokens of a memory, so that a sum over a store fits 64 bits."""
 
 
-def facts_in(archive: OpenArchive, dropped: Dropped) -> list[dict[str, Any]]:
+def tombstones_in(archive: OpenArchive, dropped: Dropped) -> list[dict[str, Any]]:
     """Load the tombstones of a deletion whose content was erased, one for each memory."""
     tombstones = []
     query = "SELECT rowid, facts FROM dropped WHERE apply = ? ORDER BY rowid"
     for rowid, stored in archive.rows(query, dropped.number):
-        with archive.leaving_out(f"facts {rowid} of plan {dropped.digest[:12]}"):
-            tombstones.append(_facts_of(stored))
+        with archive.skipping_damaged(f"facts {rowid} of plan {dropped.digest[:12]}"):
+            tombstones.append(_checked_tombstone(stored))
     return tombstones
 
 
@@ -56,28 +56,28 @@ def drop(archive: OpenArchive, entry: Entry, facts: Iterable[str], *, at: dateti
             "INSERT INTO dropped VALUES (?, ?, ?, ?, ?)",
             ((entry.number, entry.digest, deleted_at, dropped_at, fact) for fact in facts),
         )
-        # The sample is read before the copies go: it leaves out memories that are among them.
+        # The sample is read before the copies are erased, because it leaves out their memories.
         sample = archive.identity_sample()
         archive.erase(entry.digest)
         forget_index_versions(archive)
         archive.note_identity_sample(sample)
 
 
-def drop_facts(archive: OpenArchive, dropped: Iterable[Dropped]) -> None:
-    """Erase the tombstones of deletions. Nothing is known of their memories afterwards."""
+def erase_tombstones(archive: OpenArchive, dropped: Iterable[Dropped]) -> None:
+    """Erase the tombstones of deletions, after which nothing about their memories is left."""
     with archive.transaction() as connection:
         connection.executemany(
             "DELETE FROM dropped WHERE apply = ?", ((deletion.number,) for deletion in dropped)
         )
 
 
-def _facts_of(stored: object) -> dict[str, Any]:
-    """Return a checked tombstone; raise ValueError if it is not one."""
+def _checked_tombstone(stored: object) -> dict[str, Any]:
+    """Return a tombstone from its stored value; raise ValueError if the value is not one."""
     try:
         facts = json.loads(text_in(stored, "it", most=2**24))
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-    _FACTS(facts)
+    _check_facts(facts)
     created_at = facts[c.CREATED_AT]
     if created_at:
         created_at = moment_of(created_at).isoformat()
@@ -85,25 +85,25 @@ def _facts_of(stored: object) -> dict[str, Any]:
 
 
 def _hash(value: Any) -> None:
-    """Check for the hash of a name."""
+    """Check that a value is the keyed hash of a name."""
     text(value)
     if not _HASH.fullmatch(value):
         raise ValueError(f"{shown(value)} is no name's hash")
 
 
 def _kind(value: Any) -> None:
-    """Check for a kind of memory."""
+    """Check that a value is a kind of memory."""
     text(value)
     MemoryKind(value)
 
 
 def _moment(value: Any) -> None:
-    """Check for a time."""
+    """Check that a value is a time."""
     text(value)
     moment_of(value)
 
 
-_FACTS: Final = fields(
+_check_facts: Final = fields(
     {
         c.POSITION: integer(),
         c.KIND: _kind,
@@ -117,4 +117,4 @@ _FACTS: Final = fields(
     },
     absent={c.KEY},
 )
-"""Shape of a tombstone, as :func:`memlab.evidence.past.facts_of` makes it."""
+"""Checks a tombstone, which :func:`memlab.evidence.past.facts_of` makes."""

@@ -1,4 +1,4 @@
-"""Keep an archive inside a git work tree out of commits."""
+"""Functions that keep an archive in a git work tree out of commits."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from memlab.files import make_like, ordinary_file
 from memlab.store.archive.location import SUFFIX
@@ -17,13 +17,15 @@ _IGNORE_HEADER: Final = (
     "# Made by memlab, for archives of what was deleted from the stores beside it.\n"
 )
 _IGNORE_TEXT: Final = f"{_IGNORE_HEADER}/*{SUFFIX}\n/*{SUFFIX}-*\n/{IGNORE}\n"
-"""Content of a ``.gitignore`` made by memlab: archives, their SQLite journals, the file itself."""
+"""Content of a ``.gitignore`` made by memlab.
+
+It names archives, their SQLite journals, and the file itself."""
 _GIT_TIMEOUT: Final = 10.0
-"""Seconds to wait for git, which never ends if one of the files that it reads is a pipe."""
+"""Seconds to wait for git, which does not end if one of the files that it reads is a pipe."""
 _RETRY_AFTER: Final = 60.0
-"""Seconds for which git is not asked again in a folder where it gave no answer."""
+"""Seconds for which git is not run again in a folder where it timed out."""
 _TIMED_OUT_AT: Final[dict[Path, float]] = {}
-"""Time at which git gave no answer last, by folder."""
+"""Time of the last timeout of git, by folder."""
 _GIT_OPTIONS: Final = (
     "--no-optional-locks",
     "-c",
@@ -33,14 +35,27 @@ _GIT_OPTIONS: Final = (
     "-c",
     "safe.bareRepository=explicit",
 )
+"""Options with which git writes nothing and runs no program that the work tree names."""
 _KEPT_VARIABLES: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
-"""Variables of git that stay set."""
+"""Environment variables of git that stay set. All others that begin with ``GIT_`` are removed."""
 
 
-def keep_out_of_git(archive: Path, like: Path | None) -> Path | None:
-    """Create a ``.gitignore`` beside an archive that git would commit; return it, or None.
+def keep_out_of_git(archive: Path, store: Path | None) -> Path | None:
+    """Create a ``.gitignore`` beside an archive that git would commit.
 
-    An existing ``.gitignore`` is left alone. :func:`git_words` then names the line to add.
+    An existing ``.gitignore`` is not changed. :func:`git_status_of` then names the line to add.
+
+    Parameters
+    ----------
+    archive : Path
+        The archive.
+    store : Path or None
+        The file or folder of the store, whose owner the file gets; None for a server.
+
+    Returns
+    -------
+    Path or None
+        The created file; None if none was created.
     """
     ignore = archive.with_name(IGNORE)
     if _root_of(archive) is None or os.path.lexists(ignore) or _is_ignored(archive):
@@ -48,38 +63,51 @@ def keep_out_of_git(archive: Path, like: Path | None) -> Path | None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(ignore, flags, 0o600)
-    except OSError:  # git_words reports that git does not ignore the archive
+    except OSError:  # git_status_of reports that git does not ignore the archive
         return None
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(_IGNORE_TEXT)
-        owner_status = archive.parent.stat() if like is None else like.stat()
+        owner_status = archive.parent.stat() if store is None else store.stat()
         make_like(file.fileno(), (owner_status.st_uid, owner_status.st_gid), 0o644)
     return ignore
 
 
-def git_words(archive: Path) -> tuple[str, bool]:
-    """Describe how git treats an archive, and return whether it leaves it out of commits.
+class GitStatus(NamedTuple):
+    """How git treats an archive.
 
-    The text is empty if the archive is in no work tree.
+    Attributes
+    ----------
+    message : str
+        A description; empty if the archive is in no work tree.
+    stays_out : bool
+        Whether git leaves the archive out of commits.
     """
+
+    message: str
+    stays_out: bool
+
+
+def git_status_of(archive: Path) -> GitStatus:
+    """Return how git treats an archive."""
     root = _root_of(archive)
     if root is None:
-        return "", True
+        return GitStatus("", stays_out=True)
     if _is_tracked(archive):
         untrack = in_shell("git", "-C", str(root), "rm", "--cached", str(archive))
-        words = (
+        message = (
             f"git tracks it in {root}, so that the next commit includes the deleted memories: "
             f"{untrack} ends that, and what is committed stays in the history"
         )
-        return words, False
+        return GitStatus(message, stays_out=False)
     if _is_ignored(archive):
-        return f"git ignores it in {root}, and git clean -x deletes it there", True
+        message = f"git ignores it in {root}, and git clean -x deletes it there"
+        return GitStatus(message, stays_out=True)
     line = f"/{archive.name}*"
-    words = (
+    message = (
         f"git does not ignore it in {root}, so that git add -A includes the deleted memories: add "
         f"the line {line} to {archive.with_name(IGNORE)}"
     )
-    return words, False
+    return GitStatus(message, stays_out=False)
 
 
 def _root_of(archive: Path) -> Path | None:
@@ -93,7 +121,7 @@ def _root_of(archive: Path) -> Path | None:
 
 
 def _is_ignored(archive: Path) -> bool:
-    """Return whether git ignores an archive; False if git gives no answer."""
+    """Return whether git ignores an archive; False if git fails or times out."""
     with suppress(OSError), ordinary_file(archive.with_name(IGNORE), follow_links=False) as file:
         if file.read() == _IGNORE_TEXT.encode():
             return True
@@ -101,16 +129,16 @@ def _is_ignored(archive: Path) -> bool:
 
 
 def _is_tracked(archive: Path) -> bool:
-    """Return whether git has an archive in its index; False if git gives no answer.
+    """Return whether git has an archive in its index; False if git fails or times out.
 
-    It has one that was committed before it was ignored, and goes on to commit it.
+    An archive that was committed before it was ignored is in the index, and git still commits it.
     """
     name = f":(literal){archive.name}"
     return _git_succeeds(archive, "ls-files", "--error-unmatch", "--", name)
 
 
 def _git_succeeds(archive: Path, *arguments: str) -> bool:
-    """Run git in the folder of an archive; return whether it ends without an error in time."""
+    """Run git in the folder of an archive; return False if it fails or times out."""
     folder = archive.parent
     timed_out_at = _TIMED_OUT_AT.get(folder)
     if timed_out_at is not None and time.monotonic() < timed_out_at + _RETRY_AFTER:

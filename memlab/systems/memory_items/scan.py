@@ -24,7 +24,7 @@ from memlab.clock import moment_of
 from memlab.sources import tables
 from memlab.sources.readers import Fault, Rows
 from memlab.store.archive.retired import RetiredMemories
-from memlab.store.database import text_as_bytearray, values_up_to
+from memlab.store.database import limit_value_size, text_as_bytearray
 from memlab.store.records import Layout, Record, batched, bound_value, quoted
 from memlab.store.signals import HAS_SIGNALS
 from memlab.store.signals import SIGNALS as SIDE_TABLE
@@ -147,7 +147,7 @@ def _read(
     """
     connection.text_factory = bytes
     try:
-        with values_up_to(connection, _MOST_JOINED_BYTES):
+        with limit_value_size(connection, _MOST_JOINED_BYTES):
             joined = connection.execute(SELECT_JOINED, rowids).fetchone()
     except sqlite3.DataError:
         first, last = rowids

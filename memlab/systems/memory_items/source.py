@@ -198,7 +198,7 @@ class RowStoreMaking(StoreMaking):
     def make(self, path: Path, records: readers.Records) -> int:
         """Write a new store with these rows to an empty file, and return their number."""
         extra_columns = stored.columns_of(cast("Iterable[stored.Record]", records))
-        with closing(database.connect(path)) as connection, database.sqlite_errors_in_words(path):
+        with closing(database.connect(path)) as connection, database.convert_sqlite_errors(path):
             connection.execute(database.CREATE_TABLE)
             for name in extra_columns:
                 # Without a type, the column keeps each value as it is.

@@ -1,8 +1,8 @@
 """Lock for changes to the archive of a server store.
 
-A change to a file or a folder locks the store, and with it the archive. A server store has no such
-lock. Without this one, a second process would take the copies of a deletion in progress for those
-of a deletion that never began, and erase them.
+A change to a file or a folder locks the store, and nobody changes its archive without that lock. A
+server store has no such lock. Without this one, a second process would mistake a deletion in
+progress for an interrupted one that never began, and erase its copies.
 """
 
 import os
@@ -18,16 +18,16 @@ from memlab.store.archive.location import ArchiveLocation
 from memlab.text import refused
 
 LOCK_SUFFIX: Final = "-lock"
-"""Suffix of the name of the lock file, which exists while the lock is held."""
+"""Suffix of the name of the lock file, which exists only while the lock is held."""
 _LOCK_TIMEOUT: Final = 30.0
 """Seconds to wait for the lock of another process."""
 _PAUSE: Final = 0.05
 """Seconds between two attempts."""
-_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
-def archive_held(location: ArchiveLocation) -> Iterator[None]:
+def archive_lock(location: ArchiveLocation) -> Iterator[None]:
     """Hold the lock of a server store's archive during the block; do nothing for other stores.
 
     Raises
@@ -38,37 +38,37 @@ def archive_held(location: ArchiveLocation) -> Iterator[None]:
     if not location.is_of_server:
         yield
         return
-    lock = location.path.with_name(f"{location.path.name}{LOCK_SUFFIX}")
+    lock_file = location.path.with_name(f"{location.path.name}{LOCK_SUFFIX}")
     try:
-        lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = _locked(lock, location)
+        lock_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = _open_and_lock(lock_file, location)
     except OSError as error:
         what = f"the archive {location.path} cannot be locked, nothing was changed"
         raise ArchiveError(refused(what, error, "the permissions of the folder")) from error
     try:
         yield
     finally:
-        # The file is removed while this process has locked it. After the lock is released, the file
-        # at this path may be that of another process.
-        lock.unlink(missing_ok=True)
+        # The file is removed before the lock is released. After the release, the file at this path
+        # may be that of another process.
+        lock_file.unlink(missing_ok=True)
         os.close(descriptor)
 
 
-def _locked(lock: Path, location: ArchiveLocation) -> int:
+def _open_and_lock(lock_file: Path, location: ArchiveLocation) -> int:
     """Create and lock the lock file; return its descriptor."""
     deadline = time.monotonic() + _LOCK_TIMEOUT
     while True:
-        descriptor = os.open(lock, _FLAGS, 0o600)
+        descriptor = os.open(lock_file, _OPEN_FLAGS, 0o600)
         try:
             flock(descriptor, LOCK_EX | LOCK_NB)
-            if _is_at(descriptor, lock):
+            if _is_file_at(lock_file, descriptor):
                 return descriptor
         except BlockingIOError as error:
             if time.monotonic() > deadline:
                 os.close(descriptor)
                 raise ArchiveError(
-                    f"{location.store} is being changed by another memlab, which holds {lock}; "
-                    "nothing was changed: try again when it is done"
+                    f"{location.store} is being changed by another memlab, which holds "
+                    f"{lock_file}; nothing was changed: try again when it is done"
                 ) from error
             time.sleep(_PAUSE)
         except BaseException:
@@ -77,7 +77,7 @@ def _locked(lock: Path, location: ArchiveLocation) -> int:
         os.close(descriptor)
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def _is_file_at(path: Path, descriptor: int) -> bool:
     """Return whether an open file is the one at a path; another process may have removed it."""
     try:
         at_path = path.lstat()
