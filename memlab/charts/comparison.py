@@ -367,7 +367,7 @@ def plot_age_or_use(result: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     drawn_chances = table[["chance", "other_stores"]].to_numpy()
     smallest = 0.7 * max(drawn_chances[drawn_chances > 0].min(), _MIN_CHANCE)
     x_limits = smallest, 1.6 * np.nanmax(drawn_chances)
-    plot.log_axis(ax.xaxis, "chance to be read next, in times the mean of what is there", x_limits)
+    plot.log_axis(ax.xaxis, "chance to be read next (1 = the mean of all memories)", x_limits)
     use = table.iloc[: len(TIMES)]
     age = table.iloc[len(TIMES) :]
     key: list[Any] = []

@@ -71,6 +71,7 @@ def _replaced_records(undo: Undo) -> dict[Key, bytes]:
             records[key] = record
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ArchiveError(
-            f"what {entry.digest[:12]} replaced cannot be read ({error}); nothing was changed"
+            f"the content that {entry.digest[:12]} replaced cannot be read ({error}); "
+            "nothing was changed"
         ) from error
     return records

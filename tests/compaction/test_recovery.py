@@ -275,7 +275,7 @@ def test_forged_recovery_record_is_rejected(folder: Path, record: str) -> None:
     if record in ("[]", "{}"):  # it replaced nothing
         assert memlab.restore(digest, store=folder).memories == 1
         return
-    with pytest.raises(ArchiveError, match=r"what .* replaced cannot be read"):
+    with pytest.raises(ArchiveError, match=r"the content that .* replaced cannot be read"):
         memlab.restore(digest, store=folder)
     assert files_in(folder) == before
 

@@ -55,9 +55,9 @@ def check_is_of_store(archive: OpenArchive) -> None:
     comparison = _compare_sample(location, archive)
     if comparison.differing and not comparison.matching:
         raise errors.ArchiveError(
-            f"{location.path} is the archive of another store: not one of the memories that stayed "
-            f"when it was written is in {location.store}; nothing was changed: move it away, or "
-            "restore from it into a new file"
+            f"{location.path} is the archive of another store: {location.store} has none of the "
+            "memories that were kept when the archive was written; nothing was changed: move it "
+            "away, or restore from it into a new file"
         )
 
 
