@@ -281,9 +281,11 @@ def mark_trade_off(
 
 
 def _row_in_words(curve: pd.DataFrame, place: int) -> str:
-    """Return the shares of references a cap serves, by all evidence and each kind, in words."""
+    """Return the share of references that a cap serves, with its limits and by kind of evidence."""
     row = curve.iloc[place]
-    low, served, high = (share(float(row[name])) for name in ("low", "served", "high"))
+    low = share(float(row["low"]))
+    served = share(float(row["served"]))
+    high = share(float(row["high"]))
     text = f"keep_recent = {curve.index[place]:,} serves {served} of references ({low} to {high})"
     for column, name in (("served_own", "this store"), ("served_elsewhere", "other projects")):
         if pd.notna(row[column]):
@@ -330,8 +332,8 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
     """Return the title of a curve: its finding on the cap, or on the recommended ones."""
     if cap is not None:
         row = _row(curve, cap)
-        low, high = (f"{100 * row[limit]:.0f}" for limit in ("low", "high"))
-        served = f"{share(float(row['served']))} of references (limits {low} to {high}%)"
+        limits = f"limits {100 * row['low']:.0f} to {100 * row['high']:.0f}%"
+        served = f"{share(float(row['served']))} of references ({limits})"
         return f"keep_recent = {cap:,} serves an estimated {served}"
     if advice is None:
         half, nine_tenths = _TITLE_SHARES

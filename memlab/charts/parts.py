@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from itertools import pairwise
+from math import ceil
 from textwrap import fill
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
@@ -181,7 +182,7 @@ class Plot:
         subtitle_text = fill(" ".join(f"{text.rstrip('.')}." for text in sentences), across)
         title_text = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
         columns = _legend_columns(key, across)
-        key_lines = -(-len(key) // columns) if key else 0
+        key_lines = ceil(len(key) / columns) if key else 0
         key_height = 2 + 14 * key_lines if key else 0
         self._grow(
             17 * title_text.count("\n")
@@ -498,7 +499,7 @@ def _legend_columns(key: Sequence[Artist], across: int) -> int:
 
 
 def _merged(places: Any, *, cell_size: float, most: int) -> tuple[Any, Any, float]:
-    """Merge points in one cell of a grid, whose cells grow until at most `most` hold a point.
+    """Merge the points in each cell of a grid. Cells grow until at most `most` contain points.
 
     Return the centre of the points of each cell, their number, and the size of the cells.
     """
@@ -685,4 +686,5 @@ def _round_numbers(low: float, high: float, most: int) -> Any:
     if len(ticks) < 2:
         evenly_spaced: Any = MaxNLocator(nbins=max(3, most - 2), steps=STEPS).tick_values(low, high)
         return evenly_spaced[(low <= evenly_spaced) & (evenly_spaced <= high)]
-    return ticks[:: -(-len(ticks) // most)]
+    every = ceil(len(ticks) / most)  # powers of ten are too many: leave out some of them
+    return ticks[::every]
