@@ -34,7 +34,7 @@ from memlab.text import Table, TextPage, in_shell
 SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
 _FILE: Final = "settings.json"
 
-_LARGEST: Final = 2**20
+_MOST_SETTINGS_BYTES: Final = 2**20
 """Maximum size in bytes of a settings file."""
 _CODE_MODE: Final[dict[str, tuple[str, ...]]] = {
     "types": (
@@ -61,6 +61,8 @@ _CODE_MODE: Final[dict[str, tuple[str, ...]]] = {
 """The types and concepts of claude-mem 13 in the mode ``code`` and its translations."""
 
 DATABASE: Final = "claude-mem.db"
+_DEFAULT_NEWEST: Final = 50
+"""Default of the setting in claude-mem."""
 KNOWN_SCHEMA: Final = 52
 """The newest version in ``schema_versions`` that this adapter was tested with."""
 MOST_LISTED_PROJECTS: Final = 10
@@ -75,6 +77,8 @@ WHERE value IN (SELECT value FROM json_each(:concepts)))"""
 """SQL condition of the observations that a mode loads, by their type and concepts."""
 
 _TOOL: Final = "get_observations"
+_MOST_ID_DIGITS: Final = 19
+"""Number of digits of the largest integer of SQLite."""
 _BEFORE_ALL_READS: Final = datetime.min.replace(tzinfo=UTC)
 """Time that stands for the time of each write, so that a write precedes the session's reads."""
 _SESSIONS: Final = """
@@ -259,10 +263,10 @@ class ObservationReader(TableReader):
             projects = self._rows_of(f"SELECT DISTINCT project FROM {_TABLE}")
         loaded = {}
         for (project,) in projects:
-            newest = self._rows_of(
+            keys = self._rows_of(
                 query, project=project, newest=self._start.newest, **self._start.lists
             )
-            loaded.update({key: str(project) for (key,) in newest})
+            loaded.update({key: str(project) for (key,) in keys})
         return loaded
 
     def _places(self) -> Iterator[tuple[int, int]]:
@@ -337,16 +341,19 @@ def _strings(value: object) -> list[str]:
 
 
 def start_of(folder: Path) -> StartSettings:
-    """Return the settings of a start, from the environment, else the file in a folder."""
+    """Return the settings of a start.
+
+    The environment takes precedence over the settings file in the folder.
+    """
     file = folder / _FILE
     settings = _settings_in(file)
     settings.update({name: value for name, value in os.environ.items() if value})
     number = str(settings.get(SETTING, "")).strip()
-    newest = 50
+    newest = _DEFAULT_NEWEST
     origin = "its default"
     if number.isdecimal():
         newest = int(number)
-        origin = f"in {'the environment' if os.environ.get(SETTING) else _FILE}"
+        origin = "in the environment" if os.environ.get(SETTING) else f"in {_FILE}"
     mode = str(settings.get("CLAUDE_MEM_MODE") or "code")
     lists = {}
     if mode.partition("--")[0] == "code":
@@ -360,8 +367,8 @@ def start_of(folder: Path) -> StartSettings:
 def _settings_in(file: Path) -> dict[str, Any]:
     """Return the settings of a file; older versions store them under ``env``."""
     try:
-        with ordinary_file(file, most=_LARGEST) as opened:
-            content = mapping(reads.parsed(opened.read(_LARGEST).decode("utf-8-sig")))
+        with ordinary_file(file, most=_MOST_SETTINGS_BYTES) as opened:
+            content = mapping(reads.parsed(opened.read(_MOST_SETTINGS_BYTES).decode("utf-8-sig")))
     except (OSError, ValueError):
         return {}
     return {**mapping(content.get("env")), **content}
@@ -403,10 +410,10 @@ def _ids(requested: object) -> Iterator[str]:
     values = sequence(reads.parsed(requested) if isinstance(requested, str) else requested)
     for value in values or reads.text(requested).split(","):
         number = str(value).strip() if isinstance(value, int | str) else ""
-        if number.isdecimal() and len(number) < 20:  # the largest integer of SQLite has 19 digits
+        if number.isdecimal() and len(number) <= _MOST_ID_DIGITS:
             yield str(int(number))
 
 
 def _database(path: Path) -> Path:
-    """Return the path of the database of a folder, or the path."""
+    """Return the path of the database in a folder; a path that is no folder as it is."""
     return path / DATABASE if path.is_dir() else path

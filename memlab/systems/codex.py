@@ -44,15 +44,15 @@ _DATABASES: Final = {"v1": "memories_[0-9]*.sqlite", "v2": "memories_v2_[0-9]*.s
 """File names of the databases, by the version of Codex's memories in the configuration."""
 SETTING: Final = "max_raw_memories_for_consolidation"
 _CONFIGURATION: Final = "config.toml"
-_LARGEST: Final = 2**20
+_MOST_CONFIGURATION_BYTES: Final = 2**20
 """Maximum size in bytes of a configuration file that is read."""
 _DEFAULT_CAP: Final = 256
 """Default of the setting in Codex."""
 
-_FOLDERS: Final = ("sessions", "archived_sessions")
+_SESSION_FOLDERS: Final = ("sessions", "archived_sessions")
 """Folders of Codex's home that hold the sessions."""
-_BLOCK: Final = re.compile(r"<oai-mem-citation>(.*?)</oai-mem-citation>", re.DOTALL)
-_IDS: Final = re.compile(r"<(rollout|thread)_ids>(.*?)</\1_ids>", re.DOTALL)
+_CITATION: Final = re.compile(r"<oai-mem-citation>(.*?)</oai-mem-citation>", re.DOTALL)
+_CITED_IDS: Final = re.compile(r"<(rollout|thread)_ids>(.*?)</\1_ids>", re.DOTALL)
 
 WITHOUT_THREAD: Final = "citations that name no thread"
 WITHOUT_TIME: Final = "citations without a time"
@@ -109,7 +109,7 @@ class Codex(TableSource):
         position = _position(updated, thread)
         at = reads.moment_of_seconds(updated if isinstance(updated, int) else None)
         fault = (position, "created_at", f"source_updated_at {updated!r:.80} is not a time")
-        uses = parsed.get("usage_count")
+        use_count = parsed.get("usage_count")
         last_use = parsed.get("last_usage")
         is_selected = bool(parsed.get("selected_for_phase2"))
         return {
@@ -123,7 +123,7 @@ class Codex(TableSource):
             "authored_by": "codex",
             "created_at": at,
             "confidence": 1.0,
-            "access_count": uses if isinstance(uses, int) else None,
+            "access_count": use_count if isinstance(use_count, int) else None,
             "last_accessed_at": reads.moment_of_seconds(
                 last_use if isinstance(last_use, int) else None
             ),
@@ -193,8 +193,8 @@ class RawMemoryReader(TableReader):
 def _memory_settings(configuration: Path) -> Mapping[str, Any]:
     """Return the settings of memories in a configuration file; none if it cannot be read."""
     with suppress(OSError, ValueError):
-        with ordinary_file(configuration, most=_LARGEST) as opened:
-            content = tomllib.loads(opened.read(_LARGEST).decode())
+        with ordinary_file(configuration, most=_MOST_CONFIGURATION_BYTES) as opened:
+            content = tomllib.loads(opened.read(_MOST_CONFIGURATION_BYTES).decode())
         return mapping(content.get("memories"))
     return {}
 
@@ -271,7 +271,7 @@ def recognises(request: HarvestRequest) -> bool:
     """Return whether the source is Codex's folder, its sessions, or its database of memories."""
     path = request.path
     if path.is_dir():
-        return bool(_sessions(path)) and any(_rollouts(path))
+        return bool(_session_folders(path)) and any(_rollouts(path))
     return "stage1_outputs" in tables_of(path)
 
 
@@ -374,9 +374,9 @@ def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:
 def _threads(message: str, result: HarvestResult) -> list[str]:
     """Return the threads that a message cites, without duplicates."""
     threads: dict[str, None] = {}
-    for block in _BLOCK.finditer(message):
+    for citation in _CITATION.finditer(message):
         ids: list[str] = []
-        for match in _IDS.finditer(block[1]):
+        for match in _CITED_IDS.finditer(citation[1]):
             ids += filter(None, map(str.strip, match[2].split("\n")))
         if not ids:
             result.left_out[WITHOUT_THREAD] += 1
@@ -384,15 +384,15 @@ def _threads(message: str, result: HarvestResult) -> list[str]:
     return list(threads)
 
 
-def _sessions(path: Path) -> list[Path]:
+def _session_folders(path: Path) -> list[Path]:
     """Return the folders of sessions in Codex's home, or the path if it is such a folder."""
-    folders = [path / name for name in _FOLDERS if (path / name).is_dir()]
+    folders = [path / name for name in _SESSION_FOLDERS if (path / name).is_dir()]
     if folders:
         return folders
-    return [path] if path.name in _FOLDERS else []
+    return [path] if path.name in _SESSION_FOLDERS else []
 
 
 def _rollouts(path: Path) -> Iterator[Path]:
     """Yield the rollout files in Codex's home, in its sessions, or in another folder."""
-    for folder in _sessions(path) or [path]:
+    for folder in _session_folders(path) or [path]:
         yield from folder.rglob("rollout-*.jsonl")

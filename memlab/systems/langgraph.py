@@ -1,4 +1,7 @@
-"""Harvest the reads of LangGraph's store. A read postpones the expiry, so the last one is known."""
+"""Harvest the reads of LangGraph's store.
+
+A read postpones the expiry of a memory. Therefore the time of its last read is known.
+"""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -10,6 +13,8 @@ from memlab.sources.reads import HarvestRequest, HarvestResult, Read
 from memlab.sources.sqlite_rows import rows_in, tables_of
 
 _COLUMNS: Final = {"prefix", "key", "updated_at", "expires_at", "ttl_minutes"}
+_SAME_WRITE: Final = timedelta(seconds=2)
+"""Maximum difference of the two times that one write stores."""
 
 Row = tuple[str, str, Any, Any, float | None]
 """Prefix, key, time of update, time of expiry, and time to live in minutes of a memory."""
@@ -47,7 +52,7 @@ def find(request: HarvestRequest) -> HarvestResult:
         except (TypeError, ValueError, OverflowError):  # not a time, or out of range
             result.left_out[WITHOUT_TIME] += 1
             continue
-        if last_read - written <= timedelta(seconds=2):  # a write stores both times
+        if last_read - written <= _SAME_WRITE:
             result.left_out[NOT_READ] += 1
         else:
             memory_id = f"{prefix}/{key}"

@@ -23,11 +23,11 @@ from memlab.text import TextPage, counted, refused
 
 _VARIABLE: Final = "MEMORY_FILE_PATH"
 _SUFFIXES: Final = (".jsonl", ".json")
-_FIRST_LINE: Final = 2**20
+_MOST_FIRST_LINE_BYTES: Final = 2**20
 """Number of bytes of a file that are searched for its first line."""
-_LARGEST: Final = 2**30
+_MOST_FILE_BYTES: Final = 2**30
 """Maximum size in bytes of a file that is read."""
-_RELATION: Final = ("from", "to", "relationType")
+_RELATION_FIELDS: Final = ("from", "to", "relationType")
 _RECORD: Final = fields(
     {
         "name": text,
@@ -69,9 +69,9 @@ class McpGraph(FileSource):
         """Return a file whose first line is an entity or a relation; None for another path."""
         if tables or path.suffix not in _SUFFIXES:
             return None
-        with suppress(OSError), ordinary_file(path, most=_LARGEST) as file:
-            start = file.read(_FIRST_LINE).lstrip()
-            first = _parsed(start.partition(b"\n")[0])
+        with suppress(OSError), ordinary_file(path, most=_MOST_FILE_BYTES) as file:
+            beginning = file.read(_MOST_FIRST_LINE_BYTES).lstrip()
+            first = _parsed(beginning.partition(b"\n")[0])
             if _is_entity(first) or _is_relation(first):
                 return path
         return None
@@ -93,7 +93,7 @@ class McpGraph(FileSource):
     def graph(self) -> Graph:
         """Return the parsed file; raise ChangedWhileReadError if it is written meanwhile."""
         try:
-            with ordinary_file(self.path, most=_LARGEST) as file:
+            with ordinary_file(self.path, most=_MOST_FILE_BYTES) as file:
                 before = os.fstat(file.fileno())
                 data = file.read()
                 after = os.fstat(file.fileno())
@@ -161,10 +161,10 @@ def graph_of(data: bytes) -> Graph:
     (['Ada'], 0, 1)
     """
     entities: dict[str, dict[str, Any]] = {}
-    places: dict[str, int] = {}
-    relations: dict[str, list[dict[str, str]]] = {}
+    line_numbers: dict[str, int] = {}
+    relations_from: dict[str, list[dict[str, str]]] = {}
     skipped = 0
-    for place, line in enumerate(data.split(b"\n")):
+    for line_number, line in enumerate(data.split(b"\n")):
         if not line.strip():
             continue
         item = _parsed(line)
@@ -173,7 +173,7 @@ def graph_of(data: bytes) -> Graph:
             if name in entities:
                 skipped += 1
                 continue
-            places[name] = place
+            line_numbers[name] = line_number
             entities[name] = {
                 "name": name,
                 "entityType": readable(item["entityType"]),
@@ -181,14 +181,15 @@ def graph_of(data: bytes) -> Graph:
             }
         elif _is_relation(item):
             relation = {"to": readable(item["to"]), "relationType": readable(item["relationType"])}
-            relations.setdefault(readable(item["from"]), []).append(relation)
+            relations_from.setdefault(readable(item["from"]), []).append(relation)
         else:
             skipped += 1
     records: dict[Key, bytes] = {}
     for name, entity in entities.items():
-        entity["relations"] = relations.get(name, [])
-        records[name] = with_place(encoded(entity), places[name])
-    return Graph(records, sum(map(len, relations.values())), skipped)
+        entity["relations"] = relations_from.get(name, [])
+        records[name] = with_place(encoded(entity), line_numbers[name])
+    relation_count = sum(map(len, relations_from.values()))
+    return Graph(records=records, relations=relation_count, skipped=skipped)
 
 
 def _parsed(line: bytes) -> Any:
@@ -214,4 +215,4 @@ def _is_relation(item: Any) -> bool:
     """Return whether a parsed line is a relation, by the schema of the server."""
     if not isinstance(item, dict) or item.get("type") != "relation":
         return False
-    return all(isinstance(item.get(name), str) for name in _RELATION)
+    return all(isinstance(item.get(name), str) for name in _RELATION_FIELDS)

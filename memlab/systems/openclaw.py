@@ -62,6 +62,8 @@ _LOGS: Final = (f"{NOTES}/{_DREAMS}/events.jsonl", f"{NOTES}/events/*/memory-hos
 _DATED: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(-.*)?\.md", re.DOTALL)
 """File name of a dated note, such as ``2026-03-01.md`` or ``2026-03-01-slug.md``."""
 _DAY: Final = timedelta(days=1)
+_SEARCHED_BYTES: Final = 2**22
+"""Number of bytes at the end of a log that are searched for a type of event."""
 
 
 def logs_of(workspace: Path) -> list[Path]:
@@ -178,23 +180,23 @@ class OpenClaw(NotesSource):
             )
         now = today()
         logs_all_hits = self._logs_all_hits()
-        committed = self.first_commits(moment)
-        births = []
+        first_commits = self.first_commits(moment)
+        creation_times = []
         notes = []
         for name in filter(self.is_note, moment.names):
             day = _day_of(name)
-            birth = known_since(moment, name, committed)
+            created_at = known_since(moment, name, first_commits)
             if day is not None:
                 # The date in the name counts, unless the file is more than a day older.
                 midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-                if midnight - birth <= _DAY:
-                    birth = midnight
-            births.append(birth)
+                if midnight - created_at <= _DAY:
+                    created_at = midnight
+            creation_times.append(created_at)
             loaded = day is not None and now - _DAY <= day <= now
             judged = day is not None or logs_all_hits  # else it would seem unused
-            notes.append(note_of(name, birth, loaded=loaded, judged=judged))
+            notes.append(note_of(name, created_at, loaded=loaded, judged=judged))
         if INDEX in moment.names:
-            oldest = min([known_since(moment, INDEX, committed), *births])
+            oldest = min([known_since(moment, INDEX, first_commits), *creation_times])
             notes.append(note_of(INDEX, oldest, loaded=True, judged=False))
         return notes
 
@@ -227,7 +229,8 @@ class OpenClaw(NotesSource):
 
     def diagnostics(self) -> list[Trouble]:
         """Return the diagnostic of the part of ``MEMORY.md`` that a start does not load."""
-        cut = max(self.read_moment(_length_of_index) - _MOST_LOADED_CHARS, 0)
+        length = self.read_moment(_length_of_index)
+        cut = max(length - _MOST_LOADED_CHARS, 0)
         summary = (
             f"{INDEX} is shorter than the {_MOST_LOADED_CHARS:,} characters that a start loads"
         )
@@ -255,7 +258,7 @@ class OpenClaw(NotesSource):
 
     def _logs_all_hits(self) -> bool:
         """Return whether the end of a log has events for hits on undated notes."""
-        return any(SKIPPED.encode() in read_end(log, 2**22) for log in logs_of(self.path))
+        return any(SKIPPED.encode() in read_end(log, _SEARCHED_BYTES) for log in logs_of(self.path))
 
 
 class EventLog(SearchLog):

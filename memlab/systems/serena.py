@@ -19,8 +19,8 @@ from memlab.sources.transcripts import Touch, TouchRules, calls_in, harvest_tran
 MEMORIES: Final = Path(".serena", "memories")
 ELSEWHERE: Final = "reads by agents in other projects"
 
-_READ: Final = "read_memory"
-_WRITERS: Final = ("write_memory", "edit_memory")
+_READ_TOOL: Final = "read_memory"
+_WRITE_TOOLS: Final = ("write_memory", "edit_memory")
 
 
 def _homes() -> list[Path]:
@@ -102,8 +102,8 @@ class Serena(NotesSource):
         first_commits = self.first_commits(moment)
         notes = []
         for name in filter(self.is_note, moment.names):
-            since = known_since(moment, name, first_commits)
-            notes.append(note_of(name, since, loaded=True, judged=True))
+            created_at = known_since(moment, name, first_commits)
+            notes.append(note_of(name, created_at, loaded=True, judged=True))
         return notes
 
     def at_start(self, name: str, text: str) -> str | None:  # noqa: ARG002 - only names are loaded
@@ -125,11 +125,13 @@ def find(request: HarvestRequest) -> HarvestResult:
 
 def _touches(project: Path, line: dict[str, Any]) -> Iterator[Touch]:
     """Yield the reads and writes of memories of a project in a line of a transcript."""
-    outcome = None if Path(text(line.get("cwd"))).is_relative_to(project) else ELSEWHERE
+    is_in_project = Path(text(line.get("cwd"))).is_relative_to(project)
+    outcome = None if is_in_project else ELSEWHERE
     for call in calls_in(line):
         tool = call.tool.rpartition("__")[2]
         arguments = call.arguments
         name = text(arguments.get("memory_name")) or text(arguments.get("memory_file_name"))
         memory = name.removesuffix(NOTE) + NOTE
-        if tool in (_READ, *_WRITERS) and Serena.is_note(memory):
-            yield Touch(call.id, memory, _READ, is_write=tool in _WRITERS, outcome=outcome)
+        is_write = tool in _WRITE_TOOLS
+        if (tool == _READ_TOOL or is_write) and Serena.is_note(memory):
+            yield Touch(call.id, memory, _READ_TOOL, is_write=is_write, outcome=outcome)
