@@ -177,7 +177,7 @@ class DuplicateSearch(NamedTuple):
     ----------
     by_age : array of int, shape (rows,)
         Rows of the history in order of creation time.
-    likeness : Likeness
+    likeness : SimilaritySearch
         The vectors of these rows, in that order.
     has_duplicate : array of bool, shape (rows,)
         Whether these rows have a near-duplicate at any time. No other row is ever replaced.
